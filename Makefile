@@ -1,0 +1,45 @@
+# Everything here works in .venv/, which the first target that needs it makes.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+BIN := .venv/bin
+STACK := python3 deploy/local/stack.py
+
+.PHONY: help venv demo test lint up down status bench chaos
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+venv: .venv/.synced ## make .venv/ with the locked dependencies
+
+.venv/.synced: pyproject.toml uv.lock deploy/local/bootstrap.sh
+	@deploy/local/bootstrap.sh
+
+demo: .venv/.synced ## send a few thousand notifications, kill a worker, lose nothing (no server needed)
+	@$(BIN)/hongyan demo
+
+# The stack comes up before pytest, so that a first download counts against no test's time limit.
+# Without it tests of real services skip with the reason, unless HONGYAN_REQUIRE_STACK=1.
+test: .venv/.synced ## run every test; starts the local stack and leaves it up
+	@$(STACK) up || [ -z "$$HONGYAN_REQUIRE_STACK" ]
+	@$(BIN)/pytest $(ARGS)
+
+lint: .venv/.synced ## style, types and import rules
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+up: ## start the local stack: Kafka, PostgreSQL, Redis (BROKERS=3 for three brokers)
+	@$(STACK) up
+
+down: ## stop the local stack; its data stays in .stack/
+	@$(STACK) down
+
+status: ## show what of the local stack runs, and where
+	@$(STACK) status
+
+bench: .venv/.synced ## measure the worker on the local stack
+	@$(BIN)/hongyan bench worker --json
+
+chaos: .venv/.synced ## kill workers and servers at random, then prove that nothing was lost
+	@HONGYAN_REQUIRE_STACK=1 $(BIN)/pytest tests/chaos -m chaos --timeout=3600 -s $(ARGS)
