@@ -1,0 +1,175 @@
+"""Configuration: `hongyan.toml`, every key overridable by environment, secrets never in the file.
+
+`HONGYAN_KAFKA__BOOTSTRAP` overrides `[kafka] bootstrap`. A secret is given by environment, or as
+`KEY_file = "/path"` beside where KEY would stand; it is wrapped in `Secret`, which never prints.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+
+PREFIX: Final = "HONGYAN_"
+CONFIG_VARIABLE: Final = "HONGYAN_CONFIG"
+DEFAULT_FILE: Final = "hongyan.toml"
+_NOT_SETTINGS: Final = ("HONGYAN_CONFIG", "HONGYAN_REQUIRE_STACK", "HONGYAN_STACK_")
+
+Seconds = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
+
+
+class SettingsError(ValueError):
+    """A configuration that cannot be used; the text says where, and what to write instead."""
+
+
+class KafkaSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How to reach Kafka and under which name."""
+
+    bootstrap: str = "127.0.0.1:9092"
+    group_id: str = "hongyan"
+    group_protocol: Literal["auto", "consumer", "classic"] = "auto"
+    group_instance_id: str = ""
+    """Static membership; empty: none."""
+    topic_prefix: str = "hongyan"
+    connect_timeout_s: Seconds = 60.0
+    """How long a starting worker waits for the first broker before it gives up."""
+    client: dict[str, str | int | float | bool] = {}
+    """Further librdkafka properties (TLS, SASL); those that safety rests on cannot be set here."""
+
+
+class DatabaseSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The ledger's database."""
+
+    url: str = "sqlite:///hongyan.db"
+    payload_key: str = ""
+    """Base64 of 32 bytes: payloads are kept encrypted (AES-256-GCM) when given."""
+
+
+class RedisSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The pre-filter; an empty url means none."""
+
+    url: str = ""
+    prefix: str = "hongyan"
+    timeout_ms: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 200
+
+
+class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One worker process."""
+
+    id: str = ""
+    """Empty: host name, pid and a random part."""
+    lanes: list[str] = ["*"]
+    lease_s: Seconds = 30.0
+    heartbeat_s: Seconds | None = None
+    """None: a sixth of the lease."""
+    drain_s: Seconds = 30.0
+    health_address: str = "127.0.0.1:9464"
+
+
+class PolicySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where the policy file is; empty: policy.toml beside hongyan.toml, or the defaults."""
+
+    file: str = ""
+
+
+class TraceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where trace events go."""
+
+    kafka: bool = True
+    database: bool = True
+    buffer: Annotated[int, msgspec.Meta(ge=100, le=10_000_000)] = 50_000
+    """Events kept while a sink is slow; more are dropped and counted."""
+
+
+class LogSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Logging to standard error."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["auto", "console", "json"] = "auto"
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything in hongyan.toml."""
+
+    kafka: KafkaSettings = KafkaSettings()
+    database: DatabaseSettings = DatabaseSettings()
+    redis: RedisSettings = RedisSettings()
+    worker: WorkerSettings = WorkerSettings()
+    policy: PolicySettings = PolicySettings()
+    trace: TraceSettings = TraceSettings()
+    log: LogSettings = LogSettings()
+    accounts: dict[str, dict[str, Any]] = {}
+    """`[accounts.NAME]`: provider, endpoint and what the provider's adapter reads."""
+    base: str = "."
+    """Folder of the file read; relative paths start here. Not a key of the file."""
+
+
+def load(path: str | Path | None = None, environ: Mapping[str, str] | None = None) -> Settings:
+    """The settings from `path`, else $HONGYAN_CONFIG, else ./hongyan.toml if it is there, then the
+    environment on top. Raises SettingsError, which names the file or variable and the key."""
+    environ = os.environ if environ is None else environ
+    file = _file(path, environ)
+    data = _read(file) if file else {}
+    data.pop("base", None)
+    _apply_environment(data, environ)
+    _resolve_secret_files(data, file.parent if file else Path())
+    try:
+        settings = msgspec.convert(data, Settings, strict=False)
+    except msgspec.ValidationError as exc:
+        text, _, where = str(exc).partition(" - at `$.")
+        key = where.rstrip("`") or "the top level"
+        source = f"{file} or the environment" if file else "the environment"
+        raise SettingsError(f"{source}: {key}: {text}") from exc
+    return msgspec.structs.replace(settings, base=str(file.parent if file else Path()))
+
+
+def _file(path: str | Path | None, environ: Mapping[str, str]) -> Path | None:
+    named = path or environ.get(CONFIG_VARIABLE)
+    if named:
+        file = Path(named)
+        if not file.is_file():
+            raise SettingsError(f"{file}: no such file; give --config or {CONFIG_VARIABLE} a file")
+        return file
+    default = Path(DEFAULT_FILE)
+    return default if default.is_file() else None
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as exc:
+        raise SettingsError(f"{file}: {exc}") from exc
+
+
+def _apply_environment(data: dict[str, Any], environ: Mapping[str, str]) -> None:
+    for name in sorted(environ):
+        if not name.startswith(PREFIX) or name.startswith(_NOT_SETTINGS) or "__" not in name:
+            continue
+        *parents, key = name[len(PREFIX) :].lower().split("__")
+        table = data
+        for parent in parents:
+            table = table.setdefault(parent, {})
+            if not isinstance(table, dict):
+                raise SettingsError(f"{name}: {parent} is a value, not a table")
+        table[key] = _list_or_text(environ[name]) if key == "lanes" else environ[name]
+
+
+def _list_or_text(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _resolve_secret_files(table: dict[str, Any], base: Path) -> None:
+    """Replace every `KEY_file = path` by KEY with that file's text, at any depth."""
+    for key, value in list(table.items()):
+        if isinstance(value, dict):
+            _resolve_secret_files(value, base)
+        elif key.endswith("_file") and isinstance(value, str):
+            try:
+                table[key.removesuffix("_file")] = (base / value).read_text("utf-8").strip()
+            except OSError as exc:
+                raise SettingsError(f"{key}: {exc}") from exc
+            del table[key]

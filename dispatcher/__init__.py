@@ -1,0 +1,1 @@
+"""The worker: source, offsets, intake, lanes, settle, lifecycle."""

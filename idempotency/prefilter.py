@@ -1,0 +1,43 @@
+"""The pre-filter's contract: a cheap "this is settled already" in front of the ledger.
+
+It may be down, flushed or failed over at any moment: then it answers "not known", and the ledger
+decides. A mark is written only after the ledger committed a settled state, so a hit is never a guess.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+
+class Prefilter(Protocol):
+    """Never raises: a failing Redis is counted, logged once per outage, and answers "not known"."""
+
+    def lookup(self, keys: Sequence[str]) -> list[bytes | None]:
+        """The mark of each delivery key (the digest of the body that settled), None where not known.
+        One round trip."""
+        ...
+
+    def mark(self, settled: Sequence[tuple[str, bytes]]) -> None:
+        """Remember (delivery key, body digest) of what the ledger has settled. One round trip."""
+        ...
+
+    def first(self, keys: Sequence[str]) -> list[bool]:
+        """SET NX for `best_effort` lanes: True where this call was the first to name the key, or
+        where Redis cannot say (best effort prefers a double to a loss). One round trip."""
+        ...
+
+
+class NoPrefilter:
+    """The twin for an empty `redis.url`."""
+
+    def lookup(self, keys: Sequence[str]) -> list[bytes | None]:
+        """Knows nothing."""
+        return [None] * len(keys)
+
+    def mark(self, settled: Sequence[tuple[str, bytes]]) -> None:
+        """Keeps nothing."""
+
+    def first(self, keys: Sequence[str]) -> list[bool]:
+        """Lets everything pass."""
+        return [True] * len(keys)

@@ -1,0 +1,209 @@
+"""The envelope: what a Kafka value holds, version 1 (docs/envelope.md).
+
+`decode` turns bytes into a `Notification` or raises `EnvelopeError`, which names the reason as a
+code, the field as a path (`$.receivers[3]`) and says in one sentence what is wrong.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from message.vocabulary import CHANNELS, KINDS, Lane
+
+VERSION: Final = 1
+MAX_BYTES: Final = 1 << 20
+MAX_RECEIVERS: Final = 1_000
+MAX_ID: Final = 64
+MAX_RECEIVER: Final = 256
+MAX_AHEAD_MS: Final = 600_000
+"""A creation time further ahead than this is a broken clock, not a schedule."""
+_MAX_TIME_MS = 253_402_300_799_999  # the end of the year 9999
+
+_PRINTABLE_ASCII = re.compile(rf"[\x20-\x7e]{{1,{MAX_ID}}}")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+EpochMs = Annotated[int, msgspec.Meta(ge=0, le=_MAX_TIME_MS)]
+
+
+class EnvelopeError(ValueError):
+    """A value that is no notification: `code` for programs, `path` to the field, `detail` for people."""
+
+    def __init__(self, code: str, path: str, detail: str) -> None:
+        super().__init__(f"{code} at {path}: {detail}")
+        self.code = code
+        self.path = path
+        self.detail = detail
+
+
+class Template(msgspec.Struct, frozen=True, gc=False):
+    """A named text and its variables."""
+
+    id: str
+    params: dict[str, Any] = {}
+
+
+class Notification(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
+    """One request to send one content to one or more receivers over one channel.
+
+    Times are epoch milliseconds; `ttl_ms` None means the lane's. Exactly one of `template` and
+    `content` is set. Unknown fields of the wire form are ignored here and kept in the raw bytes,
+    which are what travels on.
+    """
+
+    v: int = VERSION
+    id: str
+    biz_id: str | None = None
+    channel: str
+    kind: str
+    receivers: list[str]
+    account: str | None = None
+    template: Template | None = None
+    content: dict[str, Any] | None = None
+    created_at: EpochMs
+    ttl_ms: int | None = None
+    ordering_key: str | None = None
+    resend_of: str | None = None
+    attributes: dict[str, Any] = {}
+
+    @property
+    def lane(self) -> Lane:
+        """The lane this notification belongs to."""
+        return Lane(self.channel, self.kind)
+
+    @property
+    def kafka_key(self) -> str:
+        """What the record is keyed by: `ordering_key`, else `id`."""
+        return self.ordering_key or self.id
+
+
+class _Version(msgspec.Struct):
+    v: int
+
+
+_decoder = msgspec.json.Decoder(Notification)
+_version_decoder = msgspec.json.Decoder(_Version)
+_encoder = msgspec.json.Encoder()
+
+
+def encode(notification: Notification) -> bytes:
+    """The wire form, checked by the same rules as `decode`; raises EnvelopeError."""
+    _check(notification)
+    value = _encoder.encode(notification)
+    _check_size(value)
+    return value
+
+
+def decode(value: bytes | None) -> Notification:
+    """The notification in a Kafka value; raises EnvelopeError with the field's path."""
+    if not value:
+        raise EnvelopeError("not_json", "$", "the value is empty; send one JSON object")
+    _check_size(value)
+    try:
+        notification = _decoder.decode(value)
+    except msgspec.ValidationError as exc:
+        raise _wrong(value, exc) from exc
+    except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+        raise EnvelopeError("not_json", "$", f"the value is not UTF-8 JSON: {exc}") from exc
+    except RecursionError as exc:
+        raise EnvelopeError("not_json", "$", "the value is nested too deeply") from exc
+    _check(notification)
+    return notification
+
+
+def check_arrival(notification: Notification, lane: Lane, now_ms: int) -> None:
+    """The rules that need the topic and the time; raises EnvelopeError."""
+    if notification.channel != lane.channel:
+        raise _mismatch("$.channel", notification.channel, lane)
+    if notification.kind != lane.kind:
+        raise _mismatch("$.kind", notification.kind, lane)
+    if notification.created_at > now_ms + MAX_AHEAD_MS:
+        ahead = (notification.created_at - now_ms) // 1000
+        raise EnvelopeError(
+            "created_ahead",
+            "$.created_at",
+            f"created {ahead} s ahead of our clock; check the sender's clock",
+        )
+
+
+def _mismatch(path: str, found: str, lane: Lane) -> EnvelopeError:
+    return EnvelopeError(
+        "wrong_topic", path, f"{found!r} does not belong into the topic of lane {lane.name}"
+    )
+
+
+def _check_size(value: bytes) -> None:
+    if len(value) > MAX_BYTES:
+        raise EnvelopeError(
+            "too_large", "$", f"{len(value):,} bytes; at most {MAX_BYTES:,} are taken"
+        )
+
+
+def _wrong(value: bytes, exc: msgspec.ValidationError) -> EnvelopeError:
+    """Name a failed validation: an unknown version first, since its fields may mean anything."""
+    try:
+        found = _version_decoder.decode(value).v
+    except msgspec.MsgspecError:
+        found = VERSION
+    if found != VERSION:
+        return _unknown_version(found)
+    text, _, path = str(exc).partition(" - at `")
+    return EnvelopeError("wrong_type", path.rstrip("`") or "$", text)
+
+
+def _unknown_version(found: int) -> EnvelopeError:
+    return EnvelopeError("unknown_version", "$.v", f"version {found}; this one reads {VERSION}")
+
+
+def _check(n: Notification) -> None:
+    """The rules types cannot say, cheapest first; one pass per notification on the hot path."""
+    if n.v != VERSION:
+        raise _unknown_version(n.v)
+    if not _PRINTABLE_ASCII.fullmatch(n.id):
+        raise EnvelopeError("bad_id", "$.id", f"must be 1 to {MAX_ID} printable ASCII characters")
+    if n.channel not in CHANNELS:
+        raise EnvelopeError("unknown_channel", "$.channel", f"{n.channel!r} is no channel")
+    if n.kind not in KINDS:
+        raise EnvelopeError("unknown_kind", "$.kind", f"{n.kind!r} is no kind")
+    if (n.template is None) == (n.content is None):
+        raise EnvelopeError("no_content", "$", "exactly one of template and content must be given")
+    if n.ttl_ms is not None and n.ttl_ms <= 0:
+        raise EnvelopeError("bad_ttl", "$.ttl_ms", "must be above 0, or null for the lane's")
+    _check_receivers(n.receivers)
+    _check_texts(n)
+
+
+def _check_receivers(receivers: list[str]) -> None:
+    if not 0 < len(receivers) <= MAX_RECEIVERS:
+        raise EnvelopeError(
+            "bad_receivers", "$.receivers", f"{len(receivers):,} receivers; 1 to {MAX_RECEIVERS:,}"
+        )
+    for index, receiver in enumerate(receivers):
+        path = f"$.receivers[{index}]"
+        if not 0 < len(receiver) <= MAX_RECEIVER or receiver.isspace():
+            raise EnvelopeError("bad_receiver", path, f"must be 1 to {MAX_RECEIVER} characters")
+        _check_text(path, receiver)
+
+
+def _check_texts(n: Notification) -> None:
+    if n.biz_id is not None:
+        _check_text("$.biz_id", n.biz_id)
+    if n.account is not None:
+        _check_text("$.account", n.account)
+    if n.ordering_key is not None:
+        _check_text("$.ordering_key", n.ordering_key)
+    if n.resend_of is not None:
+        _check_text("$.resend_of", n.resend_of)
+    if n.template is not None:
+        _check_text("$.template.id", n.template.id)
+
+
+def _check_text(path: str, text: str) -> None:
+    if len(text) > MAX_RECEIVER:
+        raise EnvelopeError("too_long", path, f"at most {MAX_RECEIVER} characters are taken")
+    if not text.isprintable() and _CONTROL.search(text):
+        raise EnvelopeError("control_character", path, "control characters are not taken")
+    if not text.isascii() and any("\ud800" <= c <= "\udfff" for c in text):
+        raise EnvelopeError("not_unicode", path, "half a surrogate pair is not taken")

@@ -1,0 +1,47 @@
+"""What became of one provider call for one delivery.
+
+    Outcome
+     ├─ Accepted   the provider has it
+     ├─ Rejected   definitely not sent, permanent
+     ├─ NotSent    definitely not sent, may be retried
+     └─ Unknown    it may have been sent: only a resolver, a dedup window or the policy may decide
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Outcome(msgspec.Struct, frozen=True, gc=False, tag_field="outcome"):
+    """Base of the ladder; never made itself."""
+
+
+class Accepted(Outcome, frozen=True, gc=False, tag="accepted"):
+    """The provider answered that it has the message; `provider_id` is its name for it."""
+
+    provider_id: str = ""
+
+
+class Rejected(Outcome, frozen=True, gc=False, tag="rejected"):
+    """The provider will never send it: `code` is the provider's, `detail` one sentence."""
+
+    code: str
+    detail: str = ""
+
+
+class NotSent(Outcome, frozen=True, gc=False, tag="not_sent"):
+    """Nothing was sent; `retry_after_ms` is the provider's own wish, None where it named none."""
+
+    code: str
+    detail: str = ""
+    retry_after_ms: int | None = None
+
+
+class Unknown(Outcome, frozen=True, gc=False, tag="unknown"):
+    """The request may have been acted on; `code` says how the answer was lost."""
+
+    code: str
+    detail: str = ""
+
+
+AnyOutcome = Accepted | Rejected | NotSent | Unknown

@@ -1,0 +1,111 @@
+"""The states of a delivery and the only moves between them.
+
+`TRANSITIONS` is the state machine, once: the ledger asks it before every write, and the diagram in
+docs/ledger.md is generated from it (see `tests/message/test_states.py`).
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+
+class State(StrEnum):
+    """Where one delivery stands; spelt as in the ledger views."""
+
+    IN_FLIGHT = "IN_FLIGHT"
+    SENT = "SENT"
+    DELIVERED = "DELIVERED"
+    UNDELIVERED = "UNDELIVERED"
+    REJECTED = "REJECTED"
+    RETRY = "RETRY"
+    UNKNOWN = "UNKNOWN"
+    PARKED = "PARKED"
+    EXPIRED = "EXPIRED"
+    DROPPED = "DROPPED"
+
+
+class Event(StrEnum):
+    """What moves a delivery from one state to the next."""
+
+    CLAIM = "claim"
+    TTL_AT_INTAKE = "past TTL at intake"
+    DROP = "a gate or recall drops it"
+    HOLD = "quiet hours hold it"
+    BEHIND = "an earlier one of its key is open"
+    ACCEPTED = "Accepted"
+    REJECTED = "Rejected"
+    NOT_SENT = "NotSent"
+    UNKNOWN = "Unknown"
+    OWNER_DEAD = "owner dead"
+    DUE = "due"
+    BUDGET_SPENT = "budget spent"
+    TTL = "TTL"
+    RECALL = "recall"
+    RESOLVED_SENT = "resolver: it was sent"
+    RESOLVED_NOT_SENT = "resolver: it was not"
+    RESEND_UNPROVEN = "no proof, lane is at_least_once, TTL left"
+    PARK_UNPROVEN = "no proof, lane is at_most_once"
+    OPERATOR_RETRY = "operator: retry"
+    OPERATOR_SENT = "operator saw it arrive"
+    RECEIPT_DELIVERED = "receipt: delivered"
+    RECEIPT_UNDELIVERED = "receipt: undelivered"
+
+
+_S, _E = State, Event
+
+TRANSITIONS: Final[dict[tuple[State | None, Event], State]] = {
+    (None, _E.CLAIM): _S.IN_FLIGHT,
+    (None, _E.TTL_AT_INTAKE): _S.EXPIRED,
+    (None, _E.DROP): _S.DROPPED,
+    (None, _E.HOLD): _S.RETRY,
+    (None, _E.BEHIND): _S.RETRY,
+    (_S.IN_FLIGHT, _E.ACCEPTED): _S.SENT,
+    (_S.IN_FLIGHT, _E.REJECTED): _S.REJECTED,
+    (_S.IN_FLIGHT, _E.NOT_SENT): _S.RETRY,
+    (_S.IN_FLIGHT, _E.UNKNOWN): _S.UNKNOWN,
+    (_S.IN_FLIGHT, _E.OWNER_DEAD): _S.UNKNOWN,
+    # Waited in the lane's queue until its time was over: claimed, never sent.
+    (_S.IN_FLIGHT, _E.TTL): _S.EXPIRED,
+    # A definite non-send whose attempts are used up has nothing to wait for.
+    (_S.IN_FLIGHT, _E.BUDGET_SPENT): _S.PARKED,
+    (_S.RETRY, _E.DUE): _S.IN_FLIGHT,
+    (_S.RETRY, _E.BUDGET_SPENT): _S.PARKED,
+    (_S.RETRY, _E.TTL): _S.EXPIRED,
+    (_S.RETRY, _E.RECALL): _S.DROPPED,
+    (_S.UNKNOWN, _E.RESOLVED_SENT): _S.SENT,
+    (_S.UNKNOWN, _E.RESOLVED_NOT_SENT): _S.RETRY,
+    (_S.UNKNOWN, _E.RESEND_UNPROVEN): _S.RETRY,
+    (_S.UNKNOWN, _E.PARK_UNPROVEN): _S.PARKED,
+    # Past its TTL with no proof: resending is out, so a person decides.
+    (_S.UNKNOWN, _E.TTL): _S.PARKED,
+    (_S.PARKED, _E.OPERATOR_RETRY): _S.RETRY,
+    (_S.REJECTED, _E.OPERATOR_RETRY): _S.RETRY,
+    (_S.EXPIRED, _E.OPERATOR_RETRY): _S.RETRY,
+    (_S.PARKED, _E.OPERATOR_SENT): _S.SENT,
+    (_S.SENT, _E.RECEIPT_DELIVERED): _S.DELIVERED,
+    (_S.SENT, _E.RECEIPT_UNDELIVERED): _S.UNDELIVERED,
+}
+
+OPEN: Final = frozenset({_S.IN_FLIGHT, _S.RETRY, _S.UNKNOWN})
+"""States in which the platform itself still owes the delivery something."""
+
+SETTLED: Final = frozenset(State) - OPEN
+"""States in which nothing more happens unless a person, or a receipt, says so."""
+
+
+class IllegalTransition(ValueError):
+    """A move the state machine does not have."""
+
+
+def after(state: State | None, event: Event) -> State:
+    """The state that `event` leads to from `state`; raises IllegalTransition where there is none."""
+    try:
+        return TRANSITIONS[state, event]
+    except KeyError:
+        raise IllegalTransition(f"{state or '∅'} has no move for {event.value!r}") from None
+
+
+def sources(event: Event) -> frozenset[State]:
+    """The states from which `event` may move a delivery (∅ left out)."""
+    return frozenset(state for state, e in TRANSITIONS if e is event and state is not None)

@@ -1,0 +1,86 @@
+"""Channels, kinds and lanes: the closed sets that topics, pools and policies are named after."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from typing import Final, NamedTuple
+
+CHANNELS: Final = (
+    "sms",
+    "email",
+    "wechat_official",
+    "wechat_mini",
+    "wecom",
+    "dingtalk",
+    "feishu",
+    "push",
+    "webhook",
+)
+KINDS: Final = ("verification", "notice", "marketing")
+DEFAULT_TOPIC_PREFIX: Final = "hongyan"
+_PATTERN = re.compile(r"[a-z_*?]+\.[a-z_*?]+|\*")
+
+
+class LanePatternError(ValueError):
+    """A `--lanes` pattern that names nothing; the text says which and what is possible."""
+
+
+class Lane(NamedTuple):
+    """One channel × kind: one topic, one bounded pool, one policy."""
+
+    channel: str
+    kind: str
+
+    @property
+    def name(self) -> str:
+        """`sms.verification`, as it stands in policy, metrics and the ledger."""
+        return f"{self.channel}.{self.kind}"
+
+    def topic(self, prefix: str = DEFAULT_TOPIC_PREFIX) -> str:
+        """The dispatch topic of this lane."""
+        return f"{prefix}.dispatch.{self.channel}.{self.kind}"
+
+
+LANES: Final = tuple(Lane(channel, kind) for channel in CHANNELS for kind in KINDS)
+_LANES_BY_NAME = {lane.name: lane for lane in LANES}
+
+
+def lane_named(name: str) -> Lane | None:
+    """The lane of that name, or None where there is none."""
+    return _LANES_BY_NAME.get(name)
+
+
+def lane_of_topic(topic: str, prefix: str = DEFAULT_TOPIC_PREFIX) -> Lane | None:
+    """The lane whose dispatch topic this is, or None for any other topic."""
+    head = f"{prefix}.dispatch."
+    return _LANES_BY_NAME.get(topic[len(head) :]) if topic.startswith(head) else None
+
+
+def lanes_matching(patterns: Iterable[str]) -> tuple[Lane, ...]:
+    """The lanes that any of the shell-style patterns (`sms.*`, `*.notice`, `*`) names.
+
+    Raises LanePatternError for a pattern that names no lane: a worker that silently serves
+    nothing would look healthy.
+    """
+    chosen: set[Lane] = set()
+    for pattern in patterns:
+        found = {lane for lane in LANES if fnmatchcase(lane.name, pattern) or pattern == "*"}
+        if not _PATTERN.fullmatch(pattern) or not found:
+            raise LanePatternError(
+                f"no lane matches {pattern!r}: write CHANNEL.KIND with * and ?, where channel is "
+                f"one of {', '.join(CHANNELS)} and kind one of {', '.join(KINDS)}"
+            )
+        chosen |= found
+    return tuple(lane for lane in LANES if lane in chosen)
+
+
+def dead_letter_topic(prefix: str = DEFAULT_TOPIC_PREFIX) -> str:
+    """Where poison messages go."""
+    return f"{prefix}.dead"
+
+
+def trace_topic(prefix: str = DEFAULT_TOPIC_PREFIX) -> str:
+    """Where trace events go."""
+    return f"{prefix}.trace"

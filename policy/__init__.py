@@ -1,0 +1,1 @@
+"""The reliability policy per lane: schema, defaults per kind, loading, versions."""

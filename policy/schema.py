@@ -1,0 +1,80 @@
+"""One lane's reliability policy: data only; decisions are pure functions elsewhere.
+
+Retry, failover, gates and hot reload come with recovery; `retry_ms` below is the seam: the delay
+after a definite non-send for which the provider named none.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import msgspec
+
+from message.vocabulary import Lane
+
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+_HOUR_MS = 3_600_000
+
+
+class Guarantee(StrEnum):
+    """What a lane promises; design: three guarantees, chosen per lane."""
+
+    BEST_EFFORT = "best_effort"
+    AT_MOST_ONCE = "at_most_once"
+    AT_LEAST_ONCE = "at_least_once"
+
+
+class Ordering(StrEnum):
+    """Whether deliveries of one ordering key keep their order."""
+
+    NONE = "none"
+    KEY = "key"
+
+
+class LanePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The policy of one lane; times in milliseconds."""
+
+    guarantee: Guarantee = Guarantee.AT_LEAST_ONCE
+    accounts: list[str] = []
+    """Names in hongyan.toml; none: every account whose provider serves the channel, equal weights."""
+    threads: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 16
+    queue: Annotated[int, msgspec.Meta(ge=0, le=10_000)] | None = None
+    """Deliveries claimed and waiting for a thread; None: as many as threads."""
+    max_in_flight: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 10_000
+    """Records taken from Kafka and not yet done, per lane and worker: bounds memory and replay."""
+    timeout_ms: Annotated[int, msgspec.Meta(ge=10, le=600_000)] = 5_000
+    """One provider call, connecting and all."""
+    ttl_ms: Positive = 24 * _HOUR_MS
+    max_ttl_ms: Positive = 7 * 24 * _HOUR_MS
+    ordering: Ordering = Ordering.NONE
+    retry_ms: Positive = 5_000
+
+    @property
+    def queue_size(self) -> int:
+        """`queue`, or its default: as many as threads."""
+        return self.threads if self.queue is None else self.queue
+
+    def lifetime_ms(self, own_ttl_ms: int | None) -> int:
+        """How long a notification lives: its own ttl, capped, else the lane's."""
+        return min(own_ttl_ms or self.ttl_ms, self.max_ttl_ms)
+
+
+DEFAULTS_BY_KIND = {
+    "verification": LanePolicy(
+        threads=16, timeout_ms=3_000, ttl_ms=300_000, max_ttl_ms=_HOUR_MS, retry_ms=1_000
+    ),
+    "notice": LanePolicy(),
+    "marketing": LanePolicy(threads=8, retry_ms=30_000),
+}
+
+
+class Policy(msgspec.Struct, frozen=True):
+    """Every lane's policy and the version they are known by."""
+
+    version: str = "default"
+    lanes: dict[str, LanePolicy] = {}
+
+    def of(self, lane: Lane) -> LanePolicy:
+        """This lane's policy; its kind's defaults where the file says nothing."""
+        return self.lanes.get(lane.name) or DEFAULTS_BY_KIND[lane.kind]

@@ -1,0 +1,1 @@
+"""What became of every message: stages and events, the recorder, its sinks, timeline queries."""

@@ -1,0 +1,85 @@
+"""What a trace is made of. Each event stands for one stage of one delivery (or of one poison record)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Protocol
+
+import msgspec
+
+
+class Stage(StrEnum):
+    """The stages of a delivery's way, in the order a good one takes them; then the side roads."""
+
+    CLAIMED = "claimed"
+    ATTEMPTED = "attempted"
+    SETTLED = "settled"
+    # Side roads.
+    EXPIRED = "expired"
+    DROPPED = "dropped"
+    HELD = "held"
+    BEHIND = "behind"
+    DUPLICATE = "duplicate"
+    CONFLICT = "conflict"
+    FENCED = "fenced"
+    OWNER_DEAD = "owner_dead"
+    DEAD_LETTER = "dead_letter"
+    HANDED_OVER = "handed_over"
+
+
+class TraceEvent(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
+    """One event; the wire form is this struct as JSON, defaults left out.
+
+    `at` and the marks are epoch milliseconds by the worker's clock (kept to the database's).
+    """
+
+    at: int
+    stage: Stage
+    message_id: str
+    delivery_key: str = ""
+    biz_id: str | None = None
+    lane: str = ""
+    receiver: str = ""
+    """Masked."""
+    worker: str = ""
+    attempt: int = 0
+    state: str = ""
+    reason: str | None = None
+    detail: str | None = None
+    """One sentence for people; no secret, no content."""
+    account: str = ""
+    provider_id: str | None = None
+    origin: str | None = None
+    """topic/partition/offset."""
+    policy_version: str = ""
+    traceparent: str | None = None
+    created_at: int = 0
+    received_at: int = 0
+    """When the record left the broker's hands (on CLAIMED)."""
+    started_at: int = 0
+    """When the provider call began (on SETTLED)."""
+    answered_at: int = 0
+    """When the provider call ended (on SETTLED)."""
+
+
+class Recorder(Protocol):
+    """Takes events from any thread. Never blocks, never raises; what it must drop it counts."""
+
+    def record(self, events: Sequence[TraceEvent]) -> None:
+        """Hand events over to be written soon."""
+        ...
+
+    def close(self, timeout_s: float = 5.0) -> None:
+        """Write what is buffered, for at most `timeout_s` seconds; idempotent."""
+        ...
+
+
+class NoRecorder:
+    """The twin that keeps nothing."""
+
+    def record(self, events: Sequence[TraceEvent]) -> None:
+        """Keeps nothing."""
+
+    def close(self, timeout_s: float = 5.0) -> None:
+        """Has nothing to write."""
