@@ -2,7 +2,8 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 BIN := .venv/bin
-STACK := python3 deploy/local/stack.py
+PYTHON ?= python3
+STACK := $(PYTHON) -m deploy.local
 
 .PHONY: help venv demo test lint up down status bench chaos
 

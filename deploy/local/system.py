@@ -1,0 +1,73 @@
+"""The distribution's packages: what is missing is installed, with root or sudo, and said so."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+from deploy.local.errors import MissingPrograms
+
+Say = Callable[[str], None]
+
+_APT = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300"]
+_INSTALL = ["install", "-y", "--no-install-recommends"]
+
+
+def postgres_programs() -> Path | None:
+    """The folder of the newest PostgreSQL server; Debian keeps it off the PATH."""
+    debian = sorted(
+        (p for p in Path("/usr/lib/postgresql").glob("*/bin") if (p / "initdb").exists()),
+        key=lambda p: float(p.parent.name),
+    )
+    if debian:
+        return debian[-1]
+    found = shutil.which("initdb")
+    return Path(found).resolve().parent if found else None
+
+
+_FOUND: dict[str, Callable[[], object]] = {
+    "java": lambda: shutil.which("java"),
+    "maven": lambda: shutil.which("mvn"),
+    "redis-server": lambda: shutil.which("redis-server"),
+    "postgresql": postgres_programs,
+}
+_PACKAGES = {"java": "default-jre-headless"}  # where the package has another name
+
+
+def need(names: list[str], say: Say) -> None:
+    """Make sure that these are there, or say which packages a person has to install."""
+    missing = [_PACKAGES.get(n, n) for n in names if not _FOUND[n]()]
+    if not missing:
+        return
+    say(f"installing {', '.join(missing)}")
+    _install(missing)
+
+
+def _install(packages: list[str]) -> None:
+    for step in (["update"], [*_INSTALL, *packages]):
+        try:
+            done = subprocess.run(
+                _as_root([*_APT, *step]),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+        except FileNotFoundError:
+            raise MissingPrograms(_advice(packages, "no apt-get or sudo here")) from None
+        if done.returncode and step != ["update"]:
+            raise MissingPrograms(_advice(packages, _last_line(done.stderr)))
+
+
+def _as_root(command: list[str]) -> list[str]:
+    return command if os.geteuid() == 0 else ["sudo", "-n", *command]
+
+
+def _advice(packages: list[str], why: str) -> str:
+    return f"install {' '.join(packages)} and run this again: it could not be done for you ({why})."
+
+
+def _last_line(text: str) -> str:
+    lines = text.strip().splitlines()
+    return lines[-1].rstrip(".") if lines else "no reason given"
