@@ -105,8 +105,11 @@ def server_properties(layout: Layout, number: int) -> dict[str, str]:
         "share.coordinator.state.topic.num.partitions": "4",
         "share.coordinator.state.topic.replication.factor": copies,
         "share.coordinator.state.topic.min.isr": in_sync,
+        # How soon a killed broker is missed, and may come back under its number; by default 9 s.
+        "broker.session.timeout.ms": "6000",
+        "broker.heartbeat.interval.ms": "1000",
         "group.initial.rebalance.delay.ms": "0",
-        # How soon a killed member is missed where the broker decides (KIP-848); Kafka's own is 45 s.
+        # How soon a killed member is missed where the broker decides (KIP-848); by default 45 s.
         "group.consumer.session.timeout.ms": "6000",
         "group.consumer.min.session.timeout.ms": "3000",
         "group.consumer.heartbeat.interval.ms": "1000",

@@ -20,8 +20,8 @@ ELSEWHERE = Path("/var/tmp")  # noqa: S108 - the folder in it is made by us alon
 class Postgres(Server):
     programs = ("postgresql",)
     stop_signal = signal.SIGINT  # fast: ends sessions, then stops cleanly
-    # Immediate: no checkpoint, recovery from the log at the next start. To the data SIGKILL would be
-    # the same, but it leaves the backends behind as orphans.
+    # Immediate: no checkpoint, recovery from the log at the next start. To the data SIGKILL would
+    # be the same, but it leaves the backends behind as orphans.
     crash_signal = signal.SIGQUIT
 
     def __init__(self, layout: Layout) -> None:

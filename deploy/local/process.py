@@ -62,10 +62,12 @@ def identify(pid: int) -> Identity | None:
 
 
 def alive(known: Identity) -> bool:
-    child = _spawned.get(known.pid)
-    if child is not None and child.poll() is not None:
-        del _spawned[known.pid]
-    return identify(known.pid) == known
+    if identify(known.pid) == known:
+        return True
+    child = _spawned.pop(known.pid, None)
+    if child is not None:
+        child.wait()  # already a zombie: this only collects it
+    return False
 
 
 def paused(pid: int) -> bool:

@@ -124,7 +124,7 @@ class Stack:
         self.start(name)
 
     def kill(self, name: str) -> None:
-        """End one at once, by SIGKILL or PostgreSQL's immediate shutdown; returns when it is gone."""
+        """End one at once, by SIGKILL or PostgreSQL's immediate shutdown; wait until it is gone."""
         known = self._known(name)
         process.send_family(known, signal.SIGCONT)
         process.send(known, self._servers[name].crash_signal)
@@ -194,8 +194,8 @@ class Stack:
         for port in server.ports:
             if not probe.port_free(port):
                 raise PortTaken(
-                    f"port {port}, which {server.name} needs, is taken by another program; end that "
-                    "one, or choose other ports with HONGYAN_STACK_PORT_BASE "
+                    f"port {port}, which {server.name} needs, is taken by another program; end it, "
+                    "or choose other ports with HONGYAN_STACK_PORT_BASE "
                     f"(now {self.layout.port_base})."
                 )
 
