@@ -25,6 +25,7 @@ def say(line: str) -> None:
 
 def up(stack: Stack, _arguments: argparse.Namespace) -> int:
     failed = stack.up()
+    stack.layout.started_by_tests.unlink(missing_ok=True)  # now a person wants it
     for name, why in failed.items():
         complain(f"{name} is not up: {why}")
     return 1 if failed else 0

@@ -47,6 +47,11 @@ class Layout:
         return self.root / "run"
 
     @property
+    def started_by_tests(self) -> Path:
+        """There while nobody but a test run asked for this stack, so that tests may stop it."""
+        return self.root / "started-by-tests"
+
+    @property
     def broker_ids(self) -> range:
         return range(1, self.brokers + 1)
 
