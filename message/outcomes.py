@@ -1,10 +1,10 @@
 """What became of one provider call for one delivery.
 
-    Outcome
-     ├─ Accepted   the provider has it
-     ├─ Rejected   definitely not sent, permanent
-     ├─ NotSent    definitely not sent, may be retried
-     └─ Unknown    it may have been sent: only a resolver, a dedup window or the policy may decide
+Outcome
+ ├─ Accepted   the provider has it
+ ├─ Rejected   definitely not sent, permanent
+ ├─ NotSent    definitely not sent, may be retried
+ └─ Unknown    it may have been sent: only a resolver, a dedup window or the policy may decide
 """
 
 from __future__ import annotations

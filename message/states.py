@@ -38,6 +38,8 @@ class Event(StrEnum):
     NOT_SENT = "NotSent"
     UNKNOWN = "Unknown"
     OWNER_DEAD = "owner dead"
+    GIVEN_BACK = "given back unstarted"
+    TAKE_OVER = "claimed again"
     DUE = "due"
     BUDGET_SPENT = "budget spent"
     TTL = "TTL"
@@ -67,6 +69,10 @@ TRANSITIONS: Final[dict[tuple[State | None, Event], State]] = {
     (_S.IN_FLIGHT, _E.OWNER_DEAD): _S.UNKNOWN,
     # Waited in the lane's queue until its time was over: claimed, never sent.
     (_S.IN_FLIGHT, _E.TTL): _S.EXPIRED,
+    # The worker stops before it began the call: no attempt was made, and the record's offset does not
+    # pass, so that whoever reads it next takes the row over at once instead of waiting for recovery.
+    (_S.IN_FLIGHT, _E.GIVEN_BACK): _S.RETRY,
+    (_S.RETRY, _E.TAKE_OVER): _S.IN_FLIGHT,
     # A definite non-send whose attempts are used up has nothing to wait for.
     (_S.IN_FLIGHT, _E.BUDGET_SPENT): _S.PARKED,
     (_S.RETRY, _E.DUE): _S.IN_FLIGHT,

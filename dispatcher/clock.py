@@ -1,0 +1,32 @@
+"""The worker's clock: the database's time, carried on by the monotonic clock between heartbeats.
+
+A jump of the machine's wall clock moves nothing here: every heartbeat brings the database's now, and
+`time.monotonic` counts on from it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+_MS = 1_000
+
+
+class Clock:
+    """Epoch milliseconds by the database. `calibrate` is the heartbeat thread's; anyone may read."""
+
+    def __init__(
+        self,
+        monotonic: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.monotonic = monotonic
+        self._ahead = wall() - monotonic()
+
+    def calibrate(self, database_ms: int, asked_at: float) -> None:
+        """The database said `database_ms` in answer to a question put at monotonic `asked_at`."""
+        self._ahead = database_ms / _MS - (asked_at + self.monotonic()) / 2
+
+    def now_ms(self) -> int:
+        """Epoch milliseconds, now."""
+        return int((self.monotonic() + self._ahead) * _MS)

@@ -1,0 +1,202 @@
+"""Who may be sent: the ledger's answer for lanes that promise something, Redis's for `best_effort`.
+
+A gate takes a batch of deliveries and divides it into those to send and those that ended here. Both
+cost a fixed number of round trips per batch, however large.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
+
+import structlog
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_when_event_set
+from tenacity.wait import wait_base
+
+from dispatcher.clock import Clock
+from dispatcher.work import Work
+from idempotency.ledger import Claim, Claimed, Ledger, LedgerUnavailable
+from idempotency.payloads import body_digest
+from idempotency.prefilter import Prefilter
+from message.ids import new_token
+from message.states import Event, State
+
+log = structlog.get_logger(__name__)
+T = TypeVar("T")
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
+
+
+class Verdict(Protocol):
+    """What a gate counts as it goes; dispatcher/metrics.py."""
+
+    def claimed(self, batch: int, seconds: float) -> None:
+        """One claim statement."""
+        ...
+
+    def prefilter_hits(self, hits: int) -> None:
+        """Deliveries that Redis knew to be settled."""
+        ...
+
+
+class Outage:
+    """Whether the ledger is away, as seen by those who use it; the source pauses its lanes then."""
+
+    def __init__(self) -> None:
+        self.stop = threading.Event()
+        """Set when the worker gives up waiting."""
+        self._away: set[str] = set()
+
+    @property
+    def on(self) -> bool:
+        """Some user of the ledger is waiting for it."""
+        return bool(self._away)
+
+    def persist(self, who: str, call: Callable[[], T]) -> T:
+        """Repeat `call` until the ledger answers; raises LedgerUnavailable only after `stop`.
+
+        Calls are repeatable by contract, so one whose reply was lost is simply made again.
+        """
+        retrying = Retrying(
+            retry=retry_if_exception_type(LedgerUnavailable),
+            wait=_pause(),
+            stop=stop_when_event_set(self.stop),
+            sleep=self._sleep,
+            before_sleep=lambda state: self._note(who, state),
+            reraise=True,
+        )
+        result = retrying(call)
+        if who in self._away:
+            self._away.discard(who)
+            log.info("ledger_back", stage=who)
+        return result
+
+    def _sleep(self, seconds: float) -> None:
+        self.stop.wait(seconds)
+
+    def _note(self, who: str, state: RetryCallState) -> None:
+        if who not in self._away and state.outcome is not None:
+            log.error("ledger_away", stage=who, cause=str(state.outcome.exception()))
+        self._away.add(who)
+
+
+class _pause(wait_base):  # noqa: N801 (tenacity's waits are named like functions)
+    """Exponential with full jitter, capped."""
+
+    def __call__(self, retry_state: RetryCallState) -> float:
+        ceiling = min(_FIRST_PAUSE_S * 2 ** min(retry_state.attempt_number, 10), _LONGEST_PAUSE_S)
+        return random.uniform(_FIRST_PAUSE_S / 2, ceiling)  # noqa: S311 (no secret)
+
+
+class Gate(Protocol):
+    """Divides a batch; ended works carry `standing` (and `reason`)."""
+
+    def admit(self, works: Sequence[Work]) -> tuple[list[Work], list[Work]]:
+        """(to send, ended here). Raises LedgerUnavailable only when the worker stops."""
+        ...
+
+
+class LedgerGate:
+    """Redis in one round trip, then one statement: the claim is durable before anything is sent."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        prefilter: Prefilter,
+        *,
+        owner: str,
+        outage: Outage,
+        clock: Clock,
+        count: Verdict,
+        ordered: frozenset[str] = frozenset(),
+    ) -> None:
+        self._ledger = ledger
+        self._prefilter = prefilter
+        self._owner = owner
+        self._outage = outage
+        self._clock = clock
+        self._count = count
+        self._ordered = ordered
+
+    def admit(self, works: Sequence[Work]) -> tuple[list[Work], list[Work]]:
+        unknown, ended = self._ask_prefilter(works)
+        to_send: list[Work] = []
+        for ordered in (False, True):
+            part = [w for w in unknown if (w.delivery.lane in self._ordered) is ordered]
+            if part:
+                self._claim(part, ordered, to_send, ended)
+        return to_send, ended
+
+    def _ask_prefilter(self, works: Sequence[Work]) -> tuple[list[Work], list[Work]]:
+        marks = self._prefilter.lookup([work.delivery.key for work in works])
+        unknown: list[Work] = []
+        ended: list[Work] = []
+        for work, mark in zip(works, marks, strict=True):
+            if mark is None:
+                unknown.append(work)
+            else:
+                work.standing = State.SENT
+                same = mark == body_digest(work.delivery.payload)
+                work.reason = "duplicate_prefilter" if same else "conflict"
+                ended.append(work)
+        if ended:
+            self._count.prefilter_hits(len(ended))
+        return unknown, ended
+
+    def _claim(
+        self, works: list[Work], ordered: bool, to_send: list[Work], ended: list[Work]
+    ) -> None:
+        token, now = new_token(), self._clock.now_ms()
+        claims = [_claim_of(work, token, now) for work in works]
+        begun = self._clock.monotonic()
+        answers = self._outage.persist(
+            "intake", lambda: self._ledger.claim(claims, self._owner, ordered=ordered)
+        )
+        self._count.claimed(len(works), self._clock.monotonic() - begun)
+        for work, claim, answer in zip(works, claims, answers, strict=True):
+            if answer.won and answer.state is State.IN_FLIGHT:
+                delivery = work.delivery
+                delivery.token, delivery.attempt, delivery.day = token, answer.attempt, answer.day
+                to_send.append(work)
+            else:
+                _end(work, claim, answer)
+                ended.append(work)
+
+
+class BestEffortGate:
+    """SET NX and nothing else: a doubled or a lost one is what this lane's policy accepts."""
+
+    def __init__(self, prefilter: Prefilter, clock: Clock) -> None:
+        self._prefilter = prefilter
+        self._clock = clock
+
+    def admit(self, works: Sequence[Work]) -> tuple[list[Work], list[Work]]:
+        now = self._clock.now_ms()
+        firsts = self._prefilter.first([work.delivery.key for work in works])
+        to_send: list[Work] = []
+        ended: list[Work] = []
+        for work, first in zip(works, firsts, strict=True):
+            work.delivery.attempt = 1
+            if not first:
+                work.standing, work.reason = State.SENT, "duplicate_prefilter"
+            elif now >= work.delivery.expires_at:
+                work.standing, work.reason = State.EXPIRED, "ttl_at_intake"
+            (to_send if work.standing is None else ended).append(work)
+        return to_send, ended
+
+
+def _claim_of(work: Work, token: int, now: int) -> Claim:
+    if now >= work.delivery.expires_at:
+        return Claim(work.delivery, token, Event.TTL_AT_INTAKE, "ttl_at_intake")
+    return Claim(work.delivery, token)
+
+
+def _end(work: Work, claim: Claim, answer: Claimed) -> None:
+    work.standing = answer.state
+    if answer.conflict:
+        work.reason = "conflict"
+    elif answer.won:
+        work.reason = claim.reason or "behind"
+    else:
+        work.reason = "duplicate"

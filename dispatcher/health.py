@@ -1,0 +1,141 @@
+"""`/healthz`, `/readyz`, `/metrics`, and the stuck detector.
+
+Alive means: no thread died, and every loop went round lately. When a loop stands still the stacks of
+all threads go into the log once, so that whoever looks at 3 a.m. sees where.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import structlog
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+
+log = structlog.get_logger(__name__)
+
+STUCK_AFTER_S = 60.0
+"""A loop that has not gone round for so long is stuck; the longest rightful wait, a revoke's bounded
+drain, is far shorter."""
+_PORTS_TRIED = 100
+_JSON = "application/json"
+
+
+class Health:
+    """Answers whether the worker is alive and ready."""
+
+    def __init__(
+        self,
+        beats: Mapping[str, Callable[[], float]],
+        *,
+        ready: Callable[[], str | None],
+        dead: Callable[[], str | None],
+        monotonic: Callable[[], float],
+        stuck_after_s: float = STUCK_AFTER_S,
+    ) -> None:
+        self._beats = beats
+        self._ready = ready
+        self._dead = dead
+        self._monotonic = monotonic
+        self._stuck_after_s = stuck_after_s
+        self._dumped = False
+
+    def alive(self) -> tuple[bool, dict[str, Any]]:
+        """(alive, what to show)."""
+        now = self._monotonic()
+        ages = {name: round(now - beat(), 3) for name, beat in self._beats.items()}
+        stuck = [name for name, age in ages.items() if age > self._stuck_after_s]
+        dead = self._dead()
+        if stuck and not self._dumped:
+            self._dumped = True
+            log.critical("stuck", loops=stuck, stacks=thread_stacks())
+        elif not stuck:
+            self._dumped = False
+        return not stuck and dead is None, {"stuck": stuck, "dead": dead, "loop_age_s": ages}
+
+    def ready(self) -> tuple[bool, dict[str, Any]]:
+        """(ready, what to show); a reason means: send no more work here yet."""
+        reason = self._ready()
+        return reason is None, {"reason": reason}
+
+
+class HealthServer:
+    """A small HTTP server of its own thread; a taken port moves it to the next free one."""
+
+    def __init__(self, address: str, health: Health, registry: CollectorRegistry) -> None:
+        self._server = _bind(address, _handler(health, registry))
+        host, port = self._server.server_address[:2]
+        self.address = f"{host!s}:{port}"
+        if self.address != address:
+            log.warning("health_address_taken", wanted=address, using=self.address)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, name="health", daemon=True
+        )
+
+    def start(self) -> None:
+        """Begin to answer."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Answer no more; idempotent."""
+        if self._thread.is_alive():
+            self._server.shutdown()
+        self._server.server_close()
+
+
+def thread_stacks() -> str:
+    """Every thread's stack as text."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    parts = []
+    for ident, frame in sys._current_frames().items():
+        parts.append(f"--- {names.get(ident, ident)}\n{''.join(traceback.format_stack(frame))}")
+    return "\n".join(parts)
+
+
+def _bind(address: str, handler: type[BaseHTTPRequestHandler]) -> ThreadingHTTPServer:
+    host, _, port_text = address.rpartition(":")
+    port = int(port_text)
+    for candidate in range(port, port + _PORTS_TRIED) if port else (0,):
+        try:
+            server = ThreadingHTTPServer((host or "127.0.0.1", candidate), handler)
+        except OSError:
+            continue
+        server.daemon_threads = True
+        return server
+    raise OSError(f"no free port for health from {address} on; set worker.health_address")
+
+
+def _handler(health: Health, registry: CollectorRegistry) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        """Three pages, read-only."""
+
+        def do_GET(self) -> None:
+            if self.path == "/healthz":
+                self._answer_json(*health.alive())
+            elif self.path == "/readyz":
+                self._answer_json(*health.ready())
+            elif self.path == "/metrics":
+                self._answer(200, CONTENT_TYPE_LATEST, generate_latest(registry))
+            else:
+                self._answer(404, "text/plain", b"try /healthz, /readyz or /metrics\n")
+
+        def _answer_json(self, good: bool, body: dict[str, Any]) -> None:
+            body = {"status": "ok" if good else "failing", **body}
+            self._answer(200 if good else 503, _JSON, json.dumps(body).encode() + b"\n")
+
+        def _answer(self, status: int, content_type: str, body: bytes) -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", content_type)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (its name)
+            """Probes are no news."""
+
+    return Handler

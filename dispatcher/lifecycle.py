@@ -1,0 +1,184 @@
+"""The worker's life: start in order, go round, drain in order, end.
+
+    STARTING ─▶ RUNNING ─▶ DRAINING ─▶ STOPPED        only forward
+
+The drain order, once: (1) the source takes nothing more but stays in the group, so that nobody else
+gets a partition whose work is under way; (2) intake claims nothing more and forgets what it had not
+claimed: those offsets never passed; (3) lanes give back what has not begun and let calls end;
+(4) settle records all of it; (5) the last offsets are committed, since now they are true; (6) the
+group is left; (7) the heartbeat row is retired, which puts whatever is still open in doubt at once
+instead of after a lease.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+import structlog
+
+from dispatcher.clock import Clock
+from dispatcher.crew import Crew
+from dispatcher.deadletters import DeadLetters
+from dispatcher.gates import Outage
+from dispatcher.intake import Intake
+from dispatcher.lanes import Pool
+from dispatcher.lease import Heart
+from dispatcher.settle import Settle
+from dispatcher.source import Source
+from idempotency.ledger import LedgerError
+from message.vocabulary import Lane
+from policy.schema import Guarantee
+
+log = structlog.get_logger(__name__)
+
+_COMMIT_S = 2.0
+"""Kept of the drain deadline for the last commit."""
+_CLOSE_S = 5.0
+_SETTLE_POLL_S = 0.005
+
+
+class Phase(IntEnum):
+    """Where the worker is; only moves forward."""
+
+    STARTING = 0
+    RUNNING = 1
+    DRAINING = 2
+    """Takes nothing more, ends what is begun."""
+    STOPPED = 3
+
+
+class Stages(NamedTuple):
+    """The worker's parts, built by `dispatcher.app`."""
+
+    source: Source
+    intakes: Sequence[Intake]
+    pools: Sequence[Pool]
+    settle: Settle
+    dead_letters: DeadLetters
+    heart: Heart
+    outage: Outage
+    crew: Crew
+    clock: Clock
+
+
+class WorkerFailed(RuntimeError):
+    """A background thread died; the text names it and its cause."""
+
+
+class Worker:
+    """Runs the stages; the calling thread becomes the source's."""
+
+    def __init__(self, stages: Stages, lanes: Sequence[Lane], drain_s: float) -> None:
+        self.phase = Phase.STARTING
+        self.left = 0
+        """Deliveries left to the ledger at the end, in doubt."""
+        self._stages = stages
+        self._lanes = lanes
+        self._drain_s = drain_s
+        self._stop = threading.Event()
+        self._ledger_lanes = frozenset(
+            p.lane for p in stages.pools if p.policy.guarantee is not Guarantee.BEST_EFFORT
+        )
+
+    def stop(self) -> None:
+        """Ask for the drain; safe from a signal handler, before the start, and any number of times."""
+        self._stop.set()
+
+    @property
+    def not_ready(self) -> str | None:
+        """Why the worker is not ready, or None."""
+        if self.phase is not Phase.RUNNING:
+            return self.phase.name.lower()
+        if self._stages.outage.on:
+            return "the ledger's database is away"
+        return None if self._stages.source.assigned_once else "waiting for partitions"
+
+    def run(self) -> None:
+        """Start, work until `stop`, drain. Raises WorkerFailed when a thread died."""
+        self._start()
+        self.phase = Phase.RUNNING
+        try:
+            while not self._stop.is_set() and not self._stages.crew.alarm.is_set():
+                self.run_once()
+        finally:
+            self._drain()
+        self._raise_casualty()
+
+    def run_once(self) -> None:
+        """One round of the source; while the ledger is away its lanes are closed."""
+        stages = self._stages
+        stages.source.close_lanes(self._ledger_lanes if stages.outage.on else frozenset())
+        stages.source.run_once()
+
+    def _start(self) -> None:
+        stages = self._stages
+        for pool in stages.pools:
+            pool.start()
+        stages.crew.start("settle", stages.settle.run)
+        for number, intake in enumerate(stages.intakes):
+            stages.crew.start(f"intake-{number}", intake.run)
+        stages.crew.start("dead-letters", stages.dead_letters.run)
+        stages.crew.start("heart", stages.heart.run)
+        stages.source.subscribe(self._lanes)
+
+    def _drain(self) -> None:
+        stages, clock = self._stages, self._stages.clock
+        self.phase = Phase.DRAINING
+        deadline = clock.monotonic() + self._drain_s
+        log.info("draining", unsettled=self._unsettled(), deadline_s=self._drain_s)
+        stages.heart.draining()
+        stages.source.quiet()
+        for intake in stages.intakes:
+            intake.stop()
+        for pool in stages.pools:
+            pool.stop()
+        drained = self._await_settled(deadline - min(_COMMIT_S, self._drain_s / 2))
+        self._end_settling(drained)
+        stages.source.flush_commits(max(deadline, clock.monotonic() + _SETTLE_POLL_S))
+        self._leave(deadline)
+        self.phase = Phase.STOPPED
+        log.info("stopped", left_to_ledger=self.left, drained=drained)
+
+    def _await_settled(self, deadline: float) -> bool:
+        """Go round, polling the group, until nothing is between claim and settlement."""
+        stages = self._stages
+        while self._unsettled() or stages.source.busy:
+            if stages.clock.monotonic() >= deadline or stages.crew.alarm.is_set():
+                self.left = self._unsettled()
+                return False
+            stages.source.run_once()
+        return True
+
+    def _end_settling(self, drained: bool) -> None:
+        stages = self._stages
+        if not drained:
+            stages.outage.stop.set()
+        stages.settle.stop()
+        stages.dead_letters.stop()
+        for pool in stages.pools:
+            pool.close()
+
+    def _leave(self, deadline: float) -> None:
+        """Leave the group and the ledger, without being held up by a broker or database that is
+        away: what they are not told they find out by themselves."""
+        remaining = max(deadline - self._stages.clock.monotonic(), 1.0)
+        closing = threading.Thread(target=self._stages.source.close, name="close", daemon=True)
+        closing.start()
+        closing.join(min(remaining, _CLOSE_S))
+        self._stages.heart.stop()
+        try:
+            self._stages.heart.retire()
+        except LedgerError as exc:
+            log.warning("not_retired", cause=str(exc), what="the lease will lapse instead")
+
+    def _unsettled(self) -> int:
+        return sum(pool.unsettled for pool in self._stages.pools)
+
+    def _raise_casualty(self) -> None:
+        casualty = self._stages.crew.casualty
+        if casualty is not None:
+            name, cause = casualty
+            raise WorkerFailed(f"thread {name} died: {cause!r}") from cause

@@ -1,0 +1,77 @@
+"""What `/metrics` shows, counted in batches; gauges are read from the stages when they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+_BATCHES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+
+Gauges = Callable[[], Iterable[tuple[str, str, dict[str, str], float]]]
+"""Yields (name, help, labels, value) for every gauge, at each scrape."""
+
+
+class Metrics:
+    """One worker's counters. Safe from any thread."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.received = self._counter("received", "Notifications read from Kafka.", "lane")
+        self.settled = self._counter(
+            "settled", "Deliveries that ended here, by how.", "lane", "outcome"
+        )
+        self.duplicates = self._counter(
+            "duplicates", "Deliveries the ledger or Redis already had.", "lane", "by"
+        )
+        self.dead_letters = self._counter("dead_letters", "Poison records passed on.", "reason")
+        self.hits = self._counter("prefilter_hits", "Deliveries Redis knew to be settled.")
+        self.pauses = self._counter("pauses", "Times a lane's partitions were paused.", "lane")
+        self.commits = self._counter("commits", "Offset commits, by result.", "result")
+        self.claim_batch = self._histogram("claim_batch", "Deliveries per claim.", _BATCHES)
+        self.claim_seconds = self._histogram("claim_seconds", "One claim statement.", _SECONDS)
+        self.settle_batch = self._histogram("settle_batch", "Outcomes per settle.", _BATCHES)
+        self.settle_seconds = self._histogram("settle_seconds", "One settle statement.", _SECONDS)
+        self.call_seconds = self._histogram("call_seconds", "One provider call.", _SECONDS, "lane")
+
+    def claimed(self, batch: int, seconds: float) -> None:
+        """One claim statement (see `dispatcher.gates.Verdict`)."""
+        self.claim_batch.observe(batch)
+        self.claim_seconds.observe(seconds)
+
+    def prefilter_hits(self, hits: int) -> None:
+        """See `dispatcher.gates.Verdict`."""
+        self.hits.inc(hits)
+
+    def show(self, gauges: Gauges) -> None:
+        """Let `/metrics` ask `gauges` at each scrape."""
+        self.registry.register(_Gauges(gauges))
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(f"hongyan_{name}", text, labels, registry=self.registry)
+
+    def _histogram(
+        self, name: str, text: str, buckets: tuple[float, ...], *labels: str
+    ) -> Histogram:
+        return Histogram(f"hongyan_{name}", text, labels, buckets=buckets, registry=self.registry)
+
+
+class _Gauges(Collector):
+    def __init__(self, read: Gauges) -> None:
+        self._read = read
+
+    def describe(self) -> Iterable[GaugeMetricFamily]:
+        return ()
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        families: dict[str, GaugeMetricFamily] = {}
+        for name, text, labels, value in self._read():
+            family = families.get(name)
+            if family is None:
+                family = GaugeMetricFamily(f"hongyan_{name}", text, labels=list(labels))
+                families[name] = family
+            family.add_metric(list(labels.values()), value)
+        return families.values()

@@ -1,0 +1,139 @@
+"""What the stages tell the outside: metrics and trace events, a batch at a time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from dispatcher.clock import Clock
+from dispatcher.metrics import Metrics
+from dispatcher.work import Work
+from idempotency.ledger import Settlement
+from message.outcomes import Accepted, Outcome
+from message.states import Event, State, after
+from tracing.events import Recorder, Stage, TraceEvent
+from tracing.masks import mask
+
+_MS = 1_000
+_STAGE_OF_EVENT = {Event.TTL: Stage.EXPIRED}
+_STAGE_OF_REASON = {
+    "ttl_at_intake": Stage.EXPIRED,
+    "behind": Stage.BEHIND,
+    "conflict": Stage.CONFLICT,
+}
+
+
+class Report:
+    """Used by intake and settle, each from its own thread."""
+
+    def __init__(self, recorder: Recorder, metrics: Metrics, *, clock: Clock, worker: str) -> None:
+        self._recorder = recorder
+        self._metrics = metrics
+        self._clock = clock
+        self._worker = worker
+
+    def claimed(self, works: Sequence[Work]) -> None:
+        """These are ours now and go to their lanes."""
+        now = self._clock.now_ms()
+        events = [
+            self._event(work, Stage.CLAIMED, now, State.IN_FLIGHT.value, None) for work in works
+        ]
+        self._recorder.record(events)
+
+    def settled(
+        self, pairs: Sequence[tuple[Work, Settlement]], written: Sequence[bool], seconds: float
+    ) -> None:
+        """These outcomes are in the ledger, or were fenced."""
+        self._metrics.settle_batch.observe(len(pairs))
+        self._metrics.settle_seconds.observe(seconds)
+        now = self._clock.now_ms()
+        counts: Counter[tuple[str, str]] = Counter()
+        events = []
+        for (work, settlement), ours in zip(pairs, written, strict=True):
+            state = after(State.IN_FLIGHT, settlement.event) if ours else None
+            counts[work.delivery.lane, state.value if state else "fenced"] += 1
+            events.append(self._settled_event(work, settlement, state, now))
+            self._time(work)
+        for (lane, outcome), count in counts.items():
+            self._metrics.settled.labels(lane, outcome).inc(count)
+        self._recorder.record(events)
+
+    def best_effort(self, work: Work, settlement: Settlement) -> None:
+        """An outcome that no ledger keeps."""
+        state = after(State.IN_FLIGHT, settlement.event)
+        self._metrics.settled.labels(work.delivery.lane, state.value).inc()
+        self._time(work)
+        self._recorder.record([self._settled_event(work, settlement, state, self._clock.now_ms())])
+
+    def ended(self, works: Sequence[Work]) -> None:
+        """These ended at intake: duplicates, conflicts, expired, behind."""
+        if not works:
+            return
+        now = self._clock.now_ms()
+        self._recorder.record([self._ended_event(work, now) for work in works])
+        for work in works:
+            self._count_ended(work)
+
+    def _count_ended(self, work: Work) -> None:
+        lane, reason = work.delivery.lane, work.reason or ""
+        if reason in ("ttl_at_intake", "behind") and work.standing is not None:
+            self._metrics.settled.labels(lane, work.standing.value).inc()
+        else:
+            by = "redis" if reason == "duplicate_prefilter" else "ledger"
+            self._metrics.duplicates.labels(lane, by).inc()
+
+    def _ended_event(self, work: Work, now: int) -> TraceEvent:
+        stage = _STAGE_OF_REASON.get(work.reason or "", Stage.DUPLICATE)
+        state = work.standing.value if work.standing else ""
+        return self._event(work, stage, now, state, work.reason)
+
+    def _settled_event(
+        self, work: Work, settlement: Settlement, state: State | None, now: int
+    ) -> TraceEvent:
+        stage = _STAGE_OF_EVENT.get(settlement.event, Stage.SETTLED)
+        if state is None:
+            stage = Stage.FENCED
+        event = self._event(
+            work, stage, now, state.value if state else "", settlement.reason or work.reason
+        )
+        event.account = work.delivery.account
+        event.provider_id = settlement.provider_id
+        event.started_at, event.answered_at = work.started_at, work.answered_at
+        event.detail = _detail(work.outcome)
+        return event
+
+    def _event(
+        self, work: Work, stage: Stage, now: int, state: str, reason: str | None
+    ) -> TraceEvent:
+        delivery, record = work.delivery, work.record
+        notification = delivery.notification
+        return TraceEvent(
+            at=now,
+            stage=stage,
+            message_id=notification.id,
+            delivery_key=delivery.key,
+            biz_id=notification.biz_id,
+            lane=delivery.lane,
+            receiver=mask(notification.channel, delivery.receiver),
+            worker=self._worker,
+            attempt=delivery.attempt,
+            state=state,
+            reason=reason,
+            origin=str(delivery.origin) if delivery.origin else None,
+            policy_version=delivery.policy_version,
+            traceparent=record.traceparent,
+            created_at=notification.created_at,
+            received_at=record.received_at,
+        )
+
+    def _time(self, work: Work) -> None:
+        if work.answered_at:
+            seconds = (work.answered_at - work.started_at) / _MS
+            self._metrics.call_seconds.labels(work.delivery.lane).observe(seconds)
+
+
+def _detail(outcome: Outcome | None) -> str | None:
+    """The sentence of an outcome that was no success."""
+    if outcome is None or isinstance(outcome, Accepted):
+        return None
+    return getattr(outcome, "detail", None) or None

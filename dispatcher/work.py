@@ -1,0 +1,119 @@
+"""What moves between the worker's stages. Each mutable field names its one writing thread."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import msgspec
+
+from dispatcher.offsets import Offsets
+from message.delivery import Delivery
+from message.envelope import Notification
+from message.outcomes import AnyOutcome
+from message.states import Event, State
+from message.vocabulary import Lane
+
+
+class Hold(Enum):
+    """How firmly a partition is ours. Only moves forward."""
+
+    OWNED = 0
+    LEAVING = 1
+    """Being revoked: nothing more of it is claimed; what is claimed may still end and be committed."""
+    GONE = 2
+    """Not ours: nothing of it is ever committed again under this assignment."""
+
+
+class Assignment:
+    """One partition for one stretch of ownership: the fence for commits.
+
+    Written by the source's thread, but for the two counters; other threads read `hold`.
+    """
+
+    __slots__ = ("begun", "ended", "hold", "lane", "offsets", "partition", "topic")
+
+    def __init__(self, topic: str, partition: int, lane: Lane, offsets: Offsets) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.lane = lane
+        self.offsets = offsets
+        self.hold = Hold.OWNED
+        self.begun = 0
+        """Records whose deliveries intake has begun to claim; intake writes."""
+        self.ended = 0
+        """Of those, the ones whose last delivery ended; settle writes."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether some record of it is between claim and settlement."""
+        return self.begun > self.ended
+
+    def __repr__(self) -> str:
+        return f"{self.topic}/{self.partition} ({self.hold.name.lower()})"
+
+
+class Record:
+    """One polled notification on its way through the worker."""
+
+    __slots__ = (
+        "assignment",
+        "given_back",
+        "notification",
+        "offset",
+        "open_deliveries",
+        "payload",
+        "received_at",
+        "traceparent",
+    )
+
+    def __init__(
+        self,
+        assignment: Assignment,
+        offset: int,
+        notification: Notification,
+        payload: bytes,
+        received_at: int,
+        traceparent: str | None,
+    ) -> None:
+        self.assignment = assignment
+        self.offset = offset
+        self.notification = notification
+        self.payload = payload
+        self.received_at = received_at
+        self.traceparent = traceparent
+        self.open_deliveries = 0
+        """Set by intake before the first one is handed on, then counted down by settle."""
+        self.given_back = False
+        """One of its deliveries was not started, so the offset must not pass. Written by settle, or by
+        intake for a record that it passes over whole."""
+
+    @property
+    def size(self) -> int:
+        """Bytes it holds."""
+        return len(self.payload)
+
+
+class Work(msgspec.Struct, gc=False):
+    """One delivery between claim and settlement."""
+
+    delivery: Delivery
+    record: Record
+    outcome: AnyOutcome | None = None
+    """Written by the lane's thread."""
+    event: Event | None = None
+    """Set where the end is no provider's answer: expired in the queue, given back."""
+    reason: str | None = None
+    started_at: int = 0
+    answered_at: int = 0
+    standing: State | None = None
+    """What the ledger holds already, for work that ended at intake: settle only reports it."""
+
+
+class HandOver(msgspec.Struct, gc=False):
+    """A `best_effort` delivery reached its lane's queue: that is where its offset may pass."""
+
+    record: Record
+
+
+Finished = Work | HandOver
+"""What settle takes in."""
