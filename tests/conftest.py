@@ -60,7 +60,8 @@ def stack(services: Services) -> Stack:
 def private_stack(
     services: Services, tmp_path: Path
 ) -> Callable[..., AbstractContextManager[Stack]]:
-    """`with private_stack(brokers=3) as stack:` gives one that this test may kill."""
+    """`with private_stack(brokers=3) as stack:` gives one that this test may kill; `only` names
+    the servers it needs, if not all."""
     services.require_all()  # what keeps the shared one from starting would keep this one too
     return partial(local.private_stack, tmp_path)
 

@@ -77,7 +77,7 @@ class Broker(Server):
         return ["java", *heap_options, logging, "-cp", f"{jar_folder()}/*"]
 
     def ready(self) -> bool:
-        return probe.kafka_brokers(self.port) > 0
+        return self.number in probe.kafka_brokers(self.port)
 
 
 def server_properties(layout: Layout, number: int) -> dict[str, str]:

@@ -36,8 +36,8 @@ def redis_answers(port: int) -> bool:
         return False
 
 
-def kafka_brokers(port: int) -> int:
-    """How many brokers this one sees in service, itself included; 0 when it does not answer.
+def kafka_brokers(port: int) -> set[int]:
+    """The numbers of the brokers that this one sees in service; none when it does not answer.
 
     A broker takes connections before the controller lets it serve; only then is it in the list.
     """
@@ -46,7 +46,7 @@ def kafka_brokers(port: int) -> int:
             client.sendall(metadata_request())
             return brokers_in(_frame(client))
     except (OSError, struct.error):
-        return 0
+        return set()
 
 
 def metadata_request() -> bytes:
@@ -57,9 +57,16 @@ def metadata_request() -> bytes:
     return struct.pack(">i", len(header + body)) + header + body
 
 
-def brokers_in(frame: bytes) -> int:
-    _correlation, _throttle, count = struct.unpack_from(">iii", frame)
-    return int(count)
+def brokers_in(frame: bytes) -> set[int]:
+    (count,) = struct.unpack_from(">i", frame, 8)  # after the correlation id and the throttle time
+    found, at = set(), 12
+    for _ in range(count):
+        number, host = struct.unpack_from(">ih", frame, at)
+        at += 6 + host + 4  # number, host, port
+        (rack,) = struct.unpack_from(">h", frame, at)
+        at += 2 + max(rack, 0)  # −1: none
+        found.add(number)
+    return found
 
 
 def _frame(client: socket.socket) -> bytes:

@@ -15,7 +15,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 _PROC = Path("/proc")
-_spawned: dict[int, subprocess.Popen[bytes]] = {}  # kept so that those that end are reaped
 
 
 @dataclass(frozen=True)
@@ -23,6 +22,9 @@ class Identity:
     pid: int
     started: int  # clock ticks after boot
     boot: str
+
+
+_spawned: dict[Identity, subprocess.Popen[bytes]] = {}  # kept so that those that end are reaped
 
 
 def spawn(command: Sequence[str], log: Path, *, cwd: Path, user: str | None = None) -> Identity:
@@ -40,8 +42,9 @@ def spawn(command: Sequence[str], log: Path, *, cwd: Path, user: str | None = No
             group=user,
             extra_groups=None if user is None else [],
         )
-    _spawned[child.pid] = child
-    return identify(child.pid) or Identity(child.pid, 0, _boot())
+    known = identify(child.pid) or Identity(child.pid, 0, _boot())
+    _spawned[known] = child
+    return known
 
 
 def plain_environment(user: str | None) -> dict[str, str]:
@@ -64,7 +67,7 @@ def identify(pid: int) -> Identity | None:
 def alive(known: Identity) -> bool:
     if identify(known.pid) == known:
         return True
-    child = _spawned.pop(known.pid, None)
+    child = _spawned.pop(known, None)
     if child is not None:
         child.wait()  # already a zombie: this only collects it
     return False

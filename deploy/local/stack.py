@@ -10,7 +10,7 @@ import fcntl
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +28,7 @@ from deploy.local.system import Say
 
 _LOCK_S = 900.0
 _POLL_S = 0.1
+_PORT_S = 3.0
 
 
 @dataclass(frozen=True)
@@ -72,17 +73,18 @@ class Stack:
 
     # -- all of them --
 
-    def up(self) -> dict[str, str]:
-        """Start what does not run; give back what failed, by name, each with its sentence.
+    def up(self, only: Collection[str] = ()) -> dict[str, str]:
+        """Start what does not run, all or `only` these; give back what failed, and why, by name.
 
         One that cannot start does not keep the others from it.
         """
+        names = [name for name in self.names if not only or name in only]
         with self._locked():
             self._refuse_other_layout()
             layouts.write_record(self.layout)
             failed: dict[str, str] = {}
             for step in (self._launch, self._await):  # first all launched, then all awaited
-                for name in [n for n in self.names if n not in failed]:
+                for name in [n for n in names if n not in failed]:
                     self._attempt(step, name, failed)
             return failed
 
@@ -93,9 +95,12 @@ class Stack:
             failed[name] = str(error)
 
     def down(self, *, wipe: bool = False) -> list[str]:
-        """Stop all that runs, the last started first; give back the names of those stopped."""
+        """Stop all that runs; give back the names of those stopped."""
         with self._locked():
-            stopped = [name for name in reversed(self.names) if self._end(name)]
+            # All are told before any is waited for: a broker left alone has no quorum to leave.
+            stopped = [name for name in self.names if self._tell(name)]
+            for name in stopped:
+                self._end(name)
         if wipe:
             self._wipe()
         return stopped
@@ -117,7 +122,8 @@ class Stack:
     def stop(self, name: str) -> None:
         """End one as an operator would, and wait until it is gone."""
         with self._locked():
-            self._end(name)
+            if self._tell(name):
+                self._end(name)
 
     def restart(self, name: str) -> None:
         self.stop(name)
@@ -171,17 +177,21 @@ class Stack:
         server.finish()
         self._say(f"{name:<9} {server.address}")
 
-    def _end(self, name: str) -> bool:
+    def _tell(self, name: str) -> bool:
+        """Ask one to stop; whether there was one to ask."""
         server, known = self._server(name), self._pid_file(name).read()
         if known is None:
             return False
         process.send_family(known, signal.SIGCONT)  # a paused one would never hear it
-        process.send(known, server.stop_signal)
-        if not process.wait_gone(known, server.stop_s):
+        return process.send(known, server.stop_signal)
+
+    def _end(self, name: str) -> None:
+        """Wait until one that was told to stop is gone, and kill it when it stays."""
+        server, known = self._server(name), self._pid_file(name).read()
+        if known is not None and not process.wait_gone(known, server.stop_s):
             self._say(f"{name} did not stop within {server.stop_s:.0f} s and is killed")
             self.kill(name)
         self._pid_file(name).clear()
-        return True
 
     def _status(self, server: Server) -> Status:
         known = self._pid_file(server.name).read()
@@ -191,7 +201,11 @@ class Stack:
         return Status(server.name, server.address, _state(server, known), known.pid, memory)
 
     def _refuse_taken_port(self, server: Server) -> None:
+        # A killed JVM counts as gone a moment before the last of its threads lets go of the port.
+        deadline = time.monotonic() + _PORT_S
         for port in server.ports:
+            while not probe.port_free(port) and time.monotonic() < deadline:
+                time.sleep(_POLL_S)
             if not probe.port_free(port):
                 raise PortTaken(
                     f"port {port}, which {server.name} needs, is taken by another program; end it, "
@@ -266,11 +280,11 @@ _PRIVATE_BASES = range(20_000, 31_000, 1_000)
 
 
 @contextmanager
-def private_stack(folder: Path, brokers: int = 1) -> Iterator[Stack]:
+def private_stack(folder: Path, brokers: int = 1, only: Collection[str] = ()) -> Iterator[Stack]:
     """A stack of one's own on free ports, to break at will; nothing of it is left at the end."""
     stack = Stack(Layout(folder / "stack", free_port_base(brokers), brokers))
     try:
-        failed = stack.up()
+        failed = stack.up(only)
         if failed:
             raise StackError(" ".join(failed.values()))
         yield stack
