@@ -34,6 +34,9 @@ class KafkaSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     group_protocol: Literal["auto", "consumer", "classic"] = "auto"
     group_instance_id: str = ""
     """Static membership; empty: none."""
+    session_timeout_s: Annotated[float, msgspec.Meta(ge=1, le=1_800)] = 15.0
+    """After this time a killed worker's partitions go to others. Classic protocol only: under
+    KIP-848 the broker decides (`group.consumer.session.timeout.ms`, 45 s)."""
     topic_prefix: str = "hongyan"
     connect_timeout_s: Seconds = 60.0
     """How long a starting worker waits for the first broker before it gives up."""
@@ -62,7 +65,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     id: str = ""
     """Empty: host name, pid and a random part."""
-    lanes: list[str] = ["*"]
+    lanes: list[str] = msgspec.field(default_factory=lambda: ["*"])
     lease_s: Seconds = 30.0
     heartbeat_s: Seconds | None = None
     """None: a sixth of the lease."""

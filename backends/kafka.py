@@ -1,0 +1,226 @@
+"""Kafka clients with settings that keep every promise; backends/kafka_config.py says which and why.
+
+This is the only home of confluent_kafka: what others need of it is re-exported here.
+
+    KafkaTrouble
+     ├─ KafkaUnavailable   no broker answered in time; trying again may help
+     └─ TopicsRefused      topics cannot be made as asked (backends/kafka_topics.py)
+
+A wrong property in `kafka.client` is a SettingsError. Single messages fail by their delivery
+report, commits by on_commit, and BufferError from `produce` is back-pressure: none of them is here.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from typing import Final, TypeVar
+
+import msgspec
+import structlog
+from confluent_kafka import (
+    OFFSET_INVALID,
+    Consumer,
+    ConsumerGroupType,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
+
+from backends.kafka_config import (
+    Config,
+    GroupProtocol,
+    common_config,
+    consumer_config,
+    producer_config,
+)
+from backends.kafka_logs import ClientLog
+from backends.settings import KafkaSettings, SettingsError
+
+__all__ = [
+    "OFFSET_INVALID",
+    "AdminClient",
+    "Consumer",
+    "GroupProtocol",
+    "KafkaError",
+    "KafkaException",
+    "KafkaTrouble",
+    "KafkaUnavailable",
+    "Message",
+    "Producer",
+    "TopicPartition",
+    "admin",
+    "consumer",
+    "is_embedded",
+    "producer",
+    "resolve_group_protocol",
+    "wait_for_broker",
+]
+
+log = structlog.get_logger(__name__)
+
+OnCommit = Callable[[KafkaError | None, Sequence[TopicPartition]], None]
+OnError = Callable[[KafkaError], None]
+_C = TypeVar("_C", Consumer, Producer, AdminClient)
+
+_EMBEDDED_CLUSTER: Final = "mockCluster"
+_ASK_S = 2.0
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.25, 5.0
+_PROBE_S = 10.0
+_PROBE_POLL_S = 0.05
+_PROBE_GROUP = "{}-protocol-probe"
+_PROBE_TOPIC = "{}.protocol-probe"
+
+
+class KafkaTrouble(Exception):
+    """Base of the ladder."""
+
+
+class KafkaUnavailable(KafkaTrouble):
+    """No broker answered in the time given."""
+
+
+def consumer(
+    settings: KafkaSettings,
+    *,
+    protocol: GroupProtocol,
+    client_id: str = "",
+    on_commit: OnCommit | None = None,
+    on_error: OnError | None = None,
+) -> Consumer:
+    """A group member, not yet subscribed. One thread owns it and runs its callbacks inside poll."""
+    config = consumer_config(settings, protocol, client_id)
+    if on_commit is not None:
+        config["on_commit"] = on_commit
+    return _client(Consumer, config, on_error)
+
+
+def producer(
+    settings: KafkaSettings,
+    *,
+    client_id: str = "",
+    on_error: OnError | None = None,
+    **changes: int | str | bool,
+) -> Producer:
+    """An idempotent producer, safe from many threads. `changes` to properties are for our code."""
+    return _client(Producer, producer_config(settings, client_id, **changes), on_error)
+
+
+def admin(settings: KafkaSettings, *, quiet: bool = False) -> AdminClient:
+    """For topics and groups; `quiet` logs nothing, for a caller that says itself what is wrong."""
+    return _client(AdminClient, common_config(settings), None, quiet=quiet)
+
+
+def _client(
+    kind: Callable[[Config], _C], config: Config, on_error: OnError | None, *, quiet: bool = False
+) -> _C:
+    client_log = ClientLog(quiet=quiet)
+    config = {**config, "error_cb": on_error or client_log.on_error, "logger": client_log}
+    try:
+        return kind(config)
+    except (KafkaException, TypeError, ValueError) as exc:
+        raise SettingsError(f"kafka.client: {_text(exc)}") from exc
+
+
+def _text(exc: BaseException) -> str:
+    error = exc.args[0] if exc.args else exc
+    return str(error.str() if isinstance(error, KafkaError) else error)
+
+
+def wait_for_broker(
+    settings: KafkaSettings, timeout_s: float | None = None, stop: threading.Event | None = None
+) -> None:
+    """Return once a broker answers; until then say so once and ask again with back-off.
+
+    Gives up after `timeout_s` (None: `kafka.connect_timeout_s`) or when `stop` is set, with
+    KafkaUnavailable.
+    """
+    limit = settings.connect_timeout_s if timeout_s is None else timeout_s
+    stop = stop or threading.Event()
+    client = admin(settings, quiet=True)
+    deadline = time.monotonic() + limit
+    wait = _FIRST_WAIT_S
+    while (cause := _ask(client, deadline)) is not None:
+        if wait == _FIRST_WAIT_S:
+            log.warning("kafka_not_reachable", bootstrap=settings.bootstrap, cause=cause)
+        if time.monotonic() >= deadline or stop.wait(min(wait, _left(deadline))):
+            raise KafkaUnavailable(
+                f"Kafka at {settings.bootstrap} did not answer within {limit:g} s ({cause}); "
+                "start it, or set kafka.bootstrap"
+            )
+        wait = min(wait * 2, _LONGEST_WAIT_S)
+
+
+def _ask(client: AdminClient, deadline: float) -> str | None:
+    """None when a broker answered, else why not."""
+    client.poll(0)
+    try:
+        client.list_topics(timeout=max(0.1, min(_ASK_S, _left(deadline))))
+    except KafkaException as exc:
+        return _text(exc)
+    return None
+
+
+def _left(deadline: float) -> float:
+    return max(0.0, deadline - time.monotonic())
+
+
+def is_embedded(client: AdminClient | Producer | Consumer, timeout_s: float = _ASK_S) -> bool:
+    """Whether the cluster is librdkafka's in-process one; raises KafkaUnavailable."""
+    try:
+        cluster = client.list_topics(timeout=timeout_s).cluster_id
+    except KafkaException as exc:
+        raise KafkaUnavailable(f"Kafka did not answer ({_text(exc)})") from exc
+    return (cluster or "").startswith(_EMBEDDED_CLUSTER)
+
+
+def resolve_group_protocol(settings: KafkaSettings, timeout_s: float = _PROBE_S) -> GroupProtocol:
+    """What `kafka.group_protocol` comes to on this cluster; raises KafkaUnavailable.
+
+    `auto` is found out by doing: a consumer in a group of its own joins by KIP-848, and the broker
+    is asked what that group became. A version proves nothing, since the protocol can be switched
+    off; and whatever goes wrong, `classic` works everywhere. The embedded cluster gets `classic`
+    unasked: only so it finds new topics, and a query it does not know aborts the asking process.
+    """
+    if settings.group_protocol != "auto":
+        return settings.group_protocol
+    client = admin(settings)
+    if is_embedded(client, timeout_s):
+        return "classic"
+    found = _probe(settings, client, timeout_s)
+    log.info("group_protocol", protocol=found)
+    return found
+
+
+def _probe(settings: KafkaSettings, client: AdminClient, timeout_s: float) -> GroupProtocol:
+    group = _PROBE_GROUP.format(settings.group_id)
+    refused: list[KafkaError] = []
+
+    def on_error(error: KafkaError) -> None:
+        if error.fatal():
+            refused.append(error)
+
+    deadline = time.monotonic() + timeout_s
+    alone = msgspec.structs.replace(settings, group_id=group, group_instance_id="")
+    with closing(consumer(alone, protocol="consumer", on_error=on_error)) as member:
+        member.subscribe([_PROBE_TOPIC.format(settings.topic_prefix)])
+        while not refused and _left(deadline):
+            member.poll(_PROBE_POLL_S)
+            if _is_new_style(client, group):
+                return "consumer"
+    if not refused:
+        log.warning("group_protocol_unclear", after_s=timeout_s, taken="classic")
+    return "classic"
+
+
+def _is_new_style(client: AdminClient, group: str) -> bool:
+    asked = client.describe_consumer_groups([group], request_timeout=_ASK_S)[group]
+    try:
+        return bool(asked.result().type is ConsumerGroupType.CONSUMER)
+    except KafkaException:
+        return False  # not there yet, or not ours to see
