@@ -75,7 +75,7 @@ def kafka_bootstrap(services: Services) -> str:
 @pytest.fixture
 def topic_prefix(kafka_bootstrap: str) -> Iterator[str]:
     """For `kafka.topic_prefix`; topics that begin with it are deleted afterwards."""
-    prefix = f"t{uuid.uuid4().hex[:10]}."
+    prefix = f"t{uuid.uuid4().hex[:10]}"
     yield prefix
     admin = AdminClient({"bootstrap.servers": kafka_bootstrap})
     topics = [name for name in admin.list_topics(timeout=10).topics if name.startswith(prefix)]

@@ -1,4 +1,4 @@
-"""The local stack from the command line: python3 -m deploy.local up | down | status | env."""
+"""The local stack from the command line; `python3 -m deploy.local --help` lists what it does."""
 
 import argparse
 import json
@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import asdict
 
 from deploy.local.errors import StackError
-from deploy.local.stack import Stack, Status, shared_stack
+from deploy.local.layout import MAX_BROKERS
+from deploy.local.stack import Stack, Status, free_port_base, shared_stack
 
 EXAMPLES = """\
 examples:
@@ -66,11 +67,17 @@ def env(stack: Stack, _arguments: argparse.Namespace) -> int:
     return 0
 
 
+def free_base(_stack: Stack, _arguments: argparse.Namespace) -> int:
+    print(free_port_base(MAX_BROKERS))
+    return 0
+
+
 COMMANDS: dict[str, tuple[Callable[[Stack, argparse.Namespace], int], str]] = {
     "up": (up, "start what does not run, and wait until it answers"),
     "down": (down, "stop what runs; the data stays"),
     "status": (status, "what runs, and where; exit code 1 unless all does"),
     "env": (env, "the settings that point hongyan at the stack"),
+    "free-base": (free_base, "a value for HONGYAN_STACK_PORT_BASE whose ports are all free"),
 }
 
 

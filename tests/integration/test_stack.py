@@ -29,7 +29,7 @@ def test_redis_database_is_empty(redis_url: str) -> None:
 
 def test_brokers_create_no_topic_by_themselves(kafka_bootstrap: str, topic_prefix: str) -> None:
     admin = AdminClient({"bootstrap.servers": kafka_bootstrap})
-    name = f"{topic_prefix}seen"
+    name = f"{topic_prefix}.seen"
     assert admin.list_topics(name, timeout=10).topics[name].error is not None
     admin.create_topics([NewTopic(name, 1)])[name].result()
     assert admin.list_topics(name, timeout=10).topics[name].error is None
