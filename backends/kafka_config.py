@@ -84,8 +84,8 @@ def check_client(extra: Mapping[str, object]) -> None:
             raise SettingsError(f"kafka.client: set {_SETTING_FOR[key]} instead of {key!r}")
         if key in OURS or key.endswith("_cb"):
             raise SettingsError(
-                f"kafka.client: {key!r} cannot be set: no message being lost, doubled or "
-                "reordered rests on it; remove the line"
+                f"kafka.client: {key!r} cannot be set, because the promise that no message is "
+                "lost, doubled or reordered rests on it; remove the line"
             )
 
 

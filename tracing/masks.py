@@ -1,0 +1,39 @@
+"""Receivers as a trace may show them: enough to recognise one's own, too little to reach a stranger."""
+
+from __future__ import annotations
+
+from typing import Final
+
+MASK: Final = "***"
+_PHONE_HEAD, _PHONE_TAIL = 3, 4
+_COUNTRY = 3
+"""`+86`; a code of one digit or three shows a digit more or less of the number, which tells nobody."""
+_OTHER_HEAD, _OTHER_TAIL = 2, 2
+_HIDDEN_AT_LEAST = 3
+"""Of a receiver so short that fewer characters would stay hidden, nothing is shown."""
+
+
+def mask(channel: str, receiver: str) -> str:
+    """`+8613800000001` → `+86138***0001`, `ann@example.com` → `a***@example.com`; of others the first
+    two characters and the last two."""
+    if channel == "email" and "@" in receiver:
+        return _mail(receiver)
+    if channel == "sms":
+        return _phone(receiver)
+    return _ends(receiver, _OTHER_HEAD, _OTHER_TAIL)
+
+
+def _mail(receiver: str) -> str:
+    local, _, domain = receiver.rpartition("@")
+    return f"{local[:1] if len(local) > 1 else ''}{MASK}@{domain}"
+
+
+def _phone(receiver: str) -> str:
+    head = _PHONE_HEAD + (_COUNTRY if receiver.startswith("+") else 0)
+    return _ends(receiver, head, _PHONE_TAIL)
+
+
+def _ends(text: str, head: int, tail: int) -> str:
+    if len(text) < head + tail + _HIDDEN_AT_LEAST:
+        return MASK
+    return f"{text[:head]}{MASK}{text[-tail:]}"
