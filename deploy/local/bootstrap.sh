@@ -38,7 +38,9 @@ need_venv_module() {
 }
 
 python=$(find_python)
-if ! { [ -x $VENV/bin/python ] && new_enough $VENV/bin/python; }; then
+usable() { new_enough $VENV/bin/python && $VENV/bin/python -m pip --version >/dev/null 2>&1; }
+
+if ! usable; then
     need_venv_module "$python"
     say "making $VENV with $("$python" --version)"
     "$python" -m venv --clear $VENV
