@@ -3,13 +3,14 @@
     with EmbeddedKafka() as kafka:
         settings = KafkaSettings(bootstrap=kafka.bootstrap)
 
-Produce, groups, commits and transactions work. Topics appear on first use with 4 partitions; there is
-no CreateTopics, no topic configuration and no compaction, and a partition keeps 5 MiB or 100,000
+Produce, groups, commits and transactions work. Topics appear on first use with 4 partitions; there
+is no CreateTopics, no topic configuration and no compaction, and a partition keeps 5 MiB or 100,000
 messages and silently drops older ones. Good for a demo and for tests, never for a soak.
 """
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import threading
@@ -28,7 +29,10 @@ _ASK_S = 5.0
 
 
 class EmbeddedKafka:
-    """Starts the process and knows its address. It dies with us, however we die: it reads our pipe."""
+    """Starts the process and knows its address. It dies with us, however we die: it reads our pipe.
+
+    An interrupt from the terminal is left to us, so that workers can still drain.
+    """
 
     def __init__(self, *, brokers: int = 1, topics: Iterable[str] = ()) -> None:
         self.bootstrap = ""
@@ -95,6 +99,7 @@ def touch_topics(client: Producer, topics: Sequence[str]) -> None:
 
 def host(brokers: int, topics: Sequence[str]) -> None:
     """Host a cluster, print where, and stay until standard input ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     client = Producer(
         {"bootstrap.servers": "embedded", "test.mock.num.brokers": brokers, "log_level": 0}
     )

@@ -1,4 +1,4 @@
-"""What a trace is made of. Each event stands for one stage of one delivery (or of one poison record)."""
+"""What a trace is made of: one event per stage of a delivery, or per poison record."""
 
 from __future__ import annotations
 

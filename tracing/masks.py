@@ -1,4 +1,4 @@
-"""Receivers as a trace may show them: enough to recognise one's own, too little to reach a stranger."""
+"""Receivers as a trace shows them: enough to know one's own, too little to reach a stranger."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Final
 MASK: Final = "***"
 _PHONE_HEAD, _PHONE_TAIL = 3, 4
 _COUNTRY = 3
-"""`+86`; a code of one digit or three shows a digit more or less of the number, which tells nobody."""
+"""`+86`; another country's code shows a digit more or less of the number, which tells nobody."""
 _OTHER_HEAD, _OTHER_TAIL = 2, 2
 _HIDDEN_AT_LEAST = 3
 """Of a receiver so short that fewer characters would stay hidden, nothing is shown."""
 
 
 def mask(channel: str, receiver: str) -> str:
-    """`+8613800000001` → `+86138***0001`, `ann@example.com` → `a***@example.com`; of others the first
-    two characters and the last two."""
+    """`+8613800000001` → `+86138***0001`, `ann@example.com` → `a***@example.com`; of others the
+    first two characters and the last two."""
     if channel == "email" and "@" in receiver:
         return _mail(receiver)
     if channel == "sms":
