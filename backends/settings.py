@@ -70,6 +70,8 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     heartbeat_s: Seconds | None = None
     """None: a sixth of the lease."""
     drain_s: Seconds = 30.0
+    max_in_flight_bytes: Annotated[int, msgspec.Meta(ge=1 << 20)] = 256 << 20
+    """Bytes of notifications taken from Kafka and not yet done, shared evenly by the lanes."""
     health_address: str = "127.0.0.1:9464"
 
 

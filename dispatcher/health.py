@@ -1,6 +1,7 @@
 """`/healthz`, `/readyz`, `/metrics`, and the stuck detector.
 
-Alive means: no thread died, and every loop went round lately. When a loop stands still the stacks of
+Alive means: no thread died, and every loop went round lately, or waits for a database that is away
+(a restart would not bring that back). When a loop stands still the stacks of
 all threads go into the log once, so that whoever looks at 3 a.m. sees where.
 """
 
@@ -35,12 +36,14 @@ class Health:
         *,
         ready: Callable[[], str | None],
         dead: Callable[[], str | None],
+        waiting: Callable[[], bool],
         monotonic: Callable[[], float],
         stuck_after_s: float = STUCK_AFTER_S,
     ) -> None:
         self._beats = beats
         self._ready = ready
         self._dead = dead
+        self._waiting = waiting
         self._monotonic = monotonic
         self._stuck_after_s = stuck_after_s
         self._dumped = False
@@ -49,7 +52,8 @@ class Health:
         """(alive, what to show)."""
         now = self._monotonic()
         ages = {name: round(now - beat(), 3) for name, beat in self._beats.items()}
-        stuck = [name for name, age in ages.items() if age > self._stuck_after_s]
+        late = [name for name, age in ages.items() if age > self._stuck_after_s]
+        stuck = [] if self._waiting() else late
         dead = self._dead()
         if stuck and not self._dumped:
             self._dumped = True

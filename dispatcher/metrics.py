@@ -11,8 +11,10 @@ from prometheus_client.registry import Collector
 _BATCHES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 
-Gauges = Callable[[], Iterable[tuple[str, str, dict[str, str], float]]]
-"""Yields (name, help, labels, value) for every gauge, at each scrape."""
+Gauge = tuple[str, str, dict[str, str], float]
+"""(name, help, labels, value)."""
+Gauges = Callable[[], Iterable[Gauge]]
+"""Yields every gauge, at each scrape."""
 
 
 class Metrics:

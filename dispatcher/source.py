@@ -59,7 +59,10 @@ class Poisons(Protocol):
 
 
 class Source:
-    """One consumer group member. Every method runs on the thread that runs `run_once`, but `finish`."""
+    """One consumer group member; every method runs on the thread that runs `run_once`.
+
+    `done` brings the records that are done, or whose last delivery was given back.
+    """
 
     def __init__(
         self,
@@ -72,6 +75,7 @@ class Source:
         accounts: Mapping[Lane, frozenset[str]],
         topic_prefix: str,
         place: Any,
+        done: SimpleQueue[Sequence[Record | Poison]],
         clock: Clock,
         metrics: Metrics,
     ) -> None:
@@ -93,16 +97,10 @@ class Source:
         self._clock = clock
         self._metrics = metrics
         self._assignments: dict[tuple[str, int], Assignment] = {}
-        self._done: SimpleQueue[Sequence[Record | Poison]] = SimpleQueue()
+        self._done = done
         self._closed_lanes: frozenset[Lane] = frozenset()
         self._quiet = False
         self._observed_at = float("-inf")
-
-    # ---- from other threads ------------------------------------------------------------------
-
-    def finish(self, records: Sequence[Record | Poison]) -> None:
-        """Records that are done, or whose last delivery was given back."""
-        self._done.put(records)
 
     # ---- the loop ----------------------------------------------------------------------------
 

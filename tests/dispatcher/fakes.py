@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from queue import SimpleQueue
 from typing import Any
 
 from dispatcher.clock import Clock
@@ -169,6 +170,7 @@ class Bench:
             monotonic=lambda: self.time,
             count=lambda result: metrics.commits.labels(result).inc(),
         )
+        self.done: SimpleQueue[Sequence[Record | Poison]] = SimpleQueue()
         self.source = Source(
             self.consumer,
             self.commits,
@@ -178,6 +180,7 @@ class Bench:
             accounts={LANE: frozenset({"demo"})},
             topic_prefix="hongyan",
             place=Place,
+            done=self.done,
             clock=clock,
             metrics=metrics,
         )

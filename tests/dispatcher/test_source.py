@@ -19,7 +19,7 @@ def test_the_lowest_contiguous_completed_offset_is_what_gets_committed() -> None
     bench.assign(0)
     bench.step(message(0), message(1), message(2))
     records = bench.inbox.records
-    bench.source.finish([records[0], records[2]])
+    bench.done.put([records[0], records[2]])
     bench.step()
     assert last_commit(bench) == (1, encode(1, [Run(2, 3)]))
 
@@ -44,7 +44,7 @@ def test_a_failed_commit_leaves_the_position_dirty_and_it_is_committed_again() -
     bench = Bench()
     bench.assign(0)
     bench.step(message(0))
-    bench.source.finish(bench.inbox.records)
+    bench.done.put(bench.inbox.records)
     bench.step()
     bench.answer_commit(KafkaError("ILLEGAL_GENERATION"))
     bench.step()
@@ -58,7 +58,7 @@ def test_a_commit_that_raises_is_not_fatal() -> None:
     bench = Bench()
     bench.assign(0)
     bench.step(message(0))
-    bench.source.finish(bench.inbox.records)
+    bench.done.put(bench.inbox.records)
     bench.consumer.commit_error = RuntimeError("rebalance in progress")
     bench.step()
     bench.consumer.commit_error = None
@@ -70,7 +70,7 @@ def test_an_unanswered_commit_is_given_up_and_sent_again() -> None:
     bench = Bench()
     bench.assign(0)
     bench.step(message(0))
-    bench.source.finish(bench.inbox.records)
+    bench.done.put(bench.inbox.records)
     bench.step()
     bench.step()
     assert len(bench.consumer.commits) == 1, "never two at a time"
@@ -84,9 +84,9 @@ def test_a_completion_that_arrives_during_a_commit_is_committed_next() -> None:
     bench.assign(0)
     bench.step(message(0), message(1))
     first, second = bench.inbox.records
-    bench.source.finish([first])
+    bench.done.put([first])
     bench.step()
-    bench.source.finish([second])
+    bench.done.put([second])
     bench.step()
     bench.answer_commit()
     bench.step()
@@ -98,7 +98,7 @@ def test_nothing_is_committed_for_a_partition_that_was_revoked() -> None:
     bench.assign(0)
     bench.step(message(0))
     bench.revoke(0)
-    bench.source.finish(bench.inbox.records)
+    bench.done.put(bench.inbox.records)
     bench.step()
     bench.step()
     assert bench.consumer.commits == []
@@ -108,7 +108,7 @@ def test_work_that_ends_before_the_revoke_is_committed_in_it() -> None:
     bench = Bench()
     bench.assign(0)
     bench.step(message(0))
-    bench.source.finish(bench.inbox.records)
+    bench.done.put(bench.inbox.records)
     bench.revoke(0)
     assert last_commit(bench)[0] == 1
 
@@ -121,10 +121,10 @@ def test_old_work_of_a_partition_lost_and_regained_moves_no_offset() -> None:
     bench.lose(0)
     bench.assign(0)
     bench.step(message(0))
-    bench.source.finish([old])
+    bench.done.put([old])
     bench.step()
     assert bench.consumer.commits == [], "the new assignment has not finished it"
-    bench.source.finish([bench.inbox.records[1]])
+    bench.done.put([bench.inbox.records[1]])
     bench.step()
     assert last_commit(bench)[0] == 1
 
@@ -133,7 +133,7 @@ def test_a_lost_partition_is_not_committed_at_all() -> None:
     bench = Bench()
     bench.assign(0)
     bench.step(message(0))
-    bench.source.finish(bench.inbox.records)
+    bench.done.put(bench.inbox.records)
     bench.lose(0)
     bench.step()
     assert bench.consumer.commits == []
@@ -145,7 +145,7 @@ def test_a_record_given_back_keeps_its_offset() -> None:
     bench.step(message(0), message(1))
     for record in bench.inbox.records:
         record.given_back = record.offset == 0
-    bench.source.finish(bench.inbox.records)
+    bench.done.put(bench.inbox.records)
     bench.step()
     assert last_commit(bench) == (0, encode(0, [Run(1, 2)]))
 
@@ -156,10 +156,10 @@ def test_partitions_pause_at_the_limit_and_resume_at_half() -> None:
     bench.step(*(message(o) for o in range(4)))
     bench.step()
     assert bench.consumer.paused == [(TOPIC, 0)]
-    bench.source.finish(bench.inbox.records[:1])
+    bench.done.put(bench.inbox.records[:1])
     bench.step()
     assert bench.consumer.paused == [(TOPIC, 0)], "not at the first place that comes free"
-    bench.source.finish(bench.inbox.records[1:3])
+    bench.done.put(bench.inbox.records[1:3])
     bench.step()
     assert bench.consumer.paused == []
 
@@ -216,11 +216,11 @@ def test_poison_goes_to_the_dead_letters_and_holds_its_offset(
     bench.step(Message(0, value, key=b"k", headers=[("hongyan-id", b"x")]), message(1))
     (poison,) = bench.inbox.poisons
     assert (poison.code, poison.payload, poison.key) == (code, value, b"k")
-    bench.source.finish(bench.inbox.records)
+    bench.done.put(bench.inbox.records)
     bench.step()
     assert last_commit(bench)[0] == 0, "not acknowledged by the dead-letter topic yet"
     bench.answer_commit()
-    bench.source.finish([poison])
+    bench.done.put([poison])
     bench.step()
     assert last_commit(bench)[0] == 2
 
@@ -243,12 +243,12 @@ def test_offsets_reset_backwards_are_tracked_afresh() -> None:
     bench = Bench()
     bench.assign(0)
     bench.step(message(5))
-    bench.source.finish(bench.inbox.records)
+    bench.done.put(bench.inbox.records)
     bench.step()
     bench.step(message(0))
     assert [r.offset for r in bench.inbox.records] == [5, 0]
     bench.answer_commit()
-    bench.source.finish(bench.inbox.records[1:])
+    bench.done.put(bench.inbox.records[1:])
     bench.step()
     assert last_commit(bench)[0] == 1
 
@@ -259,7 +259,7 @@ def test_quiet_takes_nothing_more_and_goes_on_committing() -> None:
     bench.step(message(0))
     bench.source.quiet()
     bench.step(message(1))
-    bench.source.finish(bench.inbox.records)
+    bench.done.put(bench.inbox.records)
     bench.step()
     assert len(bench.inbox.records) == 1
     assert last_commit(bench)[0] == 1

@@ -1,0 +1,335 @@
+"""Builds a worker from its configuration and runs it as a process.
+
+Everything outside is reached through `backends`, `idempotency`, `channels` and `tracing`; this module
+only wires.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from queue import SimpleQueue
+from typing import Any, NamedTuple
+
+from backends import kafka
+from backends.settings import Settings, SettingsError
+from channels.channel import Account, Channel
+from channels.engine import Engine
+from channels.registry import accounts_for, channel_for
+from channels.transport import Transport
+from dispatcher.clock import Clock
+from dispatcher.commits import Commits
+from dispatcher.crew import Crew
+from dispatcher.deadletters import DeadLetters, Poison
+from dispatcher.flow import Flow
+from dispatcher.gates import BestEffortGate, Gate, LedgerGate, Outage
+from dispatcher.health import Health
+from dispatcher.intake import Intake
+from dispatcher.lanes import Pool
+from dispatcher.lease import Heart
+from dispatcher.lifecycle import Stages, Worker
+from dispatcher.metrics import Gauge, Metrics
+from dispatcher.report import Report
+from dispatcher.settle import Settle
+from dispatcher.source import Source
+from dispatcher.work import Finished, Record
+from idempotency.ledger import Ledger, WorkerInfo
+from idempotency.prefilter import Prefilter
+from message.vocabulary import Lane, dead_letter_topic
+from policy.schema import Guarantee, Ordering, Policy
+from tracing.events import Recorder
+
+_MS = 1_000
+_BEAT_SHARE = 1 / 6
+"""Heartbeats per lease, where `worker.heartbeat_s` is not given."""
+
+Routes = Mapping[Lane, Mapping[str, tuple[Account, Channel]]]
+
+
+class Parts(NamedTuple):
+    """The outside systems a worker runs on, opened and closed by `dispatcher.process`."""
+
+    ledger: Ledger
+    prefilter: Prefilter
+    recorder: Recorder
+    transport: Transport
+    protocol: kafka.GroupProtocol
+
+
+class App(NamedTuple):
+    """A worker and what the outside sees of it."""
+
+    worker: Worker
+    health: Health
+    metrics: Metrics
+    pools: Mapping[str, Pool]
+
+
+class _Core(NamedTuple):
+    """What several stages share."""
+
+    settings: Settings
+    policy: Policy
+    lanes: Sequence[Lane]
+    parts: Parts
+    name: str
+    routes: Routes
+    clock: Clock
+    metrics: Metrics
+    outage: Outage
+    report: Report
+    finished: SimpleQueue[Finished]
+    done: SimpleQueue[Sequence[Record | Poison]]
+
+
+def routes_for(settings: Settings, policy: Policy, lanes: Iterable[Lane]) -> Routes:
+    """The accounts of every lane with their channels; raises SettingsError for one that is wrong.
+
+    A lane without an account keeps its empty entry: its records are dead letters, not a reason for a
+    worker that serves other lanes well to stay down.
+    """
+    routes = {}
+    for lane in lanes:
+        accounts = accounts_for(lane, settings.accounts, policy.of(lane).accounts)
+        routes[lane] = {a.name: (a, channel_for(a)) for a in accounts}
+    if not any(routes.values()):
+        raise SettingsError(
+            "no lane of this worker has an account; add [accounts.NAME] with provider and endpoint"
+        )
+    return routes
+
+
+def worker_name(settings: Settings) -> str:
+    """`worker.id`, or one that nobody else has."""
+    return settings.worker.id or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+
+
+def build(settings: Settings, policy: Policy, lanes: Sequence[Lane], parts: Parts) -> App:
+    """Wire the stages and register the worker; raises LedgerError, SettingsError."""
+    core = _core(settings, policy, lanes, parts)
+    heart = _heart(core)
+    pools = {
+        lane.name: _pool(core, lane, heart) for lane, routes in core.routes.items() if routes
+    }
+    intakes = _intakes(core, pools)
+    settle = _settle(core, pools, intakes)
+    dead_letters = _dead_letters(core)
+    source = _source(core, intakes, dead_letters)
+    stages = Stages(
+        source=source,
+        intakes=list(dict.fromkeys(intakes.values())),
+        pools=list(pools.values()),
+        settle=settle,
+        dead_letters=dead_letters,
+        heart=heart,
+        outage=core.outage,
+        crew=Crew(),
+        clock=core.clock,
+    )
+    worker = Worker(stages, lanes, settings.worker.drain_s)
+    core.metrics.show(lambda: _gauges(stages))
+    return App(worker, _health(worker, stages), core.metrics, pools)
+
+
+def _core(settings: Settings, policy: Policy, lanes: Sequence[Lane], parts: Parts) -> _Core:
+    name, clock, metrics = worker_name(settings), Clock(), Metrics()
+    return _Core(
+        settings=settings,
+        policy=policy,
+        lanes=lanes,
+        parts=parts,
+        name=name,
+        routes=routes_for(settings, policy, lanes),
+        clock=clock,
+        metrics=metrics,
+        outage=Outage(),
+        report=Report(parts.recorder, metrics, clock=clock, worker=name),
+        finished=SimpleQueue(),
+        done=SimpleQueue(),
+    )
+
+
+def _heart(core: _Core) -> Heart:
+    settings = core.settings.worker
+    info = WorkerInfo(
+        id=core.name,
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        lanes=[lane.name for lane in core.lanes],
+        threads=sum(core.policy.of(lane).threads for lane, r in core.routes.items() if r),
+        lease_ms=int(settings.lease_s * _MS),
+    )
+    interval = settings.heartbeat_s or settings.lease_s * _BEAT_SHARE
+    heart = Heart(core.parts.ledger, info, clock=core.clock, interval_s=interval)
+    heart.register()
+    return heart
+
+
+def _pool(core: _Core, lane: Lane, heart: Heart) -> Pool:
+    return Pool(
+        lane,
+        core.policy.of(lane),
+        core.routes[lane],
+        Engine(core.parts.transport),
+        permit=heart,
+        clock=core.clock,
+        finished=core.finished,
+    )
+
+
+def _intakes(core: _Core, pools: Mapping[str, Pool]) -> dict[Lane, Intake]:
+    """One intake for the lanes that the ledger answers for, one for those it does not: so that an
+    outage of the database holds up only the former."""
+    intakes: dict[Lane, Intake] = {}
+    for best_effort in (False, True):
+        mine = {
+            name: pool
+            for name, pool in pools.items()
+            if (pool.policy.guarantee is Guarantee.BEST_EFFORT) is best_effort
+        }
+        if mine:
+            intake = _intake(core, mine, best_effort)
+            intakes |= {pool.lane: intake for pool in mine.values()}
+    return intakes
+
+
+def _intake(core: _Core, pools: Mapping[str, Pool], best_effort: bool) -> Intake:
+    gate: Gate
+    if best_effort:
+        gate = BestEffortGate(core.parts.prefilter, core.clock)
+    else:
+        ordered = (n for n, p in pools.items() if p.policy.ordering is Ordering.KEY)
+        gate = LedgerGate(
+            core.parts.ledger,
+            core.parts.prefilter,
+            owner=core.name,
+            outage=core.outage,
+            clock=core.clock,
+            count=core.metrics,
+            ordered=frozenset(ordered),
+        )
+    return Intake(
+        pools,
+        gate,
+        report=core.report,
+        clock=core.clock,
+        finished=core.finished,
+        policy_version=core.policy.version,
+        on_dropped=core.done.put,
+    )
+
+
+def _settle(core: _Core, pools: Mapping[str, Pool], intakes: Mapping[Lane, Intake]) -> Settle:
+    ordered = {p.lane for p in pools.values() if p.policy.ordering is Ordering.KEY}
+    every_intake = list(dict.fromkeys(intakes.values()))
+
+    def on_records(records: list[Record]) -> None:
+        core.done.put(records)
+        if ordered:
+            for record in records:
+                if record.assignment.lane in ordered:
+                    intakes[record.assignment.lane].record_ended(record)
+
+    def on_room() -> None:
+        for intake in every_intake:
+            intake.room_made()
+
+    return Settle(
+        pools,
+        core.parts.ledger,
+        core.parts.prefilter,
+        outage=core.outage,
+        report=core.report,
+        clock=core.clock,
+        finished=core.finished,
+        on_records=on_records,
+        on_room=on_room,
+    )
+
+
+def _dead_letters(core: _Core) -> DeadLetters:
+    return DeadLetters(
+        kafka.producer(core.settings.kafka, client_id=core.name),
+        dead_letter_topic(core.settings.kafka.topic_prefix),
+        on_done=core.done.put,
+        on_count=lambda reason: core.metrics.dead_letters.labels(reason).inc(),
+        recorder=core.parts.recorder,
+        clock=core.clock,
+        worker=core.name,
+    )
+
+
+def _source(core: _Core, intakes: Mapping[Lane, Intake], dead_letters: DeadLetters) -> Source:
+    late = _Late()
+    consumer = kafka.consumer(
+        core.settings.kafka,
+        protocol=core.parts.protocol,
+        client_id=core.name,
+        on_commit=late.acknowledged,
+    )
+    commits = Commits(
+        consumer,
+        kafka.TopicPartition,
+        monotonic=core.clock.monotonic,
+        count=lambda result: core.metrics.commits.labels(result).inc(),
+    )
+    late.commits = commits
+    limits = {lane: core.policy.of(lane).max_in_flight for lane in core.lanes}
+    return Source(
+        consumer,
+        commits,
+        Flow(limits, core.settings.worker.max_in_flight_bytes),
+        intakes,
+        dead_letters,
+        accounts={lane: frozenset(routes) for lane, routes in core.routes.items()},
+        topic_prefix=core.settings.kafka.topic_prefix,
+        place=kafka.TopicPartition,
+        done=core.done,
+        clock=core.clock,
+        metrics=core.metrics,
+    )
+
+
+class _Late:
+    """The consumer wants its on_commit before there are commits to tell."""
+
+    commits: Commits | None = None
+
+    def acknowledged(self, error: Any, places: Sequence[Any]) -> None:
+        if self.commits is not None:
+            self.commits.acknowledged(error, places)
+
+
+def _health(worker: Worker, stages: Stages) -> Health:
+    beats = {"source": lambda: stages.source.beat, "settle": lambda: stages.settle.beat}
+    for number, intake in enumerate(stages.intakes):
+        beats[f"intake-{number}"] = partial(getattr, intake, "beat")
+    casualty = stages.crew
+    return Health(
+        beats,
+        ready=lambda: worker.not_ready,
+        dead=lambda: casualty.casualty[0] if casualty.casualty else None,
+        waiting=lambda: stages.outage.on,
+        monotonic=stages.clock.monotonic,
+    )
+
+
+def _gauges(stages: Stages) -> Iterable[Gauge]:
+    for pool in stages.pools:
+        lane = {"lane": pool.lane.name}
+        yield "in_flight", "Deliveries claimed and not settled.", lane, pool.unsettled
+        yield "at_provider", "Calls under way.", lane, pool.busy
+        yield "threads_replaced", "Lane threads that died.", lane, pool.replaced
+    for name, lag in stages.source.lag.items():
+        yield "lag", "Records behind the log's end.", {"lane": name.name}, lag
+    for name, age in stages.source.oldest_age.items():
+        text = "Seconds that the oldest uncommitted record is here."
+        yield "oldest_uncommitted_seconds", text, {"lane": name.name}, age
+    yield "lease_valid", "1 while the worker may send.", {}, float(stages.heart.valid)
+    yield "lease_lapses", "Times the lease lapsed.", {}, stages.heart.lapses
+    yield "swept", "Deliveries of dead workers put in doubt by this one.", {}, stages.heart.swept
+    yield "ledger_away", "1 while the database is away.", {}, float(stages.outage.on)
+    yield "settle_abandoned", "Outcomes left unwritten.", {}, stages.settle.abandoned

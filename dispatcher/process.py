@@ -1,0 +1,129 @@
+"""The worker as a process: open what it needs, run it, drain on SIGTERM, answer with an exit code."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from backends import kafka
+from backends.settings import Settings
+from channels.transport import Transport
+from dispatcher.app import App, Parts, build
+from dispatcher.gates import Outage
+from dispatcher.health import HealthServer
+from dispatcher.lifecycle import WorkerFailed
+from dispatcher.source import SourceFailed
+from idempotency import open_ledger, open_prefilter
+from message.vocabulary import Lane, lanes_matching
+from policy.loading import load as load_policy
+from policy.schema import Policy
+from tracing import open_recorder
+
+log = structlog.get_logger(__name__)
+
+EXIT_DONE: Final = 0
+EXIT_FAILED: Final = 1
+SWITCH_INTERVAL_S: Final = 0.0005
+"""How long one thread may hold the interpreter: with a hundred threads that each need microseconds
+between two waits, the default 5 ms makes all of them queue behind one that decodes a batch
+(docs/decisions/040-threads-and-the-interpreter-lock.md)."""
+
+
+def run_worker(settings: Settings, patterns: Sequence[str] | None = None) -> int:
+    """Serve the lanes until SIGTERM or SIGINT; the process's exit code.
+
+    Raises SettingsError, PolicyError, KafkaUnavailable, LedgerError for what keeps it from starting.
+    """
+    lanes = lanes_matching(patterns or settings.worker.lanes)
+    policy = load_policy(policy_file(settings))
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    stop = threading.Event()
+    with ExitStack() as stack:
+        stack.enter_context(_signals(stop.set))
+        app = open_worker(settings, policy, lanes, stack, stop)
+        if app is None:
+            return EXIT_DONE
+        stack.enter_context(_signals(app.worker.stop))
+        if stop.is_set():
+            app.worker.stop()
+        return _run(app)
+
+
+def open_worker(
+    settings: Settings,
+    policy: Policy,
+    lanes: Sequence[Lane],
+    stack: ExitStack,
+    stop: threading.Event,
+) -> App | None:
+    """Everything a worker needs, closed by `stack`; None when `stop` was set while waiting."""
+    kafka.wait_for_broker(settings.kafka, stop=stop)
+    outage = Outage()
+    outage.stop = stop
+    ledger = outage.persist("start", lambda: open_ledger(settings))
+    stack.callback(ledger.close)
+    recorder = open_recorder(settings)
+    stack.callback(recorder.close)
+    transport = Transport()
+    stack.callback(transport.close)
+    parts = Parts(
+        ledger=ledger,
+        prefilter=open_prefilter(settings, ledger.identity()),
+        recorder=recorder,
+        transport=transport,
+        protocol=kafka.resolve_group_protocol(settings.kafka),
+    )
+    app = outage.persist("start", lambda: build(settings, policy, lanes, parts))
+    server = HealthServer(settings.worker.health_address, app.health, app.metrics.registry)
+    server.start()
+    stack.callback(server.stop)
+    log.info("worker_started", health=server.address, lanes=[lane.name for lane in lanes])
+    return app
+
+
+def policy_file(settings: Settings) -> Path | None:
+    """The policy file named, or policy.toml beside the configuration if it is there."""
+    base = Path(settings.base)
+    if settings.policy.file:
+        return base / settings.policy.file
+    beside = base / "policy.toml"
+    return beside if beside.is_file() else None
+
+
+def _run(app: App) -> int:
+    try:
+        app.worker.run()
+    except (WorkerFailed, SourceFailed) as exc:
+        log.critical("worker_failed", cause=str(exc))
+        return EXIT_FAILED
+    return EXIT_DONE
+
+
+@contextmanager
+def _signals(stop: Callable[[], None]) -> Iterator[None]:
+    """SIGTERM and SIGINT ask for the drain; a second one changes nothing."""
+
+    def handle(_number: int, _frame: object) -> None:
+        stop()
+
+    previous = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, old in previous.items():
+            signal.signal(number, old)
+
+
+def leave(code: int) -> None:
+    """End the process now. A client library that waits for a broker must not keep it from ending."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
