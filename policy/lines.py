@@ -1,0 +1,54 @@
+"""On which line of a TOML file a key stands: tomllib reads values and forgets where they were."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Sequence
+from typing import Any
+
+Path = tuple[str, ...]
+
+_HEADER = re.compile(r"\s*(\[[^\[\]]+\])\s*(#.*)?")
+_KEY_PART = r"""(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')"""
+_KEY = re.compile(rf"\s*({_KEY_PART}(?:\s*\.\s*{_KEY_PART})*)\s*=")
+
+
+def key_lines(text: str) -> dict[Path, int]:
+    """The line, from 1, of every table header and key of a document that tomllib could read."""
+    lines: dict[Path, int] = {}
+    table: Path = ()
+    for number, line in enumerate(text.splitlines(), 1):
+        if header := _HEADER.fullmatch(line):
+            table = _path(header[1])
+            _note(lines, table, number)
+        elif key := _KEY.match(line):
+            _note(lines, table + _path(f"{key[1]} = {{}}"), number)
+    return lines
+
+
+def _note(lines: dict[Path, int], path: Path, number: int) -> None:
+    """A path stands where it is first named, and so do the tables around it."""
+    for end in range(1, len(path) + 1):
+        lines.setdefault(path[:end], number)
+
+
+def line_of(lines: dict[Path, int], path: Sequence[str]) -> int:
+    """The line of `path`, else of the nearest table around it; 1 where there is none."""
+    wanted = tuple(path)
+    while wanted and wanted not in lines:
+        wanted = wanted[:-1]
+    return lines.get(wanted, 1)
+
+
+def _path(fragment: str) -> Path:
+    """The keys that a header or a key names, unquoted by tomllib itself."""
+    try:
+        table: dict[str, Any] = tomllib.loads(fragment)
+    except tomllib.TOMLDecodeError:
+        return ()  # a line inside a longer string that only looks like one
+    path = []
+    while table:
+        key, table = next(iter(table.items()))
+        path.append(key)
+    return tuple(path)
