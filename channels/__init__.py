@@ -1,1 +1,1 @@
-"""The last metre: one adapter per provider (no I/O in it), outcome mapping, and the one transport."""
+"""The last metre: one adapter per provider (no I/O in it), outcome mapping, the one transport."""

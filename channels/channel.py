@@ -1,7 +1,7 @@
 """The channel protocol: two pure functions per provider, and no I/O.
 
-`request` builds what goes over the wire, `outcomes` reads what came back. One transport does the I/O
-for all of them (channels/transport.py), called by `handle_request` on the send path.
+`request` builds what goes over the wire, `outcomes` reads what came back. One transport does the
+I/O for all of them (channels/transport.py), called directly on the send path.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Phase(StrEnum):
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """A call that ended without an answer. Judged by what was written, never by an exception's name."""
+    """A call without an answer. Judged by what was written, never by an exception's name."""
 
     phase: Phase
     code: str

@@ -1,0 +1,40 @@
+"""Endpoints: what an account may point at, and the URLs made from it."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import httpx
+
+_SCHEMES: Final = ("http", "https")
+_BLANK = re.compile(r"[\s\x00-\x1f\x7f]")
+
+
+class BadEndpoint(ValueError):
+    """An endpoint that cannot be used; the text is one sentence that says why."""
+
+
+def endpoint_url(text: str) -> httpx.URL:
+    """The endpoint as a URL; raises BadEndpoint."""
+    if not text:
+        raise BadEndpoint("is missing; give the provider's URL, such as https://example.com/hook")
+    if _BLANK.search(text):
+        raise BadEndpoint("holds a blank or a control character")
+    try:
+        url = httpx.URL(text)
+    except httpx.InvalidURL as exc:
+        raise BadEndpoint(f"is not a URL: {exc}") from exc
+    if url.scheme not in _SCHEMES or not url.host:
+        raise BadEndpoint("must be a full http:// or https:// URL")
+    if url.userinfo:
+        raise BadEndpoint("must not hold a user name or password; give a token instead")
+    if url.fragment or text.endswith("#"):
+        raise BadEndpoint("must not have a fragment (the part from #)")
+    return url
+
+
+def below(url: httpx.URL, name: str) -> httpx.URL:
+    """`<endpoint>/<name>`, before the endpoint's query if it has one. `name` must need no quoting."""
+    path, mark, query = url.raw_path.partition(b"?")
+    return url.copy_with(raw_path=path.rstrip(b"/") + b"/" + name.encode("ascii") + mark + query)

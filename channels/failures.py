@@ -1,0 +1,25 @@
+"""How a call without an answer is told: as a value on the send path, as an error to httpx.
+
+httpx.TransportError
+ └─ TransportFailure   carries the Failure: how far the call is known to have come
+ValueError
+ └─ BadRequest         the request can never be put on the wire: a mistake in its adapter
+"""
+
+from __future__ import annotations
+
+import httpx
+
+from channels.channel import Failure
+
+
+class TransportFailure(httpx.TransportError):
+    """A call ended without an answer; `failure.phase` says whether the provider may have acted."""
+
+    def __init__(self, failure: Failure, request: httpx.Request | None = None) -> None:
+        super().__init__(f"{failure.code}: {failure.detail}", request=request)
+        self.failure = failure
+
+
+class BadRequest(ValueError):
+    """A request that cannot be written as HTTP: a line break in a header, another scheme."""

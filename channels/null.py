@@ -1,0 +1,39 @@
+"""The `null` provider: accepts everything without a byte of I/O, on every channel. For benchmarks."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import httpx
+
+from channels.channel import Account, Call, Failure, Resolution
+from message.delivery import Delivery
+from message.outcomes import Accepted, AnyOutcome
+
+
+class NullChannel:
+    """The engine knows it and makes no call; as a Channel it has nothing to request."""
+
+    provider: ClassVar[str] = "null"
+    channel: ClassVar[str] = "*"
+    max_batch: ClassVar[int] = 1_000
+
+    def accept(self, call: Call) -> list[AnyOutcome]:
+        """Accepted for every delivery, under its own key."""
+        return [Accepted(delivery.key) for delivery in call.deliveries]
+
+    def request(self, call: Call) -> httpx.Request:
+        """There is none: the engine calls `accept` instead."""
+        raise NotImplementedError("the null provider makes no request")
+
+    def outcomes(self, call: Call, answer: httpx.Response | Failure) -> list[AnyOutcome]:
+        """As `accept`, whatever was answered."""
+        return self.accept(call)
+
+    def resolve_request(self, account: Account, delivery: Delivery) -> None:
+        """Nothing keeps what was accepted."""
+        return
+
+    def resolution(self, answer: httpx.Response | Failure) -> Resolution:
+        """Nothing can be known."""
+        return Resolution.ASK_LATER
