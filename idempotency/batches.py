@@ -1,0 +1,130 @@
+"""What claiming and settling have in common on every database: the batch around the statement."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from idempotency.entries import Change, Entries, Standing, answer, change, takes_over, wrote
+from idempotency.ledger import Claim, Claimed, LedgerUnavailable, Settlement
+from idempotency.payloads import Sealer, body_digest
+from message.states import Event, State, after
+
+MS_PER_DAY = 86_400_000
+
+
+class Entered(NamedTuple):
+    """What one claim statement did: the keys it did not enter, and those it put behind another."""
+
+    day: int
+    lost: Sequence[str]
+    behind: Sequence[str]
+
+
+class Wanted(NamedTuple):
+    """A row that was there: taken under `token` if it was given back unstarted, else looked at."""
+
+    key: str
+    token: int
+    digest: bytes
+    takes: bool
+
+
+class Batches(ABC):
+    """Answers in the order asked, names each key once, and reads back rows that were there."""
+
+    def __init__(self, sealer: Sealer) -> None:
+        self._sealer = sealer
+
+    @abstractmethod
+    def _enter(self, batch: Entries, owner: str, ordered: bool) -> Entered:
+        """Insert the rows whose keys are new, durably, in one statement.
+
+        Of rows in one line the earlier ones stand first in the batch.
+        """
+
+    @abstractmethod
+    def _take_or_look(self, wanted: Sequence[Wanted], owner: str) -> list[Standing]:
+        """Take the rows that were given back unstarted; how all of them stand then."""
+
+    @abstractmethod
+    def _change(self, changes: Sequence[Change]) -> int:
+        """Write outcomes to rows still IN_FLIGHT under their token, in one statement; how many."""
+
+    @abstractmethod
+    def _look(self, keys: Sequence[str]) -> list[Standing]:
+        """How these rows stand."""
+
+    def claim(self, claims: Sequence[Claim], owner: str, *, ordered: bool = False) -> list[Claimed]:
+        """See `Ledger.claim`."""
+        if not claims:
+            return []
+        firsts = {claim.delivery.key: claim for claim in reversed(claims)}
+        repeated = len(firsts) < len(claims)
+        new = [c for c in claims if firsts[c.delivery.key] is c] if repeated else claims
+        entered = self._enter(Entries(new, self._sealer), owner, ordered)
+        if not entered.lost and not repeated:
+            return _all_won(claims, entered)
+        lost = set(entered.lost)
+        wanted = lost.union(_keys_repeated(claims, firsts)) if repeated else lost
+        found = self._standings([firsts[key] for key in wanted], lost, owner)
+        won = dict(zip((c.delivery.key for c in new), _all_won(new, entered), strict=True))
+        return [
+            won[key]
+            if key not in lost and firsts[key] is claim
+            else _answer(claim, found[key], first=firsts[key] is claim)
+            for claim in claims
+            for key in (claim.delivery.key,)
+        ]
+
+    def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+        """See `Ledger.settle`."""
+        if not settlements:
+            return []
+        changes = [change(settlement) for settlement in settlements]
+        if self._change(changes) == len(changes):
+            return [True] * len(changes)
+        standing = {row.key: row for row in self._look([change.key for change in changes])}
+        return [wrote(change, standing.get(change.key)) for change in changes]
+
+    def _standings(
+        self, claims: Iterable[Claim], lost: set[str], owner: str
+    ) -> dict[str, Standing]:
+        wanted = [
+            Wanted(d.key, c.token, body_digest(d.payload), d.key in lost and takes_over(c))
+            for c in claims
+            for d in (c.delivery,)
+        ]
+        found = {row.key: row for row in self._take_or_look(wanted, owner)}
+        if len(found) < len(wanted):
+            raise LedgerUnavailable(
+                "rows were archived while they were looked at; if this goes on, rows were deleted from"
+                " deliveries and their keys left in delivery_keys: delete those too"
+            )
+        return found
+
+
+def _keys_repeated(claims: Sequence[Claim], firsts: dict[str, Claim]) -> set[str]:
+    return {c.delivery.key for c in claims if firsts[c.delivery.key] is not c}
+
+
+def _answer(claim: Claim, row: Standing, *, first: bool) -> Claimed:
+    answered = answer(claim, row)
+    if first or not answered.won:
+        return answered
+    return Claimed(False, answered.state, answered.conflict, answered.attempt, answered.day)
+
+
+def _all_won(claims: Sequence[Claim], entered: Entered) -> list[Claimed]:
+    """The answers when nothing was there before; equal ones are one object."""
+    behind = set(entered.behind)
+    by_event = {event: _entered(event, entered.day) for event in {c.event for c in claims}}
+    if not behind:
+        return [by_event[c.event] for c in claims]
+    waits = Claimed(True, State.RETRY, False, 0, entered.day)
+    return [waits if c.delivery.key in behind else by_event[c.event] for c in claims]
+
+
+def _entered(event: Event, day: int) -> Claimed:
+    return Claimed(True, after(None, event), False, int(event is Event.CLAIM), day)

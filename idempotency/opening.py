@@ -1,0 +1,155 @@
+"""Opening the ledger that the settings name."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from sqlalchemy import Connection, text
+
+from backends import schema
+from backends.settings import Settings, SettingsError
+from backends.sql import Database, database_url
+from idempotency.batches import Batches
+from idempotency.edge import OUTDATED, connected, errors
+from idempotency.ledger import (
+    Claim,
+    Claimed,
+    Lease,
+    LedgerError,
+    LedgerOutdated,
+    Settlement,
+    WorkerInfo,
+)
+from idempotency.partitions import ensure_partitions
+from idempotency.payloads import Sealer
+from idempotency.postgres import PostgresBatches
+from idempotency.sqlite import SqliteBatches
+from idempotency.workers import Clock, Workers
+
+_MAINTAIN_S: Final = 6 * 3600.0
+
+
+def wall_ms() -> int:
+    """This machine's clock: SQLite has no other."""
+    return time.time_ns() // 1_000_000
+
+
+class SqlLedger:
+    """The ledger on PostgreSQL or SQLite; implements `idempotency.ledger.Ledger`. Thread-safe."""
+
+    def __init__(self, database: Database, batches: Batches, workers: Workers) -> None:
+        self.database = database
+        self._batches = batches
+        self._workers = workers
+        self._maintain_at = 0.0  # monotonic; written by whichever thread sweeps
+
+    def identity(self) -> str:
+        """See `Ledger.identity`."""
+        with connected(self.database) as connection:
+            row = connection.execute("SELECT id FROM ledger_identity").fetchone()
+        if row is None:
+            raise LedgerOutdated("the ledger has lost its identity: see docs/ledger.md, Identity")
+        return str(row[0])
+
+    def claim(self, claims: Sequence[Claim], owner: str, *, ordered: bool = False) -> list[Claimed]:
+        """See `Ledger.claim`."""
+        return self._batches.claim(claims, owner, ordered=ordered)
+
+    def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+        """See `Ledger.settle`."""
+        return self._batches.settle(settlements)
+
+    def register(self, worker: WorkerInfo) -> Lease:
+        """See `Ledger.register`."""
+        return self._workers.register(worker)
+
+    def heartbeat(self, lease: Lease, state: str = "RUNNING") -> Lease | None:
+        """See `Ledger.heartbeat`."""
+        return self._workers.heartbeat(lease, state)
+
+    def retire(self, lease: Lease) -> None:
+        """See `Ledger.retire`."""
+        self._workers.retire(lease)
+
+    def sweep(self) -> list[tuple[str, int]]:
+        """See `Ledger.sweep`; makes the coming days' partitions too, a few times a day."""
+        if time.monotonic() >= self._maintain_at:
+            self.maintain()
+        return self._workers.sweep()
+
+    def now_ms(self) -> int:
+        """See `Ledger.now_ms`."""
+        return self._workers.now_ms()
+
+    def maintain(self) -> list[str]:
+        """Make the coming days' partitions; returns the names made."""
+        self._maintain_at = time.monotonic() + _MAINTAIN_S
+        with errors():
+            return ensure_partitions(self.database)
+
+    def close(self) -> None:
+        """See `Ledger.close`."""
+        self.database.close()
+
+
+def open_ledger(settings: Settings, now_ms: Callable[[], int] = wall_ms) -> SqlLedger:
+    """The ledger of `settings.database`. `now_ms` is SQLite's clock; PostgreSQL has its own.
+
+    Raises SettingsError, LedgerOutdated when the schema is not this version's, LedgerUnavailable.
+    """
+    database, sealer = _configured(settings)
+    try:
+        _check(database)
+        ledger = _ledger(database, sealer, now_ms)
+        ledger.maintain()
+    except LedgerError:
+        database.close()
+        raise
+    return ledger
+
+
+def upgrade(settings: Settings) -> tuple[str, str]:
+    """Bring the database to this version and make its partitions; (version before, version now).
+
+    Raises SettingsError, LedgerUnavailable.
+    """
+    database, _sealer = _configured(settings)
+    with errors():
+        before = schema.upgrade(database.url)
+        ensure_partitions(database)
+    database.close()
+    return before, schema.head()
+
+
+def _configured(settings: Settings) -> tuple[Database, Sealer]:
+    try:
+        url = database_url(settings.database.url, settings.base)
+    except ValueError as exc:
+        raise SettingsError(f"database.url: {exc}") from exc
+    try:
+        sealer = Sealer(settings.database.payload_key)
+    except ValueError as exc:
+        raise SettingsError(str(exc)) from exc
+    return Database(url, hot=True), sealer
+
+
+def _check(database: Database) -> None:
+    with errors():
+        found, wanted = schema.current(database), schema.head()
+    if found != wanted:
+        raise LedgerOutdated(f"{OUTDATED} (it has {found or 'none'}, this program wants {wanted})")
+
+
+def _ledger(database: Database, sealer: Sealer, now_ms: Callable[[], int]) -> SqlLedger:
+    if database.is_postgres:
+        workers = Workers(database, _server_clock)
+        return SqlLedger(database, PostgresBatches(database, sealer, workers.epochs), workers)
+    clock: Clock = lambda _connection: now_ms()  # noqa: E731
+    workers = Workers(database, clock)
+    return SqlLedger(database, SqliteBatches(database, sealer, workers.epochs, now_ms), workers)
+
+
+def _server_clock(connection: Connection) -> int:
+    return int(connection.execute(text("SELECT hongyan_now()")).scalar_one())

@@ -1,0 +1,72 @@
+"""Day partitions on PostgreSQL, made ahead of time.
+
+A partition is made beside the table and then attached, because that lets claims go on meanwhile. What
+fell into the default partition stays there: that day then has no partition of its own.
+"""
+
+from __future__ import annotations
+
+from datetime import date, timedelta
+from typing import Final
+
+import structlog
+from sqlalchemy import Connection, text
+from sqlalchemy.exc import ProgrammingError
+
+from backends.sql import Database
+
+DAYS_AHEAD: Final = 7
+TABLES: Final = ("deliveries", "payloads")
+_LOCK: Final = 0x686F6E67796170
+_FILL: Final = 85
+"""Per cent: the outcome's version of a row then finds room on the page of the first."""
+_log = structlog.get_logger(__name__)
+_EPOCH = date(1970, 1, 1)
+
+
+def partition_name(table: str, day: int) -> str:
+    """`deliveries_20261121`."""
+    return f"{table}_{_EPOCH + timedelta(days=day):%Y%m%d}"
+
+
+def ensure_partitions(database: Database, days_ahead: int = DAYS_AHEAD) -> list[str]:
+    """Make what is missing from today on; returns the names made. Nothing to do on SQLite.
+
+    A role that may not make tables is told so in the log: rows go to the default partition then.
+    """
+    if not database.is_postgres:
+        return []
+    try:
+        with database.begin() as connection:
+            return _ensure(connection, days_ahead)
+    except ProgrammingError as exc:
+        _log.warning("ledger.partitions_not_made", error=str(exc.orig).partition("\n")[0])
+        return []
+
+
+def _ensure(connection: Connection, days_ahead: int) -> list[str]:
+    connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+    today = connection.execute(text("SELECT hongyan_now() / 86400000")).scalar_one()
+    days = range(today, today + days_ahead + 1)
+    return [
+        name
+        for day in days
+        for table in TABLES
+        if (name := partition_name(table, day)) and _make(connection, table, name, day)
+    ]
+
+
+def _make(connection: Connection, table: str, name: str, day: int) -> bool:
+    there = text("SELECT to_regclass(:name) IS NOT NULL")
+    strayed = text(f"SELECT EXISTS (SELECT FROM {table}_default WHERE day = :day)")  # noqa: S608
+    if connection.execute(there, {"name": name}).scalar_one():
+        return False
+    if connection.execute(strayed, {"day": day}).scalar_one():
+        _log.warning("ledger.day_in_default_partition", table=table, day=day)
+        return False
+    run = connection.exec_driver_sql
+    run(f"CREATE TABLE {name} (LIKE {table} INCLUDING ALL) WITH (fillfactor = {_FILL})")
+    run(f"ALTER TABLE {name} ADD CONSTRAINT its_day CHECK (day = {day})")
+    run(f"ALTER TABLE {table} ATTACH PARTITION {name} FOR VALUES IN ({day})")
+    run(f"ALTER TABLE {name} DROP CONSTRAINT its_day")
+    return True

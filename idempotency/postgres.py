@@ -1,0 +1,204 @@
+"""Claiming and settling on PostgreSQL: whole columns travel as array literals, one statement a batch.
+
+Claiming inserts into `delivery_keys` first: whoever enters a key there makes its row. Ordered lanes
+take an advisory lock per line before it, in one transaction: two claims that do not see each other
+would both be first in line (docs/decisions/013).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from backends.pg_arrays import array, byte_array
+from backends.sql import Database
+from idempotency.batches import MS_PER_DAY, Batches, Entered, Wanted
+from idempotency.edge import connected
+from idempotency.entries import Change, Entries, Entry, Standing
+from idempotency.payloads import Sealer
+
+_BYTES = frozenset({"receiver", "digest", "payload"})
+
+_FRESH: Final = """
+fresh AS MATERIALIZED (
+    SELECT *, false AS behind FROM input
+     WHERE (key IN (SELECT delivery_key FROM won)) IS TRUE
+)"""
+
+_FRESH_IN_LINE: Final = """
+fresh AS MATERIALIZED (
+    SELECT *, state = 'IN_FLIGHT' AND ordering_key IS NOT NULL AND (place > head OR EXISTS (
+               SELECT FROM deliveries AS d
+                WHERE d.ordering_key = entering.ordering_key AND d.lane = entering.lane
+                  AND d.state IN ('IN_FLIGHT', 'RETRY', 'UNKNOWN'))) AS behind
+      FROM (SELECT *, min(place) FILTER (WHERE state IN ('IN_FLIGHT', 'RETRY'))
+                          OVER (PARTITION BY lane, ordering_key) AS head
+              FROM input
+             WHERE (key IN (SELECT delivery_key FROM won)) IS TRUE) AS entering
+)"""
+
+# "IS TRUE" makes a hashed subplan of IN. A join would be a nested loop: see backends.sql._FIXED_PLANS.
+_CLAIM: Final = """
+WITH clock AS MATERIALIZED (SELECT hongyan_now() AS ms),
+input AS MATERIALIZED (
+    SELECT * FROM unnest(
+        %(key)s::text[], %(token)s::bigint[], %(state)s::text[], %(reason)s::text[],
+        %(attempt)s::int[], %(delay_ms)s::bigint[], %(lane)s::text[], %(message_id)s::text[],
+        %(biz_id)s::text[], %(ordering_key)s::text[], %(expires_at)s::bigint[],
+        %(policy_version)s::text[], %(resend_of)s::text[], %(topic)s::text[],
+        %(partition)s::int[], %(offset)s::bigint[], %(receiver)s::bytea[], %(digest)s::bytea[],
+        %(payload)s::bytea[]
+    ) WITH ORDINALITY AS i (
+        key, token, state, reason, attempt, delay_ms, lane, message_id, biz_id, ordering_key,
+        expires_at, policy_version, resend_of, topic, partition, "offset", receiver, digest,
+        payload, place)
+),
+won AS (
+    INSERT INTO delivery_keys (delivery_key, day)
+    SELECT key, (ms / 86400000)::int FROM input CROSS JOIN clock ORDER BY key COLLATE "C"
+    ON CONFLICT DO NOTHING
+    RETURNING delivery_key
+),{fresh},
+kept AS (
+    INSERT INTO payloads (message_id, day, body_digest, payload)
+    SELECT s.message_id, (ms / 86400000)::int, s.digest, s.payload
+      FROM unnest(%(shared_id)s::text[], %(shared_digest)s::bytea[], %(shared_payload)s::bytea[])
+               AS s (message_id, digest, payload) CROSS JOIN clock
+     WHERE (s.message_id IN (SELECT message_id FROM fresh)) IS TRUE
+    ON CONFLICT DO NOTHING
+),
+entered AS (
+    INSERT INTO deliveries (
+        delivery_key, day, token, created_at, updated_at, expires_at, next_at, kafka_offset,
+        kafka_partition, attempt, owner_epoch, state, lane, owner, message_id, receiver,
+        body_digest, policy_version, biz_id, reason, ordering_key, resend_of, kafka_topic, payload)
+    SELECT key, (ms / 86400000)::int, token, ms, ms, expires_at,
+           CASE WHEN behind THEN ms ELSE ms + delay_ms END, "offset", partition,
+           CASE WHEN behind THEN 0 ELSE attempt END,
+           coalesce(%(epoch)s::int, (SELECT epoch FROM workers WHERE id = %(owner)s), 0),
+           CASE WHEN behind THEN 'RETRY' ELSE state END, lane, %(owner)s, message_id, receiver,
+           digest, policy_version, biz_id, CASE WHEN behind THEN 'behind' ELSE reason END,
+           ordering_key, resend_of, topic, payload
+      FROM fresh CROSS JOIN clock
+)
+SELECT ms, (SELECT string_agg(key, ',') FROM input
+             WHERE (key IN (SELECT delivery_key FROM won)) IS NOT TRUE),
+           (SELECT string_agg(key, ',') FROM fresh WHERE behind)
+  FROM clock"""
+CLAIM: Final = _CLAIM.format(fresh=_FRESH)
+CLAIM_IN_LINE: Final = _CLAIM.format(fresh=_FRESH_IN_LINE)
+
+LOCK_LINES: Final = """
+SELECT pg_advisory_xact_lock(hashtextextended(line, 0)) FROM unnest(%(lines)s::text[]) AS line"""
+
+TAKE: Final = """
+WITH input AS MATERIALIZED (
+    SELECT i.*, day
+      FROM unnest(%(key)s::text[], %(token)s::bigint[], %(digest)s::bytea[], %(takes)s::bool[])
+               AS i (key, token, digest, takes)
+      JOIN delivery_keys ON delivery_key = key
+),
+taken AS (
+    UPDATE deliveries AS d
+       SET state = 'IN_FLIGHT', token = i.token, attempt = d.attempt + 1, reason = NULL,
+           next_at = NULL, updated_at = hongyan_now(), version = d.version + 1,
+           owner = %(owner)s,
+           owner_epoch = coalesce(%(epoch)s::int,
+                                  (SELECT epoch FROM workers WHERE id = %(owner)s), 0)
+      FROM input AS i
+     WHERE i.takes AND d.delivery_key = i.key AND d.day = i.day AND d.body_digest = i.digest
+       AND d.state = 'RETRY' AND d.reason = 'given_back'
+    RETURNING d.delivery_key, d.state, d.token, d.attempt
+)
+SELECT d.delivery_key, coalesce(t.state, d.state), coalesce(t.token, d.token),
+       coalesce(t.attempt, d.attempt), d.day, d.body_digest, d.reason, d.provider_id
+  FROM input AS i
+  JOIN deliveries AS d ON d.delivery_key = i.key AND d.day = i.day
+  LEFT JOIN taken AS t ON t.delivery_key = i.key"""
+
+SETTLE: Final = """
+UPDATE deliveries AS d
+   SET state = s.state, reason = s.reason, provider_id = coalesce(s.provider_id, d.provider_id),
+       account = coalesce(s.account, d.account), next_at = clock.ms + s.delay_ms,
+       attempt = d.attempt - s.unstarted, updated_at = clock.ms, version = d.version + 1
+  FROM unnest(%(key)s::text[], %(day)s::int[], %(token)s::bigint[], %(state)s::text[],
+              %(reason)s::text[], %(provider_id)s::text[], %(account)s::text[],
+              %(delay_ms)s::bigint[], %(unstarted)s::int[])
+           AS s (key, day, token, state, reason, provider_id, account, delay_ms, unstarted),
+       (SELECT hongyan_now() AS ms) AS clock
+ WHERE d.delivery_key = s.key AND d.day = s.day AND d.token = s.token AND d.state = 'IN_FLIGHT'
+   AND d.day BETWEEN %(first_day)s::int AND %(last_day)s::int"""
+
+LOOK: Final = """
+SELECT d.delivery_key, d.state, d.token, d.attempt, d.day, d.body_digest, d.reason, d.provider_id
+  FROM unnest(%(key)s::text[]) AS i (key)
+  JOIN delivery_keys AS k ON k.delivery_key = i.key
+  JOIN deliveries AS d ON d.delivery_key = k.delivery_key AND d.day = k.day"""
+
+
+class PostgresBatches(Batches):
+    """Claims and settles; `epochs` holds the epoch of each worker registered by this process."""
+
+    def __init__(self, database: Database, sealer: Sealer, epochs: dict[str, int]) -> None:
+        super().__init__(sealer)
+        self._database = database
+        self._epochs = epochs
+
+    def _enter(self, batch: Entries, owner: str, ordered: bool) -> Entered:
+        parameters = _columns(Entry._fields, batch.rows)
+        parameters |= _shared(batch.shared) | {"owner": owner, "epoch": self._epochs.get(owner)}
+        lines = _lines(batch.rows) if ordered else ""
+        with connected(self._database) as connection:
+            if not lines:
+                row = connection.execute(CLAIM, parameters, prepare=True).fetchone()
+            else:
+                with connection.transaction():
+                    connection.execute(LOCK_LINES, {"lines": lines}, prepare=True)
+                    row = connection.execute(CLAIM_IN_LINE, parameters, prepare=True).fetchone()
+        ms, lost, behind = row
+        return Entered(
+            ms // MS_PER_DAY, lost.split(",") if lost else (), behind.split(",") if behind else ()
+        )
+
+    def _take_or_look(self, wanted: Sequence[Wanted], owner: str) -> list[Standing]:
+        parameters = _columns(Wanted._fields, wanted)
+        parameters |= {"owner": owner, "epoch": self._epochs.get(owner)}
+        with connected(self._database) as connection:
+            return _standings(connection.execute(TAKE, parameters, prepare=True))
+
+    def _change(self, changes: Sequence[Change]) -> int:
+        days = {change.day for change in changes}
+        parameters = _columns(Change._fields, changes)
+        parameters |= {"first_day": min(days), "last_day": max(days)}
+        with connected(self._database) as connection:
+            return int(connection.execute(SETTLE, parameters, prepare=True).rowcount)
+
+    def _look(self, keys: Sequence[str]) -> list[Standing]:
+        with connected(self._database) as connection:
+            return _standings(connection.execute(LOOK, {"key": array(keys)}, prepare=True))
+
+
+def _columns(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
+    """One array literal per column."""
+    return {
+        name: byte_array(values) if name in _BYTES else array(values)
+        for name, values in zip(names, zip(*rows, strict=True), strict=True)
+    }
+
+
+def _shared(shared: dict[tuple[str, bytes], bytes]) -> dict[str, str]:
+    return {
+        "shared_id": array([message_id for message_id, _digest in shared]),
+        "shared_digest": byte_array([digest for _message_id, digest in shared]),
+        "shared_payload": byte_array(shared.values()),
+    }
+
+
+def _lines(rows: Sequence[Entry]) -> str:
+    """Every line that the batch claims in, sorted: whoever locks several locks them in one order."""
+    lines = {f"{row.lane}/{row.ordering_key}" for row in rows if row.ordering_key is not None}
+    return array(sorted(lines)) if lines else ""
+
+
+def _standings(cursor: Any) -> list[Standing]:
+    return [Standing(*row) for row in cursor]

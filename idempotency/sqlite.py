@@ -1,0 +1,157 @@
+"""Claiming and settling on SQLite: one writer at a time, so each batch is one short transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import msgspec
+
+from backends.sql import Database
+from idempotency.batches import MS_PER_DAY, Batches, Entered, Wanted
+from idempotency.edge import connected
+from idempotency.entries import BEHIND, Change, Entries, Entry, Standing
+from idempotency.payloads import Sealer
+from message.states import State
+
+CLAIM: Final = """
+INSERT INTO deliveries (
+    delivery_key, token, state, reason, attempt, next_at, lane, message_id, biz_id, ordering_key,
+    expires_at, policy_version, resend_of, kafka_topic, kafka_partition, kafka_offset, receiver,
+    body_digest, payload, day, created_at, updated_at, owner, owner_epoch)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT DO NOTHING"""
+
+KEEP: Final = """
+INSERT INTO payloads (message_id, body_digest, payload, day) VALUES (?, ?, ?, ?)
+ON CONFLICT DO NOTHING"""
+
+EPOCH: Final = "SELECT epoch FROM workers WHERE id = ?"
+
+KNOWN: Final = """
+SELECT delivery_key FROM deliveries WHERE delivery_key IN (SELECT value FROM json_each(?))"""
+
+OPEN_LINE: Final = """
+SELECT 1 FROM deliveries
+ WHERE ordering_key = ? AND lane = ?
+   AND ordering_key IS NOT NULL AND state IN ('IN_FLIGHT', 'RETRY', 'UNKNOWN')
+ LIMIT 1"""
+
+TAKE: Final = """
+UPDATE deliveries
+   SET state = 'IN_FLIGHT', token = ?, attempt = attempt + 1, reason = NULL, next_at = NULL,
+       updated_at = ?, version = version + 1, owner = ?, owner_epoch = ?
+ WHERE delivery_key = ? AND body_digest = ? AND state = 'RETRY' AND reason = 'given_back'"""
+
+SETTLE: Final = """
+UPDATE deliveries
+   SET state = ?, reason = ?, provider_id = coalesce(?, provider_id),
+       account = coalesce(?, account), next_at = ?, attempt = attempt - ?, updated_at = ?,
+       version = version + 1
+ WHERE delivery_key = ? AND token = ? AND state = 'IN_FLIGHT'"""
+
+LOOK: Final = """
+SELECT delivery_key, state, token, attempt, day, body_digest, reason, provider_id
+  FROM deliveries WHERE delivery_key IN (SELECT value FROM json_each(?))"""
+
+
+class SqliteBatches(Batches):
+    """Claims and settles; `now` is the clock, `epochs` those of the workers registered here."""
+
+    def __init__(
+        self, database: Database, sealer: Sealer, epochs: dict[str, int], now: Callable[[], int]
+    ) -> None:
+        super().__init__(sealer)
+        self._database = database
+        self._epochs = epochs
+        self._now = now
+
+    def _enter(self, batch: Entries, owner: str, ordered: bool) -> Entered:
+        with self._writing() as connection:
+            now = self._now()
+            day = now // MS_PER_DAY
+            rows, behind = _in_line(connection, batch.rows) if ordered else (batch.rows, [])
+            last = (day, now, now, owner, self._epoch(connection, owner))
+            # What was there already is named before: an insert that does nothing says so only in sum.
+            known = _known(connection, rows)
+            new = [_inserted(row, now) + last for row in rows if row.key not in known]
+            connection.executemany(CLAIM, new)
+            if batch.shared:
+                kept = [(*name, payload, day) for name, payload in batch.shared.items()]
+                connection.executemany(KEEP, kept)
+        return Entered(day, list(known), behind)
+
+    def _take_or_look(self, wanted: Sequence[Wanted], owner: str) -> list[Standing]:
+        with self._writing() as connection:
+            now, epoch = self._now(), self._epoch(connection, owner)
+            taken = [(w.token, now, owner, epoch, w.key, w.digest) for w in wanted if w.takes]
+            connection.executemany(TAKE, taken)
+            return _look(connection, (w.key for w in wanted))
+
+    def _change(self, changes: Sequence[Change]) -> int:
+        with self._writing() as connection:
+            now = self._now()
+            rows = [_changed(change, now) for change in changes]
+            return int(connection.executemany(SETTLE, rows).rowcount)
+
+    def _look(self, keys: Sequence[str]) -> list[Standing]:
+        with connected(self._database) as connection:
+            return _look(connection, keys)
+
+    @contextmanager
+    def _writing(self) -> Iterator[Any]:
+        """SQLite's one writer. Commits only what ended well; the connection dies with what did not."""
+        with connected(self._database) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            yield connection
+            connection.execute("COMMIT")
+
+    def _epoch(self, connection: Any, owner: str) -> int:
+        if owner in self._epochs:
+            return self._epochs[owner]
+        row = connection.execute(EPOCH, (owner,)).fetchone()
+        return int(row[0]) if row else 0
+
+
+def _inserted(row: Entry, now: int) -> tuple[Any, ...]:
+    next_at = None if row.delay_ms is None else now + row.delay_ms
+    return (*row[:5], next_at, *row[6:])
+
+
+def _changed(change: Change, now: int) -> tuple[Any, ...]:
+    key, _day, token, state, reason, provider_id, account, delay_ms, unstarted = change
+    next_at = None if delay_ms is None else now + delay_ms
+    return state, reason, provider_id, account, next_at, unstarted, now, key, token
+
+
+def _known(connection: Any, rows: Iterable[Entry]) -> set[str]:
+    keys = msgspec.json.encode([row.key for row in rows]).decode()
+    return {key for (key,) in connection.execute(KNOWN, (keys,))}
+
+
+def _look(connection: Any, keys: Iterable[str]) -> list[Standing]:
+    found = connection.execute(LOOK, (msgspec.json.encode(list(keys)).decode(),))
+    return [Standing(*row) for row in found]
+
+
+def _in_line(connection: Any, rows: Sequence[Entry]) -> tuple[list[Entry], list[str]]:
+    """The rows with their place in line, and the keys of those behind an earlier open one."""
+    known = _known(connection, rows)
+    taken: dict[tuple[str, str], bool] = {}
+    placed = [_placed(connection, row, taken) if row.key not in known else row for row in rows]
+    behind = [row.key for row in placed if row.reason == BEHIND and row.attempt == 0]
+    return placed, behind
+
+
+def _placed(connection: Any, row: Entry, taken: dict[tuple[str, str], bool]) -> Entry:
+    if row.ordering_key is None or row.state not in (State.IN_FLIGHT, State.RETRY):
+        return row
+    line = (row.ordering_key, row.lane)
+    if line not in taken:
+        taken[line] = connection.execute(OPEN_LINE, line).fetchone() is not None
+    waits = taken[line] and row.state == State.IN_FLIGHT
+    taken[line] = True
+    if not waits:
+        return row
+    return row._replace(state=State.RETRY, reason=BEHIND, attempt=0, delay_ms=0)
