@@ -111,9 +111,7 @@ def build(settings: Settings, policy: Policy, lanes: Sequence[Lane], parts: Part
     """Wire the stages and register the worker; raises LedgerError, SettingsError."""
     core = _core(settings, policy, lanes, parts)
     heart = _heart(core)
-    pools = {
-        lane.name: _pool(core, lane, heart) for lane, routes in core.routes.items() if routes
-    }
+    pools = {lane.name: _pool(core, lane, heart) for lane, routes in core.routes.items() if routes}
     intakes = _intakes(core, pools)
     settle = _settle(core, pools, intakes)
     dead_letters = _dead_letters(core)

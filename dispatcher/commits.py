@@ -7,7 +7,7 @@ stays dirty until the broker acknowledged it, and nothing is committed for a par
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import structlog
 
@@ -29,20 +29,12 @@ class Position(NamedTuple):
     metadata: str
 
 
-class CommittingConsumer(Protocol):
-    """The part of a Kafka consumer that is used here."""
-
-    def commit(self, *, offsets: Sequence[Any], asynchronous: bool) -> Any:
-        """Send a commit; the answer comes to the consumer's on_commit inside poll."""
-        ...
-
-
 class Commits:
     """All of it belongs to the source's thread; `acknowledged` runs inside its poll."""
 
     def __init__(
         self,
-        consumer: CommittingConsumer,
+        consumer: Any,
         place: Callable[[str, int, int, str], Any],
         *,
         monotonic: Callable[[], float],

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import structlog
 
@@ -69,24 +69,15 @@ class Poison:
         return [*self.headers, *((name, text.encode()) for name, text in ours)]
 
 
-class DeadLetterProducer(Protocol):
-    """The part of a Kafka producer that is used here."""
-
-    def produce(self, topic: str, **kwargs: Any) -> None:
-        """Queue one message; raises BufferError when full."""
-        ...
-
-    def flush(self, timeout: float) -> int:
-        """Wait for acknowledgements; returns what is still open."""
-        ...
-
-
 class DeadLetters:
-    """Its thread produces; the source puts poison in and gets it back once acknowledged."""
+    """Its thread produces; the source puts poison in and gets it back once acknowledged.
+
+    `producer` is `backends.kafka.producer`'s; this class has it alone.
+    """
 
     def __init__(
         self,
-        producer: DeadLetterProducer,
+        producer: Any,
         topic: str,
         *,
         on_done: Callable[[Sequence[Poison]], None],

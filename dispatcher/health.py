@@ -75,7 +75,7 @@ class HealthServer:
         self._server = _bind(address, _handler(health, registry))
         host, port = self._server.server_address[:2]
         self.address = f"{host!s}:{port}"
-        if self.address != address:
+        if not address.endswith((f":{port}", ":0")):
             log.warning("health_address_taken", wanted=address, using=self.address)
         self._thread = threading.Thread(
             target=self._server.serve_forever, name="health", daemon=True

@@ -8,7 +8,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Final
 
 import structlog
@@ -21,11 +20,12 @@ from dispatcher.gates import Outage
 from dispatcher.health import HealthServer
 from dispatcher.lifecycle import WorkerFailed
 from dispatcher.source import SourceFailed
-from idempotency import open_ledger, open_prefilter
+from idempotency.opening import open_ledger
+from idempotency.prefilter import NoPrefilter
 from message.vocabulary import Lane, lanes_matching
-from policy.loading import load as load_policy
+from policy.loading import load_for
 from policy.schema import Policy
-from tracing import open_recorder
+from tracing.events import NoRecorder
 
 log = structlog.get_logger(__name__)
 
@@ -43,7 +43,7 @@ def run_worker(settings: Settings, patterns: Sequence[str] | None = None) -> int
     Raises SettingsError, PolicyError, KafkaUnavailable, LedgerError for what keeps it from starting.
     """
     lanes = lanes_matching(patterns or settings.worker.lanes)
-    policy = load_policy(policy_file(settings))
+    policy = load_for(settings)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     stop = threading.Event()
     with ExitStack() as stack:
@@ -70,13 +70,13 @@ def open_worker(
     outage.stop = stop
     ledger = outage.persist("start", lambda: open_ledger(settings))
     stack.callback(ledger.close)
-    recorder = open_recorder(settings)
+    recorder = NoRecorder()
     stack.callback(recorder.close)
     transport = Transport()
     stack.callback(transport.close)
     parts = Parts(
         ledger=ledger,
-        prefilter=open_prefilter(settings, ledger.identity()),
+        prefilter=NoPrefilter(),
         recorder=recorder,
         transport=transport,
         protocol=kafka.resolve_group_protocol(settings.kafka),
@@ -87,15 +87,6 @@ def open_worker(
     stack.callback(server.stop)
     log.info("worker_started", health=server.address, lanes=[lane.name for lane in lanes])
     return app
-
-
-def policy_file(settings: Settings) -> Path | None:
-    """The policy file named, or policy.toml beside the configuration if it is there."""
-    base = Path(settings.base)
-    if settings.policy.file:
-        return base / settings.policy.file
-    beside = base / "policy.toml"
-    return beside if beside.is_file() else None
 
 
 def _run(app: App) -> int:
