@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from typing import Final, TypeVar
 
@@ -105,10 +105,10 @@ def producer(
     *,
     client_id: str = "",
     on_error: OnError | None = None,
-    **changes: int | str | bool,
+    changes: Mapping[str, int | str | bool] | None = None,
 ) -> Producer:
     """An idempotent producer, safe from many threads. `changes` to properties are for our code."""
-    return _client(Producer, producer_config(settings, client_id, **changes), on_error)
+    return _client(Producer, producer_config(settings, client_id, changes or {}), on_error)
 
 
 def admin(settings: KafkaSettings, *, quiet: bool = False) -> AdminClient:

@@ -119,7 +119,7 @@ def consumer_config(
 
 
 def producer_config(
-    settings: KafkaSettings, client_id: str = "", **changes: int | str | bool
+    settings: KafkaSettings, client_id: str, changes: Mapping[str, int | str | bool]
 ) -> Config:
-    """An idempotent producer; `changes` are for our own code, in place of the defaults above."""
-    return {**_SAFE_PRODUCER, **common_config(settings, client_id), **changes}
+    """An idempotent producer; `changes` are our own code's, in place of the defaults above."""
+    return {**_SAFE_PRODUCER, **changes, **common_config(settings, client_id)}

@@ -1,0 +1,247 @@
+"""The recorder that workers use: events go into memory, threads of its own carry them to the sinks.
+
+Each sink has its own queue and its own thread, so that one that is stuck costs the others nothing.
+What does not fit, or what a sink will never take, is dropped and counted by reason; a send is never
+delayed, and `record` never raises.
+
+    Exception
+     ├─ SinkAway      the batch may go through later: it is kept, and the sink opened again with back-off
+     └─ any other     the sink will not take this batch: dropped, and the sink opened again
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol
+
+import structlog
+
+from tracing.events import TraceEvent
+
+log = structlog.get_logger(__name__)
+
+FLUSH_S: Final = 0.5
+BATCH: Final = 5_000
+_COMPLAIN_S: Final = 60.0
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.5, 15.0
+_CLOSE_S = 5.0
+
+
+class SinkAway(Exception):
+    """The sink cannot write now; the text says why."""
+
+
+class Sink(Protocol):
+    """Writes batches somewhere. One thread opens, uses and closes it."""
+
+    def write(self, events: Sequence[TraceEvent]) -> None:
+        """Write the batch; raises SinkAway when trying again may help."""
+        ...
+
+    def close(self, timeout_s: float) -> None:
+        """Finish what is under way, within the time; called once."""
+        ...
+
+
+class Drops:
+    """Counts of what was lost, by sink and reason; logged at most once a minute. Any thread."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._counts: Counter[tuple[str, str]] = Counter()
+        self._said_at = float("-inf")
+        self._said: Counter[tuple[str, str]] = Counter()
+
+    def add(self, sink: str, reason: str, events: int) -> None:
+        """So many events of one sink are lost."""
+        with self._lock:
+            self._counts[sink, reason] += events
+            now = self._monotonic()
+            if now - self._said_at < _COMPLAIN_S:
+                return
+            self._said_at = now
+            fresh = self._counts - self._said
+            self._said = Counter(self._counts)
+        lost = {f"{sink}:{reason}": count for (sink, reason), count in fresh.items()}
+        log.warning("trace_events_dropped", **lost)
+
+    def counts(self) -> dict[tuple[str, str], int]:
+        """Events lost since the start, by (sink, reason)."""
+        with self._lock:
+            return dict(self._counts)
+
+
+OpenSink = Callable[[Drops], Sink]
+"""Opens a sink; what that loses on its own account it adds to the drops."""
+
+
+class QueuedRecorder:
+    """Takes events from any thread and hands them to every sink's own queue."""
+
+    def __init__(
+        self,
+        sinks: Mapping[str, OpenSink],
+        *,
+        buffer: int,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.drops = Drops(monotonic)
+        self._monotonic = monotonic
+        self._queues = [
+            _SinkQueue(name, open_sink, buffer=buffer, drops=self.drops, monotonic=monotonic)
+            for name, open_sink in sinks.items()
+        ]
+
+    def record(self, events: Sequence[TraceEvent]) -> None:
+        """Hand events over; they must not change afterwards. Never blocks, never raises."""
+        if events:
+            for queue in self._queues:
+                queue.put(events)
+
+    def close(self, timeout_s: float = 5.0) -> None:
+        """Write what is buffered, for at most `timeout_s` seconds in all; idempotent."""
+        deadline = self._monotonic() + timeout_s
+        for queue in self._queues:
+            queue.finish(deadline)
+        for queue in self._queues:
+            queue.join()
+
+
+class _SinkQueue:
+    """One sink, its queue, and the thread that opens, uses and closes it."""
+
+    def __init__(
+        self,
+        name: str,
+        open_sink: OpenSink,
+        *,
+        buffer: int,
+        drops: Drops,
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._name = name
+        self._open = open_sink
+        self._buffer = buffer
+        self._drops = drops
+        self._monotonic = monotonic
+        self._changed = threading.Condition()
+        # Guarded by _changed: any thread adds, our own takes.
+        self._queue: deque[Sequence[TraceEvent]] = deque()
+        self._held = 0  # events queued or in hand
+        self._deadline: float | None = None  # set once: by then all must be written
+        # Our own thread's.
+        self._batch: list[TraceEvent] = []
+        self._wait_s = _FIRST_WAIT_S
+        self._failing = False
+        self._thread = threading.Thread(target=self._run, name=f"trace-{name}", daemon=True)
+        self._thread.start()
+
+    def put(self, events: Sequence[TraceEvent]) -> None:
+        """Queue them, or count them as lost."""
+        with self._changed:
+            fits = self._deadline is None and self._held + len(events) <= self._buffer
+            if fits:
+                self._queue.append(events)
+                self._held += len(events)
+                if self._held >= BATCH:
+                    self._changed.notify()
+        if not fits:
+            self._drops.add(self._name, "full" if self._deadline is None else "closed", len(events))
+
+    def finish(self, deadline: float) -> None:
+        """Take nothing more, and end by `deadline`."""
+        with self._changed:
+            if self._deadline is None:
+                self._deadline = deadline
+            self._changed.notify()
+
+    def join(self) -> None:
+        """Wait for the end; what was not written by the deadline is lost, and counted."""
+        self._thread.join(self._left_s())
+        with self._changed:
+            lost, self._held = self._held, 0
+            self._queue.clear()
+        if lost:
+            self._drops.add(self._name, "closing", lost)
+
+    def _run(self) -> None:
+        while not self._over():
+            try:
+                self._serve()
+            except Exception as exc:  # whatever it was, the sink is opened again
+                self._failed(exc)
+
+    def _serve(self) -> None:
+        sink = self._open(self._drops)
+        try:
+            while self._take():
+                self._write(sink)
+        finally:
+            sink.close(min(self._left_s(), _CLOSE_S))
+
+    def _take(self) -> bool:
+        """Wait for a batch; False when there will be none."""
+        with self._changed:
+            if not self._batch:
+                self._changed.wait_for(self._is_due, timeout=FLUSH_S)
+                while self._queue and len(self._batch) < BATCH:
+                    self._batch.extend(self._queue.popleft())
+        return not self._over()
+
+    def _is_due(self) -> bool:
+        return self._held >= BATCH or self._deadline is not None
+
+    def _write(self, sink: Sink) -> None:
+        if not self._batch:
+            return
+        try:
+            sink.write(self._batch)
+        except SinkAway:
+            raise
+        except Exception:
+            self._drops.add(self._name, "refused", len(self._batch))
+            self._forget()
+            raise
+        self._forget()
+        if self._failing:
+            log.info("trace_sink_back", sink=self._name)
+        self._failing, self._wait_s = False, _FIRST_WAIT_S
+
+    def _forget(self) -> None:
+        with self._changed:
+            self._held = max(0, self._held - len(self._batch))
+        self._batch = []
+
+    def _failed(self, exc: Exception) -> None:
+        """Say so once, then wait, longer each time; shortly when there is little time left."""
+        if not self._failing:
+            expected = isinstance(exc, SinkAway)
+            log.warning(
+                "trace_sink_failed",
+                sink=self._name,
+                cause=str(exc),
+                exc_info=None if expected else exc,
+            )
+        self._failing = True
+        with self._changed:
+            if self._deadline is None:
+                self._changed.wait_for(lambda: self._deadline is not None, timeout=self._wait_s)
+            else:
+                self._changed.wait(min(_FIRST_WAIT_S, self._left_s()))
+        self._wait_s = min(self._wait_s * 2, _LONGEST_WAIT_S)
+
+    def _over(self) -> bool:
+        """Asked to end, and done or out of time."""
+        with self._changed:
+            if self._deadline is None:
+                return False
+            return self._held == 0 or self._monotonic() >= self._deadline
+
+    def _left_s(self) -> float:
+        if self._deadline is None:
+            return _CLOSE_S
+        return max(0.0, self._deadline - self._monotonic())

@@ -1,0 +1,63 @@
+"""Trace events as rows: what one flush knows of one message becomes one row, its events a JSON array.
+
+A message's events mostly come within one flush, so that the database takes one row and one index
+entry for them instead of several.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from tracing.events import TraceEvent
+
+DAY_MS: Final = 86_400_000
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(list[TraceEvent])
+_SPECIAL = re.compile(r"[\\\x00-\x1f]")
+
+
+class Row(NamedTuple):
+    """One row of `trace_events`, its columns in order."""
+
+    day: int
+    at: int
+    message_id: str
+    events: str
+
+
+def rows_of(events: Sequence[TraceEvent]) -> list[Row]:
+    """One row per message, in the order in which they first appear.
+
+    A record that was no notification has no id: its place in Kafka stands for it.
+    """
+    groups: dict[str, list[TraceEvent]] = {}
+    for event in events:
+        groups.setdefault(event.message_id or event.origin or "", []).append(event)
+    return [_row(name, group) for name, group in groups.items()]
+
+
+def events_in(texts: Iterable[str]) -> list[TraceEvent]:
+    """The events of these rows' `events` columns."""
+    return [event for text in texts for event in _decoder.decode(text)]
+
+
+def copy_text(rows: Iterable[Row]) -> str:
+    """The rows as PostgreSQL's COPY reads them."""
+    return "".join(
+        f"{row.day}\t{row.at}\t{_escaped(row.message_id)}\t{_escaped(row.events)}\n" for row in rows
+    )
+
+
+def _row(name: str, events: list[TraceEvent]) -> Row:
+    at = events[0].at
+    return Row(at // DAY_MS, at, name.replace("\x00", ""), _encoder.encode(events).decode())
+
+
+def _escaped(text: str) -> str:
+    if not _SPECIAL.search(text):
+        return text
+    return _SPECIAL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
