@@ -159,6 +159,8 @@ class Handle:
     def _failure(self, number: int, message: str) -> Failure:
         if not self._written:
             return Failure(Phase.NOT_WRITTEN, _CODES.get(number, "connect"), message)
+        if number == pycurl.E_ABORTED_BY_CALLBACK:
+            message = "the kept-alive connection died before an answer came; not sent a second time"
         return Failure(Phase.WRITTEN, _CODES.get(number, "protocol"), message)
 
 

@@ -1,0 +1,7 @@
+"""`python -m channels.simulator`."""
+
+import sys
+
+from channels.simulator.cli import main
+
+sys.exit(main())

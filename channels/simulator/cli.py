@@ -1,0 +1,126 @@
+"""Flags of the simulator. `hongyan simulator` passes its arguments to `main`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from channels.simulator.faults import BadFaults, Faults
+from channels.simulator.options import DEFAULT_LEDGER, Rules, SimulatorOptions
+
+_EXAMPLES = """examples:
+  hongyan simulator                                    accept everything at once
+  hongyan simulator --latency p50=20,p99=300 --error 503=0.02 --retry-after 1
+  hongyan simulator --reset 0.01 --hang 0.001          accept, then leave the sender in doubt
+  hongyan simulator --port 8899 --rules faults.json --report seen.json --seed 7
+
+latency:  10 | 5-20 | p50=10,p99=80, in milliseconds
+rules:    a JSON list; each may hold path, receiver (prefixes), method, latency_ms, errors
+          {"500": 0.1}, retry_after, accept_errors, reset, close, hang, drip, drop, drip_ms
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a simulator until SIGTERM; 0 when it ended well, 2 for flags that make no sense."""
+    parser = _parser()
+    flags = parser.parse_args(arguments)
+    try:
+        options = _options(flags)
+        Rules(options.rules)
+    except (msgspec.MsgspecError, BadFaults, OSError) as exc:
+        parser.error(str(exc))
+    try:
+        serve(options)
+    except ImportError as exc:
+        print(f"{exc}; install hongyan[simulator].", file=sys.stderr)
+        return 1
+    except OSError as exc:
+        print(f"The simulator cannot start: {exc}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def serve(options: SimulatorOptions) -> None:
+    """Run a simulator in this process until SIGTERM or SIGINT.
+
+    Raises OSError for a port or file that cannot be had, BadFaults for rules that cannot be played.
+    """
+    import uvloop  # only the simulator's own process needs it
+
+    from channels.simulator.server import Server
+
+    async def run() -> None:
+        await Server(options).run()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(run())
+
+
+def _options(flags: argparse.Namespace) -> SimulatorOptions:
+    if flags.options:
+        return msgspec.json.decode(flags.options, type=SimulatorOptions)
+    rules = []
+    if flags.rules:
+        rules = msgspec.json.decode(Path(flags.rules).read_bytes(), type=list[Faults])
+    return SimulatorOptions(
+        host=flags.host,
+        port=flags.port,
+        admin_port=flags.admin_port,
+        ledger=flags.ledger,
+        report=flags.report,
+        rules=[*rules, _rule_of(flags)],
+        seed=flags.seed,
+        dedup=flags.dedup,
+        fsync=not flags.no_fsync,
+        json=flags.json,
+    )
+
+
+def _rule_of(flags: argparse.Namespace) -> Faults:
+    return msgspec.convert(
+        {
+            "latency_ms": flags.latency,
+            "errors": dict(flags.error),
+            "retry_after": flags.retry_after,
+            **{name: getattr(flags, name) for name in ("reset", "close", "hang", "drip", "drop")},
+        },
+        Faults,
+    )
+
+
+def _error(text: str) -> tuple[str, float]:
+    status, _, rate = text.partition("=")
+    return status, float(rate)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="hongyan simulator",
+        description="A provider that speaks the webhook protocol and keeps a ledger of all it saw.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--host", default="127.0.0.1")
+    add("--port", type=int, default=0, help="0: any free one, printed at start")
+    add("--admin-port", type=int, default=0, help="for /_control and /_report, on loopback")
+    add("--ledger", default=DEFAULT_LEDGER, help="JSON lines, synced before every answer")
+    add("--report", default="", metavar="FILE", help="write the report there at exit")
+    add("--latency", default="0", metavar="MS")
+    add("--error", type=_error, action="append", default=[], metavar="STATUS=RATE")
+    add("--retry-after", default="", metavar="VALUE", help="header of error answers")
+    for name in ("reset", "close", "hang", "drip"):
+        add(f"--{name}", type=float, default=0.0, metavar="RATE", help=f"accept, then {name}")
+    add("--drop", type=float, default=0.0, metavar="RATE", help="close without accepting")
+    add("--rules", default="", metavar="FILE", help="JSON list of rules, before the flags' own")
+    add("--seed", default="0", help="the same seed, the same fate for each key")
+    add("--dedup", action="store_true", help="accept each Idempotency-Key once")
+    add("--no-fsync", action="store_true", help="write, but do not sync; for benchmarks")
+    add("--json", action="store_true", help="say the address as JSON")
+    add("--options", default="", help=argparse.SUPPRESS)
+    return parser

@@ -1,0 +1,192 @@
+"""What goes wrong, how often and for whom: pure functions of the seed, the key and the request's turn.
+
+The fate of the n-th request for one key is the same in every run with the same seed, however
+requests of other keys fall between.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from enum import StrEnum
+from hashlib import blake2b
+from typing import Annotated, Final, NamedTuple
+
+import msgspec
+
+Rate = Annotated[float, msgspec.Meta(ge=0, le=1)]
+_Z99: Final = 2.326347874
+"""The 99th percentile of a standard normal distribution."""
+_SPREAD = re.compile(r"(?P<low>[0-9.]+)-(?P<high>[0-9.]+)")
+_LOGNORMAL = re.compile(r"p50=(?P<p50>[0-9.]+),p99=(?P<p99>[0-9.]+)")
+_MAX_MS: Final = 3_600_000.0
+
+
+class BadFaults(ValueError):
+    """Faults that cannot be played; the text says which key and why."""
+
+
+class Ending(StrEnum):
+    """How a request ends other than by an ordinary answer."""
+
+    ANSWER = "answer"
+    RESET = "reset"
+    """Accepted, then the connection is reset."""
+    CLOSE = "close"
+    """Accepted, then the connection is closed."""
+    HANG = "hang"
+    """Accepted, never answered."""
+    DRIP = "drip"
+    """Accepted, answered a byte at a time."""
+    DROP = "drop"
+    """Read, not accepted, closed."""
+
+
+class Faults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One rule. The first whose selectors fit decides; rates are shares of the requests it fits."""
+
+    path: str = ""
+    """Prefix of the request's path; an account is told apart by the path of its endpoint."""
+    receiver: str = ""
+    """Prefix of the receiver; queries have none and fit only an empty one."""
+    method: str = "POST"
+    latency_ms: str = "0"
+    """`10`, `5-20` (even), or `p50=10,p99=80` (lognormal)."""
+    errors: dict[str, Rate] = {}
+    """Status to rate."""
+    retry_after: str = ""
+    """Header of error answers; empty: none."""
+    accept_errors: bool = False
+    """Accept what is answered with an error: the worst of liars."""
+    reset: Rate = 0.0
+    close: Rate = 0.0
+    hang: Rate = 0.0
+    drip: Rate = 0.0
+    drop: Rate = 0.0
+    drip_ms: Annotated[float, msgspec.Meta(gt=0)] = 100.0
+
+
+class Fate(NamedTuple):
+    """What becomes of one request."""
+
+    ending: Ending = Ending.ANSWER
+    status: int = 200
+    delay_ms: float = 0.0
+    accepted: bool = True
+    retry_after: str = ""
+    drip_ms: float = 0.0
+
+
+class Rule:
+    """Faults, checked and made ready to draw from."""
+
+    def __init__(self, faults: Faults) -> None:
+        self.faults = faults
+        self._latency = Latency(faults.latency_ms)
+        self._fates = _fates(faults)
+
+    def fits(self, method: str, path: str, receiver: str) -> bool:
+        """Whether this rule decides about the request."""
+        faults = self.faults
+        return (
+            method == faults.method
+            and path.startswith(faults.path)
+            and receiver.startswith(faults.receiver)
+        )
+
+    def draw(self, luck: float, pace: float) -> Fate:
+        """The fate for two numbers in [0, 1)."""
+        delay_ms = self._latency.at(pace)
+        for bound, fate in self._fates:
+            if luck < bound:
+                return fate._replace(delay_ms=delay_ms)
+        return Fate(delay_ms=delay_ms)
+
+
+class Latency:
+    """A distribution of delays in milliseconds; raises BadFaults for a text that is none."""
+
+    def __init__(self, text: str) -> None:
+        self._low = self._width = self._sigma = 0.0
+        if match := _LOGNORMAL.fullmatch(text.replace(" ", "")):
+            self._low, p99 = _number(match["p50"]), _number(match["p99"])
+            if not 0 < self._low <= p99:
+                raise BadFaults(f"latency_ms: {text!r}: p50 must be above 0 and p99 not below it")
+            self._sigma = math.log(p99 / self._low) / _Z99
+        elif match := _SPREAD.fullmatch(text):
+            self._low, high = _number(match["low"]), _number(match["high"])
+            if high < self._low:
+                raise BadFaults(f"latency_ms: {text!r}: the second number must not be the smaller")
+            self._width = high - self._low
+        else:
+            self._low = _number(text)
+
+    def at(self, quantile: float) -> float:
+        """The delay at a quantile in [0, 1)."""
+        if self._sigma:
+            return min(self._low * math.exp(self._sigma * _normal(quantile)), _MAX_MS)
+        return self._low + self._width * quantile
+
+
+def decide(
+    rules: Sequence[Rule], seed: str, method: str, path: str, receiver: str, key: str, turn: int
+) -> Fate:
+    """The fate of the `turn`-th request for `key`."""
+    for rule in rules:
+        if rule.fits(method, path, receiver):
+            return rule.draw(*_luck(f"{seed}\0{method}\0{key}\0{turn}"))
+    return Fate()
+
+
+def _luck(text: str) -> tuple[float, float]:
+    number = int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big")
+    return (number >> 32) / 2**32, (number & 0xFFFFFFFF) / 2**32
+
+
+def _fates(faults: Faults) -> list[tuple[float, Fate]]:
+    """Upper bounds of luck and what each stands for."""
+    shares = [
+        (faults.reset, Fate(Ending.RESET)),
+        (faults.close, Fate(Ending.CLOSE)),
+        (faults.hang, Fate(Ending.HANG)),
+        (faults.drip, Fate(Ending.DRIP, drip_ms=faults.drip_ms)),
+        (faults.drop, Fate(Ending.DROP, accepted=False)),
+        *(_error(faults, status, rate) for status, rate in faults.errors.items()),
+    ]
+    bound, fates = 0.0, []
+    for rate, fate in shares:
+        bound += rate
+        if rate:
+            fates.append((bound, fate))
+    if bound > 1 + 1e-9:
+        raise BadFaults(f"the rates add up to {bound:.3f}; together they must not pass 1")
+    return fates
+
+
+def _error(faults: Faults, status: str, rate: float) -> tuple[float, Fate]:
+    if not (status.isascii() and status.isdigit() and 200 <= int(status) <= 599):
+        raise BadFaults(f"errors: {status!r} is no status from 200 to 599")
+    accepted = faults.accept_errors or status.startswith("2")
+    fate = Fate(status=int(status), accepted=accepted, retry_after=faults.retry_after)
+    return rate, fate
+
+
+def _number(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= _MAX_MS:
+        raise BadFaults(f"latency_ms: {text!r} is none of 10, 5-20 and p50=10,p99=80")
+    return value
+
+
+def _normal(quantile: float) -> float:
+    """Inverse of the standard normal distribution; Winitzki's approximation of erf⁻¹, good to 0.5 %."""
+    x = 2 * min(max(quantile, 1e-6), 1 - 1e-6) - 1
+    a = 0.147
+    log = math.log(1 - x * x)
+    half = 2 / (math.pi * a) + log / 2
+    root = math.sqrt(math.sqrt(half * half - log / a) - half)
+    return math.copysign(root, x) * math.sqrt(2)

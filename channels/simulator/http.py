@@ -1,0 +1,126 @@
+"""HTTP/1.1 for the simulator: httptools parses, uvloop carries; one request at a time a connection."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Final, Protocol, cast
+
+import httptools
+
+_NO_LINGER: Final = struct.pack("ii", 1, 0)
+_REASONS: Final = {status.value: status.phrase for status in HTTPStatus}
+MAX_BODY: Final = 4 << 20
+
+
+class Request:
+    """One request, read to its end."""
+
+    __slots__ = ("body", "key", "method", "target")
+
+    def __init__(self) -> None:
+        self.method = ""
+        self.target = b""
+        self.key = ""
+        """The Idempotency-Key."""
+        self.body = b""
+
+
+class Handler(Protocol):
+    """What serves requests; it answers through the connection, now or later or never."""
+
+    def __call__(self, connection: Connection, request: Request) -> None: ...
+
+
+class Connection(asyncio.Protocol):
+    """One connection of a client."""
+
+    def __init__(self, handler: Handler, opened: set[Connection]) -> None:
+        self._handler = handler
+        self._opened = opened
+        self._request = Request()
+        self._parser = httptools.HttpRequestParser(self)
+        self._transport: asyncio.Transport | None = None
+        self._pending = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's own class, the same methods
+        self._opened.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._opened.discard(self)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError:
+            self.answer(400, b'{"error":"not HTTP"}')
+            self.close()
+
+    def on_url(self, url: bytes) -> None:
+        self._request.target += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if len(name) == 15 and name.lower() == b"idempotency-key":
+            self._request.key = value.decode("latin-1")
+
+    def on_body(self, body: bytes) -> None:
+        self._request.body += body
+        if len(self._request.body) > MAX_BODY:
+            self.close()
+
+    def on_message_complete(self) -> None:
+        request, self._request = self._request, Request()
+        request.method = self._parser.get_method().decode("latin-1")
+        if self._pending:  # pipelined: answers could pass each other, and nobody we know does it
+            self.close()
+            return
+        self._pending = True
+        self._handler(self, request)
+
+    def answer(self, status: int, body: bytes, retry_after: str = "") -> None:
+        """Write the whole answer; nothing happens once the client is gone."""
+        if self._transport is not None:
+            self._pending = False
+            self._transport.write(head(status, len(body), retry_after) + body)
+            if not self._parser.should_keep_alive():
+                self.close()
+
+    def write(self, data: bytes) -> bool:
+        """Write a part of an answer; False once the client is gone."""
+        if self._transport is None:
+            return False
+        self._transport.write(data)
+        return True
+
+    def close(self) -> None:
+        """Close in order: FIN."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def reset(self) -> None:
+        """Close out of order: RST."""
+        if self._transport is not None:
+            sock: socket.socket = self._transport.get_extra_info("socket")
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+            self._transport.abort()
+
+
+def head(status: int, length: int, retry_after: str = "") -> bytes:
+    """Status line and fields of an answer."""
+    extra = f"Retry-After: {retry_after}\r\n" if retry_after else ""
+    if 300 <= status < 400:
+        extra += "Location: /redirected\r\n"
+    return (
+        f"HTTP/1.1 {status} {_REASONS.get(status, '')}\r\nServer: hongyan-simulator\r\n"
+        f"Content-Type: application/json\r\n{extra}Content-Length: {length}\r\n\r\n"
+    ).encode("latin-1")
+
+
+def factory(handler: Handler, opened: set[Connection]) -> Callable[[], Connection]:
+    """For `create_server`."""
+    return lambda: Connection(handler, opened)

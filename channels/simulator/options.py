@@ -1,0 +1,60 @@
+"""How a simulator is to run; the same from flags, from a program and over `/_control`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import msgspec
+
+from channels.simulator.faults import BadFaults, Faults, Rule
+
+DEFAULT_LEDGER: Final = "simulator-ledger.jsonl"
+
+Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
+
+
+class SimulatorOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything a simulator is started with."""
+
+    host: str = "127.0.0.1"
+    port: Port = 0
+    """0: any free one; it is printed at start."""
+    admin_port: Port = 0
+    """Always on loopback. Reachable while the provider itself refuses connections."""
+    ledger: str = DEFAULT_LEDGER
+    report: str = ""
+    """File to write the report to at exit; empty: none."""
+    rules: list[Faults] = []
+    """The first that fits a request decides; none: accepted at once."""
+    seed: str = "0"
+    dedup: bool = False
+    """Honour the Idempotency-Key: accept each once. Off, so that doubles are seen."""
+    fsync: bool = True
+    """Off: written before the answer, but not synced. Survives kill -9 of the simulator, not of the
+    machine; for benchmarks."""
+    json: bool = False
+    """Say the address as JSON."""
+
+
+class Control(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What can be changed at run time; in a change, what is left out stays as it is."""
+
+    rules: list[Faults] | msgspec.UnsetType = msgspec.UNSET
+    dedup: bool | msgspec.UnsetType = msgspec.UNSET
+    refuse_new: bool | msgspec.UnsetType = msgspec.UNSET
+    """Refuse new connections; those that stand are served on."""
+
+
+class Rules:
+    """Faults made ready, kept beside what they were made from; raises BadFaults with the rule's place."""
+
+    def __init__(self, faults: list[Faults]) -> None:
+        self.faults = faults
+        self.ready = [_rule(place, one) for place, one in enumerate(faults)]
+
+
+def _rule(place: int, faults: Faults) -> Rule:
+    try:
+        return Rule(faults)
+    except BadFaults as exc:
+        raise BadFaults(f"rules[{place}]: {exc}") from exc

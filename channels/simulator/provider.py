@@ -1,0 +1,147 @@
+"""The provider itself: decide, record, and answer once the record is on disk."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from hashlib import sha256
+from time import time
+from typing import Final
+from urllib.parse import unquote
+
+import msgspec
+
+from channels.simulator.faults import Ending, Fate, decide
+from channels.simulator.http import Connection, Request, head
+from channels.simulator.ledger import LedgerWriter, Record
+from channels.simulator.options import Rules, SimulatorOptions
+from channels.simulator.report import Memory, provider_id
+
+_MS: Final = 1_000
+_DIGEST: Final = 16
+
+
+class _Message(msgspec.Struct):
+    """What the simulator reads of a body; the rest is the sender's."""
+
+    id: str = ""
+    receiver: str = ""
+    attempt: int = 0
+
+
+_decoder = msgspec.json.Decoder(_Message)
+
+
+class Provider:
+    """Serves the webhook protocol on any path. All state belongs to the loop's thread."""
+
+    def __init__(self, options: SimulatorOptions, memory: Memory, writer: LedgerWriter) -> None:
+        self.rules = Rules(options.rules)
+        self.dedup = options.dedup
+        self.memory = memory
+        self._seed = options.seed
+        self._writer = writer
+        self._loop = asyncio.get_running_loop()
+        self._queries: dict[str, int] = {}
+
+    def serve(self, connection: Connection, request: Request) -> None:
+        """Answer one request, now or when its fate says."""
+        path = request.target.partition(b"?")[0].decode("latin-1")
+        if request.method == "POST":
+            self._receive(connection, request, path)
+        elif request.method == "GET":
+            self._look_up(connection, path)
+        else:
+            connection.answer(405, b'{"error":"POST or GET"}')
+
+    def _receive(self, connection: Connection, request: Request, path: str) -> None:
+        message = _read(request.body)
+        if not request.key or message is None:
+            connection.answer(400, b'{"error":"an Idempotency-Key and a JSON body are needed"}')
+            return
+        seen = self.memory.keys.get(request.key)
+        turn = seen.requests if seen else 0
+        fate = self._fate("POST", path, message.receiver, request.key, turn)
+        repeated = self.dedup and seen is not None and seen.accepted > 0
+        if repeated and fate.accepted:
+            fate = fate._replace(accepted=False)
+        record = self._record(request, path, message, fate, repeated)
+        provider = self.memory.add(record).provider_id or provider_id(record)
+        self._writer.append(record, self._then(fate, connection, provider))
+
+    def _look_up(self, connection: Connection, path: str) -> None:
+        key = unquote(path.rpartition("/")[2])
+        turn = self._queries[key] = self._queries.get(key, 0) + 1
+        seen = self.memory.keys.get(key)
+        fate = self._fate("GET", path, "", key, turn)
+        if fate.status == 200 and not (seen and seen.accepted):
+            fate = fate._replace(status=404)
+        # Behind what is being stored: "it was sent" must not be taken back by a kill.
+        self._writer.after(self._then(fate, connection, seen.provider_id if seen else ""))
+
+    def _fate(self, method: str, path: str, receiver: str, key: str, turn: int) -> Fate:
+        return decide(self.rules.ready, self._seed, method, path, receiver, key, turn)
+
+    def _record(
+        self, request: Request, path: str, message: _Message, fate: Fate, repeated: bool
+    ) -> Record:
+        answer = str(fate.status) if fate.ending is Ending.ANSWER else fate.ending.value
+        return Record(
+            seq=self.memory.last_seq + 1,
+            at_ms=int(time() * _MS),
+            key=request.key,
+            path=path,
+            id=message.id,
+            receiver=message.receiver,
+            attempt=message.attempt,
+            digest=sha256(request.body).hexdigest()[:_DIGEST],
+            accepted=fate.accepted,
+            answer="duplicate" if repeated and answer == "200" else answer,
+        )
+
+    def _then(self, fate: Fate, connection: Connection, name: str) -> Callable[[], None]:
+        """What is done once the record is kept: after the delay, the ending."""
+        end = partial(self._end, fate, connection, name)
+        if not fate.delay_ms:
+            return end
+        due = self._loop.time() + fate.delay_ms / _MS
+        return lambda: _at(self._loop, due, end)
+
+    def _end(self, fate: Fate, connection: Connection, name: str) -> None:
+        if fate.ending is Ending.ANSWER:
+            connection.answer(fate.status, _body(fate.status, name), fate.retry_after)
+        elif fate.ending is Ending.RESET:
+            connection.reset()
+        elif fate.ending is Ending.DRIP:
+            body = _body(fate.status, name)
+            self._drip(connection, head(fate.status, len(body)) + body, fate.drip_ms / _MS)
+        elif fate.ending is not Ending.HANG:
+            connection.close()
+
+    def _drip(self, connection: Connection, rest: bytes, pause_s: float) -> None:
+        if not rest:
+            connection.close()
+        elif connection.write(rest[:1]):
+            self._loop.call_later(pause_s, self._drip, connection, rest[1:], pause_s)
+
+
+def _at(loop: asyncio.AbstractEventLoop, due: float, end: Callable[[], None]) -> None:
+    """The delay counts from the request's arrival; keeping the record is part of it."""
+    if due > loop.time():
+        loop.call_at(due, end)
+    else:
+        end()
+
+
+def _read(body: bytes) -> _Message | None:
+    try:
+        return _decoder.decode(body)
+    except msgspec.MsgspecError:
+        return None
+
+
+def _body(status: int, name: str) -> bytes:
+    if 200 <= status < 300:
+        return b'{"id":"' + name.encode() + b'"}'
+    return b'{"error":"status %d"}' % status

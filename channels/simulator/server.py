@@ -1,0 +1,127 @@
+"""The simulator's process: listeners, start line, signals, and an end that leaves everything on disk."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from channels.simulator.admin import Admin
+from channels.simulator.http import Connection, factory
+from channels.simulator.ledger import LedgerWriter, mend, read_ledger
+from channels.simulator.options import SimulatorOptions
+from channels.simulator.provider import Provider
+from channels.simulator.report import Memory
+
+_LOOPBACK = "127.0.0.1"
+_BACKLOG = 1_024
+
+
+class Started(msgspec.Struct):
+    """The start line, for programs."""
+
+    url: str
+    admin: str
+    ledger: str
+    pid: int
+
+
+class Server:
+    """Owns the listeners; everything runs on one event loop."""
+
+    def __init__(self, options: SimulatorOptions) -> None:
+        self._options = options
+        self._loop = asyncio.get_running_loop()
+        self._stopping = asyncio.Event()
+        self._opened: set[Connection] = set()
+        self._port = options.port
+        self._changing = asyncio.Lock()
+        self._listener: asyncio.Server | None = None
+
+    async def run(self) -> None:
+        """Serve until SIGTERM or SIGINT; a second one changes nothing."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(number, self._stopping.set)
+        memory = _remember(self._options)
+        writer = LedgerWriter(self._options.ledger, fsync=self._options.fsync, loop=self._loop)
+        self._provider = Provider(self._options, memory, writer)
+        await self._serve()
+        await writer.close()
+        _save(self._options, memory)
+
+    async def _serve(self) -> None:
+        await self._listen()
+        admin = Admin(self._provider, self._refuse)
+        back_door = await self._loop.create_server(
+            factory(admin.serve, self._opened), _LOOPBACK, self._options.admin_port
+        )
+        self._announce(_address(_LOOPBACK, _port(back_door)))
+        await self._stopping.wait()
+        back_door.close()
+        self._deafen()
+        for connection in list(self._opened):
+            connection.close()
+
+    async def _listen(self) -> None:
+        self._listener = await self._loop.create_server(
+            factory(self._provider.serve, self._opened),
+            self._options.host,
+            self._port,
+            backlog=_BACKLOG,
+        )
+        self._port = _port(self._listener)
+
+    def _deafen(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+
+    def _refuse(self, refuse: bool, done: Callable[[], None]) -> None:
+        """Stop listening, or listen again on the same port; `done` when that is so."""
+        task = self._loop.create_task(self._change(refuse))
+        task.add_done_callback(lambda _: done())
+
+    async def _change(self, refuse: bool) -> None:
+        async with self._changing:
+            if not refuse and self._listener is None:
+                await self._listen()
+            elif refuse and self._listener is not None:
+                self._deafen()
+                await asyncio.sleep(0)  # the loop lets go of the socket in its next turn
+
+    def _announce(self, admin: str) -> None:
+        url = _address(self._options.host, self._port)
+        ledger = str(Path(self._options.ledger).resolve())
+        if self._options.json:
+            line = msgspec.json.encode(Started(url, admin, ledger, os.getpid())).decode()
+        else:
+            line = f"Provider on {url}, control and report on {admin}, ledger in {ledger}"
+        print(line, file=sys.stdout, flush=True)
+
+
+def _remember(options: SimulatorOptions) -> Memory:
+    """What an earlier run on the same ledger saw."""
+    path = Path(options.ledger)
+    if not path.exists():
+        return Memory()
+    mend(path)
+    return Memory(read_ledger(path))
+
+
+def _save(options: SimulatorOptions, memory: Memory) -> None:
+    if options.report:
+        Path(options.report).write_bytes(msgspec.json.encode(memory.report()))
+
+
+def _port(server: asyncio.Server) -> int:
+    port: int = server.sockets[0].getsockname()[1]
+    return port
+
+
+def _address(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
