@@ -23,8 +23,8 @@ from backends import kafka
 from backends.settings import Settings, load
 from benchmarks.meter import Meter
 from channels.transport import Transport
-from dispatcher.process import SWITCH_INTERVAL_S, open_worker, policy_file
-from idempotency import open_ledger, open_prefilter
+from dispatcher.process import SWITCH_INTERVAL_S, open_worker
+from idempotency.opening import open_ledger
 from idempotency.ledger import Claim, Ledger, Settlement
 from idempotency.payloads import body_digest
 from idempotency.prefilter import Prefilter
@@ -33,7 +33,7 @@ from message.envelope import decode
 from message.ids import new_token
 from message.states import Event
 from message.vocabulary import Lane, lanes_matching
-from policy.loading import load as load_policy
+from policy.loading import load_for
 
 LANE = Lane("webhook", "notice")
 THREADS = 100
@@ -89,9 +89,7 @@ def bare_http(loop: Loop) -> None:
         while True:
             body = queue.get()
             headers = {"Content-Type": "application/json", "Idempotency-Key": body[10:42].decode()}
-            request = httpx.Request(
-                "POST", url, content=body, headers=headers, extensions=timeout
-            )
+            request = httpx.Request("POST", url, content=body, headers=headers, extensions=timeout)
             transport.handle_request(request)
             room.release()
             loop.done = next(numbers)
@@ -142,7 +140,7 @@ def round_trips(loop: Loop) -> None:
 
 def worker(settings: Settings, warm: int, span: int) -> dict[str, Any]:
     """The worker itself, measured the same way."""
-    policy = load_policy(policy_file(settings))
+    policy = load_for(settings)
     with ExitStack() as stack:
         lanes = lanes_matching(settings.worker.lanes)
         app = open_worker(settings, policy, lanes, stack, threading.Event())

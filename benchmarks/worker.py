@@ -125,8 +125,13 @@ def _report(results: Mapping[str, list[dict[str, float]]]) -> dict[str, object]:
             rounds = [round(a["per_second"] / b["per_second"], 3) for a, b in pairs]
             median = statistics.median(rounds)
             ratios.append(
-                {"ratio": title, "median": median, "wanted": wanted, "holds": median >= wanted,
-                 "rounds": rounds}
+                {
+                    "ratio": title,
+                    "median": median,
+                    "wanted": wanted,
+                    "holds": median >= wanted,
+                    "rounds": rounds,
+                }
             )
     return {"threads": THREADS, "medians": medians, "ratios": ratios}
 

@@ -96,7 +96,8 @@ def thread_stacks() -> str:
     """Every thread's stack as text."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     parts = []
-    for ident, frame in sys._current_frames().items():
+    frames = sys._current_frames()  # noqa: SLF001 (documented; there is no other way to see them)
+    for ident, frame in frames.items():
         parts.append(f"--- {names.get(ident, ident)}\n{''.join(traceback.format_stack(frame))}")
     return "\n".join(parts)
 

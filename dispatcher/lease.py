@@ -14,7 +14,7 @@ from collections.abc import Callable
 import structlog
 
 from dispatcher.clock import Clock
-from idempotency.ledger import Ledger, LedgerUnavailable, Lease, WorkerInfo
+from idempotency.ledger import Lease, Ledger, LedgerUnavailable, WorkerInfo
 
 log = structlog.get_logger(__name__)
 

@@ -191,7 +191,7 @@ def test_a_regained_partition_is_resumed_though_its_pause_survived() -> None:
 def test_lanes_whose_ledger_is_away_are_paused_and_come_back() -> None:
     bench = Bench()
     bench.assign(0)
-    bench.source.close_lanes(frozenset(bench.source._intakes))  # noqa: SLF001
+    bench.source.close_lanes(frozenset(bench.source._intakes))
     bench.step()
     assert bench.consumer.paused == [(TOPIC, 0)]
     bench.source.close_lanes(frozenset())
