@@ -1,0 +1,86 @@
+"""Logs: one event a line to standard error, for people on a terminal and as JSON elsewhere.
+
+What could be a secret is blacked out here, whoever logs it: values under telling keys, and credentials
+inside URLs.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from collections.abc import Mapping, MutableMapping
+from typing import Any, Final, TextIO
+
+import structlog
+
+from backends.settings import LogSettings
+
+HIDDEN: Final = "***"
+_SECRET_KEY = re.compile(
+    r"pass(word|wd)?$|secret|token|authorization|credential|api_?key|private_?key|payload_key|cookie",
+    re.IGNORECASE,
+)
+_URL_LOGIN = re.compile(r"(?P<head>[a-z][a-z0-9+.-]*://[^\s/:@]*):[^\s/@]+@", re.IGNORECASE)
+_DEPTH: Final = 5
+
+
+def configure(settings: LogSettings, *, quiet: bool = False, stream: TextIO | None = None) -> None:
+    """Set up structlog and what libraries log. `quiet`, for short commands: warnings only."""
+    stream = stream or sys.stderr
+    level = logging.getLevelNamesMapping()[settings.level.upper()]
+    if quiet and level == logging.INFO:
+        level = logging.WARNING
+    structlog.configure(
+        processors=_processors(_is_console(settings, stream), colors=stream.isatty()),
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.WriteLoggerFactory(file=stream),
+        cache_logger_on_first_use=True,
+    )
+    logging.basicConfig(
+        level=max(level, logging.WARNING),
+        stream=stream,
+        format="%(levelname)s %(name)s %(message)s",
+    )
+
+
+def _is_console(settings: LogSettings, stream: TextIO) -> bool:
+    return stream.isatty() if settings.format == "auto" else settings.format == "console"
+
+
+def _processors(console: bool, *, colors: bool) -> list[Any]:
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        redact,
+    ]
+    if console:
+        stamp = structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False)
+        return [*shared, stamp, structlog.dev.ConsoleRenderer(colors=colors, pad_event_to=28)]
+    return [
+        *shared,
+        structlog.processors.TimeStamper(fmt="iso", key="time"),
+        structlog.processors.dict_tracebacks,
+        structlog.processors.JSONRenderer(ensure_ascii=False),
+    ]
+
+
+def redact(
+    _logger: object, _method: str, event: MutableMapping[str, Any]
+) -> MutableMapping[str, Any]:
+    """The processor that blacks out secrets, at any depth."""
+    for key, value in event.items():
+        event[key] = _shown(key, value, _DEPTH)
+    return event
+
+
+def _shown(key: str, value: Any, depth: int) -> Any:
+    if _SECRET_KEY.search(key) and value not in (None, "", 0):
+        return HIDDEN
+    if isinstance(value, str):
+        return _URL_LOGIN.sub(rf"\g<head>:{HIDDEN}@", value) if "://" in value else value
+    if depth and isinstance(value, Mapping):
+        return {k: _shown(str(k), v, depth - 1) for k, v in value.items()}
+    if depth and isinstance(value, list | tuple):
+        return [_shown("", v, depth - 1) for v in value]
+    return value
