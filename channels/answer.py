@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 import httpx
 
@@ -22,18 +23,21 @@ class Answer(httpx.Response):
         headers: list[tuple[bytes, bytes]],
         content: bytes,
         request: httpx.Request,
+        elapsed: timedelta,
     ) -> None:
         super().__init__(
             status_code, headers=headers, stream=httpx.ByteStream(content), request=request
         )
+        self.elapsed = elapsed
         self._content = content
         self._num_bytes_downloaded = len(content)
         self.is_closed = True
         self.is_stream_consumed = True
 
 
-def parse_head(lines: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
-    """The header fields of the last head in `lines`, one per line as they came off the wire.
+def parse_head(lines: Sequence[bytes]) -> list[tuple[bytes, bytes]] | None:
+    """The header fields of the last head in `lines`, one per line as they came off the wire; None
+    for a head that was cut off before its empty line.
 
     An interim answer (100, 103) brings a head of its own before it. Trailers, which follow the
     empty line, are left out: what decides about a message stands before its body. So is the content
@@ -49,4 +53,4 @@ def parse_head(lines: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
             ended = True
         elif colon and not ended and name.lower() not in _CODED:
             fields.append((name, value.strip()))
-    return fields
+    return fields if ended else None

@@ -11,7 +11,9 @@ Two rules carry everything here:
 
 from __future__ import annotations
 
+import select
 from collections.abc import Callable
+from datetime import timedelta
 from time import monotonic
 from typing import Final
 
@@ -70,6 +72,7 @@ class Handle:
         self._url = ""
         self._timeouts = (0, 0)
         self._coding: str | None = None
+        self._fresh = False
         self._curl = _easy(ca_bundle, proxy, idle_s)
         self._curl.setopt(pycurl.HEADERFUNCTION, self._head.append)
         self._curl.setopt(pycurl.WRITEFUNCTION, self._take)
@@ -80,6 +83,7 @@ class Handle:
     ) -> Answer | Failure:
         """Make the call within the deadline. Raises BadRequest, and then nothing was sent."""
         self._prepare(request, timeout_s, connect_s)
+        self._leave_dead_connection()
         try:
             self._curl.perform()
         except pycurl.error as exc:
@@ -94,6 +98,15 @@ class Handle:
     def close(self) -> None:
         """Close the connection with it."""
         self._curl.close()
+
+    def _leave_dead_connection(self) -> None:
+        """Take a new connection when the kept one has something to say: nothing was asked, so it can
+        only be its end. libcurl looks by itself, but not within a second of the last call, and what
+        is written to a closed connection would be in doubt."""
+        ended = _readable(self._curl.getinfo(pycurl.ACTIVESOCKET))
+        if ended is not self._fresh:
+            self._curl.setopt(pycurl.FRESH_CONNECT, ended)
+            self._fresh = ended
 
     def _about_to_write(self, *_addresses: object) -> int:
         if self._written:
@@ -152,9 +165,13 @@ class Handle:
         if carries:
             self._curl.setopt(pycurl.POSTFIELDS, body)
 
-    def _answer(self, request: httpx.Request) -> Answer:
+    def _answer(self, request: httpx.Request) -> Answer | Failure:
+        fields = parse_head(self._head)
+        if fields is None:  # libcurl takes the lines that came for the whole
+            return Failure(Phase.WRITTEN, "closed", "the connection died within the answer's head")
         status = self._curl.getinfo(pycurl.RESPONSE_CODE)
-        return Answer(status, parse_head(self._head), b"".join(self._body), request)
+        elapsed = timedelta(seconds=self._curl.getinfo(pycurl.TOTAL_TIME))
+        return Answer(status, fields, b"".join(self._body), request, elapsed)
 
     def _failure(self, number: int, message: str) -> Failure:
         if not self._written:
@@ -162,6 +179,14 @@ class Handle:
         if number == pycurl.E_ABORTED_BY_CALLBACK:
             message = "the kept-alive connection died before an answer came; not sent a second time"
         return Failure(Phase.WRITTEN, _CODES.get(number, "protocol"), message)
+
+
+def _readable(descriptor: int) -> bool:
+    if descriptor < 0:
+        return False
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _easy(ca_bundle: str, proxy: str, idle_s: float) -> pycurl.Curl:

@@ -1,0 +1,55 @@
+"""The transports under one interface: ours, and httpx's own as the reference."""
+
+from typing import Protocol
+
+import httpx
+
+from channels.channel import Failure, Phase
+from channels.transport import Transport
+
+TOTAL_S = 5.0
+NOT_WRITTEN = (
+    httpx.ConnectError,
+    httpx.ConnectTimeout,
+    httpx.PoolTimeout,
+    httpx.UnsupportedProtocol,
+)
+
+
+class Sender(Protocol):
+    """What the suite asks of a transport."""
+
+    def send(self, request: httpx.Request) -> httpx.Response | Failure: ...
+
+    def close(self) -> None: ...
+
+
+class Reference:
+    """httpx.HTTPTransport as it comes. It has no total deadline and no bound on an answer."""
+
+    def __init__(self) -> None:
+        self._transport = httpx.HTTPTransport(trust_env=False)
+
+    def send(self, request: httpx.Request) -> httpx.Response | Failure:
+        total = request.extensions["timeout"]["total"]
+        request.extensions["timeout"] = dict.fromkeys(("connect", "read", "write", "pool"), total)
+        try:
+            answer = self._transport.handle_request(request)
+            answer.read()
+        except httpx.TransportError as exc:
+            early = isinstance(exc, NOT_WRITTEN)
+            return Failure(Phase.NOT_WRITTEN if early else Phase.WRITTEN, "reference", repr(exc))
+        return answer
+
+    def close(self) -> None:
+        self._transport.close()
+
+
+def lean() -> Sender:
+    return Transport()
+
+
+def post(url: str, total_s: float = TOTAL_S, body: bytes = b'{"attempt":1}') -> httpx.Request:
+    """One notification's request."""
+    extensions = {"timeout": {"total": total_s}}
+    return httpx.Request("POST", url, content=body, extensions=extensions)

@@ -1,0 +1,210 @@
+"""Every row: what the provider did, what the sender must believe, how many requests the provider read.
+
+The provider's own count is the judge: an outcome may say less than what happened, never something else.
+"""
+
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from channels.channel import Failure
+from channels.outcomes import of_failure, refusal
+from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
+from tests.conformance import wire as w
+from tests.conformance.senders import Reference, Sender, lean, post
+from tests.conformance.wire import Script, Wire
+
+SHORT_S = 0.3
+
+
+@dataclass
+class Row:
+    """A provider's script and what must hold after as many sends as there are outcomes."""
+
+    name: str
+    script: list[Script]
+    outcomes: list[type[AnyOutcome]]
+    requests: int
+    total_s: float = 5.0
+    only_lean: str = ""
+    """Why the reference cannot hold this row."""
+
+
+ROWS = [
+    Row("an_answer", [w.ok], [Accepted], 1),
+    Row("accept_then_close_on_a_fresh_connection", [w.close], [Unknown], 1),
+    Row("accept_then_reset_on_a_fresh_connection", [w.reset], [Unknown], 1),
+    Row("accept_then_close_on_a_reused_connection", [w.ok, w.close], [Accepted, Unknown], 2),
+    Row("accept_then_reset_on_a_reused_connection", [w.ok, w.reset], [Accepted, Unknown], 2),
+    Row(
+        "every_second_request_closed",
+        [w.ok, w.close, w.ok, w.close],
+        [Accepted, Unknown, Accepted, Unknown],
+        4,
+    ),
+    Row("answered_then_closed_while_idle", [w.then(w.ok, w.close)], [Accepted, Accepted], 2),
+    Row("answered_then_reset_while_idle", [w.then(w.ok, w.reset)], [Accepted, Accepted], 2),
+    Row("half_a_head", [w.say(b"HTTP/1.1 200 OK\r\nConte", on=False)], [Unknown], 1),
+    Row(
+        "half_a_body",
+        [w.say(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc", on=False)],
+        [Unknown],
+        1,
+    ),
+    Row(
+        "half_a_chunk_on_a_reused_connection",
+        [
+            w.ok,
+            w.say(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nff\r\nabc", on=False),
+        ],
+        [Accepted, Unknown],
+        2,
+    ),
+    Row("no_http_at_all", [w.say(b"220 mail.example.com ESMTP\r\n", on=False)], [Unknown], 1),
+    Row("answer_after_the_deadline", [w.stall], [Unknown], 1, SHORT_S),
+    Row("answer_after_the_deadline_reused", [w.ok, w.stall], [Accepted, Unknown], 2, SHORT_S),
+    Row(
+        "slow_drip_past_the_total_deadline",
+        [w.drip],
+        [Unknown],
+        1,
+        SHORT_S,
+        only_lean="httpx times each read, not the whole",
+    ),
+    Row("interim_100", [w.then(w.say(b"HTTP/1.1 100 Continue\r\n\r\n"), w.ok)], [Accepted], 1),
+    Row(
+        "interim_103",
+        [w.then(w.say(b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"), w.ok)],
+        [Accepted],
+        1,
+    ),
+    Row("only_interim", [w.say(b"HTTP/1.1 100 Continue\r\n\r\n", on=False)], [Unknown], 1),
+    Row("chunked", [w.chunks([b'{"id"', b':"7"}'], b"X-Sum: 1\r\n")], [Accepted] * 2, 2),
+    Row("empty_204", [w.say(b"HTTP/1.1 204 No Content\r\n\r\n")], [Accepted] * 2, 2),
+    Row(
+        "connection_close",
+        [w.then(w.answer("200 OK", b"{}", "Connection: close"), w.close)],
+        [Accepted, Accepted],
+        2,
+    ),
+    Row(
+        "body_until_close",
+        [w.say(b"HTTP/1.1 200 OK\r\n\r\n{}", on=False)],
+        [Accepted, Accepted],
+        2,
+    ),
+    Row("long_header", [w.answer("200 OK", b"{}", "X: " + "y" * 30_000)], [Accepted] * 2, 2),
+    Row(
+        "endless_headers",
+        [w.say(b"HTTP/1.1 200 OK\r\n" + b"X: " + b"y" * w.TOO_MUCH, on=False)],
+        [Unknown],
+        1,
+    ),
+    Row(
+        "body_over_the_bound",
+        [w.answer("200 OK", b"x" * w.TOO_MUCH), w.ok],
+        [Unknown, Accepted],
+        2,
+        only_lean="httpx takes any length",
+    ),
+    Row(
+        "chunks_over_the_bound",
+        [w.chunks([b"x" * 65_536] * 40), w.ok],
+        [Unknown, Accepted],
+        2,
+        only_lean="httpx takes any length",
+    ),
+    *(
+        Row(f"no_second_request_after_{status[:3]}", [w.answer(status, b"{}", *fields)], [kind], 1)
+        for status, kind, *fields in (
+            ("301 Moved Permanently", Rejected, "Location: /other"),
+            ("302 Found", Rejected, "Location: /other"),
+            ("307 Temporary Redirect", Rejected, "Location: /other"),
+            ("308 Permanent Redirect", Rejected, "Location: /other"),
+            ("401 Unauthorized", Rejected, 'WWW-Authenticate: Basic realm="x"'),
+            ("407 Proxy Authentication Required", Rejected, 'Proxy-Authenticate: Basic realm="x"'),
+            ("408 Request Timeout", NotSent, "Connection: close"),
+            ("409 Conflict", Unknown),
+            ("417 Expectation Failed", Rejected),
+            ("421 Misdirected Request", Rejected),
+            ("429 Too Many Requests", NotSent, "Retry-After: 1"),
+            ("500 Internal Server Error", Unknown),
+            ("503 Service Unavailable", NotSent, "Retry-After: 1"),
+            ("503 Service Unavailable", Unknown),
+        )
+    ),
+]
+
+
+@pytest.fixture(params=[lean, Reference], ids=["lean", "httpx"])
+def sender(request: pytest.FixtureRequest) -> Iterator[Sender]:
+    made: Callable[[], Sender] = request.param
+    transport = made()
+    yield transport
+    transport.close()
+
+
+def outcome(answer: object) -> AnyOutcome:
+    if isinstance(answer, Failure):
+        return of_failure(answer)
+    return refusal(answer, 0.0) or Accepted()  # type: ignore[arg-type] # either of the two
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_outcome_agrees_with_what_the_provider_read(sender: Sender, row: Row) -> None:
+    if row.only_lean and isinstance(sender, Reference):
+        pytest.skip(row.only_lean)
+    with Wire(*row.script) as provider:
+        believed = []
+        for _ in row.outcomes:
+            believed.append(type(outcome(sender.send(post(provider.url, row.total_s)))))
+            assert "while_idle" not in row.name or provider.done.wait(w.PATIENCE_S)
+        assert believed == row.outcomes
+        assert provider.requests == row.requests
+
+
+def test_a_large_body_is_sent_once_and_without_expect(sender: Sender) -> None:
+    with Wire() as provider:
+        body = b"x" * (4 << 20)
+        assert outcome(sender.send(post(provider.url, body=body))) == Accepted()
+        assert provider.bodies == [body]
+        assert b"expect" not in provider.heads[0].lower()
+
+
+def test_a_large_body_cut_short_by_the_provider_is_not_sent_again(sender: Sender) -> None:
+    with Wire(w.ok, w.close) as provider:
+        sender.send(post(provider.url))
+        answer = sender.send(post(provider.url, body=b"x" * (4 << 20)))
+        assert isinstance(outcome(answer), Unknown)
+        assert provider.requests == 2
+
+
+def test_a_refused_connection_sends_nothing(sender: Sender) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    assert isinstance(outcome(sender.send(post(f"http://127.0.0.1:{port}/"))), NotSent)
+
+
+def test_an_unknown_name_sends_nothing(sender: Sender) -> None:
+    answer = sender.send(post("http://provider.invalid/hook"))
+    assert isinstance(outcome(answer), NotSent)
+
+
+def test_a_connection_nobody_accepts_sends_nothing(sender: Sender) -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=1) as full:
+        address = full.getsockname()
+        crowd = [socket.socket() for _ in range(4)]
+        for one in crowd:
+            one.setblocking(False)
+            one.connect_ex(address)
+        answer = sender.send(post(f"http://127.0.0.1:{address[1]}/", SHORT_S))
+        assert isinstance(outcome(answer), NotSent)
+        for one in crowd:
+            one.close()
+
+
+def test_another_scheme_sends_nothing(sender: Sender) -> None:
+    answer = sender.send(post("ftp://127.0.0.1/x"))
+    assert isinstance(outcome(answer), NotSent)
