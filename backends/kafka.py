@@ -56,6 +56,7 @@ __all__ = [
     "TopicPartition",
     "admin",
     "consumer",
+    "existing_topics",
     "is_embedded",
     "producer",
     "resolve_group_protocol",
@@ -70,6 +71,7 @@ _C = TypeVar("_C", Consumer, Producer, AdminClient)
 
 _EMBEDDED_CLUSTER: Final = "mockCluster"
 _ASK_S = 2.0
+_LIST_S = 10.0
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.25, 5.0
 _PROBE_S = 10.0
 _PROBE_POLL_S = 0.05
@@ -168,6 +170,23 @@ def _ask(client: AdminClient, deadline: float) -> str | None:
 
 def _left(deadline: float) -> float:
     return max(0.0, deadline - time.monotonic())
+
+
+def existing_topics(settings: KafkaSettings) -> frozenset[str] | None:
+    """The topics there are; None on the embedded cluster, where one comes to be when it is used.
+
+    Raises KafkaUnavailable.
+    """
+    client = admin(settings, quiet=True)
+    try:
+        metadata = client.list_topics(timeout=_LIST_S)
+    except KafkaException as exc:
+        raise KafkaUnavailable(
+            f"Kafka at {settings.bootstrap} did not answer ({_text(exc)}); "
+            "start it, or set kafka.bootstrap"
+        ) from exc
+    embedded = str(metadata.cluster_id).startswith(_EMBEDDED_CLUSTER)
+    return None if embedded else frozenset(metadata.topics)
 
 
 def is_embedded(client: AdminClient | Producer | Consumer, timeout_s: float = _ASK_S) -> bool:

@@ -1,0 +1,85 @@
+"""`hongyan`: reads the command line, calls one command, turns expected errors into one sentence."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hongyan.commands import db, policy, send, simulator, topics, trace, worker
+from hongyan.errors import judged
+from hongyan.terminal import Options, complain, explained
+
+INTERRUPTED = 130
+
+app = typer.Typer(
+    name="hongyan",
+    help=explained(
+        "Dispatch notifications, and prove what became of every one of them.",
+        "hongyan db upgrade && hongyan topics apply && hongyan worker",
+        "hongyan send --lane sms.notice --to +8613800000001 --template SMS_1",
+        "hongyan trace order-1001",
+    ),
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+# A command is registered here once it works.
+worker.register(app)
+send.register(app)
+trace.register(app)
+app.add_typer(topics.app)
+app.add_typer(policy.app)
+app.add_typer(db.app)
+simulator.register(app)
+
+
+def _say_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        print(f"hongyan {version('hongyan')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    context: typer.Context,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config",
+            "-c",
+            metavar="FILE",
+            help="Instead of $HONGYAN_CONFIG, or hongyan.toml in this folder.",
+            show_default=False,
+        ),
+    ] = None,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Say the version.", callback=_say_version, is_eager=True, metavar=""
+        ),
+    ] = False,
+) -> None:
+    context.obj = Options(config)
+
+
+def main() -> None:
+    """The program's entry."""
+    try:
+        app()
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except Exception as exc:
+        verdict = judged(exc)
+        if verdict is None:
+            raise
+        text, code = verdict
+        complain(text)
+        sys.exit(code)

@@ -1,0 +1,135 @@
+"""`hongyan policy`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hongyan.terminal import DONE, PROBLEMS, err, explained, out, print_json, settings_of
+
+if TYPE_CHECKING:
+    from message.vocabulary import Lane
+    from policy.schema import LanePolicy, Policy
+
+app = typer.Typer(name="policy", help="What each lane promises.", no_args_is_help=True)
+
+CHECK = explained(
+    "Say everything that is wrong with the policy, with file, line and key. Exits 1 if anything is.",
+    "hongyan policy check",
+    "hongyan policy check draft.toml --json",
+)
+SHOW = explained(
+    "Show the policy of every lane as a worker would follow it; what differs from the built-in "
+    "defaults stands out.",
+    "hongyan policy show",
+    "hongyan policy show --lanes 'sms.*' --json",
+)
+_FILE = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="FILE", help="Instead of policy.file of hongyan.toml.", show_default=False
+    ),
+]
+_JSON = Annotated[bool, typer.Option("--json", help="For programs.", metavar="")]
+
+
+@app.command("check", help=CHECK)
+def check(context: typer.Context, file: _FILE = None, as_json: _JSON = False) -> None:
+    """See CHECK."""
+    settings = settings_of(context)
+    from policy.loading import PolicyError, file_of, load
+
+    path = file or file_of(settings)
+    try:
+        policy = load(path, settings.accounts)
+        problems = []
+    except PolicyError as exc:
+        policy, problems = None, exc.problems
+    if as_json:
+        print_json({"version": policy.version if policy else None, "problems": problems})
+    elif policy is not None:
+        where = path or "no policy file, so the defaults hold"
+        out().print(f"[green]ok[/] {where}  ({policy.version})")
+    else:
+        for problem in problems:
+            out().print(f"[bold]{problem.file}:{problem.line}[/]  {problem.key}: ", end="")
+            out().print(problem.text, markup=False)
+        err().print(
+            f"{len(problems)} problem{'s' if problems[1:] else ''}; no worker starts with it"
+        )
+    raise typer.Exit(PROBLEMS if problems else DONE)
+
+
+@app.command("show", help=SHOW)
+def show(
+    context: typer.Context,
+    file: _FILE = None,
+    lanes: Annotated[
+        list[str] | None,
+        typer.Option("--lanes", "-l", metavar="PATTERN", help="Only these.", show_default="all"),
+    ] = None,
+    as_json: _JSON = False,
+) -> None:
+    """See SHOW."""
+    settings = settings_of(context)
+    from hongyan.lanes import patterns
+    from message.vocabulary import lanes_matching
+    from policy.loading import file_of, load
+
+    policy = load(file or file_of(settings), settings.accounts)
+    chosen = lanes_matching(patterns(lanes) or ["*"])
+    if as_json:
+        print_json({"version": policy.version, "lanes": {x.name: policy.of(x) for x in chosen}})
+    else:
+        _table(policy, chosen)
+
+
+def _table(policy: Policy, lanes: tuple[Lane, ...]) -> None:
+    from rich.table import Table
+
+    from policy.schema import DEFAULTS_BY_KIND
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in _TITLES:
+        wraps = title == "ACCOUNTS"
+        table.add_column(title, justify="left" if title in _TEXTS else "right", no_wrap=not wraps)
+    for lane in lanes:
+        mine, usual = _cells(policy.of(lane)), _cells(DEFAULTS_BY_KIND[lane.kind])
+        shown = (m if m == u else f"[bold yellow]{m}[/]" for m, u in zip(mine, usual, strict=True))
+        table.add_row(lane.name, *shown)
+    out().print(table)
+    out().print(
+        f"\nversion {policy.version}; THREADS: calls at once + waiting; TTL: usual ≤ greatest",
+        style="dim",
+    )
+
+
+_TITLES = ("LANE", "GUARANTEE", "THREADS", "IN FLIGHT", "CALL", "RETRY", "TTL", "ORDER", "ACCOUNTS")
+_TEXTS = ("LANE", "GUARANTEE", "ORDER", "ACCOUNTS")
+
+
+def _cells(policy: LanePolicy) -> list[str]:
+    p = policy
+    return [
+        p.guarantee.value,
+        f"{p.threads}+{p.queue_size}",
+        f"{p.max_in_flight:,}",
+        _span(p.timeout_ms),
+        _span(p.retry_ms),
+        f"{_span(p.ttl_ms)} ≤ {_span(p.max_ttl_ms)}",
+        p.ordering.value,
+        ", ".join(p.accounts) or "all",
+    ]
+
+
+_UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
+
+
+def _span(ms: int) -> str:
+    """`24 h` for 86,400,000: the largest unit that leaves no fraction."""
+    for size, unit in _UNITS:
+        if ms % size == 0:
+            return f"{ms // size} {unit}"
+    return f"{ms} ms"

@@ -1,0 +1,187 @@
+"""`hongyan send`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, BinaryIO
+
+import typer
+
+from hongyan.errors import WrongUsage
+from hongyan.flags import body_fields, lane_fields, optional, pairs
+from hongyan.terminal import (
+    DONE,
+    PROBLEMS,
+    complain,
+    err,
+    explained,
+    out,
+    print_json,
+    settings_of,
+)
+
+if TYPE_CHECKING:
+    from hongyan.sending import BadLine, Outcome, Ready, Sender
+
+HELP = explained(
+    "Hand notifications to Kafka and wait until they are safely there: one from flags, or every line "
+    "of a file. A bad line is reported by its number and not sent; the good ones go. Missing id and "
+    "created_at are filled in. Exits 1 when anything was not sent.",
+    "hongyan send --lane sms.notice --to +8613800000001 --template SMS_1",
+    'hongyan send --lane push.notice --to u1 --content \'{"text":"hi"}\' --biz-id o-1',
+    "hongyan send --file examples/notifications.jsonl",
+    "generate | hongyan send --file - --json",
+    "hongyan send --file new.jsonl --check",
+)
+_SHOWN = 20
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("send", help=HELP, short_help="Hand notifications to Kafka.")(send)
+
+
+def send(
+    context: typer.Context,
+    file: Annotated[
+        Path | None, typer.Option("--file", "-f", help="JSON lines; - is standard input.")
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Only check, send nothing.", metavar="")
+    ] = False,
+    lane: Annotated[str | None, typer.Option(metavar="CHANNEL.KIND", help="Where it goes.")] = None,
+    to: Annotated[list[str] | None, typer.Option(metavar="RECEIVER", help="Repeat it.")] = None,
+    template: Annotated[str | None, typer.Option(metavar="ID", help="A template.")] = None,
+    param: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="Of it.")] = None,
+    content: Annotated[str | None, typer.Option(metavar="JSON", help="Instead: inline.")] = None,
+    biz_id: Annotated[str | None, typer.Option(metavar="ID", help="Yours, to find it by.")] = None,
+    ttl: Annotated[float | None, typer.Option(metavar="SECONDS", min=0.001)] = None,
+    ordering_key: Annotated[str | None, typer.Option(metavar="KEY", help="Keeps order.")] = None,
+    account: Annotated[str | None, typer.Option(metavar="NAME", help="Send through it.")] = None,
+    message_id: Annotated[
+        str | None, typer.Option("--id", metavar="ID", help="Instead of a new one.")
+    ] = None,
+    resend_of: Annotated[str | None, typer.Option(metavar="ID", help="Second copy of.")] = None,
+    attribute: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE")] = None,
+    timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0.1, help="For acknowledgements.")
+    ] = 30.0,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
+) -> None:
+    """See HELP."""
+    settings = settings_of(context)
+    if (file is None) == (lane is None):
+        raise WrongUsage("give either --file, or --lane with --to and what to send")
+    from hongyan import sending
+
+    outcome = sending.Outcome()
+    if file is not None:
+        ready = _with_progress(file, outcome.bad)
+    else:
+        fields = {
+            **optional(
+                id=message_id,
+                biz_id=biz_id,
+                receivers=to,
+                account=account,
+                ttl_ms=int(ttl * 1_000) if ttl else None,
+                ordering_key=ordering_key,
+                resend_of=resend_of,
+                attributes=pairs("--attribute", attribute),
+            ),
+            **lane_fields(lane or ""),
+            **body_fields(template, param, content),
+        }
+        ready = iter([sending.prepared(fields, time.time_ns() // 1_000_000)])
+    if check:
+        outcome.sent = sum(1 for _ in ready)
+    else:
+        _send(sending.Sender(settings.kafka, outcome), ready, timeout)
+    _report(outcome, check=check, as_json=as_json)
+    raise typer.Exit(DONE if outcome.ok else PROBLEMS)
+
+
+def _send(sender: Sender, ready: Iterable[Ready], timeout_s: float) -> None:
+    try:
+        for one in ready:
+            sender.send(one)
+    finally:  # an interrupt too: what was handed over is waited for, and counted
+        sender.finish(timeout_s)
+
+
+def _with_progress(file: Path, bad: list[BadLine]) -> Iterator[Ready]:
+    """The file's good lines, with a progress bar where somebody watches."""
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+    from hongyan.sending import read_lines
+
+    bar = Progress(
+        TextColumn("sending"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[lines]:,} lines"),
+        console=err(),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    )
+    with _opened(file) as source, bar:
+        size = None if source is sys.stdin.buffer else file.stat().st_size
+        task = bar.add_task("", total=size, lines=0)
+
+        def lines() -> Iterator[bytes]:
+            for number, line in enumerate(source, 1):
+                bar.update(task, advance=len(line), lines=number)
+                yield line
+
+        yield from read_lines(lines(), bad)
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[BinaryIO]:
+    if str(file) == "-":
+        yield sys.stdin.buffer
+        return
+    try:
+        source = file.open("rb")
+    except OSError as exc:
+        raise WrongUsage(f"{file}: {exc.strerror}; give a file of JSON lines") from exc
+    with source:
+        yield source
+
+
+def _report(outcome: Outcome, *, check: bool, as_json: bool) -> None:
+    if as_json:
+        print_json(outcome)
+        return
+    _show_problems(outcome)
+    if check:
+        out().print(f"{outcome.sent:,} good, {len(outcome.bad):,} bad; nothing was sent")
+    elif outcome.sent == 1 and outcome.last is not None:
+        last = outcome.last
+        out().print(f"sent [bold]{last.id}[/]  {last.topic}/{last.partition}/{last.offset}")
+    else:
+        out().print(f"{outcome.sent:,} sent")
+
+
+def _show_problems(outcome: Outcome) -> None:
+    for bad in outcome.bad[:_SHOWN]:
+        err().print(f"line {bad.line}: {bad.path}: {bad.detail}", markup=False)
+    for failed in outcome.failed[:_SHOWN]:
+        err().print(f"{failed.id} to {failed.topic}: {failed.cause}", markup=False)
+    if outcome.bad:
+        complain(f"{_lines(len(outcome.bad))} bad and not sent")
+    if outcome.failed:
+        complain(f"{len(outcome.failed):,} not taken by Kafka")
+    if outcome.in_doubt:
+        complain(
+            f"{outcome.in_doubt:,} not acknowledged in time: they may be in Kafka or not; sending "
+            "them again under the same ids doubles nothing"
+        )
+
+
+def _lines(count: int) -> str:
+    return "1 line is" if count == 1 else f"{count:,} lines are"

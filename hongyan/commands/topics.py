@@ -1,0 +1,93 @@
+"""`hongyan topics`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hongyan.terminal import DONE, PROBLEMS, err, explained, out, print_json, settings_of
+
+if TYPE_CHECKING:
+    from backends.kafka_topics import TopicReport
+
+app = typer.Typer(name="topics", help="The topics in Kafka.", no_args_is_help=True)
+
+APPLY = explained(
+    "Make the topics of lanes, dead letters and trace that are missing, and say which differ. "
+    "Nothing is ever changed or deleted. Exits 1 when a topic falls short of what was asked for.",
+    "hongyan topics apply",
+    "hongyan topics apply --lanes 'sms.*' --partitions 24 --dry-run",
+    "hongyan topics apply --replication 3 --min-isr 2 --json",
+)
+_STYLES = {"created": "green", "exists": "dim", "differs": "yellow", "failed": "bold red"}
+
+
+@app.callback()
+def _group() -> None:
+    """Keeps `apply` a subcommand while it is the only one."""
+
+
+@app.command("apply", help=APPLY)
+def apply(
+    context: typer.Context,
+    lanes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--lanes", "-l", metavar="PATTERN", help="Only these lanes.", show_default="all"
+        ),
+    ] = None,
+    partitions: Annotated[int, typer.Option(min=1, metavar="N", help="Of each lane's topic.")] = 12,
+    dead_partitions: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Of the dead letters.")
+    ] = 3,
+    trace_partitions: Annotated[int, typer.Option(min=1, metavar="N", help="Of the trace.")] = 6,
+    replication: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Copies.", show_default="3, or the brokers there are"
+        ),
+    ] = None,
+    min_isr: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Copies a write waits for.", show_default="2 of 3"),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Make nothing.", metavar="")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
+) -> None:
+    """See APPLY."""
+    settings = settings_of(context)
+    from backends import kafka_topics
+    from hongyan.lanes import patterns
+    from message.vocabulary import lanes_matching
+
+    wish = kafka_topics.Wish(
+        partitions=partitions,
+        dead_partitions=dead_partitions,
+        trace_partitions=trace_partitions,
+        replication=replication,
+        min_isr=min_isr,
+    )
+    chosen = lanes_matching(patterns(lanes) or ["*"])
+    reports = kafka_topics.apply(settings.kafka, chosen, wish, dry_run=dry_run)
+    print_json(reports) if as_json else _show(reports, dry_run)
+    bad = any(r.status in ("differs", "failed") for r in reports)
+    raise typer.Exit(PROBLEMS if bad else DONE)
+
+
+def _show(reports: list[TopicReport], dry_run: bool) -> None:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("TOPIC", "PARTITIONS", "COPIES", "STATUS"):
+        table.add_column(title, justify="right" if title in ("PARTITIONS", "COPIES") else "left")
+    for report in reports:
+        status = "missing" if dry_run and report.status == "created" else report.status
+        style = _STYLES[report.status]
+        table.add_row(
+            report.name, str(report.partitions), str(report.replication), f"[{style}]{status}[/]"
+        )
+    out().print(table)
+    for report in reports:
+        for remark in report.remarks:
+            err().print(f"{report.name}: {remark}", markup=False)

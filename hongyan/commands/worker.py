@@ -1,0 +1,43 @@
+"""`hongyan worker`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from hongyan.terminal import explained, settings_of
+
+HELP = explained(
+    "Send what stands in Kafka, until SIGTERM or Ctrl-C; then drain and end.",
+    "hongyan worker",
+    "hongyan worker --lanes 'sms.*,email.notice'",
+    "HONGYAN_WORKER__ID=worker-1 hongyan -c /etc/hongyan.toml worker",
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("worker", help=HELP, short_help="Send what stands in Kafka.")(worker)
+
+
+def worker(
+    context: typer.Context,
+    lanes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--lanes",
+            "-l",
+            metavar="PATTERN",
+            help="Lanes to serve, as CHANNEL.KIND with * and ?; repeat it, or separate by commas. "
+            "Without it: worker.lanes of hongyan.toml.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """See HELP."""
+    settings = settings_of(context, quiet=False)
+    from dispatcher.process import leave, run_worker
+    from hongyan.lanes import patterns
+
+    leave(run_worker(settings, patterns(lanes)))

@@ -1,0 +1,22 @@
+"""Opening the ledger's database for reading."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from backends.settings import Settings, SettingsError
+from backends.sql import Database, database_url
+
+
+def existing(settings: Settings) -> Database:
+    """The database of the settings. An SQLite file that is not there is not made by looking into it.
+
+    Raises SettingsError.
+    """
+    try:
+        url = database_url(settings.database.url, settings.base)
+    except ValueError as exc:
+        raise SettingsError(f"database.url: {exc}") from exc
+    if url.get_backend_name() == "sqlite" and not Path(url.database or "").is_file():
+        raise SettingsError(f"there is no ledger at {url.database}; run `hongyan db upgrade`")
+    return Database(url, pool_size=1)

@@ -1,0 +1,54 @@
+"""Fields of a notification out of command line flags."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from hongyan.errors import WrongUsage
+
+
+def optional(**fields: Any) -> dict[str, Any]:
+    """Those that were given."""
+    return {name: value for name, value in fields.items() if value}
+
+
+def pairs(flag: str, given: Iterable[str] | None) -> dict[str, str]:
+    """`KEY=VALUE` as a table."""
+    table = {}
+    for text in given or ():
+        key, equals, value = text.partition("=")
+        if not (key and equals):
+            raise WrongUsage(f"{flag} {text!r}: write KEY=VALUE")
+        table[key] = value
+    return table
+
+
+def lane_fields(name: str) -> dict[str, Any]:
+    """Channel and kind of a lane's name."""
+    from message.vocabulary import lanes_matching
+
+    lane = lanes_matching([name])
+    if len(lane) != 1:
+        raise WrongUsage(f"--lane {name!r} names {len(lane)} lanes; name one")
+    return {"channel": lane[0].channel, "kind": lane[0].kind}
+
+
+def body_fields(
+    template: str | None, param: Iterable[str] | None, content: str | None
+) -> dict[str, Any]:
+    """Template or content; one of them must be given."""
+    if (template is None) == (content is None):
+        raise WrongUsage("give either --template or --content")
+    if template is not None:
+        return {"template": {"id": template, "params": pairs("--param", param)}}
+    if param:
+        raise WrongUsage("--param goes with --template")
+    try:
+        value = json.loads(content or "")
+    except ValueError as exc:
+        raise WrongUsage(f"--content is not JSON: {exc}") from exc
+    if not isinstance(value, dict):
+        raise WrongUsage('--content must be a JSON object, such as {"text": "hello"}')
+    return {"content": value}
