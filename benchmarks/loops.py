@@ -28,6 +28,7 @@ from idempotency.opening import open_ledger
 from idempotency.ledger import Claim, Ledger, Settlement
 from idempotency.payloads import body_digest
 from idempotency.prefilter import Prefilter
+from idempotency.redis_prefilter import open_prefilter
 from message.delivery import Delivery, deliveries_of
 from message.envelope import decode
 from message.ids import new_token

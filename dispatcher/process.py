@@ -21,17 +21,17 @@ from dispatcher.health import HealthServer
 from dispatcher.lifecycle import WorkerFailed
 from dispatcher.source import SourceFailed
 from idempotency.opening import open_ledger
-from idempotency.prefilter import NoPrefilter
+from idempotency.redis_prefilter import open_prefilter
 from message.vocabulary import Lane, lanes_matching
 from policy.loading import load_for
 from policy.schema import Policy
-from tracing.events import NoRecorder
+from tracing import open_recorder
 
 log = structlog.get_logger(__name__)
 
 EXIT_DONE: Final = 0
 EXIT_FAILED: Final = 1
-SWITCH_INTERVAL_S: Final = 0.0005
+SWITCH_INTERVAL_S: Final = 0.005
 """How long one thread may hold the interpreter: with a hundred threads that each need microseconds
 between two waits, the default 5 ms makes all of them queue behind one that decodes a batch
 (docs/decisions/040-threads-and-the-interpreter-lock.md)."""
@@ -70,13 +70,13 @@ def open_worker(
     outage.stop = stop
     ledger = outage.persist("start", lambda: open_ledger(settings))
     stack.callback(ledger.close)
-    recorder = NoRecorder()
+    recorder = open_recorder(settings)
     stack.callback(recorder.close)
     transport = Transport()
     stack.callback(transport.close)
     parts = Parts(
         ledger=ledger,
-        prefilter=NoPrefilter(),
+        prefilter=open_prefilter(settings, ledger.identity()),
         recorder=recorder,
         transport=transport,
         protocol=kafka.resolve_group_protocol(settings.kafka),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from prometheus_client import Histogram
+
 from dispatcher.clock import Clock
 from dispatcher.metrics import Metrics
 from dispatcher.work import Work
@@ -31,6 +33,7 @@ class Report:
         self._metrics = metrics
         self._clock = clock
         self._worker = worker
+        self._call_seconds = _ByLane(metrics.call_seconds)
 
     def claimed(self, works: Sequence[Work]) -> None:
         """These are ours now and go to their lanes."""
@@ -53,7 +56,7 @@ class Report:
             state = after(State.IN_FLIGHT, settlement.event) if ours else None
             counts[work.delivery.lane, state.value if state else "fenced"] += 1
             events.append(self._settled_event(work, settlement, state, now))
-            self._time(work)
+        self._time([work for work, _ in pairs])
         for (lane, outcome), count in counts.items():
             self._metrics.settled.labels(lane, outcome).inc(count)
         self._recorder.record(events)
@@ -62,7 +65,7 @@ class Report:
         """An outcome that no ledger keeps."""
         state = after(State.IN_FLIGHT, settlement.event)
         self._metrics.settled.labels(work.delivery.lane, state.value).inc()
-        self._time(work)
+        self._time([work])
         self._recorder.record([self._settled_event(work, settlement, state, self._clock.now_ms())])
 
     def ended(self, works: Sequence[Work]) -> None:
@@ -126,10 +129,24 @@ class Report:
             received_at=record.received_at,
         )
 
-    def _time(self, work: Work) -> None:
-        if work.answered_at:
-            seconds = (work.answered_at - work.started_at) / _MS
-            self._metrics.call_seconds.labels(work.delivery.lane).observe(seconds)
+    def _time(self, works: Sequence[Work]) -> None:
+        for work in works:
+            if work.answered_at:
+                self._call_seconds[work.delivery.lane].observe(
+                    (work.answered_at - work.started_at) / _MS
+                )
+
+
+class _ByLane(dict[str, Histogram]):
+    """A metric's child per lane; `labels()` on every message would cost more than observing it."""
+
+    def __init__(self, metric: Histogram) -> None:
+        super().__init__()
+        self._metric = metric
+
+    def __missing__(self, lane: str) -> Histogram:
+        child = self[lane] = self._metric.labels(lane)
+        return child
 
 
 def _detail(outcome: Outcome | None) -> str | None:

@@ -1,0 +1,305 @@
+"""What one HTTP call costs the client: every candidate side by side, in one run.
+
+    python -m benchmarks.transport [--json] [--threads 1,100] [--calls 4000] [--rounds 5]
+
+One call: build the request of a 300-byte notification, POST it over a kept-alive connection, read
+status and body. CPU is that of this process alone; the provider (channels.simulator, without fsync)
+runs in another. Rounds of all candidates alternate, so that a noisy machine disturbs them alike; each
+figure is the median of its rounds. Read the ratios.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import socket
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+import httptools
+import httpx
+import pycurl
+from rich.console import Console
+from rich.table import Table
+
+from channels.channel import Call, Failure
+from channels.engine import Engine
+from channels.registry import PROVIDERS, accounts_for
+from channels.simulator import spawn
+from channels.transport import Transport
+from message.delivery import deliveries_of
+from message.envelope import Notification
+from message.outcomes import Accepted
+
+BASE = "httpx.Client"
+OURS = "channels.transport"
+BAR = 0.2
+BODY = b'{"content":"' + b"x" * 286 + b'"}'
+HEADERS = [(b"Content-Type", b"application/json"), (b"Idempotency-Key", b"benchmark")]
+HEADER_DICT = {"Content-Type": "application/json", "Idempotency-Key": "benchmark"}
+TIMEOUT_S = 30.0
+
+OneCall = Callable[[], None]
+MakeCall = Callable[[], OneCall]
+"""Made once in each thread; what it returns is called and makes one call."""
+
+
+class Figure(NamedTuple):
+    """Medians over the rounds."""
+
+    cpu_us: float
+    per_s: float
+
+
+def httpx_client(url: str) -> MakeCall:
+    client = httpx.Client(
+        timeout=TIMEOUT_S, limits=httpx.Limits(max_connections=None), trust_env=False
+    )
+
+    def call() -> None:
+        _expect(client.post(url, content=BODY, headers=HEADERS).status_code)
+
+    return lambda: call
+
+
+def httpx_transport(url: str) -> MakeCall:
+    transport = httpx.HTTPTransport(limits=httpx.Limits(max_connections=None), trust_env=False)
+    prepared = httpx.URL(url)
+
+    def call() -> None:
+        request = httpx.Request("POST", prepared, content=BODY, headers=HEADERS)
+        answer = transport.handle_request(request)
+        answer.read()
+        _expect(answer.status_code)
+
+    return lambda: call
+
+
+def ours(url: str) -> MakeCall:
+    transport = Transport()
+    prepared = httpx.URL(url)
+    extensions = {"timeout": {"total": TIMEOUT_S}}
+
+    def call() -> None:
+        request = httpx.Request(
+            "POST", prepared, content=BODY, headers=HEADERS, extensions=extensions
+        )
+        answer = transport.send(request)
+        assert not isinstance(answer, Failure), answer
+        _expect(answer.status_code)
+
+    return lambda: call
+
+
+def our_engine(url: str) -> MakeCall:
+    """The webhook channel and all: from a delivery to its outcome."""
+    engine = Engine(Transport())
+    notification = Notification(
+        id="benchmark",
+        channel="webhook",
+        kind="notice",
+        receivers=["u"],
+        content={"text": "x" * 200},
+        created_at=1,
+    )
+    (account,) = accounts_for(notification.lane, {"a": {"provider": "webhook", "endpoint": url}})
+    (delivery,) = deliveries_of(notification, b"", expires_at=1)
+    channel, one = PROVIDERS["webhook"], Call(account, (delivery,))
+
+    def call() -> None:
+        (outcome,) = engine.send(channel, one, TIMEOUT_S)
+        assert isinstance(outcome, Accepted), outcome
+
+    return lambda: call
+
+
+def bare_pycurl(url: str) -> MakeCall:
+    lines = [name + b": " + value for name, value in HEADERS]
+
+    def make() -> OneCall:
+        curl, body = pycurl.Curl(), list[bytes]()
+        for option, value in ((pycurl.URL, url), (pycurl.NOSIGNAL, 1), (pycurl.PROXY, "")):
+            curl.setopt(option, value)
+        curl.setopt(pycurl.WRITEFUNCTION, body.append)
+
+        def call() -> None:
+            curl.setopt(pycurl.POSTFIELDS, BODY)
+            curl.setopt(pycurl.HTTPHEADER, lines)
+            curl.perform()
+            body.clear()
+            _expect(curl.getinfo(pycurl.RESPONSE_CODE))
+
+        return call
+
+    return make
+
+
+def stdlib(url: str) -> MakeCall:
+    parts = urlsplit(url)
+
+    def make() -> OneCall:
+        connection = http.client.HTTPConnection(parts.netloc, timeout=TIMEOUT_S)
+
+        def call() -> None:
+            connection.request("POST", parts.path, BODY, HEADER_DICT)
+            answer = connection.getresponse()
+            answer.read()
+            _expect(answer.status)
+
+        return call
+
+    return make
+
+
+class _Reader:
+    """Callbacks of httptools."""
+
+    def __init__(self) -> None:
+        self.done = False
+        self.body = b""
+        self.headers: list[tuple[bytes, bytes]] = []
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.headers.append((name, value))
+
+    def on_body(self, body: bytes) -> None:
+        self.body += body
+
+    def on_message_complete(self) -> None:
+        self.done = True
+
+
+def raw_socket(url: str) -> MakeCall:
+    """The floor: no deadline, no TLS, no reconnecting."""
+    parts = urlsplit(url)
+    fields = b"".join(name + b": " + value + b"\r\n" for name, value in HEADERS)
+    start = f"POST {parts.path} HTTP/1.1\r\nHost: {parts.netloc}\r\n".encode() + fields
+
+    def make() -> OneCall:
+        connection = socket.create_connection((parts.hostname or "", parts.port or 80))
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+        def call() -> None:
+            reader = _Reader()
+            parser = httptools.HttpResponseParser(reader)
+            connection.sendall(start + b"Content-Length: %d\r\n\r\n" % len(BODY) + BODY)
+            while not reader.done:
+                parser.feed_data(connection.recv(65_536))
+            _expect(parser.get_status_code())
+
+        return call
+
+    return make
+
+
+CANDIDATES: dict[str, Callable[[str], MakeCall]] = {
+    BASE: httpx_client,
+    "httpx.HTTPTransport": httpx_transport,
+    "http.client": stdlib,
+    OURS: ours,
+    "engine + webhook": our_engine,
+    "pycurl, bare": bare_pycurl,
+    "socket + httptools": raw_socket,
+}
+
+
+def _expect(status: int) -> None:
+    assert status == 200, status
+
+
+def measure(make: MakeCall, threads: int, calls: int) -> tuple[float, float]:
+    """CPU µs a call, and calls a second, of `calls` calls spread over the threads."""
+    share = max(1, calls // threads)
+    ready, go = threading.Barrier(threads + 1), threading.Barrier(threads + 1)
+
+    def work() -> None:
+        call = make()
+        call()  # connects
+        ready.wait()
+        go.wait()
+        for _ in range(share):
+            call()
+
+    crew = [threading.Thread(target=work) for _ in range(threads)]
+    for one in crew:
+        one.start()
+    ready.wait()
+    cpu, start = time.process_time(), time.perf_counter()
+    go.wait()
+    for one in crew:
+        one.join()
+    spent, took = time.process_time() - cpu, time.perf_counter() - start
+    return spent / (share * threads) * 1e6, share * threads / took
+
+
+def compare(url: str, threads: int, calls: int, rounds: int) -> dict[str, Figure]:
+    """Every candidate's figures at that many threads."""
+    makers = {name: candidate(url) for name, candidate in CANDIDATES.items()}
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in makers}
+    for _ in range(rounds):
+        for name, make in makers.items():
+            found[name].append(measure(make, threads, calls))
+    return {
+        name: Figure(*(statistics.median(column) for column in zip(*rows, strict=True)))
+        for name, rows in found.items()
+    }
+
+
+def result(threads: int, figures: dict[str, Figure]) -> dict[str, Any]:
+    """One block of the output."""
+    base = figures[BASE].cpu_us
+    rows = {
+        name: {
+            "cpu_us": round(figure.cpu_us, 1),
+            "per_s": round(figure.per_s),
+            "of_httpx": round(figure.cpu_us / base, 3),
+        }
+        for name, figure in figures.items()
+    }
+    return {"threads": threads, "passes": figures[OURS].cpu_us / base <= BAR, "clients": rows}
+
+
+def show(block: dict[str, Any]) -> None:
+    """The same for people."""
+    table = Table("client", "CPU µs a call", "calls/s", f"÷ {BASE}", title=_title(block))
+    for name, row in block["clients"].items():
+        table.add_row(name, str(row["cpu_us"]), f"{row['per_s']:,}", f"{row['of_httpx']:.3f}")
+    Console().print(table)
+
+
+def _title(block: dict[str, Any]) -> str:
+    verdict = "holds" if block["passes"] else "MISSED"
+    return f"{block['threads']} threads; {OURS} at most {BAR} of {BASE}: {verdict}"
+
+
+def main() -> int:
+    """0 when our transport keeps the bar at every number of threads, else 1."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--threads", default="1,100")
+    parser.add_argument("--calls", type=int, default=4_000, help="a round")
+    parser.add_argument("--rounds", type=int, default=5)
+    flags = parser.parse_args()
+    blocks = []
+    with tempfile.TemporaryDirectory() as folder, spawn(folder, fsync=False) as provider:
+        for threads in (int(text) for text in flags.threads.split(",")):
+            figures = compare(f"{provider.url}/hook", threads, flags.calls, flags.rounds)
+            blocks.append(result(threads, figures))
+            if not flags.json:
+                show(blocks[-1])
+    if flags.json:
+        print(json.dumps(blocks, indent=2))
+    return 0 if all(block["passes"] for block in blocks) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
