@@ -1,16 +1,18 @@
 """Configuration: `hongyan.toml`, every key overridable by environment, secrets never in the file.
 
 `HONGYAN_KAFKA__BOOTSTRAP` overrides `[kafka] bootstrap`. A secret is given by environment, or as
-`KEY_file = "/path"` beside where KEY would stand; it is wrapped in `Secret`, which never prints.
+`KEY_file = "/path"` where KEY would stand (docs/configuration.md).
 """
 
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, get_type_hints
 
 import msgspec
 
@@ -18,6 +20,8 @@ PREFIX: Final = "HONGYAN_"
 CONFIG_VARIABLE: Final = "HONGYAN_CONFIG"
 DEFAULT_FILE: Final = "hongyan.toml"
 _NOT_SETTINGS: Final = ("HONGYAN_CONFIG", "HONGYAN_REQUIRE_STACK", "HONGYAN_STACK_")
+
+_UNKNOWN = re.compile(r"unknown field `(.+?)`")
 
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
 
@@ -127,11 +131,31 @@ def load(path: str | Path | None = None, environ: Mapping[str, str] | None = Non
     try:
         settings = msgspec.convert(data, Settings, strict=False)
     except msgspec.ValidationError as exc:
-        text, _, where = str(exc).partition(" - at `$.")
-        key = where.rstrip("`") or "the top level"
-        source = f"{file} or the environment" if file else "the environment"
-        raise SettingsError(f"{source}: {key}: {text}") from exc
+        raise SettingsError(_explained(exc, file, environ)) from exc
     return msgspec.structs.replace(settings, base=str(file.parent if file else Path()))
+
+
+def _explained(exc: msgspec.ValidationError, file: Path | None, environ: Mapping[str, str]) -> str:
+    """Where the wrong value stands, its key, and what is wrong with it."""
+    text, _, where = str(exc).partition(" - at `$.")
+    key = where.rstrip("`")
+    if unknown := _UNKNOWN.search(text):
+        text = f"unknown key{_did_you_mean(unknown[1], key)}"
+        key = f"{key}.{unknown[1]}".lstrip(".")
+    variable = PREFIX + key.upper().replace(".", "__")
+    source = variable if variable in environ else str(file or "the settings")
+    text = text.replace("`", "")
+    return f"{source}: {key}: {text[:1].lower()}{text[1:]}"
+
+
+def _did_you_mean(found: str, table: str) -> str:
+    """A hint, from the keys that `table` (a dotted path, empty: the top level) may hold."""
+    struct: Any = Settings
+    for part in filter(None, table.split(".")):
+        struct = get_type_hints(struct).get(part) if hasattr(struct, "__struct_fields__") else None
+    known = [name for name in getattr(struct, "__struct_fields__", ()) if name != "base"]
+    close = get_close_matches(found, known, n=1)
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 def _file(path: str | Path | None, environ: Mapping[str, str]) -> Path | None:
@@ -177,6 +201,7 @@ def _resolve_secret_files(table: dict[str, Any], base: Path) -> None:
         elif key.endswith("_file") and isinstance(value, str):
             try:
                 table[key.removesuffix("_file")] = (base / value).read_text("utf-8").strip()
-            except OSError as exc:
-                raise SettingsError(f"{key}: {exc}") from exc
+            except (OSError, UnicodeDecodeError) as exc:
+                reason = exc.strerror if isinstance(exc, OSError) else "is not UTF-8"
+                raise SettingsError(f"{key}: {base / value}: {reason}") from exc
             del table[key]
