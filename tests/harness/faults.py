@@ -1,0 +1,51 @@
+"""Faults inside a worker that nothing outside can bring about. Each is a function that
+`tests.harness.launch` calls before the worker starts; the name goes into `Fleet.worker(fault=…)`.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Sequence
+from typing import Any
+
+JUMP_S = 7_200.0
+
+
+class ThreadKilled(BaseException):
+    """What no handler of errors catches."""
+
+
+def lane_thread_dies() -> None:
+    """The thread that sends to a receiver that begins with `fatal` dies of it, before the call."""
+    from channels.engine import Engine
+
+    send = Engine.send
+
+    def dying(self: Engine, channel: Any, call: Any, timeout_s: float) -> Sequence[Any]:
+        if call.deliveries[0].receiver.startswith("fatal"):
+            raise ThreadKilled("killed by the test")
+        return send(self, channel, call, timeout_s)
+
+    Engine.send = dying  # type: ignore[method-assign, assignment]
+
+
+def wall_clock_ahead() -> None:
+    """The machine's wall clock is two hours fast from the start."""
+    _jump(JUMP_S)
+
+
+def wall_clock_behind() -> None:
+    """The machine's wall clock is two hours slow from the start."""
+    _jump(-JUMP_S)
+
+
+def wall_clock_jumps() -> None:
+    """At SIGUSR1 the machine's wall clock jumps two hours ahead."""
+    signal.signal(signal.SIGUSR1, lambda *_: _jump(JUMP_S))
+
+
+def _jump(seconds: float) -> None:
+    clock, clock_ns = time.time, time.time_ns
+    time.time = lambda: clock() + seconds
+    time.time_ns = lambda: clock_ns() + int(seconds * 1e9)
