@@ -25,8 +25,9 @@ from idempotency.ledger import (
 from idempotency.partitions import ensure_partitions
 from idempotency.payloads import Sealer
 from idempotency.postgres import PostgresBatches
+from idempotency.queries import Queries
 from idempotency.sqlite import SqliteBatches
-from idempotency.workers import Clock, Workers
+from idempotency.workers import Workers
 
 _MAINTAIN_S: Final = 6 * 3600.0
 
@@ -39,8 +40,11 @@ def wall_ms() -> int:
 class SqlLedger:
     """The ledger on PostgreSQL or SQLite; implements `idempotency.ledger.Ledger`. Thread-safe."""
 
-    def __init__(self, database: Database, batches: Batches, workers: Workers) -> None:
+    def __init__(
+        self, database: Database, sealer: Sealer, batches: Batches, workers: Workers
+    ) -> None:
         self.database = database
+        self._sealer = sealer
         self._batches = batches
         self._workers = workers
         self._maintain_at = 0.0  # monotonic; written by whichever thread sweeps
@@ -88,6 +92,10 @@ class SqlLedger:
         self._maintain_at = time.monotonic() + _MAINTAIN_S
         with errors():
             return ensure_partitions(self.database)
+
+    def queries(self) -> Queries:
+        """Searches on this ledger's connections."""
+        return Queries(self.database, self._sealer)
 
     def close(self) -> None:
         """See `Ledger.close`."""
@@ -145,10 +153,12 @@ def _check(database: Database) -> None:
 def _ledger(database: Database, sealer: Sealer, now_ms: Callable[[], int]) -> SqlLedger:
     if database.is_postgres:
         workers = Workers(database, _server_clock)
-        return SqlLedger(database, PostgresBatches(database, sealer, workers.epochs), workers)
-    clock: Clock = lambda _connection: now_ms()  # noqa: E731
-    workers = Workers(database, clock)
-    return SqlLedger(database, SqliteBatches(database, sealer, workers.epochs, now_ms), workers)
+        return SqlLedger(
+            database, sealer, PostgresBatches(database, sealer, workers.epochs), workers
+        )
+    workers = Workers(database, lambda _connection: now_ms())
+    batches = SqliteBatches(database, sealer, workers.epochs, now_ms)
+    return SqlLedger(database, sealer, batches, workers)
 
 
 def _server_clock(connection: Connection) -> int:

@@ -107,7 +107,7 @@ taken AS (
                                   (SELECT epoch FROM workers WHERE id = %(owner)s), 0)
       FROM input AS i
      WHERE i.takes AND d.delivery_key = i.key AND d.day = i.day AND d.body_digest = i.digest
-       AND d.state = 'RETRY' AND d.reason = 'given_back'
+       AND d.state || '' = 'RETRY' AND d.reason = 'given_back'
     RETURNING d.delivery_key, d.state, d.token, d.attempt
 )
 SELECT d.delivery_key, coalesce(t.state, d.state), coalesce(t.token, d.token),
@@ -116,6 +116,8 @@ SELECT d.delivery_key, coalesce(t.state, d.state), coalesce(t.token, d.token),
   JOIN deliveries AS d ON d.delivery_key = i.key AND d.day = i.day
   LEFT JOIN taken AS t ON t.delivery_key = i.key"""
 
+# "state || ''" keeps the planner off the partial index of what is IN_FLIGHT, which it would read whole
+# for every batch; the row is found by its key.
 SETTLE: Final = """
 UPDATE deliveries AS d
    SET state = s.state, reason = s.reason, provider_id = coalesce(s.provider_id, d.provider_id),
@@ -126,7 +128,8 @@ UPDATE deliveries AS d
               %(delay_ms)s::bigint[], %(unstarted)s::int[])
            AS s (key, day, token, state, reason, provider_id, account, delay_ms, unstarted),
        (SELECT hongyan_now() AS ms) AS clock
- WHERE d.delivery_key = s.key AND d.day = s.day AND d.token = s.token AND d.state = 'IN_FLIGHT'
+ WHERE d.delivery_key = s.key AND d.day = s.day AND d.token = s.token
+   AND d.state || '' = 'IN_FLIGHT'
    AND d.day BETWEEN %(first_day)s::int AND %(last_day)s::int"""
 
 LOOK: Final = """

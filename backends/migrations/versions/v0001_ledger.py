@@ -91,7 +91,6 @@ _POSTGRES = (
     # A unique index on a partitioned table must hold the partition's key, and a message read again
     # after midnight must not count as new: so uniqueness lives here (docs/decisions/010).
     "CREATE TABLE delivery_keys (delivery_key {text} PRIMARY KEY, day INTEGER NOT NULL)",
-    "CREATE INDEX delivery_keys_day ON delivery_keys USING brin (day)",
     *_INDEXES,
     # Nothing is ever refused because a partition was not made in time.
     "CREATE TABLE deliveries_default PARTITION OF deliveries DEFAULT",

@@ -1,0 +1,41 @@
+from collections.abc import Iterator
+
+import pytest
+
+from idempotency.opening import SqlLedger
+from tests.idempotency.making import World
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What runs on PostgreSQL needs the stack, which it could not know from its arguments' names."""
+    for item in items:
+        callspec = getattr(item, "callspec", None)
+        if callspec and callspec.params.get("url") == "postgresql" and "idempotency" in item.nodeid:
+            item.fixturenames.append("services")  # type: ignore[attr-defined]
+            item.add_marker(pytest.mark.stack)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest) -> str:
+    name = "sqlite_database" if request.param == "sqlite" else "database"
+    return str(request.getfixturevalue(name))
+
+
+@pytest.fixture
+def world(url: str) -> Iterator[World]:
+    """A migrated database with a clock that stands still, on each of the ledger's databases."""
+    world = World(url)
+    yield world
+    world.close()
+
+
+@pytest.fixture
+def ledger(world: World) -> SqlLedger:
+    return world.open()
+
+
+@pytest.fixture
+def postgres(database: str) -> Iterator[World]:
+    world = World(database)
+    yield world
+    world.close()
