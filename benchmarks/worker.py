@@ -19,11 +19,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import msgspec
+import psycopg
 
-from backends import kafka, sql
-from backends.settings import KafkaSettings
+from confluent_kafka.admin import NewTopic
+
+from backends import kafka
+from backends.settings import DatabaseSettings, KafkaSettings, Settings
 from benchmarks.loops import LANE, THREADS
-from channels.simulator import spawn
+from channels.simulator import Faults, Simulator, spawn
+from idempotency.opening import upgrade
 from message.envelope import Notification, encode
 from message.ids import new_id
 
@@ -149,8 +153,7 @@ def _topic(servers: Servers, prefix: str) -> Iterator[None]:
     settings = KafkaSettings(bootstrap=servers.bootstrap, topic_prefix=prefix)
     admin, topic = kafka.admin(settings), LANE.topic(prefix)
     names = [topic, f"{prefix}.dead", f"{prefix}.trace"]
-    made = admin.create_topics([kafka.NewTopic(n, PARTITIONS, 1) for n in names])
-    for future in made.values():
+    for future in admin.create_topics([NewTopic(n, PARTITIONS, 1) for n in names]).values():
         future.result()
     producer = kafka.producer(settings)
     for number in range(PRELOADED):
@@ -184,10 +187,16 @@ def _notification(number: int) -> Notification:
 @contextmanager
 def _providers(folder: Path) -> Iterator[dict[str, str]]:
     with (
-        spawn(folder / "slow", latency_ms=50) as slow,
-        spawn(folder / "fast", latency_ms=10) as fast,
+        _provider(folder, "slow", 50) as slow,
+        _provider(folder, "fast", 10) as fast,
     ):
-        yield {"slow": slow.url, "fast": fast.url}
+        yield {"slow": f"{slow.url}/send", "fast": f"{fast.url}/send"}
+
+
+def _provider(folder: Path, name: str, latency_ms: int) -> Simulator:
+    """Its ledger is written but not synced: what is measured is the client."""
+    faults = Faults(latency_ms=str(latency_ms))
+    return spawn(folder, ledger=str(folder / f"{name}.jsonl"), fsync=False, rules=[faults])
 
 
 def _configure(folder: Path, urls: Mapping[str, str]) -> None:
@@ -233,6 +242,11 @@ def _run(variant: Variant, servers: Servers, prefix: str, folder: Path) -> dict[
 @contextmanager
 def _database(base_url: str, name: str) -> Iterator[str]:
     """A database of the run's own, migrated."""
-    with sql.temporary_database(base_url, name) as url:
-        sql.upgrade(url)
-        yield url
+    with psycopg.connect(base_url.replace("+psycopg", ""), autocommit=True) as admin:
+        admin.execute(f'CREATE DATABASE "{name}"')
+        url = f"{base_url.rpartition('/')[0]}/{name}"
+        upgrade(Settings(database=DatabaseSettings(url=url)))
+        try:
+            yield url
+        finally:
+            admin.execute(f'DROP DATABASE "{name}" WITH (FORCE)')

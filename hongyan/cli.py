@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from hongyan.commands import db, policy, send, simulator, topics, trace, worker
+from hongyan.commands import bench, db, demo, policy, send, simulator, topics, trace, worker
 from hongyan.errors import judged
 from hongyan.terminal import Options, complain, explained
 
@@ -30,12 +30,14 @@ app = typer.Typer(
 )
 
 # A command is registered here once it works.
+demo.register(app)
 worker.register(app)
 send.register(app)
 trace.register(app)
 app.add_typer(topics.app)
 app.add_typer(policy.app)
 app.add_typer(db.app)
+app.add_typer(bench.app)
 simulator.register(app)
 
 

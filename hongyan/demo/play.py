@@ -1,0 +1,97 @@
+"""The play: two workers, a few thousand notifications, one worker killed with −9 in the middle."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from backends.sql import Database, database_url
+from hongyan.demo.stage import Stage
+from hongyan.demo.tally import Book, Tally, is_over, progress, tally, witnesses
+from hongyan.sending import Outcome, Sender, read_lines
+from tracing.timeline import Story, find
+
+FIRST: Final = "worker-1"
+SECOND: Final = "worker-2"
+KILL_AT: Final = 0.35
+"""Share of the deliveries that are in the ledger when the first worker dies."""
+PATIENCE_S: Final = 75.0
+_LOOK_S: Final = 0.1
+_TRACE_S: Final = 3.0
+
+Say = Callable[[str], None]
+Show = Callable[[Mapping[str, int], int], None]
+"""Called with the deliveries by state, and how many are expected."""
+
+
+class DemoFailed(RuntimeError):
+    """The demo cannot go on; the text says why and where the logs are."""
+
+
+def run(folder: Path, file: Path, *, say: Say, show: Show) -> tuple[Tally, list[Story]]:
+    """Play it; returns the result and some messages' stories."""
+    with Stage(folder) as stage:
+        say("embedded Kafka, SQLite ledger and provider are up; starting two workers")
+        stage.start_worker(FIRST)
+        stage.start_worker(SECOND)
+        began = time.monotonic()
+        book = _send(stage, file)
+        say(f"{book.notifications:,} notifications ({len(book):,} deliveries) handed to Kafka")
+        database = Database(database_url(stage.settings.database.url, stage.settings.base))
+        try:
+            _watch(stage, database, len(book), say, show)
+            seconds = time.monotonic() - began
+            result = tally(book, database, stage.provider.report(), seconds)
+            return result, _stories(database)
+        finally:
+            database.close()
+
+
+def _send(stage: Stage, file: Path) -> Book:
+    book, outcome = Book(), Outcome()
+    sender = Sender(stage.settings.kafka, outcome)
+    with file.open("rb") as lines:
+        for ready in read_lines(lines, outcome.bad):
+            sender.send(ready)
+            book.add(ready.notification, ready.value)
+    sender.finish(30.0)
+    if not outcome.ok:
+        raise DemoFailed(f"not everything reached the embedded Kafka: {outcome}")
+    return book
+
+
+def _watch(stage: Stage, database: Database, expected: int, say: Say, show: Show) -> None:
+    """Show progress, kill the first worker midway, wait until everything has a named state."""
+    deadline = time.monotonic() + PATIENCE_S
+    killed = False
+    while True:
+        states = progress(database)
+        show(states, expected)
+        if not killed and sum(states.values()) >= expected * KILL_AT:
+            killed = True
+            stage.kill_worker(FIRST)
+            say(f"kill -9 {FIRST}: {states['IN_FLIGHT']} deliveries were in flight in the fleet")
+        if killed and is_over(states, expected):
+            return
+        _check(stage, deadline)
+        time.sleep(_LOOK_S)
+
+
+def _check(stage: Stage, deadline: float) -> None:
+    if dead := stage.dead_workers():
+        raise DemoFailed(f"{dead[0]} ended by itself; its log is {stage.folder / dead[0]}.log")
+    if time.monotonic() > deadline:
+        raise DemoFailed(f"not done within {PATIENCE_S:.0f} s; the logs are in {stage.folder}")
+
+
+def _stories(database: Database) -> list[Story]:
+    """The timelines of a few messages, once their trace has been written."""
+    deadline = time.monotonic() + _TRACE_S
+    while True:
+        stories = [story for name in witnesses(database) for story in find(database, name)]
+        told = all(d.moments for story in stories for d in story.deliveries)
+        if told or time.monotonic() > deadline:
+            return stories
+        time.sleep(_LOOK_S)

@@ -1,0 +1,130 @@
+"""What the demo runs on: the embedded Kafka, SQLite, a provider process, and worker processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from backends.embedded import EmbeddedKafka
+from backends.settings import Settings, load
+from channels.simulator import Faults, Simulator, spawn
+from idempotency.opening import upgrade
+from message.vocabulary import LANES, Lane, dead_letter_topic, trace_topic
+
+CHANNEL: Final = "webhook"
+LATENCY_MS: Final = "p50=12,p99=70"
+LEASE_S: Final = 3.0
+"""Short, so that nobody waits half a minute to see what the ledger does about a dead worker."""
+SESSION_S: Final = 4.0
+DRAIN_S: Final = 10.0
+_CONFIGURATION: Final = """\
+[kafka]
+bootstrap = "{bootstrap}"
+session_timeout_s = {session}
+
+[database]
+url = "sqlite:///ledger.db"
+
+[worker]
+lanes = ["{channel}.*"]
+lease_s = {lease}
+drain_s = {drain}
+health_address = "127.0.0.1:0"
+
+[log]
+format = "json"
+
+[accounts.demo]
+provider = "webhook"
+endpoint = "{endpoint}"
+"""
+
+
+class Stage:
+    """Everything outside the play itself; a context manager that leaves nothing running."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.settings: Settings
+        self.provider: Simulator
+        self.workers: dict[str, subprocess.Popen[bytes]] = {}
+        self._open = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as opening:
+            kafka = opening.enter_context(EmbeddedKafka(topics=_topics()))
+            rules = [Faults(latency_ms=LATENCY_MS)]
+            self.provider = opening.enter_context(spawn(self.folder, rules=rules, seed="hongyan"))
+            self.settings = self._configured(kafka.bootstrap)
+            upgrade(self.settings)
+            opening.callback(self._stop_workers)
+            self._open = opening.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._open.close()
+
+    def start_worker(self, name: str) -> None:
+        """Start one worker process; its log goes to a file of the demo's folder."""
+        command = [sys.executable, "-c", "from hongyan.cli import main; main()", "worker"]
+        environment = os.environ | {
+            "HONGYAN_CONFIG": str(self.folder / "hongyan.toml"),
+            "HONGYAN_WORKER__ID": name,
+        }
+        with (self.folder / f"{name}.log").open("wb") as log:
+            self.workers[name] = subprocess.Popen(  # noqa: S603 (our own program)
+                command, env=environment, stdout=log, stderr=log, start_new_session=True
+            )
+
+    def kill_worker(self, name: str) -> None:
+        """SIGKILL: no drain, no goodbye."""
+        process = self.workers.pop(name)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+    def dead_workers(self) -> list[str]:
+        """Workers that ended by themselves: the demo cannot go on without them."""
+        return [name for name, process in self.workers.items() if process.poll() is not None]
+
+    def _configured(self, bootstrap: str) -> Settings:
+        file = self.folder / "hongyan.toml"
+        file.write_text(
+            _CONFIGURATION.format(
+                bootstrap=bootstrap,
+                session=SESSION_S,
+                channel=CHANNEL,
+                lease=LEASE_S,
+                drain=DRAIN_S,
+                endpoint=f"{self.provider.url}/demo",
+            )
+        )
+        return load(file, environ={})
+
+    def _stop_workers(self) -> None:
+        for process in self.workers.values():
+            process.terminate()
+        for process in self.workers.values():
+            try:
+                process.wait(DRAIN_S + 5)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def lanes() -> list[Lane]:
+    """The lanes that the demo uses."""
+    return [lane for lane in LANES if lane.channel == CHANNEL]
+
+
+def _topics() -> list[str]:
+    return [*(lane.topic() for lane in lanes()), dead_letter_topic(), trace_topic()]
