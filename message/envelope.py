@@ -91,7 +91,10 @@ _encoder = msgspec.json.Encoder()
 def encode(notification: Notification) -> bytes:
     """The wire form, checked by the same rules as `decode`; raises EnvelopeError."""
     _check(notification)
-    value = _encoder.encode(notification)
+    try:
+        value = _encoder.encode(notification)
+    except (UnicodeEncodeError, TypeError, RecursionError) as exc:
+        raise EnvelopeError("not_json", "$", f"cannot be written as JSON: {exc}") from exc
     _check_size(value)
     return value
 
@@ -145,12 +148,25 @@ def _wrong(value: bytes, exc: msgspec.ValidationError) -> EnvelopeError:
     """Name a failed validation: an unknown version first, since its fields may mean anything."""
     try:
         found = _version_decoder.decode(value).v
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         found = VERSION
     if found != VERSION:
         return _unknown_version(found)
     text, _, path = str(exc).partition(" - at `")
-    return EnvelopeError("wrong_type", path.rstrip("`") or "$", text)
+    path = path.rstrip("`") or "$"
+    if path == "$.receivers[...]":
+        path = f"$.receivers[{_first_wrong(value)}]"
+    return EnvelopeError("wrong_type", path, text)
+
+
+def _first_wrong(value: bytes) -> int | str:
+    """Which receiver is no text: msgspec says only that one is, and has not read what follows it."""
+    try:
+        receivers = msgspec.json.decode(value)["receivers"]
+    except (msgspec.MsgspecError, RecursionError):
+        return "..."
+    found = receivers if isinstance(receivers, list) else []
+    return next((i for i, receiver in enumerate(found) if not isinstance(receiver, str)), "...")
 
 
 def _unknown_version(found: int) -> EnvelopeError:
