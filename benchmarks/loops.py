@@ -24,8 +24,8 @@ from backends.settings import Settings, load
 from benchmarks.meter import Meter
 from channels.transport import Transport
 from dispatcher.process import SWITCH_INTERVAL_S, open_worker
-from idempotency.opening import open_ledger
 from idempotency.ledger import Claim, Ledger, Settlement
+from idempotency.opening import open_ledger
 from idempotency.payloads import body_digest
 from idempotency.prefilter import Prefilter
 from idempotency.redis_prefilter import open_prefilter

@@ -20,7 +20,6 @@ from tempfile import TemporaryDirectory
 
 import msgspec
 import psycopg
-
 from confluent_kafka.admin import NewTopic
 
 from backends import kafka

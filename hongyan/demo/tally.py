@@ -74,7 +74,7 @@ class Book:
 def progress(database: Database) -> Counter[str]:
     """Deliveries by state, now."""
     with database.begin() as connection:
-        return Counter({state: count for state, count in connection.execute(_COUNTS)})
+        return Counter(dict(connection.execute(_COUNTS).all()))
 
 
 def is_over(states: Mapping[str, int], expected: int) -> bool:
