@@ -136,26 +136,30 @@ def _text(exc: BaseException) -> str:
 
 def wait_for_broker(
     settings: KafkaSettings, timeout_s: float | None = None, stop: threading.Event | None = None
-) -> None:
-    """Return once a broker answers; until then say so once and ask again with back-off.
+) -> bool:
+    """True once a broker answers; until then say so once and ask again with back-off.
 
-    Gives up after `timeout_s` (None: `kafka.connect_timeout_s`) or when `stop` is set, with
-    KafkaUnavailable.
+    False when `stop` was set meanwhile. Gives up after `timeout_s` (None:
+    `kafka.connect_timeout_s`) with KafkaUnavailable.
     """
     limit = settings.connect_timeout_s if timeout_s is None else timeout_s
     stop = stop or threading.Event()
     client = admin(settings, quiet=True)
     deadline = time.monotonic() + limit
     wait = _FIRST_WAIT_S
-    while (cause := _ask(client, deadline)) is not None:
+    while not stop.is_set():
+        if (cause := _ask(client, deadline)) is None:
+            return True
         if wait == _FIRST_WAIT_S:
             log.warning("kafka_not_reachable", bootstrap=settings.bootstrap, cause=cause)
-        if time.monotonic() >= deadline or stop.wait(min(wait, _left(deadline))):
+        if time.monotonic() >= deadline:
             raise KafkaUnavailable(
                 f"Kafka at {settings.bootstrap} did not answer within {limit:g} s ({cause}); "
                 "start it, or set kafka.bootstrap"
             )
+        stop.wait(min(wait, _left(deadline)))
         wait = min(wait * 2, _LONGEST_WAIT_S)
+    return False
 
 
 def _ask(client: AdminClient, deadline: float) -> str | None:

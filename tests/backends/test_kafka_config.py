@@ -1,0 +1,87 @@
+"""The settings on which no message being lost, doubled or reordered rests."""
+
+import pytest
+
+from backends import kafka
+from backends.kafka_config import OURS, consumer_config, producer_config
+from backends.settings import KafkaSettings, SettingsError
+
+
+def settings(**client: str | int | float | bool) -> KafkaSettings:
+    return KafkaSettings(bootstrap="127.0.0.1:1", client=client)
+
+
+def test_a_consumer_commits_nothing_by_itself_and_sees_only_what_is_committed() -> None:
+    config = consumer_config(settings(), "classic")
+    assert config["enable.auto.commit"] is False
+    assert config["enable.auto.offset.store"] is False
+    assert config["auto.offset.reset"] == "earliest"
+    assert config["isolation.level"] == "read_committed"
+    assert config["check.crcs"] is True
+    assert config["allow.auto.create.topics"] is False
+
+
+def test_a_consumer_holds_little_memory_whatever_the_backlog() -> None:
+    config = consumer_config(settings(), "classic")
+    assert config["queued.max.messages.kbytes"] <= 32_768
+    assert config["fetch.max.bytes"] <= config["queued.max.messages.kbytes"] * 1024
+
+
+def test_the_classic_protocol_is_cooperative() -> None:
+    config = consumer_config(KafkaSettings(session_timeout_s=7), "classic")
+    assert config["partition.assignment.strategy"] == "cooperative-sticky"
+    assert config["session.timeout.ms"] == 7_000
+
+
+def test_the_new_protocol_gets_nothing_that_it_refuses() -> None:
+    config = consumer_config(settings(), "consumer")
+    assert not {"session.timeout.ms", "partition.assignment.strategy"} & set(config)
+
+
+def test_a_fleet_with_stable_names_has_static_members() -> None:
+    assert "group.instance.id" not in consumer_config(settings(), "classic")
+    named = consumer_config(KafkaSettings(group_instance_id="worker-1"), "classic")
+    assert named["group.instance.id"] == "worker-1"
+
+
+def test_a_producer_neither_doubles_nor_reorders_and_is_bounded() -> None:
+    config = producer_config(settings(), "", {})
+    assert (config["acks"], config["enable.idempotence"]) == ("all", True)
+    assert config["max.in.flight.requests.per.connection"] == 5
+    assert config["partitioner"] == "murmur2_random"
+    assert config["queue.buffering.max.kbytes"] <= 65_536
+    assert config["delivery.timeout.ms"]
+
+
+@pytest.mark.parametrize("key", sorted(OURS))
+def test_no_property_that_safety_rests_on_can_be_set(key: str) -> None:
+    with pytest.raises(SettingsError, match=key.replace(".", r"\.")):
+        consumer_config(settings(**{key: "x"}), "classic")
+    with pytest.raises(SettingsError):
+        producer_config(settings(**{key: "x"}), "", {})
+
+
+def test_other_properties_reach_every_client() -> None:
+    extra = KafkaSettings(client={"security.protocol": "SSL", "socket.timeout.ms": 5_000})
+    for config in (consumer_config(extra, "consumer"), producer_config(extra, "", {})):
+        assert config["security.protocol"] == "SSL"
+        assert config["socket.timeout.ms"] == 5_000
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("socket.timeout.msx", 1, "No such configuration property"),
+        ("security.protocol", "carrier-pigeon", "security.protocol"),
+    ],
+)
+def test_a_property_that_librdkafka_refuses_is_named(key: str, value: str, said: str) -> None:
+    with pytest.raises(SettingsError, match=rf"kafka\.client: .*{said}"):
+        kafka.producer(KafkaSettings(client={key: value}))
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_librdkafka_takes_the_whole_configuration(protocol: kafka.GroupProtocol) -> None:
+    kafka.consumer(settings(), protocol=protocol).close()
+    kafka.producer(settings())
+    kafka.admin(settings())
