@@ -32,6 +32,7 @@ from rich.table import Table
 from channels.channel import Call, Failure
 from channels.engine import Engine
 from channels.registry import PROVIDERS, accounts_for
+from channels.requests import post_json
 from channels.simulator import spawn
 from channels.transport import Transport
 from message.delivery import deliveries_of
@@ -86,12 +87,10 @@ def ours(url: str) -> MakeCall:
     transport = Transport()
     prepared = httpx.URL(url)
     extensions = {"timeout": {"total": TIMEOUT_S}}
+    fields = [(b"Host", prepared.netloc), (b"Idempotency-Key", b"benchmark")]
 
     def call() -> None:
-        request = httpx.Request(
-            "POST", prepared, content=BODY, headers=HEADERS, extensions=extensions
-        )
-        answer = transport.send(request)
+        answer = transport.send(post_json(prepared, fields, BODY, extensions))
         assert not isinstance(answer, Failure), answer
         _expect(answer.status_code)
 
@@ -121,19 +120,34 @@ def our_engine(url: str) -> MakeCall:
 
 
 def bare_pycurl(url: str) -> MakeCall:
+    """libcurl's own HTTP, with nothing but the status read."""
+    return _pycurl(url, safe=False)
+
+
+def safe_pycurl(url: str) -> MakeCall:
+    """libcurl's own HTTP with what a sender needs: the answer's fields, and the guard against a
+    second send (a callback before each request; docs/decisions/020-transport.md)."""
+    return _pycurl(url, safe=True)
+
+
+def _pycurl(url: str, *, safe: bool) -> MakeCall:
     lines = [name + b": " + value for name, value in HEADERS]
 
     def make() -> OneCall:
-        curl, body = pycurl.Curl(), list[bytes]()
+        curl, body, head = pycurl.Curl(), list[bytes](), list[bytes]()
         for option, value in ((pycurl.URL, url), (pycurl.NOSIGNAL, 1), (pycurl.PROXY, "")):
             curl.setopt(option, value)
         curl.setopt(pycurl.WRITEFUNCTION, body.append)
+        if safe:
+            curl.setopt(pycurl.HEADERFUNCTION, head.append)
+            curl.setopt(pycurl.PREREQFUNCTION, lambda *_: pycurl.PREREQFUNC_OK)
 
         def call() -> None:
             curl.setopt(pycurl.POSTFIELDS, BODY)
             curl.setopt(pycurl.HTTPHEADER, lines)
             curl.perform()
             body.clear()
+            head.clear()
             _expect(curl.getinfo(pycurl.RESPONSE_CODE))
 
         return call
@@ -205,7 +219,8 @@ CANDIDATES: dict[str, Callable[[str], MakeCall]] = {
     "http.client": stdlib,
     OURS: ours,
     "engine + webhook": our_engine,
-    "pycurl, bare": bare_pycurl,
+    "pycurl, status alone": bare_pycurl,
+    "pycurl, fields and guard": safe_pycurl,
     "socket + httptools": raw_socket,
 }
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import timedelta
 
 import httpx
 
-_CODED = (b"content-encoding",)
-
 
 class Answer(httpx.Response):
-    """A Response whose body is already here, as bytes without a content coding.
+    """A Response whose body is already here, as it came: no content coding is asked for.
 
     httpx's own constructor spends most of its time on streams and decoders; this one skips them.
     That it still behaves like any other Response is held by tests/channels/test_answer.py.
@@ -33,24 +30,3 @@ class Answer(httpx.Response):
         self._num_bytes_downloaded = len(content)
         self.is_closed = True
         self.is_stream_consumed = True
-
-
-def parse_head(lines: Sequence[bytes]) -> list[tuple[bytes, bytes]] | None:
-    """The header fields of the last head in `lines`, one per line as they came off the wire; None
-    for a head that was cut off before its empty line.
-
-    An interim answer (100, 103) brings a head of its own before it. Trailers, which follow the
-    empty line, are left out: what decides about a message stands before its body. So is the content
-    coding, since the body is handed on decoded.
-    """
-    fields: list[tuple[bytes, bytes]] = []
-    ended = False
-    for line in lines:
-        name, colon, value = line.partition(b":")
-        if line.startswith(b"HTTP/"):
-            fields, ended = [], False
-        elif not line.strip():
-            ended = True
-        elif colon and not ended and name.lower() not in _CODED:
-            fields.append((name, value.strip()))
-    return fields if ended else None

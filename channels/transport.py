@@ -16,33 +16,30 @@ import threading
 from collections import defaultdict, deque
 from collections.abc import Callable
 from time import monotonic
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import httpx
 
 from channels.answer import Answer
 from channels.channel import Failure, Phase
-from channels.curl import Handle
+from channels.connection import Connection
 from channels.failures import BadRequest, TransportFailure
 from channels.tls import Trust
 
 DEFAULT_TIMEOUT_S: Final = 30.0
+MAX_TIMEOUT_S: Final = 86_400.0
 DEFAULT_IDLE_S: Final = 60.0
 
 
-class Origin(NamedTuple):
-    """What calls must share to share a connection."""
-
-    scheme: str
-    netloc: bytes
-    ca_file: str
+Origin = tuple[str, bytes, str]
+"""What calls must share to share a connection: scheme, host with port, CA file."""
 
 
 class Transport(httpx.BaseTransport):
     """Safe from any number of threads. One kept-alive connection per call in flight and origin.
 
-    Idle handles lie on a stack per origin: the hottest connection is used first, and what a burst
-    left over grows cold at the bottom, where the janitor closes it after `idle_s`. No handle belongs
+    Idle ones lie on a stack per origin: the hottest connection is used first, and what a burst
+    left over grows cold at the bottom, where the janitor closes it after `idle_s`. No connection belongs
     to a thread, so a thread that ends leaves none behind.
     """
 
@@ -58,7 +55,7 @@ class Transport(httpx.BaseTransport):
         self._proxy = proxy
         self._idle_s = idle_s
         self._clock = clock
-        self._idle: defaultdict[Origin, deque[Handle]] = defaultdict(deque)
+        self._idle: defaultdict[Origin, deque[Connection]] = defaultdict(deque)
         self._closed = threading.Event()
         self._janitor: threading.Thread | None = None
         self._starting = threading.Lock()
@@ -68,15 +65,16 @@ class Transport(httpx.BaseTransport):
         if self._closed.is_set():
             return Failure(Phase.NOT_WRITTEN, "closed", "the transport is closed")
         extensions = request.extensions
-        origin = Origin(request.url.scheme, request.url.netloc, extensions.get("ca_file", ""))
+        url = request.url
+        origin = (url.scheme, url.netloc, extensions.get("ca_file", ""))
         try:
-            handle = self._take(origin)
+            connection = self._take(origin)
         except OSError as exc:
             return Failure(Phase.NOT_WRITTEN, "tls", f"the CA file cannot be read: {exc}")
         try:
-            return handle.perform(request, *_timeouts(extensions.get("timeout")))
+            return connection.perform(request, *_timeouts(extensions.get("timeout")))
         finally:
-            self._give_back(origin, handle)
+            self._give_back(origin, connection)
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """`send` for httpx: raises TransportFailure, or LocalProtocolError for a BadRequest."""
@@ -97,35 +95,35 @@ class Transport(httpx.BaseTransport):
     @property
     def idle(self) -> int:
         """Kept-alive connections that no call is using."""
-        return sum(len(handles) for handles in list(self._idle.values()))
+        return sum(len(connections) for connections in list(self._idle.values()))
 
     def sweep(self) -> None:
         """Close what has been idle for too long; the janitor calls it, and so may anyone."""
         oldest = self._clock() - self._idle_s
-        self._discard(lambda handle: handle.used_at < oldest)
+        self._discard(lambda connection: connection.used_at < oldest)
 
-    def _take(self, origin: Origin) -> Handle:
+    def _take(self, origin: Origin) -> Connection:
         try:
             return self._idle[origin].pop()
         except IndexError:
-            bundle = self._trust.with_extra(origin.ca_file)
-            return Handle(bundle, proxy=self._proxy, idle_s=self._idle_s, clock=self._clock)
+            bundle = self._trust.with_extra(origin[2])
+            return Connection(bundle, proxy=self._proxy, clock=self._clock)
 
-    def _give_back(self, origin: Origin, handle: Handle) -> None:
-        self._idle[origin].append(handle)
+    def _give_back(self, origin: Origin, connection: Connection) -> None:
+        self._idle[origin].append(connection)
         if self._closed.is_set():
             self._discard(lambda _: True)
         elif self._janitor is None:
             self._start_janitor()
 
-    def _discard(self, cold: Callable[[Handle], bool]) -> None:
-        """Close handles from the cold end. A deque's own operations are atomic: no lock needed."""
-        for handles in list(self._idle.values()):
-            while (handle := _pop_left(handles)) is not None:
-                if not cold(handle):
-                    handles.appendleft(handle)
+    def _discard(self, cold: Callable[[Connection], bool]) -> None:
+        """Close connections from the cold end. A deque's own operations are atomic: no lock needed."""
+        for connections in list(self._idle.values()):
+            while (connection := _pop_left(connections)) is not None:
+                if not cold(connection):
+                    connections.appendleft(connection)
                     break
-                handle.close()
+                connection.close()
 
     def _start_janitor(self) -> None:
         with self._starting:
@@ -140,9 +138,9 @@ class Transport(httpx.BaseTransport):
             self.sweep()
 
 
-def _pop_left(handles: deque[Handle]) -> Handle | None:
+def _pop_left(connections: deque[Connection]) -> Connection | None:
     try:
-        return handles.popleft()
+        return connections.popleft()
     except IndexError:
         return None
 
@@ -152,4 +150,5 @@ def _timeouts(timeout: dict[str, Any] | None) -> tuple[float, float]:
     if not timeout:
         return DEFAULT_TIMEOUT_S, DEFAULT_TIMEOUT_S
     total = timeout.get("total") or timeout.get("read") or DEFAULT_TIMEOUT_S
-    return total, timeout.get("connect") or total
+    total = min(total, MAX_TIMEOUT_S)
+    return total, min(timeout.get("connect") or total, total)

@@ -19,6 +19,7 @@ import msgspec
 from channels.channel import Account, Call, Failure, Resolution
 from channels.endpoints import below, endpoint_url
 from channels.outcomes import for_all, of_failure, refusal
+from channels.requests import post_json
 from channels.secret import Secret
 from message.delivery import Delivery
 from message.envelope import Template
@@ -68,21 +69,8 @@ class WebhookChannel:
         """The POST of the call's one delivery."""
         (delivery,) = call.deliveries
         prepared = self._for(call.account)
-        body = _body(delivery)
-        headers = [
-            *prepared.headers,
-            (b"Content-Type", b"application/json"),
-            (b"Content-Length", str(len(body)).encode()),
-            (b"Idempotency-Key", delivery.key.encode()),
-        ]
-        # A ready stream and all fields given: httpx then has nothing left to work out.
-        return httpx.Request(
-            "POST",
-            prepared.url,
-            headers=headers,
-            stream=httpx.ByteStream(body),
-            extensions=prepared.extensions,
-        )
+        fields = [*prepared.headers, (b"Idempotency-Key", delivery.key.encode())]
+        return post_json(prepared.url, fields, _body(delivery), prepared.extensions)
 
     def outcomes(self, call: Call, answer: httpx.Response | Failure) -> list[AnyOutcome]:
         """The outcome of the call's one delivery."""

@@ -1,0 +1,141 @@
+"""HTTP/1.1 as bytes: the request written out, the answer parsed by httptools."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import httptools
+import httpx
+
+from channels.failures import BadRequest
+
+MAX_HEAD: Final = 256 << 10
+"""Bytes of an answer before its body."""
+MAX_BODY: Final = 1 << 20
+"""Bytes of an answer's body; a longer one is no answer of a notification API."""
+
+_WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
+_OURS: Final = frozenset(
+    {b"content-length", b"transfer-encoding", b"expect", b"accept-encoding", b"connection"}
+)
+"""Written here or not at all: the body goes out whole, and comes back without a content coding."""
+_INTERIM: Final = 200
+_SWITCHED: Final = 101
+
+
+class BadAnswer(Exception):
+    """What came back is no answer: `code` for programs, the text for people."""
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+def written(request: httpx.Request) -> bytes:
+    """The request as it goes over the wire, in one piece. Raises BadRequest, before anything is sent,
+    for one whose fields hold a line break or a NUL."""
+    url, body = request.url, request.read()
+    start = b"%b %b HTTP/1.1\r\n" % (request.method.encode("ascii", "replace"), url.raw_path)
+    parts, named_host = [start], False
+    for name, value in request.headers.raw:
+        lower = name.lower()
+        if lower not in _OURS:
+            parts.append(b"%b: %b\r\n" % (name, value))
+            named_host = named_host or lower == b"host"
+    if not named_host:
+        parts.append(b"Host: %b\r\n" % url.netloc)
+    if body or request.method in _WITH_BODY:
+        parts.append(b"Content-Length: %d\r\n" % len(body))
+    head = b"".join(parts)
+    if not len(parts) == head.count(b"\r") == head.count(b"\n") or b"\0" in head:
+        raise BadRequest("the request's method or a header field holds a line break or a NUL")
+    return b"%b\r\n%b" % (head, body)
+
+
+class Reader:
+    """Takes one answer in, piece by piece; interim ones (100, 103) are passed over.
+
+    A new one for each answer. `feed` and `end` raise BadAnswer.
+    """
+
+    def __init__(self, *, without_body: bool = False) -> None:
+        self.done = False
+        self.status = 0
+        self.headers: list[tuple[bytes, bytes]] = []
+        self.reusable = False
+        """Whether the connection may carry another request; only true once done."""
+        self._parser = httptools.HttpResponseParser(self)
+        self._without_body = without_body
+        """An answer to HEAD, whose fields speak of a body that does not come."""
+        self._body: list[bytes] = []
+        self._room = MAX_BODY
+        self._fed = 0
+        self._in_body = False
+        self._framed = False
+
+    @property
+    def body(self) -> bytes:
+        """What has come of the body."""
+        return self._body[0] if len(self._body) == 1 else b"".join(self._body)
+
+    def feed(self, data: bytes) -> None:
+        """Take in what came next."""
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade as exc:
+            raise BadAnswer("protocol", "the answer changes the protocol") from exc
+        except httptools.HttpParserError as exc:
+            if not self.done:
+                raise BadAnswer("protocol", f"the answer is not HTTP: {_cause(exc)}") from exc
+            self.reusable = False  # bytes behind the answer: not ours to read
+        if not self._in_body:
+            self._fed += len(data)
+            if self._fed > MAX_HEAD:
+                raise BadAnswer("too_large", f"the answer's head is over {MAX_HEAD:,} bytes")
+        if self._room < 0:
+            raise BadAnswer("too_large", f"the answer's body is over {MAX_BODY:,} bytes")
+
+    def end(self) -> None:
+        """The connection ended. Only a body without a length ends with it."""
+        if self._in_body and not self._framed:
+            self.done = True
+        else:
+            where = "within the answer" if self._fed else "before an answer came"
+            raise BadAnswer("closed", f"the connection was closed {where}")
+
+    def on_message_begin(self) -> None:
+        if self.done:
+            self.reusable = False  # a second answer to one request
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._in_body:  # a trailer decides nothing
+            self.headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        if self.done:
+            return
+        self.status = self._parser.get_status_code()
+        self._in_body = True
+        self._framed = any(
+            name.lower() in (b"content-length", b"transfer-encoding") for name, _ in self.headers
+        )
+        if self._without_body and self.status >= _INTERIM:
+            self.done = True
+
+    def on_body(self, body: bytes) -> None:
+        self._room -= len(body)
+        if self._room >= 0:
+            self._body.append(body)
+
+    def on_message_complete(self) -> None:
+        if self.done:
+            return
+        if self.status < _INTERIM and self.status != _SWITCHED:
+            self.headers, self._in_body = [], False
+            return
+        self.done = True
+        self.reusable = self._parser.should_keep_alive()
+
+
+def _cause(exc: BaseException) -> str:
+    return str(exc.__context__ or exc)
