@@ -1,0 +1,61 @@
+"""Logs: JSON for machines, no secret for anybody."""
+
+import io
+import json
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from backends.logs import HIDDEN, configure, redact
+from backends.settings import LogSettings
+
+
+@pytest.fixture(autouse=True)
+def _untouched_afterwards() -> Iterator[None]:
+    yield
+    structlog.reset_defaults()
+
+
+def logged(settings: LogSettings, **fields: object) -> str:
+    stream = io.StringIO()
+    configure(settings, stream=stream)
+    structlog.get_logger().info("something", **fields)
+    return stream.getvalue()
+
+
+def test_without_a_terminal_every_event_is_one_line_of_json() -> None:
+    entry = json.loads(logged(LogSettings(), lane="sms.notice", text="鸿雁"))
+    assert (entry["event"], entry["level"], entry["text"]) == ("something", "info", "鸿雁")
+    assert entry["time"].endswith("Z")
+
+
+def test_the_console_form_is_there_on_demand() -> None:
+    assert "lane=sms.notice" in logged(LogSettings(format="console"), lane="sms.notice")
+
+
+def test_what_is_below_the_level_is_not_logged() -> None:
+    assert logged(LogSettings(level="warning")) == ""
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"password": "hunter2"},
+        {"api_key": "hunter2"},
+        {"Authorization": "Bearer hunter2"},
+        {"account": {"client_secret": "hunter2"}},
+        {"accounts": [{"token": "hunter2"}]},
+        {"url": "postgresql://me:hunter2@db/hongyan"},
+        {"cause": "cannot reach redis://:hunter2@cache:6379"},
+    ],
+)
+def test_no_secret_is_logged_at_any_depth(fields: dict[str, object]) -> None:
+    shown = json.dumps(dict(redact(None, "info", dict(fields))))
+    assert "hunter2" not in shown
+    assert HIDDEN in shown
+
+
+def test_what_is_no_secret_stays_as_it_is() -> None:
+    event = {"event": "x", "url": "http://h:80/p", "key": "a1", "token": "", "count": 3}
+    assert redact(None, "info", dict(event)) == event

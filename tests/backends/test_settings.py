@@ -1,0 +1,144 @@
+"""Configuration: file, environment on top, secrets from files, and errors that say where."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from backends.settings import Settings, SettingsError, load
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "hongyan.toml"
+    path.write_text(
+        '[kafka]\nbootstrap = "k1:9092"\n[worker]\nlanes = ["sms.*"]\n'
+        '[accounts.main]\nprovider = "webhook"\nendpoint = "https://one"\n',
+        "utf-8",
+    )
+    return path
+
+
+def refused(path: Path | None, environ: dict[str, str]) -> str:
+    with pytest.raises(SettingsError) as caught:
+        load(path, environ)
+    return str(caught.value)
+
+
+def test_without_a_file_the_defaults_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert load(None, {}) == Settings()
+
+
+def test_the_file_in_this_folder_is_taken_unless_another_is_named(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(file.parent)
+    assert load(None, {}).kafka.bootstrap == "k1:9092"
+    other = tmp_path / "other.toml"
+    other.write_text('[kafka]\nbootstrap = "k2:9092"\n')
+    assert load(None, {"HONGYAN_CONFIG": str(other)}).kafka.bootstrap == "k2:9092"
+    assert load(other, {"HONGYAN_CONFIG": str(file)}).kafka.bootstrap == "k2:9092"
+
+
+def test_every_key_can_be_overridden_by_environment(file: Path) -> None:
+    found = load(
+        file,
+        {
+            "HONGYAN_KAFKA__BOOTSTRAP": "k9:9092",
+            "HONGYAN_KAFKA__CONNECT_TIMEOUT_S": "7.5",
+            "HONGYAN_WORKER__LANES": "sms.*, email.notice",
+            "HONGYAN_TRACE__KAFKA": "false",
+            "HONGYAN_ACCOUNTS__MAIN__ENDPOINT": "https://two",
+            "HONGYAN_ACCOUNTS__MAIN__TOKEN": "t0p",
+        },
+    )
+    assert found.kafka.bootstrap == "k9:9092"
+    assert found.kafka.connect_timeout_s == 7.5
+    assert found.worker.lanes == ["sms.*", "email.notice"]
+    assert found.trace.kafka is False
+    assert found.accounts["main"] == {
+        "provider": "webhook",
+        "endpoint": "https://two",
+        "token": "t0p",
+    }
+
+
+def test_variables_of_other_things_are_left_alone(file: Path) -> None:
+    environ = {
+        "HONGYAN_CONFIG": str(file),
+        "HONGYAN_REQUIRE_STACK": "1",
+        "HONGYAN_STACK_KEEP": "1",
+        "HONGYAN_CONSOLE_PORT": "tcp://10.0.0.1:80",  # Kubernetes adds such for every service
+        "OTHER__THING": "x",
+    }
+    assert load(None, environ) == load(file, {})
+
+
+def test_a_secret_is_read_from_the_file_named(file: Path) -> None:
+    (file.parent / "token").write_text("s3cret\n")
+    file.write_text('[accounts.main]\nprovider = "webhook"\ntoken_file = "token"\n')
+    assert load(file, {}).accounts["main"] == {"provider": "webhook", "token": "s3cret"}
+    (file.parent / "url").write_text("postgresql://u:p@db/h\n")
+    environ = {"HONGYAN_DATABASE__URL_FILE": str(file.parent / "url")}
+    assert load(file, environ).database.url == "postgresql://u:p@db/h"
+
+
+def test_a_secret_file_that_is_not_there_is_named(file: Path) -> None:
+    said = refused(file, {"HONGYAN_DATABASE__URL_FILE": "gone"})
+    assert "url_file" in said
+    assert "gone: No such file" in said
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    assert str(tmp_path / "gone.toml") in refused(tmp_path / "gone.toml", {})
+
+
+def test_broken_toml_is_said_with_its_line(file: Path) -> None:
+    file.write_text("[kafka]\nbootstrap = \n")
+    said = refused(file, {})
+    assert str(file) in said
+    assert "line 2" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[kafka]\nbootstrp = "x"\n', "kafka.bootstrp: unknown key; did you mean bootstrap?"),
+        ("[kafk]\n", "kafk: unknown key; did you mean kafka?"),
+        ("[worker]\nlease_s = 0\n", "worker.lease_s: expected float > 0.0"),
+        ('[kafka]\ngroup_protocol = "new"\n', "kafka.group_protocol: invalid enum value 'new'"),
+        ("[worker]\nlanes = 5\n", "worker.lanes: expected array, got int"),
+    ],
+)
+def test_a_wrong_key_is_named_with_its_file(file: Path, text: str, said: str) -> None:
+    file.write_text(text)
+    found = refused(file, {})
+    assert found.startswith(str(file))
+    assert said in found
+
+
+def test_a_wrong_value_from_the_environment_names_the_variable(file: Path) -> None:
+    said = refused(file, {"HONGYAN_WORKER__DRAIN_S": "soon"})
+    assert said.startswith("HONGYAN_WORKER__DRAIN_S: worker.drain_s: expected float")
+
+
+def test_a_variable_cannot_reach_into_a_value(file: Path) -> None:
+    said = refused(file, {"HONGYAN_KAFKA__BOOTSTRAP__HOST": "x"})
+    assert said == "HONGYAN_KAFKA__BOOTSTRAP__HOST: bootstrap is a value, not a table"
+
+
+def test_every_key_is_documented() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text("utf-8")
+    for table, default in msgspec.structs.asdict(Settings()).items():
+        if not isinstance(default, msgspec.Struct):
+            continue
+        assert f"## [{table}]" in page
+        section = page.partition(f"## [{table}]")[2].partition("\n## ")[0]
+        for key in default.__struct_fields__:
+            assert f"| `{key}` |" in section, f"docs/configuration.md has no {table}.{key}"
+
+
+def test_the_example_is_a_good_one() -> None:
+    found = load(Path(__file__).parents[2] / "examples" / "hongyan.toml", {})
+    assert found.accounts["main"]["provider"] == "webhook"

@@ -1,0 +1,222 @@
+"""policy.toml: defaults, kinds and lanes merge, and every mistake is told with line and key."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backends.settings import PolicySettings, Settings
+from message.vocabulary import LANES, Lane, lane_named
+from policy.lines import key_lines, line_of
+from policy.loading import PolicyError, contradictions, file_of, load
+from policy.schema import DEFAULTS_BY_KIND, Guarantee, LanePolicy, Ordering, Policy
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "policy.toml"
+
+
+def policy_of(file: Path, text: str, lane: str) -> LanePolicy:
+    file.write_text(text, "utf-8")
+    found = lane_named(lane)
+    assert found is not None
+    return load(file).of(found)
+
+
+def problems(file: Path, text: str, accounts: list[str] | None = None) -> list[str]:
+    file.write_text(text, "utf-8")
+    with pytest.raises(PolicyError) as caught:
+        load(file, accounts)
+    return [f"{p.line} {p.key}: {p.text}" for p in caught.value.problems]
+
+
+def test_without_a_file_every_lane_follows_its_kind() -> None:
+    policy = load(None)
+    assert policy == Policy()
+    for lane in LANES:
+        assert policy.of(lane) == DEFAULTS_BY_KIND[lane.kind]
+
+
+def test_the_defaults_contradict_nothing() -> None:
+    for policy in DEFAULTS_BY_KIND.values():
+        assert list(contradictions(policy)) == []
+
+
+def test_a_verification_lives_five_minutes_and_others_a_day() -> None:
+    assert DEFAULTS_BY_KIND["verification"].ttl_ms == 5 * 60_000
+    assert DEFAULTS_BY_KIND["notice"].ttl_ms == DEFAULTS_BY_KIND["marketing"].ttl_ms == 86_400_000
+
+
+def test_a_lane_goes_before_its_kind_and_the_kind_before_the_defaults(file: Path) -> None:
+    text = (
+        "[defaults]\nthreads = 1\nqueue = 1\nretry_ms = 1\n"
+        "[defaults.notice]\nthreads = 2\nqueue = 2\n"
+        '[lanes."sms.notice"]\nthreads = 3\n'
+    )
+    sms = policy_of(file, text, "sms.notice")
+    assert (sms.threads, sms.queue, sms.retry_ms) == (3, 2, 1)
+    email = policy_of(file, text, "email.notice")
+    assert (email.threads, email.queue, email.retry_ms) == (2, 2, 1)
+    other = policy_of(file, text, "sms.verification")
+    assert (other.threads, other.queue, other.retry_ms) == (1, 1, 1)
+    assert other.ttl_ms == DEFAULTS_BY_KIND["verification"].ttl_ms
+
+
+def test_choices_are_read_by_name(file: Path) -> None:
+    text = '[lanes."sms.notice"]\nguarantee = "at_most_once"\nordering = "key"\n'
+    policy = policy_of(file, text, "sms.notice")
+    assert policy.guarantee is Guarantee.AT_MOST_ONCE
+    assert policy.ordering is Ordering.KEY
+
+
+def test_the_version_follows_the_content(file: Path) -> None:
+    file.write_text("[defaults]\nthreads = 1\n")
+    first = load(file).version
+    assert re.fullmatch(r"file:[0-9a-f]{12}", first)
+    assert load(file).version == first
+    file.write_text("[defaults]\nthreads = 2\n")
+    assert load(file).version != first
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("threads = 3\n", "1 threads: stands outside of any table; put it under [defaults]"),
+        ("[lane]\n", "1 lane: unknown table; did you mean lanes?"),
+        (
+            '\n[lanes."sms.verfication"]\n',
+            '2 lanes."sms.verfication": no such lane; did you mean sms.verification?',
+        ),
+        ("[lanes.sms.notice]\n", '1 lanes.sms: quote the name: [lanes."sms.notice"]'),
+        ("[defaults]\n# x\nqueu = 1\n", "3 defaults.queu: unknown key; did you mean queue?"),
+        ('[defaults]\nthreads = "5"\n', "2 defaults.threads: expected int, got str"),
+        ("[defaults]\nthreads = 0\n", "2 defaults.threads: expected int >= 1, got 0"),
+        ("[defaults]\nthreads = true\n", "2 defaults.threads: expected int, got bool"),
+        ("[defaults]\nqueue = 10001\n", "2 defaults.queue: expected int <= 10000, got 10001"),
+        (
+            '[defaults]\nguarantee = "at_least_onc"\n',
+            (
+                "2 defaults.guarantee: 'at_least_onc' is none of best_effort, at_most_once, "
+                "at_least_once; did you mean at_least_once?"
+            ),
+        ),
+        ("defaults = 3\n", "1 defaults: must be a table"),
+        ('[lanes]\n"sms.notice" = 3\n', '2 lanes."sms.notice": must be a table'),
+        (
+            '[lanes."sms.verification"]\nttl_ms = 7_200_000\n',
+            (
+                '2 lanes."sms.verification".ttl_ms: 7200000 is above max_ttl_ms 3600000; '
+                "lower it, or raise that"
+            ),
+        ),
+        (
+            '[lanes."sms.notice"]\nttl_ms = 5000\n',
+            (
+                '1 lanes."sms.notice".timeout_ms: 5000 is not below ttl_ms 5000: '
+                "no call could end in time"
+            ),
+        ),
+        (
+            '[lanes."sms.notice"]\nmax_in_flight = 8\n',
+            (
+                '2 lanes."sms.notice".max_in_flight: 8 is below threads 16, '
+                "some of which would never work"
+            ),
+        ),
+        (
+            '[defaults.notice]\nguarantee = "best_effort"\nordering = "key"\n',
+            (
+                '3 defaults.notice.ordering: by key needs the ledger, which guarantee "best_effort" '
+                "does without"
+            ),
+        ),
+        (
+            "[defaults\n",
+            "1 the file: no TOML: Expected ']' at the end of a table declaration (at line 1, column 10)",
+        ),
+    ],
+)
+def test_a_mistake_is_told_with_line_and_key(file: Path, text: str, said: str) -> None:
+    assert said in problems(file, text)
+
+
+def test_all_mistakes_are_told_at_once_in_the_order_of_the_file(file: Path) -> None:
+    text = '[lanes."sms.notice"]\nthreads = 0\nqueue = -1\n[defaults]\nxyz = 1\n'
+    lines = [int(told.split()[0]) for told in problems(file, text)]
+    assert lines == [2, 3, 5]
+
+
+def test_the_first_mistake_stands_in_the_error_and_the_rest_are_counted(file: Path) -> None:
+    file.write_text("[defaults]\nx1 = 1\nx2 = 2\n")
+    with pytest.raises(PolicyError, match=rf"{re.escape(str(file))}:2: defaults\.x1.*1 more"):
+        load(file)
+
+
+def test_an_account_must_be_configured(file: Path) -> None:
+    text = '[lanes."sms.notice"]\naccounts = ["aliyn"]\n'
+    said = "lanes.\"sms.notice\".accounts: account 'aliyn' is not in hongyan.toml"
+    assert problems(file, text, ["aliyun"]) == [f"2 {said}; did you mean aliyun?"]
+    assert problems(file, text, []) == [f"2 {said}; add [accounts.NAME] there"]
+    load(file)  # nobody said which there are
+
+
+def test_an_account_is_named_once(file: Path) -> None:
+    text = '[defaults]\naccounts = ["a", "a"]\n'
+    assert problems(file, text, ["a"])[0].endswith("names an account twice; name each once")
+
+
+def test_a_file_that_is_named_must_be_there(tmp_path: Path) -> None:
+    with pytest.raises(PolicyError, match="No such file"):
+        load(tmp_path / "gone.toml")
+
+
+def test_the_file_beside_the_configuration_is_found(file: Path) -> None:
+    base = str(file.parent)
+    assert file_of(Settings(base=base)) is None
+    file.write_text("")
+    assert file_of(Settings(base=base)) == file
+    named = Settings(base=base, policy=PolicySettings(file="other.toml"))
+    assert file_of(named) == file.parent / "other.toml"
+
+
+def test_lines_are_found_through_quotes_dots_and_strings() -> None:
+    text = (
+        'a.b = 1\n["x.y".z]\n# k = 1\nk = """\nj = 2\n"""\n'
+        "'q q' = [\n  1,\n]\n[[rows]]\ninline = { u = 1 }\n"
+    )
+    lines = key_lines(text)
+    assert lines["a",] == lines["a", "b"] == 1
+    assert lines["x.y", "z"] == 2
+    assert lines["x.y", "z", "k"] == 4
+    assert lines["x.y", "z", "q q"] == 7
+    assert line_of(lines, ("x.y", "z", "missing")) == 2
+    assert line_of(lines, ("nowhere",)) == 1
+
+
+@given(st.text(max_size=80))
+def test_any_text_has_lines_or_none_but_never_an_error(text: str) -> None:
+    key_lines(text)
+
+
+@given(st.sampled_from(LANES), st.integers(1, 1_000), st.integers(1, 3_600_000))
+def test_what_a_lane_says_is_what_it_gets(lane: Lane, threads: int, retry: int) -> None:
+    text = f'[lanes."{lane.name}"]\nthreads = {threads}\nretry_ms = {retry}\n'
+    table = tomllib.loads(text)["lanes"][lane.name]
+    assert table == {"threads": threads, "retry_ms": retry}
+    assert line_of(key_lines(text), ("lanes", lane.name, "retry_ms")) == 3
+
+
+def test_every_field_is_documented() -> None:
+    page = (ROOT / "docs" / "policy.md").read_text("utf-8")
+    for field in LanePolicy.__struct_fields__:
+        assert f"| `{field}` |" in page, f"docs/policy.md does not describe {field}"
+
+
+def test_the_example_is_a_good_one() -> None:
+    load(ROOT / "examples" / "policy.toml")
