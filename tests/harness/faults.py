@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 JUMP_S = 7_200.0
+STANDS_S = 5.0
 
 
 class ThreadKilled(BaseException):
@@ -28,6 +29,18 @@ def lane_thread_dies() -> None:
         return send(self, channel, call, timeout_s)
 
     Engine.send = dying  # type: ignore[method-assign, assignment]
+
+
+def revoke_drain_is_short() -> None:
+    """A revoke waits a moment only for what is under way."""
+    from dispatcher import source
+
+    source.REVOKE_DRAIN_S = 0.2
+
+
+def source_stands_still() -> None:
+    """At SIGUSR1 the source's loop stands still for STANDS_S."""
+    signal.signal(signal.SIGUSR1, lambda *_: time.sleep(STANDS_S))
 
 
 def wall_clock_ahead() -> None:

@@ -24,6 +24,7 @@ from message.envelope import Notification
 from message.vocabulary import lane_named
 from tests.harness.books import Books
 from tests.harness.ground import Ground
+from tests.harness.intruder import Intruder
 from tests.harness.notifications import LANE
 from tests.harness.oracle import Verdict, check, judge
 from tests.harness.waiting import DEADLINE_S, await_
@@ -237,6 +238,11 @@ class Fleet:
         """Everything in the dead-letter topic."""
         return self.wire.dead_letters()
 
+    def intruder(self) -> Intruder:
+        """A member that holds partitions and does nothing; enter it."""
+        protocol = self._settings["kafka"]["group_protocol"]
+        return Intruder(self.ground.bootstrap, self.wire.group, self.topics, protocol)
+
     def _places(self, topic: str) -> list[Place]:
         return [Place(topic, n) for n in range(self.wire.partitions(topic))]
 
@@ -289,6 +295,10 @@ class Fleet:
     def seen(self) -> dict[str, KeyReport]:
         """What the provider saw, per delivery key, by its file on disk."""
         return {report.key: report for report in self.provider.ledger_report().keys}
+
+    def order(self) -> list[str]:
+        """The ids of what the provider accepted, in the order of arrival."""
+        return [record.id for record in self.provider.records() if record.accepted]
 
     def accepted(self) -> int:
         """Acceptances so far, doubles counted, of deliveries that this fleet sent."""

@@ -31,12 +31,11 @@ class Metrics:
         self._samples = [s for f in text_string_to_metric_families(text) for s in f.samples]
 
     def value(self, name: str, **labels: str) -> float:
-        """The sum of the samples of that name (without `hongyan_`) whose labels fit."""
-        wanted = labels.items()
+        """The sum of the samples of that name whose labels fit; `hongyan_` and a counter's
+        `_total` are left out."""
+        names, wanted = (f"hongyan_{name}", f"hongyan_{name}_total"), labels.items()
         return sum(
-            s.value
-            for s in self._samples
-            if s.name == f"hongyan_{name}" and wanted <= s.labels.items()
+            s.value for s in self._samples if s.name in names and wanted <= s.labels.items()
         )
 
 

@@ -6,18 +6,20 @@ import pytest
 
 from tests.harness import Fleet, TimedOut, await_, notifications
 
+MakeFleet = Callable[..., Fleet]
+
 
 def test_the_oracle_objects_to_what_never_entered_the_ledger(
-    fleet: Callable[..., Fleet],
+    fleet: MakeFleet,
 ) -> None:
+    unserved = fleet()
+    unserved.send(notifications(1))
     with pytest.raises(AssertionError, match="never entered the ledger"):
-        sent = fleet()
-        sent.send(notifications(1))
-        sent.verify()
+        unserved.verify()
 
 
 def test_the_oracle_objects_to_an_offset_that_passed_without_an_owner(
-    fleet: Callable[..., Fleet],
+    fleet: MakeFleet,
 ) -> None:
     cheated = fleet()
     (record,) = cheated.send(notifications(1))
@@ -27,7 +29,7 @@ def test_the_oracle_objects_to_an_offset_that_passed_without_an_owner(
 
 
 def test_the_oracle_objects_to_a_row_that_says_sent_and_was_not(
-    fleet: Callable[..., Fleet],
+    fleet: MakeFleet,
 ) -> None:
     lying = fleet()
     lying.worker().wait_ready()
@@ -40,7 +42,7 @@ def test_the_oracle_objects_to_a_row_that_says_sent_and_was_not(
         lying.verify()
 
 
-def test_the_oracle_objects_to_a_double(fleet: Callable[..., Fleet]) -> None:
+def test_the_oracle_objects_to_a_double(fleet: MakeFleet) -> None:
     doubled = fleet(settings={"redis": {"url": ""}})
     doubled.worker().wait_ready()
     (record,) = doubled.send(notifications(1))
