@@ -36,6 +36,8 @@ _FIXED_PLANS = {
     "enable_seqscan": "off",
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
+    "enable_bitmapscan": "off",
+    "enable_material": "off",
     "jit": "off",
 }
 

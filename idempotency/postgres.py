@@ -37,6 +37,8 @@ fresh AS MATERIALIZED (
              WHERE (key IN (SELECT delivery_key FROM won)) IS TRUE) AS entering
 )"""
 
+# Plans must not depend on statistics. "= ANY (ARRAY[key])" can use an index and nothing else: no join
+# in another order, no scan for its sort. "state || ''" matches no partial index's condition.
 # "IS TRUE" makes a hashed subplan of IN. A join would be a nested loop: see backends.sql._FIXED_PLANS.
 _CLAIM: Final = """
 WITH clock AS MATERIALIZED (SELECT hongyan_now() AS ms),
@@ -96,7 +98,7 @@ WITH input AS MATERIALIZED (
     SELECT i.*, day
       FROM unnest(%(key)s::text[], %(token)s::bigint[], %(digest)s::bytea[], %(takes)s::bool[])
                AS i (key, token, digest, takes)
-      JOIN delivery_keys ON delivery_key = key
+      JOIN delivery_keys ON delivery_key = ANY (ARRAY[key])
 ),
 taken AS (
     UPDATE deliveries AS d
@@ -106,18 +108,16 @@ taken AS (
            owner_epoch = coalesce(%(epoch)s::int,
                                   (SELECT epoch FROM workers WHERE id = %(owner)s), 0)
       FROM input AS i
-     WHERE i.takes AND d.delivery_key = i.key AND d.day = i.day AND d.body_digest = i.digest
-       AND d.state || '' = 'RETRY' AND d.reason = 'given_back'
+     WHERE i.takes AND d.delivery_key = ANY (ARRAY[i.key]) AND d.day = i.day
+       AND d.body_digest = i.digest AND d.state || '' = 'RETRY' AND d.reason = 'given_back'
     RETURNING d.delivery_key, d.state, d.token, d.attempt
 )
 SELECT d.delivery_key, coalesce(t.state, d.state), coalesce(t.token, d.token),
        coalesce(t.attempt, d.attempt), d.day, d.body_digest, d.reason, d.provider_id
   FROM input AS i
-  JOIN deliveries AS d ON d.delivery_key = i.key AND d.day = i.day
+  JOIN deliveries AS d ON d.delivery_key = ANY (ARRAY[i.key]) AND d.day = i.day
   LEFT JOIN taken AS t ON t.delivery_key = i.key"""
 
-# "state || ''" keeps the planner off the partial index of what is IN_FLIGHT, which it would read whole
-# for every batch; the row is found by its key.
 SETTLE: Final = """
 UPDATE deliveries AS d
    SET state = s.state, reason = s.reason, provider_id = coalesce(s.provider_id, d.provider_id),
@@ -128,15 +128,18 @@ UPDATE deliveries AS d
               %(delay_ms)s::bigint[], %(unstarted)s::int[])
            AS s (key, day, token, state, reason, provider_id, account, delay_ms, unstarted),
        (SELECT hongyan_now() AS ms) AS clock
- WHERE d.delivery_key = s.key AND d.day = s.day AND d.token = s.token
-   AND d.state || '' = 'IN_FLIGHT'
-   AND d.day BETWEEN %(first_day)s::int AND %(last_day)s::int"""
+ WHERE d.delivery_key = ANY (ARRAY[s.key]) AND d.day = s.day AND d.token = s.token
+   AND d.state || '' = 'IN_FLIGHT'"""
 
 LOOK: Final = """
+WITH input AS MATERIALIZED (
+    SELECT key, day
+      FROM unnest(%(key)s::text[]) AS i (key)
+      JOIN delivery_keys ON delivery_key = ANY (ARRAY[key])
+)
 SELECT d.delivery_key, d.state, d.token, d.attempt, d.day, d.body_digest, d.reason, d.provider_id
-  FROM unnest(%(key)s::text[]) AS i (key)
-  JOIN delivery_keys AS k ON k.delivery_key = i.key
-  JOIN deliveries AS d ON d.delivery_key = k.delivery_key AND d.day = k.day"""
+  FROM input AS i
+  JOIN deliveries AS d ON d.delivery_key = ANY (ARRAY[i.key]) AND d.day = i.day"""
 
 
 class PostgresBatches(Batches):
@@ -148,8 +151,11 @@ class PostgresBatches(Batches):
         self._epochs = epochs
 
     def _enter(self, batch: Entries, owner: str, ordered: bool) -> Entered:
-        parameters = _columns(Entry._fields, batch.rows)
-        parameters |= _shared(batch.shared) | {"owner": owner, "epoch": self._epochs.get(owner)}
+        parameters = columns(Entry._fields, batch.rows)
+        parameters |= shared_columns(batch.shared) | {
+            "owner": owner,
+            "epoch": self._epochs.get(owner),
+        }
         lines = _lines(batch.rows) if ordered else ""
         with connected(self._database) as connection:
             if not lines:
@@ -164,15 +170,13 @@ class PostgresBatches(Batches):
         )
 
     def _take_or_look(self, wanted: Sequence[Wanted], owner: str) -> list[Standing]:
-        parameters = _columns(Wanted._fields, wanted)
+        parameters = columns(Wanted._fields, wanted)
         parameters |= {"owner": owner, "epoch": self._epochs.get(owner)}
         with connected(self._database) as connection:
             return _standings(connection.execute(TAKE, parameters, prepare=True))
 
     def _change(self, changes: Sequence[Change]) -> int:
-        days = {change.day for change in changes}
-        parameters = _columns(Change._fields, changes)
-        parameters |= {"first_day": min(days), "last_day": max(days)}
+        parameters = columns(Change._fields, changes)
         with connected(self._database) as connection:
             return int(connection.execute(SETTLE, parameters, prepare=True).rowcount)
 
@@ -181,7 +185,7 @@ class PostgresBatches(Batches):
             return _standings(connection.execute(LOOK, {"key": array(keys)}, prepare=True))
 
 
-def _columns(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
+def columns(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
     """One array literal per column."""
     return {
         name: byte_array(values) if name in _BYTES else array(values)
@@ -189,7 +193,8 @@ def _columns(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> dict[str,
     }
 
 
-def _shared(shared: dict[tuple[str, bytes], bytes]) -> dict[str, str]:
+def shared_columns(shared: dict[tuple[str, bytes], bytes]) -> dict[str, str]:
+    """The columns of the payloads that several rows share."""
     return {
         "shared_id": array([message_id for message_id, _digest in shared]),
         "shared_digest": byte_array([digest for _message_id, digest in shared]),

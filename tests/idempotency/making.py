@@ -60,7 +60,7 @@ class World:
             return [tuple(row) for row in connection.execute(query).fetchall()]
 
     def states(self) -> dict[str, str]:
-        return dict(self.rows("SELECT delivery_key, state FROM hongyan_deliveries"))  # type: ignore[arg-type]
+        return dict(self.rows("SELECT delivery_key, state FROM hongyan_deliveries"))
 
     def close(self) -> None:
         for ledger in self._opened:

@@ -1,0 +1,251 @@
+"""What only PostgreSQL has: partitions, plans, connections that a server may cut."""
+
+import json
+from typing import Any
+
+import pytest
+
+from backends.sql import Database, database_url
+from idempotency import postgres
+from idempotency.batches import MS_PER_DAY, Wanted
+from idempotency.entries import Change, Entries, Entry, change
+from idempotency.ledger import LedgerUnavailable, Settlement
+from idempotency.partitions import DAYS_AHEAD, ensure_partitions, partition_name
+from idempotency.payloads import Sealer
+from message.states import Event
+from tests.idempotency.making import NOON, World, claimed, claims, delivery, settle, worker
+
+TODAY = NOON // MS_PER_DAY
+
+
+def partitions(world: World) -> set[str]:
+    return {
+        name
+        for (name,) in world.rows(
+            "SELECT inhrelid::regclass::text FROM pg_inherits"
+            " WHERE inhparent = 'deliveries'::regclass"
+        )
+    }
+
+
+# -- partitions --
+
+
+def test_partitions_are_made_ahead_and_only_once(postgres: World) -> None:
+    ledger = postgres.open()
+    wanted = {partition_name("deliveries", TODAY + n) for n in range(DAYS_AHEAD + 1)}
+    assert wanted <= partitions(postgres)
+    assert ledger.maintain() == []
+    postgres.advance(MS_PER_DAY)
+    assert ledger.maintain() == [
+        partition_name(table, TODAY + DAYS_AHEAD + 1) for table in ("deliveries", "payloads")
+    ]
+
+
+def test_a_row_stands_in_the_partition_of_its_day(postgres: World) -> None:
+    claimed(postgres.open(), delivery())
+    assert postgres.rows("SELECT tableoid::regclass::text FROM deliveries") == [
+        (partition_name("deliveries", TODAY),)
+    ]
+
+
+def test_a_day_without_partition_is_refused_nothing(postgres: World) -> None:
+    ledger = postgres.open()
+    postgres.advance(30 * MS_PER_DAY)
+    (item,) = claimed(ledger, delivery())
+    assert postgres.rows("SELECT tableoid::regclass::text FROM deliveries") == [
+        ("deliveries_default",)
+    ]
+    made = ledger.maintain()
+    assert partition_name("deliveries", TODAY + 30) not in made
+    assert partition_name("deliveries", TODAY + 31) in made
+    assert settle(ledger, item, Event.ACCEPTED)
+
+
+def test_sweeping_makes_the_coming_days(postgres: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = postgres.open()
+    postgres.advance(MS_PER_DAY)
+    name = partition_name("deliveries", TODAY + DAYS_AHEAD + 1)
+    ledger.sweep()
+    assert name not in partitions(postgres), "not at every sweep"
+    monkeypatch.setattr(ledger, "_maintain_at", 0.0)
+    ledger.sweep()
+    assert name in partitions(postgres)
+
+
+def test_a_role_that_may_make_no_tables_still_opens(postgres: World) -> None:
+    database = postgres.open().database
+    with database.begin() as connection:
+        connection.exec_driver_sql("CREATE ROLE plain NOLOGIN") if not connection.exec_driver_sql(
+            "SELECT 1 FROM pg_roles WHERE rolname = 'plain'"
+        ).first() else None
+        connection.exec_driver_sql("GRANT SELECT ON ALL TABLES IN SCHEMA public TO plain")
+    plain = Database(
+        database_url(postgres.url).update_query_dict({"options": "-c role=plain"}), pool_size=1
+    )
+    postgres.advance(MS_PER_DAY)
+    assert ensure_partitions(plain) == []
+    plain.close()
+
+
+def test_a_day_can_be_archived_whole(postgres: World) -> None:
+    ledger = postgres.open()
+    (item,) = claimed(ledger, delivery())
+    postgres.run(f"ALTER TABLE deliveries DETACH PARTITION {partition_name('deliveries', TODAY)}")
+    with pytest.raises(LedgerUnavailable, match="archived"):
+        ledger.claim(claims([item]), "w1")
+    postgres.run("DELETE FROM delivery_keys WHERE day <= %s", (TODAY,))
+    postgres.advance(MS_PER_DAY)
+    assert ledger.claim(claims([item]), "w1")[0].won
+
+
+# -- plans --
+
+
+def plan(world: World, statement: str, values: dict[str, Any]) -> list[dict[str, Any]]:
+    """Every node of the generic plan, as the hot connections make and run it."""
+    with world.open().database.connection() as connection:
+        asked = f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}"
+        (row,) = connection.execute(asked, values).fetchone()
+        connection.rollback()
+    top = row[0] if isinstance(row, list) else json.loads(row)[0]
+    return list(_nodes(top["Plan"]))
+
+
+def _nodes(node: dict[str, Any]) -> Any:
+    yield node
+    for child in node.get("Plans", []):
+        yield from _nodes(child)
+
+
+def scans(nodes: list[dict[str, Any]]) -> set[str]:
+    """What was really read: an index by its name, a table read without one by its own."""
+    read = [n for n in nodes if n.get("Actual Loops") and "Scan" in n["Node Type"]]
+    return {n["Index Name"] for n in read if "Index Name" in n} | {
+        n["Relation Name"] for n in read if n["Node Type"] in ("Seq Scan", "Sample Scan")
+    }
+
+
+@pytest.fixture(params=["no statistics", "statistics of an empty table"])
+def full(request: pytest.FixtureRequest, postgres: World) -> World:
+    """A ledger with a few hundred rows in flight, of which the statistics know nothing."""
+    ledger = postgres.open()
+    if request.param != "no statistics":
+        postgres.run("ANALYZE")
+    ledger.register(worker())
+    claimed(ledger, *[delivery(ordering_key=f"k{n}") for n in range(300)])
+    return postgres
+
+
+def today(suffix: str = "") -> str:
+    return partition_name("deliveries", TODAY) + suffix
+
+
+def test_settling_finds_rows_by_key_in_the_partitions_of_the_batch(full: World) -> None:
+    items = claimed(full.open(), *[delivery() for _ in range(50)])
+    values = postgres.columns(
+        Change._fields, [change(Settlement(d, Event.ACCEPTED)) for d in items]
+    )
+    nodes = plan(full, postgres.SETTLE, values)
+    assert scans(nodes) == {today("_pkey")}
+
+
+@pytest.mark.parametrize("statement", [postgres.TAKE, postgres.LOOK])
+def test_looking_finds_rows_by_key_in_the_partitions_of_the_batch(
+    full: World, statement: str
+) -> None:
+    items = claimed(full.open(), *[delivery() for _ in range(50)])
+    values = postgres.columns(
+        Wanted._fields, [Wanted(d.key, 1, b"x" * 16, takes=True) for d in items]
+    ) | {"owner": "w1", "epoch": None}
+    nodes = plan(full, statement, values)
+    assert scans(nodes) - {"workers_pkey"} == {"delivery_keys_pkey", today("_pkey")}
+
+
+@pytest.mark.parametrize("statement", [postgres.CLAIM, postgres.CLAIM_IN_LINE])
+def test_claiming_reads_nothing_but_its_line(full: World, statement: str) -> None:
+    batch = Entries(claims([delivery(ordering_key=f"k{n}") for n in range(50)]), Sealer())
+    values = postgres.columns(Entry._fields, batch.rows)
+    values |= postgres.shared_columns({}) | {"owner": "w1", "epoch": 1}
+    nodes = plan(full, statement, values)
+    read = {name for name in scans(nodes) if name.startswith(today())}
+    in_line = statement is postgres.CLAIM_IN_LINE
+    assert read == ({today("_ordering_key_lane_idx")} if in_line else set())
+    hashed = [n for n in nodes if "hashed SubPlan" in n.get("Filter", "")]
+    assert hashed, "a nested loop over the batch would cost its square"
+
+
+@pytest.mark.parametrize(
+    ("condition", "index"),
+    [
+        ("state = 'IN_FLIGHT' AND owner = 'w1'", "_owner_owner_epoch_idx"),
+        ("state = 'IN_FLIGHT'", "_owner_owner_epoch_idx"),
+        ("state = 'RETRY' AND next_at <= 5", "_next_at_idx"),
+        ("state = 'UNKNOWN'", "_updated_at_idx"),
+        ("message_id = 'm'", "_message_id_idx"),
+        ("biz_id = 'b'", "_biz_id_idx"),
+    ],
+)
+def test_the_scans_of_sweep_recovery_and_console_have_their_index(
+    full: World, condition: str, index: str
+) -> None:
+    query = f"SELECT owner FROM deliveries WHERE day = {TODAY} AND {condition}"
+    assert scans(plan(full, query, {})) == {today(index)}
+
+
+def test_statements_are_short_enough_for_the_drivers_cache() -> None:
+    """psycopg converts longer ones anew each time: MAX_CACHED_STATEMENT_LENGTH in its _queries.py."""
+    for statement in (postgres.CLAIM, postgres.CLAIM_IN_LINE, postgres.TAKE, postgres.SETTLE):
+        assert len(statement) <= 4_096
+
+
+# -- a server that goes --
+
+
+def cut_connections(world: World) -> None:
+    world.run(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    )
+
+
+def test_after_the_server_cut_every_connection_one_call_fails_and_no_more(
+    postgres: World,
+) -> None:
+    ledger = postgres.open()
+    with ledger.database.connection(), ledger.database.connection():
+        pass  # two idle ones now
+    made = claims([delivery()])
+    cut_connections(postgres)
+    with pytest.raises(LedgerUnavailable):
+        ledger.claim(made, "w1")
+    for _ in range(5):
+        assert ledger.claim(made, "w1")[0].won
+
+
+def test_a_database_that_has_become_read_only_is_unavailable(postgres: World) -> None:
+    ledger = postgres.open()
+    with ledger.database.connection() as connection:
+        connection.execute("SET default_transaction_read_only = on")
+    with pytest.raises(LedgerUnavailable, match="read-only"):
+        ledger.claim(claims([delivery()]), "w1")
+    assert ledger.claim(claims([delivery()]), "w1")[0].won
+
+
+def test_waiting_for_a_lock_ends_in_unavailable(postgres: World) -> None:
+    ledger = postgres.open()
+    with ledger.database.connection() as connection:
+        connection.execute("SELECT set_config('lock_timeout', '50', false)")
+    (item,) = claimed(ledger, delivery())
+    with postgres.open().database.connection() as holder, holder.transaction():
+        holder.execute("LOCK TABLE deliveries")
+        with pytest.raises(LedgerUnavailable, match="lock timeout"):
+            settle(ledger, item, Event.ACCEPTED)
+    assert settle(ledger, item, Event.ACCEPTED)
+
+
+def test_commits_are_synchronous_whatever_the_database_says(postgres: World) -> None:
+    name = postgres.url.rpartition("/")[2]
+    postgres.run(f'ALTER DATABASE "{name}" SET synchronous_commit = off')
+    with postgres.open().database.connection() as connection:
+        assert connection.execute("SHOW synchronous_commit").fetchone() == ("on",)
