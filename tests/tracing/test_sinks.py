@@ -1,0 +1,265 @@
+"""Where events go: arrays in Kafka, rows in the database, and back as a timeline."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sqlalchemy import text
+
+from backends import schema
+from backends.settings import DatabaseSettings, Settings, TraceSettings
+from backends.sql import Database, database_url
+from tracing import open_recorder
+from tracing.database_sink import DatabaseSink, open_database_sink
+from tracing.events import NoRecorder, Stage, TraceEvent
+from tracing.kafka_sink import RECORD_BYTES, KafkaSink, records
+from tracing.recorder import Drops, SinkAway
+from tracing.rows import DAY_MS, copy_text, events_in, rows_of
+from tracing.timeline import find, moments
+
+NOW = 1_795_000_000_000
+NASTY = 'tab\t back\\slash "quote" \n鸿雁'
+
+
+def event(message_id: str, stage: Stage = Stage.SETTLED, **fields: Any) -> TraceEvent:
+    return TraceEvent(**{"at": NOW, "stage": stage, "message_id": message_id, **fields})
+
+
+# ---- Kafka -----------------------------------------------------------------------------------
+
+
+class FakeProducer:
+    """Answers as it is told; keeps what was produced."""
+
+    def __init__(self, full: int = 0, error: Any = None) -> None:
+        self.values: list[bytes] = []
+        self.polls = 0
+        self._full = full
+        self._error = error
+
+    def produce(self, topic: str, *, value: bytes, on_delivery: Any) -> None:
+        if self.polls < self._full:
+            raise BufferError
+        self.values.append(value)
+        on_delivery(self._error, None)
+
+    def poll(self, _timeout: float) -> None:
+        self.polls += 1
+
+    def flush(self, _timeout: float) -> int:
+        return 0
+
+
+class Error:
+    def name(self) -> str:
+        return "_MSG_TIMED_OUT"
+
+
+def test_a_flush_is_one_record_with_an_array_of_events() -> None:
+    producer = FakeProducer()
+    sent = [event("a"), event("b", detail=NASTY)]
+    KafkaSink(producer, "hongyan.trace", Drops()).write(sent)
+    assert [msgspec.json.decode(v, type=list[TraceEvent]) for v in producer.values] == [sent]
+
+
+def test_no_record_is_much_longer_than_the_limit_and_no_event_is_lost() -> None:
+    sent = [event(f"m{n}", detail="x" * 100) for n in range(10_000)]
+    made = list(records(sent))
+    assert max(len(value) for _, value in made) <= RECORD_BYTES + 2
+    back = [e for _, value in made for e in msgspec.json.decode(value, type=list[TraceEvent])]
+    assert back == sent
+    assert sum(count for count, _ in made) == len(sent)
+
+
+def test_an_event_longer_than_the_limit_travels_alone() -> None:
+    made = list(records([event("a"), event("b", detail="x" * 500), event("c")], limit=200))
+    assert [count for count, _ in made] == [1, 1, 1]
+
+
+def test_what_kafka_did_not_take_is_counted() -> None:
+    drops = Drops()
+    KafkaSink(FakeProducer(error=Error()), "t", drops).write([event("a"), event("b")])
+    assert drops.counts() == {("kafka", "msg_timed_out"): 2}
+
+
+def test_a_full_producer_is_waited_for_and_then_given_up() -> None:
+    drops, now = Drops(), iter(range(0, 1_000, 2))
+    patient = FakeProducer(full=2)
+    KafkaSink(patient, "t", drops, monotonic=lambda: float(next(now))).write([event("a")])
+    assert len(patient.values) == 1
+    full = FakeProducer(full=10**6)
+    KafkaSink(full, "t", drops, monotonic=lambda: float(next(now))).write([event("a")])
+    assert drops.counts() == {("kafka", "unreachable"): 1}
+
+
+# ---- rows ------------------------------------------------------------------------------------
+
+
+def test_a_message_is_one_row_however_many_its_events() -> None:
+    rows = rows_of([event("a", Stage.CLAIMED), event("b"), event("a")])
+    assert [row.message_id for row in rows] == ["a", "b"]
+    assert events_in([rows[0].events]) == [event("a", Stage.CLAIMED), event("a")]
+    assert rows[0].day == NOW // DAY_MS
+
+
+def test_a_record_without_an_id_is_found_by_its_place() -> None:
+    (row,) = rows_of([event("", Stage.DEAD_LETTER, origin="hongyan.dispatch.sms.notice/0/7")])
+    assert row.message_id == "hongyan.dispatch.sms.notice/0/7"
+
+
+@given(st.text(max_size=30), st.text(max_size=30))
+def test_a_row_of_copy_is_one_line_of_four_fields(message_id: str, detail: str) -> None:
+    if any("\ud800" <= c <= "\udfff" for c in message_id + detail):
+        return
+    line = copy_text(rows_of([event(message_id or "x", detail=detail)]))
+    assert line.endswith("\n")
+    assert line.count("\n") == 1
+    assert line.count("\t") == 3
+    assert "\x00" not in line
+
+
+# ---- the database ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def settings(trace_url: str) -> Settings:
+    schema.upgrade(database_url(trace_url))
+    return Settings(database=DatabaseSettings(url=trace_url), trace=TraceSettings(kafka=False))
+
+
+@pytest.fixture
+def ledger(settings: Settings) -> Iterator[Database]:
+    database = Database(database_url(settings.database.url), pool_size=1)
+    yield database
+    database.close()
+
+
+@pytest.fixture
+def sink(settings: Settings) -> Iterator[DatabaseSink]:
+    opened = open_database_sink(settings, Drops())
+    assert isinstance(opened, DatabaseSink)
+    yield opened
+    opened.close(0)
+
+
+def enter(database: Database, **fields: Any) -> None:
+    """One delivery, as the ledger would have it."""
+    row = {
+        "delivery_key": "k1",
+        "message_id": "m1",
+        "biz_id": "order-1",
+        "day": NOW // DAY_MS,
+        "token": 1,
+        "created_at": NOW,
+        "updated_at": NOW,
+        "expires_at": NOW + 1_000,
+        "attempt": 1,
+        "owner_epoch": 1,
+        "state": "SENT",
+        "lane": "sms.notice",
+        "owner": "w1",
+        "receiver": b"r",
+        "body_digest": b"d",
+        "policy_version": "default",
+        **fields,
+    }
+    names = ", ".join(row)
+    values = ", ".join(f":{name}" for name in row)
+    with database.engine.begin() as connection:
+        connection.execute(text(f"INSERT INTO deliveries ({names}) VALUES ({values})"), row)
+
+
+def told(database: Database, name: str) -> list[tuple[str, list[str]]]:
+    return [
+        (delivery.delivery_key, [moment.what for moment in delivery.moments])
+        for story in find(database, name)
+        for delivery in story.deliveries
+    ]
+
+
+def test_what_was_written_comes_back_as_a_timeline(
+    settings: Settings, sink: DatabaseSink, ledger: Database
+) -> None:
+    enter(ledger)
+    common: dict[str, Any] = {"delivery_key": "k1", "biz_id": "order-1", "created_at": NOW - 50}
+    sink.write([event("m1", Stage.CLAIMED, received_at=NOW - 20, detail=NASTY, **common)])
+    sink.write(
+        [event("m1", at=NOW + 30, started_at=NOW + 1, answered_at=NOW + 20, state="SENT", **common)]
+    )
+    way = ["created", "received", "claimed", "called", "answered", "settled"]
+    for name in ("m1", "k1", "order-1"):
+        assert told(ledger, name) == [("k1", way)]
+    (story,) = find(ledger, "m1")
+    assert story.deliveries[0].row is not None
+    assert story.deliveries[0].row.state == "SENT"
+    assert story.deliveries[0].moments[2].detail == NASTY
+
+
+def test_a_message_without_a_ledger_row_still_has_its_events(
+    sink: DatabaseSink, ledger: Database
+) -> None:
+    sink.write([event("m9", delivery_key="k9")])
+    (story,) = find(ledger, "m9")
+    assert story.deliveries[0].row is None
+    assert told(ledger, "m9") == [("k9", ["settled"])]
+
+
+def test_a_dead_letter_is_found_by_its_place_in_kafka(sink: DatabaseSink, ledger: Database) -> None:
+    sink.write([event("", Stage.DEAD_LETTER, origin="t/0/7", reason="not_json")])
+    (story,) = find(ledger, "t/0/7")
+    assert story.deliveries[0].moments[0].reason == "not_json"
+
+
+def test_every_receiver_of_a_message_is_told_when_one_is_asked_for(ledger: Database) -> None:
+    enter(ledger)
+    enter(ledger, delivery_key="k2", state="UNKNOWN", biz_id=None)
+    enter(ledger, delivery_key="k3", message_id="m2")
+    assert {key for key, _ in told(ledger, "k2")} == {"k1", "k2"}
+    assert {key for key, _ in told(ledger, "order-1")} == {"k1", "k3"}
+
+
+def test_nothing_is_told_of_what_nobody_knows(ledger: Database) -> None:
+    assert find(ledger, "nobody") == []
+
+
+def test_days_past_their_time_are_removed(settings: Settings, ledger: Database) -> None:
+    sink = DatabaseSink(Database(database_url(settings.database.url), pool_size=1), keep_days=2)
+    for day in range(4):
+        sink.write([event(f"m{day}", at=NOW + day * DAY_MS)])
+    sink.close(0)
+    with ledger.engine.begin() as connection:
+        left = connection.execute(text("SELECT message_id FROM trace_events ORDER BY 1")).scalars()
+        assert list(left) == ["m1", "m2", "m3"]
+
+
+def test_without_the_table_the_sink_waits_instead_of_dropping(sqlite_database: str) -> None:
+    sink = DatabaseSink(Database(database_url(sqlite_database), pool_size=1), keep_days=2)
+    with pytest.raises(SinkAway, match="trace_events"):
+        sink.write([event("m1")])
+    sink.close(0)
+
+
+def test_the_recorder_of_the_settings_writes_into_the_database(
+    settings: Settings, ledger: Database
+) -> None:
+    recorder = open_recorder(settings)
+    recorder.record([event("m1", delivery_key="k1")])
+    recorder.close(10.0)
+    assert told(ledger, "m1") == [("k1", ["settled"])]
+
+
+def test_with_every_sink_off_nothing_is_kept() -> None:
+    off = Settings(trace=TraceSettings(kafka=False, database=False))
+    assert isinstance(open_recorder(off), NoRecorder)
+
+
+def test_moments_of_the_same_millisecond_keep_their_natural_order() -> None:
+    same: Sequence[TraceEvent] = [
+        event("m", Stage.SETTLED, started_at=NOW, answered_at=NOW, created_at=NOW),
+        event("m", Stage.CLAIMED, received_at=NOW, created_at=NOW),
+    ]
+    way = ["created", "received", "claimed", "called", "answered", "settled"]
+    assert [moment.what for moment in moments(same)] == way
