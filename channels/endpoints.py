@@ -8,6 +8,7 @@ from typing import Final
 import httpx
 
 _SCHEMES: Final = ("http", "https")
+_MAX_PORT: Final = 65_535
 _BLANK = re.compile(r"[\s\x00-\x1f\x7f]")
 
 
@@ -27,6 +28,8 @@ def endpoint_url(text: str) -> httpx.URL:
         raise BadEndpoint(f"is not a URL: {exc}") from exc
     if url.scheme not in _SCHEMES or not url.host:
         raise BadEndpoint("must be a full http:// or https:// URL")
+    if url.port is not None and not 0 < url.port <= _MAX_PORT:
+        raise BadEndpoint(f"names the port {url.port}; there are those from 1 to {_MAX_PORT}")
     if url.userinfo:
         raise BadEndpoint("must not hold a user name or password; give a token instead")
     if url.fragment or text.endswith("#"):

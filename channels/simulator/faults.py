@@ -43,7 +43,9 @@ class Ending(StrEnum):
     """Read, not accepted, closed."""
 
 
-class Faults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Faults(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
     """One rule. The first whose selectors fit decides; rates are shares of the requests it fits."""
 
     path: str = ""

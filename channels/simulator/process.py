@@ -9,7 +9,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-import httpx
 import msgspec
 
 from channels.simulator.ledger import Record, read_ledger
@@ -41,6 +40,8 @@ class Simulator:
         self.admin = started.admin
         self.ledger = Path(started.ledger)
         self.pid = started.pid
+        import httpx  # here, so that the child itself, which never asks, starts without it
+
         self._client = httpx.Client(base_url=self.admin, timeout=_ADMIN_S, trust_env=False)
 
     def control(self, **changes: Any) -> None:

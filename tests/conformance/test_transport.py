@@ -4,6 +4,7 @@ The provider's own count is the judge: an outcome may say less than what happene
 """
 
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -179,6 +180,26 @@ def test_a_large_body_cut_short_by_the_provider_is_not_sent_again(sender: Sender
         answer = sender.send(post(provider.url, body=b"x" * (4 << 20)))
         assert isinstance(outcome(answer), Unknown)
         assert provider.requests == 2
+
+
+def test_a_request_cut_short_is_no_request(sender: Sender) -> None:
+    """The provider resets while the body is still on its way: it has read no request, and must be
+    believed to have sent nothing, or to be in doubt, but never to have accepted."""
+    with socket.create_server(("127.0.0.1", 0)) as provider:
+
+        def read_a_little() -> None:
+            connection, _ = provider.accept()
+            connection.recv(1_000)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, w.RESET)
+            connection.close()
+
+        reading = threading.Thread(target=read_a_little)
+        reading.start()
+        url = f"http://127.0.0.1:{provider.getsockname()[1]}/"
+        answer = outcome(sender.send(post(url, body=b"x" * (64 << 20))))
+        reading.join()
+    expected = Unknown if isinstance(sender, Reference) else NotSent
+    assert isinstance(answer, expected)
 
 
 def test_a_refused_connection_sends_nothing(sender: Sender) -> None:

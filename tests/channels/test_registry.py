@@ -1,0 +1,71 @@
+"""Accounts from the configuration: what is wrong is said at start, by account and key."""
+
+from typing import Any
+
+import pytest
+
+from backends.settings import SettingsError
+from channels.registry import AccountError, accounts_for, channel_for, load_accounts
+from channels.secret import Secret
+from message.vocabulary import Lane
+
+WEBHOOK = Lane("webhook", "notice")
+SMS = Lane("sms", "notice")
+GOOD = {"provider": "webhook", "endpoint": "https://a.example/hook"}
+
+
+def test_a_lane_gets_every_account_that_serves_its_channel() -> None:
+    tables = {"a": GOOD, "b": GOOD, "none": {"provider": "null"}}
+    assert [a.name for a in accounts_for(WEBHOOK, tables)] == ["a", "b", "none"]
+    assert [a.name for a in accounts_for(SMS, tables)] == ["none"]
+    assert accounts_for(SMS, {"a": GOOD}) == []
+
+
+def test_a_policy_names_its_accounts_once_and_in_order() -> None:
+    tables = {"a": GOOD, "b": GOOD, "c": GOOD}
+    assert [a.name for a in accounts_for(WEBHOOK, tables, ["c", "a", "c"])] == ["c", "a"]
+
+
+def test_an_account_knows_its_channel_and_options() -> None:
+    (account,) = accounts_for(WEBHOOK, {"a": {**GOOD, "token": "s3cret", "ca_file": "/x"}})
+    assert channel_for(account).provider == "webhook"
+    assert account.options == {"token": Secret("s3cret"), "ca_file": "/x"}
+    assert "s3cret" not in repr(account)
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ({}, "accounts.main.provider: is missing"),
+        ({"provider": "pigeon"}, "accounts.main.provider: unknown provider 'pigeon'"),
+        ({"provider": "webhook"}, "accounts.main.endpoint: is missing"),
+        ({"endpoint": 7}, "accounts.main.endpoint: is missing"),
+        ({"endpoint": "a.example/hook"}, "must be a full http:// or https:// URL"),
+        ({"endpoint": "ftp://a.example/"}, "must be a full http:// or https:// URL"),
+        ({"endpoint": "https:///x"}, "must be a full http:// or https:// URL"),
+        ({"endpoint": "https://u:p@a.example/"}, "must not hold a user name"),
+        ({"endpoint": "https://a.example/#x"}, "must not have a fragment"),
+        ({"endpoint": "https://a.example/ x"}, "holds a blank"),
+        ({"endpoint": "https://a.example/\n"}, "holds a blank"),
+        ({"endpoint": "https://a.example:99999/"}, "names the port 99999"),
+        ({"endpoint": "http://[::1/"}, "accounts.main.endpoint: is not a URL"),
+        ({**GOOD, "token": "a\nb"}, "accounts.main.token: must be a text of printable"),
+        ({**GOOD, "token": 5}, "accounts.main.token: must be a text of printable"),
+    ],
+)
+def test_a_wrong_account_is_named_with_its_key(table: dict[str, Any], said: str) -> None:
+    full = {"provider": "webhook", **table} if "endpoint" in table else table
+    with pytest.raises(AccountError, match=r"accounts\.main") as raised:
+        load_accounts({"main": full})
+    assert said in str(raised.value)
+    assert "a\nb" not in str(raised.value)
+
+
+def test_a_policy_that_names_no_account_of_ours_is_refused() -> None:
+    with pytest.raises(SettingsError, match=r"no account 'x'; hongyan\.toml has a"):
+        accounts_for(WEBHOOK, {"a": GOOD}, ["x"])
+
+
+def test_a_policy_that_names_an_account_of_another_channel_is_refused() -> None:
+    with pytest.raises(SettingsError, match="does not serve sms"):
+        accounts_for(SMS, {"a": GOOD}, ["a"])
