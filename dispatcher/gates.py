@@ -58,26 +58,28 @@ class Outage:
 
         Calls are repeatable by contract, so one whose reply was lost is simply made again.
         """
+        try:
+            return call()
+        except LedgerUnavailable as exc:
+            self._note(who, exc)
         retrying = Retrying(
             retry=retry_if_exception_type(LedgerUnavailable),
             wait=_pause(),
             stop=stop_when_event_set(self.stop),
             sleep=self._sleep,
-            before_sleep=lambda state: self._note(who, state),
             reraise=True,
         )
+        self._sleep(_FIRST_PAUSE_S)
         result = retrying(call)
-        if who in self._away:
-            self._away.discard(who)
-            log.info("ledger_back", stage=who)
+        self._away.discard(who)
+        log.info("ledger_back", stage=who)
         return result
 
     def _sleep(self, seconds: float) -> None:
         self.stop.wait(seconds)
 
-    def _note(self, who: str, state: RetryCallState) -> None:
-        if who not in self._away and state.outcome is not None:
-            log.error("ledger_away", stage=who, cause=str(state.outcome.exception()))
+    def _note(self, who: str, cause: LedgerUnavailable) -> None:
+        log.error("ledger_away", stage=who, cause=str(cause))
         self._away.add(who)
 
 

@@ -38,10 +38,8 @@ class Report:
     def claimed(self, works: Sequence[Work]) -> None:
         """These are ours now and go to their lanes."""
         now = self._clock.now_ms()
-        events = [
-            self._event(work, Stage.CLAIMED, now, State.IN_FLIGHT.value, None) for work in works
-        ]
-        self._recorder.record(events)
+        for work in works:
+            work.claimed_at = now
 
     def settled(
         self, pairs: Sequence[tuple[Work, Settlement]], written: Sequence[bool], seconds: float
@@ -101,6 +99,7 @@ class Report:
         )
         event.account = work.delivery.account
         event.provider_id = settlement.provider_id
+        event.claimed_at = work.claimed_at
         event.started_at, event.answered_at = work.started_at, work.answered_at
         event.detail = _detail(work.outcome)
         return event

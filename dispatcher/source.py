@@ -29,7 +29,9 @@ log = structlog.get_logger(__name__)
 POLL_S = 0.1
 """Longest wait for a message: a signal, a completion or a commit waits at most this long."""
 BUSY_POLL_S = 0.01
-POLL_BATCH = 500
+POLL_BATCH = 100
+"""Messages decoded in one go: more would hold the interpreter for milliseconds, and a hundred lane
+threads with it."""
 REVOKE_DRAIN_S = 10.0
 """The loop stands still inside a revoke, so the drain there is bounded."""
 COMMITTED_TIMEOUT_S = 10.0

@@ -103,6 +103,7 @@ class Work(msgspec.Struct, gc=False):
     event: Event | None = None
     """Set where the end is no provider's answer: expired in the queue, given back."""
     reason: str | None = None
+    claimed_at: int = 0
     started_at: int = 0
     answered_at: int = 0
     standing: State | None = None

@@ -56,7 +56,10 @@ class TraceEvent(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     traceparent: str | None = None
     created_at: int = 0
     received_at: int = 0
-    """When the record left the broker's hands (on CLAIMED)."""
+    """When the record left the broker's hands."""
+    claimed_at: int = 0
+    """When the ledger answered the claim. The worker writes it as a mark on the delivery's next event:
+    an event of its own would double the trace, and a claim that nothing followed stands in the ledger."""
     started_at: int = 0
     """When the provider call began (on SETTLED)."""
     answered_at: int = 0

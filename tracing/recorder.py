@@ -24,7 +24,7 @@ from tracing.events import TraceEvent
 log = structlog.get_logger(__name__)
 
 FLUSH_S: Final = 0.5
-BATCH: Final = 5_000
+BATCH: Final = 500
 _COMPLAIN_S: Final = 60.0
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.5, 15.0
 _CLOSE_S = 5.0

@@ -147,8 +147,16 @@ def _delivery(key: str, row: LedgerRow | None, events: Sequence[TraceEvent]) -> 
         delivery_key=key,
         receiver=next((e.receiver for e in events if e.receiver), ""),
         row=row,
-        moments=moments(events),
+        moments=_with_claim(moments(events), row),
     )
+
+
+def _with_claim(told: list[Moment], row: LedgerRow | None) -> list[Moment]:
+    """The row itself tells of a claim whose worker died before it could tell more."""
+    if row is None or any(moment.what in ("claimed", "expired", "behind") for moment in told):
+        return told
+    claim = Moment(at=row.created_at, what="claimed", worker=row.owner, state="IN_FLIGHT")
+    return sorted([*told, claim], key=lambda moment: moment.at)
 
 
 def moments(events: Sequence[TraceEvent]) -> list[Moment]:
@@ -168,9 +176,12 @@ def _marks(event: TraceEvent) -> list[tuple[int, int, Moment]]:
     """What an event says of earlier moments: reading it, and the provider call's two ends."""
     worker, attempt = event.worker, event.attempt
     marks = []
-    if event.stage is Stage.CLAIMED and event.received_at:
+    if event.received_at:
         at = event.received_at
         marks.append((at, -2, Moment(at=at, what="received", worker=worker, origin=event.origin)))
+    if event.claimed_at:
+        at = event.claimed_at
+        marks.append((at, 0, Moment(at=at, what="claimed", worker=worker, state="IN_FLIGHT")))
     if event.started_at:
         at, account = event.started_at, event.account
         called = Moment(at=at, what="called", worker=worker, attempt=attempt, account=account)
