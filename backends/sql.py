@@ -89,10 +89,8 @@ class Database:
 
         After SqlAway no connection made before it is used again: they led to the same server.
         """
-        try:
+        with self.errors():
             pooled = self.engine.raw_connection()
-        except sa.SQLAlchemyError as exc:
-            raise judged(exc) from exc
         try:
             yield pooled.driver_connection
         except BaseException as exc:

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import psycopg
 import pytest
 
 from backends.sql import Database, database_url
@@ -203,9 +204,14 @@ def test_statements_are_short_enough_for_the_drivers_cache() -> None:
 
 
 def cut_connections(world: World) -> None:
-    world.run(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-        " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    server, _, name = world.url.replace("+psycopg", "").rpartition("/")
+    with psycopg.connect(f"{server}/postgres", autocommit=True) as admin:
+        cut_connections_by(admin, name)
+
+
+def cut_connections_by(admin: psycopg.Connection[Any], name: str) -> None:
+    admin.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (name,)
     )
 
 
@@ -221,6 +227,24 @@ def test_after_the_server_cut_every_connection_one_call_fails_and_no_more(
         ledger.claim(made, "w1")
     for _ in range(5):
         assert ledger.claim(made, "w1")[0].won
+
+
+def test_a_server_that_was_stopped_is_unavailable_until_it_is_back(postgres: World) -> None:
+    """The same as a stop to its clients: nobody may connect, and who was connected is cut off."""
+    ledger = postgres.open()
+    made = claims([delivery()])
+    server, _, name = postgres.url.replace("+psycopg", "").rpartition("/")
+    with psycopg.connect(f"{server}/postgres", autocommit=True) as admin:
+        admin.execute(f'ALTER DATABASE "{name}" WITH ALLOW_CONNECTIONS false')
+        cut_connections_by(admin, name)
+        for _ in range(3):
+            with pytest.raises(LedgerUnavailable):
+                ledger.claim(made, "w1")
+            with pytest.raises(LedgerUnavailable):
+                ledger.sweep()
+        admin.execute(f'ALTER DATABASE "{name}" WITH ALLOW_CONNECTIONS true')
+    assert ledger.claim(made, "w1")[0].won
+    assert ledger.sweep() == [("w1", 1)]
 
 
 def test_a_database_that_has_become_read_only_is_unavailable(postgres: World) -> None:

@@ -1,0 +1,50 @@
+"""When a name may be taken over before its lease has run out."""
+
+import os
+import socket
+import subprocess
+
+import pytest
+
+from idempotency.ledger import WorkerNameTaken
+from idempotency.opening import SqlLedger
+from message.states import State
+from tests.idempotency.making import World, claimed, delivery, worker
+
+HERE = socket.gethostname()
+
+
+@pytest.fixture
+def gone() -> int:
+    process = subprocess.Popen(["/bin/true"])
+    process.wait()
+    return process.pid
+
+
+def test_a_process_of_this_host_that_is_gone_is_replaced_at_once(
+    world: World, ledger: SqlLedger, gone: int
+) -> None:
+    ledger.register(worker(host=HERE, pid=gone))
+    (left,) = claimed(ledger, delivery())
+    assert world.open().register(worker(host=HERE, pid=os.getpid())).epoch == 2
+    assert world.states() == {left.key: State.UNKNOWN}
+
+
+def test_a_process_of_this_host_that_lives_keeps_its_name(world: World, ledger: SqlLedger) -> None:
+    ledger.register(worker(host=HERE, pid=os.getppid()))
+    with pytest.raises(WorkerNameTaken):
+        world.open().register(worker(host=HERE, pid=os.getpid()))
+
+
+def test_a_process_registers_anew_under_its_own_name(ledger: SqlLedger) -> None:
+    first = ledger.register(worker(host=HERE, pid=os.getpid()))
+    second = ledger.register(worker(host=HERE, pid=os.getpid()))
+    assert second.epoch == first.epoch + 1
+    assert ledger.heartbeat(first) is None
+    assert ledger.heartbeat(second) is not None
+
+
+def test_another_hosts_pid_says_nothing_here(world: World, ledger: SqlLedger, gone: int) -> None:
+    ledger.register(worker(host="far", pid=gone))
+    with pytest.raises(WorkerNameTaken):
+        world.open().register(worker(host=HERE, pid=os.getpid()))
