@@ -20,6 +20,7 @@ INTERVAL_S = 0.5
 DEADLINE_S = 10.0
 """A commit unanswered for so long is taken for failed."""
 _NO_OFFSET = "_NO_OFFSET"
+_TOO_LARGE = "OFFSET_METADATA_TOO_LARGE"
 
 
 class Position(NamedTuple):
@@ -94,6 +95,8 @@ class Commits:
             failure = place.error or error
             if failure is not None and failure.name() != _NO_OFFSET:
                 self._count("failed")
+                if failure.name() == _TOO_LARGE:
+                    self._metadata_limit //= 2  # this broker takes less; it must not take nothing
                 log.warning(
                     "commit_failed",
                     topic=place.topic,

@@ -17,8 +17,9 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 PREFIX: Final = "hy1:"
-METADATA_LIMIT: Final = 4096
-"""Bytes; the broker's `offset.metadata.max.bytes` default, past which a commit fails."""
+METADATA_LIMIT: Final = 4095
+"""Bytes; a broker refuses a commit whose metadata reaches `offset.metadata.max.bytes`, 4096 unless
+its owner says otherwise."""
 _CRC_BYTES = 4
 _BITS = 7
 _MORE = 1 << _BITS
