@@ -223,10 +223,13 @@ class Fleet:
         return [self.wire.topic(lane) for lane in self.lanes]
 
     def send(
-        self, notifications: Iterable[Notification], partition: int | None = None
+        self,
+        items: Iterable[Notification | bytes | None],
+        partition: int | None = None,
+        **raw: Any,
     ) -> list[Sent]:
-        """Produce, wait for every acknowledgement, remember for the oracle."""
-        sent = self.wire.send(notifications, partition)
+        """Produce, wait for every acknowledgement, remember for the oracle; see `Wire.send`."""
+        sent = self.wire.send(items, partition, **raw)
         self.sent += sent
         return sent
 
@@ -286,7 +289,7 @@ class Fleet:
         def at_the_end() -> bool:
             committed = self.committed()
             ends = {p: end for topic in self.topics for p, end in self.wire.ends(topic).items()}
-            return all(committed.get(p, (0,))[0] >= end for p, end in ends.items())
+            return all(committed[p].offset >= end or not end for p, end in ends.items())
 
         await_(at_the_end, timeout, lambda: f"all committed, but {self.committed()}")
 

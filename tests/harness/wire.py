@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
     ConfigResource,
     NewPartitions,
     NewTopic,
@@ -20,7 +22,7 @@ from dispatcher.runs import Run
 from dispatcher.runs import decode as decode_runs
 from message.envelope import Notification, encode
 from message.vocabulary import dead_letter_topic, lane_named, trace_topic
-from tests.harness.notifications import keys_of
+from tests.harness.notifications import LANE, keys_of
 from tests.harness.waiting import await_
 
 _ASK_S = 15.0
@@ -97,10 +99,11 @@ class Wire:
         assert known is not None, lane
         return known.topic(self.prefix)
 
-    def make_topic(self, name: str, partitions: int = 4, copies: int = 1, **config: str) -> None:
-        """Make one topic and wait until it is known."""
+    def make_topic(self, name: str, partitions: int, **config: str) -> None:
+        """Make one topic and wait until it is known; configuration with underscores for dots."""
+        settings = {key.replace("_", "."): value for key, value in config.items()}
         made = self.admin.create_topics(
-            [NewTopic(name, partitions, copies, config=config)], operation_timeout=_ASK_S
+            [NewTopic(name, partitions, 1, config=settings)], operation_timeout=_ASK_S
         )
         made[name].result()
         await_(lambda: self.partitions(name) == partitions, what=f"{name} is there")
@@ -116,9 +119,12 @@ class Wire:
 
     def configure_topic(self, name: str, **config: str) -> None:
         """Change a topic's configuration, underscores for dots."""
-        wanted = {key.replace("_", "."): value for key, value in config.items()}
-        resource = ConfigResource(ResourceType.TOPIC, name, set_config=wanted)
-        for done in self.admin.alter_configs([resource]).values():
+        entries = [
+            ConfigEntry(key.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
+            for key, value in config.items()
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
+        for done in self.admin.incremental_alter_configs([resource]).values():
             done.result()
 
     def truncate(self, name: str, partition: int, before: int) -> None:
@@ -144,28 +150,24 @@ class Wire:
     # -- sending --
 
     def send(
-        self, notifications: Iterable[Notification], partition: int | None = None
-    ) -> list[Sent]:
-        """Produce and wait until every one is acknowledged, in the order given."""
-        items = [(one.lane.topic(self.prefix), one) for one in notifications]
-        drafts = [
-            (topic, encode(one), one.kafka_key.encode(), one, [("hongyan-id", one.id.encode())])
-            for topic, one in items
-        ]
-        return self._produce(drafts, partition)
-
-    def send_raw(
         self,
-        lane: str,
-        values: Sequence[bytes | None],
+        items: Iterable[Notification | bytes | None],
+        partition: int | None = None,
         *,
+        lane: str = LANE,
         key: bytes | None = b"k",
         headers: Sequence[tuple[str, bytes]] = (),
-        partition: int | None = None,
     ) -> list[Sent]:
-        """Produce whatever bytes to a lane's topic; acknowledged when this returns."""
-        topic = self.topic(lane)
-        drafts = [(topic, value, key, None, list(headers)) for value in values]
+        """Produce and wait until every one is acknowledged, in the order given.
+
+        Bytes and None go as they are to the topic of `lane`, with this key and these headers.
+        """
+        drafts = [
+            (item.lane.topic(self.prefix), encode(item), item.kafka_key, item, _headers(item))
+            if isinstance(item, Notification)
+            else (self.topic(lane), item, key, None, list(headers))
+            for item in items
+        ]
         return self._produce(drafts, partition)
 
     def transaction(self, lane: str, batches: Iterable[tuple[list[Notification], bool]]) -> None:
@@ -217,7 +219,7 @@ class Wire:
     # -- what the group did --
 
     def committed(self, topics: Iterable[str]) -> dict[Place, Committed]:
-        """What the group committed, per partition; those without a commit are left out."""
+        """What the group committed, per partition; offset -1 where there is no commit."""
         places = [TopicPartition(t, n) for t in topics for n in range(self.partitions(t))]
         if not places:
             return {}
@@ -226,9 +228,8 @@ class Wire:
         )
         found = asked[self.group].result().topic_partitions
         return {
-            Place(p.topic, p.partition): Committed(p.offset, p.metadata or "")
+            Place(p.topic, p.partition): Committed(max(p.offset, -1), p.metadata or "")
             for p in found
-            if p.offset >= 0
         }
 
     def commit_as_foreigner(
@@ -309,3 +310,7 @@ class Wire:
                 "fetch.message.max.bytes": 8 << 20,
             }
         )
+
+
+def _headers(one: Notification) -> list[tuple[str, bytes]]:
+    return [("hongyan-id", one.id.encode())]

@@ -34,9 +34,7 @@ class Metrics:
         """The sum of the samples of that name whose labels fit; `hongyan_` and a counter's
         `_total` are left out."""
         names, wanted = (f"hongyan_{name}", f"hongyan_{name}_total"), labels.items()
-        return sum(
-            s.value for s in self._samples if s.name in names and wanted <= s.labels.items()
-        )
+        return sum(s.value for s in self._samples if s.name in names and wanted <= s.labels.items())
 
 
 class WorkerProcess:

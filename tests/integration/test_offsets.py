@@ -1,0 +1,170 @@
+"""What the log does to offsets, and what commit metadata says: scenarios 17 to 23."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from channels.simulator import Faults
+from dispatcher.runs import Run, encode
+from message.vocabulary import dead_letter_topic
+from tests.harness import LANE, Fleet, await_, notifications
+from tests.harness.wire import Place
+
+MakeFleet = Callable[..., Fleet]
+HANGING = Faults(receiver="stuck", hang=1.0)
+
+
+def test_what_retention_removed_above_the_committed_offset_is_passed_over(
+    fleet: MakeFleet,
+) -> None:
+    one = fleet(partitions=1)
+    worker = one.worker().wait_ready()
+    one.send(notifications(10))
+    one.await_committed()
+    worker.stop()
+    removed = one.wire.send(notifications(5))
+    one.send(notifications(5))
+    one.wire.truncate(one.topics[0], 0, before=15)
+    one.worker().wait_ready()
+    one.await_settled()
+    one.await_committed()
+    assert one.verify().states == {"SENT": 15}
+    assert not one.books.rows(key for record in removed for key in record.keys)
+
+
+def test_offsets_set_back_to_the_start_send_nothing_again(fleet: MakeFleet) -> None:
+    one = fleet(partitions=1)
+    worker = one.worker().wait_ready()
+    one.send(notifications(30))
+    one.await_committed()
+    worker.stop()
+    one.wire.commit_as_foreigner(Place(one.topics[0], 0), 0)
+    again = one.worker().wait_ready()
+    one.await_committed()
+    assert again.metric("received") == 30
+    assert again.metric("duplicates") == 30
+    assert one.verify().doubled == []
+
+
+def test_offsets_set_back_send_nothing_again_without_redis_either(fleet: MakeFleet) -> None:
+    one = fleet(partitions=1, settings={"redis": {"url": ""}})
+    worker = one.worker().wait_ready()
+    one.send(notifications(30))
+    one.await_committed()
+    worker.stop()
+    one.wire.commit_as_foreigner(Place(one.topics[0], 0), 0)
+    again = one.worker().wait_ready()
+    one.await_committed()
+    assert again.metric("duplicates", by="ledger") == 30
+    assert one.verify().doubled == []
+
+
+def test_gaps_that_compaction_left_hold_no_offset(fleet: MakeFleet) -> None:
+    one = fleet(make_topics=False, partitions=1)
+    one.wire.make_topic(dead_letter_topic(one.wire.prefix), 1)
+    one.wire.make_topic(
+        one.topics[0],
+        1,
+        cleanup_policy="compact",
+        segment_ms="50",
+        min_cleanable_dirty_ratio="0.01",
+    )
+    written = one.wire.send(notifications(20, ordering_key=lambda n: f"key-{n % 2}"))
+
+    def compacted() -> bool:
+        one.wire.send([b"rolls the segment"], key=b"roll")
+        return len(one.wire.read(one.topics[0])) < len(written)
+
+    await_(compacted, what="the log is compacted")
+    left = {message.offset() for message in one.wire.read(one.topics[0])}
+    one.sent = [record for record in written if record.offset in left]
+    one.worker().wait_ready()
+    one.await_settled()
+    one.await_committed()
+    assert 0 < one.verify().states["SENT"] < len(written)
+
+
+def test_aborted_records_are_not_sent_and_transaction_markers_hold_no_offset(
+    fleet: MakeFleet,
+) -> None:
+    one = fleet(partitions=1)
+    aborted, committed = notifications(10), notifications(10)
+    one.wire.transaction(LANE, [(aborted, False), (committed, True), (aborted, False)])
+    one.worker().wait_ready()
+    one.send(notifications(1))
+    one.await_settled()
+    one.await_committed()
+    one.verify()
+    assert set(one.order()) == {n.id for n in committed} | {
+        record.notification.id for record in one.sent if record.notification
+    }
+
+
+def test_foreign_corrupt_and_stale_metadata_is_ignored(fleet: MakeFleet) -> None:
+    whole = encode(0, [Run(1, 6)])
+    foreign = ["somebody else's", whole[:-6], whole[:8] + "A" + whole[9:], encode(3, [Run(4, 6)])]
+    one = fleet(partitions=len(foreign))
+    for number, metadata in enumerate(foreign):
+        one.wire.commit_as_foreigner(Place(one.topics[0], number), 0, metadata)
+        one.send(notifications(6), partition=number)
+    one.worker().wait_ready()
+    one.await_settled()
+    one.await_committed()
+    assert one.verify().states == {"SENT": 24}
+
+
+def test_a_successor_looks_only_at_what_was_not_done(fleet: MakeFleet) -> None:
+    one = fleet(partitions=1, policy={LANE: {"timeout_ms": 60_000}})
+    one.provider.control(rules=[HANGING])
+    worker = one.worker().wait_ready()
+    one.send(notifications(1, receivers=["stuck-1"]))
+    one.send(notifications(200))
+    one.await_states(SENT=200, IN_FLIGHT=1)
+    place = Place(one.topics[0], 0)
+    await_(lambda: one.committed()[place].covers(200), what="the runs are in the metadata")
+    assert one.committed()[place].offset == 0, "the stuck one holds the watermark"
+    worker.kill()
+    heir = one.worker().wait_ready()
+    one.await_states(SENT=200, UNKNOWN=1)
+    one.await_committed()
+    assert heir.metric("received") == 1
+    assert one.verify().doubled == []
+
+
+def test_a_stuck_lowest_offset_holds_up_nobody_and_shows_its_age(fleet: MakeFleet) -> None:
+    one = fleet(partitions=1, policy={LANE: {"timeout_ms": 6_000, "max_in_flight": 50}})
+    one.provider.control(rules=[HANGING])
+    worker = one.worker().wait_ready()
+    one.send(notifications(1, receivers=["stuck-1"]))
+    one.send(notifications(500))
+    one.await_states(SENT=500, IN_FLIGHT=1)
+    place = Place(one.topics[0], 0)
+    await_(
+        lambda: one.committed()[place].runs == [Run(1, 501)],
+        what="one run above the stuck offset, however many are done",
+    )
+    await_(lambda: worker.metric("oldest_uncommitted_seconds") > 2, what="the age shows")
+    assert one.committed()[place].offset == 0
+    one.await_states(SENT=500, UNKNOWN=1)
+    one.await_committed()
+    one.verify()
+
+
+def test_more_runs_than_metadata_holds_cost_look_ups_and_no_double(fleet: MakeFleet) -> None:
+    one = fleet(partitions=1)
+    dead = dead_letter_topic(one.wire.prefix)
+    one.wire.configure_topic(dead, max_message_bytes="1")  # refuses, so poison holds its offset
+    one.send(item for good in notifications(3_000) for item in (b"poison", good))
+    worker = one.worker().wait_ready()
+    one.await_settled()
+    place = Place(one.topics[0], 0)
+    await_(lambda: len(one.committed()[place].runs) > 1_000, what="many runs in a commit")
+    assert one.committed()[place].offset == 0
+    assert worker.metric("commits", result="failed") == 0
+    worker.kill()
+    heir = one.worker().wait_ready()
+    await_(lambda: heir.metric("received") > 0, what="it looks again at what did not fit")
+    one.wire.configure_topic(dead, max_message_bytes="100000")
+    one.await_committed()
+    assert heir.metric("duplicates") == heir.metric("received") < 3_000
+    assert one.verify().doubled == []
