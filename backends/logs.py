@@ -23,6 +23,7 @@ _SECRET_KEY = re.compile(
 )
 _URL_LOGIN = re.compile(r"(?P<head>[a-z][a-z0-9+.-]*://[^\s/:@]*):[^\s/@]+@", re.IGNORECASE)
 _DEPTH: Final = 5
+_HEAD: Final = ("time", "level", "event")
 
 
 def configure(settings: LogSettings, *, quiet: bool = False, stream: TextIO | None = None) -> None:
@@ -61,8 +62,16 @@ def _processors(console: bool, *, colors: bool) -> list[Any]:
         *shared,
         structlog.processors.TimeStamper(fmt="iso", key="time"),
         structlog.processors.dict_tracebacks,
+        _head_first,
         structlog.processors.JSONRenderer(ensure_ascii=False),
     ]
+
+
+def _head_first(
+    _logger: object, _method: str, event: MutableMapping[str, Any]
+) -> MutableMapping[str, Any]:
+    """When, how bad and what, then the rest as it was given."""
+    return {**{key: event.pop(key) for key in _HEAD if key in event}, **event}
 
 
 def redact(

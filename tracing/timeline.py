@@ -153,7 +153,11 @@ def _delivery(key: str, row: LedgerRow | None, events: Sequence[TraceEvent]) -> 
 
 def _with_claim(told: list[Moment], row: LedgerRow | None) -> list[Moment]:
     """The row itself tells of a claim whose worker died before it could tell more."""
-    if row is None or any(moment.what in ("claimed", "expired", "behind") for moment in told):
+    if (
+        row is None
+        or not row.attempt
+        or any(moment.what in ("claimed", "expired", "behind") for moment in told)
+    ):
         return told
     claim = Moment(at=row.created_at, what="claimed", worker=row.owner, state="IN_FLIGHT")
     return sorted([*told, claim], key=lambda moment: moment.at)
@@ -166,7 +170,9 @@ def moments(events: Sequence[TraceEvent]) -> list[Moment]:
     if created:
         told.append((created, -3, Moment(at=created, what="created")))
     for event in events:
-        told += _marks(event)
+        told += [
+            mark for mark in _marks(event) if mark not in told
+        ]  # several events carry the same
         told.append((event.at, _ORDER[event.stage], _moment(event)))
     told.sort(key=lambda entry: entry[:2])
     return [moment for _, _, moment in told]

@@ -76,6 +76,8 @@ def send(
     settings = settings_of(context)
     if (file is None) == (lane is None):
         raise WrongUsage("give either --file, or --lane with --to and what to send")
+    if file is not None and str(file) != "-" and not file.is_file():
+        raise WrongUsage(f"{file}: no such file; give one of JSON lines, or - for standard input")
     from hongyan import sending
 
     outcome = sending.Outcome()

@@ -83,8 +83,8 @@ def show(story: Story) -> None:
     parts = [story.lane, story.biz_id or ""]
     out().print(Text.assemble((story.message_id, "bold"), *(f"  {p}" for p in parts if p)))
     for delivery in story.deliveries:
-        out().print(Padding(_headline(delivery), (0, 0, 0, 2)))
-        out().print(Padding(_table(delivery.moments), (0, 0, 0, 4)))
+        out().print(Padding(_headline(delivery), (0, 0, 0, 2), expand=False))
+        out().print(Padding(_table(delivery.moments), (0, 0, 0, 4), expand=False))
         out().print()
 
 

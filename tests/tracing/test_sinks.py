@@ -263,3 +263,33 @@ def test_moments_of_the_same_millisecond_keep_their_natural_order() -> None:
     ]
     way = ["created", "received", "claimed", "called", "answered", "settled"]
     assert [moment.what for moment in moments(same)] == way
+
+
+def test_one_event_tells_the_whole_way_by_its_marks() -> None:
+    whole = event(
+        "m",
+        at=NOW + 5,
+        created_at=NOW,
+        received_at=NOW + 1,
+        claimed_at=NOW + 2,
+        started_at=NOW + 3,
+        answered_at=NOW + 4,
+    )
+    told_once = moments([whole])
+    assert [m.what for m in told_once] == [
+        *("created", "received", "claimed", "called", "answered", "settled")
+    ]
+    assert [m.at - NOW for m in told_once] == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_mark_that_several_events_carry_is_told_once() -> None:
+    first = event("m", Stage.FENCED, at=NOW + 5, received_at=NOW + 1)
+    second = event("m", at=NOW + 9, received_at=NOW + 1)
+    assert [m.what for m in moments([first, second])] == ["received", "fenced", "settled"]
+
+
+def test_a_claim_that_nothing_followed_is_told_from_the_ledger(ledger: Database) -> None:
+    enter(ledger, state="UNKNOWN")
+    assert told(ledger, "m1") == [("k1", ["claimed"])]
+    enter(ledger, delivery_key="k2", message_id="m2", state="EXPIRED", attempt=0)
+    assert told(ledger, "m2") == [("k2", [])]

@@ -1,0 +1,124 @@
+"""topics, policy, db and trace, for people and for programs."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backends.settings import DatabaseSettings, Settings, TraceSettings
+from tests.hongyan.conftest import Run
+from tracing import open_recorder
+from tracing.events import Stage, TraceEvent
+
+
+def test_topics_are_applied_once_and_then_exist(
+    hongyan: Run, kafka: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HONGYAN_KAFKA__TOPIC_PREFIX", "t1")
+    dry = hongyan("topics", "apply", "--lanes", "sms.*,email.notice", "--dry-run")
+    assert dry.code == 0
+    assert dry.out.count("missing") == 6
+    made = hongyan("topics", "apply", "--lanes", "sms.*,email.notice", "--json")
+    assert {r["status"] for r in made.json} == {"created"}
+    again = hongyan("topics", "apply", "--lanes", "sms.*,email.notice")
+    assert again.out.count("exists") == 6
+    assert "t1.dispatch.email.notice" in again.out
+
+
+def test_topics_that_cannot_be_are_refused(hongyan: Run, kafka: str) -> None:
+    said = hongyan("topics", "apply", "--replication", "3")
+    assert said.code == 1
+    assert said.err.startswith("3 copies need 3 brokers and the cluster has 1")
+
+
+def test_a_good_policy_is_ok_and_a_bad_one_is_told_whole(hongyan: Run, folder: Path) -> None:
+    none = hongyan("policy", "check")
+    assert (none.code, none.out) == (0, "ok no policy file, so the defaults hold  (default)\n")
+    (folder / "policy.toml").write_text("[defaults]\nthreads = 0\nqueu = 1\n")
+    said = hongyan("policy", "check")
+    assert said.code == 1
+    assert said.out.splitlines() == [
+        "policy.toml:2  defaults.threads: expected int >= 1, got 0",
+        "policy.toml:3  defaults.queu: unknown key; did you mean queue?",
+    ]
+    for_programs = hongyan("policy", "check", "--json").json
+    assert [p["line"] for p in for_programs["problems"]] == [2, 3]
+    assert for_programs["version"] is None
+
+
+def test_another_file_can_be_checked(hongyan: Run, folder: Path) -> None:
+    (folder / "draft.toml").write_text("[defaults]\nthreads = 7\n")
+    said = hongyan("policy", "check", "draft.toml", "--json")
+    assert said.code == 0
+    assert said.json["version"].startswith("file:")
+
+
+def test_the_policy_is_shown_as_workers_follow_it(hongyan: Run, folder: Path) -> None:
+    (folder / "policy.toml").write_text('[lanes."sms.notice"]\nthreads = 77\n')
+    said = hongyan("policy", "show", "--lanes", "sms.*")
+    assert "77+77" in said.out
+    assert "5 min ≤ 1 h" in said.out
+    lanes = hongyan("policy", "show", "--json").json["lanes"]
+    assert len(lanes) == 27
+    assert lanes["sms.notice"]["threads"] == 77
+
+
+def test_the_database_is_upgraded_once(hongyan: Run, folder: Path) -> None:
+    first = hongyan("db", "upgrade", "--json").json
+    assert (first["before"], first["changed"]) == ("", True)
+    assert (folder / "hongyan.db").is_file()
+    second = hongyan("db", "upgrade")
+    assert second.code == 0
+    assert second.out == f"sqlite:///hongyan.db is at version {first['now']} already\n"
+
+
+def record(folder: Path, **fields: Any) -> None:
+    """One settled delivery in the trace of the folder's database."""
+    settings = Settings(
+        database=DatabaseSettings(url=f"sqlite:///{folder}/hongyan.db"),
+        trace=TraceSettings(kafka=False),
+    )
+    recorder = open_recorder(settings)
+    base: dict[str, Any] = {"at": 1_795_000_000_100, "stage": Stage.SETTLED, "message_id": "m1"}
+    recorder.record([TraceEvent(**{**base, **fields})])
+    recorder.close(10.0)
+
+
+def test_a_message_is_told_as_a_story(hongyan: Run, folder: Path) -> None:
+    hongyan("db", "upgrade")
+    record(
+        folder,
+        delivery_key="k1",
+        lane="sms.notice",
+        biz_id="order-1",
+        receiver="138***0001",
+        created_at=1_795_000_000_000,
+        started_at=1_795_000_000_050,
+        answered_at=1_795_000_000_099,
+        attempt=1,
+        account="main",
+        state="UNKNOWN",
+        reason="timeout",
+        detail="no answer within 5 s [odd] text",
+    )
+    said = hongyan("trace", "m1")
+    assert said.code == 0
+    assert said.out.splitlines()[0] == "m1  sms.notice  order-1"
+    assert "138***0001" in said.out
+    assert "+50 ms  provider called" in said.out
+    assert "UNKNOWN timeout  no answer within 5 s [odd] text" in said.out
+    moments = hongyan("trace", "m1", "--json").json[0]["deliveries"][0]["moments"]
+    assert [m["what"] for m in moments] == ["created", "called", "answered", "settled"]
+
+
+def test_nothing_known_is_a_problem_and_said(hongyan: Run) -> None:
+    hongyan("db", "upgrade")
+    said = hongyan("trace", "nobody")
+    assert said.code == 1
+    assert "nothing is known of 'nobody'" in said.err
+    assert hongyan("trace", "nobody", "--json").out == "[]\n"
+
+
+def test_looking_into_a_ledger_that_is_not_there_makes_none(hongyan: Run, folder: Path) -> None:
+    assert hongyan("trace", "x").code == 2
+    assert not (folder / "hongyan.db").exists()

@@ -1,0 +1,149 @@
+"""`hongyan send`: what is good goes, what is bad is named by its line."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from backends import kafka as clients
+from backends.settings import KafkaSettings
+from hongyan.sending import BadLine, read_lines
+from message.envelope import decode
+from tests.hongyan.conftest import Run
+
+GOOD = {"channel": "sms", "kind": "notice", "receivers": ["+8613800000001"], "content": {"t": 1}}
+ROOT = Path(__file__).parents[2]
+
+
+def records(bootstrap: str, topic: str, count: int) -> list[clients.Message]:
+    settings = KafkaSettings(bootstrap=bootstrap, group_id=f"g{time.monotonic_ns()}")
+    member = clients.consumer(settings, protocol="classic")
+    member.subscribe([topic])
+    found: list[clients.Message] = []
+    deadline = time.monotonic() + 30
+    while len(found) < count:
+        assert time.monotonic() < deadline
+        message = member.poll(0.1)
+        if message is not None and message.error() is None:
+            found.append(message)
+    member.close()
+    return found
+
+
+def test_one_notification_from_flags_stands_in_kafka_as_it_was_meant(
+    hongyan: Run, kafka: str
+) -> None:
+    said = hongyan(
+        *("send", "--lane", "wecom.notice", "--to", "zhang", "--to", "li", "--template", "T1"),
+        *("--param", "code=4711", "--biz-id", "order-1", "--ordering-key", "o1", "--ttl", "60"),
+        *("--attribute", "source=test", "--json"),
+    )
+    assert said.code == 0
+    assert said.json["sent"] == 1
+    (record,) = records(kafka, "hongyan.dispatch.wecom.notice", 1)
+    found = decode(record.value())
+    assert found.id == said.json["last"]["id"]
+    assert found.receivers == ["zhang", "li"]
+    assert found.template is not None
+    assert found.template.params == {"code": "4711"}
+    assert (found.biz_id, found.ttl_ms, found.attributes) == ("order-1", 60_000, {"source": "test"})
+    assert record.key() == b"o1"
+    assert record.headers() == [("hongyan-id", found.id.encode())]
+
+
+def test_one_notification_is_told_with_its_place(hongyan: Run, kafka: str) -> None:
+    said = hongyan("send", "--lane", "push.notice", "--to", "u1", "--content", '{"text":"hi"}')
+    assert said.code == 0
+    assert said.out.startswith("sent ")
+    assert "hongyan.dispatch.push.notice/" in said.out
+
+
+def test_bad_lines_are_named_and_the_good_ones_go(hongyan: Run, kafka: str, folder: Path) -> None:
+    lines = [
+        json.dumps({**GOOD, "channel": "feishu", "extra": "kept"}),
+        "",
+        "{broken",
+        json.dumps({**GOOD, "receivers": ["x", ""]}),
+        "[]",
+        json.dumps({**GOOD, "channel": "feishu", "id": "mine"}),
+    ]
+    (folder / "in.jsonl").write_text("\n".join(lines))
+    said = hongyan("send", "--file", "in.jsonl", "--json")
+    assert said.code == 1
+    assert said.json["sent"] == 2
+    assert [(b["line"], b["code"], b["path"]) for b in said.json["bad"]] == [
+        (3, "not_json", "$"),
+        (4, "bad_receiver", "$.receivers[1]"),
+        (5, "not_an_object", "$"),
+    ]
+    sent = records(kafka, "hongyan.dispatch.feishu.notice", 2)
+    values = {decode(r.value()).id: json.loads(r.value() or b"") for r in sent}
+    assert "mine" in values
+    assert any(value.get("extra") == "kept" for value in values.values())
+    human = hongyan("send", "--file", "in.jsonl", "--check")
+    assert human.out == "2 good, 3 bad; nothing was sent\n"
+    assert "line 4: $.receivers[1]:" in human.err
+
+
+def test_lines_can_come_from_standard_input(hongyan: Run, kafka: str) -> None:
+    said = hongyan("send", "--file", "-", "--json", stdin=json.dumps(GOOD).encode() + b"\n")
+    assert said.json["sent"] == 1
+
+
+def test_what_is_missing_is_filled_in_and_what_is_there_is_kept() -> None:
+    bad: list[BadLine] = []
+    line = json.dumps({**GOOD, "created_at": 5}).encode()
+    first, second = read_lines([line, json.dumps(GOOD).encode()], bad, now_ms=1_000)
+    assert first.notification.created_at == 5
+    assert second.notification.created_at == 1_000
+    assert first.notification.id != second.notification.id
+    assert bad == []
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (["--lane", "sms.*", "--to", "x", "--content", "{}"], "names 3 lanes; name one"),
+        (["--lane", "sms.notice", "--to", "x"], "give either --template or --content"),
+        (["--lane", "sms.notice", "--to", "x", "--content", "[]"], "must be a JSON object"),
+        (["--lane", "sms.notice", "--to", "x", "--content", "{"], "--content is not JSON"),
+        (
+            ["--lane", "sms.notice", "--to", "x", "--template", "t", "--param", "x"],
+            "write KEY=VALUE",
+        ),
+        (["--lane", "sms.notice", "--content", "{}"], "receivers"),
+    ],
+)
+def test_flags_that_make_no_notification_are_said_in_one_sentence(
+    hongyan: Run, flags: list[str], sentence: str
+) -> None:
+    said = hongyan("send", "--check", *flags)
+    assert said.code == 2
+    assert sentence in said.err
+
+
+def test_without_kafka_nothing_is_sent_and_it_is_said(
+    hongyan: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HONGYAN_KAFKA__BOOTSTRAP", "127.0.0.1:1")
+    monkeypatch.setattr(clients, "_LIST_S", 0.5)
+    said = hongyan("send", "--lane", "sms.notice", "--to", "x", "--content", "{}")
+    assert said.code == 1
+    assert "Kafka at 127.0.0.1:1 did not answer" in said.err
+
+
+def test_a_topic_that_is_not_there_is_said_at_once(
+    hongyan: Run, kafka_bootstrap: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HONGYAN_KAFKA__BOOTSTRAP", kafka_bootstrap)
+    monkeypatch.setenv("HONGYAN_KAFKA__TOPIC_PREFIX", topic_prefix)
+    said = hongyan("send", "--lane", "sms.notice", "--to", "x", "--content", "{}", "--json")
+    assert said.code == 1
+    assert said.json["failed"][0]["cause"] == "no such topic; run `hongyan topics apply`"
+
+
+def test_the_example_notifications_are_all_good(hongyan: Run) -> None:
+    file = ROOT / "examples" / "notifications.jsonl"
+    assert hongyan("send", "--check", "--file", str(file)).out.startswith("3,000 good, 0 bad")
+    assert not any("created_at" in json.loads(line) for line in file.read_bytes().splitlines())
