@@ -132,7 +132,7 @@ class Source:
         """Take nothing more, but stay in the group and go on committing; idempotent."""
         if not self._quiet:
             self._quiet = True
-            self._closed_lanes = frozenset(self._intakes)
+            self._closed_lanes = frozenset(self._accounts)
             self._apply_backpressure()
 
     @property
@@ -288,7 +288,7 @@ class Source:
         committed = self._committed(consumer, places)
         for place in places:
             lane = lane_of_topic(place.topic, self._topic_prefix)
-            if lane is None or lane not in self._intakes:
+            if lane is None or lane not in self._accounts:
                 raise SourceFailed(
                     f"{place.topic} was assigned, which no lane of this worker reads"
                 )

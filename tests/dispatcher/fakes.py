@@ -158,7 +158,12 @@ class Inbox:
 class Bench:
     """A source with everything around it faked; `time` is moved by hand."""
 
-    def __init__(self, max_records: int = 100, max_bytes: int = 1 << 20) -> None:
+    def __init__(
+        self,
+        max_records: int = 100,
+        max_bytes: int = 1 << 20,
+        accounts: frozenset[str] = frozenset({"demo"}),
+    ) -> None:
         self.time = 1_000.0
         self.consumer = Consumer()
         self.inbox = Inbox()
@@ -175,9 +180,9 @@ class Bench:
             self.consumer,
             self.commits,
             Flow({LANE: max_records}, max_bytes),
-            {LANE: self.inbox},
+            {LANE: self.inbox} if accounts else {},
             self.inbox,
-            accounts={LANE: frozenset({"demo"})},
+            accounts={LANE: accounts},
             topic_prefix="hongyan",
             place=Place,
             done=self.done,

@@ -6,7 +6,7 @@ import pytest
 
 from dispatcher.runs import Run, encode
 from dispatcher.source import SourceFailed
-from tests.dispatcher.fakes import TOPIC, Bench, KafkaError, Message, Place, message
+from tests.dispatcher.fakes import LANE, TOPIC, Bench, KafkaError, Message, Place, message
 
 
 def last_commit(bench: Bench) -> tuple[int, str]:
@@ -191,7 +191,7 @@ def test_a_regained_partition_is_resumed_though_its_pause_survived() -> None:
 def test_lanes_whose_ledger_is_away_are_paused_and_come_back() -> None:
     bench = Bench()
     bench.assign(0)
-    bench.source.close_lanes(frozenset(bench.source._intakes))
+    bench.source.close_lanes(frozenset({LANE}))
     bench.step()
     assert bench.consumer.paused == [(TOPIC, 0)]
     bench.source.close_lanes(frozenset())
@@ -285,3 +285,10 @@ def test_nothing_is_committed_before_anything_is_done() -> None:
     bench.step(message(7))
     bench.step()
     assert bench.consumer.commits == []
+
+
+def test_a_lane_without_an_account_is_read_and_its_records_are_dead_letters() -> None:
+    bench = Bench(accounts=frozenset())
+    bench.assign(0)
+    bench.step(message(0))
+    assert [poison.code for poison in bench.inbox.poisons] == ["unknown_lane"]
