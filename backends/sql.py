@@ -17,7 +17,10 @@ from backends.sql_errors import SqlAway, judged
 
 BUSY_MS: Final = 5_000
 """How long a statement waits for another one's lock before it gives up for now."""
-STATEMENT_MS: Final = 15_000
+STATEMENT_MS: Final = 10_000
+"""How long the server works on a statement before it gives up."""
+ANSWER_S: Final = 12.0
+"""How long we wait for an answer: a frozen server keeps its connections, and its own limits stand still."""
 CONNECT_S: Final = 5
 DEAD_PEER_MS: Final = 6_000
 """How long sent bytes may stay unacknowledged before their connection counts as dead."""
@@ -159,7 +162,20 @@ def _postgres(url: URL, hot: bool, pool_size: int) -> Engine:
     )
     session = _SESSION | (_FIXED_PLANS if hot else {})
     event.listen(engine, "connect", lambda connection, _record: _prepare(connection, session))
+    if hot:
+        event.listen(engine, "do_connect", _connect_impatiently)
     return engine
+
+
+class _Impatient(psycopg.Connection[Any]):
+    """Gives up on a server that does not answer; the connection is of no use afterwards."""
+
+    def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
+        return super().wait(gen, interval, ANSWER_S if timeout is None else timeout)
+
+
+def _connect_impatiently(_dialect: object, _record: object, _args: object, named: Any) -> Any:
+    return _Impatient.connect(**named)
 
 
 def _prepare(connection: psycopg.Connection[Any], session: dict[str, str]) -> None:

@@ -1,11 +1,14 @@
 """What only PostgreSQL has: partitions, plans, connections that a server may cut."""
 
 import json
+import os
+import signal
 from typing import Any
 
 import psycopg
 import pytest
 
+from backends import sql
 from backends.sql import Database, database_url
 from idempotency import postgres
 from idempotency.batches import MS_PER_DAY, Wanted
@@ -245,6 +248,23 @@ def test_a_server_that_was_stopped_is_unavailable_until_it_is_back(postgres: Wor
         admin.execute(f'ALTER DATABASE "{name}" WITH ALLOW_CONNECTIONS true')
     assert ledger.claim(made, "w1")[0].won
     assert ledger.sweep() == [("w1", 1)]
+
+
+def test_a_server_that_is_frozen_is_unavailable_in_time(
+    postgres: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = postgres.open()
+    made = claims([delivery()])
+    with ledger.database.connection() as connection:
+        pid = connection.info.backend_pid
+    monkeypatch.setattr(sql, "ANSWER_S", 0.3)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(LedgerUnavailable, match="timeout"):
+            ledger.claim(made, "w1")
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert ledger.claim(made, "w1")[0].won
 
 
 def test_a_database_that_has_become_read_only_is_unavailable(postgres: World) -> None:
