@@ -23,7 +23,7 @@ from channels.transport import Transport
 from dispatcher.clock import Clock
 from dispatcher.commits import Commits
 from dispatcher.crew import Crew
-from dispatcher.deadletters import DeadLetters, Poison
+from dispatcher.deadletters import PRODUCER, DeadLetters, Poison
 from dispatcher.flow import Flow
 from dispatcher.gates import BestEffortGate, Gate, LedgerGate, Outage
 from dispatcher.health import Health
@@ -250,7 +250,7 @@ def _settle(core: _Core, pools: Mapping[str, Pool], intakes: Mapping[Lane, Intak
 
 def _dead_letters(core: _Core) -> DeadLetters:
     return DeadLetters(
-        kafka.producer(core.settings.kafka, client_id=core.name),
+        kafka.producer(core.settings.kafka, client_id=core.name, changes=PRODUCER),
         dead_letter_topic(core.settings.kafka.topic_prefix),
         on_done=core.done.put,
         on_count=lambda reason: core.metrics.dead_letters.labels(reason).inc(),

@@ -25,6 +25,9 @@ DETAIL: Final = "hongyan-dead-detail"
 ORIGIN: Final = "hongyan-dead-origin"
 TRUNCATED: Final = "hongyan-dead-truncated"
 """Original size in bytes, where the topic would not take the whole value."""
+PRODUCER: Final = {"delivery.timeout.ms": 8_000, "topic.metadata.propagation.max.ms": 5_000}
+"""Every try has its answer before the flush below gives up: what is still under way must not be
+produced once more, and a topic that is not there must be told of soon."""
 _KEEP_OF_OVERSIZED = 512 * 1024
 _IDLE_S = 0.5
 _RETRY_S = 1.0
