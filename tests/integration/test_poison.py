@@ -1,0 +1,151 @@
+"""What cannot be sent at all, and the topic it goes to: scenarios 14 to 16."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from message.envelope import encode
+from message.vocabulary import dead_letter_topic
+from tests.harness import Fleet, Sent, await_, notification, notifications, now_ms
+
+MakeFleet = Callable[..., Fleet]
+
+
+def test_poison_is_kept_whole_with_its_reason_and_holds_up_nobody(fleet: MakeFleet) -> None:
+    one = fleet()
+    worker = one.worker().wait_ready()
+    poison = _every_poison()
+    headers = [("hongyan-id", b"x"), ("theirs", b"kept")]
+    sent = [one.send([value], key=b"\xffk", headers=headers)[0] for value, _ in poison]
+    one.send(notifications(20))
+    one.await_settled()
+    one.await_committed()
+    assert one.verify().states == {"SENT": 20}
+    letters = {letter.origin: letter for letter in one.dead_letters()}
+    for record, (value, reason) in zip(sent, poison, strict=True):
+        letter = letters[_origin(record)]
+        assert (letter.reason, letter.key, letter.value) == (reason, b"\xffk", value)
+        assert letter.headers["theirs"] == "kept"
+        assert letter.headers["hongyan-dead-detail"]
+    assert len(letters) == worker.metric("dead_letters") == len(poison)
+
+
+def test_a_record_without_key_or_headers_is_sent_or_kept_like_any_other(fleet: MakeFleet) -> None:
+    one = fleet()
+    one.worker().wait_ready()
+    keyless = notification()
+    one.send([None, encode(keyless)], key=None)
+    await_(lambda: keyless.id in one.order(), what="the good one is sent")
+    one.await_committed()
+    (letter,) = one.dead_letters()
+    assert (letter.key, letter.value, letter.reason) == (None, None, "not_json")
+
+
+def test_an_unknown_account_is_a_dead_letter_that_names_it(fleet: MakeFleet) -> None:
+    one = fleet()
+    one.worker().wait_ready()
+    lost = notification(account="nobody")
+    one.wire.send([lost])
+    one.await_committed()
+    (letter,) = one.dead_letters()
+    assert letter.reason == "unknown_account"
+    assert "nobody" in letter.headers["hongyan-dead-detail"]
+    assert letter.headers["hongyan-id"] == lost.id
+    assert letter.value == encode(lost)
+
+
+def test_offset_holds_while_dead_letters_are_refused_and_others_flow(fleet: MakeFleet) -> None:
+    one = fleet(partitions=1)
+    dead = dead_letter_topic(one.wire.prefix)
+    one.wire.configure_topic(dead, max_message_bytes="1")
+    worker = one.worker().wait_ready()
+    one.send([*notifications(3), b"poison", *notifications(50)])
+    one.await_settled()
+    place = one.sent[0].place
+    await_(lambda: one.committed()[place].covers(53), what="what flowed past is committed")
+    assert one.committed()[place].offset == 3, "the poison holds"
+    assert worker.events("dead_letters_held")
+    one.wire.configure_topic(dead, max_message_bytes="100000")
+    one.await_committed()
+    assert [letter.origin for letter in one.dead_letters()] == [f"{place.topic}/0/3"]
+    assert worker.events("dead_letters_flow_again")
+    one.verify()
+
+
+def test_offset_holds_while_there_is_no_dead_letter_topic(fleet: MakeFleet) -> None:
+    one = fleet(partitions=1)
+    dead = dead_letter_topic(one.wire.prefix)
+    one.wire.delete_topic(dead)
+    worker = one.worker().wait_ready()
+    one.send([b"poison", *notifications(50)])
+    one.await_settled()
+    await_(lambda: worker.events("dead_letters_held"), timeout=20, what="it says so soon")
+    assert one.committed()[one.sent[0].place].offset <= 0
+    one.wire.make_topic(dead, 1)
+    one.await_committed()
+    assert {letter.origin for letter in one.dead_letters()} == {f"{one.topics[0]}/0/0"}
+    one.verify()
+
+
+def test_poison_that_nobody_could_keep_is_read_again_by_the_successor(fleet: MakeFleet) -> None:
+    one = fleet(partitions=1)
+    dead = dead_letter_topic(one.wire.prefix)
+    one.wire.configure_topic(dead, max_message_bytes="1")
+    worker = one.worker().wait_ready()
+    one.send([b"poison", *notifications(5)])
+    await_(lambda: worker.events("dead_letters_held"), what="it holds")
+    assert worker.stop() == 0, "held poison keeps nobody from ending"
+    one.wire.configure_topic(dead, max_message_bytes="100000")
+    one.worker().wait_ready()
+    one.await_committed()
+    assert [letter.origin for letter in one.dead_letters()] == [f"{one.topics[0]}/0/0"]
+    one.verify()
+
+
+def test_a_provider_that_refuses_everything_floods_no_dead_letters(fleet: MakeFleet) -> None:
+    one = fleet()
+    one.worker().wait_ready()
+    one.slow(0, errors={"400": 0.5, "500": 0.5})
+    one.send(notifications(200))
+    one.await_settled()
+    one.await_committed()
+    verdict = one.verify()
+    assert verdict.states["REJECTED"] + verdict.states["UNKNOWN"] == 200
+    assert one.dead_letters() == []
+
+
+def _every_poison() -> list[tuple[bytes | None, str]]:
+    """(value, reason) for every kind that the design names."""
+    fields = msgspec.json.decode(encode(notification()))
+
+    def changed(**changes: object) -> bytes:
+        return msgspec.json.encode({**fields, **changes})
+
+    return [
+        (None, "not_json"),
+        (b"", "not_json"),
+        (b"{", "not_json"),
+        (b"\xff\xfe", "not_json"),
+        (b"[1]", "wrong_type"),
+        (changed(receivers="one"), "wrong_type"),
+        (changed(v=9), "unknown_version"),
+        (changed(id="x" * 65), "bad_id"),
+        (changed(id="\u96c1"), "bad_id"),
+        (changed(channel="pigeon"), "unknown_channel"),
+        (changed(kind="rumour"), "unknown_kind"),
+        (changed(channel="sms"), "wrong_topic"),
+        (changed(kind="marketing"), "wrong_topic"),
+        (changed(content=None), "no_content"),
+        (changed(ttl_ms=0), "bad_ttl"),
+        (changed(receivers=[]), "bad_receivers"),
+        (changed(receivers=[f"r{n}" for n in range(1_001)]), "bad_receivers"),
+        (changed(created_at=now_ms() + 700_000), "created_ahead"),
+        (changed(account="nobody"), "unknown_account"),
+        (changed(content={"text": "x" * (1 << 20)}), "too_large"),
+    ]
+
+
+def _origin(record: Sent) -> str:
+    return f"{record.place.topic}/{record.place.partition}/{record.offset}"
