@@ -75,6 +75,7 @@ _LIST_S = 10.0
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.25, 5.0
 _PROBE_S = 10.0
 _PROBE_POLL_S = 0.05
+_REFUSALS: Final = (KafkaError._FATAL, KafkaError.UNSUPPORTED_VERSION)  # noqa: SLF001 - its name
 _PROBE_GROUP = "{}-protocol-probe"
 _PROBE_TOPIC = "{}.protocol-probe"
 
@@ -222,23 +223,24 @@ def resolve_group_protocol(settings: KafkaSettings, timeout_s: float = _PROBE_S)
 
 def _probe(settings: KafkaSettings, client: AdminClient, timeout_s: float) -> GroupProtocol:
     group = _PROBE_GROUP.format(settings.group_id)
-    refused: list[KafkaError] = []
-
-    def on_error(error: KafkaError) -> None:
-        if error.fatal():
-            refused.append(error)
-
     deadline = time.monotonic() + timeout_s
     alone = msgspec.structs.replace(settings, group_id=group, group_instance_id="")
-    with closing(consumer(alone, protocol="consumer", on_error=on_error)) as member:
+    config = consumer_config(alone, "consumer")
+    with closing(_client(Consumer, config, None, quiet=True)) as member:
         member.subscribe([_PROBE_TOPIC.format(settings.topic_prefix)])
-        while not refused and _left(deadline):
-            member.poll(_PROBE_POLL_S)
+        while _left(deadline):
+            if _is_refused(member.poll(_PROBE_POLL_S)):
+                return "classic"
             if _is_new_style(client, group):
                 return "consumer"
-    if not refused:
-        log.warning("group_protocol_unclear", after_s=timeout_s, taken="classic")
+    log.warning("group_protocol_unclear", after_s=timeout_s, taken="classic")
     return "classic"
+
+
+def _is_refused(message: Message | None) -> bool:
+    """A broker without the protocol answers the first heartbeat with a fatal error."""
+    error = message.error() if message is not None else None
+    return error is not None and (error.fatal() or error.code() in _REFUSALS)
 
 
 def _is_new_style(client: AdminClient, group: str) -> bool:

@@ -85,3 +85,37 @@ def test_librdkafka_takes_the_whole_configuration(protocol: kafka.GroupProtocol)
     kafka.consumer(settings(), protocol=protocol).close()
     kafka.producer(settings())
     kafka.admin(settings())
+
+
+class Refusal:
+    """A polled message as a broker with `group.coordinator.rebalance.protocols=classic` caused it:
+    its error has the code _FATAL and yet says of itself that it is not fatal."""
+
+    def __init__(self, code: int, *, fatal: bool) -> None:
+        self._code, self._fatal = code, fatal
+
+    def error(self) -> "Refusal":
+        return self
+
+    def fatal(self) -> bool:
+        return self._fatal
+
+    def code(self) -> int:
+        return self._code
+
+
+@pytest.mark.parametrize(
+    ("code", "fatal", "refused"),
+    [
+        (kafka.KafkaError._FATAL, False, True),
+        (kafka.KafkaError.UNSUPPORTED_VERSION, False, True),
+        (kafka.KafkaError.UNKNOWN_TOPIC_OR_PART, False, False),
+        (kafka.KafkaError._TRANSPORT, False, False),
+        (kafka.KafkaError._TRANSPORT, True, True),
+    ],
+)
+def test_a_fatal_answer_to_the_probe_means_the_classic_protocol(
+    code: int, fatal: bool, refused: bool
+) -> None:
+    assert kafka._is_refused(Refusal(code, fatal=fatal)) is refused  # type: ignore[arg-type]
+    assert not kafka._is_refused(None)
