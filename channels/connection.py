@@ -28,8 +28,6 @@ from channels.http1 import BadAnswer, Reader, written
 
 _CHUNK: Final = 16 << 10
 _MS: Final = 1_000
-_ESTABLISHED: Final = b"\x01"
-"""First byte of the kernel's `struct tcp_info`: the state, TCP_ESTABLISHED."""
 _CODES: Final = {
     pycurl.E_COULDNT_RESOLVE_PROXY: "dns",
     pycurl.E_COULDNT_RESOLVE_HOST: "dns",
@@ -68,7 +66,7 @@ class Connection:
         """Of the open connection; negative: none that may be used."""
         self._sent = 0
         """Bytes of the present request that were taken."""
-        self._poll = select.poll()
+        self._readable = select.poll()
         self._curl = _easy(ca_bundle, proxy)
 
     def perform(
@@ -82,10 +80,14 @@ class Connection:
             failure = self._open(str(request.url), timeout_s, connect_s)
             if failure is not None:
                 return failure
-        answer = self._exchange(request, data, deadline)
-        if isinstance(answer, Failure) or not answer.reusable:
-            self._hang_up()
-        self.used_at = self._clock()
+        clean = False
+        try:
+            answer = self._exchange(request, data, deadline)
+            clean = isinstance(answer, Reader) and answer.reusable
+        finally:  # a late answer must never be taken for the next call's
+            if not clean:
+                self._hang_up()
+            self.used_at = self._clock()
         if isinstance(answer, Failure):
             return answer
         elapsed = timedelta(seconds=monotonic() - started)
@@ -97,16 +99,10 @@ class Connection:
         self._curl.close()
 
     def _alive(self) -> bool:
-        """Whether the kept connection still stands on both sides, as far as can be known: what is
-        written to one that the provider has closed would be in doubt for nothing. The kernel is asked
-        for TCP's state because that, unlike reading, needs no hand-over of the interpreter lock."""
-        if self._descriptor < 0:
-            return False
-        connection = _borrow(self._descriptor)
-        try:
-            return connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1) == _ESTABLISHED
-        finally:
-            connection.detach()
+        """Whether the kept connection may carry a call, as far as can be known. One that has something
+        to say before it was asked has either ended, and what is written to it would be in doubt for
+        nothing; or it would answer this call with what belongs to another."""
+        return self._descriptor >= 0 and not self._readable.poll(0)
 
     def _open(self, url: str, timeout_s: float, connect_s: float) -> Failure | None:
         curl = self._curl
@@ -120,8 +116,7 @@ class Connection:
             number, message = _told(exc)
             return Failure(Phase.NOT_WRITTEN, _CODES.get(number, "connect"), message)
         self._descriptor = curl.getinfo(pycurl.ACTIVESOCKET)
-        self._poll = select.poll()
-        self._poll.register(self._descriptor, select.POLLIN)
+        self._readable = _poll_for(self._descriptor, select.POLLIN)
         return None
 
     def _hang_up(self) -> None:
@@ -161,19 +156,19 @@ class Connection:
             try:
                 taken = self._curl.send(rest)
             except BlockingIOError:
-                self._wait(select.POLLOUT, deadline)
+                self._wait(_poll_for(self._descriptor, select.POLLOUT), deadline)
             else:
                 self._sent += taken
                 rest = rest[taken:]
 
     def _read(self, reader: Reader, deadline: float) -> None:
         """libcurl may hold decrypted bytes that no poll tells of: it is asked until it has none."""
-        self._wait(select.POLLIN, deadline)
+        self._wait(self._readable, deadline)
         while not reader.done:
             try:
                 piece = self._curl.recv(_CHUNK)
             except BlockingIOError:
-                self._wait(select.POLLIN, deadline)
+                self._wait(self._readable, deadline)
                 continue
             if piece:
                 reader.feed(piece)
@@ -182,11 +177,16 @@ class Connection:
             if monotonic() > deadline and not reader.done:
                 raise _TimedOut
 
-    def _wait(self, event: int, deadline: float) -> None:
+    def _wait(self, poll: select.poll, deadline: float) -> None:
         left_s = deadline - monotonic()
-        self._poll.modify(self._descriptor, event)
-        if left_s <= 0 or not self._poll.poll(left_s * _MS):
+        if left_s <= 0 or not poll.poll(left_s * _MS):
             raise _TimedOut
+
+
+def _poll_for(descriptor: int, event: int) -> select.poll:
+    poll = select.poll()
+    poll.register(descriptor, event)
+    return poll
 
 
 def _borrow(descriptor: int) -> socket.socket:

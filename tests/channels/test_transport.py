@@ -6,10 +6,13 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
+import pycurl
 import pytest
 
 from channels.channel import Failure, Phase
+from channels.connection import Connection
 from channels.failures import BadRequest, TransportFailure
+from channels.tls import Trust
 from channels.transport import MAX_TIMEOUT_S, Transport
 from tests.conformance import wire as w
 from tests.conformance.senders import post
@@ -205,6 +208,29 @@ def test_odd_timeouts_neither_hang_nor_raise(transport: Transport, total: float 
         request.extensions["timeout"] = {"total": total} if total is not None else {}
         send(transport, request)
     assert MAX_TIMEOUT_S < 1e30
+
+
+def test_a_call_that_breaks_off_leaves_no_answer_for_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    connection = Connection(Trust().with_extra(""))
+    with Wire(w.answer("200 OK", b"first"), w.answer("200 OK", b"second")) as provider:
+        with monkeypatch.context() as patch:
+            patch.setattr(Connection, "_read", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                connection.perform(post(provider.url), 5.0, 5.0)
+        answer = connection.perform(post(provider.url), 5.0, 5.0)
+        assert isinstance(answer, httpx.Response)
+        assert answer.content == b"second"
+    connection.close()
+
+
+def test_names_are_resolved_within_the_deadline() -> None:
+    """A resolver that hangs would hang the call, were libcurl built without its own threads for it."""
+    assert pycurl.version_info()[4] & pycurl.VERSION_ASYNCHDNS
 
 
 def test_after_every_kind_of_failure_the_next_call_works(transport: Transport) -> None:

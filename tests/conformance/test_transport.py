@@ -166,6 +166,25 @@ def test_outcome_agrees_with_what_the_provider_read(sender: Sender, row: Row) ->
         assert provider.requests == row.requests
 
 
+def test_an_answer_nobody_asked_for_is_not_taken_for_the_next_calls(sender: Sender) -> None:
+    """The provider sends a second answer while the connection is idle, and keeps it open."""
+    answered, stale = threading.Event(), threading.Event()
+
+    def twice(wire: Wire, connection: socket.socket) -> bool:
+        w.ok(wire, connection)
+        answered.wait(w.PATIENCE_S)
+        w.answer("200 OK", b'{"id":"stale"}')(wire, connection)
+        stale.set()
+        return True
+
+    with Wire(twice, w.answer("429 Too Many Requests")) as provider:
+        assert outcome(sender.send(post(provider.url))) == Accepted()
+        answered.set()
+        assert stale.wait(w.PATIENCE_S)
+        assert isinstance(outcome(sender.send(post(provider.url))), NotSent)
+        assert provider.requests == 2
+
+
 def test_a_large_body_is_sent_once_and_without_expect(sender: Sender) -> None:
     with Wire() as provider:
         body = b"x" * (4 << 20)
