@@ -112,7 +112,7 @@ def build(settings: Settings, policy: Policy, lanes: Sequence[Lane], parts: Part
     core = _core(settings, policy, lanes, parts)
     heart = _heart(core)
     pools = {lane.name: _pool(core, lane, heart) for lane, routes in core.routes.items() if routes}
-    intakes = _intakes(core, pools)
+    intakes = _intakes(core, pools, heart)
     settle = _settle(core, pools, intakes)
     dead_letters = _dead_letters(core)
     source = _source(core, intakes, dead_letters)
@@ -178,7 +178,7 @@ def _pool(core: _Core, lane: Lane, heart: Heart) -> Pool:
     )
 
 
-def _intakes(core: _Core, pools: Mapping[str, Pool]) -> dict[Lane, Intake]:
+def _intakes(core: _Core, pools: Mapping[str, Pool], heart: Heart) -> dict[Lane, Intake]:
     """One intake for the lanes that the ledger answers for, one for those it does not: so that an
     outage of the database holds up only the former."""
     intakes: dict[Lane, Intake] = {}
@@ -189,12 +189,12 @@ def _intakes(core: _Core, pools: Mapping[str, Pool]) -> dict[Lane, Intake]:
             if (pool.policy.guarantee is Guarantee.BEST_EFFORT) is best_effort
         }
         if mine:
-            intake = _intake(core, mine, best_effort)
+            intake = _intake(core, mine, best_effort, heart)
             intakes |= {pool.lane: intake for pool in mine.values()}
     return intakes
 
 
-def _intake(core: _Core, pools: Mapping[str, Pool], best_effort: bool) -> Intake:
+def _intake(core: _Core, pools: Mapping[str, Pool], best_effort: bool, heart: Heart) -> Intake:
     gate: Gate
     if best_effort:
         gate = BestEffortGate(core.parts.prefilter, core.clock)
@@ -207,6 +207,7 @@ def _intake(core: _Core, pools: Mapping[str, Pool], best_effort: bool) -> Intake
             outage=core.outage,
             clock=core.clock,
             count=core.metrics,
+            term=lambda: heart.term,
             ordered=frozenset(ordered),
         )
     return Intake(

@@ -111,6 +111,7 @@ class LedgerGate:
         outage: Outage,
         clock: Clock,
         count: Verdict,
+        term: Callable[[], int],
         ordered: frozenset[str] = frozenset(),
     ) -> None:
         self._ledger = ledger
@@ -119,6 +120,7 @@ class LedgerGate:
         self._outage = outage
         self._clock = clock
         self._count = count
+        self._term = term
         self._ordered = ordered
 
     def admit(self, works: Sequence[Work]) -> tuple[list[Work], list[Work]]:
@@ -152,9 +154,13 @@ class LedgerGate:
         token, now = new_token(), self._clock.now_ms()
         claims = [_claim_of(work, token, now) for work in works]
         begun = self._clock.monotonic()
-        answers = self._outage.persist(
-            "intake", lambda: self._ledger.claim(claims, self._owner, ordered=ordered)
-        )
+
+        def enter() -> list[Claimed]:
+            for work in works:
+                work.term = self._term()  # of this try: an outage between two may end a term
+            return self._ledger.claim(claims, self._owner, ordered=ordered)
+
+        answers = self._outage.persist("intake", enter)
         self._count.claimed(len(works), self._clock.monotonic() - begun)
         for work, claim, answer in zip(works, claims, answers, strict=True):
             if answer.won and answer.state is State.IN_FLIGHT:

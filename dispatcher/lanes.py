@@ -38,9 +38,10 @@ class Engine(Protocol):
 class Permit(Protocol):
     """Whether a send may begin now (dispatcher/lease.py)."""
 
-    def wait_valid(self, until: Callable[[], bool]) -> bool:
-        """True while the worker's lease holds; waits through an outage of the database until it
-        holds again, or until `until` says that waiting is over, which answers False."""
+    def wait_valid(self, term: int, until: Callable[[], bool]) -> bool:
+        """True while the lease of that term holds; waits through an outage of the database until it
+        holds again. False once a new term began, since what was claimed in the old one is in doubt
+        and no longer ours, or when `until` says that waiting is over."""
         ...
 
 
@@ -144,17 +145,19 @@ class Pool:
     def _refusal(self, work: Work) -> tuple[Event, str] | None:
         """Why this delivery must not start, or None. The lease is the last question: it is the one
         that can change while a thread sleeps."""
+        reason = self._too_late(work)
+        if reason is not None or not self._durable:
+            return reason
+        if self._permit.wait_valid(work.term, lambda: self._too_late(work) is not None):
+            return None
+        return self._too_late(work) or (Event.NOT_SENT, "lease_lapsed")
+
+    def _too_late(self, work: Work) -> tuple[Event, str] | None:
         if self._stopping and self._durable:
             return Event.GIVEN_BACK, "given_back"
-        expires_at = work.delivery.expires_at
-        if self._clock.now_ms() >= expires_at:
+        if self._clock.now_ms() >= work.delivery.expires_at:
             return Event.TTL, "ttl_in_queue"
-        if not self._durable or self._permit.wait_valid(lambda: self._over(expires_at)):
-            return None
-        return self._refusal(work) or (Event.GIVEN_BACK, "given_back")
-
-    def _over(self, expires_at: int) -> bool:
-        return self._stopping or self._clock.now_ms() >= expires_at
+        return None
 
     def _route(self, work: Work) -> tuple[Account, Channel]:
         """The account a notification names, else one of the lane's, each as likely as the next."""

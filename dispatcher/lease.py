@@ -58,13 +58,18 @@ class Heart:
         """The lease as last written."""
         return self._lease
 
-    def wait_valid(self, until: Callable[[], bool]) -> bool:
+    @property
+    def term(self) -> int:
+        """The ledger's number of the lease as it now stands; a lapse begins a new one."""
+        return self._lease.epoch if self._lease is not None else 0
+
+    def wait_valid(self, term: int, until: Callable[[], bool]) -> bool:
         """See `dispatcher.lanes.Permit`."""
         while not self.valid:
             if until():
                 return False
             time.sleep(_WAIT_S)
-        return True
+        return term == self.term
 
     def register(self) -> None:
         """Enter the worker; raises LedgerError."""

@@ -20,6 +20,7 @@ from dispatcher.gates import Outage
 from dispatcher.health import HealthServer
 from dispatcher.lifecycle import WorkerFailed
 from dispatcher.source import SourceFailed
+from idempotency.ledger import LedgerUnavailable
 from idempotency.opening import open_ledger
 from idempotency.redis_prefilter import open_prefilter
 from message.vocabulary import Lane, lanes_matching
@@ -48,8 +49,14 @@ def run_worker(settings: Settings, patterns: Sequence[str] | None = None) -> int
     stop = threading.Event()
     with ExitStack() as stack:
         stack.enter_context(_signals(stop.set))
-        app = open_worker(settings, policy, lanes, stack, stop)
+        try:
+            app = open_worker(settings, policy, lanes, stack, stop)
+        except LedgerUnavailable:
+            if not stop.is_set():
+                raise
+            app = None
         if app is None:
+            log.info("stopped_before_start")
             return EXIT_DONE
         stack.enter_context(_signals(app.worker.stop))
         if stop.is_set():
@@ -65,7 +72,8 @@ def open_worker(
     stop: threading.Event,
 ) -> App | None:
     """Everything a worker needs, closed by `stack`; None when `stop` was set while waiting."""
-    kafka.wait_for_broker(settings.kafka, stop=stop)
+    if not kafka.wait_for_broker(settings.kafka, stop=stop):
+        return None
     outage = Outage()
     outage.stop = stop
     ledger = outage.persist("start", lambda: open_ledger(settings))

@@ -37,7 +37,8 @@ REVOKE_DRAIN_S = 10.0
 COMMITTED_TIMEOUT_S = 10.0
 OBSERVE_INTERVAL_S = 1.0
 _HARMLESS = frozenset({"_PARTITION_EOF", "UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC"})
-_NOT_COMMITTED = -1001
+_FATAL = "_FATAL"
+"""How a polled message tells of a fatal error; it denies being fatal itself."""
 
 
 class SourceFailed(RuntimeError):
@@ -253,7 +254,7 @@ class Source:
             self._intakes[lane].put(batch)
 
     def _note_error(self, error: Any) -> None:
-        if error.fatal():
+        if error.fatal() or error.name() == _FATAL:
             raise SourceFailed(f"the Kafka consumer cannot go on: {error}")
         if error.name() not in _HARMLESS:
             log.warning("consumer_error", code=error.name(), text=error.str())

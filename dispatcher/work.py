@@ -106,6 +106,8 @@ class Work(msgspec.Struct, gc=False):
     claimed_at: int = 0
     started_at: int = 0
     answered_at: int = 0
+    term: int = 0
+    """The term of the worker's lease under which it was claimed; written by the gate."""
     standing: State | None = None
     """What the ledger holds already, for work that ended at intake: settle only reports it."""
 

@@ -27,12 +27,14 @@ fresh AS MATERIALIZED (
 
 _FRESH_IN_LINE: Final = """
 fresh AS MATERIALIZED (
-    SELECT *, state = 'IN_FLIGHT' AND ordering_key IS NOT NULL AND (place > head OR EXISTS (
+    SELECT *, state = 'IN_FLIGHT' AND ordering_key IS NOT NULL AND (message_id <> head OR EXISTS (
                SELECT FROM deliveries AS d
                 WHERE d.ordering_key = entering.ordering_key AND d.lane = entering.lane
+                  AND d.message_id <> entering.message_id
                   AND d.state IN ('IN_FLIGHT', 'RETRY', 'UNKNOWN'))) AS behind
-      FROM (SELECT *, min(place) FILTER (WHERE state IN ('IN_FLIGHT', 'RETRY'))
-                          OVER (PARTITION BY lane, ordering_key) AS head
+      FROM (SELECT *, first_value(message_id) OVER (
+                          PARTITION BY lane, ordering_key
+                          ORDER BY state NOT IN ('IN_FLIGHT', 'RETRY'), place) AS head
               FROM input
              WHERE (key IN (SELECT delivery_key FROM won)) IS TRUE) AS entering
 )"""

@@ -36,6 +36,7 @@ OPEN_LINE: Final = """
 SELECT 1 FROM deliveries
  WHERE ordering_key = ? AND lane = ?
    AND ordering_key IS NOT NULL AND state IN ('IN_FLIGHT', 'RETRY', 'UNKNOWN')
+   AND message_id <> ?
  LIMIT 1"""
 
 TAKE: Final = """
@@ -138,20 +139,21 @@ def _look(connection: Any, keys: Iterable[str]) -> list[Standing]:
 def _in_line(connection: Any, rows: Sequence[Entry]) -> tuple[list[Entry], list[str]]:
     """The rows with their place in line, and the keys of those behind an earlier open one."""
     known = _known(connection, rows)
-    taken: dict[tuple[str, str], bool] = {}
-    placed = [_placed(connection, row, taken) if row.key not in known else row for row in rows]
+    heads: dict[tuple[str, str], str | None] = {}
+    placed = [_placed(connection, row, heads) if row.key not in known else row for row in rows]
     behind = [row.key for row in placed if row.reason == BEHIND and row.attempt == 0]
     return placed, behind
 
 
-def _placed(connection: Any, row: Entry, taken: dict[tuple[str, str], bool]) -> Entry:
+def _placed(connection: Any, row: Entry, heads: dict[tuple[str, str], str | None]) -> Entry:
+    """`heads`: the message at the head of each line, None when that is in the ledger already. Receivers
+    of one message stand in line together."""
     if row.ordering_key is None or row.state not in (State.IN_FLIGHT, State.RETRY):
         return row
     line = (row.ordering_key, row.lane)
-    if line not in taken:
-        taken[line] = connection.execute(OPEN_LINE, line).fetchone() is not None
-    waits = taken[line] and row.state == State.IN_FLIGHT
-    taken[line] = True
-    if not waits:
+    if line not in heads:
+        ahead = connection.execute(OPEN_LINE, (*line, row.message_id)).fetchone()
+        heads[line] = row.message_id if ahead is None else None
+    if row.state != State.IN_FLIGHT or heads[line] == row.message_id:
         return row
     return row._replace(state=State.RETRY, reason=BEHIND, attempt=0, delay_ms=0)

@@ -272,6 +272,13 @@ def test_a_fatal_client_error_is_loud() -> None:
         bench.step(Message(0, error=KafkaError("FENCED_INSTANCE_ID", fatal=True)))
 
 
+def test_a_fatal_error_that_denies_being_fatal_is_loud() -> None:
+    bench = Bench()
+    bench.assign(0)
+    with pytest.raises(SourceFailed, match="cannot go on"):
+        bench.step(Message(0, error=KafkaError("_FATAL", fatal=False)))
+
+
 def test_harmless_client_errors_pass() -> None:
     bench = Bench()
     bench.assign(0)

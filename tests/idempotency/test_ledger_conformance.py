@@ -336,6 +336,18 @@ def test_an_earlier_one_that_was_there_already_counts_as_it_stands(ledger: SqlLe
     ]
 
 
+def test_receivers_of_one_message_stand_in_line_together(ledger: SqlLedger) -> None:
+    first, second = deliveries(receivers=["+8613800000001", "+8613800000002"], ordering_key="k")
+    answers = ledger.claim(claims([first, second, delivery(ordering_key="k")]), "w1", ordered=True)
+    assert [a.state for a in answers] == [State.IN_FLIGHT, State.IN_FLIGHT, State.RETRY]
+
+
+def test_receivers_claimed_one_after_the_other_do_not_hold_up_each_other(ledger: SqlLedger) -> None:
+    for each in deliveries(receivers=["+8613800000001", "+8613800000002"], ordering_key="k"):
+        (answer,) = ledger.claim(claims([each]), "w1", ordered=True)
+        assert answer.state is State.IN_FLIGHT
+
+
 def test_lines_of_other_lanes_and_keys_go_on(ledger: SqlLedger) -> None:
     claimed(ledger, delivery(ordering_key="k"))
     others = [delivery(ordering_key="k", lane="sms.marketing"), delivery(ordering_key="l")]
