@@ -124,7 +124,8 @@ class Ledger(Protocol):
         ...
 
     def heartbeat(self, lease: Lease, state: str = "RUNNING") -> Lease | None:
-        """Renew; None when the lease lapsed or a newer epoch took the id: stop sending, register again."""
+        """Renew, however late; None when the life was swept, or a newer epoch took the id: stop
+        sending, register again."""
         ...
 
     def retire(self, lease: Lease) -> None:

@@ -37,8 +37,9 @@ ON CONFLICT (id) DO UPDATE
 RETURNING epoch""")
 _RENEW = text("""
 UPDATE workers SET heartbeat_at = :now, state = :state
- WHERE id = :id AND epoch = :epoch AND state NOT IN ('DEAD', 'RETIRED')
-   AND heartbeat_at + lease_ms >= :now""")
+ WHERE id = :id AND epoch = :epoch AND state NOT IN ('DEAD', 'RETIRED')""")
+"""However late: what ends a life is a sweep or a successor, in one statement with what becomes of its
+rows. After an outage of the database every heartbeat is old, and nobody is dead."""
 _RETIRE = text("UPDATE workers SET state = 'RETIRED' WHERE id = :id AND epoch = :epoch")
 _LAPSE = text("""
 UPDATE workers SET state = 'DEAD'

@@ -396,11 +396,21 @@ def test_a_heartbeat_keeps_the_lease(world: World, ledger: SqlLedger) -> None:
     ]
 
 
-def test_a_lapsed_lease_is_not_renewed_even_before_anyone_swept(
+def test_a_late_heartbeat_renews_a_lease_that_nobody_swept(
     world: World, ledger: SqlLedger
 ) -> None:
     lease = ledger.register(worker())
+    (flying,) = claimed(ledger, delivery())
+    world.advance(10 * LEASE_MS)
+    assert ledger.heartbeat(lease) is not None, "the database was away, not the worker"
+    assert ledger.sweep() == []
+    assert settle(ledger, flying, Event.ACCEPTED)
+
+
+def test_a_lease_that_was_swept_is_never_renewed(world: World, ledger: SqlLedger) -> None:
+    lease = ledger.register(worker())
     world.advance(LEASE_MS + 1)
+    ledger.sweep()
     assert ledger.heartbeat(lease) is None
 
 
