@@ -1,0 +1,73 @@
+"""The right to send: what a lane asks right before each first byte."""
+
+from __future__ import annotations
+
+from dispatcher.clock import Clock
+from dispatcher.lease import Heart
+from idempotency.ledger import Lease, WorkerInfo
+from idempotency.ledger import Ledger as LedgerContract
+
+LEASE_S = 10.0
+
+
+class Ledger:
+    """Only the heartbeat rows; `dead` is what a sweep by a peer does."""
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        self.dead = False
+
+    def register(self, worker: WorkerInfo) -> Lease:
+        self.epoch, self.dead = self.epoch + 1, False
+        return Lease(worker.id, self.epoch, 0)
+
+    def heartbeat(self, lease: Lease, _state: str) -> Lease | None:
+        return None if self.dead else lease
+
+    def sweep(self) -> list[tuple[str, int]]:
+        return []
+
+
+class Bench:
+    """A heart whose time is moved by hand."""
+
+    def __init__(self) -> None:
+        self.time = 100.0
+        self.ledger = Ledger()
+        info = WorkerInfo("w", "host", 1, [], 1, int(LEASE_S * 1_000))
+        clock = Clock(lambda: self.time, lambda: self.time)
+        contract: LedgerContract = self.ledger  # type: ignore[assignment]  # as much as is asked
+        self.heart = Heart(contract, info, clock=clock, interval_s=1.0)
+        self.heart.register()
+
+    def may_send(self, term: int) -> bool:
+        return self.heart.wait_valid(term, until=lambda: True)
+
+
+def test_a_send_may_begin_while_the_lease_holds() -> None:
+    bench = Bench()
+    assert bench.may_send(bench.heart.term)
+
+
+def test_no_send_begins_in_the_last_part_of_a_lease() -> None:
+    bench = Bench()
+    bench.time += LEASE_S * 0.85
+    assert not bench.may_send(bench.heart.term)
+
+
+def test_a_heartbeat_after_an_outage_gives_the_right_back() -> None:
+    bench = Bench()
+    term = bench.heart.term
+    bench.time += LEASE_S * 0.95
+    bench.heart.beat()
+    assert bench.may_send(term)
+
+
+def test_what_was_claimed_before_a_lapse_may_not_be_sent_after_it() -> None:
+    bench = Bench()
+    old = bench.heart.term
+    bench.ledger.dead = True
+    bench.heart.beat()
+    assert bench.heart.valid
+    assert not bench.may_send(old)
+    assert bench.may_send(bench.heart.term)
