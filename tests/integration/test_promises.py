@@ -1,0 +1,184 @@
+"""What a lane promises, and what a worker makes of odd input and odd configuration."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from channels.simulator import Faults
+from tests.harness import LANE, Fleet, await_, notification, notifications
+
+MakeFleet = Callable[..., Fleet]
+
+
+def test_one_id_twice_with_another_body_is_one_send_and_a_conflict_in_the_trace(
+    fleet: MakeFleet,
+) -> None:
+    one = fleet(partitions=1)
+    one.worker().wait_ready()
+    first = notification(receivers=["same"])
+    other = notification(id=first.id, receivers=["same"], content={"text": "changed"})
+    one.send([first])
+    one.await_settled()
+    one.wire.send([other, first])
+    one.await_committed()
+    assert [s.key for s in one.provider.records()] == one.keys
+    one.verify()
+    await_(
+        lambda: (
+            sorted(s for s in _stages(one, first.id) if s in ("conflict", "duplicate"))
+            == ["conflict", "duplicate"]
+        ),
+        what="the trace tells one from the other",
+    )
+
+
+def test_a_receiver_listed_twice_counts_once_and_each_other_once(fleet: MakeFleet) -> None:
+    one = fleet()
+    one.worker().wait_ready()
+    many = notification(receivers=["a", "b", "a", "c", "b"])
+    one.send([many])
+    one.await_states(SENT=3)
+    assert sorted(r.receiver for r in one.provider.records()) == ["a", "b", "c"]
+    one.await_committed()
+    one.verify()
+
+
+def test_a_new_receiver_under_an_old_id_is_a_new_delivery(fleet: MakeFleet) -> None:
+    one = fleet()
+    one.worker().wait_ready()
+    first = notification(receivers=["a"])
+    one.send([first])
+    one.await_states(SENT=1)
+    one.send([notification(id=first.id, receivers=["a", "b"])])
+    one.await_states(SENT=2)
+    one.await_committed()
+    assert one.verify().doubled == []
+
+
+def test_every_outcome_of_a_provider_has_its_state(fleet: MakeFleet) -> None:
+    one = fleet(policy={LANE: {"timeout_ms": 1_000}})
+    rules = [
+        Faults(receiver="ok"),
+        Faults(receiver="bad", errors={"400": 1.0}),
+        Faults(receiver="later", errors={"503": 1.0}, retry_after="60"),
+        Faults(receiver="broken", errors={"500": 1.0}),
+        Faults(receiver="reset", reset=1.0),
+        Faults(receiver="hung", hang=1.0),
+    ]
+    one.provider.control(rules=rules)
+    one.worker().wait_ready()
+    one.send(notification(receivers=[rule.receiver]) for rule in rules)
+    one.await_states(SENT=1, REJECTED=1, RETRY=1, UNKNOWN=3)
+    one.await_committed()
+    one.verify()
+
+
+def test_a_provider_that_refuses_connections_burns_nothing_in_doubt(fleet: MakeFleet) -> None:
+    one = fleet(policy={LANE: {"retry_ms": 3_600_000}})
+    one.provider.control(refuse_new=True)
+    one.worker().wait_ready()
+    one.send(notifications(10))
+    one.await_states(RETRY=10)
+    one.await_committed()
+    one.verify()
+
+
+def test_best_effort_keeps_no_ledger_and_its_offset_passes_at_hand_over(fleet: MakeFleet) -> None:
+    one = fleet(policy={LANE: {"guarantee": "best_effort", "timeout_ms": 30_000}})
+    one.slow(3_000)
+    worker = one.worker().wait_ready()
+    one.send(notifications(8))
+    one.await_committed()
+    assert worker.metric("settled") == 0, "the offset passed before any answer"
+    await_(lambda: worker.metric("settled", outcome="SENT") == 8, what="all are sent")
+    assert one.books.rows() == {}
+    assert one.verify().accepted == 8
+
+
+def test_at_most_once_leaves_in_doubt_what_may_have_been_sent_and_never_repeats_it(
+    fleet: MakeFleet,
+) -> None:
+    one = fleet(policy={LANE: {"guarantee": "at_most_once"}}, session_timeout_s=3, lease_s=2)
+    one.slow(300)
+    victim, _ = one.start(2)
+    one.send(notifications(60))
+    await_(lambda: one.books.in_flight_of(victim.id) > 4, what="it is under way")
+    victim.kill()
+    one.await_settled()
+    one.await_committed()
+    verdict = one.verify()
+    assert verdict.doubled == []
+    assert verdict.in_doubt > 0
+
+
+def test_a_lane_thread_that_dies_is_replaced_and_its_delivery_is_in_doubt(fleet: MakeFleet) -> None:
+    one = fleet(policy={LANE: {"threads": 2}})
+    worker = one.worker(fault="lane_thread_dies").wait_ready()
+    one.send(notifications(5, receivers=lambda n: [f"fatal-{n}"]))
+    one.await_states(UNKNOWN=5)
+    one.send(notifications(20))
+    one.await_states(UNKNOWN=5, SENT=20)
+    assert one.books.reasons("UNKNOWN") == {"thread_died": 5}
+    assert worker.metric("threads_replaced") == 5
+    assert "killed by the test" in worker.events("lane_thread_died")[0]["cause"]
+    one.await_committed()
+    one.verify()
+    assert worker.stop() == 0
+
+
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        ({"KAFKA__GROUP_PROTOCOL": "sometimes"}, "kafka.group_protocol"),
+        ({"DATABASE__URL": "oracle://nowhere"}, "database.url"),
+        ({"WORKER__LEASE_S": "-1"}, "worker.lease_s"),
+        ({"WORKER__LANES": "pigeon.*"}, "no lane matches 'pigeon.*'"),
+        ({"ACCOUNTS__DEMO__PROVIDER": "pigeon"}, "accounts.demo.provider"),
+        ({"POLICY__FILE": "nowhere.toml"}, "nowhere.toml"),
+    ],
+)
+def test_a_wrong_configuration_refuses_to_start_and_says_where(
+    fleet: MakeFleet, environment: dict[str, str], said: str
+) -> None:
+    one = fleet(make_topics=False)
+    worker = one.worker(**environment)
+    assert worker.wait() in (1, 2)
+    assert said in worker.log_text()
+    assert "Traceback" not in worker.log_text()
+
+
+def test_a_wrong_policy_refuses_to_start_and_names_line_and_key(fleet: MakeFleet) -> None:
+    one = fleet(make_topics=False, policy={LANE: {"threads": 4, "gurantee": "at_least_once"}})
+    worker = one.worker()
+    assert worker.wait() in (1, 2)
+    text = worker.log_text()
+    assert "policy.toml:3" in text
+    assert "gurantee" in text
+    assert "Traceback" not in text
+
+
+def test_one_worker_serves_only_the_lanes_it_was_given(fleet: MakeFleet) -> None:
+    other = "webhook.marketing"
+    one = fleet(lanes=[LANE, other])
+    one.worker(lanes=["*.notice"]).wait_ready()
+    one.send(notifications(3))
+    one.send(notifications(3, other))
+    one.await_states(SENT=3)
+    assert {row.lane for row in one.books.rows().values()} == {LANE}
+    one.worker(lanes=["*.marketing"]).wait_ready()
+    one.await_states(SENT=6)
+    one.verify()
+
+
+def _stages(one: Fleet, message_id: str) -> list[str]:
+    """The stages that the trace topic has of one message."""
+    events = [event for value in one.wire.trace() for event in _events(value)]
+    return [event["stage"] for event in events if event.get("message_id") == message_id]
+
+
+def _events(value: bytes) -> list[dict[str, str]]:
+    found = json.loads(value)
+    return found if isinstance(found, list) else [found]
