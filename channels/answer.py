@@ -3,15 +3,32 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any, Final
 
 import httpx
 
+_MADE_LATER: Final = frozenset(
+    {
+        "headers",
+        "extensions",
+        "history",
+        "stream",
+        "next_request",
+        "is_closed",
+        "is_stream_consumed",
+        "default_encoding",
+        "_num_bytes_downloaded",
+    }
+)
+"""What httpx.Response.__init__ sets beside status and request."""
+
 
 class Answer(httpx.Response):
-    """A Response whose body is already here, as it came: no content coding is asked for.
+    """A Response whose body is already here, without a content coding.
 
-    httpx's own constructor spends most of its time on streams and decoders; this one skips them.
-    That it still behaves like any other Response is held by tests/channels/test_answer.py.
+    httpx's own constructor spends most of its time on header objects, streams and decoders. Of most
+    answers only status and content are read, so it runs when something else is asked for. That this
+    still behaves like any other Response is held by tests/channels/test_answer.py.
     """
 
     def __init__(
@@ -22,11 +39,18 @@ class Answer(httpx.Response):
         request: httpx.Request,
         elapsed: timedelta,
     ) -> None:
-        super().__init__(
-            status_code, headers=headers, stream=httpx.ByteStream(content), request=request
-        )
-        self.elapsed = elapsed
+        self.status_code = status_code
+        self._raw = headers
         self._content = content
-        self._num_bytes_downloaded = len(content)
+        self._request = request
+        self._elapsed = elapsed
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _MADE_LATER:
+            raise AttributeError(name)
+        stream = httpx.ByteStream(self._content)
+        super().__init__(self.status_code, headers=self._raw, stream=stream, request=self._request)
+        self._num_bytes_downloaded = len(self._content)
         self.is_closed = True
         self.is_stream_consumed = True
+        return getattr(self, name)
