@@ -123,6 +123,8 @@ class Reader:
             self.done = True
 
     def on_body(self, body: bytes) -> None:
+        if self.done:  # a second answer in the same read is nobody's
+            return
         self._room -= len(body)
         if self._room >= 0:
             self._body.append(body)

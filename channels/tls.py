@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import threading
 from functools import cache
 from pathlib import Path
 
@@ -19,9 +20,18 @@ class Trust:
     def __init__(self, bundle: str = "") -> None:
         self._bundle = bundle or certifi.where()
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self.with_extra = cache(self._merge)
-        """Path of the bundle that also holds the authorities in the given PEM file; raises OSError
-        when that cannot be read."""
+        self._merging = threading.Lock()
+        self._merged = cache(self._merge)
+
+    def with_extra(self, extra: str) -> str:
+        """Path of the bundle that also holds the authorities in the PEM file `extra`, if any.
+
+        Raises OSError when that cannot be read. Many threads may ask at once; one merges.
+        """
+        if not extra:
+            return self._bundle
+        with self._merging:
+            return self._merged(extra)
 
     def close(self) -> None:
         """Remove what was merged. Idempotent."""
@@ -29,13 +39,11 @@ class Trust:
             self._folder.cleanup()
 
     def _merge(self, extra: str) -> str:
-        if not extra:
-            return self._bundle
-        text = Path(self._bundle).read_text("utf-8") + "\n" + Path(extra).read_text("utf-8")
+        pem = Path(self._bundle).read_bytes() + b"\n" + Path(extra).read_bytes()
         if self._folder is None:
             self._folder = tempfile.TemporaryDirectory(prefix="hongyan-ca-")
         with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", suffix=".pem", dir=self._folder.name, delete=False
+            suffix=".pem", dir=self._folder.name, delete=False
         ) as file:
-            file.write(text)
+            file.write(pem)
         return file.name

@@ -1,11 +1,9 @@
-"""The one transport: httpx's interface, called directly on the send path of every lane.
+"""The one transport: httpx's interface over libcurl, called directly on the send path of every lane.
 
 `send` answers with a value, whatever happens: a Response, or a Failure that says whether the
 provider may have acted on the request. `handle_request` is the same for an `httpx.Client` mounted on
-it (tokens, queries), and raises TransportFailure instead.
-
-libcurl connects (docs/decisions/020-transport.md). `Transport(sockets=True)` does without it, for
-less memory and somewhat less CPU; a proxy is left to libcurl (docs/decisions/021-socket-transport.md).
+it (tokens, queries), and raises TransportFailure instead. Why libcurl:
+docs/decisions/020-transport.md.
 
 `request.extensions` it reads: `timeout` (`total` and `connect` in seconds; `total` covers the whole
 call, from resolving to the last byte) and `ca_file` (a PEM file of authorities to trust beside the
@@ -18,7 +16,7 @@ import threading
 from collections import defaultdict, deque
 from collections.abc import Callable
 from time import monotonic
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import httpx
 
@@ -27,8 +25,6 @@ from channels.channel import Failure, Phase
 from channels.connection import Connection
 from channels.failures import BadRequest, TransportFailure
 from channels.tls import Trust
-from channels.wire import Wire
-from channels.wire_dial import Dialer
 
 DEFAULT_TIMEOUT_S: Final = 30.0
 MAX_TIMEOUT_S: Final = 86_400.0
@@ -37,22 +33,6 @@ DEFAULT_IDLE_S: Final = 60.0
 
 Origin = tuple[str, bytes, str]
 """What calls must share to share a connection: scheme, host with port, CA file."""
-
-
-class Carrier(Protocol):
-    """One connection, or none at present: Wire or Connection. Belongs to one call at a time."""
-
-    used_at: float
-
-    def perform(
-        self, request: httpx.Request, timeout_s: float, connect_s: float
-    ) -> Answer | Failure:
-        """Make the call, connecting if need be."""
-        ...
-
-    def close(self) -> None:
-        """Close what stands."""
-        ...
 
 
 class Transport(httpx.BaseTransport):
@@ -68,17 +48,14 @@ class Transport(httpx.BaseTransport):
         *,
         ca_bundle: str = "",
         proxy: str = "",
-        sockets: bool = False,
         idle_s: float = DEFAULT_IDLE_S,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._trust = Trust(ca_bundle)
         self._proxy = proxy
-        self._dialer = Dialer(ca_bundle) if sockets and not proxy else None
-        """None: libcurl connects."""
         self._idle_s = idle_s
         self._clock = clock
-        self._idle: defaultdict[Origin, deque[Carrier]] = defaultdict(deque)
+        self._idle: defaultdict[Origin, deque[Connection]] = defaultdict(deque)
         self._closed = threading.Event()
         self._janitor: threading.Thread | None = None
         self._starting = threading.Lock()
@@ -125,25 +102,21 @@ class Transport(httpx.BaseTransport):
         oldest = self._clock() - self._idle_s
         self._discard(lambda connection: connection.used_at < oldest)
 
-    def _take(self, origin: Origin) -> Carrier:
+    def _take(self, origin: Origin) -> Connection:
         try:
             return self._idle[origin].pop()
         except IndexError:
-            return self._make(origin[2])
+            bundle = self._trust.with_extra(origin[2])
+            return Connection(bundle, proxy=self._proxy, clock=self._clock)
 
-    def _make(self, ca_file: str) -> Carrier:
-        if self._dialer is not None:
-            return Wire(self._dialer, ca_file, clock=self._clock)
-        return Connection(self._trust.with_extra(ca_file), proxy=self._proxy, clock=self._clock)
-
-    def _give_back(self, origin: Origin, connection: Carrier) -> None:
+    def _give_back(self, origin: Origin, connection: Connection) -> None:
         self._idle[origin].append(connection)
         if self._closed.is_set():
             self._discard(lambda _: True)
         elif self._janitor is None:
             self._start_janitor()
 
-    def _discard(self, cold: Callable[[Carrier], bool]) -> None:
+    def _discard(self, cold: Callable[[Connection], bool]) -> None:
         """Close connections from the cold end. A deque's own operations are atomic: no lock needed."""
         for connections in list(self._idle.values()):
             while (connection := _pop_left(connections)) is not None:
@@ -165,7 +138,7 @@ class Transport(httpx.BaseTransport):
             self.sweep()
 
 
-def _pop_left(connections: deque[Carrier]) -> Carrier | None:
+def _pop_left(connections: deque[Connection]) -> Connection | None:
     try:
         return connections.popleft()
     except IndexError:

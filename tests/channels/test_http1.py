@@ -105,3 +105,11 @@ def test_a_post_without_a_body_says_so_and_a_get_says_nothing() -> None:
 def test_a_host_is_added_where_none_was_given() -> None:
     request = httpx.Request("GET", "http://a:81/", stream=httpx.ByteStream(b""))
     assert b"\r\nHost: a:81\r\n" in written(request)
+
+
+def test_a_second_answer_in_the_same_read_adds_nothing_to_the_first() -> None:
+    reader = Reader()
+    one = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\none"
+    two = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\ntwo"
+    reader.feed(one + two)
+    assert (reader.body, reader.reusable) == (b"one", False)
