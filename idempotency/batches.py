@@ -68,7 +68,7 @@ class Batches(ABC):
             return _all_won(claims, entered)
         lost = set(entered.lost)
         wanted = lost.union(_keys_repeated(claims, firsts)) if repeated else lost
-        found = self._standings([firsts[key] for key in wanted], lost, owner)
+        found = self._standings([firsts[key] for key in wanted], owner)
         won = dict(zip((c.delivery.key for c in new), _all_won(new, entered), strict=True))
         return [
             won[key]
@@ -88,11 +88,9 @@ class Batches(ABC):
         standing = {row.key: row for row in self._look([change.key for change in changes])}
         return [wrote(change, standing.get(change.key)) for change in changes]
 
-    def _standings(
-        self, claims: Iterable[Claim], lost: set[str], owner: str
-    ) -> dict[str, Standing]:
+    def _standings(self, claims: Iterable[Claim], owner: str) -> dict[str, Standing]:
         wanted = [
-            Wanted(d.key, c.token, body_digest(d.payload), d.key in lost and takes_over(c))
+            Wanted(d.key, c.token, body_digest(d.payload), takes_over(c))
             for c in claims
             for d in (c.delivery,)
         ]

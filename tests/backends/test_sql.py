@@ -172,9 +172,24 @@ def test_after_away_no_older_connection_is_used(lite: Database) -> None:
         failing = threading.Thread(target=_fail, args=(lite,))
         failing.start()
         failing.join(10)
-    with lite.connection() as fresh:
-        assert fresh is not older
+    with lite.connection() as one, lite.connection() as two:
+        assert older not in (one, two)
     lite.close()
+
+
+def test_a_connection_left_in_the_middle_of_something_is_not_used_again(lite: Database) -> None:
+    with pytest.raises(KeyError):
+        _leave_open(lite)
+    with lite.connection() as one, lite.connection() as two:
+        assert not one.in_transaction
+        two.execute("CREATE TABLE t (a)")
+    lite.close()
+
+
+def _leave_open(database: Database) -> None:
+    with database.connection() as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        raise KeyError
 
 
 def _fail(database: Database) -> None:

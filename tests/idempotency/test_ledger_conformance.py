@@ -189,6 +189,14 @@ def test_a_stale_token_writes_nothing(world: World, ledger: SqlLedger) -> None:
     assert world.states() == {fresh.key: "SENT", stale.key: "IN_FLIGHT"}
 
 
+def test_a_sweep_is_not_taken_for_the_workers_own_doubt(world: World, ledger: SqlLedger) -> None:
+    ledger.register(worker())
+    (item,) = claimed(ledger, delivery())
+    world.advance(LEASE_MS + 1)
+    ledger.sweep()
+    assert not settle(ledger, item, Event.UNKNOWN, reason="timeout")
+
+
 def test_what_was_never_claimed_cannot_be_settled(ledger: SqlLedger) -> None:
     assert not settle(ledger, delivery(), Event.ACCEPTED)
 
@@ -396,9 +404,7 @@ def test_a_heartbeat_keeps_the_lease(world: World, ledger: SqlLedger) -> None:
     ]
 
 
-def test_a_late_heartbeat_renews_a_lease_that_nobody_swept(
-    world: World, ledger: SqlLedger
-) -> None:
+def test_a_late_heartbeat_renews_a_lease_that_nobody_swept(world: World, ledger: SqlLedger) -> None:
     lease = ledger.register(worker())
     (flying,) = claimed(ledger, delivery())
     world.advance(10 * LEASE_MS)

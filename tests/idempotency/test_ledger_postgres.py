@@ -3,21 +3,32 @@
 import json
 import os
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
 import pytest
 
-from backends import sql
+from backends import schema, sql
+from backends.settings import DatabaseSettings, Settings
 from backends.sql import Database, database_url
-from idempotency import postgres
+from idempotency import postgres, upgrade
 from idempotency.batches import MS_PER_DAY, Wanted
 from idempotency.entries import Change, Entries, Entry, change
 from idempotency.ledger import LedgerUnavailable, Settlement
 from idempotency.partitions import DAYS_AHEAD, ensure_partitions, partition_name
 from idempotency.payloads import Sealer
 from message.states import Event
-from tests.idempotency.making import NOON, World, claimed, claims, delivery, settle, worker
+from tests.idempotency.making import (
+    NOON,
+    World,
+    claimed,
+    claims,
+    delivery,
+    settle,
+    wait_until,
+    worker,
+)
 
 TODAY = NOON // MS_PER_DAY
 
@@ -101,6 +112,21 @@ def test_a_day_can_be_archived_whole(postgres: World) -> None:
     postgres.run("DELETE FROM delivery_keys WHERE day <= %s", (TODAY,))
     postgres.advance(MS_PER_DAY)
     assert ledger.claim(claims([item]), "w1")[0].won
+
+
+def test_an_upgrade_waits_for_the_one_under_way(database: str) -> None:
+    settings = Settings(database=DatabaseSettings(url=database))
+    with (
+        psycopg.connect(database.replace("+psycopg", "")) as first,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        first.execute("SELECT pg_advisory_xact_lock(%s)", (schema._LOCK,))
+        second = pool.submit(upgrade, settings)
+        waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+        wait_until(lambda: second.done() or first.execute(waiting).fetchone() != (0,))
+        assert not second.done()
+        first.rollback()
+        assert second.result(30)[0] == ""
 
 
 # -- plans --
@@ -228,8 +254,10 @@ def test_after_the_server_cut_every_connection_one_call_fails_and_no_more(
     cut_connections(postgres)
     with pytest.raises(LedgerUnavailable):
         ledger.claim(made, "w1")
-    for _ in range(5):
-        assert ledger.claim(made, "w1")[0].won
+    connection = ledger.database.connection
+    with connection() as one, connection() as two:
+        assert one.execute("SELECT 1").fetchone() == two.execute("SELECT 1").fetchone() == (1,)
+    assert ledger.claim(made, "w1")[0].won
 
 
 def test_a_server_that_was_stopped_is_unavailable_until_it_is_back(postgres: World) -> None:

@@ -80,6 +80,11 @@ def test_what_best_effort_named_is_not_taken_for_settled(prefilter: RedisPrefilt
     assert prefilter.lookup(KEYS) == [None] * 5
 
 
+def test_what_is_settled_is_not_taken_for_named(prefilter: RedisPrefilter) -> None:
+    prefilter.mark([(key, MARK) for key in KEYS])
+    assert prefilter.first(KEYS) == [True] * 5
+
+
 def test_flushed_it_knows_nothing_and_goes_on(
     prefilter: RedisPrefilter, raw: "redis.Redis"
 ) -> None:
