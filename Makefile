@@ -42,5 +42,5 @@ status: ## show what of the local stack runs, and where
 bench: .venv/.synced ## measure the worker on the local stack
 	@$(BIN)/hongyan bench worker --json
 
-chaos: .venv/.synced ## kill workers and servers at random, then prove that nothing was lost
-	@HONGYAN_REQUIRE_STACK=1 $(BIN)/pytest tests/chaos -m chaos --timeout=3600 -s $(ARGS)
+chaos: .venv/.synced ## kill workers and servers at random, then prove that nothing was lost (SEED=7 MESSAGES=2000)
+	@SEED="$(SEED)" MESSAGES="$(MESSAGES)" HONGYAN_REQUIRE_STACK=1 $(BIN)/pytest tests/chaos -m chaos --timeout=3600 -s $(ARGS)

@@ -1,0 +1,83 @@
+"""What a run leaves behind for its judge: plain data, so that made-up books can be judged too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from channels.simulator import Record
+from tests.chaos.plan import Fault
+from tests.harness.books import Row
+from tests.harness.wire import Committed, Place, Sent
+
+
+@dataclass
+class Hit:
+    """One fault that was done. Times are epoch milliseconds of this machine."""
+
+    fault: Fault
+    at_ms: int
+    worker: str = ""
+    """Whom a kill or a stop hit; empty for servers."""
+    life: int = -1
+    """Which life of the fleet that was; -1 for servers."""
+    until_ms: int = 0
+    """When what it took away was back: the successor ready, the worker going on, the server up."""
+    point: str = ""
+    """What it was doing then."""
+
+
+@dataclass
+class LifeBook:
+    """One worker process from start to end."""
+
+    number: int
+    worker: str
+    started_ms: int
+    ended_ms: int = 0
+    ended_by: str = ""
+    """`kill -9`, `SIGTERM`, or empty: it ended by itself."""
+    code: int | None = None
+    peak_mb: float = 0.0
+    lapses_ms: list[int] = field(default_factory=list)
+    """When its lease had lapsed, by its log."""
+    complaints: list[str] = field(default_factory=list)
+    """Lines of its log that no outage explains."""
+    tail: str = ""
+    """The log's end, where it ended by itself."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What was promised."""
+
+    pool_threads: int
+    """Of all lanes of one worker."""
+    timeout_ms: int
+    lease_ms: int
+    memory_mb: float = 200.0
+
+    @property
+    def in_doubt(self) -> int:
+        """Design, invariant 12: what was at the provider or in lane queues."""
+        return 2 * self.pool_threads
+
+
+@dataclass
+class Books:
+    """Everything there is to judge by, from sources that know nothing of one another."""
+
+    sent: Sequence[Sent]
+    """What Kafka acknowledged."""
+    rows: Mapping[str, Row]
+    """The ledger."""
+    records: Sequence[Record]
+    """The provider's synced file, in the order of arrival."""
+    committed: Mapping[Place, Committed]
+    hits: Sequence[Hit]
+    lives: Sequence[LifeBook]
+    limits: Limits
+    ordered: str
+    """The topic whose keys keep their order."""
+    troubles: Sequence[str] = ()
+    """What went wrong with the run itself."""

@@ -1,0 +1,373 @@
+"""The judge, on made-up books: good ones pass, and every broken promise is seen and named."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from channels.simulator import Record
+from tests.chaos import logs
+from tests.chaos.books import Books, Hit, LifeBook, Limits
+from tests.chaos.judge import Doubt, Judgement, judge
+from tests.chaos.plan import Fault, Kind
+from tests.harness import Committed, Place, Sent, keys_of, notification
+from tests.harness.books import Row
+
+TOPIC = "t.dispatch.webhook.notice"
+PLACE = Place(TOPIC, 0)
+T0 = 1_790_000_000_000
+LIMITS = Limits(pool_threads=2, timeout_ms=5_000, lease_ms=3_000)
+
+
+class Maker:
+    """Good books: ten ordered deliveries in two lines, sent by one worker that was killed at the
+    sixth and one that took over; a second apart each."""
+
+    def __init__(self) -> None:
+        self.sent: list[Sent] = []
+        self.rows: dict[str, Row] = {}
+        self.records: list[Record] = []
+        for number in range(10):
+            self.deliver(number)
+        self.hits = [hit(Kind.KILL, T0 + 5_500, worker="w1", life=0)]
+        self.lives = [
+            LifeBook(0, "w1", T0 - 1_000, T0 + 5_500, "kill -9", -9, 90.0),
+            LifeBook(1, "w2", T0 + 5_600, T0 + 20_000, "SIGTERM", 0, 90.0),
+        ]
+
+    def deliver(self, number: int) -> None:
+        at, owner = T0 + 1_000 * number, "w1" if number < 6 else "w2"
+        one = notification(id=f"n-{number}", ordering_key=f"line-{number % 2}", created_at=at)
+        (key,) = keys_of(one)
+        self.sent.append(Sent(PLACE, number, b"", one, [key]))
+        self.rows[key] = row(key, one.id, "SENT", owner=owner, created_at=at, updated_at=at + 50)
+        self.records.append(record(number + 1, key, one.id, at + 10))
+
+    def key(self, number: int) -> str:
+        return self.sent[number].keys[0]
+
+    def change(self, number: int, **changes: object) -> None:
+        key = self.key(number)
+        self.rows[key] = self.rows[key]._replace(**changes)  # type: ignore[arg-type]
+
+    def doubt(self, number: int, *, updated_at: int, owner: str = "w1") -> None:
+        self.change(
+            number, state="UNKNOWN", reason="owner_dead", owner=owner, updated_at=updated_at
+        )
+
+    def books(self, troubles: tuple[str, ...] = ()) -> Books:
+        return Books(
+            sent=self.sent,
+            rows=self.rows,
+            records=self.records,
+            committed={PLACE: Committed(len(self.sent), "")},
+            hits=self.hits,
+            lives=self.lives,
+            limits=LIMITS,
+            ordered=TOPIC,
+            troubles=troubles,
+        )
+
+    def judge(self) -> Judgement:
+        return judge(self.books())
+
+
+def row(
+    key: str, message_id: str, state: str, *, owner: str, created_at: int, updated_at: int
+) -> Row:
+    return Row(
+        delivery_key=key,
+        message_id=message_id,
+        lane="webhook.notice",
+        state=state,
+        reason=None,
+        attempt=1,
+        owner=owner,
+        provider_id=None,
+        created_at=created_at,
+        updated_at=updated_at,
+        next_at=None,
+        expires_at=created_at + 60_000,
+    )
+
+
+def record(seq: int, key: str, message_id: str, at_ms: int, *, attempt: int = 1) -> Record:
+    return Record(
+        seq=seq,
+        at_ms=at_ms,
+        key=key,
+        path="/send",
+        id=message_id,
+        receiver="somebody",
+        attempt=attempt,
+        digest="d",
+        accepted=True,
+        answer="200",
+    )
+
+
+def hit(
+    kind: Kind, at_ms: int, *, worker: str = "", life: int = -1, until_ms: int = 0, number: int = 1
+) -> Hit:
+    fault = Fault(number, kind, 0.5, 0.0, 0.0, 1.0, same_name=True)
+    return Hit(fault, at_ms, worker, life, until_ms or at_ms + 1_000)
+
+
+@pytest.fixture
+def made() -> Maker:
+    return Maker()
+
+
+def only(found: Judgement, *words: str) -> None:
+    """One problem, with these words in it."""
+    assert len(found.problems) == 1, found.problems
+    assert all(word in found.problems[0] for word in words), found.problems
+
+
+def test_good_books_are_good(made: Maker) -> None:
+    found = made.judge()
+    assert found.problems == []
+    assert (found.acknowledged, found.lost, found.doubles) == (10, [], [])
+    assert found.lost_bound == pytest.approx(0.3)
+    assert found.order.judged == 2
+    assert found.took_s == [0.05] * 10
+
+
+def test_a_doubt_that_a_kill_explains_is_durably_owned_and_no_problem(made: Maker) -> None:
+    made.doubt(5, updated_at=T0 + 8_600)
+    found = made.judge()
+    assert found.problems == []
+    assert found.doubts == [Doubt(Kind.KILL.value, 1, "w1", 1, LIMITS.in_doubt)]
+    assert found.waiting == {"UNKNOWN: owner_dead": 1}
+
+
+# -- lost --
+
+
+def test_a_delivery_without_a_row_is_lost(made: Maker) -> None:
+    del made.rows[made.key(3)]
+    made.records = [r for r in made.records if r.key != made.key(3)]
+    found = made.judge()
+    assert found.lost == [made.key(3)]
+    only(found, made.key(3), "the ledger does not own it")
+
+
+def test_a_row_in_a_state_that_has_no_name_is_a_problem(made: Maker) -> None:
+    made.change(3, state="MISLAID")
+    only(made.judge(), "'MISLAID' is no state")
+
+
+def test_a_row_that_says_sent_and_was_not_is_a_problem(made: Maker) -> None:
+    made.records = [r for r in made.records if r.key != made.key(3)]
+    only(made.judge(), "SENT, and the provider never accepted it")
+
+
+def test_a_row_that_says_retry_and_was_accepted_is_a_problem(made: Maker) -> None:
+    made.change(3, state="RETRY", reason="429")
+    only(made.judge(), "RETRY (429), and the provider has it")
+
+
+def test_what_the_provider_accepted_and_nobody_knows_is_a_problem(made: Maker) -> None:
+    made.records.append(record(11, "f" * 32, "stray", T0))
+    only(made.judge(), "f" * 32, "the ledger has no row")
+
+
+def test_a_row_left_in_flight_is_a_problem(made: Maker) -> None:
+    made.change(3, state="IN_FLIGHT")
+    only(made.judge(), "left IN_FLIGHT")
+
+
+def test_a_row_given_back_whose_offset_passed_is_lost(made: Maker) -> None:
+    made.change(3, state="RETRY", reason="given_back")
+    made.records = [r for r in made.records if r.key != made.key(3)]
+    assert made.judge().lost == [made.key(3)]
+
+
+def test_an_offset_that_the_group_never_passed_is_a_problem(made: Maker) -> None:
+    books = replace(made.books(), committed={PLACE: Committed(9, "")})
+    only(judge(books), "never passed by the group")
+
+
+def test_a_notification_produced_twice_is_one_delivery(made: Maker) -> None:
+    made.sent.append(replace(made.sent[3], offset=10))
+    found = made.judge()
+    assert (found.acknowledged, found.problems) == (10, [])
+
+
+# -- doubled --
+
+
+def test_a_double_that_nothing_explains_is_a_problem(made: Maker) -> None:
+    made.hits = []
+    made.records.append(record(11, made.key(9), "n-9", T0 + 15_000, attempt=2))
+    found = made.judge()
+    assert [d.cause for d in found.doubles] == [None]
+    only(found, "accepted 2 times, and no fault explains it")
+
+
+def test_a_double_of_a_delivery_that_was_at_the_provider_at_a_kill_is_explained(
+    made: Maker,
+) -> None:
+    made.records.append(record(11, made.key(5), "n-5", T0 + 15_000, attempt=2))
+    assert [d.cause for d in made.judge().doubles] == ["kill -9 (fault 1)"]
+
+
+def test_a_second_call_of_the_same_attempt_is_explained_by_nothing(made: Maker) -> None:
+    made.records.append(record(11, made.key(5), "n-5", T0 + 15_000, attempt=1))
+    assert [d.cause for d in made.judge().doubles] == [None]
+
+
+def test_a_fault_of_servers_explains_no_double(made: Maker) -> None:
+    made.hits = [hit(Kind.FLUSH, T0 + 5_500), hit(Kind.OUTAGE, T0 + 5_500)]
+    made.records.append(record(11, made.key(5), "n-5", T0 + 15_000, attempt=2))
+    assert [d.cause for d in made.judge().doubles] == [None]
+
+
+# -- in doubt --
+
+
+def test_one_more_in_doubt_than_the_pools_can_hold_is_a_problem(made: Maker) -> None:
+    for number in range(LIMITS.in_doubt):
+        made.doubt(number, updated_at=T0 + 8_600)
+    assert made.judge().problems == []
+    made.doubt(LIMITS.in_doubt, updated_at=T0 + 8_600)
+    only(made.judge(), "left 5 in doubt, more than 4")
+
+
+def test_a_stop_has_the_same_bound(made: Maker) -> None:
+    made.hits.append(hit(Kind.STOP, T0 + 500, worker="w1", life=0, until_ms=T0 + 5_000, number=2))
+    for number in range(LIMITS.in_doubt + 1):
+        made.doubt(number, updated_at=T0 + 5_200)
+    only(made.judge(), "SIGSTOP of w1 (fault 2) left 5 in doubt")
+
+
+def test_each_fault_is_charged_with_its_own(made: Maker) -> None:
+    made.hits.append(hit(Kind.STOP, T0 + 500, worker="w1", life=0, until_ms=T0 + 4_000, number=2))
+    made.doubt(0, updated_at=T0 + 3_600)
+    made.doubt(5, updated_at=T0 + 8_600)
+    assert [(d.fault, d.left) for d in made.judge().doubts] == [(1, 1), (2, 1)]
+
+
+def test_two_lives_of_one_name_are_told_apart(made: Maker) -> None:
+    made.lives[1].worker = "w1"
+    made.lives[1].lapses_ms = [T0 + 9_500]
+    made.doubt(5, updated_at=T0 + 8_600)
+    made.doubt(9, updated_at=T0 + 9_600, owner="w1")
+    assert [(d.cause, d.left) for d in made.judge().doubts] == [("lease lapsed", 1), ("kill -9", 1)]
+
+
+def test_an_outage_of_the_database_is_charged_per_worker(made: Maker) -> None:
+    made.hits.append(hit(Kind.OUTAGE, T0 + 7_000, until_ms=T0 + 11_000, number=2))
+    made.lives[1].lapses_ms = [T0 + 11_100]
+    made.doubt(7, updated_at=T0 + 11_200, owner="w2")
+    assert made.judge().doubts == [Doubt(Kind.OUTAGE.value, 2, "w2", 1, LIMITS.in_doubt)]
+
+
+def test_a_doubt_that_no_fault_explains_is_a_problem(made: Maker) -> None:
+    made.doubt(9, updated_at=T0 + 9_500, owner="w2")
+    only(made.judge(), "in doubt, and no fault explains it")
+
+
+def test_a_doubt_about_an_answer_is_the_providers_and_counts_for_no_fault(made: Maker) -> None:
+    made.change(9, state="UNKNOWN", reason="500")
+    found = made.judge()
+    assert (found.problems, found.doubts) == ([], [])
+    assert found.waiting == {"UNKNOWN: 500": 1}
+
+
+# -- order --
+
+
+def swap(made: Maker, one: int, other: int) -> None:
+    first, second = made.records[one], made.records[other]
+    made.records[one] = record(first.seq, second.key, second.id, first.at_ms)
+    made.records[other] = record(second.seq, first.key, first.id, second.at_ms)
+
+
+def test_two_of_one_line_the_wrong_way_round_are_a_problem(made: Maker) -> None:
+    swap(made, 2, 4)
+    only(made.judge(), "line-0: its notifications reached the provider out of order")
+
+
+def test_two_of_different_lines_may_come_either_way(made: Maker) -> None:
+    swap(made, 2, 3)
+    assert made.judge().problems == []
+
+
+def test_a_line_with_a_delivery_in_doubt_is_excused_and_told_apart(made: Maker) -> None:
+    made.doubt(4, updated_at=T0 + 8_600)
+    swap(made, 2, 4)
+    found = made.judge()
+    assert found.problems == []
+    assert found.order == (1, [], 1, ["line-0"])
+
+
+# -- recovery --
+
+
+def test_the_slowest_recovery_is_the_longest_silence_after_a_fault(made: Maker) -> None:
+    made.hits.append(hit(Kind.FLUSH, T0 + 6_900, number=2))
+    slowest = made.judge().slowest
+    assert slowest is not None
+    assert (slowest.fault, slowest.seconds) == (1, 0.55)
+
+
+def test_a_fault_after_which_nothing_was_settled_is_a_problem(made: Maker) -> None:
+    made.hits.append(hit(Kind.BROKER, T0 + 60_000, number=2))
+    only(made.judge(), "fault 2 (Kafka restart): nothing was settled after it")
+
+
+# -- workers --
+
+
+def test_a_worker_that_ended_by_itself_is_a_problem_with_its_log(made: Maker) -> None:
+    made.lives[1].ended_by, made.lives[1].code, made.lives[1].tail = "", 1, "it says why"
+    only(made.judge(), "w2", "ended by itself with code 1", "it says why")
+
+
+def test_a_worker_that_answers_sigterm_with_anything_but_zero_is_a_problem(made: Maker) -> None:
+    made.lives[1].code = None
+    only(made.judge(), "answered SIGTERM with code None")
+
+
+def test_a_worker_that_grew_is_a_problem(made: Maker) -> None:
+    made.lives[0].peak_mb = 201.0
+    only(made.judge(), "grew to 201 MB")
+
+
+def test_what_a_log_complains_of_is_a_problem(made: Maker) -> None:
+    made.lives[0].complaints = ["Traceback (most recent call last)"]
+    only(made.judge(), "w1", "Traceback")
+
+
+def test_troubles_of_the_run_itself_are_problems(made: Maker) -> None:
+    only(judge(made.books(("production failed",))), "production failed")
+
+
+LOG = """\
+{"time": "2026-09-21T12:00:00.500000Z", "level": "info", "event": "worker_started"}
+{"time": "2026-09-21T12:00:01.500000Z", "level": "error", "event": "ledger_away"}
+{"time": "2026-09-21T12:00:02.500000Z", "level": "error", "event": "lease_lapsed"}
+%3|1795253701.079|FAIL|rdkafka#producer-1| Connection refused
+"""
+
+
+def test_a_log_of_outages_has_lapses_and_no_complaints() -> None:
+    assert logs.lapses_ms(LOG) == [1_789_992_002_500]
+    assert logs.complaints(LOG) == []
+    assert logs.point_of(LOG) == "joining the group"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"time": "2026-09-21T12:00:00Z", "level": "critical", "event": "thread_died"}',
+        '{"time": "2026-09-21T12:00:00Z", "level": "error", "event": "lane_thread_died"}',
+        '{"time": "2026-09-21T12:00:00Z", "level": "warning", "event": "x", "exception": []}',
+        "Traceback (most recent call last):",
+        "ERROR sqlalchemy.pool something",
+    ],
+)
+def test_whatever_else_goes_wrong_in_a_log_is_a_complaint(line: str) -> None:
+    assert logs.complaints(LOG + line) == [line]
