@@ -23,7 +23,7 @@ from backends import kafka
 from backends.settings import Settings, load
 from benchmarks.meter import Meter
 from channels.transport import Transport
-from dispatcher.process import SWITCH_INTERVAL_S, open_worker
+from dispatcher.process import open_worker, tune_interpreter
 from idempotency.ledger import Claim, Ledger, Settlement
 from idempotency.opening import open_ledger
 from idempotency.payloads import body_digest
@@ -179,7 +179,7 @@ def _claim(ledger: Ledger, deliveries: Sequence[Delivery]) -> None:
 def main(name: str, warm: int, span: int) -> None:
     """Run one and print what was measured."""
     settings = load()
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    tune_interpreter()
     if name == "worker":
         result = worker(settings, warm, span)
     else:

@@ -16,6 +16,7 @@ import structlog
 
 from channels.channel import Account, Call, Channel
 from dispatcher.clock import Clock
+from dispatcher.handoff import Handoff
 from dispatcher.work import Finished, Work
 from message.outcomes import AnyOutcome, Unknown
 from message.states import Event
@@ -73,7 +74,7 @@ class Pool:
         self._permit = permit
         self._clock = clock
         self._finished = finished
-        self._queue: SimpleQueue[Work | None] = SimpleQueue()
+        self._queue: Handoff[Work | None] = Handoff()
         self._stopping = False
         self._durable = policy.guarantee is not Guarantee.BEST_EFFORT
         """Whether someone else would take up what is given back."""
@@ -114,8 +115,9 @@ class Pool:
     def _serve(self, name: str) -> None:
         """Serve until told to stop; a thread that dies is replaced and its delivery is in doubt."""
         work: Work | None = None
+        seat = self._queue.seat()
         try:
-            while (work := self._queue.get()) is not None:
+            while (work := self._queue.take(seat)) is not None:
                 self._run(work)
                 self._finished.put(work)
         except BaseException as exc:  # a dead thread must neither shrink the pool nor keep its work

@@ -1,0 +1,80 @@
+"""Handing work from one thread to many."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from queue import SimpleQueue
+
+import pytest
+
+from dispatcher.handoff import Handoff
+
+DEADLINE_S = 60.0
+
+
+@pytest.fixture
+def hasty() -> Iterator[None]:
+    """Threads change over as often as the interpreter can."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(usual)
+
+
+def takers(
+    handoff: Handoff[int | None], count: int, taken: SimpleQueue[int]
+) -> list[threading.Thread]:
+    def serve() -> None:
+        seat = handoff.seat()
+        while (item := handoff.take(seat)) is not None:
+            taken.put(item)
+
+    threads = [threading.Thread(target=serve, daemon=True) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+@pytest.mark.usefixtures("hasty")
+def test_every_item_is_taken_once_and_no_call_is_lost() -> None:
+    handoff: Handoff[int | None] = Handoff()
+    taken: SimpleQueue[int] = SimpleQueue()
+    threads = takers(handoff, 8, taken)
+    found = []
+    for burst in range(400):
+        for item in range(burst * 5, burst * 5 + 5):
+            handoff.put(item)
+        # A call that is lost leaves its item lying here for ever.
+        found += [taken.get(timeout=DEADLINE_S) for _ in range(5)]
+    assert sorted(found) == list(range(2_000))
+    for _ in threads:
+        handoff.put(None)
+    for thread in threads:
+        thread.join(DEADLINE_S)
+        assert not thread.is_alive()
+
+
+@pytest.mark.usefixtures("hasty")
+def test_many_may_put_at_once() -> None:
+    handoff: Handoff[int | None] = Handoff()
+    taken: SimpleQueue[int] = SimpleQueue()
+    takers(handoff, 5, taken)
+
+    def put(start: int) -> None:
+        for item in range(start, start + 500):
+            handoff.put(item)
+
+    putters = [threading.Thread(target=put, args=(n * 500,)) for n in range(4)]
+    for putter in putters:
+        putter.start()
+    assert sorted(taken.get(timeout=DEADLINE_S) for _ in range(2_000)) == list(range(2_000))
+
+
+def test_items_are_taken_in_the_order_they_came() -> None:
+    handoff: Handoff[int] = Handoff()
+    for item in range(5):
+        handoff.put(item)
+    seat = handoff.seat()
+    assert [handoff.take(seat) for _ in range(5)] == [0, 1, 2, 3, 4]
