@@ -20,6 +20,7 @@ from channels.channel import Account, Channel
 from channels.engine import Engine
 from channels.registry import accounts_for, channel_for
 from channels.transport import Transport
+from dispatcher.aftermath import Aftermath
 from dispatcher.clock import Clock
 from dispatcher.commits import Commits
 from dispatcher.crew import Crew
@@ -113,7 +114,8 @@ def build(settings: Settings, policy: Policy, lanes: Sequence[Lane], parts: Part
     heart = _heart(core)
     pools = {lane.name: _pool(core, lane, heart) for lane, routes in core.routes.items() if routes}
     intakes = _intakes(core, pools, heart)
-    settle = _settle(core, pools, intakes)
+    aftermath = _aftermath(core, pools, intakes)
+    settle = _settle(core, pools, intakes, aftermath)
     dead_letters = _dead_letters(core)
     source = _source(core, intakes, dead_letters)
     stages = Stages(
@@ -121,6 +123,7 @@ def build(settings: Settings, policy: Policy, lanes: Sequence[Lane], parts: Part
         intakes=list(dict.fromkeys(intakes.values())),
         pools=list(pools.values()),
         settle=settle,
+        aftermath=aftermath,
         dead_letters=dead_letters,
         heart=heart,
         outage=core.outage,
@@ -221,9 +224,8 @@ def _intake(core: _Core, pools: Mapping[str, Pool], best_effort: bool, heart: He
     )
 
 
-def _settle(core: _Core, pools: Mapping[str, Pool], intakes: Mapping[Lane, Intake]) -> Settle:
+def _aftermath(core: _Core, pools: Mapping[str, Pool], intakes: Mapping[Lane, Intake]) -> Aftermath:
     ordered = {p.lane for p in pools.values() if p.policy.ordering is Ordering.KEY}
-    every_intake = list(dict.fromkeys(intakes.values()))
 
     def on_records(records: list[Record]) -> None:
         core.done.put(records)
@@ -232,6 +234,23 @@ def _settle(core: _Core, pools: Mapping[str, Pool], intakes: Mapping[Lane, Intak
                 if record.assignment.lane in ordered:
                     intakes[record.assignment.lane].record_ended(record)
 
+    return Aftermath(
+        pools,
+        core.parts.prefilter,
+        report=core.report,
+        clock=core.clock,
+        on_records=on_records,
+    )
+
+
+def _settle(
+    core: _Core,
+    pools: Mapping[str, Pool],
+    intakes: Mapping[Lane, Intake],
+    aftermath: Aftermath,
+) -> Settle:
+    every_intake = list(dict.fromkeys(intakes.values()))
+
     def on_room() -> None:
         for intake in every_intake:
             intake.room_made()
@@ -239,12 +258,11 @@ def _settle(core: _Core, pools: Mapping[str, Pool], intakes: Mapping[Lane, Intak
     return Settle(
         pools,
         core.parts.ledger,
-        core.parts.prefilter,
         outage=core.outage,
         report=core.report,
         clock=core.clock,
         finished=core.finished,
-        on_records=on_records,
+        on_settled=aftermath.put,
         on_room=on_room,
     )
 
@@ -303,7 +321,11 @@ class _Late:
 
 
 def _health(worker: Worker, stages: Stages) -> Health:
-    beats = {"source": lambda: stages.source.beat, "settle": lambda: stages.settle.beat}
+    beats = {
+        "source": lambda: stages.source.beat,
+        "settle": lambda: stages.settle.beat,
+        "aftermath": lambda: stages.aftermath.beat,
+    }
     for number, intake in enumerate(stages.intakes):
         beats[f"intake-{number}"] = partial(getattr, intake, "beat")
     casualty = stages.crew

@@ -167,7 +167,7 @@ class Intake:
     def _give_up(self, works: list[Work]) -> None:
         """Unclaimed and staying so: settle only keeps the record's offset from passing."""
         for work in works:
-            work.reason = "abandoned"
+            work.left = True
             self._finished.put(work)
 
 

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import structlog
 
+from dispatcher.aftermath import Aftermath
 from dispatcher.clock import Clock
 from dispatcher.crew import Crew
 from dispatcher.deadletters import DeadLetters
@@ -57,6 +58,7 @@ class Stages(NamedTuple):
     intakes: Sequence[Intake]
     pools: Sequence[Pool]
     settle: Settle
+    aftermath: Aftermath
     dead_letters: DeadLetters
     heart: Heart
     outage: Outage
@@ -117,12 +119,18 @@ class Worker:
         stages = self._stages
         for pool in stages.pools:
             pool.start()
-        stages.crew.start("settle", stages.settle.run)
+        stages.crew.start("settle", self._settle)
+        stages.crew.start("aftermath", stages.aftermath.run)
         for number, intake in enumerate(stages.intakes):
             stages.crew.start(f"intake-{number}", intake.run)
         stages.crew.start("dead-letters", stages.dead_letters.run)
         stages.crew.start("heart", stages.heart.run)
         stages.source.subscribe(self._lanes)
+
+    def _settle(self) -> None:
+        """Nothing follows after settle's last batch."""
+        self._stages.settle.run()
+        self._stages.aftermath.stop()
 
     def _drain(self) -> None:
         stages, clock = self._stages, self._stages.clock

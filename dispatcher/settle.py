@@ -1,7 +1,7 @@
-"""Settle: group-commits outcomes, then frees lane room, then Redis, then the trace, then the source.
+"""Settle: group-commits outcomes to the ledger and frees their places in the lanes.
 
-In this order, because each step may only say what the one before made true. While one commit is
-under way the next batch gathers, so batches grow with the load by themselves.
+While one commit is under way the next batch gathers, so batches grow with the load by themselves.
+What follows a commit is `dispatcher.aftermath`'s.
 """
 
 from __future__ import annotations
@@ -10,21 +10,16 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from queue import Empty, SimpleQueue
 
-import structlog
-
+from dispatcher.aftermath import Settled
 from dispatcher.clock import Clock
 from dispatcher.decide import settlement_of
 from dispatcher.gates import Outage
 from dispatcher.lanes import Pool
 from dispatcher.report import Report
-from dispatcher.work import Finished, Record, Work
+from dispatcher.work import Finished, Work
 from idempotency.ledger import Ledger, LedgerUnavailable, Settlement
-from idempotency.payloads import body_digest
-from idempotency.prefilter import Prefilter
-from message.states import SETTLED, Event, State, after
+from message.states import Event
 from policy.schema import Guarantee
-
-log = structlog.get_logger(__name__)
 
 SETTLE_BATCH = 1_000
 """Outcomes in one statement, at most."""
@@ -32,19 +27,18 @@ _IDLE_S = 0.5
 
 
 class Settle:
-    """Owns `Record.open_deliveries`: it alone says when a record is done."""
+    """Takes what lanes finished, and what ended at intake."""
 
     def __init__(
         self,
         pools: Mapping[str, Pool],
         ledger: Ledger,
-        prefilter: Prefilter,
         *,
         outage: Outage,
         report: Report,
         clock: Clock,
         finished: SimpleQueue[Finished],
-        on_records: Callable[[list[Record]], None],
+        on_settled: Callable[[Settled], None],
         on_room: Callable[[], None],
     ) -> None:
         self.beat = clock.monotonic()
@@ -53,12 +47,11 @@ class Settle:
         """Outcomes that could not be written before the worker had to go."""
         self._pools = pools
         self._ledger = ledger
-        self._prefilter = prefilter
         self._outage = outage
         self._report = report
         self._clock = clock
         self._finished = finished
-        self._on_records = on_records
+        self._on_settled = on_settled
         self._on_room = on_room
         self._stopping = False
 
@@ -77,13 +70,12 @@ class Settle:
                 return
 
     def settle(self, batch: Sequence[Finished]) -> None:
-        """One batch, all the way."""
+        """One batch: commit, then free the room, then pass it on."""
         works = [item for item in batch if isinstance(item, Work)]
-        marks = self._write(works)
+        pairs = [(work, s) for work in works if (s := self._settlement(work)) is not None]
+        settled = self._commit(batch, pairs) if pairs else Settled(batch)
         self._free_room(works)
-        if marks:
-            self._prefilter.mark(marks)
-        self._complete(batch)
+        self._on_settled(settled)
 
     def _gather(self) -> list[Finished]:
         batch: list[Finished] = []
@@ -95,79 +87,39 @@ class Settle:
             pass
         return batch
 
-    def _write(self, works: Sequence[Work]) -> list[tuple[str, bytes]]:
-        """Record what ended; returns the pre-filter marks it earned."""
-        pairs = [(work, s) for work in works if (s := self._settlement(work)) is not None]
-        ended = [work for work in works if work.standing is not None]
-        marks = [_mark(work) for work in ended if _is_markable(work)]
-        if pairs:
-            marks += self._commit(pairs)
-        self._report.ended(ended)
-        return marks
-
     def _settlement(self, work: Work) -> Settlement | None:
         policy = self._pools[work.delivery.lane].policy
         settlement = settlement_of(work, policy)
-        if settlement is not None and policy.guarantee is Guarantee.BEST_EFFORT:
+        if settlement is None:
+            return None
+        if policy.guarantee is Guarantee.BEST_EFFORT:
             self._report.best_effort(work, settlement)
             return None
+        if settlement.event is Event.GIVEN_BACK:
+            work.left = True
         return settlement
 
-    def _commit(self, pairs: Sequence[tuple[Work, Settlement]]) -> list[tuple[str, bytes]]:
+    def _commit(
+        self, batch: Sequence[Finished], pairs: Sequence[tuple[Work, Settlement]]
+    ) -> Settled:
         settlements = [settlement for _, settlement in pairs]
         begun = self._clock.monotonic()
         try:
             written = self._outage.persist("settle", lambda: self._ledger.settle(settlements))
         except LedgerUnavailable:
-            return self._leave(pairs)
-        self._report.settled(pairs, written, self._clock.monotonic() - begun)
-        marks = []
-        for (work, settlement), ours in zip(pairs, written, strict=True):
-            if settlement.event is Event.GIVEN_BACK:
-                work.record.given_back = True
-            elif ours and after(State.IN_FLIGHT, settlement.event) in SETTLED:
-                marks.append(_mark(work))
-        return marks
+            return self._leave(batch, pairs)
+        return Settled(batch, pairs, written, self._clock.monotonic() - begun)
 
-    def _leave(self, pairs: Sequence[tuple[Work, Settlement]]) -> list[tuple[str, bytes]]:
+    def _leave(
+        self, batch: Sequence[Finished], pairs: Sequence[tuple[Work, Settlement]]
+    ) -> Settled:
         """The worker must go and the ledger is away: the rows stay IN_FLIGHT and become UNKNOWN."""
         self.abandoned += len(pairs)
         for work, _ in pairs:
-            work.record.given_back = True
-        return []
+            work.left = True
+        return Settled(batch)
 
     def _free_room(self, works: Sequence[Work]) -> None:
         for lane, count in Counter(work.delivery.lane for work in works).items():
             self._pools[lane].returned += count
         self._on_room()
-
-    def _complete(self, batch: Sequence[Finished]) -> None:
-        """Count deliveries down; a record whose last one ended goes back to the source."""
-        done = []
-        for item in batch:
-            record = item.record
-            if isinstance(item, Work):
-                if self._passed_at_hand_over(item):
-                    continue
-                if item.reason == "abandoned":
-                    record.given_back = True
-            record.open_deliveries -= 1
-            if record.open_deliveries == 0:
-                record.assignment.ended += 1
-                done.append(record)
-        if done:
-            self._on_records(done)
-
-    def _passed_at_hand_over(self, work: Work) -> bool:
-        guarantee = self._pools[work.delivery.lane].policy.guarantee
-        sent = work.outcome is not None or work.event is not None
-        return guarantee is Guarantee.BEST_EFFORT and sent
-
-
-def _is_markable(work: Work) -> bool:
-    """Found settled in the ledger, not in Redis: Redis was flushed, or never heard of it."""
-    return work.reason in ("duplicate", "ttl_at_intake") and work.standing in SETTLED
-
-
-def _mark(work: Work) -> tuple[str, bytes]:
-    return work.delivery.key, body_digest(work.delivery.payload)

@@ -41,7 +41,7 @@ class Assignment:
         self.begun = 0
         """Records whose deliveries intake has begun to claim; intake writes."""
         self.ended = 0
-        """Of those, the ones whose last delivery ended; settle writes."""
+        """Of those, the ones whose last delivery ended; aftermath writes."""
 
     @property
     def busy(self) -> bool:
@@ -82,9 +82,9 @@ class Record:
         self.received_at = received_at
         self.traceparent = traceparent
         self.open_deliveries = 0
-        """Set by intake before the first one is handed on, then counted down by settle."""
+        """Set by intake before the first one is handed on, then counted down by aftermath."""
         self.given_back = False
-        """One of its deliveries was not started, so the offset must not pass. Written by settle, or by
+        """One of its deliveries was not started, so the offset must not pass. Written by aftermath, or by
         intake for a record that it passes over whole."""
 
     @property
@@ -108,6 +108,8 @@ class Work(msgspec.Struct, gc=False):
     answered_at: int = 0
     term: int = 0
     """The term of the worker's lease under which it was claimed; written by the gate."""
+    left: bool = False
+    """It was not begun, or its outcome could not be written: whoever reads the record next decides."""
     standing: State | None = None
     """What the ledger holds already, for work that ended at intake: settle only reports it."""
 

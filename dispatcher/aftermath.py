@@ -1,0 +1,131 @@
+"""What follows a settle commit: the pre-filter's marks, metrics and trace, then the source.
+
+In this order, because each may only say what the one before made true. A thread of its own, so that
+the next commit need not wait for a round trip to Redis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from queue import Empty, SimpleQueue
+
+import msgspec
+
+from dispatcher.clock import Clock
+from dispatcher.lanes import Pool
+from dispatcher.report import Report
+from dispatcher.work import Finished, Record, Work
+from idempotency.ledger import Settlement
+from idempotency.payloads import body_digest
+from idempotency.prefilter import Prefilter
+from message.states import SETTLED, State, after
+from policy.schema import Guarantee
+
+_IDLE_S = 0.5
+
+
+class Settled(msgspec.Struct, gc=False):
+    """One batch that settle is done with."""
+
+    batch: Sequence[Finished]
+    pairs: Sequence[tuple[Work, Settlement]] = ()
+    written: Sequence[bool] = ()
+    """Per pair, whether the ledger took it; empty when the ledger was away for good."""
+    seconds: float = 0.0
+
+
+class Aftermath:
+    """Owns `Record.open_deliveries`: it alone says when a record is done."""
+
+    def __init__(
+        self,
+        pools: Mapping[str, Pool],
+        prefilter: Prefilter,
+        *,
+        report: Report,
+        clock: Clock,
+        on_records: Callable[[list[Record]], None],
+    ) -> None:
+        self.beat = clock.monotonic()
+        """When the loop last went round; for the stuck detector."""
+        self._pools = pools
+        self._prefilter = prefilter
+        self._report = report
+        self._clock = clock
+        self._on_records = on_records
+        self._queue: SimpleQueue[Settled | None] = SimpleQueue()
+
+    def put(self, settled: Settled) -> None:
+        """A batch from settle."""
+        self._queue.put(settled)
+
+    def stop(self) -> None:
+        """End once everything put before is done."""
+        self._queue.put(None)
+
+    def run(self) -> None:
+        """Until `stop`."""
+        while True:
+            try:
+                settled = self._queue.get(timeout=_IDLE_S)
+            except Empty:
+                continue
+            finally:
+                self.beat = self._clock.monotonic()
+            if settled is None:
+                return
+            self.follow(settled)
+
+    def follow(self, settled: Settled) -> None:
+        """One batch, all the way."""
+        ended = [w for w in settled.batch if isinstance(w, Work) and w.standing is not None]
+        marks = [_mark(work) for work in ended if _is_markable(work)] + _earned(settled)
+        if marks:
+            self._prefilter.mark(marks)
+        self._tell(settled, ended)
+        self._complete(settled.batch)
+
+    def _tell(self, settled: Settled, ended: Sequence[Work]) -> None:
+        if settled.written:
+            self._report.settled(settled.pairs, settled.written, settled.seconds)
+        self._report.ended(ended)
+
+    def _complete(self, batch: Sequence[Finished]) -> None:
+        """Count deliveries down; a record whose last one ended goes back to the source."""
+        done = []
+        for item in batch:
+            record = item.record
+            if isinstance(item, Work):
+                if self._passed_at_hand_over(item):
+                    continue
+                if item.left:
+                    record.given_back = True
+            record.open_deliveries -= 1
+            if record.open_deliveries == 0:
+                record.assignment.ended += 1
+                done.append(record)
+        if done:
+            self._on_records(done)
+
+    def _passed_at_hand_over(self, work: Work) -> bool:
+        guarantee = self._pools[work.delivery.lane].policy.guarantee
+        sent = work.outcome is not None or work.event is not None
+        return guarantee is Guarantee.BEST_EFFORT and sent
+
+
+def _earned(settled: Settled) -> list[tuple[str, bytes]]:
+    """Marks of what this very commit settled."""
+    return [
+        _mark(work)
+        for (work, settlement), ours in zip(settled.pairs, settled.written, strict=False)
+        if ours and after(State.IN_FLIGHT, settlement.event) in SETTLED
+    ]
+
+
+def _is_markable(work: Work) -> bool:
+    """Found settled in the ledger, not in Redis: Redis was flushed, or never heard of it."""
+    return work.reason in ("duplicate", "ttl_at_intake") and work.standing in SETTLED
+
+
+def _mark(work: Work) -> tuple[str, bytes]:
+    return work.delivery.key, body_digest(work.delivery.payload)
