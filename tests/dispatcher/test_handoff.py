@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from dispatcher.handoff import Handoff
 
 DEADLINE_S = 60.0
+SOON_S = 10.0
 
 
 @pytest.fixture
@@ -70,6 +72,50 @@ def test_many_may_put_at_once() -> None:
     for putter in putters:
         putter.start()
     assert sorted(taken.get(timeout=DEADLINE_S) for _ in range(2_000)) == list(range(2_000))
+
+
+class Interrupted(deque[threading.Lock]):
+    """A stack of waiting seats; at the next announcement `before` and `after` happen around it."""
+
+    def __init__(self, before: Callable[[], None], after: Callable[[], None]) -> None:
+        super().__init__()
+        self.before, self.after = before, after
+
+    def append(self, seat: threading.Lock) -> None:
+        before, after = self.before, self.after
+        self.before = self.after = lambda: None
+        before()
+        super().append(seat)
+        after()
+
+
+def started(handoff: Handoff[int], taken: SimpleQueue[int]) -> None:
+    def serve() -> None:
+        taken.put(handoff.take(handoff.seat()))
+
+    threading.Thread(target=serve, daemon=True).start()
+
+
+def test_what_comes_between_the_look_and_the_announcement_is_seen() -> None:
+    handoff: Handoff[int] = Handoff()
+    taken: SimpleQueue[int] = SimpleQueue()
+    handoff._waiting = Interrupted(lambda: handoff.put(1), lambda: None)
+    started(handoff, taken)
+    assert taken.get(timeout=SOON_S) == 1
+
+
+def test_a_call_to_one_that_needs_it_no_more_goes_to_the_next() -> None:
+    handoff: Handoff[int] = Handoff()
+    first, second = SimpleQueue[int](), SimpleQueue[int]()
+    waits = threading.Event()
+    handoff._waiting = Interrupted(lambda: None, waits.set)
+    started(handoff, first)
+    assert waits.wait(SOON_S)
+    handoff._waiting.before = lambda: handoff._items.append(1)
+    handoff._waiting.after = lambda: handoff.put(2)  # calls the one that is about to take the 1
+    started(handoff, second)
+    assert second.get(timeout=SOON_S) == 1
+    assert first.get(timeout=SOON_S) == 2
 
 
 def test_items_are_taken_in_the_order_they_came() -> None:
