@@ -130,6 +130,7 @@ class Fleet:
         """End every worker and the provider; idempotent."""
         for worker in self.workers:
             worker.discard()
+        self.wire.close()
         self._held.close()
 
     # -- configuration --

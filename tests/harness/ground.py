@@ -86,7 +86,7 @@ def fresh_topics(bootstrap: str) -> Iterator[str]:
     """A prefix for `kafka.topic_prefix`; topics that begin with it are deleted afterwards."""
     prefix = f"t{uuid.uuid4().hex[:10]}"
     yield prefix
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
     try:
         there = [name for name in admin.list_topics(timeout=2).topics if name.startswith(prefix)]
     except KafkaException:

@@ -27,6 +27,7 @@ class Intruder:
         self.held: set[Place] = set()
         """Written by its own thread."""
         config = {
+            "log_level": 2,
             "bootstrap.servers": bootstrap,
             "group.id": group,
             "client.id": "intruder",

@@ -30,6 +30,11 @@ class Proxy:
         with self._lock:
             self._to_cut = count
 
+    @property
+    def pending(self) -> int:
+        """Answers still to be lost."""
+        return self._to_cut
+
     def __enter__(self) -> Self:
         self._thread.start()
         return self

@@ -6,10 +6,14 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+import psycopg
+from confluent_kafka import KafkaException
+
 T = TypeVar("T")
 
 DEADLINE_S = 60.0
 """Generous: on a busy machine a condition comes late, and only a broken program waits it out."""
+_NOT_YET = (AssertionError, OSError, KafkaException, psycopg.OperationalError)
 _FIRST_S, _LONGEST_S = 0.01, 0.25
 
 
@@ -24,7 +28,8 @@ def await_(
 ) -> T:
     """Ask until the answer is true, and give it back; raises TimedOut after `timeout` seconds.
 
-    `what` names the condition in the failure. An AssertionError or OSError counts as "not yet".
+    `what` names the condition in the failure. A failed assertion and a server that does not answer
+    count as "not yet".
     """
     deadline = time.monotonic() + timeout
     pause = _FIRST_S
@@ -35,7 +40,7 @@ def await_(
             if answer:
                 return answer
             last = answer
-        except (AssertionError, OSError) as exc:
+        except _NOT_YET as exc:
             last = exc
         if time.monotonic() >= deadline:
             said = what() if callable(what) else what or getattr(condition, "__name__", "it")
