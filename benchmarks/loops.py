@@ -21,6 +21,7 @@ import msgspec
 
 from backends import kafka
 from backends.settings import Settings, load
+from benchmarks.ground import LANE
 from benchmarks.meter import Meter
 from channels.transport import Transport
 from dispatcher.process import open_worker, tune_interpreter
@@ -33,10 +34,9 @@ from message.delivery import Delivery, deliveries_of
 from message.envelope import decode
 from message.ids import new_token
 from message.states import Event
-from message.vocabulary import Lane, lanes_matching
+from message.vocabulary import lanes_matching
 from policy.loading import load_for
 
-LANE = Lane("webhook", "notice")
 THREADS = 100
 BATCH = 200
 _COMMIT_S = 0.5
@@ -66,8 +66,11 @@ class Loop:
             messages = [m for m in (first, *self.consumer.consume(size - 1, 0)) if not m.error()]
             yield messages
             for message in messages:
-                self._next[message.topic(), message.partition()] = message.offset() + 1
+                self._note(message)
             self._commit_if_due()
+
+    def _note(self, message: Any) -> None:
+        self._next[message.topic(), message.partition()] = message.offset() + 1
 
     def _commit_if_due(self) -> None:
         if time.monotonic() - self._committed_at < _COMMIT_S:
@@ -150,7 +153,7 @@ def worker(settings: Settings, warm: int, span: int) -> dict[str, Any]:
         meter = Meter(lambda: sum(p.returned for p in pools), warm, span, app.worker.stop)
         meter.start()
         app.worker.run()
-    return msgspec.to_builtins(meter.result)
+    return dict(msgspec.to_builtins(meter.result))
 
 
 LOOPS: dict[str, Callable[[Loop], None]] = {

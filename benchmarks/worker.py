@@ -7,34 +7,31 @@ does hits all of them. Medians of the rounds are reported.
 
 from __future__ import annotations
 
-import os
 import statistics
 import subprocess
 import sys
-import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import msgspec
-import psycopg
-from confluent_kafka.admin import NewTopic
 
-from backends import kafka
-from backends.settings import DatabaseSettings, KafkaSettings, Settings
-from benchmarks.loops import LANE, THREADS
-from channels.simulator import Faults, Simulator, spawn
-from idempotency.opening import upgrade
-from message.envelope import Notification, encode
-from message.ids import new_id
+from benchmarks import endurance
+from benchmarks.ground import (
+    LANE,
+    Servers,
+    environment_for,
+    fresh_database,
+    preloaded,
+    provider_at,
+)
+from benchmarks.loops import THREADS
 
 ROUNDS = 5
-PARTITIONS = 4
 PRELOADED = 40_000
 _TIMEOUT_S = 180
-_TTL_MS = 24 * 3_600_000
 
 POLICY = """
 [lanes."{lane}"]
@@ -87,27 +84,24 @@ RATIOS = (
 )
 
 
-class Servers(msgspec.Struct, frozen=True):
-    """Where the local stack is."""
-
-    bootstrap: str
-    database_url: str
-    redis_url: str
-
-
 def measure(
     servers: Servers,
     *,
     rounds: int = ROUNDS,
     only: Sequence[str] = (),
     say: Callable[[str], None] = print,
-) -> dict[str, object]:
+) -> dict[str, Any]:
     """Run every variant `rounds` times and report medians and ratios."""
     variants = [v for v in VARIANTS if not only or v.name in only]
-    prefix = f"bench{uuid.uuid4().hex[:8]}"
     results: dict[str, list[dict[str, float]]] = {v.name: [] for v in variants}
-    with TemporaryDirectory() as folder, _topic(servers, prefix), _providers(Path(folder)) as urls:
-        _configure(Path(folder), urls)
+    with (
+        TemporaryDirectory() as folder,
+        preloaded(servers, PRELOADED) as prefix,
+        provider_at(Path(folder), "slow", latency_ms="50") as slow,
+        provider_at(Path(folder), "fast", latency_ms="10") as fast,
+    ):
+        configuration = CONFIGURATION.format(slow=f"{slow.url}/send", fast=f"{fast.url}/send")
+        (Path(folder) / "hongyan.toml").write_text(configuration)
         for number in range(rounds):
             for variant in variants:
                 found = _run(variant, servers, prefix, Path(folder))
@@ -116,7 +110,17 @@ def measure(
     return _report(results)
 
 
-def _report(results: Mapping[str, list[dict[str, float]]]) -> dict[str, object]:
+def endure(
+    servers: Servers, *, backlog: int = endurance.BACKLOG, say: Callable[[str], None] = print
+) -> dict[str, Any]:
+    """Memory behind a stuck offset, and the time from SIGTERM to the exit."""
+    with TemporaryDirectory() as folder:
+        kept = endurance.memory(servers, Path(folder), backlog=backlog, say=say)
+        stopped = endurance.stop(servers, Path(folder))
+    return {"memory": msgspec.to_builtins(kept), "sigterm": msgspec.to_builtins(stopped)}
+
+
+def _report(results: Mapping[str, list[dict[str, float]]]) -> dict[str, Any]:
     medians = {
         name: {key: statistics.median(r[key] for r in runs) for key in runs[0]}
         for name, runs in results.items()
@@ -146,62 +150,6 @@ def _line(found: Mapping[str, float]) -> str:
     )
 
 
-@contextmanager
-def _topic(servers: Servers, prefix: str) -> Iterator[None]:
-    """The lane's topic, preloaded once for everybody."""
-    settings = KafkaSettings(bootstrap=servers.bootstrap, topic_prefix=prefix)
-    admin, topic = kafka.admin(settings), LANE.topic(prefix)
-    names = [topic, f"{prefix}.dead", f"{prefix}.trace"]
-    for future in admin.create_topics([NewTopic(n, PARTITIONS, 1) for n in names]).values():
-        future.result()
-    producer = kafka.producer(settings)
-    for number in range(PRELOADED):
-        notification = _notification(number)
-        while True:
-            try:
-                producer.produce(topic, encode(notification), notification.kafka_key)
-                break
-            except BufferError:
-                producer.poll(0.1)
-    producer.flush(60)
-    yield
-    for future in admin.delete_topics(names).values():
-        future.result()
-
-
-def _notification(number: int) -> Notification:
-    return Notification(
-        id=new_id(),
-        biz_id=f"order-{number}",
-        channel=LANE.channel,
-        kind=LANE.kind,
-        receivers=[f"user-{number}"],
-        content={"title": "您的订单已发货", "text": f"订单 {number} 预计明天送达，请注意查收。"},
-        created_at=int(time.time() * 1000),
-        ttl_ms=_TTL_MS,
-        attributes={"source": "bench"},
-    )
-
-
-@contextmanager
-def _providers(folder: Path) -> Iterator[dict[str, str]]:
-    with (
-        _provider(folder, "slow", 50) as slow,
-        _provider(folder, "fast", 10) as fast,
-    ):
-        yield {"slow": f"{slow.url}/send", "fast": f"{fast.url}/send"}
-
-
-def _provider(folder: Path, name: str, latency_ms: int) -> Simulator:
-    """Its ledger is written but not synced: what is measured is the client."""
-    faults = Faults(latency_ms=str(latency_ms))
-    return spawn(folder, ledger=str(folder / f"{name}.jsonl"), fsync=False, rules=[faults])
-
-
-def _configure(folder: Path, urls: Mapping[str, str]) -> None:
-    (folder / "hongyan.toml").write_text(CONFIGURATION.format(**urls))
-
-
 def _run(variant: Variant, servers: Servers, prefix: str, folder: Path) -> dict[str, float]:
     """One variant once, in a fresh process on a fresh database."""
     name = f"b{uuid.uuid4().hex[:12]}"
@@ -211,41 +159,15 @@ def _run(variant: Variant, servers: Servers, prefix: str, folder: Path) -> dict[
             lane=LANE.name, guarantee=variant.guarantee, threads=THREADS, account=variant.account
         )
     )
-    with _database(servers.database_url, name) as url:
-        environment = os.environ | {
-            "HONGYAN_CONFIG": str(folder / "hongyan.toml"),
-            "HONGYAN_POLICY__FILE": str(policy),
-            "HONGYAN_KAFKA__BOOTSTRAP": servers.bootstrap,
-            "HONGYAN_KAFKA__GROUP_ID": name,
-            "HONGYAN_KAFKA__TOPIC_PREFIX": prefix,
-            "HONGYAN_DATABASE__URL": url,
-            "HONGYAN_REDIS__URL": servers.redis_url,
-            "HONGYAN_REDIS__PREFIX": name,
-            "HONGYAN_WORKER__LANES": LANE.name,
-            "HONGYAN_WORKER__HEALTH_ADDRESS": "127.0.0.1:0",
-            "HONGYAN_LOG__LEVEL": "error",
-            "BENCH_ACCOUNT": variant.account,
-        }
+    with fresh_database(servers.database_url, name) as url:
+        environment = environment_for(servers, prefix, name, url, policy)
         command = [sys.executable, "-m", "benchmarks.loops", variant.loop]
         done = subprocess.run(
             [*command, str(variant.warm), str(variant.span)],
-            env=environment,
+            env=environment | {"BENCH_ACCOUNT": variant.account},
             cwd=Path(__file__).parent.parent,
             stdout=subprocess.PIPE,
             timeout=_TIMEOUT_S,
             check=True,
         )
     return msgspec.json.decode(done.stdout.splitlines()[-1], type=dict[str, float])
-
-
-@contextmanager
-def _database(base_url: str, name: str) -> Iterator[str]:
-    """A database of the run's own, migrated."""
-    with psycopg.connect(base_url.replace("+psycopg", ""), autocommit=True) as admin:
-        admin.execute(f'CREATE DATABASE "{name}"')
-        url = f"{base_url.rpartition('/')[0]}/{name}"
-        upgrade(Settings(database=DatabaseSettings(url=url)))
-        try:
-            yield url
-        finally:
-            admin.execute(f'DROP DATABASE "{name}" WITH (FORCE)')

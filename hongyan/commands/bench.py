@@ -25,7 +25,8 @@ def worker(
 ) -> None:
     """See HELP."""
     try:
-        from benchmarks.worker import Servers, measure
+        from benchmarks.ground import Servers
+        from benchmarks.worker import endure, measure
         from deploy.local.stack import shared_stack
     except ImportError as exc:
         complain(f"benchmarks need the source tree, not only the installed program ({exc})")
@@ -34,6 +35,8 @@ def worker(
     stack.up()
     servers = Servers(stack.bootstrap, stack.database_url, stack.redis_url)
     report = measure(servers, rounds=rounds, only=only or (), say=lambda line: err().print(line))
+    if not only:
+        report |= endure(servers, say=lambda line: err().print(line))
     if as_json:
         print_json(report)
     else:
@@ -59,3 +62,7 @@ def _show(report: dict[str, Any]) -> None:
         good = "[green]holds[/]" if ratio["holds"] else "[red]missed[/]"
         ratios.add_row(ratio["ratio"], f"{ratio['median']:.2f}", f"≥ {ratio['wanted']}", good)
     out().print(ratios)
+    for name in ("memory", "sigterm"):
+        if name in report:
+            shown = "  ".join(f"{key} {value}" for key, value in report[name].items())
+            out().print(f"[bold]{name}[/]  {shown}")

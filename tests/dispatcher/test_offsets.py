@@ -26,7 +26,9 @@ def test_watermark_is_the_lowest_offset_not_done_whatever_the_order(
     start: int, gaps: list[int], seed: int
 ) -> None:
     tracker, chance = Offsets(start), random.Random(seed)
-    offset, open_offsets, done = start, [], set()
+    offset = start
+    open_offsets: list[int] = []
+    done: set[int] = set()
     for gap in gaps:
         done.update(range(offset, offset + gap))
         offset += gap

@@ -1,0 +1,121 @@
+"""What benchmarks stand on: a preloaded topic, providers, fresh databases, a worker's environment."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psycopg
+from confluent_kafka.cimpl import NewTopic
+
+from backends import kafka
+from backends.settings import DatabaseSettings, KafkaSettings, Settings
+from channels.simulator import Faults, Simulator, spawn
+from idempotency.opening import upgrade
+from message.envelope import Notification, encode
+from message.ids import new_id
+from message.vocabulary import Lane
+
+LANE = Lane("webhook", "notice")
+PARTITIONS = 4
+_TTL_MS = 24 * 3_600_000
+
+
+class Servers(msgspec.Struct, frozen=True):
+    """Where the local stack is."""
+
+    bootstrap: str
+    database_url: str
+    redis_url: str
+
+
+@contextmanager
+def preloaded(
+    servers: Servers, count: int, *, account: str | None = None, first: str | None = None
+) -> Iterator[str]:
+    """A topic prefix under which the lane's topic holds `count` notifications for `account`; the very
+    first one is for account `first`, if that is given."""
+    prefix = f"bench{uuid.uuid4().hex[:8]}"
+    settings = KafkaSettings(bootstrap=servers.bootstrap, topic_prefix=prefix)
+    admin, topic = kafka.admin(settings), LANE.topic(prefix)
+    names = [topic, f"{prefix}.dead", f"{prefix}.trace"]
+    for future in admin.create_topics([NewTopic(n, PARTITIONS, 1) for n in names]).values():
+        future.result()
+    producer = kafka.producer(settings)
+    for number in range(count):
+        _produce(producer, topic, notification(number, first if first and not number else account))
+    producer.flush(60)
+    try:
+        yield prefix
+    finally:
+        for future in admin.delete_topics(names).values():
+            future.result()
+
+
+def _produce(producer: Any, topic: str, item: Notification) -> None:
+    while True:
+        try:
+            producer.produce(topic, encode(item), item.kafka_key)
+            return
+        except BufferError:
+            producer.poll(0.1)
+
+
+def notification(number: int, account: str | None = None) -> Notification:
+    """One of ordinary size, about 380 bytes."""
+    return Notification(
+        id=new_id(),
+        biz_id=f"order-{number}",
+        channel=LANE.channel,
+        kind=LANE.kind,
+        receivers=[f"user-{number}"],
+        account=account,
+        content={"title": "您的订单已发货", "text": f"订单 {number} 预计明天送达，请注意查收。"},
+        created_at=int(time.time() * 1000),
+        ttl_ms=_TTL_MS,
+        attributes={"source": "bench"},
+    )
+
+
+def provider_at(folder: Path, name: str, **faults: Any) -> Simulator:
+    """Its ledger is written but not synced: what is measured is the client."""
+    rules = [Faults(**faults)]
+    return spawn(folder, ledger=str(folder / f"{name}.jsonl"), fsync=False, rules=rules)
+
+
+@contextmanager
+def fresh_database(base_url: str, name: str) -> Iterator[str]:
+    """A database of the run's own, migrated."""
+    with psycopg.connect(base_url.replace("+psycopg", ""), autocommit=True) as admin:
+        admin.execute(f'CREATE DATABASE "{name}"')
+        url = f"{base_url.rpartition('/')[0]}/{name}"
+        upgrade(Settings(database=DatabaseSettings(url=url)))
+        try:
+            yield url
+        finally:
+            admin.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+def environment_for(
+    servers: Servers, prefix: str, name: str, database_url: str, policy: Path
+) -> dict[str, str]:
+    """What configures a worker (or a loop beside it); hongyan.toml stands beside the policy."""
+    return os.environ | {
+        "HONGYAN_CONFIG": str(policy.parent / "hongyan.toml"),
+        "HONGYAN_POLICY__FILE": str(policy),
+        "HONGYAN_KAFKA__BOOTSTRAP": servers.bootstrap,
+        "HONGYAN_KAFKA__GROUP_ID": name,
+        "HONGYAN_KAFKA__TOPIC_PREFIX": prefix,
+        "HONGYAN_DATABASE__URL": database_url,
+        "HONGYAN_REDIS__URL": servers.redis_url,
+        "HONGYAN_REDIS__PREFIX": name,
+        "HONGYAN_WORKER__LANES": LANE.name,
+        "HONGYAN_WORKER__HEALTH_ADDRESS": "127.0.0.1:0",
+        "HONGYAN_LOG__LEVEL": "error",
+    }
