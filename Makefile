@@ -5,7 +5,7 @@ BIN := .venv/bin
 PYTHON ?= python3
 STACK := $(PYTHON) -m deploy.local
 
-.PHONY: help venv demo test lint up down status bench chaos
+.PHONY: help venv demo test lint up down status bench chaos mutation
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,3 +44,6 @@ bench: .venv/.synced ## measure the worker on the local stack
 
 chaos: .venv/.synced ## kill workers and servers at random, then prove that nothing was lost (SEED=7 MESSAGES=2000)
 	@SEED="$(SEED)" MESSAGES="$(MESSAGES)" HONGYAN_REQUIRE_STACK=1 $(BIN)/pytest tests/chaos -m chaos --timeout=3600 -s $(ARGS)
+
+mutation: .venv/.synced ## switch each guard of the worker off in a copy, and see its test fail
+	@$(BIN)/python -m tests.chaos.mutations $(ARGS)

@@ -32,9 +32,10 @@ from idempotency.ledger import (
 )
 from message.delivery import deliveries_of
 from message.outcomes import Accepted, AnyOutcome, Unknown
-from message.states import Event, State
+from message.states import Event, State, after
 from policy.schema import LanePolicy
 from tests.dispatcher.fakes import LANE, NOW_MS, TOPIC, notification
+from tests.idempotency.making import World, claimed, claims, delivery, settle
 
 TTL_MS = 60_000
 LEASE_S = 10.0
@@ -282,6 +283,24 @@ def test_what_is_past_its_ttl_at_intake_is_entered_as_expired(bench: Bench) -> N
     bench.answer = Claimed(True, State.EXPIRED)
     to_send, _ = bench.gate.admit([bench.work()])
     assert (to_send, [c.event for c in bench.claimed]) == ([], [Event.TTL_AT_INTAKE])
+
+
+# -- ledger --
+
+
+@pytest.mark.parametrize(
+    "outcome", [Event.UNKNOWN, Event.REJECTED, Event.ACCEPTED, Event.BUDGET_SPENT, Event.NOT_SENT]
+)
+def test_what_is_in_doubt_or_ended_is_never_claimed_again(
+    sqlite_database: str, outcome: Event
+) -> None:
+    world = World(sqlite_database)
+    ledger = world.open()
+    (mine,) = claimed(ledger, delivery())
+    assert settle(ledger, mine, outcome, reason="why")
+    (answer,) = ledger.claim(claims([mine]), "w2")
+    assert (answer.won, answer.state) == (False, after(State.IN_FLIGHT, outcome))
+    world.close()
 
 
 # -- settle --

@@ -1,0 +1,501 @@
+"""Mutation checks of the worker's guards: each is switched off in a copy of the tree, and the quick
+tests named beside it must fail. A guard whose test stays green is guarded by nobody.
+
+    make mutation                 all of them
+    make mutation ARGS="lease"    those whose name or file has this in it
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from rich.console import Console
+
+from deploy.local.layout import REPOSITORY
+
+_LIMIT_S = 180
+_OUTCOME = re.compile(r"^(FAILED|ERROR) (\S+)", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """`old`, which stands once in `path`, becomes `new`; then each of `killers` must fail."""
+
+    guard: str
+    path: str
+    old: str
+    new: str
+    killers: tuple[str, ...]
+
+
+class Fate(StrEnum):
+    """What became of a mutation."""
+
+    KILLED = "killed"
+    SURVIVED = "SURVIVED"
+    """Some killer stayed green."""
+    UNFIT = "UNFIT"
+    """The table does not fit the source: the text is not there, or the tests could not run."""
+
+
+_GUARDS = "tests/chaos/test_guards.py::"
+_SOURCE = "tests/dispatcher/test_source.py::"
+_RUNS = "tests/dispatcher/test_runs.py::"
+_LEASE = "tests/dispatcher/test_lease.py::"
+_LEDGER = "tests/idempotency/test_ledger_conformance.py::"
+_BACKLOG = "tests/dispatcher/test_backlog.py::"
+_OUTCOMES = "tests/channels/test_outcomes.py::"
+
+MUTATIONS: tuple[Mutation, ...] = (
+    # -- offsets and commits: invariants 1, 9 and 10 --
+    Mutation(
+        "the lowest completed offset is committed, not the highest",
+        "dispatcher/commits.py",
+        "        watermark = assignment.offsets.watermark\n",
+        "        watermark = assignment.offsets._next\n",
+        (_SOURCE + "test_the_lowest_contiguous_completed_offset_is_what_gets_committed",),
+    ),
+    Mutation(
+        "what was given back keeps its offset",
+        "dispatcher/source.py",
+        "if assignment.hold is not Hold.GONE and not given_back:",
+        "if assignment.hold is not Hold.GONE:",
+        (_SOURCE + "test_a_record_given_back_keeps_its_offset",),
+    ),
+    Mutation(
+        "nothing is committed for a partition that is gone (Hold.GONE)",
+        "dispatcher/source.py",
+        "        if assignment.hold is not Hold.GONE and not given_back:\n"
+        "            assignment.offsets.complete(record.offset)\n",
+        "        if not given_back:\n"
+        "            place = (assignment.topic, assignment.partition)\n"
+        "            self._assignments.get(place, assignment).offsets.complete(record.offset)\n",
+        (_SOURCE + "test_old_work_of_a_partition_lost_and_regained_moves_no_offset",),
+    ),
+    Mutation(
+        "a partition let go is forgotten by the commits",
+        "dispatcher/source.py",
+        "            assignment.hold = Hold.GONE\n"
+        "            self._commits.forget(assignment)\n"
+        "            self._assignments.pop((assignment.topic, assignment.partition), None)\n",
+        "            self._commits.forget(assignment)\n",
+        (
+            _SOURCE + "test_nothing_is_committed_for_a_partition_that_was_revoked",
+            _SOURCE + "test_a_lost_partition_is_not_committed_at_all",
+        ),
+    ),
+    Mutation(
+        "a failed commit leaves the position dirty",
+        "dispatcher/commits.py",
+        "            failure = place.error or error\n",
+        "            failure = None\n",
+        (_SOURCE + "test_a_failed_commit_leaves_the_position_dirty_and_it_is_committed_again",),
+    ),
+    Mutation(
+        "never two commits at a time",
+        "dispatcher/commits.py",
+        "        if self._sent or (not now and moment - self._last_at < INTERVAL_S):\n",
+        "        if not now and moment - self._last_at < INTERVAL_S:\n",
+        (_SOURCE + "test_an_unanswered_commit_is_given_up_and_sent_again",),
+    ),
+    Mutation(
+        "poison holds its offset until the dead letter is acknowledged",
+        "dispatcher/source.py",
+        "            self._poisons.put(_poison(message, assignment, offset, exc))\n",
+        "            self._poisons.put(_poison(message, assignment, offset, exc))\n"
+        "            assignment.offsets.complete(offset)\n",
+        (_SOURCE + "test_poison_goes_to_the_dead_letters_and_holds_its_offset",),
+    ),
+    Mutation(
+        "damaged metadata skips nothing",
+        "dispatcher/runs.py",
+        '    if crc32(body).to_bytes(_CRC_BYTES, "big") != data[:_CRC_BYTES]:\n        return []\n',
+        "",
+        (_RUNS + "test_foreign_damaged_or_stale_metadata_reads_as_no_runs",),
+    ),
+    Mutation(
+        "metadata of another commit skips nothing",
+        "dispatcher/runs.py",
+        "    if not numbers or numbers[0] != watermark or len(numbers) % 2 == 0:\n",
+        "    if not numbers or len(numbers) % 2 == 0:\n",
+        (_RUNS + "test_foreign_damaged_or_stale_metadata_reads_as_no_runs",),
+    ),
+    Mutation(
+        "a lane at its limit pauses its partitions",
+        "dispatcher/flow.py",
+        "        return full or self.bytes >= self.max_bytes * share\n",
+        "        return False\n",
+        (
+            _SOURCE + "test_partitions_pause_at_the_limit_and_resume_at_half",
+            _SOURCE + "test_bytes_pause_a_lane_as_records_do",
+        ),
+    ),
+    # -- claim: invariants 2 and 3 --
+    Mutation(
+        "a claim is durable before a lane gets the delivery",
+        "dispatcher/intake.py",
+        "        try:\n            to_send, ended = self._gate.admit(works)\n",
+        "        for work in works:\n"
+        "            self._pools[work.delivery.lane].put(work)\n"
+        "        try:\n"
+        "            to_send, ended = self._gate.admit(works)\n",
+        (_GUARDS + "test_nothing_is_handed_to_a_lane_before_its_claim_is_durable",),
+    ),
+    Mutation(
+        "a claim that nobody answered is not won",
+        "dispatcher/gates.py",
+        '        answers = self._outage.persist("intake", enter)\n',
+        "        try:\n"
+        "            answers = enter()\n"
+        "        except LedgerUnavailable:\n"
+        "            answers = [Claimed(True, State.IN_FLIGHT)] * len(works)\n",
+        (_GUARDS + "test_a_claim_that_the_ledger_did_not_answer_is_not_won",),
+    ),
+    Mutation(
+        "only what this claim won is sent",
+        "dispatcher/gates.py",
+        "            if answer.won and answer.state is State.IN_FLIGHT:\n",
+        "            if answer.state is State.IN_FLIGHT:\n",
+        (_GUARDS + "test_what_is_not_ours_to_send_does_not_reach_a_lane",),
+    ),
+    Mutation(
+        "what stands behind an open one of its key is not sent",
+        "dispatcher/gates.py",
+        "            if answer.won and answer.state is State.IN_FLIGHT:\n",
+        "            if answer.won:\n",
+        (_GUARDS + "test_what_is_not_ours_to_send_does_not_reach_a_lane",),
+    ),
+    Mutation(
+        "TTL is checked at intake",
+        "dispatcher/gates.py",
+        "    if now >= work.delivery.expires_at:\n        return Claim(",
+        "    if False:\n        return Claim(",
+        (_GUARDS + "test_what_is_past_its_ttl_at_intake_is_entered_as_expired",),
+    ),
+    Mutation(
+        "a lane claims only what it has room for",
+        "dispatcher/intake.py",
+        "                room = min(self._pools[name].room, CLAIM_BATCH - len(taken))\n",
+        "                room = CLAIM_BATCH - len(taken)\n",
+        (_GUARDS + "test_a_lane_claims_no_more_than_it_has_room_for",),
+    ),
+    # -- the lane: invariants 2, 4 and 12 --
+    Mutation(
+        "TTL is checked right before each send",
+        "dispatcher/lanes.py",
+        "        if self._clock.now_ms() >= work.delivery.expires_at:\n",
+        "        if False:\n",
+        (_GUARDS + "test_nothing_is_sent_past_its_ttl_in_the_lanes_queue",),
+    ),
+    Mutation(
+        "the lease is checked right before the first byte",
+        "dispatcher/lanes.py",
+        "        if reason is not None or not self._durable:\n            return reason\n",
+        "        return reason\n",
+        (_GUARDS + "test_nothing_is_sent_without_a_lease",),
+    ),
+    Mutation(
+        "a lane that stops begins nothing more",
+        "dispatcher/lanes.py",
+        "        if self._stopping and self._durable:\n",
+        "        if False:\n",
+        (_GUARDS + "test_a_lane_that_stops_gives_back_what_it_has_not_begun",),
+    ),
+    Mutation(
+        "a lane thread that dies leaves its delivery in doubt",
+        "dispatcher/lanes.py",
+        '                work.outcome = Unknown(code="thread_died", detail=repr(exc))\n',
+        "                pass\n",
+        (_GUARDS + "test_a_lane_thread_that_dies_leaves_its_delivery_in_doubt_and_is_replaced",),
+    ),
+    Mutation(
+        "the lease is used less a margin",
+        "dispatcher/lease.py",
+        "        self._usable_s = self._lease_s * (1 - MARGIN)\n",
+        "        self._usable_s = self._lease_s\n",
+        (_LEASE + "test_no_send_begins_in_the_last_part_of_a_lease",),
+    ),
+    Mutation(
+        "what was claimed under an earlier term is not sent under a later one",
+        "dispatcher/lease.py",
+        "        return term == self.term\n",
+        "        return True\n",
+        (_LEASE + "test_what_was_claimed_before_a_lapse_may_not_be_sent_after_it",),
+    ),
+    Mutation(
+        "nobody is called dead by one that has not seen the database for a whole lease",
+        "dispatcher/lease.py",
+        "        if self._clock.monotonic() - self._healthy_since < self._lease_s:\n"
+        "            return\n",
+        "",
+        (_GUARDS + "test_nobody_is_called_dead_right_after_an_outage",),
+    ),
+    # -- settle and what follows: invariants 4, 6 and 7 --
+    Mutation(
+        "the ledger is written before Redis",
+        "dispatcher/settle.py",
+        "        settled = self._commit(batch, pairs) if pairs else Settled(batch)\n"
+        "        self._free_room(works)\n"
+        "        self._on_settled(settled)\n",
+        "        self._on_settled(Settled(batch, pairs, [True] * len(pairs)))\n"
+        "        settled = self._commit(batch, pairs) if pairs else Settled(batch)\n"
+        "        self._free_room(works)\n",
+        (_GUARDS + "test_the_ledger_comes_first_then_room_then_redis_then_the_source",),
+    ),
+    Mutation(
+        "Redis is marked only with what the ledger has settled",
+        "dispatcher/aftermath.py",
+        "        if ours and after(State.IN_FLIGHT, settlement.event) in SETTLED\n",
+        "        if ours\n",
+        (_GUARDS + "test_redis_is_told_nothing_that_the_ledger_has_not_settled",),
+    ),
+    Mutation(
+        "a fenced outcome marks nothing",
+        "dispatcher/aftermath.py",
+        "        if ours and after(State.IN_FLIGHT, settlement.event) in SETTLED\n",
+        "        if after(State.IN_FLIGHT, settlement.event) in SETTLED\n",
+        (_GUARDS + "test_a_fenced_outcome_marks_nothing",),
+    ),
+    Mutation(
+        "an outcome that could not be written keeps its offset",
+        "dispatcher/settle.py",
+        "        for work, _ in pairs:\n            work.left = True\n",
+        "",
+        (_GUARDS + "test_an_outcome_that_could_not_be_written_keeps_its_offset",),
+    ),
+    Mutation(
+        "a delivery that was given back keeps its record's offset",
+        "dispatcher/settle.py",
+        "        if settlement.event is Event.GIVEN_BACK:\n            work.left = True\n",
+        "",
+        (_GUARDS + "test_what_was_given_back_keeps_its_offset",),
+    ),
+    Mutation(
+        "a record is done with its last delivery",
+        "dispatcher/aftermath.py",
+        "            if record.open_deliveries == 0:\n",
+        "            if record.open_deliveries >= 0:\n",
+        (_GUARDS + "test_a_record_is_done_with_its_last_delivery_and_not_before",),
+    ),
+    # -- the ledger: invariants 4 and 5 --
+    Mutation(
+        "a stale token writes nothing",
+        "idempotency/sqlite.py",
+        ' WHERE delivery_key = ? AND token = ? AND state = \'IN_FLIGHT\'"""',
+        ' WHERE delivery_key = ? AND ? <> 0 AND state = \'IN_FLIGHT\'"""',
+        (_LEDGER + "test_a_stale_token_writes_nothing[sqlite]",),
+    ),
+    Mutation(
+        "an outcome is recorded once, and only while the row is in flight",
+        "idempotency/sqlite.py",
+        ' WHERE delivery_key = ? AND token = ? AND state = \'IN_FLIGHT\'"""',
+        ' WHERE delivery_key = ? AND token = ?"""',
+        (
+            _LEDGER
+            + "test_what_a_dead_worker_left_becomes_unknown_and_its_late_outcome_is_refused[sqlite]",
+        ),
+    ),
+    Mutation(
+        "only what was given back unstarted is taken over",
+        "idempotency/sqlite.py",
+        " AND state = 'RETRY' AND reason = 'given_back'\"\"\"",
+        ' AND state = \'RETRY\'"""',
+        (_LEDGER + "test_what_waits_for_another_reason_is_left_to_recovery[sqlite]",),
+    ),
+    Mutation(
+        "in doubt is never taken over",
+        "idempotency/sqlite.py",
+        " AND state = 'RETRY' AND reason = 'given_back'\"\"\"",
+        " AND (state = 'UNKNOWN' OR reason = 'given_back')\"\"\"",
+        (_GUARDS + "test_what_is_in_doubt_or_ended_is_never_claimed_again",),
+    ),
+    Mutation(
+        "another body takes nothing over",
+        "idempotency/sqlite.py",
+        " WHERE delivery_key = ? AND body_digest = ? AND",
+        " WHERE delivery_key = ? AND ? IS NOT NULL AND",
+        (_LEDGER + "test_another_body_takes_nothing_over[sqlite]",),
+    ),
+    Mutation(
+        "an open row holds up its line",
+        "idempotency/sqlite.py",
+        "        heads[line] = row.message_id if ahead is None else None\n",
+        "        heads[line] = row.message_id\n",
+        (_LEDGER + "test_an_open_row_of_any_worker_holds_up_its_line[sqlite-None]",),
+    ),
+    Mutation(
+        "a worker that a sweep called dead does not renew its lease",
+        "idempotency/workers.py",
+        " AND epoch = :epoch AND state NOT IN ('DEAD', 'RETIRED')\"\"\")",
+        ' AND epoch = :epoch""")',
+        (_LEDGER + "test_a_lease_that_was_swept_is_never_renewed[sqlite]",),
+    ),
+    Mutation(
+        "what an earlier life of a name claims late is swept",
+        "idempotency/workers.py",
+        " AND w.epoch = deliveries.owner_epoch",
+        "",
+        (_LEDGER + "test_what_an_earlier_life_claims_late_is_swept_though_the_name_lives[sqlite]",),
+    ),
+    Mutation(
+        "registering settles what the earlier life left",
+        "idempotency/workers.py",
+        "            connection.execute(_ORPHAN_OF_ONE, earlier)\n",
+        "",
+        (_LEDGER + "test_registering_again_settles_what_the_earlier_life_left[sqlite]",),
+    ),
+    Mutation(
+        "a name is refused while another lives under it",
+        "idempotency/workers.py",
+        "            if known is not None and _lives(known, now) and not _left_by_us(known, worker):\n",
+        "            if False:\n",
+        (_LEDGER + "test_a_name_is_refused_while_another_lives_under_it[sqlite]",),
+    ),
+    # -- order --
+    Mutation(
+        "one record per key at a time",
+        "dispatcher/backlog.py",
+        "        elif key in self._waiting:\n",
+        "        elif False:\n",
+        (_BACKLOG + "test_one_record_per_key_at_a_time_and_other_keys_are_not_held_up",),
+    ),
+    # -- outcomes --
+    Mutation(
+        "a call that was written and not answered is in doubt",
+        "channels/outcomes.py",
+        "    return Unknown(failure.code, failure.detail)\n",
+        "    return NotSent(failure.code, failure.detail)\n",
+        (_OUTCOMES + "test_a_failure_is_judged_by_its_phase_alone",),
+    ),
+    Mutation(
+        "a status that nobody knows is in doubt",
+        "channels/outcomes.py",
+        "    return Unknown(code, detail)\n",
+        "    return NotSent(code, detail)\n",
+        (_OUTCOMES + "test_every_status_has_one_class",),
+    ),
+    Mutation(
+        "an adapter that fails after the write leaves the call in doubt",
+        "channels/engine.py",
+        '            return for_all(call, Unknown("adapter_error", detail))\n',
+        '            return for_all(call, Rejected("adapter_error", detail))\n',
+        ("tests/channels/test_engine.py::test_a_fault_after_the_write_is_in_doubt",),
+    ),
+)
+
+
+def misfit(mutation: Mutation, root: Path = REPOSITORY) -> str:
+    """Why the table does not fit the source; empty when it does."""
+    times = (root / mutation.path).read_text().count(mutation.old)
+    if times != 1:
+        return f"the text to replace stands {times} times in {mutation.path}"
+    return "" if mutation.killers else "no test is named"
+
+
+class Laboratory:
+    """A copy of the tree in which one mutation at a time is tried."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        for name in _tracked():
+            target = root / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(REPOSITORY / name, target)
+
+    def healthy(self, killers: Sequence[str]) -> str:
+        """Run the tests on the copy as it is; what fails, empty when nothing does."""
+        code, output = self._run(killers)
+        return "" if code == 0 else output
+
+    def attempt(self, mutation: Mutation) -> tuple[Fate, str]:
+        """Its fate, and why where it was not killed."""
+        reason = misfit(mutation, self._root)
+        if reason:
+            return Fate.UNFIT, reason
+        path = self._root / mutation.path
+        original = path.read_text()
+        path.write_text(original.replace(mutation.old, mutation.new))
+        try:
+            code, output = self._run(mutation.killers)
+        finally:
+            path.write_text(original)
+        return _fate(mutation, code, output)
+
+    def _run(self, tests: Sequence[str]) -> tuple[int, str]:
+        command = [sys.executable, "-m", "pytest", "-q", "-rfE", "--tb=no", "--timeout=30"]
+        try:
+            done = subprocess.run(
+                [*command, "-p", "no:cacheprovider", *tests],
+                cwd=self._root,
+                env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "300"},
+                capture_output=True,
+                text=True,
+                timeout=_LIMIT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return -1, f"not within {_LIMIT_S} s"
+        return done.returncode, (done.stdout + done.stderr)[-4_000:]
+
+
+def _fate(mutation: Mutation, code: int, output: str) -> tuple[Fate, str]:
+    if code not in (0, 1):
+        return Fate.UNFIT, f"pytest ended with {code}: {output[-400:]}"
+    red = {name for _, name in _OUTCOME.findall(output)}
+    green = [k for k in mutation.killers if not any(_names(k, test) for test in red)]
+    return (Fate.SURVIVED, f"green: {', '.join(green)}") if green else (Fate.KILLED, "")
+
+
+def _names(killer: str, test: str) -> bool:
+    """Whether that test is the killer, or one of its cases."""
+    return test == killer or test.startswith(f"{killer}[")
+
+
+def _tracked() -> Iterator[Path]:
+    """The files of the working tree that git knows or would take."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    names = (Path(name) for name in listed.stdout.split("\0") if name)
+    return (name for name in names if (REPOSITORY / name).is_file())
+
+
+def main(wanted: Sequence[str]) -> int:
+    """Try those whose guard or path has one of the words; 1 when one was not killed."""
+    console = Console()
+    chosen = [
+        m for m in MUTATIONS if not wanted or any(w in m.guard or w in m.path for w in wanted)
+    ]
+    with tempfile.TemporaryDirectory(prefix="hongyan-mutation-") as folder:
+        laboratory = Laboratory(Path(folder))
+        sick = laboratory.healthy(sorted({k for m in chosen for k in m.killers}))
+        if sick:
+            console.print(f"the tests fail without any mutation:\n{sick}", markup=False)
+            return 1
+        fates = []
+        for mutation in chosen:
+            fate, why = laboratory.attempt(mutation)
+            fates.append(fate)
+            colour = "green" if fate is Fate.KILLED else "red"
+            line = f"{fate:<9} {mutation.path:<24} {mutation.guard}  {why}"
+            console.print(line, style=colour, markup=False, highlight=False, soft_wrap=True)
+    killed = fates.count(Fate.KILLED)
+    console.print(f"{killed} of {len(fates)} mutations killed")
+    return 0 if killed == len(fates) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
