@@ -27,12 +27,11 @@ def test_sigterm_idle_ends_at_once_with_code_0_and_an_empty_group(fleet: MakeFle
     assert one.books.workers()[worker.id].state == "RETIRED"
 
 
-@PROTOCOLS
 def test_sigterm_with_full_lanes_ends_within_the_slowest_call_and_a_second(
-    fleet: MakeFleet, protocol: str
+    fleet: MakeFleet,
 ) -> None:
     call_s = 2.0
-    one = fleet(protocol=protocol, policy={LANE: {"threads": 8, "queue": 8}})
+    one = fleet(policy={LANE: {"threads": 8, "queue": 8}})
     one.slow(int(call_s * 1000))
     (worker,) = one.start(1)
     one.send(notifications(200))
@@ -63,11 +62,8 @@ def test_a_successor_takes_over_at_once_what_was_given_back(fleet: MakeFleet) ->
     assert {one.books.rows()[key].attempt for key in given_back} == {1}, "giving back costs none"
 
 
-@PROTOCOLS
-def test_sigterm_in_the_middle_of_a_rebalance_loses_and_doubles_nothing(
-    fleet: MakeFleet, protocol: str
-) -> None:
-    one = fleet(protocol=protocol)
+def test_sigterm_in_the_middle_of_a_rebalance_loses_and_doubles_nothing(fleet: MakeFleet) -> None:
+    one = fleet()
     one.slow(300)
     (old,) = one.start(1)
     one.send(notifications(60))
@@ -135,14 +131,10 @@ def test_drain_ends_while_deliveries_wait_for_a_retry(fleet: MakeFleet) -> None:
     one.verify()
 
 
-@PROTOCOLS
-def test_a_drain_keeps_its_place_in_the_group(fleet: MakeFleet, protocol: str) -> None:
-    limits: dict[str, object] = {"max.poll.interval.ms": 3_000}
-    if protocol == "classic":
-        limits["heartbeat.interval.ms"] = 500
+def test_a_drain_keeps_its_place_in_the_group(fleet: MakeFleet) -> None:
+    limits = {"max.poll.interval.ms": 3_000, "heartbeat.interval.ms": 500}
     settings = {"kafka": {"client": limits}}
     one = fleet(
-        protocol=protocol,
         session_timeout_s=3,
         settings=settings,
         policy={LANE: {"timeout_ms": 9_000}},

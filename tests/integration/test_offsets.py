@@ -32,30 +32,19 @@ def test_what_retention_removed_above_the_committed_offset_is_passed_over(
     assert not one.books.rows(key for record in removed for key in record.keys)
 
 
-def test_offsets_set_back_to_the_start_send_nothing_again(fleet: MakeFleet) -> None:
+def test_offsets_set_back_to_the_start_send_nothing_again_with_redis_or_without(
+    fleet: MakeFleet,
+) -> None:
     one = fleet(partitions=1)
     worker = one.worker().wait_ready()
     one.send(notifications(30))
-    one.await_committed()
-    worker.stop()
-    one.wire.commit_as_foreigner(Place(one.topics[0], 0), 0)
-    again = one.worker().wait_ready()
-    one.await_committed()
-    assert again.metric("received") == 30
-    assert again.metric("duplicates") == 30
-    assert one.verify().doubled == []
-
-
-def test_offsets_set_back_send_nothing_again_without_redis_either(fleet: MakeFleet) -> None:
-    one = fleet(partitions=1, settings={"redis": {"url": ""}})
-    worker = one.worker().wait_ready()
-    one.send(notifications(30))
-    one.await_committed()
-    worker.stop()
-    one.wire.commit_as_foreigner(Place(one.topics[0], 0), 0)
-    again = one.worker().wait_ready()
-    one.await_committed()
-    assert again.metric("duplicates", by="ledger") == 30
+    for by, redis_url in (("redis", one.ground.redis_url), ("ledger", "")):
+        one.await_committed()
+        worker.stop()
+        one.wire.commit_as_foreigner(Place(one.topics[0], 0), 0)
+        worker = one.worker(REDIS__URL=redis_url).wait_ready()
+        one.await_committed()
+        assert worker.metric("duplicates", by=by) == worker.metric("received") == 30
     assert one.verify().doubled == []
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-import pytest
-
 from channels.simulator import Faults
 from tests.harness import LANE, Fleet, await_, notification, notifications
 
@@ -129,35 +127,24 @@ def test_a_lane_thread_that_dies_is_replaced_and_its_delivery_is_in_doubt(fleet:
     assert worker.stop() == 0
 
 
-@pytest.mark.parametrize(
-    ("environment", "said"),
-    [
-        ({"KAFKA__GROUP_PROTOCOL": "sometimes"}, "kafka.group_protocol"),
-        ({"DATABASE__URL": "oracle://nowhere"}, "database.url"),
-        ({"WORKER__LEASE_S": "-1"}, "worker.lease_s"),
-        ({"WORKER__LANES": "pigeon.*"}, "no lane matches 'pigeon.*'"),
-        ({"ACCOUNTS__DEMO__PROVIDER": "pigeon"}, "accounts.demo.provider"),
-        ({"POLICY__FILE": "nowhere.toml"}, "nowhere.toml"),
-    ],
-)
-def test_a_wrong_configuration_refuses_to_start_and_says_where(
-    fleet: MakeFleet, environment: dict[str, str], said: str
-) -> None:
+def test_a_wrong_configuration_or_policy_refuses_to_start_and_says_where(fleet: MakeFleet) -> None:
     one = fleet(make_topics=False)
-    worker = one.worker(**environment)
-    assert worker.wait() in (1, 2)
-    assert said in worker.log_text()
-    assert "Traceback" not in worker.log_text()
-
-
-def test_a_wrong_policy_refuses_to_start_and_names_line_and_key(fleet: MakeFleet) -> None:
-    one = fleet(make_topics=False, policy={LANE: {"threads": 4, "gurantee": "at_least_once"}})
-    worker = one.worker()
-    assert worker.wait() in (1, 2)
-    text = worker.log_text()
-    assert "policy.toml:3" in text
-    assert "gurantee" in text
-    assert "Traceback" not in text
+    misspelt = one.folder / "misspelt.toml"
+    misspelt.write_text('[lanes."webhook.notice"]\nthreads = 4\ngurantee = "at_least_once"\n')
+    mistakes = {
+        "kafka.group_protocol": {"KAFKA__GROUP_PROTOCOL": "sometimes"},
+        "database.url": {"DATABASE__URL": "oracle://nowhere"},
+        "worker.lease_s": {"WORKER__LEASE_S": "-1"},
+        "no lane matches 'pigeon.*'": {"WORKER__LANES": "pigeon.*"},
+        "accounts.demo.provider": {"ACCOUNTS__DEMO__PROVIDER": "pigeon"},
+        "nowhere.toml": {"POLICY__FILE": "nowhere.toml"},
+        "misspelt.toml:3": {"POLICY__FILE": str(misspelt)},
+    }
+    workers = {said: one.worker(**environment) for said, environment in mistakes.items()}
+    for said, worker in workers.items():
+        assert worker.wait() in (1, 2), said
+        assert said in worker.log_text()
+        assert "Traceback" not in worker.log_text(), said
 
 
 def test_one_worker_serves_only_the_lanes_it_was_given(fleet: MakeFleet) -> None:
