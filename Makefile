@@ -46,4 +46,5 @@ chaos: .venv/.synced ## kill workers and servers at random, then prove that noth
 	@SEED="$(SEED)" MESSAGES="$(MESSAGES)" HONGYAN_REQUIRE_STACK=1 $(BIN)/pytest tests/chaos -m chaos --timeout=3600 -s $(ARGS)
 
 mutation: .venv/.synced ## switch each guard of the worker off in a copy, and see its test fail
+	@$(STACK) up
 	@$(BIN)/python -m tests.chaos.mutations $(ARGS)

@@ -52,6 +52,8 @@ _SOURCE = "tests/dispatcher/test_source.py::"
 _RUNS = "tests/dispatcher/test_runs.py::"
 _LEASE = "tests/dispatcher/test_lease.py::"
 _LEDGER = "tests/idempotency/test_ledger_conformance.py::"
+_RACES = "tests/idempotency/test_ledger_races.py::"
+_POSTGRES = "tests/idempotency/test_ledger_postgres.py::"
 _BACKLOG = "tests/dispatcher/test_backlog.py::"
 _OUTCOMES = "tests/channels/test_outcomes.py::"
 
@@ -360,6 +362,66 @@ MUTATIONS: tuple[Mutation, ...] = (
         "            if False:\n",
         (_LEDGER + "test_a_name_is_refused_while_another_lives_under_it[sqlite]",),
     ),
+    # -- the same on PostgreSQL --
+    Mutation(
+        "PostgreSQL: a stale token writes nothing",
+        "idempotency/postgres.py",
+        " AND d.day = s.day AND d.token = s.token\n",
+        " AND d.day = s.day\n",
+        (_LEDGER + "test_a_stale_token_writes_nothing[postgresql]",),
+    ),
+    Mutation(
+        "PostgreSQL: an outcome is recorded only while the row is in flight",
+        "idempotency/postgres.py",
+        "\n   AND d.state || '' = 'IN_FLIGHT'\"\"\"",
+        '"""',
+        (
+            _LEDGER + "test_what_a_dead_worker_left_becomes_unknown_and_its_late_outcome_is_refused"
+            "[postgresql]",
+        ),
+    ),
+    Mutation(
+        "PostgreSQL: in doubt is never taken over",
+        "idempotency/postgres.py",
+        " AND d.state || '' = 'RETRY' AND d.reason = 'given_back'\n",
+        " AND (d.state || '' = 'UNKNOWN' OR d.reason = 'given_back')\n",
+        (_GUARDS + "test_what_is_in_doubt_or_ended_is_never_claimed_again_on_postgresql",),
+    ),
+    Mutation(
+        "PostgreSQL: only what was given back unstarted is taken over",
+        "idempotency/postgres.py",
+        " AND d.state || '' = 'RETRY' AND d.reason = 'given_back'\n",
+        " AND d.state || '' = 'RETRY'\n",
+        (_LEDGER + "test_what_waits_for_another_reason_is_left_to_recovery[postgresql]",),
+    ),
+    Mutation(
+        "PostgreSQL: another body takes nothing over",
+        "idempotency/postgres.py",
+        "       AND d.body_digest = i.digest AND",
+        "       AND",
+        (_LEDGER + "test_another_body_takes_nothing_over[postgresql]",),
+    ),
+    Mutation(
+        "PostgreSQL: an open row holds up its line",
+        "idempotency/postgres.py",
+        "                  AND d.state IN ('IN_FLIGHT', 'RETRY', 'UNKNOWN'))) AS behind\n",
+        "                  AND d.state IN ('NONE'))) AS behind\n",
+        (_LEDGER + "test_an_open_row_of_any_worker_holds_up_its_line[postgresql-None]",),
+    ),
+    Mutation(
+        "PostgreSQL: two that claim in one line come one after the other",
+        "idempotency/postgres.py",
+        '                    connection.execute(LOCK_LINES, {"lines": lines}, prepare=True)\n',
+        "",
+        (_RACES + "test_of_two_that_claim_in_one_line_at_once_one_is_sent[postgresql]",),
+    ),
+    Mutation(
+        "PostgreSQL: a claim is on disk when it is answered",
+        "backends/sql.py",
+        "SELECT set_config('synchronous_commit', 'on', false)",
+        "SELECT set_config('synchronous_commit', 'off', false)",
+        (_POSTGRES + "test_commits_are_synchronous_whatever_the_database_says",),
+    ),
     # -- order --
     Mutation(
         "one record per key at a time",
@@ -436,7 +498,7 @@ class Laboratory:
             done = subprocess.run(
                 [*command, "-p", "no:cacheprovider", *tests],
                 cwd=self._root,
-                env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "300"},
+                env=_environment(),
                 capture_output=True,
                 text=True,
                 timeout=_LIMIT_S,
@@ -458,6 +520,13 @@ def _fate(mutation: Mutation, code: int, output: str) -> tuple[Fate, str]:
 def _names(killer: str, test: str) -> bool:
     """Whether that test is the killer, or one of its cases."""
     return test == killer or test.startswith(f"{killer}[")
+
+
+def _environment() -> dict[str, str]:
+    """The copy's tests use this tree's stack: what `make mutation` brought up."""
+    stack = os.environ.get("HONGYAN_STACK_DIR") or str(REPOSITORY / ".stack")
+    ours = {"HONGYAN_STACK_DIR": stack, "HONGYAN_REQUIRE_STACK": "1", "HONGYAN_STACK_KEEP": "1"}
+    return {**os.environ, **ours, "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "300"}
 
 
 def _tracked() -> Iterator[Path]:

@@ -288,19 +288,26 @@ def test_what_is_past_its_ttl_at_intake_is_entered_as_expired(bench: Bench) -> N
 # -- ledger --
 
 
-@pytest.mark.parametrize(
-    "outcome", [Event.UNKNOWN, Event.REJECTED, Event.ACCEPTED, Event.BUDGET_SPENT, Event.NOT_SENT]
-)
-def test_what_is_in_doubt_or_ended_is_never_claimed_again(
-    sqlite_database: str, outcome: Event
-) -> None:
-    world = World(sqlite_database)
+ENDS = [Event.UNKNOWN, Event.REJECTED, Event.ACCEPTED, Event.BUDGET_SPENT, Event.NOT_SENT]
+
+
+def claim_again(url: str) -> None:
+    world = World(url)
     ledger = world.open()
-    (mine,) = claimed(ledger, delivery())
-    assert settle(ledger, mine, outcome, reason="why")
-    (answer,) = ledger.claim(claims([mine]), "w2")
-    assert (answer.won, answer.state) == (False, after(State.IN_FLIGHT, outcome))
+    for outcome in ENDS:
+        (mine,) = claimed(ledger, delivery())
+        assert settle(ledger, mine, outcome, reason="why")
+        (answer,) = ledger.claim(claims([mine]), "w2")
+        assert (answer.won, answer.state) == (False, after(State.IN_FLIGHT, outcome))
     world.close()
+
+
+def test_what_is_in_doubt_or_ended_is_never_claimed_again(sqlite_database: str) -> None:
+    claim_again(sqlite_database)
+
+
+def test_what_is_in_doubt_or_ended_is_never_claimed_again_on_postgresql(database: str) -> None:
+    claim_again(database)
 
 
 # -- settle --
