@@ -90,7 +90,7 @@ class TraceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     kafka: bool = True
     database: bool = True
-    buffer: Annotated[int, msgspec.Meta(ge=100, le=10_000_000)] = 50_000
+    buffer: Annotated[int, msgspec.Meta(ge=100, le=10_000_000)] = 20_000
     """Events kept while a sink is slow; more are dropped and counted."""
     keep_days: Annotated[int, msgspec.Meta(ge=1, le=3_650)] = 14
     """Days for which the database keeps trace events; workers remove older ones once a day."""

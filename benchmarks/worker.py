@@ -37,7 +37,6 @@ POLICY = """
 [lanes."{lane}"]
 guarantee = "{guarantee}"
 threads = {threads}
-max_in_flight = 10000
 accounts = ["{account}"]
 """
 CONFIGURATION = """

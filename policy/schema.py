@@ -41,7 +41,7 @@ class LanePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     threads: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 16
     queue: Annotated[int, msgspec.Meta(ge=0, le=10_000)] | None = None
     """Deliveries claimed and waiting for a thread; None: as many as threads."""
-    max_in_flight: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 10_000
+    max_in_flight: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 5_000
     """Records taken from Kafka and not yet done, per lane and worker: bounds memory and replay."""
     timeout_ms: Annotated[int, msgspec.Meta(ge=10, le=600_000)] = 5_000
     """One provider call, connecting and all."""
