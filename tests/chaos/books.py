@@ -56,6 +56,8 @@ class Limits:
     timeout_ms: int
     lease_ms: int
     memory_mb: float = 200.0
+    resending: frozenset[str] = frozenset()
+    """Lanes in which something resends what is in doubt, by policy: only there may a fault double."""
 
     @property
     def in_doubt(self) -> int:

@@ -26,11 +26,13 @@ _CONFIDENCE = 3.0
 
 
 class Double(NamedTuple):
-    """A delivery accepted more than once; `cause` None: nothing explains it."""
+    """A delivery accepted more than once; `cause` None: no fault explains it."""
 
     key: str
     accepted: int
     cause: str | None
+    allowed: bool
+    """Whether its lane's policy has what is in doubt sent again."""
 
 
 class Doubt(NamedTuple):
@@ -97,7 +99,7 @@ def judge(books: Books) -> Judgement:
     seen = {report.key: report for report in report_of(books.records).keys}
     sent = once(books.sent)
     found = Judgement(acknowledged=sum(len(s.keys) for s in sent))
-    found.doubles = doubles(books.records, books.hits, books.limits)
+    found.doubles = doubles(books.records, books.rows, books.hits, books.limits)
     _judge_deliveries(found, books, sent, seen)
     found.waiting = waiting(books.rows.values())
     found.order = order(books, seen)
@@ -175,7 +177,9 @@ def _covered(sent: Sent, books: Books) -> bool:
 # -- doubles --
 
 
-def doubles(records: Iterable[Record], hits: Sequence[Hit], limits: Limits) -> list[Double]:
+def doubles(
+    records: Iterable[Record], rows: Mapping[str, Row], hits: Sequence[Hit], limits: Limits
+) -> list[Double]:
     """Deliveries accepted more than once, each with the fault that explains it.
 
     A fault explains a second acceptance when the first call may have been at the provider as the
@@ -186,10 +190,16 @@ def doubles(records: Iterable[Record], hits: Sequence[Hit], limits: Limits) -> l
         if record.accepted:
             accepted[record.key].append(record)
     return [
-        Double(key, len(several), _explanation(several, hits, limits))
+        Double(
+            key, len(several), _explanation(several, hits, limits), _resends(rows.get(key), limits)
+        )
         for key, several in accepted.items()
         if len(several) > 1
     ]
+
+
+def _resends(row: Row | None, limits: Limits) -> bool:
+    return row is not None and row.lane in limits.resending
 
 
 def _explanation(several: Sequence[Record], hits: Sequence[Hit], limits: Limits) -> str | None:
@@ -210,10 +220,11 @@ def _may_have_struck(hit: Hit, call: Record, limits: Limits) -> bool:
 
 
 def _of_doubles(found: Iterable[Double]) -> list[str]:
+    why = {True: "and no fault explains it", False: "and its lane resends nothing"}
     return [
-        f"{d.key}: accepted {d.accepted} times, and no fault explains it"
+        f"{d.key}: accepted {d.accepted} times ({d.cause or 'no cause'}), {why[d.allowed]}"
         for d in found
-        if d.cause is None
+        if d.cause is None or not d.allowed
     ]
 
 

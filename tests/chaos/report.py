@@ -110,7 +110,7 @@ def headline(told: dict[str, Any]) -> list[tuple[str, str]]:
         ("time", f"{told['seconds']} s, {told['deliveries_per_s']} deliveries/s"),
         ("faults", ", ".join(f"{n} × {kind}" for kind, n in told["faults"].items())),
         ("kills", f"{told['kills']} at {told['points']} points"),
-        ("lost", f"{told['lost']} (95 %: below {told['lost_share_below']:.2g} of all)"),
+        ("lost", _lost(told)),
         ("doubled", doubled or "0"),
         ("in doubt", f"{told['in_doubt']}"),
         (
@@ -143,6 +143,12 @@ def show(told: dict[str, Any], page: Path, console: Console) -> None:
     for problem in told["problems"][:10]:
         console.print(problem, style="red", markup=False)
     console.print(f"{page}\nagain: make chaos SEED={told['seed']} MESSAGES={told['messages']}")
+
+
+def _lost(told: dict[str, Any]) -> str:
+    """The bound holds for none lost only."""
+    bound = f" (95 %: below {told['lost_share_below']:.2g} of all)"
+    return f"{told['lost']}{'' if told['lost'] else bound}"
 
 
 def _keys(order: dict[str, Any]) -> str:
