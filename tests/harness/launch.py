@@ -1,4 +1,4 @@
-"""Runs a worker as `hongyan worker` does, after a fault was put in, if one is named.
+"""Runs `hongyan worker`, after a fault was put in, if one is named.
 
     python -m tests.harness.launch --lanes 'webhook.*' --fault lane_thread_dies
 
@@ -25,23 +25,10 @@ def main() -> None:
         threading.Thread(target=_end_with, args=(flags.leash,), daemon=True).start()
     if flags.fault:
         getattr(faults, flags.fault)()
-    _run([lane for lane in flags.lanes.split(",") if lane])
+    from hongyan.cli import main as hongyan
 
-
-def _run(lanes: list[str]) -> None:
-    from backends.kafka import KafkaTrouble
-    from backends.logs import configure
-    from backends.settings import SettingsError, load
-    from dispatcher.process import leave, run_worker
-    from idempotency.ledger import LedgerError
-
-    try:
-        settings = load()
-        configure(settings.log)
-        leave(run_worker(settings, lanes or None))
-    except (SettingsError, KafkaTrouble, LedgerError, ValueError) as exc:
-        print(exc, file=sys.stderr)
-        leave(1)
+    sys.argv = ["hongyan", "worker", *(["--lanes", flags.lanes] if flags.lanes else [])]
+    hongyan()
 
 
 def _end_with(leash: int) -> None:

@@ -31,11 +31,11 @@ def test_sigterm_with_full_lanes_ends_within_the_slowest_call_and_a_second(
     fleet: MakeFleet,
 ) -> None:
     call_s = 2.0
-    one = fleet(policy={LANE: {"threads": 8, "queue": 8}})
+    one = fleet(policy={LANE: {"threads": 8, "queue": 24}})
     one.slow(int(call_s * 1000))
     (worker,) = one.start(1)
     one.send(notifications(200))
-    one.await_in_flight(16)
+    one.await_in_flight(32)
     began = time.monotonic()
     assert worker.stop() == 0
     assert time.monotonic() - began < call_s + MARGIN_S + BUSY_S
