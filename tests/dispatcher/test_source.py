@@ -164,6 +164,17 @@ def test_partitions_pause_at_the_limit_and_resume_at_half() -> None:
     assert bench.consumer.paused == []
 
 
+def test_a_resumed_lane_is_fetched_at_once_by_asking_its_brokers() -> None:
+    bench = Bench(max_records=2)
+    bench.assign(0, 1)
+    bench.step(message(0), message(1))
+    bench.step()
+    bench.consumer.calls.clear()
+    bench.done.put(bench.inbox.records)
+    bench.step()
+    assert bench.consumer.calls == ["resume", "ask 0", "ask 1"]
+
+
 def test_bytes_pause_a_lane_as_records_do() -> None:
     bench = Bench(max_bytes=500)
     bench.assign(0)
