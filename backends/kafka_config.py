@@ -31,9 +31,10 @@ _SAFE_CONSUMER: Final = {
     "enable.partition.eof": False,
     "allow.auto.create.topics": False,
     # Memory: all prefetched messages of the one consumer queue, whatever the backlog.
-    "queued.max.messages.kbytes": 16_384,
+    "queued.max.messages.kbytes": 4_096,
     "queued.min.messages": 2_000,
-    "fetch.max.bytes": 8 << 20,
+    "fetch.max.bytes": 2 << 20,
+    "max.partition.fetch.bytes": 256 << 10,
     "fetch.queue.backoff.ms": 10,  # the default second stalls a consumer that is quick
     "fetch.error.backoff.ms": 200,
     # A topic created later is found within this time.
