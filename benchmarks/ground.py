@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 import psycopg
+import redis
 from confluent_kafka.cimpl import NewTopic
 
 from backends import kafka
@@ -33,6 +34,7 @@ class Servers(msgspec.Struct, frozen=True):
     bootstrap: str
     database_url: str
     redis_url: str
+    """A database of the benchmarks' own: it is emptied after each."""
 
 
 @contextmanager
@@ -56,6 +58,8 @@ def preloaded(
     finally:
         for future in admin.delete_topics(names).values():
             future.result()
+        with redis.Redis.from_url(servers.redis_url) as client:
+            client.flushdb()
 
 
 def _produce(producer: Any, topic: str, item: Notification) -> None:

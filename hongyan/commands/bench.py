@@ -14,6 +14,8 @@ HELP = explained(
     "hongyan bench worker",
     "hongyan bench worker --json --rounds 5",
 )
+REDIS_DATABASE = 63
+"""The last of the local stack's: tests take theirs from the front."""
 app = typer.Typer(name="bench", help="Measure.", no_args_is_help=True)
 
 
@@ -33,7 +35,8 @@ def worker(
         raise typer.Exit(PROBLEMS) from exc
     stack = shared_stack(lambda line: err().print(line))
     stack.up()
-    servers = Servers(stack.bootstrap, stack.database_url, stack.redis_url)
+    redis_url = f"{stack.redis_url.rpartition('/')[0]}/{REDIS_DATABASE}"
+    servers = Servers(stack.bootstrap, stack.database_url, redis_url)
     report = measure(servers, rounds=rounds, only=only or (), say=lambda line: err().print(line))
     if not only:
         report |= endure(servers, say=lambda line: err().print(line))
