@@ -95,7 +95,7 @@ def open_worker(
     stack.callback(transport.close)
     parts = Parts(
         ledger=ledger,
-        prefilter=open_prefilter(settings, ledger.identity()),
+        prefilter=open_prefilter(settings, outage.persist("start", ledger.identity)),
         recorder=recorder,
         transport=transport,
         protocol=kafka.resolve_group_protocol(settings.kafka),

@@ -202,7 +202,7 @@ class _SinkQueue:
             sink.write(self._batch)
         except SinkAway:
             raise
-        except Exception:
+        except Exception:  # whatever the driver raises: this batch it will never take
             self._drops.add(self._name, "refused", len(self._batch))
             self._forget()
             raise
