@@ -21,6 +21,8 @@ CONFIG_VARIABLE: Final = "HONGYAN_CONFIG"
 DEFAULT_FILE: Final = "hongyan.toml"
 _NOT_SETTINGS: Final = ("HONGYAN_CONFIG", "HONGYAN_REQUIRE_STACK", "HONGYAN_STACK_")
 
+_PATHS: Final = frozenset({"ca_file"})
+"""Keys that hold a path and end like a reference to a secret."""
 _UNKNOWN = re.compile(r"unknown field `(.+?)`")
 
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
@@ -198,7 +200,7 @@ def _resolve_secret_files(table: dict[str, Any], base: Path) -> None:
     for key, value in list(table.items()):
         if isinstance(value, dict):
             _resolve_secret_files(value, base)
-        elif key.endswith("_file") and isinstance(value, str):
+        elif key.endswith("_file") and key not in _PATHS and isinstance(value, str):
             try:
                 table[key.removesuffix("_file")] = (base / value).read_text("utf-8").strip()
             except (OSError, UnicodeDecodeError) as exc:

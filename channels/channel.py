@@ -1,36 +1,64 @@
-"""The channel protocol: two pure functions per provider, and no I/O.
+"""The channel protocol: pure functions per provider, and no I/O.
 
-`request` builds what goes over the wire, `outcomes` reads what came back. One transport does the
-I/O for all of them (channels/transport.py), called directly on the send path.
+`request` builds what goes over the wire, `outcomes` reads what came back. One engine does the I/O for
+all of them (channels/engine.py), over the transport that the request's scheme names.
+
+Where a provider wants a token, the adapter says how one is fetched and how "it has expired" looks
+(`tokens`, `token_refused`); keeping tokens is `channels/tokens.py`'s.
+
+What became of an attempt in doubt is told in one of two ways:
+
+    resolve           a dialogue of queries (a generator: yields requests, is sent their answers)
+    dedup_window_ms   the provider drops a repeat with the same call key and bytes for so long: then
+                      the same request is made again, and `outcomes` reads a repeat as Accepted
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Hashable, Sequence
 from enum import StrEnum
 from typing import Any, ClassVar, Protocol
 
 import httpx
 import msgspec
 
+from channels.error_table import ErrorTable
+from channels.promises import Promises
 from message.delivery import Delivery
 from message.outcomes import AnyOutcome
 
 
 class Account(msgspec.Struct, frozen=True):
-    """One configured login at one provider; `options` hold what the provider's adapter reads."""
+    """One configured login at one provider; `options` is a struct of the adapter's `options` type."""
 
     name: str
     provider: str
     endpoint: str
-    options: Mapping[str, Any] = {}
+    options: Any = None
+    ca_file: str = ""
+    """A PEM file of authorities to trust beside the public ones."""
+    rate_per_s: float | None = None
+    """Deliveries per second that the whole fleet may send through it; None: no limit of ours."""
+    burst: int | None = None
+    """Deliveries that may go at once after a pause; None: one second's worth."""
 
 
 class Call(msgspec.Struct, frozen=True):
-    """One provider call for one or more deliveries of one lane and account."""
+    """One provider call for one or more deliveries of one lane and account.
+
+    All deliveries of a call carry the same `call_key`; it is in the ledger before the call is made.
+    """
 
     account: Account
     deliveries: Sequence[Delivery]
+    token: str = ""
+    """What the account's token source gave; empty where the provider has none."""
+
+    @property
+    def key(self) -> str:
+        """The name under which the provider knows this call: 32 hex digits, the first delivery's key."""
+        first = self.deliveries[0]
+        return first.call_key or first.key
 
 
 class Phase(StrEnum):
@@ -51,12 +79,62 @@ class Failure(msgspec.Struct, frozen=True):
     detail: str = ""
 
 
+Answer = httpx.Response | Failure
+
+
 class Resolution(StrEnum):
     """What a provider's query says of an earlier call."""
 
     SENT = "sent"
     NOT_SENT = "not_sent"
     ASK_LATER = "ask_later"
+
+
+class Resolved(msgspec.Struct, frozen=True):
+    """What a dialogue found out about one delivery."""
+
+    resolution: Resolution
+    provider_id: str = ""
+    detail: str = ""
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """One delivery in doubt, as the ledger kept it before the call was made."""
+
+    delivery: Delivery
+    """With `call_key` and `account` of that attempt."""
+    called_at: int
+    """When it was claimed for the call, epoch milliseconds of the database: not after the first byte."""
+    now: int
+    """The same clock now."""
+    token: str = ""
+
+
+Dialogue = Generator[httpx.Request, Answer, Resolved]
+"""Yields a request, is sent its answer, returns what it found."""
+
+
+class Token(msgspec.Struct, frozen=True):
+    """An access token as the provider gave it."""
+
+    text: str
+    expires_in_s: float
+
+
+class TokenRefused(Exception):
+    """The provider gave no token: the text is its code and reason, without a secret."""
+
+
+class TokenSource(Protocol):
+    """How one provider gives out tokens. Pure, as all of an adapter."""
+
+    def request(self, account: Account, stale: str) -> httpx.Request:
+        """Asks for a token; `stale` is the one the provider just refused, empty ahead of expiry."""
+        ...
+
+    def read(self, answer: httpx.Response) -> Token:
+        """The token in the answer; raises TokenRefused."""
+        ...
 
 
 class Channel(Protocol):
@@ -66,19 +144,48 @@ class Channel(Protocol):
     channel: ClassVar[str]
     max_batch: ClassVar[int]
     """Deliveries one call may carry."""
+    options: ClassVar[type[msgspec.Struct]]
+    """What an account of this provider may say beside provider and endpoint; fields of type
+    `channels.secret.Secret` are never shown."""
+    endpoint: ClassVar[str]
+    """The provider's own, where an account names none; empty: an account must."""
+    schemes: ClassVar[Sequence[str]]
+    """Of endpoints; what the transport for the request's scheme must serve."""
+    dedup_window_ms: ClassVar[int]
+    """How long the provider surely drops a repeat of the same call; 0: it does not."""
+    tokens: ClassVar[TokenSource | None]
+    errors: ClassVar[ErrorTable]
+    """Every documented error code and its outcome."""
+    promises: ClassVar[Promises]
+    """What can be relied on; docs/channels.md is made from it."""
 
-    def request(self, call: Call) -> httpx.Request:
-        """The request, signed and ready."""
+    def batch_key(self, delivery: Delivery) -> Hashable:
+        """What deliveries of one account must share to join one call. Only asked if max_batch > 1."""
         ...
 
-    def outcomes(self, call: Call, answer: httpx.Response | Failure) -> list[AnyOutcome]:
+    def fingerprint(self, call: Call) -> str:
+        """Where the provider dedups by the body's bytes: their digest, kept in the ledger before the
+        call, so that a repeat is only relied on while it would have the same. Empty: not needed."""
+        ...
+
+    def refusal(self, account: Account, delivery: Delivery) -> str:
+        """Why this delivery can never be sent (a receiver that cannot exist, a content without what
+        the provider needs), as `code: one sentence`; empty: it can. Asked before it is claimed."""
+        ...
+
+    def request(self, call: Call) -> httpx.Request:
+        """The request, signed and ready. Same call, same body: nothing random, no time in the body,
+        where the provider's dedup looks at it."""
+        ...
+
+    def outcomes(self, call: Call, answer: Answer) -> list[AnyOutcome]:
         """One outcome per delivery, in their order."""
         ...
 
-    def resolve_request(self, account: Account, delivery: Delivery) -> httpx.Request | None:
-        """The query that tells what became of an attempt; None where the provider has none."""
+    def token_refused(self, answer: httpx.Response) -> bool:
+        """Whether the answer says that the token was refused, so that nothing was sent."""
         ...
 
-    def resolution(self, answer: httpx.Response | Failure) -> Resolution:
-        """What that query's answer says."""
+    def resolve(self, account: Account, attempt: Attempt) -> Dialogue | None:
+        """The dialogue that tells what became of an attempt; None where the provider has no query."""
         ...

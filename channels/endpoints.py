@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 import httpx
 
-_SCHEMES: Final = ("http", "https")
+HTTP: Final = ("http", "https")
 _MAX_PORT: Final = 65_535
 _BLANK = re.compile(r"[\s\x00-\x1f\x7f]")
 
@@ -16,8 +17,8 @@ class BadEndpoint(ValueError):
     """An endpoint that cannot be used; the text is one sentence that says why."""
 
 
-def endpoint_url(text: str) -> httpx.URL:
-    """The endpoint as a URL; raises BadEndpoint."""
+def endpoint_url(text: str, schemes: Sequence[str] = HTTP) -> httpx.URL:
+    """The endpoint as a URL of one of the schemes; raises BadEndpoint."""
     if not text:
         raise BadEndpoint("is missing; give the provider's URL, such as https://example.com/hook")
     if _BLANK.search(text):
@@ -26,8 +27,9 @@ def endpoint_url(text: str) -> httpx.URL:
         url = httpx.URL(text)
     except httpx.InvalidURL as exc:
         raise BadEndpoint(f"is not a URL: {exc}") from exc
-    if url.scheme not in _SCHEMES or not url.host:
-        raise BadEndpoint("must be a full http:// or https:// URL")
+    if url.scheme not in schemes or not url.host:
+        named = " or ".join(f"{scheme}://" for scheme in schemes)
+        raise BadEndpoint(f"must be a full {named} URL")
     if url.port is not None and not 0 < url.port <= _MAX_PORT:
         raise BadEndpoint(f"names the port {url.port}; there are those from 1 to {_MAX_PORT}")
     if url.userinfo:

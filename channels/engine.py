@@ -4,6 +4,8 @@ What goes wrong inside an adapter is an outcome too, never an exception:
 
     before the write   nothing was sent and a retry would fail the same: Rejected `adapter_error`
     after it           the provider may have acted: Unknown `adapter_error`
+
+A token that the provider refuses is renewed, and the call made once more: refused, nothing was sent.
 """
 
 from __future__ import annotations
@@ -11,15 +13,31 @@ from __future__ import annotations
 from typing import Protocol
 
 import httpx
+import msgspec
 import structlog
 
-from channels.channel import Call, Channel, Failure
+from channels.channel import (
+    Account,
+    Answer,
+    Attempt,
+    Call,
+    Channel,
+    Failure,
+    Phase,
+    Resolution,
+    Resolved,
+    TokenSource,
+)
 from channels.failures import BadRequest
 from channels.null import NullChannel
 from channels.outcomes import for_all, of_failure
-from message.outcomes import AnyOutcome, Rejected, Unknown
+from channels.tokens import NoTokens, Tokens, TokenUnavailable
+from message.outcomes import AnyOutcome, NotSent, Rejected, Unknown
 
 log = structlog.get_logger(__name__)
+
+MAX_QUESTIONS = 100
+"""Queries in one dialogue, at most: an adapter that asks on and on is broken."""
 
 
 class Sender(Protocol):
@@ -33,34 +51,125 @@ class Sender(Protocol):
 class Engine:
     """Stateless beside its transport; safe from many threads."""
 
-    def __init__(self, transport: Sender) -> None:
+    def __init__(self, transport: Sender, tokens: Tokens | None = None) -> None:
         self._transport = transport
+        self._tokens = tokens or NoTokens()
 
     def send(self, channel: Channel, call: Call, timeout_s: float) -> list[AnyOutcome]:
-        """One outcome per delivery, in their order, within `timeout_s` seconds; never raises."""
+        """One outcome per delivery, in their order; never raises. `timeout_s` bounds each of the
+        requests made: one, or with a token two."""
         if isinstance(channel, NullChannel):
             return channel.accept(call)
+        if channel.tokens is None:
+            return self._send(channel, call, timeout_s)[0]
+        try:
+            return self._send_with_token(channel, channel.tokens, call, timeout_s)
+        except TokenUnavailable as exc:
+            return for_all(call, NotSent("token_unavailable", str(exc)))
+
+    def resolve(
+        self, channel: Channel, account: Account, attempt: Attempt, timeout_s: float
+    ) -> Resolved | None:
+        """Hold the adapter's dialogue about an attempt in doubt; None where it has none. Never raises:
+        what cannot be found out now is ASK_LATER."""
+        try:
+            if channel.tokens is None:
+                return self._ask(channel, account, attempt, timeout_s)[0]
+            return self._ask_with_token(channel, channel.tokens, account, attempt, timeout_s)
+        except TokenUnavailable as exc:
+            return Resolved(Resolution.ASK_LATER, detail=str(exc))
+        except Exception as exc:
+            return Resolved(Resolution.ASK_LATER, detail=_told(channel, "resolve", exc))
+
+    def _send_with_token(
+        self, channel: Channel, source: TokenSource, call: Call, timeout_s: float
+    ) -> list[AnyOutcome]:
+        token = self._tokens.get(call.account, source)
+        outcomes, refused = self._send(channel, _with(call, token), timeout_s)
+        if refused:
+            token = self._tokens.renew(call.account, source, token)
+            outcomes, refused = self._send(channel, _with(call, token), timeout_s)
+        return for_all(call, NotSent("token_refused", account=True)) if refused else outcomes
+
+    def _send(
+        self, channel: Channel, call: Call, timeout_s: float
+    ) -> tuple[list[AnyOutcome], bool]:
+        """The outcomes, and whether the token was refused."""
         try:
             request = channel.request(call)
             request.extensions["timeout"] = {"total": timeout_s}
         except Exception as exc:
-            return for_all(call, Rejected("adapter_error", _told(channel, "request", exc)))
-        return self._exchange(channel, call, request)
-
-    def _exchange(self, channel: Channel, call: Call, request: httpx.Request) -> list[AnyOutcome]:
+            return for_all(call, Rejected("adapter_error", _told(channel, "request", exc))), False
         try:
             answer = self._transport.send(request)
         except BadRequest as exc:
-            return for_all(call, Rejected("adapter_error", _told(channel, "request", exc)))
+            return for_all(call, Rejected("adapter_error", _told(channel, "request", exc))), False
         except Exception as exc:
-            return for_all(call, Unknown("transport_error", _told(channel, "transport", exc)))
+            return for_all(
+                call, Unknown("transport_error", _told(channel, "transport", exc))
+            ), False
+        return _read(channel, call, answer)
+
+    def _ask_with_token(
+        self,
+        channel: Channel,
+        source: TokenSource,
+        account: Account,
+        attempt: Attempt,
+        timeout_s: float,
+    ) -> Resolved | None:
+        token = self._tokens.get(account, source)
+        attempt = msgspec.structs.replace(attempt, token=token)
+        found, refused = self._ask(channel, account, attempt, timeout_s)
+        if refused:
+            token = self._tokens.renew(account, source, token)
+            attempt = msgspec.structs.replace(attempt, token=token)
+            found, _ = self._ask(channel, account, attempt, timeout_s)
+        return found
+
+    def _ask(
+        self, channel: Channel, account: Account, attempt: Attempt, timeout_s: float
+    ) -> tuple[Resolved | None, bool]:
+        """What was found out, and whether the token was refused on the way."""
+        dialogue = channel.resolve(account, attempt)
+        if dialogue is None:
+            return None, False
         try:
-            return _one_each(call, channel.outcomes(call, answer))
-        except Exception as exc:
-            detail = _told(channel, "outcomes", exc)
-            if isinstance(answer, Failure):
-                return for_all(call, of_failure(answer))
-            return for_all(call, Unknown("adapter_error", detail))
+            request = next(dialogue)
+            for _ in range(MAX_QUESTIONS):
+                answer = self._answer(request, timeout_s)
+                if isinstance(answer, httpx.Response) and channel.token_refused(answer):
+                    return Resolved(Resolution.ASK_LATER, detail="the token was refused"), True
+                request = dialogue.send(answer)
+        except StopIteration as end:
+            found: Resolved = end.value
+            return found, False
+        finally:
+            dialogue.close()
+        return Resolved(Resolution.ASK_LATER, detail=f"more than {MAX_QUESTIONS} queries"), False
+
+    def _answer(self, request: httpx.Request, timeout_s: float) -> Answer:
+        request.extensions["timeout"] = {"total": timeout_s}
+        try:
+            return self._transport.send(request)
+        except BadRequest as exc:
+            return Failure(Phase.NOT_WRITTEN, "adapter_error", str(exc))
+
+
+def _read(channel: Channel, call: Call, answer: Answer) -> tuple[list[AnyOutcome], bool]:
+    try:
+        if not isinstance(answer, Failure) and channel.token_refused(answer):
+            return [], True
+        return _one_each(call, channel.outcomes(call, answer)), False
+    except Exception as exc:
+        detail = _told(channel, "outcomes", exc)
+        if isinstance(answer, Failure):
+            return for_all(call, of_failure(answer)), False
+        return for_all(call, Unknown("adapter_error", detail)), False
+
+
+def _with(call: Call, token: str) -> Call:
+    return Call(call.account, call.deliveries, token)
 
 
 def _one_each(call: Call, outcomes: list[AnyOutcome]) -> list[AnyOutcome]:

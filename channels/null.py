@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import ClassVar
 
 import httpx
 
-from channels.channel import Account, Call, Failure, Resolution
+from channels.base import BaseChannel
+from channels.channel import Answer, Call
+from channels.promises import Promises
 from message.delivery import Delivery
 from message.outcomes import Accepted, AnyOutcome
 
 
-class NullChannel:
+class NullChannel(BaseChannel):
     """The engine knows it and makes no call; as a Channel it has nothing to request."""
 
     provider: ClassVar[str] = "null"
     channel: ClassVar[str] = "*"
     max_batch: ClassVar[int] = 1_000
+    promises: ClassVar[Promises] = Promises(title="Null (for benchmarks)", resolve="none")
+
+    def batch_key(self, delivery: Delivery) -> Hashable:
+        """Anything joins anything."""
+        return None
 
     def accept(self, call: Call) -> list[AnyOutcome]:
         """Accepted for every delivery, under its own key."""
@@ -26,14 +34,6 @@ class NullChannel:
         """There is none: the engine calls `accept` instead."""
         raise NotImplementedError("the null provider makes no request")
 
-    def outcomes(self, call: Call, answer: httpx.Response | Failure) -> list[AnyOutcome]:
+    def outcomes(self, call: Call, answer: Answer) -> list[AnyOutcome]:
         """As `accept`, whatever was answered."""
         return self.accept(call)
-
-    def resolve_request(self, account: Account, delivery: Delivery) -> None:
-        """Nothing keeps what was accepted."""
-        return
-
-    def resolution(self, answer: httpx.Response | Failure) -> Resolution:
-        """Nothing can be known."""
-        return Resolution.ASK_LATER

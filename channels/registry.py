@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Annotated, Any, Final, TypeVar
+
+import msgspec
 
 from backends.settings import SettingsError
 from channels.channel import Account, Channel
 from channels.endpoints import BadEndpoint, endpoint_url
 from channels.null import NullChannel
+from channels.providers import ADAPTERS
 from channels.secret import Secret
 from channels.webhook import WebhookChannel
 from message.vocabulary import Lane
 
 PROVIDERS: Final[Mapping[str, Channel]] = {
-    channel.provider: channel for channel in (WebhookChannel(), NullChannel())
+    **{channel.provider: channel for channel in (WebhookChannel(), NullChannel())},
+    **ADAPTERS,
 }
 _EVERY_CHANNEL: Final = "*"
-_SECRETS: Final = frozenset({"token", "secret", "password"})
+_PEM: Final = "-----BEGIN "
+_UNFIT: Final = "must be a text of printable ASCII characters"
+_FIELD = re.compile(r"(?:required|unknown) field `(.+?)`")
+T = TypeVar("T", bound=msgspec.Struct)
 
 
 class AccountError(SettingsError):
@@ -64,33 +72,72 @@ def _serves(account: Account, lane: Lane) -> bool:
 
 
 def _account(name: str, table: Mapping[str, Any]) -> Account:
-    provider, endpoint = str(table.get("provider", "")), table.get("endpoint", "")
+    provider = str(table.get("provider", ""))
     if provider not in PROVIDERS:
         said = f"unknown provider {provider!r}" if provider else "is missing"
         raise AccountError(f"accounts.{name}.provider: {said}; known are {_listed(PROVIDERS)}")
+    channel = PROVIDERS[provider]
+    endpoint = table.get("endpoint", channel.endpoint)
     if provider != NullChannel.provider:
-        _check_endpoint(name, endpoint)
-    options = {key: value for key, value in table.items() if key not in ("provider", "endpoint")}
-    return Account(name, provider, str(endpoint), _options(name, options))
+        _check_endpoint(name, channel, endpoint)
+    own = {key: value for key, value in table.items() if key not in _COMMON}
+    common = _converted(name, {key: table[key] for key in _COMMON if key in table}, _Common)
+    return Account(
+        name,
+        provider,
+        str(endpoint),
+        _converted(name, own, channel.options),
+        common.ca_file,
+        common.rate_per_s,
+        common.burst,
+    )
 
 
-def _check_endpoint(name: str, endpoint: object) -> None:
+class _Common(msgspec.Struct):
+    """What every account may say."""
+
+    provider: str
+    endpoint: str = ""
+    ca_file: str = ""
+    rate_per_s: Annotated[float, msgspec.Meta(gt=0, le=1e6)] | None = None
+    burst: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] | None = None
+
+
+_COMMON: Final = frozenset(_Common.__struct_fields__)
+
+
+def _check_endpoint(name: str, channel: Channel, endpoint: object) -> None:
     try:
-        endpoint_url(endpoint if isinstance(endpoint, str) else "")
+        endpoint_url(endpoint if isinstance(endpoint, str) else "", channel.schemes)
     except BadEndpoint as exc:
         raise AccountError(f"accounts.{name}.endpoint: {exc}") from exc
 
 
-def _options(name: str, table: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: _wrapped(name, key, value) for key, value in table.items()}
+def _converted(name: str, table: Mapping[str, Any], wanted: type[T]) -> T:
+    """The table as a struct; raises AccountError with the key, never with a secret's text."""
+    try:
+        return msgspec.convert(table, wanted, strict=False, dec_hook=_secret)
+    except msgspec.ValidationError as exc:
+        text, _, where = str(exc).partition(" - at `$.")
+        key = where.rstrip("`")
+        if missing := _FIELD.search(text):
+            key = f"{key}.{missing[1]}".lstrip(".")
+            known = _listed(wanted.__struct_fields__)
+            text = "is missing" if "missing" in text else f"unknown key; known are {known}"
+        shown = f"accounts.{name}.{key}" if key else f"accounts.{name}"
+        raise AccountError(f"{shown}: {text[:1].lower()}{text[1:].replace('`', '')}") from exc
 
 
-def _wrapped(name: str, key: str, value: object) -> object:
-    if key not in _SECRETS:
-        return value
-    if not isinstance(value, str) or not value or not value.isprintable() or not value.isascii():
-        raise AccountError(f"accounts.{name}.{key}: must be a text of printable ASCII characters")
-    return Secret(value)
+def _secret(wanted: type, value: object) -> object:
+    """Turns texts into secrets; raises NotImplementedError for any other type, as msgspec wants it."""
+    if wanted is not Secret:
+        raise NotImplementedError(wanted)
+    if not isinstance(value, str) or not value or not value.isascii():
+        raise ValueError(_UNFIT)
+    lines = value.splitlines() if value.startswith(_PEM) else [value]
+    if not all(line.isprintable() for line in lines):
+        raise ValueError(_UNFIT)
+    return Secret(value.strip())
 
 
 def _listed(names: Iterable[str]) -> str:

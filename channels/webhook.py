@@ -5,8 +5,8 @@
 
     GET <endpoint>/<delivery key>      200 it was sent, 404 it was not, anything else: ask again later
 
-Account options: `token` (sent as `Authorization: Bearer`), `ca_file` (a PEM file of further
-authorities). The receiver stands in the body alone, never in a URL, where proxies would log it.
+Account option: `token` (sent as `Authorization: Bearer`). The receiver stands in the body alone,
+never in a URL, where proxies would log it.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from typing import Any, ClassVar, Final
 import httpx
 import msgspec
 
-from channels.channel import Account, Call, Failure, Resolution
+from channels.base import BaseChannel
+from channels.channel import Account, Answer, Attempt, Call, Dialogue, Failure, Resolution, Resolved
 from channels.endpoints import below, endpoint_url
 from channels.outcomes import for_all, of_failure, refusal
+from channels.promises import Promises
 from channels.requests import post_json
 from channels.secret import Secret
 from message.delivery import Delivery
@@ -27,6 +29,12 @@ from message.outcomes import Accepted, AnyOutcome
 
 _MAX_PROVIDER_ID: Final = 256
 _SENT, _UNKNOWN_THERE = 200, 404
+
+
+class WebhookOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What an account may say."""
+
+    token: Secret | None = None
 
 
 class _Body(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -55,12 +63,19 @@ _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(_Answered)
 
 
-class WebhookChannel:
+class WebhookChannel(BaseChannel):
     """Safe from many threads: the prepared parts are written whole and never changed."""
 
     provider: ClassVar[str] = "webhook"
     channel: ClassVar[str] = "webhook"
-    max_batch: ClassVar[int] = 1
+    options: ClassVar[type[msgspec.Struct]] = WebhookOptions
+    promises: ClassVar[Promises] = Promises(
+        title="Webhook (our own protocol)",
+        idempotency="`Idempotency-Key: <delivery key>`, where the receiving system honours it",
+        resolve="`GET <endpoint>/<delivery key>`: 200 sent, 404 not",
+        limits="one receiver a call",
+        source=("README.md",),
+    )
 
     def __init__(self) -> None:
         self._prepared: dict[str, _Prepared] = {}
@@ -72,7 +87,7 @@ class WebhookChannel:
         fields = [*prepared.headers, (b"Idempotency-Key", delivery.key.encode())]
         return post_json(prepared.url, fields, _body(delivery), prepared.extensions)
 
-    def outcomes(self, call: Call, answer: httpx.Response | Failure) -> list[AnyOutcome]:
+    def outcomes(self, call: Call, answer: Answer) -> list[AnyOutcome]:
         """The outcome of the call's one delivery."""
         if isinstance(answer, Failure):
             return for_all(call, of_failure(answer))
@@ -81,21 +96,14 @@ class WebhookChannel:
             return for_all(call, refused)
         return [Accepted(_provider_id(answer.content) or d.key) for d in call.deliveries]
 
-    def resolve_request(self, account: Account, delivery: Delivery) -> httpx.Request:
-        """Ask by the delivery key what became of it."""
+    def resolve(self, account: Account, attempt: Attempt) -> Dialogue:
+        """Ask by the delivery key: 200 it was sent, 404 it was not, anything else tells nothing."""
         prepared = self._for(account)
-        url = below(prepared.url, delivery.key)
-        return httpx.Request("GET", url, headers=prepared.headers, extensions=prepared.extensions)
-
-    def resolution(self, answer: httpx.Response | Failure) -> Resolution:
-        """200: sent; 404: not; anything else tells nothing."""
-        if isinstance(answer, Failure):
-            return Resolution.ASK_LATER
-        if answer.status_code == _SENT:
-            return Resolution.SENT
-        if answer.status_code == _UNKNOWN_THERE:
-            return Resolution.NOT_SENT
-        return Resolution.ASK_LATER
+        url = below(prepared.url, attempt.delivery.key)
+        answer = yield httpx.Request(
+            "GET", url, headers=prepared.headers, extensions=dict(prepared.extensions)
+        )
+        return _resolved(answer)
 
     def _for(self, account: Account) -> _Prepared:
         prepared = self._prepared.get(account.name)
@@ -107,12 +115,20 @@ class WebhookChannel:
 def _prepare(account: Account) -> _Prepared:
     url = endpoint_url(account.endpoint)
     headers = [(b"Host", url.netloc), (b"User-Agent", b"hongyan")]
-    token = account.options.get("token")
-    if token:
-        text = token.reveal() if isinstance(token, Secret) else str(token)
-        headers.append((b"Authorization", b"Bearer " + text.encode()))
-    ca_file = account.options.get("ca_file")
-    return _Prepared(account, url, headers, {"ca_file": ca_file} if ca_file else {})
+    options: WebhookOptions = account.options or WebhookOptions()
+    if options.token:
+        headers.append((b"Authorization", b"Bearer " + options.token.reveal().encode()))
+    return _Prepared(account, url, headers, {"ca_file": account.ca_file} if account.ca_file else {})
+
+
+def _resolved(answer: Answer) -> Resolved:
+    if isinstance(answer, Failure):
+        return Resolved(Resolution.ASK_LATER, detail=answer.code)
+    if answer.status_code == _SENT:
+        return Resolved(Resolution.SENT, _provider_id(answer.content))
+    if answer.status_code == _UNKNOWN_THERE:
+        return Resolved(Resolution.NOT_SENT)
+    return Resolved(Resolution.ASK_LATER, detail=f"http_{answer.status_code}")
 
 
 def _body(delivery: Delivery) -> bytes:
@@ -123,8 +139,8 @@ def _body(delivery: Delivery) -> bytes:
             biz_id=notification.biz_id,
             receiver=delivery.receiver,
             attempt=delivery.attempt,
-            content=notification.content,
-            template=notification.template,
+            content=delivery.content,
+            template=delivery.template,
         )
     )
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
-from message.envelope import Notification
+from message.envelope import Notification, Template
 from message.keys import delivery_key, normalise_receiver
 
 
@@ -17,6 +19,13 @@ class Origin(msgspec.Struct, frozen=True, gc=False):
 
     def __str__(self) -> str:
         return f"{self.topic}/{self.partition}/{self.offset}"
+
+
+class Rendered(msgspec.Struct, frozen=True, gc=False):
+    """A notification after its template: exactly one of the two, as in the envelope."""
+
+    template: Template | None = None
+    content: dict[str, Any] | None = None
 
 
 class Delivery(msgspec.Struct, kw_only=True):
@@ -45,7 +54,22 @@ class Delivery(msgspec.Struct, kw_only=True):
     day: int = 0
     """Ledger partition, as days since 1970-01-01 by the database's clock."""
     account: str = ""
-    """Account chosen for this attempt."""
+    """Account chosen for this attempt; in the ledger before the call."""
+    call_key: str = ""
+    """What the provider is told to know this attempt's call by; in the ledger before the call. Kept
+    when an attempt in doubt is repeated, new for every other. Empty: the delivery's own key."""
+    rendered: Rendered | None = None
+    """What a template of ours made of the notification; None: it is sent as it was written."""
+
+    @property
+    def template(self) -> Template | None:
+        """The provider's template and its parameters, where the channel works with those."""
+        return self.notification.template if self.rendered is None else self.rendered.template
+
+    @property
+    def content(self) -> dict[str, Any] | None:
+        """What is to be said, where it is not said by a provider's template."""
+        return self.notification.content if self.rendered is None else self.rendered.content
 
 
 def deliveries_of(

@@ -27,6 +27,8 @@ class Rejected(Outcome, frozen=True, gc=False, tag="rejected"):
 
     code: str
     detail: str = ""
+    account: bool = False
+    """The account is refused, not this message (credentials, no balance): its breaker opens."""
 
 
 class NotSent(Outcome, frozen=True, gc=False, tag="not_sent"):
@@ -35,6 +37,8 @@ class NotSent(Outcome, frozen=True, gc=False, tag="not_sent"):
     code: str
     detail: str = ""
     retry_after_ms: int | None = None
+    account: bool = False
+    """As for Rejected: the account is halted, not this message refused."""
 
 
 class Unknown(Outcome, frozen=True, gc=False, tag="unknown"):

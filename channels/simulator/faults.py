@@ -53,12 +53,17 @@ class Faults(
     receiver: str = ""
     """Prefix of the receiver; queries have none and fit only an empty one."""
     method: str = "POST"
+    """`POST` a send, `GET` a query, `TOKEN`, `RECALL`: what the request is for, whatever HTTP says."""
     latency_ms: str = "0"
     """`10`, `5-20` (even), or `p50=10,p99=80` (lognormal)."""
     errors: dict[str, Rate] = {}
     """Status to rate."""
     retry_after: str = ""
     """Header of error answers; empty: none."""
+    codes: dict[str, Rate] = {}
+    """The provider's own error codes, for the whole call, to rate. Not for the webhook protocol."""
+    receiver_codes: dict[str, Rate] = {}
+    """The same for single receivers of a call: partial batches."""
     accept_errors: bool = False
     """Accept what is answered with an error: the worst of liars."""
     reset: Rate = 0.0
@@ -78,6 +83,8 @@ class Fate(NamedTuple):
     accepted: bool = True
     retry_after: str = ""
     drip_ms: float = 0.0
+    code: str = ""
+    """The provider's error for the whole call; empty: none."""
 
 
 class Rule:
@@ -104,6 +111,15 @@ class Rule:
             if luck < bound:
                 return fate._replace(delay_ms=delay_ms)
         return Fate(delay_ms=delay_ms)
+
+    def draw_code(self, luck: float) -> str:
+        """The error for one receiver of an accepted call; empty: none."""
+        bound = 0.0
+        for code, rate in self.faults.receiver_codes.items():
+            bound += rate
+            if luck < bound:
+                return code
+        return ""
 
 
 class Latency:
@@ -141,6 +157,14 @@ def decide(
     return Fate()
 
 
+def receiver_code(rules: Sequence[Rule], seed: str, path: str, receiver: str, turn: int) -> str:
+    """The error of one receiver in an accepted call; empty: none."""
+    for rule in rules:
+        if rule.fits("POST", path, receiver):
+            return rule.draw_code(_luck(f"{seed}\0receiver\0{receiver}\0{turn}")[0])
+    return ""
+
+
 def _luck(text: str) -> tuple[float, float]:
     number = int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big")
     return (number >> 32) / 2**32, (number & 0xFFFFFFFF) / 2**32
@@ -155,12 +179,18 @@ def _fates(faults: Faults) -> list[tuple[float, Fate]]:
         (faults.drip, Fate(Ending.DRIP, drip_ms=faults.drip_ms)),
         (faults.drop, Fate(Ending.DROP, accepted=False)),
         *(_error(faults, status, rate) for status, rate in faults.errors.items()),
+        *(
+            (rate, Fate(code=code, accepted=faults.accept_errors, retry_after=faults.retry_after))
+            for code, rate in faults.codes.items()
+        ),
     ]
     bound, fates = 0.0, []
     for rate, fate in shares:
         bound += rate
         if rate:
             fates.append((bound, fate))
+    if sum(faults.receiver_codes.values()) > 1 + 1e-9:
+        raise BadFaults("receiver_codes: the rates add up to more than 1")
     if bound > 1 + 1e-9:
         raise BadFaults(f"the rates add up to {bound:.3f}; together they must not pass 1")
     return fates

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from typing import Final, Protocol, cast
 
@@ -13,20 +13,40 @@ import httptools
 
 _NO_LINGER: Final = struct.pack("ii", 1, 0)
 _REASONS: Final = {status.value: status.phrase for status in HTTPStatus}
-MAX_BODY: Final = 4 << 20
+MAX_BODY: Final = 64 << 20
+Fields = Sequence[tuple[str, str]]
+"""Header fields of an answer."""
 
 
 class Request:
     """One request, read to its end."""
 
-    __slots__ = ("body", "key", "method", "target")
+    __slots__ = ("body", "fields", "key", "method", "target")
 
     def __init__(self) -> None:
         self.method = ""
         self.target = b""
         self.key = ""
         """The Idempotency-Key."""
+        self.fields: list[tuple[bytes, bytes]] = []
+        """Header fields as they came, but for the Idempotency-Key's place in `key`."""
         self.body = b""
+
+    @property
+    def path(self) -> str:
+        """The target before its query, as it came."""
+        return self.target.partition(b"?")[0].decode("latin-1")
+
+    @property
+    def query(self) -> str:
+        """The target after its path, as it came."""
+        return self.target.partition(b"?")[2].decode("latin-1")
+
+    def field(self, name: str) -> str:
+        """A header field by its lower-case name; empty where there is none, the first of several."""
+        wanted = name.encode("latin-1")
+        found = (value for given, value in self.fields if given.lower() == wanted)
+        return next(found, b"").decode("latin-1")
 
 
 class Handler(Protocol):
@@ -67,6 +87,7 @@ class Connection(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         if len(name) == 15 and name.lower() == b"idempotency-key":
             self._request.key = value.decode("latin-1")
+        self._request.fields.append((name, value))
 
     def on_body(self, body: bytes) -> None:
         self._request.body += body
@@ -82,11 +103,11 @@ class Connection(asyncio.Protocol):
         self._pending = True
         self._handler(self, request)
 
-    def answer(self, status: int, body: bytes, retry_after: str = "") -> None:
+    def answer(self, status: int, body: bytes, retry_after: str = "", fields: Fields = ()) -> None:
         """Write the whole answer; nothing happens once the client is gone."""
         if self._transport is not None:
             self._pending = False
-            self._transport.write(head(status, len(body), retry_after) + body)
+            self._transport.write(head(status, len(body), retry_after, fields) + body)
             if not self._parser.should_keep_alive():
                 self.close()
 
@@ -110,14 +131,17 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
 
-def head(status: int, length: int, retry_after: str = "") -> bytes:
-    """Status line and fields of an answer."""
+def head(status: int, length: int, retry_after: str = "", fields: Fields = ()) -> bytes:
+    """Status line and fields of an answer; `fields` beside or in place of our own."""
     extra = f"Retry-After: {retry_after}\r\n" if retry_after else ""
+    extra += "".join(f"{name}: {value}\r\n" for name, value in fields)
+    if not any(name.lower() == "content-type" for name, _ in fields):
+        extra += "Content-Type: application/json\r\n"
     if 300 <= status < 400:
         extra += "Location: /redirected\r\n"
     return (
         f"HTTP/1.1 {status} {_REASONS.get(status, '')}\r\nServer: hongyan-simulator\r\n"
-        f"Content-Type: application/json\r\n{extra}Content-Length: {length}\r\n\r\n"
+        f"{extra}Content-Length: {length}\r\n\r\n"
     ).encode("latin-1")
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import msgspec
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One POST as it was received, and what the simulator decided to do with it."""
+class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
+    """One receiver of one call as it was received, and what the simulator decided to do with it."""
 
     seq: int
     """From 1, in the order of arrival, across restarts."""
@@ -31,7 +31,14 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     accepted: bool
     answer: str
     """The status, or how it ended without one: reset, close, hang, drip, drop; duplicate: under
-    --dedup, answered 200 and not accepted again."""
+    --dedup or in a provider's own window, answered as the first and not accepted again; or the
+    provider's error code."""
+    protocol: str = ""
+    """Empty: webhook."""
+    provider_id: str = ""
+    """The provider's name for it, where it is not the simulator's own."""
+    call: int = 0
+    """The same number for all receivers of one call; 0: a call of its own."""
 
 
 _encoder = msgspec.json.Encoder()

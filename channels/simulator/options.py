@@ -32,6 +32,10 @@ class SimulatorOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     fsync: bool = True
     """Off: written before the answer, but not synced. Survives kill -9 of the simulator, not of the
     machine; for benchmarks."""
+    credentials: dict[str, dict[str, str]] = {}
+    """Per protocol, what accounts sign with (channels/simulator/wire.py)."""
+    token_ttl_s: Annotated[float, msgspec.Meta(gt=0)] = 7_200.0
+    """How long the access tokens live that the simulator gives out."""
     json: bool = False
     """Say the address as JSON."""
 

@@ -1,4 +1,7 @@
-"""The provider itself: decide, record, and answer once the record is on disk."""
+"""The provider itself: decide, record, and answer once the record is on disk.
+
+The webhook protocol is served here; the others by `channels.simulator.exchange`, in the same way.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,13 @@ from urllib.parse import unquote
 
 import msgspec
 
+from channels.simulator.exchange import Exchange
 from channels.simulator.faults import Ending, Fate, decide
 from channels.simulator.http import Connection, Request, head
 from channels.simulator.ledger import LedgerWriter, Record
 from channels.simulator.options import Rules, SimulatorOptions
 from channels.simulator.report import Memory, provider_id
+from channels.simulator.wire import Reply
 
 _MS: Final = 1_000
 _DIGEST: Final = 16
@@ -40,14 +45,17 @@ class Provider:
         self.rules = Rules(options.rules)
         self.dedup = options.dedup
         self.memory = memory
-        self._seed = options.seed
-        self._writer = writer
+        self.seed = options.seed
+        self.writer = writer
         self._loop = asyncio.get_running_loop()
         self._queries: dict[str, int] = {}
+        self._exchange = Exchange(self, options)
 
     def serve(self, connection: Connection, request: Request) -> None:
         """Answer one request, now or when its fate says."""
-        path = request.target.partition(b"?")[0].decode("latin-1")
+        path = request.path
+        if self._exchange.serve(connection, request, path):
+            return
         if request.method == "POST":
             self._receive(connection, request, path)
         elif request.method == "GET":
@@ -62,26 +70,29 @@ class Provider:
             return
         seen = self.memory.keys.get(request.key)
         turn = seen.requests if seen else 0
-        fate = self._fate("POST", path, message.receiver, request.key, turn)
+        fate = self.fate("POST", path, message.receiver, request.key, turn)
         repeated = self.dedup and seen is not None and seen.accepted > 0
         if repeated and fate.accepted:
             fate = fate._replace(accepted=False)
         record = self._record(request, path, message, fate, repeated)
         provider = self.memory.add(record).provider_id or provider_id(record)
-        self._writer.append(record, self._then(fate, connection, provider))
+        reply = _Named(provider)
+        self.writer.append(record, self.then(fate, connection, reply))
 
     def _look_up(self, connection: Connection, path: str) -> None:
         key = unquote(path.rpartition("/")[2])
         turn = self._queries[key] = self._queries.get(key, 0) + 1
         seen = self.memory.keys.get(key)
-        fate = self._fate("GET", path, "", key, turn)
+        fate = self.fate("GET", path, "", key, turn)
         if fate.status == 200 and not (seen and seen.accepted):
             fate = fate._replace(status=404)
         # Behind what is being stored: "it was sent" must not be taken back by a kill.
-        self._writer.after(self._then(fate, connection, seen.provider_id if seen else ""))
+        reply = _Named(seen.provider_id if seen else "")
+        self.writer.after(self.then(fate, connection, reply))
 
-    def _fate(self, method: str, path: str, receiver: str, key: str, turn: int) -> Fate:
-        return decide(self.rules.ready, self._seed, method, path, receiver, key, turn)
+    def fate(self, method: str, path: str, receiver: str, key: str, turn: int) -> Fate:
+        """What becomes of one request."""
+        return decide(self.rules.ready, self.seed, method, path, receiver, key, turn)
 
     def _record(
         self, request: Request, path: str, message: _Message, fate: Fate, repeated: bool
@@ -100,22 +111,26 @@ class Provider:
             answer="duplicate" if repeated and answer == "200" else answer,
         )
 
-    def _then(self, fate: Fate, connection: Connection, name: str) -> Callable[[], None]:
+    def then(
+        self, fate: Fate, connection: Connection, reply: Callable[[Fate], Reply]
+    ) -> Callable[[], None]:
         """What is done once the record is kept: after the delay, the ending."""
-        end = partial(self._end, fate, connection, name)
+        end = partial(self._end, fate, connection, reply)
         if not fate.delay_ms:
             return end
         due = self._loop.time() + fate.delay_ms / _MS
         return lambda: _at(self._loop, due, end)
 
-    def _end(self, fate: Fate, connection: Connection, name: str) -> None:
+    def _end(self, fate: Fate, connection: Connection, reply: Callable[[Fate], Reply]) -> None:
         if fate.ending is Ending.ANSWER:
-            connection.answer(fate.status, _body(fate.status, name), fate.retry_after)
+            said = reply(fate)
+            connection.answer(said.status, said.body, fate.retry_after, said.fields)
         elif fate.ending is Ending.RESET:
             connection.reset()
         elif fate.ending is Ending.DRIP:
-            body = _body(fate.status, name)
-            self._drip(connection, head(fate.status, len(body)) + body, fate.drip_ms / _MS)
+            said = reply(fate)
+            whole = head(said.status, len(said.body), "", said.fields) + said.body
+            self._drip(connection, whole, fate.drip_ms / _MS)
         elif fate.ending is not Ending.HANG:
             connection.close()
 
@@ -124,6 +139,18 @@ class Provider:
             connection.close()
         elif connection.write(rest[:1]):
             self._loop.call_later(pause_s, self._drip, connection, rest[1:], pause_s)
+
+
+class _Named:
+    """The webhook's answer: the fate's status, and the provider's name for what it accepted."""
+
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __call__(self, fate: Fate) -> Reply:
+        return Reply(_body(fate.status, self._name), fate.status)
 
 
 def _at(loop: asyncio.AbstractEventLoop, due: float, end: Callable[[], None]) -> None:

@@ -57,6 +57,8 @@ class Summary(msgspec.Struct):
     doubled: list[str] = []
     """Keys accepted more than once."""
     answers: dict[str, int] = {}
+    counts: dict[str, int] = {}
+    """What protocols counted: tokens given out, signatures refused, …"""
 
 
 class Report(msgspec.Struct):
@@ -71,9 +73,18 @@ class Memory:
 
     def __init__(self, records: Iterable[Record] = ()) -> None:
         self.keys: dict[str, KeyReport] = {}
+        self.counts: dict[str, int] = {}
         self.last_seq = 0
+        self._spoken: list[Record] = []
         for record in records:
             self.add(record)
+            if record.protocol:
+                self._spoken.append(record)
+
+    def of_protocols(self) -> list[Record]:
+        """The records of an earlier run that wire protocols were told of; given once."""
+        spoken, self._spoken = self._spoken, []
+        return spoken
 
     def add(self, record: Record) -> KeyReport:
         """Take in one record; answers with its key's report."""
@@ -88,7 +99,7 @@ class Memory:
     def report(self, *, summary_only: bool = False) -> Report:
         """The report as of now."""
         keys = list(self.keys.values())
-        return Report(_summary(keys), [] if summary_only else keys)
+        return Report(_summary(keys, self.counts), [] if summary_only else keys)
 
 
 def report_of(records: Iterable[Record]) -> Report:
@@ -98,11 +109,11 @@ def report_of(records: Iterable[Record]) -> Report:
 
 def provider_id(record: Record) -> str:
     """The simulator's name for what it accepted with this record."""
-    return f"sim-{record.seq}"
+    return record.provider_id or f"sim-{record.seq}"
 
 
-def _summary(keys: list[KeyReport]) -> Summary:
-    summary = Summary(keys=len(keys))
+def _summary(keys: list[KeyReport], counts: dict[str, int]) -> Summary:
+    summary = Summary(keys=len(keys), counts=dict(counts))
     for seen in keys:
         summary.requests += seen.requests
         summary.accepted += seen.accepted

@@ -3,6 +3,8 @@
 from typing import Any
 
 from channels.channel import Account, Call
+from channels.secret import Secret
+from channels.webhook import WebhookOptions
 from message.delivery import Delivery, deliveries_of
 from message.envelope import Notification, Template
 
@@ -35,7 +37,15 @@ def delivery(
 
 def account(endpoint: str = "https://provider.example/hook", **options: Any) -> Account:
     """A webhook account."""
-    return Account("main", "webhook", endpoint, options)
+    common = {key: options.pop(key) for key in ("ca_file",) if key in options}
+    token = options.pop("token", None)
+    return Account(
+        "main",
+        "webhook",
+        endpoint,
+        WebhookOptions(token=Secret(token) if isinstance(token, str) else token, **options),
+        **common,
+    )
 
 
 def call(**fields: Any) -> Call:

@@ -7,6 +7,7 @@ import pytest
 from backends.settings import SettingsError
 from channels.registry import AccountError, accounts_for, channel_for, load_accounts
 from channels.secret import Secret
+from channels.webhook import WebhookOptions
 from message.vocabulary import Lane
 
 WEBHOOK = Lane("webhook", "notice")
@@ -29,7 +30,8 @@ def test_a_policy_names_its_accounts_once_and_in_order() -> None:
 def test_an_account_knows_its_channel_and_options() -> None:
     (account,) = accounts_for(WEBHOOK, {"a": {**GOOD, "token": "s3cret", "ca_file": "/x"}})
     assert channel_for(account).provider == "webhook"
-    assert account.options == {"token": Secret("s3cret"), "ca_file": "/x"}
+    assert account.options == WebhookOptions(token=Secret("s3cret"))
+    assert account.ca_file == "/x"
     assert "s3cret" not in repr(account)
 
 

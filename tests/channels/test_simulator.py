@@ -12,7 +12,7 @@ import httpx
 import msgspec
 import pytest
 
-from channels.channel import Account, Call, Failure, Resolution
+from channels.channel import Account, Attempt, Call, Failure, Resolution
 from channels.engine import Engine
 from channels.simulator import (
     Faults,
@@ -64,8 +64,10 @@ class Sender:
         return outcome
 
     def ask(self, number: int = 1) -> Resolution:
-        question = CHANNEL.resolve_request(self.account, delivery(message_id=f"m-{number}"))
-        return CHANNEL.resolution(self.transport.send(question))
+        attempt = Attempt(delivery(message_id=f"m-{number}"), called_at=1, now=2)
+        found = self.engine.resolve(CHANNEL, self.account, attempt, 5.0)
+        assert found is not None
+        return found.resolution
 
 
 @pytest.fixture

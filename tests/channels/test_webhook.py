@@ -7,11 +7,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from channels.channel import Call, Failure, Phase, Resolution
+from channels.channel import (
+    Account,
+    Answer,
+    Attempt,
+    Call,
+    Failure,
+    Phase,
+    Resolution,
+    Resolved,
+)
 from channels.endpoints import BadEndpoint
 from channels.http1 import written
 from channels.secret import Secret
 from channels.webhook import WebhookChannel
+from message.delivery import Delivery
 from message.envelope import Template
 from message.outcomes import Accepted, NotSent, Rejected, Unknown
 from tests.channels.calls import account, call, delivery
@@ -44,13 +54,26 @@ def test_a_template_stands_in_the_contents_place() -> None:
     assert "content" not in body
 
 
+def question_about(asked: Account, one: Delivery) -> httpx.Request:
+    return next(CHANNEL.resolve(asked, Attempt(one, called_at=1, now=2)))
+
+
+def found_by(answer: Answer) -> Resolution:
+    dialogue = CHANNEL.resolve(account(), Attempt(delivery(), called_at=1, now=2))
+    next(dialogue)
+    with pytest.raises(StopIteration) as end:
+        dialogue.send(answer)
+    found: Resolved = end.value.value
+    return found.resolution
+
+
 @given(st.text(min_size=1, max_size=256).filter(str.isprintable))
 def test_any_printable_receiver_travels_in_the_body_alone(receiver: str) -> None:
     one = call(receiver=receiver)
     request = CHANNEL.request(one)
     assert json.loads(request.read())["receiver"] == receiver
     assert str(request.url) == "https://provider.example/hook"
-    question = CHANNEL.resolve_request(account(), one.deliveries[0])
+    question = question_about(account(), one.deliveries[0])
     assert question.url.path == f"/hook/{one.deliveries[0].key}"
 
 
@@ -129,7 +152,7 @@ def test_outcomes_follow_the_shared_mapping() -> None:
 )
 def test_the_query_stands_below_the_endpoint(endpoint: str, expected: str) -> None:
     one = delivery()
-    request = CHANNEL.resolve_request(account(endpoint, token="t"), one)
+    request = question_about(account(endpoint, token="t"), one)
     assert (request.method, str(request.url)) == ("GET", expected.replace("KEY", one.key))
     assert request.headers["authorization"] == "Bearer t"
 
@@ -137,13 +160,13 @@ def test_the_query_stands_below_the_endpoint(endpoint: str, expected: str) -> No
 @given(st.integers(100, 599))
 def test_only_200_and_404_settle_what_was_in_doubt(status: int) -> None:
     expected = {200: Resolution.SENT, 404: Resolution.NOT_SENT}
-    found = CHANNEL.resolution(httpx.Response(status))
+    found = found_by(httpx.Response(status))
     assert found is expected.get(status, Resolution.ASK_LATER)
 
 
 @pytest.mark.parametrize("phase", list(Phase))
 def test_a_query_that_fails_settles_nothing(phase: Phase) -> None:
-    assert CHANNEL.resolution(Failure(phase, "connect")) is Resolution.ASK_LATER
+    assert found_by(Failure(phase, "connect")) is Resolution.ASK_LATER
 
 
 def test_an_endpoint_that_cannot_be_used_is_refused() -> None:

@@ -1,0 +1,50 @@
+"""What most adapters share: the answers of a provider that has no batch, no token and no query."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import ClassVar
+
+import httpx
+import msgspec
+
+from channels.channel import Account, Attempt, Call, Dialogue, TokenSource
+from channels.endpoints import HTTP
+from channels.error_table import ErrorTable
+from message.delivery import Delivery
+
+
+class NoOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """For providers whose accounts have nothing to say."""
+
+
+class BaseChannel:
+    """An adapter overrides what its provider has; see `channels.channel.Channel`."""
+
+    max_batch: ClassVar[int] = 1
+    options: ClassVar[type[msgspec.Struct]] = NoOptions
+    endpoint: ClassVar[str] = ""
+    schemes: ClassVar[Sequence[str]] = HTTP
+    dedup_window_ms: ClassVar[int] = 0
+    tokens: ClassVar[TokenSource | None] = None
+    errors: ClassVar[ErrorTable] = ErrorTable(())
+
+    def batch_key(self, delivery: Delivery) -> Hashable:
+        """None joins with None; adapters with max_batch 1 are never asked."""
+        return delivery.key
+
+    def fingerprint(self, call: Call) -> str:
+        """The dedup does not look at the body."""
+        return ""
+
+    def refusal(self, account: Account, delivery: Delivery) -> str:
+        """Anything may be tried."""
+        return ""
+
+    def token_refused(self, answer: httpx.Response) -> bool:
+        """There is no token."""
+        return False
+
+    def resolve(self, account: Account, attempt: Attempt) -> Dialogue | None:
+        """There is no query."""
+        return None

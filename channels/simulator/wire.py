@@ -1,0 +1,146 @@
+"""What a wire protocol of the simulator is: it reads requests, the provider decides, it words answers.
+
+    request ──read──▶ Reply       refused: bad signature, expired token, malformed; nothing is kept
+                      Question    a query, a token, a recall: answered by the protocol, faults apply
+                      Send        one call for one or more receivers
+    Send ── fate of the call, code of each receiver, dedup ──▶ Verdicts ── kept on disk ── reply ──▶
+
+The whole call meets one fate (latency, reset, an error for all); then every receiver of an accepted call
+may meet an error of its own. `known` tells whether the protocol's own dedup window has it already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from channels.simulator.http import Request
+from channels.simulator.ledger import Record
+
+ID: str = "simulator-id"
+SECRET: str = "simulator-secret"  # noqa: S105 (what tests and demos sign with)
+
+
+class World(msgspec.Struct, kw_only=True):
+    """What protocols may know of the simulator; the same object for all of them."""
+
+    credentials: Mapping[str, Mapping[str, str]] = {}
+    """Per protocol, what an account signs with; missing ones are `simulator-id`, `simulator-secret`."""
+    now_ms: Callable[[], int]
+    """Epoch milliseconds."""
+    token_ttl_s: float = 7_200.0
+    """How long access tokens live."""
+    counts: dict[str, int] = {}
+    """What a protocol counts (tokens given out, …); shown in the report."""
+
+    def credential(self, protocol: str, name: str, default: str = SECRET) -> str:
+        """One of a protocol's credentials."""
+        return self.credentials.get(protocol, {}).get(name, default)
+
+    def count(self, name: str) -> None:
+        """One more of something."""
+        self.counts[name] = self.counts.get(name, 0) + 1
+
+
+class Reply(msgspec.Struct):
+    """An answer as it goes over the wire; JSON unless `fields` name another Content-Type."""
+
+    body: bytes
+    status: int = 200
+    fields: Sequence[tuple[str, str]] = ()
+
+
+class Recipient(msgspec.Struct, frozen=True):
+    """One receiver of one call."""
+
+    receiver: str
+    key: str = ""
+    """What the provider dedups by, or else what tells this delivery from others: in the ledger it is
+    the record's key. Empty: `<protocol>:<call id>:<receiver>`."""
+
+
+class Send(msgspec.Struct):
+    """A call that was read and found in order."""
+
+    recipients: Sequence[Recipient]
+    id: str = ""
+    """The sender's own name for the call, as far as the wire carries one."""
+    echo: Any = None
+    """Whatever `reply` wants to see again."""
+
+
+class Question(msgspec.Struct):
+    """A request that sends nothing."""
+
+    method: str
+    """`GET`, `TOKEN` or `RECALL`: what fault rules select it by."""
+    answer: Callable[[], Reply]
+    """Called when everything accepted so far is on disk."""
+    receiver: str = ""
+    key: str = ""
+
+
+class Verdict(msgspec.Struct):
+    """What became of one recipient."""
+
+    recipient: Recipient
+    provider_id: str
+    """The simulator's name for what it accepted; of the first one where this is a repeat."""
+    code: str = ""
+    """The receiver's error; empty: accepted."""
+    repeated: bool = False
+    """The dedup window knew it: not accepted again."""
+
+
+class WireProtocol(Protocol):
+    """One provider. Everything runs on the simulator's event loop; state belongs to that thread."""
+
+    name: str
+
+    def read(self, request: Request, path: str) -> Send | Question | Reply:
+        """Check the request as the provider does; `path` is what follows `/<protocol>`, from its slash
+        (`/` where there is nothing). Signatures cover the path as it came (`request.target`)."""
+        ...
+
+    def provider_id(self, seq: int) -> str:
+        """The provider's name for the `seq`-th thing it saw, in its own format."""
+        ...
+
+    def known(self, send: Send, recipient: Recipient) -> str | None:
+        """The provider id of the one accepted before, if the provider would drop this as its repeat."""
+        ...
+
+    def accepted(self, record: Record) -> None:
+        """A recipient's acceptance, as it is kept: for queries, dedup and receipts. Called again for every
+        record of this protocol when the simulator starts on an earlier ledger."""
+        ...
+
+    def reply(self, send: Send, verdicts: Sequence[Verdict]) -> Reply:
+        """The answer to an accepted call, errors of single receivers in it."""
+        ...
+
+    def refuse(self, code: str) -> Reply:
+        """The answer for an error of the whole call (of a Send or a Question) by the provider's code."""
+        ...
+
+
+class BaseProtocol:
+    """For providers without dedup."""
+
+    name: str = ""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def provider_id(self, seq: int) -> str:
+        """Anything unique will do."""
+        return f"sim-{seq}"
+
+    def known(self, send: Send, recipient: Recipient) -> str | None:
+        """Nothing is dropped."""
+        return None
+
+    def accepted(self, record: Record) -> None:
+        """Nothing is remembered."""

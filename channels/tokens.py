@@ -1,0 +1,36 @@
+"""Access tokens, as the engine sees them: kept for the whole fleet, fetched by one process at a time."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from channels.channel import Account, TokenSource
+
+
+class TokenUnavailable(Exception):
+    """No token can be had now, so nothing was sent; the text says why, without a secret."""
+
+
+class Tokens(Protocol):
+    """Raises TokenUnavailable and nothing else."""
+
+    def get(self, account: Account, source: TokenSource) -> str:
+        """A token that is believed to be good."""
+        ...
+
+    def renew(self, account: Account, source: TokenSource, stale: str) -> str:
+        """A token other than `stale`, which the provider has just refused. Many may ask at once: one
+        of them, in the whole fleet, asks the provider."""
+        ...
+
+
+class NoTokens:
+    """For those who make no call that needs one."""
+
+    def get(self, account: Account, source: TokenSource) -> str:
+        """There is none."""
+        raise TokenUnavailable(f"account {account.name} needs a token, and nothing keeps tokens")
+
+    def renew(self, account: Account, source: TokenSource, stale: str) -> str:
+        """There is none."""
+        return self.get(account, source)
