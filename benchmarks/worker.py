@@ -48,7 +48,6 @@ provider = "webhook"
 endpoint = "{fast}"
 [accounts.none]
 provider = "null"
-channel = "webhook"
 endpoint = "http://127.0.0.1:9"
 """
 
