@@ -94,7 +94,7 @@ def routes_for(settings: Settings, policy: Policy, lanes: Iterable[Lane]) -> Rou
     """
     routes = {}
     for lane in lanes:
-        accounts = accounts_for(lane, settings.accounts, policy.of(lane).accounts)
+        accounts = accounts_for(lane, settings.accounts, policy.of(lane).account_names)
         routes[lane] = {a.name: (a, channel_for(a)) for a in accounts}
     if not any(routes.values()):
         raise SettingsError(

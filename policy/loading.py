@@ -1,7 +1,7 @@
 """policy.toml: what it may say, and every mistake in it with file, line and key (docs/policy.md).
 
 A lane's policy is its kind's built-in defaults, then `[defaults]`, then `[defaults.KIND]`, then
-`[lanes."CHANNEL.KIND"]`; each may set any field.
+`[lanes."CHANNEL.KIND"]`; each may set any field, and any field of its `breaker` table.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from difflib import get_close_matches
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
@@ -18,12 +17,23 @@ import msgspec
 
 from backends.settings import Settings
 from message.vocabulary import CHANNELS, KINDS, LANES, Lane, lane_named
+from policy.checks import contradictions, did_you_mean, misfit, wrong_weights
+from policy.lines import Path as Place
 from policy.lines import key_lines, line_of
-from policy.schema import DEFAULTS_BY_KIND, Guarantee, LanePolicy, Ordering, Policy
+from policy.schema import (
+    DEFAULTS_BY_KIND,
+    BreakerPolicy,
+    Guarantee,
+    LanePolicy,
+    Ordering,
+    Policy,
+)
 
 DEFAULT_FILE: Final = "policy.toml"
 _DIGEST = 12
 _FIELDS: Final = frozenset(LanePolicy.__struct_fields__)
+_BREAKER: Final = "breaker"
+_BREAKER_FIELDS: Final = frozenset(BreakerPolicy.__struct_fields__)
 _CHOICES: Final[Mapping[str, type[Guarantee] | type[Ordering]]] = {
     "guarantee": Guarantee,
     "ordering": Ordering,
@@ -31,9 +41,8 @@ _CHOICES: Final[Mapping[str, type[Guarantee] | type[Ordering]]] = {
 _TOP: Final = ("defaults", "lanes")
 _LANE_NAMES: Final = tuple(lane.name for lane in LANES)
 
-Place = tuple[str, ...]
-Layer = dict[str, tuple[Any, Place]]
-"""Fields of one table: value and where it stands."""
+Layer = dict[Place, tuple[Any, Place]]
+"""Fields of one table, `("threads",)` or `("breaker", "share")`: value and where it stands."""
 
 
 class Problem(msgspec.Struct, frozen=True, order=True):
@@ -139,7 +148,7 @@ class _Reader:
             if key in _FIELDS:
                 self._report((key,), "stands outside of any table; put it under [defaults]")
             elif key not in _TOP:
-                self._report((key,), f"unknown table{_did_you_mean(key, _TOP)}")
+                self._report((key,), f"unknown table{did_you_mean(key, _TOP)}")
 
     def _table(self, *path: str) -> dict[str, Any]:
         """A copy of the table at `path`; empty where there is none or something else stands."""
@@ -161,7 +170,7 @@ class _Reader:
             else:
                 known = f"; write CHANNEL.KIND, where channel is one of {', '.join(CHANNELS)}"
                 self._report(
-                    ("lanes", name), f"no such lane{_did_you_mean(name, _LANE_NAMES) or known}"
+                    ("lanes", name), f"no such lane{did_you_mean(name, _LANE_NAMES) or known}"
                 )
 
     def _layer(self, path: Place, table: Any) -> Layer:
@@ -172,79 +181,78 @@ class _Reader:
         layer: Layer = {}
         for key, value in table.items():
             place = (*path, key)
-            if key not in _FIELDS:
-                self._report(place, f"unknown key{_did_you_mean(key, _FIELDS)}")
-            elif (problem := self._wrong(key, value)) is not None:
-                self._report(place, problem)
-            else:
-                layer[key] = (value, place)
+            if key == _BREAKER:
+                layer |= self._breaker(place, value)
+            elif key not in _FIELDS:
+                self._report(place, f"unknown key{did_you_mean(key, _FIELDS)}")
+            elif not self._reported(place, self._wrong(key, value)):
+                layer[key,] = (value, place)
         return layer
 
-    def _wrong(self, key: str, value: Any) -> str | None:
-        """What is wrong with one value by itself; None: nothing."""
+    def _breaker(self, path: Place, table: Any) -> Layer:
+        """The fields of a `breaker` table; other tables may set others of them."""
+        if not isinstance(table, dict):
+            self._report(path, "must be a table")
+            return {}
+        layer: Layer = {}
+        for key, value in table.items():
+            place = (*path, key)
+            if key not in _BREAKER_FIELDS:
+                self._report(place, f"unknown key{did_you_mean(key, _BREAKER_FIELDS)}")
+            elif not self._reported(place, misfit(BreakerPolicy, key, value)):
+                layer[_BREAKER, key] = (value, place)
+        return layer
+
+    def _reported(self, place: Place, problems: Iterable[tuple[Place, str]]) -> bool:
+        """Report what is wrong with the value at `place`, or below it; whether anything was."""
+        found = list(problems)
+        for below, text in found:
+            self._report((*place, *below), text)
+        return bool(found)
+
+    def _wrong(self, key: str, value: Any) -> Iterator[tuple[Place, str]]:
+        """What is wrong with one value by itself: (where below the key, what)."""
         if key in _CHOICES and value not in list(_CHOICES[key]):
             possible = [str(choice) for choice in _CHOICES[key]]
-            return f"{value!r} is none of {', '.join(possible)}{_did_you_mean(value, possible)}"
-        try:
-            msgspec.convert({key: value}, LanePolicy)
-        except msgspec.ValidationError as exc:
-            return _plain(exc, value)
-        return self._wrong_accounts(value) if key == "accounts" else None
+            hint = did_you_mean(value, possible)
+            yield (), f"{value!r} is none of {', '.join(possible)}{hint}"
+        elif key == "accounts":
+            yield from self._wrong_accounts(value)
+        else:
+            yield from misfit(LanePolicy, key, value)
 
-    def _wrong_accounts(self, names: list[str]) -> str | None:
-        if len(set(names)) < len(names):
-            return "names an account twice; name each once"
-        unknown = [n for n in names if self._accounts is not None and n not in self._accounts]
-        if not unknown:
-            return None
-        hint = _did_you_mean(unknown[0], self._accounts or ())
-        return (
-            f"account {unknown[0]!r} is not in hongyan.toml{hint or '; add [accounts.NAME] there'}"
-        )
+    def _wrong_accounts(self, accounts: Any) -> Iterator[tuple[Place, str]]:
+        if isinstance(accounts, dict):
+            yield from wrong_weights(accounts)
+        elif not isinstance(accounts, list):
+            yield (), "must be a list of names, or a table of names and weights"
+            return
+        elif problems := list(misfit(LanePolicy, "accounts", accounts)):
+            yield from problems
+            return
+        elif len(set(accounts)) < len(accounts):
+            yield (), "names an account twice; name each once"
+        for name in accounts:
+            if self._accounts is not None and name not in self._accounts:
+                hint = did_you_mean(name, self._accounts) or "; add [accounts.NAME] there"
+                below = (name,) if isinstance(accounts, dict) else ()
+                yield below, f"account {name!r} is not in hongyan.toml{hint}"
 
     def _merged(self, lane: Lane, layer: Layer) -> LanePolicy:
         values = msgspec.to_builtins(DEFAULTS_BY_KIND[lane.kind])
-        values.update({key: value for key, (value, _) in layer.items()})
+        for (*tables, key), (value, _) in layer.items():
+            table = values[tables[0]] if tables else values
+            table[key] = value
         policy = msgspec.convert(values, LanePolicy)
         for key, text in contradictions(policy):
-            place = layer[key][1] if key in layer else ("lanes", lane.name, key)
+            path = tuple(key.split("."))
+            place = layer[path][1] if path in layer else ("lanes", lane.name, *path)
             self._report(place, text)
         return policy
 
     def _report(self, path: Place, text: str) -> None:
         line = line_of(self._lines, path)
         self.problems.append(Problem(self._file, line, _dotted(path), text))
-
-
-def contradictions(policy: LanePolicy) -> Iterator[tuple[str, str]]:
-    """Fields that are right by themselves and wrong together: (key to change, what is wrong)."""
-    p = policy
-    if p.ttl_ms > p.max_ttl_ms:
-        yield "ttl_ms", f"{p.ttl_ms} is above max_ttl_ms {p.max_ttl_ms}; lower it, or raise that"
-    if p.timeout_ms >= p.ttl_ms:
-        yield (
-            "timeout_ms",
-            f"{p.timeout_ms} is not below ttl_ms {p.ttl_ms}: no call could end in time",
-        )
-    if p.max_in_flight < p.threads:
-        yield (
-            "max_in_flight",
-            f"{p.max_in_flight} is below threads {p.threads}, some of which would never work",
-        )
-    if p.ordering is Ordering.KEY and p.guarantee is Guarantee.BEST_EFFORT:
-        yield "ordering", 'by key needs the ledger, which guarantee "best_effort" does without'
-
-
-def _plain(exc: msgspec.ValidationError, value: object) -> str:
-    """`expected int, got str` out of msgspec's "Expected `int`, got `str` - at `$.threads`"."""
-    text = str(exc).partition(" - at ")[0].replace("`", "").replace(" | null", "")
-    found = "" if ", got " in text else f", got {value!r}"
-    return text[:1].lower() + text[1:] + found
-
-
-def _did_you_mean(found: object, known: Iterable[str]) -> str:
-    close = get_close_matches(str(found), sorted(known), n=1)
-    return f"; did you mean {close[0]}?" if close else ""
 
 
 def _dotted(path: Place) -> str:

@@ -14,6 +14,7 @@ import msgspec
 from message.vocabulary import Lane
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
+Weight = Annotated[int, msgspec.Meta(ge=0, le=1_000)]
 _HOUR_MS = 3_600_000
 
 
@@ -32,12 +33,31 @@ class Ordering(StrEnum):
     KEY = "key"
 
 
+class BreakerPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """When an account is left alone, and how it is tried again; times in milliseconds."""
+
+    window_ms: Annotated[int, msgspec.Meta(ge=100, le=600_000)] = 10_000
+    """Calls that ended within it are judged together."""
+    share: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.5
+    """Of the window's calls, the failed ones that open the breaker."""
+    min_calls: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 20
+    """Fewer calls in the window say nothing."""
+    open_ms: Annotated[int, msgspec.Meta(ge=10, le=3_600_000)] = 5_000
+    """How long it stays open at first; twice as long each time that the probes fail."""
+    max_open_ms: Annotated[int, msgspec.Meta(ge=10, le=3_600_000)] = 60_000
+    probes: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 3
+    """Deliveries that may try an account again at once; so many must go well to close the breaker."""
+
+
 class LanePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The policy of one lane; times in milliseconds."""
 
     guarantee: Guarantee = Guarantee.AT_LEAST_ONCE
-    accounts: list[str] = []
-    """Names in hongyan.toml; none: every account whose provider serves the channel, equal weights."""
+    accounts: list[str] | dict[str, Weight] = []
+    """Names in hongyan.toml, or a table of names and weights (0: a reserve); none: every account whose
+    provider serves the channel, equal weights."""
+    breaker: BreakerPolicy = BreakerPolicy()
+    """Of each account in this lane."""
     threads: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 16
     queue: Annotated[int, msgspec.Meta(ge=0, le=10_000)] | None = None
     """Deliveries claimed and waiting for a thread; None: as many as threads."""
@@ -54,6 +74,15 @@ class LanePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     def queue_size(self) -> int:
         """`queue`, or its default: as many as threads."""
         return self.threads if self.queue is None else self.queue
+
+    @property
+    def account_names(self) -> list[str]:
+        """The accounts named, in the order of the file; empty: every one that serves the channel."""
+        return list(self.accounts)
+
+    def weight(self, account: str) -> int:
+        """The account's share of what names no account; 0: only when no other may send."""
+        return self.accounts.get(account, 0) if isinstance(self.accounts, dict) else 1
 
     def lifetime_ms(self, own_ttl_ms: int | None) -> int:
         """How long a notification lives: its own ttl, capped, else the lane's."""

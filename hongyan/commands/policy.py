@@ -120,8 +120,15 @@ def _cells(policy: LanePolicy) -> list[str]:
         _span(p.retry_ms),
         f"{_span(p.ttl_ms)} ≤ {_span(p.max_ttl_ms)}",
         p.ordering.value,
-        ", ".join(p.accounts) or "all",
+        _accounts(p),
     ]
+
+
+def _accounts(policy: LanePolicy) -> str:
+    """`aliyun 3, tencent 1` where the policy weighs them."""
+    if isinstance(policy.accounts, dict):
+        return ", ".join(f"{name} {weight}" for name, weight in policy.accounts.items())
+    return ", ".join(policy.accounts) or "all"
 
 
 _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))

@@ -10,9 +10,17 @@ from hypothesis import strategies as st
 
 from backends.settings import PolicySettings, Settings
 from message.vocabulary import LANES, Lane, lane_named
+from policy.checks import contradictions
 from policy.lines import key_lines, line_of
-from policy.loading import PolicyError, contradictions, file_of, load
-from policy.schema import DEFAULTS_BY_KIND, Guarantee, LanePolicy, Ordering, Policy
+from policy.loading import PolicyError, file_of, load
+from policy.schema import (
+    DEFAULTS_BY_KIND,
+    BreakerPolicy,
+    Guarantee,
+    LanePolicy,
+    Ordering,
+    Policy,
+)
 
 ROOT = Path(__file__).parents[2]
 
@@ -171,6 +179,113 @@ def test_an_account_is_named_once(file: Path) -> None:
     assert problems(file, text, ["a"])[0].endswith("names an account twice; name each once")
 
 
+def test_accounts_may_be_weighed_and_a_reserve_weighs_nothing(file: Path) -> None:
+    text = '[lanes."sms.notice"]\naccounts = { aliyun = 3, tencent = 1, twilio = 0 }\n'
+    policy = policy_of(file, text, "sms.notice")
+    assert policy.account_names == ["aliyun", "tencent", "twilio"]
+    weights = [policy.weight(name) for name in (*policy.account_names, "other")]
+    assert weights == [3, 1, 0, 0]
+
+
+def test_accounts_in_a_list_weigh_the_same(file: Path) -> None:
+    policy = policy_of(file, '[defaults]\naccounts = ["a", "b"]\n', "sms.notice")
+    assert policy.account_names == ["a", "b"]
+    assert policy.weight("a") == policy.weight("b") == 1
+
+
+def test_without_accounts_every_one_weighs_the_same(file: Path) -> None:
+    policy = policy_of(file, "", "sms.notice")
+    assert (policy.account_names, policy.weight("any")) == ([], 1)
+
+
+def test_the_nearer_table_of_weights_replaces_the_whole(file: Path) -> None:
+    text = '[defaults.accounts]\na = 1\nb = 2\n[lanes."sms.notice"]\naccounts = ["c"]\n'
+    assert policy_of(file, text, "sms.notice").accounts == ["c"]
+    assert policy_of(file, text, "email.notice").accounts == {"a": 1, "b": 2}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            '[lanes."sms.notice".accounts]\naliyun = 3\naliyn = 1\n',
+            (
+                "3 lanes.\"sms.notice\".accounts.aliyn: account 'aliyn' is not in hongyan.toml; "
+                "did you mean aliyun?"
+            ),
+        ),
+        (
+            '[lanes."sms.notice".accounts]\naliyun = 3\ntencent = "1"\n',
+            '3 lanes."sms.notice".accounts.tencent: expected int, got str',
+        ),
+        (
+            "[defaults]\naccounts = { aliyun = -1 }\n",
+            "2 defaults.accounts.aliyun: expected int >= 0, got -1",
+        ),
+        (
+            "[defaults]\naccounts = { aliyun = 1001, tencent = 1 }\n",
+            "2 defaults.accounts.aliyun: expected int <= 1000, got 1001",
+        ),
+        (
+            "[defaults]\naccounts = { aliyun = 0, tencent = 0 }\n",
+            "2 defaults.accounts: gives no account a weight above 0, so nothing would choose one",
+        ),
+        (
+            "[defaults]\naccounts = {}\n",
+            "2 defaults.accounts: gives no account a weight above 0, so nothing would choose one",
+        ),
+        (
+            '[defaults]\naccounts = "aliyun"\n',
+            "2 defaults.accounts: must be a list of names, or a table of names and weights",
+        ),
+        ("[defaults]\naccounts = [1]\n", "2 defaults.accounts: expected str, got int"),
+    ],
+)
+def test_a_mistake_among_accounts_is_told_with_line_and_key(
+    file: Path, text: str, said: str
+) -> None:
+    assert problems(file, text, ["aliyun", "tencent"]) == [said]
+
+
+def test_each_field_of_a_breaker_is_taken_from_the_nearest_table(file: Path) -> None:
+    text = (
+        "[defaults.breaker]\nshare = 0.1\nprobes = 1\nopen_ms = 10\n"
+        "[defaults.notice.breaker]\nshare = 1\nprobes = 2\n"
+        '[lanes."sms.notice"]\nbreaker = { probes = 3 }\n'
+    )
+    breaker = policy_of(file, text, "sms.notice").breaker
+    assert (breaker.share, breaker.probes, breaker.open_ms) == (1.0, 3, 10)
+    assert breaker.max_open_ms == BreakerPolicy().max_open_ms
+    other = policy_of(file, text, "sms.marketing").breaker
+    assert (other.share, other.probes) == (0.1, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[defaults]\nbreaker = 3\n", "2 defaults.breaker: must be a table"),
+        (
+            '[lanes."sms.notice".breaker]\nshares = 1\n',
+            '2 lanes."sms.notice".breaker.shares: unknown key; did you mean share?',
+        ),
+        (
+            "[defaults.breaker]\nprobes = 1\nshare = 1.5\n",
+            "3 defaults.breaker.share: expected float <= 1.0, got 1.5",
+        ),
+        (
+            "[defaults.notice.breaker]\nopen_ms = 90_000\n",
+            (
+                "2 defaults.notice.breaker.open_ms: 90000 is above max_open_ms 60000; "
+                "lower it, or raise that"
+            ),
+        ),
+        ("[breaker]\n", "1 breaker: stands outside of any table; put it under [defaults]"),
+    ],
+)
+def test_a_mistake_in_a_breaker_is_told_with_line_and_key(file: Path, text: str, said: str) -> None:
+    assert problems(file, text) == [said]
+
+
 def test_a_file_that_is_named_must_be_there(tmp_path: Path) -> None:
     with pytest.raises(PolicyError, match="No such file"):
         load(tmp_path / "gone.toml")
@@ -214,7 +329,7 @@ def test_what_a_lane_says_is_what_it_gets(lane: Lane, threads: int, retry: int) 
 
 def test_every_field_is_documented() -> None:
     page = (ROOT / "docs" / "policy.md").read_text("utf-8")
-    for field in LanePolicy.__struct_fields__:
+    for field in LanePolicy.__struct_fields__ + BreakerPolicy.__struct_fields__:
         assert f"| `{field}` |" in page, f"docs/policy.md does not describe {field}"
 
 
