@@ -1,0 +1,209 @@
+"""A circuit breaker for one account in one lane: what keeps failing is left alone, then tried anew.
+
+    CLOSED ──enough calls, too many failed──▶ OPEN      CLOSED ──an outcome about the account──▶ OPEN
+    OPEN ──its time is over──▶ HALF_OPEN                a bounded number of deliveries may try
+    HALF_OPEN ──so many went well──▶ CLOSED             HALF_OPEN ──a call failed──▶ OPEN, twice as long
+
+`now` is monotonic seconds everywhere. A call speaks only of the state in which it was begun: the late
+timeouts of an outage neither fail the probes after it nor open the breaker again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+from enum import Enum, IntEnum
+from typing import Final
+
+from message.outcomes import AnyOutcome, NotSent, Rejected, Unknown
+from policy.schema import BreakerPolicy
+
+_MS: Final = 1_000
+_PARTS: Final = 10
+"""Of the sliding window: what is older than the window goes a tenth at a time."""
+_OVERLOADED: Final = "http_503"
+
+
+class State(IntEnum):
+    """As the gauge `hongyan_breaker_state` shows it."""
+
+    CLOSED = 0
+    HALF_OPEN = 1
+    OPEN = 2
+
+
+class Judgement(Enum):
+    """What one call says of its account."""
+
+    WELL = "well"
+    """The provider is there and answers, if only to refuse this message."""
+    FAILED = "failed"
+    HALTED = "halted"
+    """The account itself is refused: no call through it will end otherwise."""
+
+
+def judgement_of(outcomes: Sequence[AnyOutcome]) -> Judgement:
+    """The judgement of one call by what became of its deliveries.
+
+    One that halts the account decides; else one that went well does, since the provider works.
+    """
+    if any(isinstance(o, Rejected | NotSent) and o.account for o in outcomes):
+        return Judgement.HALTED
+    return Judgement.FAILED if all(_failed(o) for o in outcomes) else Judgement.WELL
+
+
+def _failed(outcome: AnyOutcome) -> bool:
+    """Unknown, and NotSent without a time: no connection, "system busy". A NotSent that names its time
+    is a limit kept, mostly the receiver's; only a 503 names one and is down."""
+    if isinstance(outcome, NotSent):
+        return outcome.retry_after_ms is None or outcome.code == _OVERLOADED
+    return isinstance(outcome, Unknown)
+
+
+class Breaker:
+    """Thread-safe; does no I/O and reads no clock."""
+
+    def __init__(self, policy: BreakerPolicy) -> None:
+        self.opened = 0
+        """Times it opened."""
+        self._policy = policy
+        self._lock = threading.Lock()  # guards everything below
+        self._state = State.CLOSED
+        self._since = float("-inf")
+        """When the present state began."""
+        self._pause_s = 0.0
+        """How long it was last opened for."""
+        self._window = _Window(policy.window_ms / _MS)
+        self._probes: deque[float] = deque()
+        """When each delivery that tries the account counts as lost, oldest first."""
+        self._well = 0
+        """Deliveries that went well since it is half open."""
+
+    def state(self, now: float) -> State:
+        """The state at `now`."""
+        with self._lock:
+            return self._turned(now)
+
+    def room(self, now: float) -> int | None:
+        """Deliveries that may go now; None: as many as there are."""
+        with self._lock:
+            state = self._turned(now)
+            if state is State.CLOSED:
+                return None
+            return self._probes_left(now) if state is State.HALF_OPEN else 0
+
+    def wait_s(self, now: float) -> float:
+        """Seconds until `room` may be above 0 by time alone; 0 where it is."""
+        with self._lock:
+            state = self._turned(now)
+            if state is State.OPEN:
+                return self._since + self._pause_s - now
+            if state is State.HALF_OPEN and self._probes_left(now) == 0:
+                return self._probes[0] - now
+            return 0.0
+
+    def take(self, now: float) -> bool:
+        """Let one delivery go, if it may: half open, it is then one of the probes."""
+        with self._lock:
+            state = self._turned(now)
+            if state is not State.HALF_OPEN:
+                return state is State.CLOSED
+            if self._probes_left(now) == 0:
+                return False
+            self._probes.append(now + self._pause_s)
+            return True
+
+    def give_back(self) -> None:
+        """One that was taken is not going to be sent after all."""
+        with self._lock:
+            self._forget_probes(1)
+
+    def record(
+        self,
+        now: float,
+        judgement: Judgement,
+        *,
+        deliveries: int = 1,
+        begun_at: float | None = None,
+    ) -> State | None:
+        """One call of so many deliveries ended; the state that this led to, None where it stays."""
+        with self._lock:
+            state = self._turned(now)
+            if state is State.OPEN or (begun_at is not None and begun_at < self._since):
+                return None
+            if state is State.HALF_OPEN:
+                return self._judge_probes(now, judgement, deliveries)
+            self._window.add(now, failed=judgement is not Judgement.WELL)
+            if judgement is Judgement.HALTED or self._too_many_failed(now):
+                return self._open(now)
+            return None
+
+    def _turned(self, now: float) -> State:
+        """The state, after an open one whose time is over became half open."""
+        if self._state is State.OPEN and now >= self._since + self._pause_s:
+            self._enter(State.HALF_OPEN, self._since + self._pause_s)
+            self._probes.clear()
+            self._well = 0
+        return self._state
+
+    def _judge_probes(self, now: float, judgement: Judgement, deliveries: int) -> State | None:
+        self._forget_probes(deliveries)
+        if judgement is not Judgement.WELL:
+            return self._open(now)
+        self._well += deliveries
+        if self._well < self._policy.probes:
+            return None
+        self._window.clear()
+        return self._enter(State.CLOSED, now)
+
+    def _too_many_failed(self, now: float) -> bool:
+        calls, failed = self._window.counts(now)
+        return calls >= self._policy.min_calls and failed >= self._policy.share * calls
+
+    def _open(self, now: float) -> State:
+        """Longer than last time, unless it was closed for as long as it had been open."""
+        shortest, longest = self._policy.open_ms / _MS, self._policy.max_open_ms / _MS
+        recovered = self._state is State.CLOSED and now - self._since >= self._pause_s
+        self._pause_s = shortest if recovered else min(max(self._pause_s * 2, shortest), longest)
+        self.opened += 1
+        return self._enter(State.OPEN, now)
+
+    def _enter(self, state: State, since: float) -> State:
+        self._state, self._since = state, since
+        return state
+
+    def _probes_left(self, now: float) -> int:
+        while self._probes and self._probes[0] <= now:
+            self._probes.popleft()  # its delivery was a duplicate, expired, or hangs
+        return self._policy.probes - len(self._probes)
+
+    def _forget_probes(self, count: int) -> None:
+        for _ in range(min(count, len(self._probes))):
+            self._probes.popleft()
+
+
+class _Window:
+    """Calls and failures of the last `span_s` seconds, in parts."""
+
+    def __init__(self, span_s: float) -> None:
+        self._part_s = span_s / _PARTS
+        self._parts: deque[list[int]] = deque()
+        """[number of the part since the clock's zero, calls, failed], oldest first."""
+
+    def add(self, now: float, *, failed: bool) -> None:
+        number = int(now // self._part_s)
+        if not self._parts or self._parts[-1][0] != number:
+            self._parts.append([number, 0, 0])
+        self._parts[-1][1] += 1
+        self._parts[-1][2] += failed
+
+    def counts(self, now: float) -> tuple[int, int]:
+        """(calls, failed)."""
+        oldest = int(now // self._part_s) - _PARTS + 1
+        while self._parts and self._parts[0][0] < oldest:
+            self._parts.popleft()
+        return sum(p[1] for p in self._parts), sum(p[2] for p in self._parts)
+
+    def clear(self) -> None:
+        self._parts.clear()
