@@ -35,47 +35,56 @@ class RedisAway(Exception):
     """Redis did not do it: away, too slow, full, loading, read-only or not what we took it for."""
 
 
+def connect(settings: RedisSettings) -> redis.Redis:
+    """A client that gives up after `timeout_ms` and repeats nothing; connects to nothing yet.
+
+    Raises ValueError for a URL that cannot be read.
+    """
+    timeout_s = settings.timeout_ms / 1000
+    pool = redis.BlockingConnectionPool.from_url(
+        settings.url,
+        max_connections=_CONNECTIONS,
+        timeout=timeout_s,
+        socket_timeout=timeout_s,
+        socket_connect_timeout=timeout_s,
+        socket_keepalive=True,
+        retry=Retry(NoBackoff(), 0),
+        protocol=2,
+        driver_info=None,
+    )
+    return redis.Redis(connection_pool=pool)
+
+
+def guarded(call: Any, *arguments: Any) -> Any:
+    """What the call answers; raises RedisAway for whatever went wrong."""
+    try:
+        return call(*arguments)
+    except (redis.RedisError, OSError) as exc:
+        raise RedisAway(str(exc) or type(exc).__name__) from exc
+
+
 class RedisStore:
     """One round trip per call; thread-safe."""
 
     def __init__(self, settings: RedisSettings) -> None:
         """Connects to nothing yet; raises ValueError for a URL that cannot be read."""
-        timeout_s = settings.timeout_ms / 1000
-        pool = redis.BlockingConnectionPool.from_url(
-            settings.url,
-            max_connections=_CONNECTIONS,
-            timeout=timeout_s,
-            socket_timeout=timeout_s,
-            socket_connect_timeout=timeout_s,
-            socket_keepalive=True,
-            retry=Retry(NoBackoff(), 0),
-            protocol=2,
-            driver_info=None,
-        )
-        self._client = redis.Redis(connection_pool=pool)
+        self._client = connect(settings)
         self._set = self._client.register_script(_SET)
         self._set_new = self._client.register_script(_SET_NEW)
 
     def get(self, keys: Sequence[str]) -> list[bytes | None]:
         """The values, None where there is none or no string. Raises RedisAway."""
-        return cast("list[bytes | None]", self._answer(self._client.mget, keys))
+        return cast("list[bytes | None]", guarded(self._client.mget, keys))
 
     def set(self, keys: Sequence[str], values: Sequence[bytes], ttl_ms: int) -> None:
         """Set each key, whatever stood there. Raises RedisAway."""
-        self._answer(self._set, keys, [ttl_ms, *values])
+        guarded(self._set, keys, [ttl_ms, *values])
 
     def set_new(self, keys: Sequence[str], ttl_ms: int) -> list[bool]:
         """Set the keys that are not there; which they were. Raises RedisAway."""
-        return [made == 1 for made in self._answer(self._set_new, keys, [ttl_ms])]
+        return [made == 1 for made in guarded(self._set_new, keys, [ttl_ms])]
 
     def close(self) -> None:
         """Close the connections; idempotent."""
         self._client.close()
         self._client.connection_pool.disconnect()
-
-    @staticmethod
-    def _answer(call: Any, *arguments: Any) -> Any:
-        try:
-            return call(*arguments)
-        except (redis.RedisError, OSError) as exc:
-            raise RedisAway(str(exc) or type(exc).__name__) from exc
