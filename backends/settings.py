@@ -87,6 +87,12 @@ class PolicySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     file: str = ""
 
 
+class TemplatesSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where the templates are; empty: templates.toml beside hongyan.toml, or none."""
+
+    file: str = ""
+
+
 class TraceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where trace events go."""
 
@@ -113,6 +119,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     redis: RedisSettings = RedisSettings()
     worker: WorkerSettings = WorkerSettings()
     policy: PolicySettings = PolicySettings()
+    templates: TemplatesSettings = TemplatesSettings()
     trace: TraceSettings = TraceSettings()
     log: LogSettings = LogSettings()
     accounts: dict[str, dict[str, Any]] = {}

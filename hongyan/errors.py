@@ -27,6 +27,8 @@ _EXPECTED = (
     ("hongyan.errors", "WrongUsage", USAGE, "{}"),
     ("backends.settings", "SettingsError", USAGE, "{}"),
     ("policy.loading", "PolicyError", USAGE, "{}"),
+    ("policy.templates_loading", "TemplateFileError", USAGE, "{}"),
+    ("policy.templates", "TemplateError", USAGE, "{}"),
     ("message.vocabulary", "LanePatternError", USAGE, "{}"),
     ("message.envelope", "EnvelopeError", USAGE, "{}"),
     ("backends.kafka", "KafkaTrouble", PROBLEMS, "{}"),

@@ -1,0 +1,136 @@
+"""templates.toml: what it may say, and every mistake in it with file, line and key (docs/templates.md).
+
+[templates."order-paid"]             channel, and the content's keys: subject, text, html, …
+[templates."order-paid".variables]
+[templates."login-code"]             channel, template_id, params: a provider's template
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from backends.settings import Settings
+from message.envelope import MAX_RECEIVER
+from message.vocabulary import CHANNELS
+from policy.loading import Problem
+from policy.templates import PROVIDER_TEMPLATES, Template, Templates
+from policy.templates_declared import variables
+from policy.templates_page import Page, Place, did_you_mean, digest
+from policy.templates_parts import Part, expanded, parts, readers
+
+DEFAULT_FILE: Final = "templates.toml"
+_OWN: Final = ("channel", "description", "variables", "template_id", "params", "content")
+
+
+class TemplateFileError(ValueError):
+    """A template file that cannot be used; says the first problem, and keeps all of them."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        count = len(problems) - 1
+        more = f" (and {count} more; see `hongyan templates check`)" if count else ""
+        super().__init__(f"{problems[0]}{more}")
+        self.problems = problems
+
+
+def file_of(settings: Settings) -> Path | None:
+    """`templates.file`, else templates.toml beside hongyan.toml if it is there, else None."""
+    base = Path(settings.base)
+    if settings.templates.file:
+        return base / settings.templates.file
+    default = base / DEFAULT_FILE
+    return default if default.is_file() else None
+
+
+def load_for(settings: Settings) -> Templates:
+    """The templates that `settings` names; raises TemplateFileError."""
+    return load(file_of(settings))
+
+
+def load(path: str | Path | None) -> Templates:
+    """The templates in `path`, compiled, or none for None; raises TemplateFileError."""
+    if path is None:
+        return Templates()
+    page = Page(Path(path))
+    templates = _templates(page)
+    if page.problems:
+        raise TemplateFileError(sorted(set(page.problems)))
+    return Templates(templates, page.version())
+
+
+def _templates(page: Page) -> dict[str, Template]:
+    """Every template that has no problem."""
+    for key in page.data:
+        if key != "templates":
+            page.report((key,), f"unknown table{did_you_mean(key, ['templates'])}")
+    tables = page.table(page.data, ("templates",))
+    found = [_template(page, name, tables) for name in tables]
+    return {template.name: template for template in found if template is not None}
+
+
+def _template(page: Page, name: str, tables: dict[str, Any]) -> Template | None:
+    """One template; None where something is wrong with it, which is reported."""
+    before, place = len(page.problems), ("templates", name)
+    table = page.table(tables, place)
+    if not 0 < len(name) <= MAX_RECEIVER or not name.isprintable():
+        page.report(place, f"a name has 1 to {MAX_RECEIVER} printable characters")
+    declared = (*place, "variables")
+    template = Template(
+        name=name,
+        channel=_channel(page, table, place),
+        description=page.string(table, "description", place),
+        variables=variables(page, page.table(table, declared), declared),
+        template_id=page.string(table, "template_id", place),
+        params=parts(page, page.table(table, (*place, "params")), (*place, "params")),
+        content=_content(page, table, place),
+    )
+    _check_kind(page, template, table, place)
+    _check_names(page, template, place)
+    if len(page.problems) > before:
+        return None
+    said = msgspec.json.encode(expanded(page, table), order="deterministic")
+    return msgspec.structs.replace(template, version=digest(said))
+
+
+def _channel(page: Page, table: dict[str, Any], place: Place) -> str:
+    channel = page.string(table, "channel", place)
+    if channel not in CHANNELS:
+        said = f"{channel!r} is no channel" if channel else "is missing"
+        hint = did_you_mean(channel, CHANNELS) or f"; write one of {', '.join(CHANNELS)}"
+        page.report((*place, "channel"), f"{said}{hint}")
+    return channel
+
+
+def _content(page: Page, table: dict[str, Any], place: Place) -> dict[str, Part]:
+    """The keys that are not ours, and what stands in `content`, where all names are free."""
+    top = {key: value for key, value in table.items() if key not in _OWN}
+    inner = page.table(table, (*place, "content"))
+    for key in sorted(top.keys() & inner.keys()):
+        page.report((*place, key), "stands in content too; give it once")
+    return {**parts(page, top, place), **parts(page, inner, (*place, "content"))}
+
+
+def _check_kind(page: Page, template: Template, table: dict[str, Any], place: Place) -> None:
+    """Ours, with a content, or a provider's, with parameters: one of the two."""
+    if not template.template_id and "params" in table:
+        page.report((*place, "params"), "goes with template_id")
+    elif not (template.template_id or template.content):
+        page.report(place, "says nothing: give subject, text, …, or template_id and params")
+    elif template.template_id and template.content:
+        odd = next(iter(template.content))
+        page.report((*place, odd), "a provider's template (template_id) has params alone")
+    elif template.template_id and template.channel not in PROVIDER_TEMPLATES:
+        said = f"no provider of channel {template.channel} has templates"
+        page.report((*place, "template_id"), said)
+
+
+def _check_names(page: Page, template: Template, place: Place) -> None:
+    """Every variable that is read is declared: a misspelt one would fail every notification."""
+    known = template.variables
+    reading = [*readers(template.params, ("params",)), *readers(template.content)]
+    for where, names in reading:
+        for name in sorted(names - known.keys()):
+            said = f"reads {name}, which is not among its variables{did_you_mean(name, known)}"
+            page.report((*place, *where), said)

@@ -1,0 +1,130 @@
+"""templates.toml: every mistake is told, with its line and its key."""
+
+from pathlib import Path
+
+import pytest
+
+from backends.settings import Settings, TemplatesSettings
+from policy.templates_loading import TemplateFileError, file_of, load, load_for
+
+DECLARED = """text = "x"
+[templates.t.variables]
+1a = "string"
+b = "text"
+c = 7
+d = { type = "int", default = "x" }
+e = { type = "int", items = "int" }
+f = { type = "list", items = "strin" }
+g = { type = "int", optinal = true }
+"""
+HEAD = '[templates.t]\nchannel = "email"\n'
+
+
+def problems(folder: Path, text: str) -> list[str]:
+    (folder / "templates.toml").write_text(text, "utf-8")
+    with pytest.raises(TemplateFileError) as caught:
+        load(folder / "templates.toml")
+    return [f"{p.line} {p.key}: {p.text}" for p in caught.value.problems]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("x = [", ["1 the file: no TOML: Invalid value (at end of document)"]),
+        ("[template.t]\n", ["1 template: unknown table; did you mean templates?"]),
+        ('[templates.t]\ntext = "x"\n', ["1 templates.t.channel: is missing; write one of sms,"]),
+        (
+            '[templates.t]\nchannel = "mail"\ntext = "x"\n',
+            ["2 templates.t.channel: 'mail' is no channel; did you mean email?"],
+        ),
+        (HEAD, ["1 templates.t: says nothing: give subject, text"]),
+        (f'{HEAD}params = {{}}\ntext = "x"\n', ["3 templates.t.params: goes with template_id"]),
+        (
+            f'{HEAD}template_id = "x"\nsubject = "y"\n',
+            ["4 templates.t.subject: a provider's template (template_id) has params alone"],
+        ),
+        (
+            '[templates.t]\nchannel = "dingtalk"\ntemplate_id = "x"\n',
+            ["3 templates.t.template_id: no provider of channel dingtalk has templates"],
+        ),
+        (
+            f'{HEAD}text = "{{{{ cod }}}}"\nvariables = {{ code = "string" }}\n',
+            ["3 templates.t.text: reads cod, which is not among its variables; did you mean code?"],
+        ),
+        (
+            f'{HEAD}text = """\none\n{{% fro x in y %}}\n"""\n',
+            ["5 templates.t.text: Encountered unknown tag 'fro'."],
+        ),
+        (f'{HEAD}text = "{{{{ 1 | safe }}}}"\n', ["3 templates.t.text: No filter named 'safe'."]),
+        (
+            f'{HEAD}text = "{{% macro a() %}}{{% endmacro %}}"\n',
+            ["3 templates.t.text: 'macro' is not taken in templates"],
+        ),
+        (f'{HEAD}text = "{{{{ 9 ** 9 }}}}"\n', ["3 templates.t.text: '**' is not taken"]),
+        (f'{HEAD}text = "{{{{ range(3)() }}}}"\n', ["3 templates.t.text: only range() and"]),
+        (
+            f'{HEAD}text = "{{% for a in [] recursive %}}{{% endfor %}}"\n',
+            ["3 templates.t.text: a loop must not be recursive"],
+        ),
+        (f"{HEAD}text = 2026-11-21\n", ["3 templates.t.text: is a date of TOML's own"]),
+        (
+            f'{HEAD}text = {{ file = "gone.txt" }}\n',
+            ["3 templates.t.text: gone.txt: No such file or directory"],
+        ),
+        (
+            f"{HEAD}{DECLARED}",
+            [
+                "5 templates.t.variables.1a: a variable's name has letters",
+                "6 templates.t.variables.b.type: 'text' is no type; write one of string, int",
+                "7 templates.t.variables.c: must be a type (string",
+                "8 templates.t.variables.d.default: expected int, got string",
+                "9 templates.t.variables.e.items: goes with lists",
+                "10 templates.t.variables.f.items: 'strin' is no type; did you mean string?",
+                "11 templates.t.variables.g.optinal: unknown key; did you mean optional?",
+            ],
+        ),
+    ],
+)
+def test_every_mistake_is_told_with_line_and_key(
+    tmp_path: Path, text: str, expected: list[str]
+) -> None:
+    found = problems(tmp_path, text)
+    assert len(found) == len(expected)
+    for said, wanted in zip(found, expected, strict=True):
+        assert said.startswith(wanted)
+
+
+def test_the_first_problem_is_said_and_the_others_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "t.toml").write_text("[templates.t]\n[templates.u]\n")
+    with pytest.raises(TemplateFileError, match=r"t\.toml:1: .*\(and 3 more; see `hongyan"):
+        load(tmp_path / "t.toml")
+
+
+def test_a_mistake_in_a_file_it_names_is_told_with_that_files_line(tmp_path: Path) -> None:
+    (tmp_path / "mail.html").write_text("<p>\n{{ broken\n</p>")
+    (found,) = problems(tmp_path, f'{HEAD}html = {{ file = "mail.html" }}\n')
+    assert found.startswith("3 templates.t.html: mail.html:")
+
+
+def test_a_named_file_counts_in_the_version_and_is_escaped_under_html(tmp_path: Path) -> None:
+    (tmp_path / "templates.toml").write_text(
+        f'{HEAD}html = {{ file = "m.html" }}\nvariables = {{ v = "string" }}\n'
+    )
+    (tmp_path / "m.html").write_text("<p>{{ v }}</p>")
+    first = load(tmp_path / "templates.toml")
+    rendered = first.named("t").render({"v": "<"}).content
+    assert rendered == {"html": "<p>&lt;</p>"}
+    (tmp_path / "m.html").write_text("<b>{{ v }}</b>")
+    second = load(tmp_path / "templates.toml")
+    assert first.named("t").version != second.named("t").version
+    assert first.version != second.version
+
+
+def test_the_file_stands_beside_the_settings_or_where_they_say(tmp_path: Path) -> None:
+    assert file_of(Settings(base=str(tmp_path))) is None
+    assert len(load_for(Settings(base=str(tmp_path)))) == 0
+    (tmp_path / "templates.toml").write_text(f'{HEAD}text = "x"\n')
+    assert [t.name for t in load_for(Settings(base=str(tmp_path)))] == ["t"]
+    named = Settings(base=str(tmp_path), templates=TemplatesSettings(file="gone.toml"))
+    with pytest.raises(TemplateFileError, match=r"gone\.toml:1: templates\.file: No such file"):
+        load_for(named)
