@@ -12,8 +12,6 @@ would do differently, and cost: docs/decisions/020-transport.md.
 
 from __future__ import annotations
 
-import select
-import socket
 from collections.abc import Callable
 from datetime import timedelta
 from time import monotonic
@@ -25,8 +23,8 @@ import pycurl
 from channels.answer import Answer
 from channels.channel import Failure, Phase
 from channels.http1 import BadAnswer, Reader, written
+from channels.sockets import PlainWire, TlsWire, Wire
 
-_CHUNK: Final = 16 << 10
 _MS: Final = 1_000
 _CODES: Final = {
     pycurl.E_COULDNT_RESOLVE_PROXY: "dns",
@@ -39,10 +37,6 @@ _CODES: Final = {
     pycurl.E_SSL_CIPHER: "tls",
 }
 """Only words for people; the phase does not depend on them."""
-
-
-class _TimedOut(Exception):
-    """The call's deadline has passed."""
 
 
 class Connection:
@@ -62,11 +56,10 @@ class Connection:
         self.used_at = 0.0
         """Monotonic; written when a call ends, read by the transport's janitor."""
         self._clock = clock
-        self._descriptor = -1
-        """Of the open connection; negative: none that may be used."""
+        self._wire: Wire | None = None
+        """The open connection; None: there is none that may be used."""
         self._sent = 0
         """Bytes of the present request that were taken."""
-        self._readable = select.poll()
         self._curl = _easy(ca_bundle, proxy)
 
     def perform(
@@ -76,17 +69,17 @@ class Connection:
         data = written(request)
         started = monotonic()
         deadline = started + timeout_s
-        if not self._alive():
-            failure = self._open(str(request.url), timeout_s, connect_s)
-            if failure is not None:
-                return failure
+        wire = self._alive() or self._open(request.url, timeout_s, connect_s)
+        if isinstance(wire, Failure):
+            return wire
         clean = False
         try:
-            answer = self._exchange(request, data, deadline)
+            answer = self._exchange(wire, request, data, deadline)
             clean = isinstance(answer, Reader) and answer.reusable
         finally:  # a late answer must never be taken for the next call's
             if not clean:
-                self._hang_up()
+                self._wire = None
+                wire.hang_up()
             self.used_at = self._clock()
         if isinstance(answer, Failure):
             return answer
@@ -95,19 +88,20 @@ class Connection:
 
     def close(self) -> None:
         """Close it for good."""
-        self._descriptor = -1
+        self._wire = None
         self._curl.close()
 
-    def _alive(self) -> bool:
-        """Whether the kept connection may carry a call, as far as can be known. One that has something
+    def _alive(self) -> Wire | None:
+        """The kept connection if it may carry a call, as far as can be known. One that has something
         to say before it was asked has either ended, and what is written to it would be in doubt for
         nothing; or it would answer this call with what belongs to another."""
-        return self._descriptor >= 0 and not self._readable.poll(0)
+        wire = self._wire
+        return wire if wire is not None and wire.silent() else None
 
-    def _open(self, url: str, timeout_s: float, connect_s: float) -> Failure | None:
+    def _open(self, url: httpx.URL, timeout_s: float, connect_s: float) -> Wire | Failure:
         curl = self._curl
-        self._descriptor = -1
-        curl.setopt(pycurl.URL, url)
+        self._wire = None
+        curl.setopt(pycurl.URL, str(url))
         curl.setopt(pycurl.TIMEOUT_MS, max(1, int(timeout_s * _MS)))
         curl.setopt(pycurl.CONNECTTIMEOUT_MS, max(1, int(connect_s * _MS)))
         try:
@@ -115,31 +109,24 @@ class Connection:
         except pycurl.error as exc:
             number, message = _told(exc)
             return Failure(Phase.NOT_WRITTEN, _CODES.get(number, "connect"), message)
-        self._descriptor = curl.getinfo(pycurl.ACTIVESOCKET)
-        self._readable = _poll_for(self._descriptor, select.POLLIN)
-        return None
+        descriptor = curl.getinfo(pycurl.ACTIVESOCKET)
+        plain = url.scheme == "http"
+        self._wire = PlainWire(descriptor) if plain else TlsWire(curl, descriptor)
+        return self._wire
 
-    def _hang_up(self) -> None:
-        """End the connection now; libcurl lets go of its socket when the next one is opened."""
-        connection, self._descriptor = _borrow(self._descriptor), -1
-        try:
-            connection.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass  # the provider was faster
-        finally:
-            connection.detach()
-
-    def _exchange(self, request: httpx.Request, data: bytes, deadline: float) -> Reader | Failure:
+    def _exchange(
+        self, wire: Wire, request: httpx.Request, data: bytes, deadline: float
+    ) -> Reader | Failure:
         reader = Reader(without_body=request.method == "HEAD")
         try:
-            self._write(data, deadline)
-            self._read(reader, deadline)
-        except _TimedOut:
+            self._write(wire, data, deadline)
+            _read(wire, reader, deadline)
+        except TimeoutError:
             return self._failure(data, "timeout", "the deadline passed before the answer was whole")
         except BadAnswer as exc:
             return self._failure(data, exc.code, str(exc))
-        except pycurl.error as exc:
-            return self._failure(data, "reset", _told(exc)[1])
+        except OSError as exc:
+            return self._failure(data, "reset", str(exc))
         return reader
 
     def _failure(self, data: bytes, code: str, detail: str) -> Failure:
@@ -149,49 +136,22 @@ class Connection:
             Phase.NOT_WRITTEN, code, f"{detail} ({self._sent} of {len(data)} bytes sent)"
         )
 
-    def _write(self, data: bytes, deadline: float) -> None:
-        self._sent = 0
-        rest = memoryview(data)
-        while rest:
-            try:
-                taken = self._curl.send(rest)
-            except BlockingIOError:
-                self._wait(_poll_for(self._descriptor, select.POLLOUT), deadline)
-            else:
-                self._sent += taken
-                rest = rest[taken:]
+    def _write(self, wire: Wire, data: bytes, deadline: float) -> None:
+        self._sent = wire.send(data, deadline - monotonic())
+        while self._sent < len(data):
+            self._sent += wire.send(data[self._sent :], deadline - monotonic())
 
-    def _read(self, reader: Reader, deadline: float) -> None:
-        """libcurl may hold decrypted bytes that no poll tells of: it is asked until it has none."""
-        self._wait(self._readable, deadline)
-        while not reader.done:
-            try:
-                piece = self._curl.recv(_CHUNK)
-            except BlockingIOError:
-                self._wait(self._readable, deadline)
-                continue
-            if piece:
-                reader.feed(piece)
-            else:
-                reader.end()
-            if monotonic() > deadline and not reader.done:
-                raise _TimedOut
 
-    def _wait(self, poll: select.poll, deadline: float) -> None:
+def _read(wire: Wire, reader: Reader, deadline: float) -> None:
+    while not reader.done:
         left_s = deadline - monotonic()
-        if left_s <= 0 or not poll.poll(left_s * _MS):
-            raise _TimedOut
-
-
-def _poll_for(descriptor: int, event: int) -> select.poll:
-    poll = select.poll()
-    poll.register(descriptor, event)
-    return poll
-
-
-def _borrow(descriptor: int) -> socket.socket:
-    """libcurl's socket as Python's; to be detached, for it stays libcurl's to close."""
-    return socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, descriptor)
+        if left_s <= 0:
+            raise TimeoutError
+        piece = wire.receive(left_s)
+        if piece:
+            reader.feed(piece)
+        else:
+            reader.end()
 
 
 def _told(exc: pycurl.error) -> tuple[int, str]:

@@ -78,7 +78,7 @@ class Reader:
         """What has come of the body."""
         return self._body[0] if len(self._body) == 1 else b"".join(self._body)
 
-    def feed(self, data: bytes) -> None:
+    def feed(self, data: bytes | memoryview) -> None:
         """Take in what came next."""
         try:
             self._parser.feed_data(data)

@@ -9,6 +9,7 @@ import httpx
 import pycurl
 import pytest
 
+from channels import connection as connection_module
 from channels.channel import Failure, Phase
 from channels.connection import Connection
 from channels.failures import BadRequest, TransportFailure
@@ -219,7 +220,7 @@ def test_a_call_that_breaks_off_leaves_no_answer_for_the_next(
     connection = Connection(Trust().with_extra(""))
     with Wire(w.answer("200 OK", b"first"), w.answer("200 OK", b"second")) as provider:
         with monkeypatch.context() as patch:
-            patch.setattr(Connection, "_read", interrupted)
+            patch.setattr(connection_module, "_read", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 connection.perform(post(provider.url), 5.0, 5.0)
         answer = connection.perform(post(provider.url), 5.0, 5.0)

@@ -1,0 +1,173 @@
+"""How bytes go over an open connection: through libcurl where it does TLS, else straight to the socket.
+
+Python gives the interpreter away around every system call and must get it back afterwards. With a hundred
+threads that costs more than the calls: a message that was polled, sent, polled for and received changed
+threads nine times. Writing into a socket's buffer and looking whether it has something to say return at
+once, so they are made without letting go (`ctypes.PyDLL`); only the wait for the answer lets go, in one
+blocking `recv` with the deadline as the socket's own timeout (docs/decisions/044-plain-sockets.md).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import select
+import socket
+import struct
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from typing import Final, Protocol
+
+import pycurl
+
+_BYTES = (ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+_holding = ctypes.PyDLL(None, use_errno=True)
+_letting_go = ctypes.CDLL(None, use_errno=True)
+_send, _look, _receive = _holding.send, _holding.recv, _letting_go.recv
+for _call in (_send, _look, _receive):
+    _call.argtypes, _call.restype = _BYTES, ctypes.c_ssize_t
+
+_WRITE: Final = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
+_PEEK: Final = socket.MSG_DONTWAIT | socket.MSG_PEEK
+_NOT_NOW: Final = frozenset({errno.EAGAIN, errno.EWOULDBLOCK})
+_CHUNK: Final = 16 << 10
+_MS: Final = 1_000
+_US: Final = 1_000_000
+_MIN_S: Final = 0.001
+"""The kernel takes 0 for "wait for ever"."""
+_SLACK_S: Final = 0.01
+"""A deadline is kept this exactly; less, and every call would have to set the socket's timeout."""
+
+
+class Wire(Protocol):
+    """An open connection. One thread at a time; libcurl opened it and closes it."""
+
+    def silent(self) -> bool:
+        """Whether it is open and has nothing to say."""
+        ...
+
+    def send(self, data: bytes, left_s: float) -> int:
+        """Bytes taken, within the time. Raises TimeoutError, OSError."""
+        ...
+
+    def receive(self, left_s: float) -> bytes | memoryview:
+        """What comes next, empty at the end; good until the next call. Raises TimeoutError, OSError."""
+        ...
+
+    def hang_up(self) -> None:
+        """End it now, in both directions."""
+        ...
+
+
+class PlainWire:
+    """The socket itself, made blocking."""
+
+    def __init__(self, descriptor: int) -> None:
+        os.set_blocking(descriptor, True)
+        self._descriptor = descriptor
+        self._buffer = ctypes.create_string_buffer(_CHUNK)
+        self._bytes = memoryview(self._buffer).cast("B")
+        self._timeout_s = 0.0
+
+    def silent(self) -> bool:
+        taken: int = _look(self._descriptor, self._buffer, 1, _PEEK)
+        return taken < 0 and ctypes.get_errno() in _NOT_NOW
+
+    def send(self, data: bytes, left_s: float) -> int:
+        while True:
+            taken: int = _send(self._descriptor, data, len(data), _WRITE)
+            if taken >= 0:
+                return taken
+            _raise_unless(ctypes.get_errno(), _NOT_NOW | {errno.EINTR})
+            _wait(_poll_for(self._descriptor, select.POLLOUT), left_s)
+
+    def receive(self, left_s: float) -> memoryview:
+        if not 0 <= self._timeout_s - left_s < _SLACK_S:
+            self._set_timeout(left_s)
+        while True:
+            taken: int = _receive(self._descriptor, self._buffer, _CHUNK, 0)
+            if taken >= 0:
+                return self._bytes[:taken]
+            number = ctypes.get_errno()
+            if number in _NOT_NOW:
+                raise TimeoutError
+            _raise_unless(number, {errno.EINTR})
+
+    def hang_up(self) -> None:
+        _shut_down(self._descriptor)
+
+    def _set_timeout(self, seconds: float) -> None:
+        whole, fraction = divmod(max(seconds, _MIN_S), 1)
+        with _borrowed(self._descriptor) as connection:
+            value = struct.pack("@ll", int(whole), int(fraction * _US))
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, value)
+        self._timeout_s = seconds
+
+
+class TlsWire:
+    """libcurl's TLS session over the socket, which stays non-blocking."""
+
+    def __init__(self, curl: pycurl.Curl, descriptor: int) -> None:
+        self._curl = curl
+        self._descriptor = descriptor
+        self._readable = _poll_for(descriptor, select.POLLIN)
+
+    def silent(self) -> bool:
+        return not self._readable.poll(0)
+
+    def send(self, data: bytes, left_s: float) -> int:
+        while True:
+            try:
+                return self._curl.send(data)
+            except BlockingIOError:
+                _wait(_poll_for(self._descriptor, select.POLLOUT), left_s)
+            except pycurl.error as exc:
+                raise OSError(str(exc.args[-1])) from exc
+
+    def receive(self, left_s: float) -> bytes:
+        """libcurl may hold decrypted bytes that no poll tells of: it is asked before any wait."""
+        while True:
+            try:
+                return self._curl.recv(_CHUNK)
+            except BlockingIOError:
+                _wait(self._readable, left_s)
+            except pycurl.error as exc:
+                raise OSError(str(exc.args[-1])) from exc
+
+    def hang_up(self) -> None:
+        _shut_down(self._descriptor)
+
+
+@contextmanager
+def _borrowed(descriptor: int) -> Iterator[socket.socket]:
+    """libcurl's socket as Python's, which must not close it."""
+    connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, descriptor)
+    try:
+        yield connection
+    finally:
+        connection.detach()
+
+
+def _shut_down(descriptor: int) -> None:
+    with _borrowed(descriptor) as connection:
+        try:
+            connection.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # the provider was faster
+
+
+def _raise_unless(number: int, expected: Collection[int]) -> None:
+    if number not in expected:
+        raise OSError(number, os.strerror(number))
+
+
+def _wait(poll: select.poll, left_s: float) -> None:
+    if left_s <= 0 or not poll.poll(left_s * _MS):
+        raise TimeoutError
+
+
+def _poll_for(descriptor: int, event: int) -> select.poll:
+    poll = select.poll()
+    poll.register(descriptor, event)
+    return poll
