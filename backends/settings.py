@@ -104,6 +104,20 @@ class TraceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Days for which the database keeps trace events; workers remove older ones once a day."""
 
 
+class ReceiptsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the providers say of deliveries after they were sent (docs/receipts.md)."""
+
+    listen: str = "127.0.0.1:9470"
+    match_s: Seconds = 5.0
+    """How often receipts that no delivery was found for, or whose delivery was not ready, are looked at."""
+    pull_s: Seconds = 10.0
+    """How often providers whose receipts are pulled are asked, once nothing more is waiting there."""
+    keep_days: Annotated[int, msgspec.Meta(ge=1, le=365)] = 14
+    """Days for which receipts are kept, applied or not."""
+    accounts: dict[str, dict[str, Any]] = {}
+    """`[receipts.accounts.NAME]`: what the receipts of this account are checked with."""
+
+
 class LogSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Logging to standard error."""
 
@@ -121,6 +135,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     policy: PolicySettings = PolicySettings()
     templates: TemplatesSettings = TemplatesSettings()
     trace: TraceSettings = TraceSettings()
+    receipts: ReceiptsSettings = ReceiptsSettings()
     log: LogSettings = LogSettings()
     accounts: dict[str, dict[str, Any]] = {}
     """`[accounts.NAME]`: provider, endpoint and what the provider's adapter reads."""
