@@ -1,7 +1,7 @@
 """Logs: one event a line to standard error, for people on a terminal and as JSON elsewhere.
 
 What could be a secret is blacked out here, whoever logs it: values under telling keys, and credentials
-inside URLs.
+inside URLs. Tracebacks come without local variables: some of them hold tokens.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Mapping, MutableMapping
 from typing import Any, Final, TextIO
 
 import structlog
+from structlog.tracebacks import ExceptionDictTransformer
 
 from backends.settings import LogSettings
 
@@ -22,6 +23,10 @@ _SECRET_KEY = re.compile(
     re.IGNORECASE,
 )
 _URL_LOGIN = re.compile(r"(?P<head>[a-z][a-z0-9+.-]*://[^\s/:@]*):[^\s/@]+@", re.IGNORECASE)
+_URL_QUERY = re.compile(
+    r"(?P<head>[?&][a-z_-]*(?:token|secret|key|sign|signature|password)=)[^&\s\"']+", re.IGNORECASE
+)
+"""Some providers have them there: WeCom's corpsecret, WeChat's access_token, a robot's key."""
 _DEPTH: Final = 5
 _HEAD: Final = ("time", "level", "event")
 
@@ -57,11 +62,15 @@ def _processors(console: bool, *, colors: bool) -> list[Any]:
     ]
     if console:
         stamp = structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False)
-        return [*shared, stamp, structlog.dev.ConsoleRenderer(colors=colors, pad_event_to=28)]
+        plain = structlog.dev.plain_traceback
+        console_renderer = structlog.dev.ConsoleRenderer(
+            colors=colors, pad_event_to=28, exception_formatter=plain
+        )
+        return [*shared, stamp, console_renderer]
     return [
         *shared,
         structlog.processors.TimeStamper(fmt="iso", key="time"),
-        structlog.processors.dict_tracebacks,
+        structlog.processors.ExceptionRenderer(ExceptionDictTransformer(show_locals=False)),
         _head_first,
         structlog.processors.JSONRenderer(ensure_ascii=False),
     ]
@@ -87,9 +96,15 @@ def _shown(key: str, value: Any, depth: int) -> Any:
     if _SECRET_KEY.search(key) and value not in (None, "", 0):
         return HIDDEN
     if isinstance(value, str):
-        return _URL_LOGIN.sub(rf"\g<head>:{HIDDEN}@", value) if "://" in value else value
+        return _text(value)
     if depth and isinstance(value, Mapping):
         return {k: _shown(str(k), v, depth - 1) for k, v in value.items()}
     if depth and isinstance(value, list | tuple):
         return [_shown("", v, depth - 1) for v in value]
     return value
+
+
+def _text(value: str) -> str:
+    if "://" in value:
+        value = _URL_LOGIN.sub(rf"\g<head>:{HIDDEN}@", value)
+    return _URL_QUERY.sub(rf"\g<head>{HIDDEN}", value) if "=" in value else value

@@ -3,6 +3,7 @@
 import io
 import json
 from collections.abc import Iterator
+from typing import Literal
 
 import pytest
 import structlog
@@ -48,12 +49,27 @@ def test_what_is_below_the_level_is_not_logged() -> None:
         {"accounts": [{"token": "hunter2"}]},
         {"url": "postgresql://me:hunter2@db/hongyan"},
         {"cause": "cannot reach redis://:hunter2@cache:6379"},
+        {"cause": "GET https://h/cgi-bin/gettoken?corpid=ww1&corpsecret=hunter2 failed"},
+        {"url": "/cgi-bin/message/send?access_token=hunter2&debug=1"},
     ],
 )
 def test_no_secret_is_logged_at_any_depth(fields: dict[str, object]) -> None:
     shown = json.dumps(dict(redact(None, "info", dict(fields))))
     assert "hunter2" not in shown
     assert HIDDEN in shown
+
+
+@pytest.mark.parametrize("form", ["json", "console"])
+def test_a_traceback_shows_no_local_variable(form: Literal["json", "console"]) -> None:
+    stream = io.StringIO()
+    configure(LogSettings(format=form), stream=stream)
+    held = "hunter" + "2"
+    try:
+        raise KeyError(len(held))
+    except KeyError:
+        structlog.get_logger().exception("broke")
+    assert "KeyError" in stream.getvalue()
+    assert "hunter2" not in stream.getvalue()
 
 
 def test_what_is_no_secret_stays_as_it_is() -> None:
