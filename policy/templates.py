@@ -27,10 +27,10 @@ from policy.templates_variables import TemplateError, Variable, checked_all
 __all__ = ["PROVIDER_TEMPLATES", "Template", "TemplateError", "Templates"]
 
 PROVIDER_TEMPLATES: Final = frozenset(
-    {"sms", "email", "wechat_official", "wechat_mini", "feishu", "push", "webhook"}
+    {"sms", "wechat_official", "wechat_mini", "feishu", "webhook"}
 )
 """Channels with a provider that knows templates by id; whether the account's own does, its adapter
-says. DingTalk and WeCom send contents only."""
+says. The others send contents only."""
 
 
 class Template(msgspec.Struct, frozen=True, kw_only=True):

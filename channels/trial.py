@@ -1,0 +1,144 @@
+"""One test send with everything that went over the wire: what `hongyan accounts test` shows.
+
+Nothing of the fleet is asked or told: no ledger, no limits, and a token of its own. Providers give the
+same access token to whoever asks again before its end, so the workers' stays good.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from time import monotonic, time
+from typing import Final, Literal
+
+import httpx
+import msgspec
+
+from channels.channel import (
+    Account,
+    Answer,
+    Attempt,
+    Call,
+    Channel,
+    Failure,
+    Resolved,
+    TokenRefused,
+    TokenSource,
+)
+from channels.engine import Engine, Sender
+from channels.failures import BadRequest
+from channels.tokens import TokenUnavailable
+from message.delivery import Delivery
+from message.outcomes import AnyOutcome
+
+Purpose = Literal["token", "send", "query"]
+_MS: Final = 1_000
+
+
+class Exchange(msgspec.Struct, frozen=True):
+    """One request and its answer, as they are: mask them before anybody sees them."""
+
+    purpose: Purpose
+    request: httpx.Request
+    answer: Answer
+    took_ms: float
+
+
+class Recorder:
+    """A sender that remembers. Safe from many threads."""
+
+    def __init__(self, sender: Sender) -> None:
+        self.exchanges: list[Exchange] = []
+        self._sender = sender
+        self._now: Purpose = "send"
+        self._lock = threading.Lock()
+
+    def send(self, request: httpx.Request) -> Answer:
+        """One call on the wire."""
+        return self._kept(self._now, request)
+
+    def ask_for_token(self, request: httpx.Request) -> Answer:
+        """The same, remembered as what it was for."""
+        return self._kept("token", request)
+
+    def query(self) -> None:
+        """What is sent from now on asks after an earlier call."""
+        self._now = "query"
+
+    def _kept(self, purpose: Purpose, request: httpx.Request) -> Answer:
+        began = monotonic()
+        answer = self._sender.send(request)
+        took_ms = (monotonic() - began) * _MS
+        with self._lock:
+            self.exchanges.append(Exchange(purpose, request, answer, took_ms))
+        return answer
+
+
+class OwnTokens:
+    """Tokens of one process that makes a few calls: fetched when first needed, kept until refused."""
+
+    def __init__(self, recorder: Recorder, timeout_s: float) -> None:
+        self.held: dict[str, str] = {}
+        """By account."""
+        self._recorder = recorder
+        self._timeout_s = timeout_s
+
+    def get(self, account: Account, source: TokenSource) -> str:
+        """The account's token; raises TokenUnavailable."""
+        return self.held.get(account.name) or self.renew(account, source, "")
+
+    def renew(self, account: Account, source: TokenSource, stale: str) -> str:
+        """A new one; raises TokenUnavailable."""
+        request = source.request(account, stale)
+        request.extensions["timeout"] = {"total": self._timeout_s}
+        try:
+            answer = self._recorder.ask_for_token(request)
+        except BadRequest as exc:
+            raise TokenUnavailable(str(exc)) from exc
+        if isinstance(answer, Failure):
+            raise TokenUnavailable(f"{answer.code}: {answer.detail}")
+        try:
+            token = source.read(answer)
+        except TokenRefused as exc:
+            raise TokenUnavailable(str(exc)) from exc
+        self.held[account.name] = token.text
+        return token.text
+
+
+class Trial(msgspec.Struct, frozen=True):
+    """What a test send came to."""
+
+    exchanges: Sequence[Exchange]
+    outcome: AnyOutcome
+    tokens: Sequence[str]
+    """Access tokens that were used: secrets."""
+    resolved: Resolved | None = None
+    asked: bool = False
+    """Whether the provider was asked afterwards; then `resolved` None means that it has no query."""
+
+
+def try_out(
+    channel: Channel,
+    account: Account,
+    delivery: Delivery,
+    sender: Sender,
+    *,
+    timeout_s: float,
+    resolve: bool = False,
+) -> Trial:
+    """Send one delivery, as a worker would; with `resolve`, then ask what became of it."""
+    recorder = Recorder(sender)
+    tokens = OwnTokens(recorder, timeout_s)
+    engine = Engine(recorder, tokens)
+    called_at = _now_ms()
+    (outcome,) = engine.send(channel, Call(account, (delivery,)), timeout_s)
+    resolved = None
+    if resolve:
+        recorder.query()
+        attempt = Attempt(delivery, called_at=called_at, now=_now_ms())
+        resolved = engine.resolve(channel, account, attempt, timeout_s)
+    return Trial(recorder.exchanges, outcome, list(tokens.held.values()), resolved, resolve)
+
+
+def _now_ms() -> int:
+    return int(time() * _MS)
