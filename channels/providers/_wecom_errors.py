@@ -1,0 +1,77 @@
+"""WeCom's error codes, those that sending a message can meet.
+
+Source: https://developer.work.weixin.qq.com/document/path/90313. What is wrong with the application is no
+reason to give a message up: it may be mended, or another account may send it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from channels.error_table import MINUTE, Row
+
+INVALID: Final = "invaliduser"
+UNLICENSED: Final = "unlicenseduser"
+SAME_MEMBER: Final = "same_member"
+TOKEN_CODES: Final = frozenset({"40014", "42001"})
+BUSY: Final = Row("-1", "not_sent", "the system is busy; at most three more tries", 2_000)
+
+RECEIVER_ROWS: Final = (
+    Row("40003", "rejected", "the userid is not valid"),
+    Row("40031", "rejected", "the list of userids is not valid"),
+    Row("43004", "rejected", "the member is not bound to WeChat"),
+    Row("46004", "rejected", "the member does not exist"),
+    Row("50002", "rejected", "the member is out of the application's sight"),
+    Row("60011", "rejected", "the application may not reach the member"),
+    Row("60111", "rejected", "the userid does not exist"),
+)
+"""About a member: with several in the call nobody can say whom."""
+RECEIVER_CODES: Final = frozenset(row.code for row in RECEIVER_ROWS)
+
+MESSAGE_ROWS: Final = (
+    Row("40007", "rejected", "the media_id is not valid, or older than three days"),
+    Row("40008", "rejected", "the msgtype is not valid"),
+    Row("40033", "rejected", "the request holds a character that is not taken"),
+    Row("40035", "rejected", "a parameter is not valid"),
+    Row("40039", "rejected", "a link is too long"),
+    Row("40058", "rejected", "a parameter does not fit the API"),
+    Row("40063", "rejected", "a parameter is empty"),
+    Row("40094", "rejected", "a link is not valid"),
+    Row("41006", "rejected", "the media_id is missing"),
+    Row("41010", "rejected", "the url is missing"),
+    Row("41016", "rejected", "the title is missing"),
+    Row("41033", "rejected", "the description is missing"),
+    Row("44001", "rejected", "the file is empty"),
+    Row("44004", "rejected", "the text is empty"),
+    Row("45001", "rejected", "the file is too large"),
+    Row("45002", "rejected", "the content is too long"),
+    Row("45004", "rejected", "the description is too long"),
+    Row("45008", "rejected", "the number of articles is not allowed"),
+    Row("85002", "rejected", "the text holds words that are not allowed"),
+)
+
+ROWS: Final = (
+    BUSY,
+    Row("40001", "not_sent", "the secret is not valid", 10 * MINUTE, account=True),
+    Row("40013", "not_sent", "the CorpID is not valid", 10 * MINUTE, account=True),
+    Row("40014", "not_sent", "the token is not valid"),
+    Row("40032", "rejected", "the call names too many members"),
+    Row("40056", "not_sent", "the agentid is not valid", 10 * MINUTE, account=True),
+    Row("40074", "rejected", "news cannot be confidential"),
+    Row("41001", "rejected", "the token is missing"),
+    Row("41011", "rejected", "the agentid is missing"),
+    Row("42001", "not_sent", "the token has expired"),
+    Row("45009", "not_sent", "too many calls; shut out for a minute", MINUTE, account=True),
+    Row("45033", "not_sent", "too many calls at the same moment", 1_000),
+    Row("48002", "not_sent", "the application may not use this API", 10 * MINUTE, account=True),
+    Row("50003", "not_sent", "the application is switched off", 10 * MINUTE, account=True),
+    Row("60020", "not_sent", "our IP is not in the whitelist", 10 * MINUTE, account=True),
+    Row("81013", "rejected", "every member is unknown or out of the application's sight"),
+    Row("82001", "rejected", "every receiver named is empty"),
+    Row("301002", "not_sent", "the secret is another application's", 10 * MINUTE, account=True),
+    Row("2000002", "not_sent", "there is no such CorpID", 10 * MINUTE, account=True),
+    Row(INVALID, "rejected", "the member is unknown or out of the application's sight"),
+    Row(UNLICENSED, "rejected", "the member has no licence for the basic API"),
+    *RECEIVER_ROWS,
+    *MESSAGE_ROWS,
+)

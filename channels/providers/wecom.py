@@ -1,0 +1,241 @@
+"""WeCom (企业微信): application messages, to up to 1,000 members a call.
+
+    POST /cgi-bin/message/send?access_token=TOKEN
+    {"touser": "a|b", "msgtype", "agentid", MSGTYPE: {…}, "enable_duplicate_check": 1,
+     "duplicate_check_interval": 1800, "client_call": CALL KEY}
+    {"errcode": 0, "errmsg": "ok", "msgid", "invaliduser": "c|d", "unlicenseduser": "e"}
+
+Duplicates: "messages of the same content (the request's JSON) are not received again" within the interval.
+So the JSON is written deterministically, members in alphabetical order, and the call's key stands in
+it: a repeat of the call has the same JSON, two calls with one text to one member do not, or the second
+would be dropped without a word. Its own member `client_call` is none that WeCom reads; a template card has
+a place that it does read, `task_id`, and it stands there too where the card has none. The ledger keeps the
+digest of the whole body (`fingerprint`).
+
+errcode 0 is partial: members in `invaliduser` (not there, or out of the application's sight) and
+`unlicenseduser` got nothing, userids in lower case. An application that sends a member more than 30
+messages a minute or 1,000 an hour is not told that WeCom drops the rest: `receiver_limits`.
+A receiver is a userid; `@all` is not one. Contents: `_wecom_content`, and beside the kind `safe` 0 or 1.
+
+Sources: https://developer.work.weixin.qq.com/document/path/90236 (send), …/91039 (gettoken),
+…/90313 (error codes), …/90312 (rate limits)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Sequence
+from hashlib import sha256
+from typing import Annotated, Any, ClassVar, Final
+
+import httpx
+import msgspec
+
+from channels.base import BaseChannel
+from channels.channel import Account, Answer, Call, Token, TokenSource
+from channels.error_table import MINUTE, ErrorTable
+from channels.outcomes import for_all
+from channels.promises import Promises
+from channels.providers._wechat import (
+    Prepared,
+    PreparedAccounts,
+    code_of,
+    decoded,
+    failed,
+    given_token,
+    message_id,
+)
+from channels.providers._wecom_content import BadContent, Message, Text, message_of, refusal_of
+from channels.providers._wecom_errors import (
+    INVALID,
+    RECEIVER_CODES,
+    ROWS,
+    SAME_MEMBER,
+    TOKEN_CODES,
+    UNLICENSED,
+)
+from channels.secret import Secret
+from message.delivery import Delivery
+from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected
+
+_SEND: Final = "cgi-bin/message/send"
+_TOKEN: Final = "cgi-bin/gettoken"  # noqa: S105 (a path)
+_DOCUMENTS: Final = "https://developer.work.weixin.qq.com/document/path"
+_INTERVAL_S: Final = 1_800
+"""Their default; what is dropped wrongly, should they compare less than they say, is bounded by it."""
+_DEDUP_MS: Final = 28 * MINUTE
+"""The interval, less the time that the repeat needs to arrive."""
+_LIMITS: Final = {"text": 2_048, "markdown": 2_048}
+_USERID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,63}")
+_TOGETHER: Final = 2
+"""Attempts that share a call: from the third on a delivery goes alone, so that one member whom WeCom
+refuses with the whole call cannot hold up the others for ever."""
+_AGAIN_MS: Final = 1_000
+
+
+class WecomOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What an account may say."""
+
+    corpid: str
+    corpsecret: Secret
+    agentid: Annotated[int, msgspec.Meta(ge=1)]
+
+
+class _Partial(msgspec.Struct):
+    invaliduser: str = ""
+    unlicenseduser: str = ""
+
+
+_encoder = msgspec.json.Encoder(order="sorted")
+
+
+class CorpToken:
+    """Asked again while its token is good, WeCom gives the same one: nobody voids anybody's.
+
+    Source: https://developer.work.weixin.qq.com/document/path/91039
+    """
+
+    def request(self, account: Account, stale: str) -> httpx.Request:
+        """See `TokenSource.request`. The secret stands in the URL, where WeCom wants it."""
+        options: WecomOptions = account.options
+        query = {"corpid": options.corpid, "corpsecret": options.corpsecret.reveal()}
+        return Prepared(account, _TOKEN).get(query)
+
+    def read(self, answer: httpx.Response) -> Token:
+        """See `TokenSource.read`."""
+        return given_token(answer)
+
+
+class WecomChannel(BaseChannel):
+    """Safe from many threads."""
+
+    provider: ClassVar[str] = "wecom"
+    channel: ClassVar[str] = "wecom"
+    max_batch: ClassVar[int] = 1_000
+    options: ClassVar[type[msgspec.Struct]] = WecomOptions
+    endpoint: ClassVar[str] = "https://qyapi.weixin.qq.com"
+    dedup_window_ms: ClassVar[int] = _DEDUP_MS
+    tokens: ClassVar[TokenSource | None] = CorpToken()
+    errors: ClassVar[ErrorTable] = ErrorTable(ROWS)
+    receiver_limits: ClassVar[Sequence[tuple[int, int]]] = ((30, 60), (1_000, 3_600))
+    """Messages to one member of one application, and in how many seconds: more are dropped silently."""
+    promises: ClassVar[Promises] = Promises(
+        title="WeCom, application messages (企业微信应用消息)",
+        idempotency="`enable_duplicate_check`: the same JSON is received once in 30 minutes",
+        resolve="repeat with the same JSON within 28 minutes",
+        limits="1,000 members a call; a member 30 a minute and 1,000 an hour, more are dropped silently",
+        recall="within 24 hours, by msgid (`message/recall`)",
+        source=tuple(f"{_DOCUMENTS}/{page}" for page in (90236, 91039, 90313, 90312)),
+    )
+
+    def __init__(self) -> None:
+        self._accounts = PreparedAccounts(_SEND)
+
+    def batch_key(self, delivery: Delivery) -> Hashable:
+        """The same content joins, whoever it is for."""
+        content = _encoder.encode(delivery.content)
+        return content if delivery.attempt <= _TOGETHER else (content, delivery.key)
+
+    def refusal(self, account: Account, delivery: Delivery) -> str:
+        """See `Channel.refusal`."""
+        if not _USERID.fullmatch(delivery.receiver):
+            return "bad_userid: a userid is 1 to 64 letters, digits, _, -, . and @"
+        try:
+            message, safe = _parts(delivery)
+        except BadContent as exc:
+            return str(exc)
+        if safe not in (0, 1):
+            return "bad_content: safe is 0 or 1"
+        if isinstance(message.body, Text) and message.body.mentions:
+            return "bad_content: only a robot's text mentions members"
+        return refusal_of(message, _LIMITS)
+
+    def request(self, call: Call) -> httpx.Request:
+        """One message to every member of the call."""
+        return self._accounts.of(call.account).post({"access_token": call.token}, _body(call))
+
+    def fingerprint(self, call: Call) -> str:
+        """Of the body, which is what they compare."""
+        return sha256(_body(call)).hexdigest()
+
+    def outcomes(self, call: Call, answer: Answer) -> list[AnyOutcome]:
+        """Per member; a member that stands twice in the call is served once, and the second not yet."""
+        whole = failed(call, answer, self.errors)
+        if isinstance(answer, httpx.Response):
+            code = code_of(answer)
+            if whole is None:
+                whole = self._each(call, answer)
+            elif code in RECEIVER_CODES and len(_members(call)) > 1:
+                told = "WeCom refused the call for one of its members and did not say which"
+                whole = for_all(call, NotSent(code, told, _AGAIN_MS))
+        return _first_of_each_member(call, whole or [])
+
+    def token_refused(self, answer: httpx.Response) -> bool:
+        """Nothing was sent: the token was looked at first."""
+        return code_of(answer) in TOKEN_CODES
+
+    def _each(self, call: Call, answer: httpx.Response) -> list[AnyOutcome]:
+        partial = decoded(answer, _Partial) or _Partial()
+        invalid, unlicensed = _names(partial.invaliduser), _names(partial.unlicenseduser)
+        accepted = Accepted(message_id(call, answer))
+        outcomes: list[AnyOutcome] = []
+        for delivery in call.deliveries:
+            member = delivery.receiver.lower()
+            code = INVALID if member in invalid else UNLICENSED if member in unlicensed else ""
+            outcomes.append(self.errors.outcome(code) if code else accepted)
+        return outcomes
+
+
+def _body(call: Call) -> bytes:
+    """The same bytes for the same call, in whatever order its deliveries come."""
+    message, safe = _parts(call.deliveries[0])
+    body = message.body
+    if message.kind == "template_card":
+        body = {"task_id": call.key, **body}
+    fields: dict[str, Any] = {
+        "agentid": call.account.options.agentid,
+        "client_call": call.key,
+        "duplicate_check_interval": _INTERVAL_S,
+        "enable_duplicate_check": 1,
+        "msgtype": message.kind,
+        "safe": safe,
+        "touser": "|".join(sorted(_members(call))),
+        message.kind: body,
+    }
+    return _encoder.encode(fields)
+
+
+def _parts(delivery: Delivery) -> tuple[Message, Any]:
+    content = delivery.content
+    if not isinstance(content, dict) or "safe" not in content:
+        return message_of(content), 0
+    rest = {name: value for name, value in content.items() if name != "safe"}
+    return message_of(rest), content["safe"]
+
+
+def _members(call: Call) -> set[str]:
+    """Userids count without their case: of those that differ in it alone, the first is written."""
+    first = {delivery.receiver.lower(): delivery.receiver for delivery in call.deliveries[::-1]}
+    return set(first.values())
+
+
+def _first_of_each_member(call: Call, outcomes: Sequence[AnyOutcome]) -> list[AnyOutcome]:
+    seen: set[str] = set()
+    result = []
+    for delivery, outcome in zip(call.deliveries, outcomes, strict=True):
+        member = delivery.receiver.lower()
+        again = member in seen and not isinstance(outcome, Rejected)
+        result.append(
+            NotSent(SAME_MEMBER, "the call had one for this member", _AGAIN_MS)
+            if again
+            else outcome
+        )
+        seen.add(member)
+    return result
+
+
+def _names(joined: str) -> frozenset[str]:
+    return frozenset(name.strip().lower() for name in joined.split("|") if name.strip())
+
+
+CHANNELS = (WecomChannel(),)

@@ -1,0 +1,103 @@
+"""WeCom group robot (企业微信群机器人): messages to the group that the robot stands in.
+
+    POST /cgi-bin/webhook/send?key=KEY      {"msgtype": "text", "text": {"content": "…"}}
+    {"errcode": 0, "errmsg": "ok"}
+
+The key says which group, so it is the account's secret; a receiver is a name for the group, for the ledger,
+and does not travel. No client id, no message id, no query: an attempt in doubt stays so. A robot takes 20
+messages a minute: give its account `rate_per_s = 0.33`. Contents: `_wecom_content`; markdown may have
+4,096 bytes here, and a card no task_id of its own is needed.
+
+Sources: https://developer.work.weixin.qq.com/document/path/91770, error codes …/90313
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Final
+
+import httpx
+import msgspec
+
+from channels.base import BaseChannel
+from channels.channel import Account, Answer, Call
+from channels.error_table import MINUTE, ErrorTable, Row
+from channels.outcomes import for_all
+from channels.promises import Promises
+from channels.providers._wechat import PreparedAccounts, failed
+from channels.providers._wecom_content import BadContent, message_of, refusal_of
+from channels.providers._wecom_errors import BUSY, MESSAGE_ROWS
+from channels.secret import Secret
+from message.delivery import Delivery
+from message.outcomes import Accepted, AnyOutcome
+
+_SEND: Final = "cgi-bin/webhook/send"
+_DOCUMENTS: Final = "https://developer.work.weixin.qq.com/document/path"
+_LIMITS: Final = {"text": 2_048, "markdown": 4_096}
+_KINDS: Final = frozenset({"text", "markdown", "news", "file", "template_card"})
+
+
+class RobotOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What an account may say: the key at the end of the webhook's address."""
+
+    key: Secret
+
+
+_encoder = msgspec.json.Encoder(order="deterministic")
+
+
+class WecomRobotChannel(BaseChannel):
+    """Safe from many threads."""
+
+    provider: ClassVar[str] = "wecom_robot"
+    channel: ClassVar[str] = "wecom"
+    options: ClassVar[type[msgspec.Struct]] = RobotOptions
+    endpoint: ClassVar[str] = "https://qyapi.weixin.qq.com"
+    account_limits: ClassVar[Sequence[tuple[int, int]]] = ((20, 60),)
+    """Messages of one robot, and in how many seconds."""
+    errors: ClassVar[ErrorTable] = ErrorTable(
+        (
+            BUSY,
+            *MESSAGE_ROWS,
+            Row("45009", "not_sent", "more than 20 messages in a minute", MINUTE, account=True),
+            Row("45033", "not_sent", "too many calls at the same moment", 1_000),
+            Row("93000", "not_sent", "the key is wrong or the robot gone", 10 * MINUTE, True),
+            Row("93004", "not_sent", "the robot is switched off", 10 * MINUTE, account=True),
+            Row("93008", "not_sent", "the robot is not in the group", 10 * MINUTE, account=True),
+        )
+    )
+    promises: ClassVar[Promises] = Promises(
+        title="WeCom group robot (企业微信群机器人)",
+        limits="one group a robot, 20 messages a minute",
+        source=(f"{_DOCUMENTS}/91770", f"{_DOCUMENTS}/90313"),
+    )
+
+    def __init__(self) -> None:
+        self._accounts = PreparedAccounts(_SEND)
+
+    def refusal(self, account: Account, delivery: Delivery) -> str:
+        """See `Channel.refusal`."""
+        try:
+            message = message_of(delivery.content)
+        except BadContent as exc:
+            return str(exc)
+        if message.kind not in _KINDS:
+            return f"bad_content: a robot sends no {message.kind}"
+        return refusal_of(message, _LIMITS)
+
+    def request(self, call: Call) -> httpx.Request:
+        """The call's one message."""
+        (delivery,) = call.deliveries
+        message = message_of(delivery.content)
+        body = {"msgtype": message.kind, message.kind: message.body}
+        options: RobotOptions = call.account.options
+        return self._accounts.of(call.account).post(
+            {"key": options.key.reveal()}, _encoder.encode(body)
+        )
+
+    def outcomes(self, call: Call, answer: Answer) -> list[AnyOutcome]:
+        """The outcome of the call's one delivery; they have no name for it."""
+        return failed(call, answer, self.errors) or for_all(call, Accepted(call.key))
+
+
+CHANNELS = (WecomRobotChannel(),)
