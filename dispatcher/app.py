@@ -19,7 +19,7 @@ from backends.settings import Settings, SettingsError
 from channels.channel import Account, Channel
 from channels.engine import Engine
 from channels.registry import accounts_for, channel_for
-from channels.transport import Transport
+from channels.wires import Wires
 from dispatcher.aftermath import Aftermath
 from dispatcher.clock import Clock
 from dispatcher.commits import Commits
@@ -56,7 +56,7 @@ class Parts(NamedTuple):
     ledger: Ledger
     prefilter: Prefilter
     recorder: Recorder
-    transport: Transport
+    transport: Wires
     protocol: kafka.GroupProtocol
 
 

@@ -15,7 +15,7 @@ import structlog
 
 from backends import kafka
 from backends.settings import Settings
-from channels.transport import Transport
+from channels.wires import Wires
 from dispatcher.app import App, Parts, build
 from dispatcher.gates import Outage
 from dispatcher.health import HealthServer
@@ -91,7 +91,7 @@ def open_worker(
     stack.callback(ledger.close)
     recorder = open_recorder(settings)
     stack.callback(recorder.close)
-    transport = Transport()
+    transport = Wires()
     stack.callback(transport.close)
     parts = Parts(
         ledger=ledger,

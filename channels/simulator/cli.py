@@ -71,6 +71,8 @@ def _options(flags: argparse.Namespace) -> SimulatorOptions:
         host=flags.host,
         port=flags.port,
         admin_port=flags.admin_port,
+        smtp_port=flags.smtp_port,
+        smtp_certificate=flags.smtp_certificate,
         ledger=flags.ledger,
         report=flags.report,
         rules=[*rules, _rule_of(flags)],
@@ -109,6 +111,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--host", default="127.0.0.1")
     add("--port", type=int, default=0, help="0: any free one, printed at start")
     add("--admin-port", type=int, default=0, help="for /_control and /_report, on loopback")
+    add("--smtp-port", type=int, default=-1, help="also a mail server; 0: on any free port")
+    add("--smtp-certificate", default="", metavar="PEM", help="key and chain: STARTTLS is required")
     add("--ledger", default=DEFAULT_LEDGER, help="JSON lines, synced before every answer")
     add("--report", default="", metavar="FILE", help="write the report there at exit")
     add("--latency", default="0", metavar="MS")

@@ -21,6 +21,10 @@ class SimulatorOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """0: any free one; it is printed at start."""
     admin_port: Port = 0
     """Always on loopback. Reachable while the provider itself refuses connections."""
+    smtp_port: Annotated[int, msgspec.Meta(ge=-1, le=65_535)] = -1
+    """Of the mail server (channels/simulator/smtp.py). -1: none; 0: any free one, printed at start."""
+    smtp_certificate: str = ""
+    """PEM file with key and chain: the mail server wants STARTTLS. Empty: it offers none."""
     ledger: str = DEFAULT_LEDGER
     report: str = ""
     """File to write the report to at exit; empty: none."""

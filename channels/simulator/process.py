@@ -28,6 +28,7 @@ class _Started(msgspec.Struct):
     admin: str
     ledger: str
     pid: int
+    smtp: str = ""
 
 
 class Simulator:
@@ -38,6 +39,8 @@ class Simulator:
         self.url = started.url
         """Of the provider; any path below it is an endpoint."""
         self.admin = started.admin
+        self.smtp = started.smtp
+        """`smtp://host:port` of its mail server; empty where it has none."""
         self.ledger = Path(started.ledger)
         self.pid = started.pid
         import httpx  # here, so that the child itself, which never asks, starts without it

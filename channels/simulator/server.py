@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -17,6 +18,9 @@ from channels.simulator.ledger import LedgerWriter, mend, read_ledger
 from channels.simulator.options import SimulatorOptions
 from channels.simulator.provider import Provider
 from channels.simulator.report import Memory
+
+if TYPE_CHECKING:
+    from channels.simulator.smtp import PostOffice
 
 _LOOPBACK = "127.0.0.1"
 _BACKLOG = 1_024
@@ -29,6 +33,8 @@ class Started(msgspec.Struct):
     admin: str
     ledger: str
     pid: int
+    smtp: str = ""
+    """Of the mail server; empty: there is none."""
 
 
 class Server:
@@ -42,6 +48,8 @@ class Server:
         self._port = options.port
         self._changing = asyncio.Lock()
         self._listener: asyncio.Server | None = None
+        self._smtp_port = options.smtp_port
+        self._mail: asyncio.Server | None = None
 
     async def run(self) -> None:
         """Serve until SIGTERM or SIGINT; a second one changes nothing."""
@@ -50,6 +58,7 @@ class Server:
         memory = _remember(self._options)
         writer = LedgerWriter(self._options.ledger, fsync=self._options.fsync, loop=self._loop)
         self._provider = Provider(self._options, memory, writer)
+        self._post = self._post_office()
         await self._serve()
         await writer.close()
         _save(self._options, memory)
@@ -75,11 +84,27 @@ class Server:
             backlog=_BACKLOG,
         )
         self._port = _port(self._listener)
+        if self._post is not None:
+            self._mail = await self._loop.create_server(
+                self._post.open_door, self._options.host, self._smtp_port, backlog=_BACKLOG
+            )
+            self._smtp_port = _port(self._mail)
+
+    def _post_office(self) -> PostOffice | None:
+        """The mail server, if one is wanted; raises OSError for a certificate that cannot be read."""
+        if self._smtp_port < 0:
+            return None
+        from channels.simulator.smtp import PostOffice  # aiosmtpd is loaded for those who ask
+
+        return PostOffice(self._provider, self._options)
 
     def _deafen(self) -> None:
         if self._listener is not None:
             self._listener.close()
             self._listener = None
+        if self._mail is not None:
+            self._mail.close()
+            self._mail = None
 
     def _refuse(self, refuse: bool, done: Callable[[], None]) -> None:
         """Stop listening, or listen again on the same port; `done` when that is so."""
@@ -96,11 +121,13 @@ class Server:
 
     def _announce(self, admin: str) -> None:
         url = _address(self._options.host, self._port)
+        mail = _address(self._options.host, self._smtp_port, "smtp") if self._mail else ""
         ledger = str(Path(self._options.ledger).resolve())
         if self._options.json:
-            line = msgspec.json.encode(Started(url, admin, ledger, os.getpid())).decode()
+            line = msgspec.json.encode(Started(url, admin, ledger, os.getpid(), mail)).decode()
         else:
-            line = f"Provider on {url}, control and report on {admin}, ledger in {ledger}"
+            on = f"{url}, mail on {mail}" if mail else url
+            line = f"Provider on {on}, control and report on {admin}, ledger in {ledger}"
         print(line, file=sys.stdout, flush=True)
 
 
@@ -123,5 +150,5 @@ def _port(server: asyncio.Server) -> int:
     return port
 
 
-def _address(host: str, port: int) -> str:
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+def _address(host: str, port: int, scheme: str = "http") -> str:
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

@@ -1,0 +1,187 @@
+"""The transport for mail: sessions of smtplib behind the same interface as channels/transport.py.
+
+What the request and the response look like: channels/smtp_wire.py. As over HTTP, `send` answers with
+a value whatever happens, and `extensions["timeout"]["total"]` (seconds) covers the whole call, from
+resolving to the reply to the final dot. A server may take minutes for that one (RFC 5321
+§4.5.3.2.6 says ten): a lane of e-mail wants a long `timeout_ms`, for what it cuts off is in doubt.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+from collections import defaultdict, deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from functools import cache
+from time import monotonic
+from typing import Final, cast
+
+import httpx
+
+from channels.answer import Answer
+from channels.channel import Failure, Phase
+from channels.failures import BadRequest
+from channels.smtp_session import Lost, Route, Session, is_loopback
+from channels.smtp_wire import DEFAULT_PORTS, Envelope, Told, envelope_of, written_told
+from channels.tls import Trust
+
+DEFAULT_TIMEOUT_S: Final = 60.0
+DEFAULT_IDLE_S: Final = 60.0
+_RESOLVERS: Final = 2
+"""Threads that ask for addresses: the system's resolver knows no deadline, and a call must keep to its."""
+
+
+class SmtpTransport:
+    """Safe from any number of threads. One kept session per call in flight and route.
+
+    Idle ones lie on a stack per route, the hottest on top; the janitor closes those that have been idle
+    for `idle_s`. No session belongs to a thread, and none has one.
+    """
+
+    def __init__(
+        self,
+        *,
+        ca_bundle: str = "",
+        idle_s: float = DEFAULT_IDLE_S,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._trust = Trust(ca_bundle)
+        self._context = cache(self._make_context)
+        self._idle_s = idle_s
+        self._clock = clock
+        self._idle: defaultdict[Route, deque[Session]] = defaultdict(deque)
+        self._closed = threading.Event()
+        self._janitor: threading.Thread | None = None
+        self._starting = threading.Lock()
+        self._resolvers = ThreadPoolExecutor(_RESOLVERS, thread_name_prefix="smtp-names")
+
+    def send(self, request: httpx.Request) -> Answer | Failure:
+        """One message on the wire, never two. Raises only BadRequest, and then nothing was sent."""
+        envelope = envelope_of(request)
+        route = _route(request, envelope)
+        if self._closed.is_set():
+            return Failure(Phase.NOT_WRITTEN, "closed", "the transport is closed")
+        started = monotonic()
+        timeout_s = request.extensions.get("timeout", {}).get("total") or DEFAULT_TIMEOUT_S
+        told = self._tell(route, envelope, request.read(), started + timeout_s)
+        if isinstance(told, Failure):
+            return told
+        fields = [(b"Content-Type", b"application/json")]
+        elapsed = timedelta(seconds=monotonic() - started)
+        return Answer(told.reply.code, fields, written_told(told), request, elapsed)
+
+    def close(self) -> None:
+        """Close every idle session; those in use close when their call ends. Idempotent."""
+        self._closed.set()
+        self._discard(lambda _: True)
+        self._resolvers.shutdown(wait=False, cancel_futures=True)
+        self._trust.close()
+
+    @property
+    def idle(self) -> int:
+        """Kept sessions that no call is using."""
+        return sum(len(sessions) for sessions in list(self._idle.values()))
+
+    def sweep(self) -> None:
+        """Close what has been idle for too long; the janitor calls it, and so may anyone."""
+        oldest = self._clock() - self._idle_s
+        self._discard(lambda session: session.used_at < oldest)
+
+    def _tell(
+        self, route: Route, envelope: Envelope, message: bytes, deadline: float
+    ) -> Told | Failure:
+        session: Session | None = None
+        try:
+            session = self._kept(route, deadline)
+            if session is None:
+                session = Session(route, self._context(route.ca_file), self._resolve)
+                refused = session.open(deadline)
+                if refused is not None:
+                    session.close()
+                    return refused
+            return session.transact(envelope, message, deadline)
+        except Lost as exc:
+            written = session is not None and session.written
+            return Failure(Phase.WRITTEN if written else Phase.NOT_WRITTEN, exc.code, str(exc))
+        except OSError as exc:
+            return Failure(Phase.NOT_WRITTEN, "tls", f"the CA file cannot be read: {exc}")
+        except ValueError as exc:  # smtplib's word for a line break in a command
+            raise BadRequest(str(exc)) from exc
+        finally:
+            if session is not None:
+                self._give_back(route, session)
+
+    def _kept(self, route: Route, deadline: float) -> Session | None:
+        """A session that lives; those that died meanwhile are put away."""
+        while True:
+            try:
+                session = self._idle[route].pop()
+            except IndexError:
+                return None
+            if session.renew(deadline):
+                return session
+            session.close()
+
+    def _give_back(self, route: Route, session: Session) -> None:
+        session.used_at = self._clock()
+        if not session.usable:
+            session.close()
+            return
+        self._idle[route].append(session)
+        if self._closed.is_set():
+            self._discard(lambda _: True)
+        elif self._janitor is None:
+            self._start_janitor()
+
+    def _discard(self, cold: Callable[[Session], bool]) -> None:
+        """Close sessions from the cold end. A deque's own operations are atomic: no lock needed."""
+        for sessions in list(self._idle.values()):
+            while (session := _pop_left(sessions)) is not None:
+                if not cold(session):
+                    sessions.appendleft(session)
+                    break
+                session.close()
+
+    def _start_janitor(self) -> None:
+        with self._starting:
+            if self._janitor is None:
+                self._janitor = threading.Thread(
+                    target=self._keep_house, name="smtp-janitor", daemon=True
+                )
+                self._janitor.start()
+
+    def _keep_house(self) -> None:
+        while not self._closed.wait(self._idle_s / 2):
+            self.sweep()
+
+    def _make_context(self, ca_file: str) -> ssl.SSLContext:
+        """Verifies chain and name; raises OSError for a file that cannot be read."""
+        context = ssl.create_default_context(cafile=self._trust.with_extra(ca_file))
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        return context
+
+    def _resolve(
+        self, host: str, port: int, timeout_s: float
+    ) -> list[tuple[socket.AddressFamily, tuple[str, int]]]:
+        asked = self._resolvers.submit(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+        found = asked.result(max(timeout_s, 0.0))
+        return [(family, cast("tuple[str, int]", address)) for family, _, _, _, address in found]
+
+
+def _route(request: httpx.Request, envelope: Envelope) -> Route:
+    url = request.url
+    if url.scheme == "smtp" and envelope.tls == "none" and not is_loopback(url.host):
+        raise BadRequest(f"{url.host} is not this machine: mail for it must go over TLS")
+    port = url.port or DEFAULT_PORTS[url.scheme]
+    ca_file = request.extensions.get("ca_file", "")
+    return Route(url.scheme, url.host, port, ca_file, envelope.login, envelope.tls, envelope.hello)
+
+
+def _pop_left(sessions: deque[Session]) -> Session | None:
+    try:
+        return sessions.popleft()
+    except IndexError:
+        return None

@@ -1,0 +1,79 @@
+"""One sender for all providers: the request's scheme chooses the transport.
+
+    http, https    channels/transport.py
+    smtp, smtps    channels/smtp.py
+
+Each is opened with its first call, so that a worker without e-mail has nothing of it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Protocol
+
+import httpx
+
+from channels.channel import Failure, Phase
+from channels.endpoints import HTTP
+from channels.failures import BadRequest
+from channels.smtp import SmtpTransport
+from channels.smtp_wire import SCHEMES
+from channels.transport import Transport
+
+
+class Wire(Protocol):
+    """A transport that is closed when nobody needs it any more."""
+
+    def send(self, request: httpx.Request) -> httpx.Response | Failure:
+        """One call on the wire; raises BadRequest alone."""
+        ...
+
+    def close(self) -> None:
+        """Let go of every connection. Idempotent."""
+        ...
+
+
+class Wires:
+    """Safe from any number of threads."""
+
+    def __init__(
+        self,
+        http: Callable[[], Wire] = Transport,
+        mail: Callable[[], Wire] = SmtpTransport,
+    ) -> None:
+        self._makers = {**dict.fromkeys(HTTP, http), **dict.fromkeys(SCHEMES, mail)}
+        self._open: dict[str, Wire] = {}
+        """By scheme; written under the lock, read without it."""
+        self._opening = threading.Lock()
+        self._opened = ExitStack()
+        self._closed = False
+        """Written under the lock: nothing is opened behind `close`."""
+
+    def send(self, request: httpx.Request) -> httpx.Response | Failure:
+        """One call on the wire of its scheme; raises BadRequest alone, and then nothing was sent."""
+        scheme = request.url.scheme
+        wire = self._open.get(scheme) or self._opened_for(scheme)
+        if wire is None:
+            return Failure(Phase.NOT_WRITTEN, "closed", "the transports are closed")
+        return wire.send(request)
+
+    def close(self) -> None:
+        """Close what was opened. Idempotent."""
+        with self._opening:
+            self._closed = True
+            self._opened.close()
+
+    def _opened_for(self, scheme: str) -> Wire | None:
+        """The scheme's transport, opened now if need be; None once all are closed."""
+        maker = self._makers.get(scheme)
+        if maker is None:
+            raise BadRequest(f"there is no transport for {scheme}://")
+        with self._opening:
+            if scheme in self._open or self._closed:
+                return self._open.get(scheme)
+            wire = maker()
+            self._opened.callback(wire.close)
+            self._open.update({name: wire for name, made in self._makers.items() if made is maker})
+            return wire
