@@ -33,6 +33,10 @@ class BaseChannel:
         """None joins with None; adapters with max_batch 1 are never asked."""
         return delivery.key
 
+    def batch_limit(self, delivery: Delivery) -> int:
+        """As many of one kind as of any."""
+        return self.max_batch
+
     def fingerprint(self, call: Call) -> str:
         """The dedup does not look at the body."""
         return ""

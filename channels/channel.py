@@ -163,6 +163,11 @@ class Channel(Protocol):
         """What deliveries of one account must share to join one call. Only asked if max_batch > 1."""
         ...
 
+    def batch_limit(self, delivery: Delivery) -> int:
+        """Deliveries that a call of this one's `batch_key` may carry: `max_batch`, or more where the
+        provider takes more of the same."""
+        ...
+
     def fingerprint(self, call: Call) -> str:
         """Where the provider dedups by the body's bytes: their digest, kept in the ledger before the
         call, so that a repeat is only relied on while it would have the same. Empty: not needed."""

@@ -1,0 +1,159 @@
+"""What the SMS providers share: receivers, template parameters, senders, and when a query is believed.
+
+A receiver is an E.164 number (`+8613800000001`). `template` is the provider's own, its parameters texts or
+numbers by name. `content` is `{"text": "…"}`, for providers that send free text. The signature in front
+of a Chinese SMS (签名) is the account's `sign_name`; a notification with `attributes.sign_name` brings
+another one that the account has.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Final, TypeVar
+
+import msgspec
+import phonenumbers
+
+from channels.channel import Answer, Attempt, Call, Failure, Resolution, Resolved
+from channels.error_table import ErrorTable
+from channels.outcomes import for_all, refusal
+from channels.retry_after import retry_after_ms
+from message.delivery import Delivery
+from message.outcomes import AnyOutcome, NotSent, Unknown
+
+Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._-]{1,128}$")]
+"""An id of the provider's that stands in header fields and paths."""
+Lag = Annotated[int, msgspec.Meta(ge=0, le=30 * 86_400)]
+"""Seconds."""
+MAINLAND: Final = "+86"
+"""The prefix of mainland China alone: Hong Kong is +852, Macao +853, Taiwan +886."""
+SIGN_NAME: Final = "sign_name"
+_MOBILE = re.compile(r"\+861[3-9][0-9]{9}", re.ASCII)
+_NUMBER = re.compile(r"\+?[0-9]{7,}", re.ASCII)
+_MAX_TOLD: Final = 200
+_ALONE_MS: Final = 0
+_DAY_MS: Final = 86_400_000
+_EDGE_MS: Final = 3_600_000
+"""Kept from the edge of a query's reach."""
+T = TypeVar("T")
+
+
+def number_refusal(receiver: str) -> str:
+    """Why the receiver is no number that an SMS can go to; empty: it may be one."""
+    if _MOBILE.fullmatch(receiver):
+        return ""
+    if receiver.startswith(MAINLAND):
+        return "bad_number: a mainland number is +86 and 11 digits that begin with 13 to 19"
+    try:
+        number = phonenumbers.parse(receiver, None)
+    except phonenumbers.NumberParseException:
+        return "bad_number: give the receiver in E.164, such as +8613800000001"
+    if phonenumbers.is_possible_number(number):
+        return ""
+    return "bad_number: there is no such number in the plan of its country"
+
+
+def mainland(receiver: str) -> bool:
+    """Whether the number is one of mainland China."""
+    return receiver.startswith(MAINLAND)
+
+
+def sign_of(default: str, delivery: Delivery) -> str:
+    """The notification's signature, else the account's; empty: neither names one, or not by a text."""
+    sign = delivery.notification.attributes.get(SIGN_NAME, default)
+    return sign if isinstance(sign, str) else ""
+
+
+def template_refusal(delivery: Delivery, sign: str, *, needs_sign: bool) -> str:
+    """Why a provider that knows approved templates alone cannot send this; empty: it can."""
+    template = delivery.template
+    if template is None or not template.id:
+        return "no_template: this provider sends approved templates only; give template.id"
+    if needs_sign and not sign:
+        return "no_sign_name: set sign_name in the account or in the notification's attributes"
+    return params_refusal(template.params)
+
+
+def params_refusal(params: Mapping[str, Any]) -> str:
+    """Why the parameters cannot be sent; empty: they can."""
+    for name, value in params.items():
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            return f"bad_params: parameter {name!r} must be a text or a number"
+    return ""
+
+
+def texts(params: Mapping[str, Any]) -> dict[str, str]:
+    """The parameters as the providers take them: texts all."""
+    return {name: str(value) for name, value in params.items()}
+
+
+def told(message: str) -> str:
+    """The provider's sentence without the numbers it may repeat, and not longer than a sentence."""
+    return _NUMBER.sub("***", message)[:_MAX_TOLD]
+
+
+def read(decode: Callable[[bytes], T], content: bytes) -> T | None:
+    """What the answer holds; None where it is not what the provider documents."""
+    try:
+        return decode(content)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def unread(call: Call, answer: Any) -> list[AnyOutcome]:
+    """The outcomes of an answer without a readable body: what its status says, else Unknown."""
+    return for_all(
+        call, refusal(answer) or Unknown("unreadable", "the answer is not the provider's")
+    )
+
+
+def refused(
+    table: ErrorTable,
+    call: Call,
+    code: str,
+    message: str,
+    *,
+    wait_ms: int | None = None,
+    about_one: frozenset[str] = frozenset(),
+) -> list[AnyOutcome]:
+    """The outcomes of an error for the whole call.
+
+    A code `about_one` number says in a call for many that one of them was refused, and nothing was sent:
+    they all come back, each alone (`batch_key`), and then it is told which one it was.
+    """
+    if code in about_one and len(call.deliveries) > 1:
+        detail = "one number of the call was refused; each goes alone next time"
+        return for_all(call, NotSent(code, detail, _ALONE_MS))
+    return for_all(call, table.outcome(code, told(message), wait_ms))
+
+
+def wait_of(answer: Any, now_s: float) -> int | None:
+    """The answer's Retry-After in milliseconds; None where it has none."""
+    return retry_after_ms(answer.headers, now_s) if "retry-after" in answer.headers else None
+
+
+def alone(delivery: Delivery) -> str:
+    """What keeps a delivery that comes back out of calls for many; empty the first time."""
+    return delivery.key if delivery.attempt > 1 else ""
+
+
+def ask_later(answer: Answer, code: str = "") -> Resolved:
+    """Nothing can be said now: the query failed."""
+    if isinstance(answer, Failure):
+        return Resolved(Resolution.ASK_LATER, detail=answer.code)
+    return Resolved(Resolution.ASK_LATER, detail=code or f"http_{answer.status_code}")
+
+
+def not_found(attempt: Attempt, lag_s: int) -> Resolved:
+    """The query knows nothing of the call: believed once it is older than the query may lag behind."""
+    if attempt.now - attempt.called_at >= lag_s * 1_000:
+        return Resolved(Resolution.NOT_SENT)
+    return Resolved(Resolution.ASK_LATER, detail=f"not listed, and less than {lag_s} s old")
+
+
+def out_of_reach(attempt: Attempt, days: int) -> Resolved | None:
+    """What is said, unasked, of a call older than the query reaches back; None: it may be asked."""
+    if attempt.now - attempt.called_at < days * _DAY_MS - _EDGE_MS:
+        return None
+    return Resolved(Resolution.ASK_LATER, detail=f"the query reaches back {days} days")

@@ -1,0 +1,141 @@
+"""Tencent Cloud SMS: every documented error of SendSms 2021-01-11, the common ones of API 3.0 among them.
+
+Most stand in `SendStatusSet`, per number; the common ones and those of the account in `Response.Error`.
+
+Sources: https://cloud.tencent.com/document/api/382/59177 (sending)
+https://cloud.tencent.com/document/api/382/52075 (common) and errors.go of the maker's own SDK,
+https://github.com/TencentCloud/tencentcloud-sdk-go/blob/master/tencentcloud/sms/v20210111/errors.go
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from channels.error_table import HOUR, MINUTE, ErrorTable, Row
+
+_DAY: Final = 24 * HOUR
+_HALF_MINUTE: Final = MINUTE // 2
+
+_ACCOUNT = (
+    Row("AuthFailure.InvalidAuthorization", "not_sent", "malformed Authorization", HOUR, True),
+    Row("AuthFailure.InvalidSecretId", "not_sent", "no key of this kind", HOUR, True),
+    Row("AuthFailure.MFAFailure", "not_sent", "a second factor is wanted", HOUR, True),
+    Row("AuthFailure.SecretIdNotFound", "not_sent", "there is no such key", HOUR, True),
+    Row("AuthFailure.SignatureExpire", "not_sent", "our clock is 5 minutes off", MINUTE, True),
+    Row("AuthFailure.SignatureFailure", "not_sent", "the secret is not the key's", HOUR, True),
+    Row("AuthFailure.TokenFailure", "not_sent", "the temporary token is wrong", HOUR, True),
+    Row("AuthFailure.UnauthorizedOperation", "not_sent", "the key may not send", HOUR, True),
+    Row("UnauthorizedOperation", "not_sent", "the key may not send", HOUR, True),
+    Row("IpInBlacklist", "not_sent", "our address is blacklisted", HOUR, True),
+    Row("IpNotInWhitelist", "not_sent", "our address is not allowed", HOUR, True),
+    Row("InternalError.SigVerificationFail", "not_sent", "the signature is wrong", HOUR, True),
+    Row("InternalError.SigFieldMissing", "not_sent", "the signature is missing", HOUR, True),
+    Row("InternalError.RequestTimeException", "not_sent", "our clock is off", MINUTE, True),
+    Row("InvalidParameterValue.SdkAppIdNotExist", "not_sent", "no such SdkAppId", HOUR, True),
+    Row("UnauthorizedOperation.RequestIpNotInWhitelist", "not_sent", "our address", HOUR, True),
+    Row("UnauthorizedOperation.RequestPermissionDeny", "not_sent", "no permission", HOUR, True),
+    Row("UnauthorizedOperation.SdkAppIdIsDisabled", "not_sent", "SdkAppId disabled", HOUR, True),
+    Row(
+        "UnauthorizedOperation.SmsSdkAppIdVerifyFail", "not_sent", "SdkAppId of another", HOUR, True
+    ),
+    Row("UnauthorizedOperation.ServiceSuspendDueToArrears", "not_sent", "in arrears", HOUR, True),
+    # The provider's own misspelling of the row above, in older versions of the document.
+    Row("UnauthorizedOperation.SerivceSuspendDueToArrears", "not_sent", "in arrears", HOUR, True),
+    Row("FailedOperation.InsufficientBalanceInSmsPackage", "not_sent", "no balance", HOUR, True),
+    Row("LimitExceeded.AppDailyLimit", "not_sent", "the account's limit of the day", HOUR, True),
+    Row("ResourceInsufficient", "not_sent", "resources are used up", HOUR, True),
+)
+
+_PACE = (
+    Row("RequestLimitExceeded", "not_sent", "too many calls", 1_000),
+    Row("RequestLimitExceeded.GlobalRegionUinLimitExceeded", "not_sent", "too many calls", 1_000),
+    Row("RequestLimitExceeded.IPLimitExceeded", "not_sent", "too many from our address", 1_000),
+    Row("RequestLimitExceeded.UinLimitExceeded", "not_sent", "too many of this account", 1_000),
+    Row("LimitExceeded", "not_sent", "a quota is used up", HOUR),
+    # Of one country or of all abroad: the account may go on to send at home.
+    Row("LimitExceeded.AppMainlandChinaDailyLimit", "not_sent", "limit of the day, mainland", HOUR),
+    Row("LimitExceeded.AppGlobalDailyLimit", "not_sent", "limit of the day, abroad", HOUR),
+    Row("LimitExceeded.AppCountryOrRegionDailyLimit", "not_sent", "limit of this country", HOUR),
+    Row("LimitExceeded.DailyLimit", "not_sent", "limit of the day, abroad", HOUR),
+    Row("LimitExceeded.GlobalSmsSendingRateLimit", "not_sent", "too fast abroad", MINUTE),
+    Row("LimitExceeded.DeliveryFrequencyLimit", "not_sent", "too often to this number", MINUTE),
+    Row("LimitExceeded.PhoneNumberThirtySecondLimit", "not_sent", "number: 30 s", _HALF_MINUTE),
+    Row("LimitExceeded.PhoneNumberOneHourLimit", "not_sent", "number: one hour", HOUR),
+    Row("LimitExceeded.PhoneNumberDailyLimit", "not_sent", "number: one day", _DAY),
+    Row("LimitExceeded.PhoneNumberSameContentDailyLimit", "not_sent", "number: same text", _DAY),
+    Row("FailedOperation.MarketingSendTimeConstraint", "not_sent", "marketing: 8 to 22 h", HOUR),
+)
+
+_MESSAGE = (
+    Row("FailedOperation.ContainSensitiveWord", "rejected", "a forbidden word"),
+    Row("FailedOperation.PhoneNumberInBlacklist", "rejected", "the number asked to be left alone"),
+    Row("FailedOperation.SignatureIncorrectOrUnapproved", "rejected", "no approved signature"),
+    Row("FailedOperation.TemplateIncorrectOrUnapproved", "rejected", "no approved template"),
+    Row("FailedOperation.TemplateUnapprovedOrNotExist", "rejected", "no approved template"),
+    Row(
+        "FailedOperation.TemplateParamSetNotMatchApprovedTemplate",
+        "rejected",
+        "parameters do not fit",
+    ),
+    Row("InvalidParameterValue.ContentLengthLimit", "rejected", "the text is too long"),
+    Row("InvalidParameterValue.IncorrectPhoneNumber", "rejected", "the number is malformed"),
+    Row("InvalidParameterValue.ProhibitedUseUrlInTemplateParameter", "rejected", "a URL"),
+    Row(
+        "InvalidParameterValue.TemplateParameterFormatError", "rejected", "a code is 0 to 6 digits"
+    ),
+    Row(
+        "InvalidParameterValue.TemplateParameterLengthLimit", "rejected", "a parameter is too long"
+    ),
+    Row("LimitExceeded.AppCountryOrRegionInBlacklist", "rejected", "the country is not allowed"),
+    Row(
+        "UnauthorizedOperation.IndividualUserMarketingSmsPermissionDeny", "rejected", "no marketing"
+    ),
+    Row(
+        "UnsupportedOperation.ChineseMainlandTemplateToGlobalPhone", "rejected", "template of home"
+    ),
+    Row(
+        "UnsupportedOperation.GlobalTemplateToChineseMainlandPhone",
+        "rejected",
+        "template of abroad",
+    ),
+    Row("UnsupportedOperation.UnsupportedRegion", "rejected", "the country is not supported"),
+    Row("UnsupportedOperation.UnsuportedRegion", "rejected", "the country is not supported"),
+)
+
+_CALL = (
+    Row("ActionOffline", "rejected", "the operation is gone"),
+    Row("DryRunOperation", "rejected", "it would have been sent"),
+    Row("FailedOperation.FailResolvePacket", "rejected", "the call is malformed"),
+    Row("FailedOperation.JsonParseFail", "rejected", "the call is no JSON"),
+    Row("InternalError.JsonParseFail", "rejected", "the call's parameters are no JSON"),
+    Row("InternalError.RestApiInterfaceNotExist", "rejected", "no such operation"),
+    Row("InvalidAction", "rejected", "no such operation"),
+    Row("InvalidParameter", "rejected", "a parameter of the call is malformed"),
+    Row("InvalidParameterValue", "rejected", "a parameter's value is wrong"),
+    Row("InvalidRequest", "rejected", "the call is malformed"),
+    Row("LimitExceeded.PhoneNumberCountLimit", "rejected", "more than 200 numbers"),
+    Row("MissingParameter", "rejected", "a parameter is missing"),
+    Row("MissingParameter.EmptyPhoneNumberSet", "rejected", "no number"),
+    Row("NoSuchProduct", "rejected", "no such product"),
+    Row("NoSuchVersion", "rejected", "no such version of the API"),
+    Row("RequestSizeLimitExceeded", "rejected", "the call is too large"),
+    Row("UnknownParameter", "rejected", "a parameter that is not defined"),
+    Row("UnsupportedOperation", "rejected", "not supported"),
+    Row("UnsupportedOperation.ContainDomesticAndInternationalPhoneNumber", "rejected", "mixed"),
+    Row("UnsupportedProtocol", "rejected", "neither GET nor POST"),
+    Row("UnsupportedRegion", "rejected", "the service has no such region"),
+)
+
+_DOUBT = (
+    Row("FailedOperation", "unknown", "the operation failed"),
+    Row("InternalError", "unknown", "the provider failed inside"),
+    Row("InternalError.OtherError", "unknown", "another error inside"),
+    Row("InternalError.SendAndRecvFail", "unknown", "timed out between the provider's own parts"),
+    Row("InternalError.Timeout", "unknown", "timed out inside"),
+    Row("InternalError.UnknownError", "unknown", "an unknown error inside"),
+    Row("ResourceUnavailable", "unknown", "a resource is not available"),
+    Row("ResponseSizeLimitExceeded", "unknown", "the answer was too large to be given"),
+    Row("ServiceUnavailable", "unknown", "the service is not available for the moment"),
+)
+
+TABLE: Final = ErrorTable((*_ACCOUNT, *_PACE, *_MESSAGE, *_CALL, *_DOUBT))

@@ -1,0 +1,313 @@
+"""Aliyun SMS (阿里云短信, dysmsapi 2017-05-25): SendSms, SendBatchSms, QuerySendDetails.
+
+    POST /?OutId=…&PhoneNumbers=…&SignName=…&TemplateCode=…&TemplateParam={"code":"4711"}
+         x-acs-action: SendSms       one text for up to 1,000 numbers; everything in the query
+         x-acs-action: SendBatchSms  parameters and signature per number, up to 100; JSON lists in a form
+    200 {"Code":"OK","BizId":"9006197469364984^0","Message":"OK","RequestId":"…"}
+
+`OutId` is the call's key. It is an echo, not a dedup key: the provider has none. A BizId stands for the
+whole call; receipts tell numbers apart by BizId or OutId and number. A refused call sent nothing to
+anybody. Mainland numbers go without +86, others without the plus; the two do not share a template,
+and so no call.
+
+An attempt in doubt is looked up by QuerySendDetails: number and day (UTC+8), 50 a page, 30 days back. A row
+with our OutId, whatever its status, says it was sent. The row names no BizId, so what is found has no
+provider id. No lag of the query is documented; public code waits some seconds, calls for many are said
+to be delayed: `query_lag_s` (120) after the claim an empty answer is believed.
+
+A notification for several receivers joins calls of its own text, up to 1,000 (`batch_limit`); others
+join those of their template, up to 100, and share SendSms only if they happen to be equal.
+
+Sources: https://help.aliyun.com/document_detail/55284.html (SendSms)
+https://help.aliyun.com/document_detail/66041.html (SendBatchSms; its JSON lists go in a form, as in
+the maker's own SDK) https://help.aliyun.com/document_detail/419277.html (QuerySendDetails)
+https://help.aliyun.com/zh/sms/developer-reference/api-error-codes (errors)
+https://help.aliyun.com/zh/sdk/product-overview/v3-request-structure-and-signature (ACS3)
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Hashable, Mapping
+from datetime import UTC, datetime, timedelta, timezone
+from time import time
+from typing import Any, ClassVar, Final
+
+import httpx
+import msgspec
+
+from channels.base import BaseChannel
+from channels.channel import Account, Answer, Attempt, Call, Dialogue, Failure, Resolution, Resolved
+from channels.endpoints import endpoint_url
+from channels.error_table import ErrorTable
+from channels.outcomes import for_all, of_failure
+from channels.promises import Promises
+from channels.providers import _sms as sms
+from channels.providers import _sms_aliyun_errors as errors
+from channels.providers._sms_acs3 import encoded, signed_fields
+from channels.secret import Secret
+from message.delivery import Delivery
+from message.outcomes import Accepted, AnyOutcome
+
+_VERSION: Final = "2017-05-25"
+_OK: Final = "OK"
+_EACH: Final = 100
+_EQUAL: Final = 1_000
+_PAGE: Final = 50
+_REACH_DAYS: Final = 30
+_CHINA: Final = timezone(timedelta(hours=8))
+_SKEW_MS: Final = 10 * 60_000
+"""How far the provider's clock and ours may be apart, and a send may lag behind its claim."""
+
+
+class AliyunSmsOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What an account may say."""
+
+    access_key_id: sms.Name
+    access_key_secret: Secret
+    sign_name: str = ""
+    """The signature (签名) in front of the text, where a notification names none."""
+    query_lag_s: sms.Lag = 120
+    """How old a call must be before a query that does not list it is believed."""
+
+
+class _Sent(msgspec.Struct):
+    Code: str
+    Message: str = ""
+    BizId: str = ""
+
+
+class _Row(msgspec.Struct):
+    PhoneNum: str = ""
+    OutId: str = ""
+
+
+class _Rows(msgspec.Struct):
+    SmsSendDetailDTO: list[_Row] = []
+
+
+class _Details(msgspec.Struct):
+    Code: str
+    SmsSendDetailDTOs: _Rows = _Rows()
+
+
+class _Prepared(msgspec.Struct, frozen=True):
+    """What all requests of one account share."""
+
+    account: Account
+    options: AliyunSmsOptions
+    url: httpx.URL
+    path: str
+    host: str
+    extensions: dict[str, Any]
+
+
+_sent = msgspec.json.Decoder(_Sent).decode
+_details = msgspec.json.Decoder(_Details).decode
+_json = msgspec.json.Encoder(order="deterministic")
+
+
+class AliyunSms(BaseChannel):
+    """Safe from many threads: the prepared parts are written whole and never changed."""
+
+    provider: ClassVar[str] = "aliyun_sms"
+    channel: ClassVar[str] = "sms"
+    max_batch: ClassVar[int] = _EACH
+    options: ClassVar[type[msgspec.Struct]] = AliyunSmsOptions
+    endpoint: ClassVar[str] = "https://dysmsapi.aliyuncs.com"
+    errors: ClassVar[ErrorTable] = errors.TABLE
+    promises: ClassVar[Promises] = Promises(
+        title="Aliyun SMS (SendSms, SendBatchSms 2017-05-25)",
+        resolve="QuerySendDetails by number and day, matched by OutId; 30 days back",
+        receipts="pushed (SmsReport) by BizId, OutId and number",
+        limits="1,000 numbers a call of one text, 100 with parameters of their own; "
+        "codes 1 a minute, 5 an hour, 10 a day for each number",
+        source=(
+            "https://help.aliyun.com/document_detail/55284.html",
+            "https://help.aliyun.com/document_detail/66041.html",
+            "https://help.aliyun.com/document_detail/419277.html",
+            "https://help.aliyun.com/zh/sms/developer-reference/api-error-codes",
+        ),
+    )
+
+    def __init__(
+        self, clock: Callable[[], float] = time, nonce: Callable[[], str] = secrets.token_hex
+    ) -> None:
+        self._clock = clock
+        self._nonce = nonce
+        self._prepared: dict[str, _Prepared] = {}
+
+    def batch_key(self, delivery: Delivery) -> Hashable:
+        """Template and country; for a notification to several, also its text. A retry goes alone."""
+        template = delivery.template
+        text = _text(delivery) if _to_several(delivery) else ""
+        home = sms.mainland(delivery.receiver)
+        return template.id if template else "", text, home, sms.alone(delivery)
+
+    def batch_limit(self, delivery: Delivery) -> int:
+        """More where all of a call have the same text."""
+        return _EQUAL if _to_several(delivery) else _EACH
+
+    def refusal(self, account: Account, delivery: Delivery) -> str:
+        """A number that cannot be, no template, parameters that are no texts, no signature."""
+        sign = sms.sign_of(account.options.sign_name, delivery)
+        return sms.number_refusal(delivery.receiver) or sms.template_refusal(
+            delivery, sign, needs_sign=True
+        )
+
+    def request(self, call: Call) -> httpx.Request:
+        """SendSms where all are equal, else SendBatchSms."""
+        prepared = self._for(call.account)
+        first = call.deliveries[0]
+        assert first.template is not None
+        query = {"OutId": call.key, "TemplateCode": first.template.id}
+        signs = [sms.sign_of(prepared.options.sign_name, one) for one in call.deliveries]
+        params = [_params(one) for one in call.deliveries]
+        numbers = [_wired(one.receiver) for one in call.deliveries]
+        if len(set(signs)) == 1 and all(one == params[0] for one in params):
+            query |= {"PhoneNumbers": ",".join(numbers), "SignName": signs[0]}
+            if params[0]:
+                query["TemplateParam"] = _written(params[0])
+            return self._signed(prepared, "SendSms", query)
+        form = {"PhoneNumberJson": _written(numbers), "SignNameJson": _written(signs)}
+        form["TemplateParamJson"] = _written(params)
+        return self._signed(prepared, "SendBatchSms", query, form)
+
+    def outcomes(self, call: Call, answer: Answer) -> list[AnyOutcome]:
+        """The same for every number: the provider takes a call whole or not at all."""
+        if isinstance(answer, Failure):
+            return for_all(call, of_failure(answer))
+        sent = sms.read(_sent, answer.content)
+        if sent is None:
+            return sms.unread(call, answer)
+        if sent.Code == _OK and answer.is_success:
+            return for_all(call, Accepted(sent.BizId))
+        wait_ms = sms.wait_of(answer, self._clock())
+        if sent.Code == errors.BUSINESS_LIMIT and wait_ms is None:
+            wait_ms = errors.limit_ms(sent.Message)
+        return sms.refused(
+            self.errors,
+            call,
+            sent.Code,
+            sent.Message,
+            wait_ms=wait_ms,
+            about_one=errors.ABOUT_ONE,
+        )
+
+    def resolve(self, account: Account, attempt: Attempt) -> Dialogue:
+        """Ask for the number's messages of the day, or days, around the call."""
+        if too_old := sms.out_of_reach(attempt, _REACH_DAYS):
+            return too_old
+        prepared = self._for(account)
+        key = attempt.delivery.call_key or attempt.delivery.key
+        number = _wired(attempt.delivery.receiver)
+        for day in _days(attempt):
+            page, rows = 0, _PAGE
+            while rows == _PAGE:
+                page += 1
+                answer = yield self._signed(
+                    prepared, "QuerySendDetails", _question(number, day, page)
+                )
+                found = _listed(answer)
+                if not isinstance(found, list):
+                    return found
+                if any(row.OutId == key and row.PhoneNum == number for row in found):
+                    return Resolved(Resolution.SENT, detail="QuerySendDetails lists its OutId")
+                rows = len(found)
+        return sms.not_found(attempt, prepared.options.query_lag_s)
+
+    def _signed(
+        self,
+        prepared: _Prepared,
+        action: str,
+        query: Mapping[str, str],
+        form: Mapping[str, str] | None = None,
+    ) -> httpx.Request:
+        text, body = encoded(query), encoded(form).encode() if form else b""
+        fields = signed_fields(
+            key_id=prepared.options.access_key_id,
+            secret=prepared.options.access_key_secret.reveal(),
+            host=prepared.host,
+            path=prepared.path,
+            query=text,
+            body=body,
+            action=action,
+            version=_VERSION,
+            now_s=self._clock(),
+            nonce=self._nonce(),
+        )
+        length = ("content-length", str(len(body)))
+        return httpx.Request(
+            "POST",
+            prepared.url.copy_with(raw_path=f"{prepared.path}?{text}".encode("ascii")),
+            headers=[*fields, ("user-agent", "hongyan"), ("accept", "application/json"), length],
+            stream=httpx.ByteStream(body),
+            extensions=dict(prepared.extensions),
+        )
+
+    def _for(self, account: Account) -> _Prepared:
+        prepared = self._prepared.get(account.name)
+        if prepared is None or prepared.account is not account:
+            prepared = self._prepared[account.name] = _prepare(account)
+        return prepared
+
+
+def _prepare(account: Account) -> _Prepared:
+    url = endpoint_url(account.endpoint)
+    path = url.raw_path.partition(b"?")[0].decode("ascii").rstrip("/") + "/"
+    extensions = {"ca_file": account.ca_file} if account.ca_file else {}
+    return _Prepared(account, account.options, url, path, url.netloc.decode("ascii"), extensions)
+
+
+def _to_several(delivery: Delivery) -> bool:
+    return len(delivery.notification.receivers) > 1
+
+
+def _text(delivery: Delivery) -> str:
+    """What makes two deliveries of one template and account the same SMS."""
+    sign = delivery.notification.attributes.get(sms.SIGN_NAME)
+    return _written([sign, _params(delivery)])
+
+
+def _params(delivery: Delivery) -> dict[str, str]:
+    return sms.texts(delivery.template.params) if delivery.template else {}
+
+
+def _wired(receiver: str) -> str:
+    """A mainland number without its country, any other without its plus."""
+    return receiver[len(sms.MAINLAND) :] if sms.mainland(receiver) else receiver.lstrip("+")
+
+
+def _written(value: object) -> str:
+    return _json.encode(value).decode()
+
+
+def _question(number: str, day: str, page: int) -> dict[str, str]:
+    return {
+        "CurrentPage": str(page),
+        "PageSize": str(_PAGE),
+        "PhoneNumber": number,
+        "SendDate": day,
+    }
+
+
+def _days(attempt: Attempt) -> list[str]:
+    """The provider's days on which the call can have been made: two of them near midnight."""
+    at = (attempt.called_at - _SKEW_MS, attempt.called_at, attempt.called_at + _SKEW_MS)
+    return list(dict.fromkeys(_day(ms) for ms in at))
+
+
+def _day(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1_000, UTC).astimezone(_CHINA).strftime("%Y%m%d")
+
+
+def _listed(answer: Answer) -> list[_Row] | Resolved:
+    if isinstance(answer, Failure):
+        return sms.ask_later(answer)
+    details = sms.read(_details, answer.content)
+    if details is None or details.Code != _OK or not answer.is_success:
+        return sms.ask_later(answer, details.Code if details else "")
+    return details.SmsSendDetailDTOs.SmsSendDetailDTO
+
+
+CHANNELS = (AliyunSms(),)
