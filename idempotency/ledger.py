@@ -137,6 +137,11 @@ class Ledger(Protocol):
         statement; returns (worker id, rows) for each. Safe from many workers at once."""
         ...
 
+    def live_lanes(self) -> list[frozenset[str]]:
+        """The lanes of each worker whose heartbeat has not lapsed: those who share an account's rate
+        where nothing else can be shared."""
+        ...
+
     def now_ms(self) -> int:
         """The database's clock, epoch milliseconds."""
         ...

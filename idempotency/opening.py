@@ -83,6 +83,10 @@ class SqlLedger:
             self.maintain()
         return self._workers.sweep()
 
+    def live_lanes(self) -> list[frozenset[str]]:
+        """See `Ledger.live_lanes`."""
+        return self._workers.live_lanes()
+
     def now_ms(self) -> int:
         """See `Ledger.now_ms`."""
         return self._workers.now_ms()

@@ -45,6 +45,9 @@ _LAPSE = text("""
 UPDATE workers SET state = 'DEAD'
  WHERE state NOT IN ('DEAD', 'RETIRED') AND heartbeat_at + lease_ms < :now
 RETURNING id""")
+_LIVE = text("""
+SELECT lanes FROM workers
+ WHERE state NOT IN ('DEAD', 'RETIRED') AND heartbeat_at + lease_ms >= :now""")
 _ORPHAN = text("""
 UPDATE deliveries
    SET state = 'UNKNOWN', reason = :reason, updated_at = :now, version = version + 1
@@ -103,6 +106,12 @@ class Workers:
             lapsed = connection.execute(_LAPSE, {"now": now}).scalars().all()
             rows = connection.execute(_ORPHAN, {"now": now, "reason": OWNER_DEAD}).scalars().all()
         return sorted((dict.fromkeys(lapsed, 0) | Counter(rows)).items())
+
+    def live_lanes(self) -> list[frozenset[str]]:
+        """See `Ledger.live_lanes`."""
+        with self._begin() as (connection, now):
+            rows = connection.execute(_LIVE, {"now": now}).scalars().all()
+        return [frozenset(filter(None, row.split(","))) for row in rows]
 
     def now_ms(self) -> int:
         """See `Ledger.now_ms`."""

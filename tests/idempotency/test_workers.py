@@ -9,7 +9,7 @@ import pytest
 from idempotency.ledger import WorkerNameTaken
 from idempotency.opening import SqlLedger
 from message.states import State
-from tests.idempotency.making import World, claimed, delivery, worker
+from tests.idempotency.making import LEASE_MS, World, claimed, delivery, worker
 
 HERE = socket.gethostname()
 
@@ -48,3 +48,16 @@ def test_another_hosts_pid_says_nothing_here(world: World, ledger: SqlLedger, go
     ledger.register(worker(host="far", pid=gone))
     with pytest.raises(WorkerNameTaken):
         world.open().register(worker(host=HERE, pid=os.getpid()))
+
+
+def test_who_lives_is_told_with_its_lanes(world: World, ledger: SqlLedger) -> None:
+    assert ledger.live_lanes() == []
+    ledger.register(worker("one"))
+    leaving = ledger.register(worker("two"))
+    assert ledger.live_lanes() == [frozenset(worker().lanes)] * 2
+    ledger.retire(leaving)
+    assert len(ledger.live_lanes()) == 1
+    world.advance(LEASE_MS)
+    assert len(ledger.live_lanes()) == 1
+    world.advance(1)
+    assert ledger.live_lanes() == []
