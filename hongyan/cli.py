@@ -8,7 +8,18 @@ from typing import Annotated
 
 import typer
 
-from hongyan.commands import bench, db, demo, policy, send, simulator, topics, trace, worker
+from hongyan.commands import (
+    bench,
+    db,
+    demo,
+    policy,
+    send,
+    simulator,
+    templates,
+    topics,
+    trace,
+    worker,
+)
 from hongyan.errors import judged
 from hongyan.terminal import Options, complain, explained
 
@@ -36,6 +47,7 @@ send.register(app)
 trace.register(app)
 app.add_typer(topics.app)
 app.add_typer(policy.app)
+app.add_typer(templates.app)
 app.add_typer(db.app)
 app.add_typer(bench.app)
 simulator.register(app)

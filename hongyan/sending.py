@@ -16,6 +16,7 @@ from backends.settings import KafkaSettings
 from message import envelope
 from message.envelope import EnvelopeError, Notification
 from message.ids import new_id
+from policy.templates import TemplateError, Templates
 
 _FULL_WAIT_S: Final = 0.2
 _decoder = msgspec.json.Decoder(dict[str, Any])
@@ -69,9 +70,10 @@ class Outcome(msgspec.Struct):
         return not (self.failed or self.bad or self.in_doubt)
 
 
-def prepared(fields: dict[str, Any], now_ms: int) -> Ready:
+def prepared(fields: dict[str, Any], now_ms: int, templates: Templates | None = None) -> Ready:
     """Fill in what the sender of a line leaves out (v, id, created_at), and check the rest.
 
+    A template that `templates` has is tried with its parameters; any other is the worker's to know.
     Unknown fields travel on. Raises EnvelopeError.
     """
     filled = {"v": envelope.VERSION, "id": new_id(), "created_at": now_ms, **fields}
@@ -79,18 +81,51 @@ def prepared(fields: dict[str, Any], now_ms: int) -> Ready:
         value = msgspec.json.encode(filled)
     except (msgspec.MsgspecError, UnicodeEncodeError, TypeError) as exc:
         raise EnvelopeError("not_json", "$", f"cannot be written as JSON: {exc}") from exc
-    return Ready(envelope.decode(value), value)
+    notification = envelope.decode(value)
+    if templates is not None:
+        _try_template(notification, templates)
+    return Ready(notification, value)
+
+
+def _try_template(notification: Notification, templates: Templates) -> None:
+    named = notification.template
+    if named is None or templates.get(named.id) is None:
+        return
+    try:
+        templates.render(notification)
+    except TemplateError as exc:
+        raise EnvelopeError(exc.code, "$.template", exc.detail) from exc
+
+
+def typed(fields: dict[str, Any], templates: Templates) -> dict[str, Any]:
+    """The fields with a template's parameters, which flags give as texts, read by their types.
+
+    Raises EnvelopeError.
+    """
+    named = fields.get("template")
+    template = templates.get(named["id"]) if named else None
+    if named is None or template is None:
+        return fields
+    try:
+        params = template.parsed(named["params"])
+    except TemplateError as exc:
+        raise EnvelopeError(exc.code, "$.template", exc.detail) from exc
+    return {**fields, "template": {**named, "params": params}}
 
 
 def read_lines(
-    lines: Iterable[bytes], bad: list[BadLine], now_ms: int | None = None
+    lines: Iterable[bytes],
+    bad: list[BadLine],
+    now_ms: int | None = None,
+    templates: Templates | None = None,
 ) -> Iterator[Ready]:
     """The good lines, made ready; the bad ones go into `bad` by number. Empty lines are passed over."""
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
-            yield prepared(_fields(line), time.time_ns() // 1_000_000 if now_ms is None else now_ms)
+            at = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+            yield prepared(_fields(line), at, templates)
         except EnvelopeError as exc:
             bad.append(BadLine(number, exc.code, exc.path, exc.detail))
 

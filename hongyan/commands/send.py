@@ -26,11 +26,13 @@ from hongyan.terminal import (
 
 if TYPE_CHECKING:
     from hongyan.sending import BadLine, Outcome, Ready, Sender
+    from policy.templates import Templates
 
 HELP = explained(
     "Hand notifications to Kafka and wait until they are safely there: one from flags, or every line "
     "of a file. A bad line is reported by its number and not sent; the good ones go. Missing id and "
-    "created_at are filled in. Exits 1 when anything was not sent.",
+    "created_at are filled in. A template of templates.toml is tried with its parameters first. Exits 1 "
+    "when anything was not sent.",
     "hongyan send --lane sms.notice --to +8613800000001 --template SMS_1",
     'hongyan send --lane push.notice --to u1 --content \'{"text":"hi"}\' --biz-id o-1',
     "hongyan send --file examples/notifications.jsonl",
@@ -79,10 +81,12 @@ def send(
     if file is not None and str(file) != "-" and not file.is_file():
         raise WrongUsage(f"{file}: no such file; give one of JSON lines, or - for standard input")
     from hongyan import sending
+    from policy.templates_loading import load_for
 
+    templates = load_for(settings)
     outcome = sending.Outcome()
     if file is not None:
-        ready = _with_progress(file, outcome.bad)
+        ready = _with_progress(file, outcome.bad, templates)
     else:
         fields = {
             **optional(
@@ -98,7 +102,8 @@ def send(
             **lane_fields(lane or ""),
             **body_fields(template, param, content),
         }
-        ready = iter([sending.prepared(fields, time.time_ns() // 1_000_000)])
+        fields = sending.typed(fields, templates)
+        ready = iter([sending.prepared(fields, time.time_ns() // 1_000_000, templates)])
     if check:
         outcome.sent = sum(1 for _ in ready)
     else:
@@ -115,7 +120,7 @@ def _send(sender: Sender, ready: Iterable[Ready], timeout_s: float) -> None:
         sender.finish(timeout_s)
 
 
-def _with_progress(file: Path, bad: list[BadLine]) -> Iterator[Ready]:
+def _with_progress(file: Path, bad: list[BadLine], templates: Templates) -> Iterator[Ready]:
     """The file's good lines, with a progress bar where somebody watches."""
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
@@ -139,7 +144,7 @@ def _with_progress(file: Path, bad: list[BadLine]) -> Iterator[Ready]:
                 bar.update(task, advance=len(line), lines=number)
                 yield line
 
-        yield from read_lines(lines(), bad)
+        yield from read_lines(lines(), bad, templates=templates)
 
 
 @contextmanager

@@ -168,8 +168,9 @@ def expected(row: Row, code: str, detail: str) -> AnyOutcome:
 def refused_token(peer: Peer, outcome: AnyOutcome) -> bool:
     """Whether the engine made the call twice, since the provider refused the token: nothing was sent."""
     asked = [one.purpose for one in peer.recorder.exchanges]
-    known = isinstance(outcome, NotSent) and outcome.code == "token_refused"
-    return known and outcome.account is True and asked == ["token", "send", "token", "send"]
+    if not isinstance(outcome, NotSent) or outcome.code != "token_refused":
+        return False
+    return outcome.account and asked == ["token", "send", "token", "send"]
 
 
 def test_what_is_accepted_is_in_the_providers_ledger_once(peer: Peer) -> None:
