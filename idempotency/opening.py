@@ -26,6 +26,8 @@ from idempotency.partitions import ensure_partitions
 from idempotency.payloads import Sealer
 from idempotency.postgres import PostgresBatches
 from idempotency.queries import Queries
+from idempotency.recovering import Recovering
+from idempotency.recovering_sql import SqlRecovering
 from idempotency.sqlite import SqliteBatches
 from idempotency.workers import Workers
 
@@ -100,6 +102,10 @@ class SqlLedger:
     def queries(self) -> Queries:
         """Searches on this ledger's connections."""
         return Queries(self.database, self._sealer)
+
+    def recovering(self) -> Recovering:
+        """What recovery asks of this ledger, on its connections and for the workers registered here."""
+        return SqlRecovering(self.database, self._sealer, self._workers.epochs, self._workers.clock)
 
     def close(self) -> None:
         """See `Ledger.close`."""

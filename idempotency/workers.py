@@ -66,8 +66,8 @@ class Workers:
     """The workers of one ledger; every method is one short transaction."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
+        self.clock = clock
         self._database = database
-        self._clock = clock
         self.epochs: dict[str, int] = {}
         """Worker id to epoch, of those registered here; written by `register`, read by claims."""
 
@@ -121,7 +121,7 @@ class Workers:
     @contextmanager
     def _begin(self) -> Iterator[tuple[Connection, int]]:
         with errors(), self._database.begin() as connection:
-            yield connection, self._clock(connection)
+            yield connection, self.clock(connection)
 
     def _lock(self, connection: Connection, worker_id: str) -> None:
         """Two processes that register one name at once come one after the other."""

@@ -46,6 +46,7 @@ class Event(StrEnum):
     RECALL = "recall"
     RESOLVED_SENT = "resolver: it was sent"
     RESOLVED_NOT_SENT = "resolver: it was not"
+    REPLAY = "in the provider's dedup window"
     RESEND_UNPROVEN = "no proof, lane is at_least_once, TTL left"
     PARK_UNPROVEN = "no proof, lane is at_most_once"
     OPERATOR_RETRY = "operator: retry"
@@ -81,6 +82,8 @@ TRANSITIONS: Final[dict[tuple[State | None, Event], State]] = {
     (_S.RETRY, _E.RECALL): _S.DROPPED,
     (_S.UNKNOWN, _E.RESOLVED_SENT): _S.SENT,
     (_S.UNKNOWN, _E.RESOLVED_NOT_SENT): _S.RETRY,
+    # The same call once more, while the provider surely drops a repeat.
+    (_S.UNKNOWN, _E.REPLAY): _S.RETRY,
     (_S.UNKNOWN, _E.RESEND_UNPROVEN): _S.RETRY,
     (_S.UNKNOWN, _E.PARK_UNPROVEN): _S.PARKED,
     # Past its TTL with no proof: resending is out, so a person decides.
@@ -88,6 +91,8 @@ TRANSITIONS: Final[dict[tuple[State | None, Event], State]] = {
     (_S.PARKED, _E.OPERATOR_RETRY): _S.RETRY,
     (_S.REJECTED, _E.OPERATOR_RETRY): _S.RETRY,
     (_S.EXPIRED, _E.OPERATOR_RETRY): _S.RETRY,
+    # Replaces the automatic one that was pending.
+    (_S.RETRY, _E.OPERATOR_RETRY): _S.RETRY,
     (_S.PARKED, _E.OPERATOR_SENT): _S.SENT,
     (_S.SENT, _E.RECEIPT_DELIVERED): _S.DELIVERED,
     (_S.SENT, _E.RECEIPT_UNDELIVERED): _S.UNDELIVERED,

@@ -48,7 +48,7 @@ def test_nothing_leaves_what_was_delivered() -> None:
 
 def test_unknown_is_resent_only_by_a_resolver_or_by_policy() -> None:
     resends = {e for (s, e), to in TRANSITIONS.items() if s is State.UNKNOWN and to is State.RETRY}
-    assert resends == {Event.RESOLVED_NOT_SENT, Event.RESEND_UNPROVEN}
+    assert resends == {Event.RESOLVED_NOT_SENT, Event.REPLAY, Event.RESEND_UNPROVEN}
 
 
 def test_sent_is_entered_only_on_proof() -> None:
@@ -66,5 +66,6 @@ def test_every_move_is_either_in_the_table_or_refused() -> None:
 
 
 def test_the_sources_of_an_event_are_those_of_the_table() -> None:
-    assert sources(Event.OPERATOR_RETRY) == {State.PARKED, State.REJECTED, State.EXPIRED}
+    waiting = {State.PARKED, State.REJECTED, State.EXPIRED, State.RETRY}
+    assert sources(Event.OPERATOR_RETRY) == waiting
     assert sources(Event.CLAIM) == frozenset()

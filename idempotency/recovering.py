@@ -1,0 +1,215 @@
+"""What recovery asks of the ledger: rows that are due, rows in doubt, and moves that nobody else made.
+
+Two recoveries, a worker's sweep and a person may want the same row at once. Rows are taken under a lock
+that others pass by, and every write names the version (or the token) that it was decided on: whoever
+comes second writes nothing and is told so. The clock is the database's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Any, Final, NamedTuple, Protocol
+
+import msgspec
+
+from idempotency.entries import GIVEN_BACK
+from message.delivery import Delivery
+from message.keys import KEY_LENGTH
+from message.states import Event, State
+
+LIMIT: Final = 100
+"""Rows in one batch, unless asked for fewer."""
+BEHIND_PAUSE_MS: Final = 1_000
+"""When a row whose turn has not come is looked at again, if nobody calls it earlier."""
+OPERATOR: Final = "operator"
+TTL: Final = "ttl_in_retry"
+TTL_IN_DOUBT: Final = "ttl_in_doubt"
+ATTEMPTS_SPENT: Final = "attempts_spent"
+UNREADABLE: Final = "payload_unreadable"
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """Which rows of a lane to take, and what its policy says of them."""
+
+    lane: str
+    attempts: int
+    """Provider calls after which a row is parked instead; an operator's retry counts none."""
+    ordered: bool = False
+    limit: int = LIMIT
+
+
+class Taken(NamedTuple):
+    """A row that is ours now: IN_FLIGHT under our token, its attempt counted."""
+
+    delivery: Delivery
+    reason: str
+    """Why it waited."""
+    doubted_since: int | None
+    """Epoch milliseconds of the earliest call that may have sent it; None: it surely was not sent."""
+    call_digest: str
+    """Of that call's body, where the provider dedups by it; else empty."""
+
+
+class Ended(NamedTuple):
+    """A row that was due and will not be sent."""
+
+    key: str
+    message_id: str
+    lane: str
+    state: State
+    reason: str
+
+
+class Taking(NamedTuple):
+    """What one look at a lane gave."""
+
+    taken: Sequence[Taken]
+    ended: Sequence[Ended]
+    postponed: int
+    """Rows whose turn in their line has not come."""
+
+
+class Doubt(NamedTuple):
+    """An UNKNOWN row, ours to ask about until its lease ends."""
+
+    delivery: Delivery
+    """With the `account` and `call_key` of the call in doubt."""
+    called_at: int
+    """Epoch milliseconds of the earliest call in doubt."""
+    call_digest: str
+    version: int
+    reason: str
+    now: int
+    created_at: int
+    """When the delivery entered the ledger."""
+
+
+class Move(NamedTuple):
+    """One row's next state, decided on what was read under `version`."""
+
+    key: str
+    day: int
+    version: int
+    source: State
+    event: Event
+    reason: str | None = None
+    provider_id: str | None = None
+    delay_ms: int = 0
+    """From the database's now to the next look; for a move to RETRY or a row that stays in doubt."""
+    expires_at: int | None = None
+    """A new end of its life; None: as it was."""
+
+
+class Called(NamedTuple):
+    """What is kept of a call before it is made."""
+
+    key: str
+    day: int
+    token: int
+    account: str
+    call_key: str
+    call_digest: str | None
+
+
+class Backlog(NamedTuple):
+    """What waits in one lane; counts stop at a bound, ages are in milliseconds."""
+
+    lane: str
+    due: int
+    doubted: int
+    oldest_due_ms: int
+    oldest_doubt_ms: int
+
+
+class Recovering(Protocol):
+    """Every method raises LedgerError and nothing else, and may be repeated as it was."""
+
+    def lanes_with_work(self, lanes: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Of these lanes those with a row that is due, and those with one to be asked about."""
+        ...
+
+    def take(self, ask: Ask, owner: str, token: int) -> Taking:
+        """Due rows, oldest first, become the owner's. What is past its time ends here, what is behind
+        another of its line is looked at later. A repeat with the same token gives the same rows."""
+        ...
+
+    def keep(self, calls: Sequence[Called]) -> list[bool]:
+        """Keep account, call key and digest before the calls; False where the token was stale."""
+        ...
+
+    def doubts(self, lane: str, lease_ms: int, limit: int = LIMIT) -> list[Doubt]:
+        """Rows in doubt, oldest first, that nobody else asks about for `lease_ms`."""
+        ...
+
+    def ask_again(self, doubt: Doubt, delay_ms: int) -> bool:
+        """Nothing was found out: look again after `delay_ms`."""
+        ...
+
+    def move(self, moves: Sequence[Move]) -> list[bool]:
+        """Make the moves; False where the row had been written meanwhile. Raises IllegalTransition."""
+        ...
+
+    def release(self, lane: str, ordering_key: str) -> bool:
+        """The head of a line is settled: what stands next is due now. False: none waits."""
+        ...
+
+    def version_of(self, key: str) -> tuple[int, int, State] | None:
+        """(day, version, state) of a row, None for an unknown key."""
+        ...
+
+    def backlog(self, lanes: Sequence[str]) -> list[Backlog]:
+        """How much waits in each lane."""
+        ...
+
+    def hold(self, duty: str, holder: str, lease_ms: int) -> bool:
+        """Take or renew a duty that one holder may have at a time; False: another has it."""
+        ...
+
+    def drop(self, duty: str, holder: str) -> None:
+        """Give the duty up, if it is the holder's."""
+        ...
+
+
+class Verdict(NamedTuple):
+    """What becomes of one due row."""
+
+    state: State
+    reason: str | None
+
+
+def judge(row: Any, ask: Ask, now: int) -> Verdict:
+    """What becomes of a due row; RETRY: its turn has not come. Reads attempt, reason, expires_at,
+    called_at and `ahead` (an earlier one of its line is open)."""
+    doubted = row.called_at is not None
+    if row.expires_at <= now:
+        # A call that may have sent it is not made undone by time: a person has to know.
+        return Verdict(State.PARKED, TTL_IN_DOUBT) if doubted else Verdict(State.EXPIRED, TTL)
+    if row.reason == GIVEN_BACK:
+        return Verdict(State.RETRY, row.reason)
+    if row.attempt >= ask.attempts and row.reason != OPERATOR:
+        return Verdict(State.PARKED, ATTEMPTS_SPENT)
+    if row.ahead:
+        return Verdict(State.RETRY, row.reason)
+    return Verdict(State.IN_FLIGHT, row.reason)
+
+
+def call_key_of(key: str, attempt: int) -> str:
+    """The name of a delivery's call that repeats none: the delivery's own key at first, then another
+    for each attempt, since a provider may drop what it has seen. 32 hex digits."""
+    if attempt <= 1:
+        return key
+    return sha256(f"{key}\x1f{attempt}".encode()).hexdigest()[:KEY_LENGTH]
+
+
+def operator_retry(key: str, day: int, version: int, state: State, **fields: Any) -> Move:
+    """A person wants it sent again, now: whatever was pending is replaced.
+
+    `fields` are of Move; `expires_at` where its time is over. Raises nothing; `Recovering.move` does.
+    """
+    return Move(key, day, version, state, Event.OPERATOR_RETRY, OPERATOR, **fields)
+
+
+def operator_sent(key: str, day: int, version: int) -> Move:
+    """A person saw it arrive."""
+    return Move(key, day, version, State.PARKED, Event.OPERATOR_SENT, OPERATOR)

@@ -1,0 +1,580 @@
+"""What recovery asks of the ledger, on every database it runs on."""
+
+import threading
+
+import msgspec
+import pytest
+
+from idempotency.opening import SqlLedger
+from idempotency.recovering import (
+    ATTEMPTS_SPENT,
+    BEHIND_PAUSE_MS,
+    TTL,
+    TTL_IN_DOUBT,
+    UNREADABLE,
+    Ask,
+    Called,
+    Move,
+    Recovering,
+    Taking,
+    call_key_of,
+    operator_retry,
+    operator_sent,
+)
+from message.delivery import Delivery
+from message.ids import new_token
+from message.states import Event, IllegalTransition, State
+from tests.idempotency.making import (
+    LEASE_MS,
+    NOON,
+    World,
+    claimed,
+    claims,
+    deliveries,
+    delivery,
+    settle,
+    worker,
+)
+
+LANE = "sms.notice"
+ASK = Ask(LANE, attempts=5)
+
+
+@pytest.fixture
+def recovering(ledger: SqlLedger) -> Recovering:
+    ledger.register(worker("r1"))
+    return ledger.recovering()
+
+
+def waiting(ledger: SqlLedger, *items: Delivery, delay_ms: int = 0) -> list[Delivery]:
+    """Rows that a worker tried and that are to be tried again."""
+    made = claimed(ledger, *items)
+    for item in made:
+        assert settle(ledger, item, Event.NOT_SENT, reason="http_429", delay_ms=delay_ms)
+    return made
+
+
+def doubted(ledger: SqlLedger, *items: Delivery) -> list[Delivery]:
+    made = claimed(ledger, *items)
+    for item in made:
+        assert settle(ledger, item, Event.UNKNOWN, reason="timeout")
+    return made
+
+
+def take(recovering: Recovering, ask: Ask = ASK, owner: str = "r1") -> Taking:
+    return recovering.take(ask, owner, new_token())
+
+
+def keys(taking: Taking) -> list[str]:
+    return [taken.delivery.key for taken in taking.taken]
+
+
+def version_of(recovering: Recovering, key: str) -> int:
+    found = recovering.version_of(key)
+    assert found is not None
+    return found[1]
+
+
+# -- taking what is due --
+
+
+def test_a_due_row_comes_back_as_it_was_for_one_more_attempt(
+    world: World, ledger: SqlLedger, recovering: Recovering
+) -> None:
+    (item,) = waiting(ledger, delivery(biz_id="order-1"), delay_ms=500)
+    assert keys(take(recovering)) == []
+    world.advance(500)
+    token = new_token()
+    (taken,) = recovering.take(ASK, "r1", token).taken
+    assert taken.delivery == msgspec.structs.replace(
+        item, attempt=2, token=token, call_key=call_key_of(item.key, 2), account=""
+    )
+    assert (taken.reason, taken.doubted_since) == ("http_429", None)
+    row = ledger.queries().by_key(item.key)
+    assert row is not None
+    assert (row.state, row.owner, row.attempt, row.next_at) == ("IN_FLIGHT", "r1", 2, None)
+    assert settle(ledger, taken.delivery, Event.ACCEPTED, provider_id="p-1")
+    assert world.states() == {item.key: "SENT"}
+
+
+def test_the_oldest_come_first_and_no_more_than_asked(
+    world: World, ledger: SqlLedger, recovering: Recovering
+) -> None:
+    late = waiting(ledger, delivery(), delay_ms=30)
+    early = waiting(ledger, delivery(), delay_ms=10)
+    other = waiting(ledger, delivery(lane="sms.marketing"))
+    world.advance(50)
+    assert keys(take(recovering, Ask(LANE, 5, limit=1))) == [early[0].key]
+    assert keys(take(recovering)) == [late[0].key]
+    assert keys(take(recovering)) == []
+    assert keys(take(recovering, Ask("sms.marketing", 5))) == [other[0].key]
+
+
+def test_lanes_with_work_are_those_with_a_due_row_or_a_doubt(
+    world: World, ledger: SqlLedger, recovering: Recovering
+) -> None:
+    lanes = ["sms.notice", "sms.marketing", "email.notice", "email.marketing"]
+    waiting(ledger, delivery(), delay_ms=10)
+    waiting(ledger, delivery(lane="sms.marketing"), delay_ms=1_000)
+    doubted(ledger, delivery(lane="email.notice", receivers=["a@b.c"]))
+    world.advance(20)
+    assert recovering.lanes_with_work(lanes) == (["sms.notice"], ["email.notice"])
+    assert recovering.lanes_with_work([]) == ([], [])
+
+
+def test_what_was_given_back_is_left_to_kafka_until_its_time_is_over(
+    world: World, ledger: SqlLedger, recovering: Recovering
+) -> None:
+    (item,) = claimed(ledger, delivery())
+    settle(ledger, item, Event.GIVEN_BACK)
+    assert keys(take(recovering)) == []
+    world.advance(60_000)
+    assert [e.state for e in take(recovering).ended] == [State.EXPIRED]
+    assert world.states() == {item.key: "EXPIRED"}
+
+
+def test_what_recovery_itself_gives_back_is_recoverys_again(
+    ledger: SqlLedger, recovering: Recovering
+) -> None:
+    (item,) = waiting(ledger, delivery())
+    (taken,) = take(recovering).taken
+    assert settle(ledger, taken.delivery, Event.GIVEN_BACK, reason=taken.reason)
+    (again,) = take(recovering).taken
+    assert (again.delivery.key, again.delivery.attempt, again.reason) == (item.key, 2, "http_429")
+
+
+def test_past_its_ttl_a_row_expires_even_if_its_turn_is_later(
+    world: World, ledger: SqlLedger, recovering: Recovering
+) -> None:
+    (item,) = waiting(ledger, delivery(), delay_ms=600_000)
+    world.advance(60_000)
+    taking = take(recovering)
+    assert [(e.key, e.state, e.reason) for e in taking.ended] == [(item.key, State.EXPIRED, TTL)]
+    assert keys(taking) == []
+    assert settle(ledger, item, Event.ACCEPTED) is False
+
+
+def test_past_its_ttl_a_row_that_may_have_been_sent_is_parked(
+    world: World, ledger: SqlLedger, recovering: Recovering
+) -> None:
+    waiting(ledger, delivery())
+    (taken,) = take(recovering).taken
+    world.advance(1)
+    settle(ledger, taken.delivery, Event.UNKNOWN, reason="timeout")
+    (doubt,) = recovering.doubts(LANE, 1_000)
+    move = Move(
+        *place(doubt.delivery), doubt.version, State.UNKNOWN, Event.RESEND_UNPROVEN, "unproven"
+    )
+    assert recovering.move([move]) == [True]
+    world.advance(60_000)
+    assert [(e.state, e.reason) for e in take(recovering).ended] == [(State.PARKED, TTL_IN_DOUBT)]
+
+
+def test_with_its_attempts_spent_a_row_is_parked(ledger: SqlLedger, recovering: Recovering) -> None:
+    (item,) = waiting(ledger, delivery())
+    taking = take(recovering, Ask(LANE, attempts=1))
+    assert [(e.key, e.state, e.reason) for e in taking.ended] == [
+        (item.key, State.PARKED, ATTEMPTS_SPENT)
+    ]
+
+
+def test_a_take_whose_reply_was_lost_gives_the_same_rows_again(
+    world: World, ledger: SqlLedger, recovering: Recovering
+) -> None:
+    waiting(ledger, delivery(), delivery())
+    token = new_token()
+    recovering.take(ASK, "r1", token)  # committed, and its answer never heard
+    world.advance(10)
+    waiting(ledger, delivery())
+    taking = recovering.take(ASK, "r1", token)
+    mine = [key for key, state in world.states().items() if state == "IN_FLIGHT"]
+    assert (sorted(keys(taking)), len(mine)) == (sorted(mine), 2)
+    assert {t.delivery.attempt for t in taking.taken} == {2}
+    assert {t.doubted_since for t in taking.taken} == {None}
+
+
+def test_receivers_that_share_a_payload_keep_it(ledger: SqlLedger, recovering: Recovering) -> None:
+    items = deliveries(receivers=["+8613800000001", "+8613800000002"])
+    waiting(ledger, *items)
+    found = {t.delivery.receiver: t.delivery.payload for t in take(recovering).taken}
+    assert found == {item.receiver: item.payload for item in items}
+
+
+def test_a_sealed_payload_is_opened_and_one_that_cannot_be_is_parked(url: str) -> None:
+    sealed = World(url, payload_key="MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=")
+    plain = World.__new__(World)
+    plain.__dict__.update(sealed.__dict__)
+    plain.settings = msgspec.structs.replace(
+        sealed.settings, database=msgspec.structs.replace(sealed.settings.database, payload_key="")
+    )
+    try:
+        ledger = sealed.open()
+        ledger.register(worker("r1"))
+        (item,) = waiting(ledger, delivery())
+        (other,) = doubted(ledger, delivery())
+        blind = plain.open()
+        blind.register(worker("r2"))
+        taking = take(blind.recovering(), owner="r2")
+        assert [(e.key, e.state, e.reason) for e in taking.ended] == [
+            (item.key, State.PARKED, UNREADABLE)
+        ]
+        (doubt,) = ledger.recovering().doubts(LANE, 0)
+        assert doubt.delivery.payload == other.payload
+        assert blind.recovering().doubts(LANE, 1_000) == []
+        assert set(sealed.states().values()) == {"PARKED"}
+    finally:
+        sealed.close()
+
+
+@pytest.mark.parametrize("takers", [4])
+def test_two_recoveries_at_once_never_take_the_same_row(
+    world: World, ledger: SqlLedger, recovering: Recovering, takers: int
+) -> None:
+    waiting(ledger, *[delivery() for _ in range(120)])
+    others = [world.open() for _ in range(takers)]
+    for number, other in enumerate(others):
+        other.register(worker(f"t{number}"))
+    found: list[list[str]] = [[] for _ in others]
+    start = threading.Barrier(takers)
+
+    def run(number: int) -> None:
+        mine = others[number].recovering()
+        start.wait()
+        empty = 0
+        while empty < 3:
+            got = keys(take(mine, Ask(LANE, 5, limit=7), f"t{number}"))
+            found[number] += got
+            empty = 0 if got else empty + 1
+
+    threads = [threading.Thread(target=run, args=(n,)) for n in range(takers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    everything = [key for mine in found for key in mine]
+    assert len(everything) == len(set(everything)) == 120
+
+
+def test_rows_of_a_recovery_that_died_are_swept_and_stay_in_doubt_since_its_call(
+    world: World, ledger: SqlLedger, recovering: Recovering
+) -> None:
+    waiting(ledger, delivery())
+    take(recovering)
+    world.advance(LEASE_MS + 1)
+    assert ledger.sweep() == [("r1", 1)]
+    (doubt,) = recovering.doubts(LANE, 1_000)
+    assert (doubt.called_at, doubt.reason, doubt.now) == (NOON, "owner_dead", world.now)
+
+
+# -- calls --
+
+
+def test_what_is_kept_of_a_call_is_found_with_its_doubt(
+    ledger: SqlLedger, recovering: Recovering
+) -> None:
+    waiting(ledger, delivery())
+    (taken,) = take(recovering).taken
+    one = taken.delivery
+    call = Called(one.key, one.day, one.token, "main", "c" * 32, "digest")
+    assert recovering.keep([call, call._replace(token=1)]) == [True, False]
+    settle(ledger, one, Event.UNKNOWN, reason="timeout")
+    (doubt,) = recovering.doubts(LANE, 1_000)
+    assert (doubt.delivery.account, doubt.delivery.call_key) == ("main", "c" * 32)
+    assert doubt.call_digest == "digest"
+
+
+def test_a_repeat_of_a_doubted_call_keeps_its_key_and_the_time_of_the_first(
+    world: World, ledger: SqlLedger, recovering: Recovering
+) -> None:
+    waiting(ledger, delivery())
+    (first,) = take(recovering).taken
+    world.advance(10)
+    settle(ledger, first.delivery, Event.UNKNOWN, reason="timeout")
+    (doubt,) = recovering.doubts(LANE, 1_000)
+    recovering.move([moved(doubt.delivery, doubt.version, Event.REPLAY, "replay")])
+    (again,) = take(recovering).taken
+    assert again.delivery.call_key == first.delivery.call_key
+    assert (again.doubted_since, again.delivery.attempt) == (NOON, 3)
+
+
+def test_once_it_is_known_that_nothing_was_sent_the_next_call_has_another_key(
+    world: World, ledger: SqlLedger, recovering: Recovering
+) -> None:
+    waiting(ledger, delivery())
+    (first,) = take(recovering).taken
+    world.advance(10)
+    settle(ledger, first.delivery, Event.UNKNOWN, reason="timeout")
+    (doubt,) = recovering.doubts(LANE, 1_000)
+    recovering.move([moved(doubt.delivery, doubt.version, Event.RESOLVED_NOT_SENT)])
+    (again,) = take(recovering).taken
+    assert again.delivery.call_key != first.delivery.call_key
+    assert again.doubted_since is None
+
+
+# -- lines --
+
+
+@pytest.fixture
+def line(world: World, ledger: SqlLedger) -> list[Delivery]:
+    """Three messages of one key; the first failed, the others stand behind it."""
+    items = [delivery(ordering_key="k") for _ in range(3)]
+    made = claims(items)
+    answers = ledger.claim(made, "w1", ordered=True)
+    assert [a.state for a in answers] == [State.IN_FLIGHT, State.RETRY, State.RETRY]
+    items[0].token, items[0].day = made[0].token, answers[0].day
+    for place_in_line, item in enumerate(items):
+        world_update(world, ledger, item.key, place_in_line)
+    return items
+
+
+def world_update(world: World, ledger: SqlLedger, key: str, offset: int) -> None:
+    with ledger.database.begin() as connection:
+        connection.exec_driver_sql(
+            f"UPDATE deliveries SET kafka_offset = {offset} WHERE delivery_key = '{key}'"
+        )
+
+
+def test_only_the_head_of_a_line_is_taken(
+    world: World, ledger: SqlLedger, recovering: Recovering, line: list[Delivery]
+) -> None:
+    ordered = Ask(LANE, 5, ordered=True)
+    taking = take(recovering, ordered)
+    assert (keys(taking), taking.postponed) == ([], 2)
+    settle(ledger, line[0], Event.NOT_SENT, reason="http_429")
+    (head,) = take(recovering, ordered).taken
+    assert head.delivery.key == line[0].key
+    world.advance(BEHIND_PAUSE_MS)
+    assert keys(take(recovering, ordered)) == []
+    settle(ledger, head.delivery, Event.ACCEPTED)
+    assert recovering.release(LANE, "k") is True
+    (second,) = take(recovering, ordered).taken
+    assert (second.delivery.key, second.delivery.attempt) == (line[1].key, 1)
+    assert recovering.release(LANE, "k") is False
+
+
+def test_without_a_call_the_next_in_line_is_looked_at_after_a_pause(
+    world: World, ledger: SqlLedger, recovering: Recovering, line: list[Delivery]
+) -> None:
+    ordered = Ask(LANE, 5, ordered=True)
+    take(recovering, ordered)
+    settle(ledger, line[0], Event.ACCEPTED)
+    assert keys(take(recovering, ordered)) == []
+    world.advance(BEHIND_PAUSE_MS)
+    assert keys(take(recovering, ordered)) == [line[1].key]
+
+
+def test_a_doubted_head_holds_its_line(
+    world: World, ledger: SqlLedger, recovering: Recovering, line: list[Delivery]
+) -> None:
+    settle(ledger, line[0], Event.UNKNOWN, reason="timeout")
+    assert keys(take(recovering, Ask(LANE, 5, ordered=True))) == []
+
+
+def test_receivers_of_one_message_hold_up_none_of_each_other(
+    world: World, ledger: SqlLedger, recovering: Recovering
+) -> None:
+    items = deliveries(receivers=["+8613800000001", "+8613800000002"], ordering_key="k")
+    waiting(ledger, *items)
+    assert len(keys(take(recovering, Ask(LANE, 5, ordered=True)))) == 2
+
+
+# -- doubts --
+
+
+def place(item: Delivery) -> tuple[str, int]:
+    return item.key, item.day
+
+
+def moved(
+    item: Delivery, version: int, event: Event, reason: str | None = None, **more: int
+) -> Move:
+    return Move(*place(item), version, State.UNKNOWN, event, reason, **more)  # type: ignore[arg-type]
+
+
+def test_a_doubt_is_one_recoverys_until_its_lease_ends(
+    world: World, ledger: SqlLedger, recovering: Recovering
+) -> None:
+    (item,) = doubted(ledger, delivery())
+    (doubt,) = recovering.doubts(LANE, 1_000)
+    assert (doubt.delivery.key, doubt.reason) == (item.key, "timeout")
+    assert recovering.doubts(LANE, 1_000) == []
+    world.advance(1_000)
+    (again,) = recovering.doubts(LANE, 1_000)
+    assert recovering.move([moved(item, doubt.version, Event.RESOLVED_SENT)]) == [False]
+    assert recovering.ask_again(doubt, 5) is False
+    assert recovering.ask_again(again, 5) is True
+    assert recovering.doubts(LANE, 1_000) == []
+    world.advance(5)
+    assert len(recovering.doubts(LANE, 1_000)) == 1
+
+
+@pytest.mark.parametrize(
+    ("event", "state", "next_at"),
+    [
+        (Event.RESOLVED_SENT, State.SENT, None),
+        (Event.RESOLVED_NOT_SENT, State.RETRY, NOON + 7),
+        (Event.REPLAY, State.RETRY, NOON + 7),
+        (Event.RESEND_UNPROVEN, State.RETRY, NOON + 7),
+        (Event.PARK_UNPROVEN, State.PARKED, None),
+        (Event.TTL, State.PARKED, None),
+    ],
+)
+def test_what_was_found_out_is_written_once(
+    ledger: SqlLedger, recovering: Recovering, event: Event, state: State, next_at: int | None
+) -> None:
+    (item,) = doubted(ledger, delivery())
+    (doubt,) = recovering.doubts(LANE, 1_000)
+    move = moved(item, doubt.version, event, "why", delay_ms=7)._replace(provider_id="p-1")
+    assert recovering.move([move]) == [True]
+    row = ledger.queries().by_key(item.key)
+    assert row is not None
+    assert (row.state, row.reason, row.next_at, row.provider_id) == (state, "why", next_at, "p-1")
+    assert recovering.move([move]) == [True], "a repeat finds its own words"
+    assert recovering.move([move._replace(reason="else")]) == [False]
+
+
+def test_a_move_that_the_state_machine_does_not_have_is_refused(recovering: Recovering) -> None:
+    with pytest.raises(IllegalTransition):
+        recovering.move([Move("k", 0, 1, State.SENT, Event.OPERATOR_RETRY)])
+
+
+# -- people --
+
+
+def test_a_persons_retry_replaces_the_pending_one(
+    world: World, ledger: SqlLedger, recovering: Recovering
+) -> None:
+    (item,) = waiting(ledger, delivery(), delay_ms=30_000)
+    version = version_of(recovering, item.key)
+    assert recovering.move([operator_retry(*place(item), version, State.RETRY)]) == [True]
+    (taken,) = take(recovering, Ask(LANE, attempts=1)).taken
+    assert (taken.delivery.key, taken.reason) == (item.key, "operator")
+    settle(ledger, taken.delivery, Event.ACCEPTED)
+    world.advance(30_000)
+    assert keys(take(recovering)) == []
+
+
+def test_of_a_persons_retry_and_an_automatic_one_the_first_wins(
+    ledger: SqlLedger, recovering: Recovering
+) -> None:
+    (item,) = waiting(ledger, delivery())
+    version = version_of(recovering, item.key)
+    assert len(take(recovering).taken) == 1
+    assert recovering.move([operator_retry(*place(item), version, State.RETRY)]) == [False]
+    assert ledger.queries().by_key(item.key).attempt == 2  # type: ignore[union-attr]
+
+
+def test_of_many_who_retry_by_hand_while_it_comes_due_one_sends(
+    world: World, ledger: SqlLedger, recovering: Recovering
+) -> None:
+    (item,) = waiting(ledger, delivery())
+    version = version_of(recovering, item.key)
+    opened = [world.open().recovering() for _ in range(3)]
+    start = threading.Barrier(6)
+    sends: list[int] = []
+
+    def by_hand(mine: Recovering) -> None:
+        start.wait()
+        mine.move([operator_retry(*place(item), version, State.RETRY)])
+
+    def automatic(mine: Recovering) -> None:
+        start.wait()
+        for _ in range(5):
+            sends.extend(t.delivery.attempt for t in take(mine).taken)
+
+    threads = [threading.Thread(target=t, args=(m,)) for m in opened for t in (by_hand, automatic)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(sends) == 1
+    assert ledger.queries().by_key(item.key).attempt == 2  # type: ignore[union-attr]
+
+
+def test_a_person_revives_what_expired_with_a_new_end(
+    world: World, ledger: SqlLedger, recovering: Recovering
+) -> None:
+    (item,) = waiting(ledger, delivery())
+    world.advance(60_000)
+    take(recovering)
+    found = recovering.version_of(item.key)
+    assert found is not None
+    day, version, state = found
+    assert state is State.EXPIRED
+    move = operator_retry(item.key, day, version, state, expires_at=world.now + 1_000)
+    assert recovering.move([move]) == [True]
+    assert [t.delivery.expires_at for t in take(recovering).taken] == [world.now + 1_000]
+
+
+def test_a_person_who_saw_it_arrive_settles_it(ledger: SqlLedger, recovering: Recovering) -> None:
+    (item,) = doubted(ledger, delivery())
+    (doubt,) = recovering.doubts(LANE, 1_000)
+    recovering.move([moved(item, doubt.version, Event.PARK_UNPROVEN, "unproven")])
+    sent = operator_sent(*place(item), version_of(recovering, item.key))
+    assert recovering.move([sent]) == [True]
+    assert ledger.queries().by_key(item.key).state == "SENT"  # type: ignore[union-attr]
+    assert recovering.version_of("f" * 32) is None
+
+
+# -- duties and backlog --
+
+
+def test_a_duty_has_one_holder_until_its_lease_ends(world: World, recovering: Recovering) -> None:
+    assert recovering.hold("beat", "one", 1_000) is True
+    assert recovering.hold("beat", "two", 1_000) is False
+    assert recovering.hold("other", "two", 1_000) is True
+    world.advance(900)
+    assert recovering.hold("beat", "one", 1_000) is True, "its holder renews it"
+    world.advance(900)
+    assert recovering.hold("beat", "two", 1_000) is False
+    world.advance(101)
+    assert recovering.hold("beat", "two", 1_000) is True
+    recovering.drop("beat", "one")
+    assert recovering.hold("beat", "one", 1_000) is False
+    recovering.drop("beat", "two")
+    assert recovering.hold("beat", "one", 1_000) is True
+
+
+def test_the_backlog_counts_what_is_due_and_what_is_in_doubt(
+    world: World, ledger: SqlLedger, recovering: Recovering
+) -> None:
+    waiting(ledger, delivery(), delivery())
+    waiting(ledger, delivery(), delay_ms=60_000)
+    doubted(ledger, delivery())
+    world.advance(250)
+    (found, none) = recovering.backlog([LANE, "email.notice"])
+    assert found == (LANE, 2, 1, 250, 250)
+    assert none == ("email.notice", 0, 0, 0, 0)
+
+
+# -- PostgreSQL's plans --
+
+
+@pytest.fixture
+def explained(postgres: World) -> SqlLedger:
+    ledger = postgres.open()
+    waiting(ledger, *[delivery() for _ in range(50)])
+    doubted(ledger, *[delivery() for _ in range(50)])
+    return ledger
+
+
+@pytest.mark.parametrize(
+    ("statement", "index"), [("due", "lane_least_idx"), ("doubted", "lane_coalesce_idx")]
+)
+def test_rows_are_found_by_their_lanes_index_in_its_order(
+    explained: SqlLedger, statement: str, index: str
+) -> None:
+    from idempotency.recovering_statements import for_postgres
+
+    text = getattr(for_postgres(), statement)
+    asked = {"lane": LANE, "now": NOON, "limit": 10, "ordered": False}
+    values = {name: asked[name] for name in text._bindparams}
+    with explained.database.begin() as connection:
+        plan = "\n".join(
+            connection.exec_driver_sql("EXPLAIN " + str(text.compile(connection)), values).scalars()
+        )
+    assert "Index Scan using deliveries_" in plan, plan
+    assert index in plan, plan
+    assert "Merge Append" in plan, plan
+    assert "Sort  (" not in plan, plan
+    assert "Seq Scan" not in plan, plan
