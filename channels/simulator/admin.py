@@ -65,6 +65,8 @@ class Admin:
             self._provider.rules = rules
         if change.dedup is not msgspec.UNSET:
             self._provider.dedup = change.dedup
+        if change.expire_tokens is True:
+            self._provider.expire_tokens()
         if change.refuse_new is msgspec.UNSET or change.refuse_new is self._refusing:
             self._show(connection)
             return

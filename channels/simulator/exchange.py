@@ -35,13 +35,15 @@ class Exchange:
 
     def __init__(self, provider: Provider, options: SimulatorOptions) -> None:
         self._provider = provider
-        world = World(
+        self.world = World(
             credentials=options.credentials,
             now_ms=_now_ms,
             token_ttl_s=options.token_ttl_s,
             counts=provider.memory.counts,
         )
-        self.protocols: dict[str, WireProtocol] = {n: make(world) for n, make in PROTOCOLS.items()}
+        self.protocols: dict[str, WireProtocol] = {
+            n: make(self.world) for n, make in PROTOCOLS.items()
+        }
         self._turns: dict[str, int] = {}
         for record in provider.memory.of_protocols():
             self._accepted(record)

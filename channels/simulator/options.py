@@ -51,6 +51,8 @@ class Control(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     dedup: bool | msgspec.UnsetType = msgspec.UNSET
     refuse_new: bool | msgspec.UnsetType = msgspec.UNSET
     """Refuse new connections; those that stand are served on."""
+    expire_tokens: bool | msgspec.UnsetType = msgspec.UNSET
+    """True: every access token given out so far has expired when the change is answered."""
 
 
 class Rules:

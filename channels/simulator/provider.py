@@ -90,6 +90,10 @@ class Provider:
         reply = _Named(seen.provider_id if seen else "")
         self.writer.after(self.then(fate, connection, reply))
 
+    def expire_tokens(self) -> None:
+        """Every access token given out so far has expired."""
+        self._exchange.world.token_generation += 1
+
     def fate(self, method: str, path: str, receiver: str, key: str, turn: int) -> Fate:
         """What becomes of one request."""
         return decide(self.rules.ready, self.seed, method, path, receiver, key, turn)

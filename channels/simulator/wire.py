@@ -32,6 +32,8 @@ class World(msgspec.Struct, kw_only=True):
     """Epoch milliseconds."""
     token_ttl_s: float = 7_200.0
     """How long access tokens live."""
+    token_generation: int = 0
+    """Tokens given out under an earlier one have expired, whatever their age: `expire_tokens`."""
     counts: dict[str, int] = {}
     """What a protocol counts (tokens given out, …); shown in the report."""
 
