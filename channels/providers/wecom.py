@@ -71,6 +71,8 @@ _TOGETHER: Final = 2
 """Attempts that share a call: from the third on a delivery goes alone, so that one member whom WeCom
 refuses with the whole call cannot hold up the others for ever."""
 _AGAIN_MS: Final = 1_000
+_NAMING: Final = frozenset({"0", "81013"})
+"""Answers that name the members who got nothing."""
 
 
 class WecomOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -81,7 +83,7 @@ class WecomOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     agentid: Annotated[int, msgspec.Meta(ge=1)]
 
 
-class _Partial(msgspec.Struct):
+class _Named(msgspec.Struct):
     invaliduser: str = ""
     unlicenseduser: str = ""
 
@@ -160,30 +162,35 @@ class WecomChannel(BaseChannel):
 
     def outcomes(self, call: Call, answer: Answer) -> list[AnyOutcome]:
         """Per member; a member that stands twice in the call is served once, and the second not yet."""
-        whole = failed(call, answer, self.errors)
-        if isinstance(answer, httpx.Response):
-            code = code_of(answer)
-            if whole is None:
-                whole = self._each(call, answer)
-            elif code in RECEIVER_CODES and len(_members(call)) > 1:
+        whole = failed(call, answer, self.errors) or for_all(
+            call, Accepted(message_id(call, answer))
+        )
+        if (
+            isinstance(answer, httpx.Response)
+            and (code := code_of(answer)) in _NAMING | RECEIVER_CODES
+        ):
+            if code in _NAMING:
+                whole = self._but_for_those_named(call, answer, whole)
+            elif len(_members(call)) > 1:
                 told = "WeCom refused the call for one of its members and did not say which"
                 whole = for_all(call, NotSent(code, told, _AGAIN_MS))
-        return _first_of_each_member(call, whole or [])
+        return _first_of_each_member(call, whole)
 
     def token_refused(self, answer: httpx.Response) -> bool:
         """Nothing was sent: the token was looked at first."""
         return code_of(answer) in TOKEN_CODES
 
-    def _each(self, call: Call, answer: httpx.Response) -> list[AnyOutcome]:
-        partial = decoded(answer, _Partial) or _Partial()
-        invalid, unlicensed = _names(partial.invaliduser), _names(partial.unlicenseduser)
-        accepted = Accepted(message_id(call, answer))
-        outcomes: list[AnyOutcome] = []
-        for delivery in call.deliveries:
-            member = delivery.receiver.lower()
-            code = INVALID if member in invalid else UNLICENSED if member in unlicensed else ""
-            outcomes.append(self.errors.outcome(code) if code else accepted)
-        return outcomes
+    def _but_for_those_named(
+        self, call: Call, answer: httpx.Response, others: Sequence[AnyOutcome]
+    ) -> list[AnyOutcome]:
+        named = decoded(answer, _Named) or _Named()
+        codes = dict.fromkeys(_names(named.unlicenseduser), UNLICENSED)
+        codes |= dict.fromkeys(_names(named.invaliduser), INVALID)
+        members = (delivery.receiver.lower() for delivery in call.deliveries)
+        return [
+            self.errors.outcome(codes[member]) if member in codes else other
+            for member, other in zip(members, others, strict=True)
+        ]
 
 
 def _body(call: Call) -> bytes:
