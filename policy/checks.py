@@ -29,6 +29,11 @@ def contradictions(policy: LanePolicy) -> Iterator[tuple[str, str]]:
         )
     if p.ordering is Ordering.KEY and p.guarantee is Guarantee.BEST_EFFORT:
         yield "ordering", 'by key needs the ledger, which guarantee "best_effort" does without'
+    if p.retry.base_ms > p.retry.cap_ms:
+        yield (
+            "retry.base_ms",
+            f"{p.retry.base_ms} is above cap_ms {p.retry.cap_ms}; lower it, or raise that",
+        )
     if p.breaker.open_ms > p.breaker.max_open_ms:
         yield (
             "breaker.open_ms",

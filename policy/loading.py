@@ -1,7 +1,7 @@
 """policy.toml: what it may say, and every mistake in it with file, line and key (docs/policy.md).
 
 A lane's policy is its kind's built-in defaults, then `[defaults]`, then `[defaults.KIND]`, then
-`[lanes."CHANNEL.KIND"]`; each may set any field, and any field of its `breaker` table.
+`[lanes."CHANNEL.KIND"]`; each may set any field, and any field of its `breaker` and `retry` tables.
 """
 
 from __future__ import annotations
@@ -27,13 +27,16 @@ from policy.schema import (
     LanePolicy,
     Ordering,
     Policy,
+    RetryPolicy,
 )
 
 DEFAULT_FILE: Final = "policy.toml"
 _DIGEST = 12
 _FIELDS: Final = frozenset(LanePolicy.__struct_fields__)
-_BREAKER: Final = "breaker"
-_BREAKER_FIELDS: Final = frozenset(BreakerPolicy.__struct_fields__)
+_TABLES: Final[Mapping[str, type[BreakerPolicy] | type[RetryPolicy]]] = {
+    "breaker": BreakerPolicy,
+    "retry": RetryPolicy,
+}
 _CHOICES: Final[Mapping[str, type[Guarantee] | type[Ordering]]] = {
     "guarantee": Guarantee,
     "ordering": Ordering,
@@ -181,26 +184,28 @@ class _Reader:
         layer: Layer = {}
         for key, value in table.items():
             place = (*path, key)
-            if key == _BREAKER:
-                layer |= self._breaker(place, value)
+            if key in _TABLES:
+                layer |= self._inner(place, value)
             elif key not in _FIELDS:
                 self._report(place, f"unknown key{did_you_mean(key, _FIELDS)}")
             elif not self._reported(place, self._wrong(key, value)):
                 layer[key,] = (value, place)
         return layer
 
-    def _breaker(self, path: Place, table: Any) -> Layer:
-        """The fields of a `breaker` table; other tables may set others of them."""
+    def _inner(self, path: Place, table: Any) -> Layer:
+        """The fields of a lane's inner table; other layers may set others of them."""
+        name = path[-1]
+        struct = _TABLES[name]
         if not isinstance(table, dict):
             self._report(path, "must be a table")
             return {}
         layer: Layer = {}
         for key, value in table.items():
             place = (*path, key)
-            if key not in _BREAKER_FIELDS:
-                self._report(place, f"unknown key{did_you_mean(key, _BREAKER_FIELDS)}")
-            elif not self._reported(place, misfit(BreakerPolicy, key, value)):
-                layer[_BREAKER, key] = (value, place)
+            if key not in struct.__struct_fields__:
+                self._report(place, f"unknown key{did_you_mean(key, struct.__struct_fields__)}")
+            elif not self._reported(place, misfit(struct, key, value)):
+                layer[name, key] = (value, place)
         return layer
 
     def _reported(self, place: Place, problems: Iterable[tuple[Place, str]]) -> bool:

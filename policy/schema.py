@@ -1,8 +1,4 @@
-"""One lane's reliability policy: data only; decisions are pure functions elsewhere.
-
-Retry, failover, gates and hot reload come with recovery; `retry_ms` below is the seam: the delay
-after a definite non-send for which the provider named none.
-"""
+"""One lane's reliability policy: data only; decisions are pure functions elsewhere."""
 
 from __future__ import annotations
 
@@ -49,6 +45,24 @@ class BreakerPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Deliveries that may try an account again at once; so many must go well to close the breaker."""
 
 
+class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How often and when what was definitely not sent is tried again; times in milliseconds."""
+
+    attempts: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 10
+    """Provider calls of one delivery in all, the first included; then it is parked."""
+    base_ms: Annotated[int, msgspec.Meta(ge=1, le=86_400_000)] = 5_000
+    """Wait after the first, where the provider named no time."""
+    factor: Annotated[float, msgspec.Meta(ge=1, le=100)] = 2.0
+    """Each wait is so many times the one before."""
+    cap_ms: Annotated[int, msgspec.Meta(ge=1, le=86_400_000)] = 600_000
+    """The longest wait."""
+    jitter: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.5
+    """Share of each wait that is left to chance, so that what failed together does not return
+    together."""
+    horizon_ms: Positive = 7 * 24 * _HOUR_MS
+    """From the notification's making: past it nothing is tried again, whatever its TTL."""
+
+
 class LanePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The policy of one lane; times in milliseconds."""
 
@@ -68,7 +82,7 @@ class LanePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     ttl_ms: Positive = 24 * _HOUR_MS
     max_ttl_ms: Positive = 7 * 24 * _HOUR_MS
     ordering: Ordering = Ordering.NONE
-    retry_ms: Positive = 5_000
+    retry: RetryPolicy = RetryPolicy()
 
     @property
     def queue_size(self) -> int:
@@ -91,10 +105,14 @@ class LanePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 DEFAULTS_BY_KIND = {
     "verification": LanePolicy(
-        threads=16, timeout_ms=3_000, ttl_ms=300_000, max_ttl_ms=_HOUR_MS, retry_ms=1_000
+        threads=16,
+        timeout_ms=3_000,
+        ttl_ms=300_000,
+        max_ttl_ms=_HOUR_MS,
+        retry=RetryPolicy(base_ms=1_000, cap_ms=60_000),
     ),
     "notice": LanePolicy(),
-    "marketing": LanePolicy(threads=8, retry_ms=30_000),
+    "marketing": LanePolicy(threads=8, retry=RetryPolicy(base_ms=30_000, cap_ms=_HOUR_MS)),
 }
 
 

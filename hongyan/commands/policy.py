@@ -117,7 +117,7 @@ def _cells(policy: LanePolicy) -> list[str]:
         f"{p.threads}+{p.queue_size}",
         f"{p.max_in_flight:,}",
         _span(p.timeout_ms),
-        _span(p.retry_ms),
+        f"{p.retry.attempts} × {_span(p.retry.base_ms)}",
         f"{_span(p.ttl_ms)} ≤ {_span(p.max_ttl_ms)}",
         p.ordering.value,
         _accounts(p),

@@ -46,7 +46,7 @@ def test_sigterm_with_full_lanes_ends_within_the_slowest_call_and_a_second(
 
 
 def test_a_successor_takes_over_at_once_what_was_given_back(fleet: MakeFleet) -> None:
-    one = fleet(policy={LANE: {"threads": 4, "queue": 16, "retry_ms": 600_000}})
+    one = fleet(policy={LANE: {"threads": 4, "queue": 16, "retry": {"base_ms": 600_000, "cap_ms": 600_000}}})
     one.slow(1_000)
     (worker,) = one.start(1)
     one.send(notifications(40))
@@ -119,7 +119,7 @@ def test_a_hung_call_cannot_hold_a_drain_past_its_deadline_nor_lose_its_offset(
 
 
 def test_drain_ends_while_deliveries_wait_for_a_retry(fleet: MakeFleet) -> None:
-    one = fleet(policy={LANE: {"retry_ms": 3_600_000}})
+    one = fleet(policy={LANE: {"retry": {"base_ms": 3_600_000, "cap_ms": 3_600_000}}})
     one.slow(0, errors={"429": 1.0}, retry_after="3600")
     (worker,) = one.start(1)
     one.send(notifications(20))

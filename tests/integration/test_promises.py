@@ -75,7 +75,7 @@ def test_every_outcome_of_a_provider_has_its_state(fleet: MakeFleet) -> None:
 
 
 def test_a_provider_that_refuses_connections_burns_nothing_in_doubt(fleet: MakeFleet) -> None:
-    one = fleet(policy={LANE: {"retry_ms": 3_600_000}})
+    one = fleet(policy={LANE: {"retry": {"base_ms": 3_600_000, "cap_ms": 3_600_000}}})
     one.provider.control(refuse_new=True)
     one.worker().wait_ready()
     one.send(notifications(10))

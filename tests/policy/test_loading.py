@@ -20,6 +20,7 @@ from policy.schema import (
     LanePolicy,
     Ordering,
     Policy,
+    RetryPolicy,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -63,16 +64,16 @@ def test_a_verification_lives_five_minutes_and_others_a_day() -> None:
 
 def test_a_lane_goes_before_its_kind_and_the_kind_before_the_defaults(file: Path) -> None:
     text = (
-        "[defaults]\nthreads = 1\nqueue = 1\nretry_ms = 1\n"
+        "[defaults]\nthreads = 1\nqueue = 1\nmax_in_flight = 9\n"
         "[defaults.notice]\nthreads = 2\nqueue = 2\n"
         '[lanes."sms.notice"]\nthreads = 3\n'
     )
     sms = policy_of(file, text, "sms.notice")
-    assert (sms.threads, sms.queue, sms.retry_ms) == (3, 2, 1)
+    assert (sms.threads, sms.queue, sms.max_in_flight) == (3, 2, 9)
     email = policy_of(file, text, "email.notice")
-    assert (email.threads, email.queue, email.retry_ms) == (2, 2, 1)
+    assert (email.threads, email.queue, email.max_in_flight) == (2, 2, 9)
     other = policy_of(file, text, "sms.verification")
-    assert (other.threads, other.queue, other.retry_ms) == (1, 1, 1)
+    assert (other.threads, other.queue, other.max_in_flight) == (1, 1, 9)
     assert other.ttl_ms == DEFAULTS_BY_KIND["verification"].ttl_ms
 
 
@@ -286,6 +287,40 @@ def test_a_mistake_in_a_breaker_is_told_with_line_and_key(file: Path, text: str,
     assert problems(file, text) == [said]
 
 
+def test_each_field_of_retry_is_taken_from_the_nearest_table(file: Path) -> None:
+    text = (
+        "[defaults.retry]\nattempts = 3\nbase_ms = 10\n"
+        '[lanes."sms.notice"]\nretry = { base_ms = 20, jitter = 0 }\n'
+    )
+    retry = policy_of(file, text, "sms.notice").retry
+    assert (retry.attempts, retry.base_ms, retry.jitter) == (3, 20, 0)
+    assert policy_of(file, text, "sms.marketing").retry.base_ms == 10
+    built_in = policy_of(file, "", "sms.marketing").retry
+    assert (built_in.base_ms, built_in.cap_ms) == (30_000, 3_600_000)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[defaults.retry]\nattempts = 0\n", "2 defaults.retry.attempts: expected int >= 1, got 0"),
+        (
+            "[defaults.retry]\nbase = 1\n",
+            "2 defaults.retry.base: unknown key; did you mean base_ms?",
+        ),
+        (
+            "[defaults.notice.retry]\nbase_ms = 700_000\n",
+            (
+                "2 defaults.notice.retry.base_ms: 700000 is above cap_ms 600000; "
+                "lower it, or raise that"
+            ),
+        ),
+        ("[defaults]\nretry_ms = 1\n", "2 defaults.retry_ms: unknown key; did you mean retry?"),
+    ],
+)
+def test_a_mistake_in_retry_is_told_with_line_and_key(file: Path, text: str, said: str) -> None:
+    assert problems(file, text) == [said]
+
+
 def test_a_file_that_is_named_must_be_there(tmp_path: Path) -> None:
     with pytest.raises(PolicyError, match="No such file"):
         load(tmp_path / "gone.toml")
@@ -320,16 +355,17 @@ def test_any_text_has_lines_or_none_but_never_an_error(text: str) -> None:
 
 
 @given(st.sampled_from(LANES), st.integers(1, 1_000), st.integers(1, 3_600_000))
-def test_what_a_lane_says_is_what_it_gets(lane: Lane, threads: int, retry: int) -> None:
-    text = f'[lanes."{lane.name}"]\nthreads = {threads}\nretry_ms = {retry}\n'
+def test_what_a_lane_says_is_what_it_gets(lane: Lane, threads: int, ttl: int) -> None:
+    text = f'[lanes."{lane.name}"]\nthreads = {threads}\nttl_ms = {ttl}\n'
     table = tomllib.loads(text)["lanes"][lane.name]
-    assert table == {"threads": threads, "retry_ms": retry}
-    assert line_of(key_lines(text), ("lanes", lane.name, "retry_ms")) == 3
+    assert table == {"threads": threads, "ttl_ms": ttl}
+    assert line_of(key_lines(text), ("lanes", lane.name, "ttl_ms")) == 3
 
 
 def test_every_field_is_documented() -> None:
     page = (ROOT / "docs" / "policy.md").read_text("utf-8")
-    for field in LanePolicy.__struct_fields__ + BreakerPolicy.__struct_fields__:
+    tables = (LanePolicy, BreakerPolicy, RetryPolicy)
+    for field in (field for table in tables for field in table.__struct_fields__):
         assert f"| `{field}` |" in page, f"docs/policy.md does not describe {field}"
 
 
