@@ -66,6 +66,8 @@ from message.envelope import Notification
 from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
 
 _TOGETHER: Final = "together"
+_OF_SENDERS: Final = frozenset({"550", "551", "553", "554", "556"})
+"""In reply to MAIL they refuse the account's sender, and so all its mails."""
 
 
 class SmtpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -248,8 +250,8 @@ def _refused(stage: Stage, reply: Reply) -> AnyOutcome:
         return NotSent("protocol", f"{code} is no answer to {stage}: {detail}")
     if isinstance(outcome, Rejected) and stage in BEFORE_MAIL:
         return NotSent(code, detail, MINUTE, account=True)
-    if isinstance(outcome, Rejected) and stage is Stage.MAIL and code != "552":
-        return Rejected(code, detail, account=True)  # the sender is refused: all mails alike
+    if isinstance(outcome, Rejected) and stage is Stage.MAIL and code in _OF_SENDERS:
+        return Rejected(code, detail, account=True)
     return outcome
 
 

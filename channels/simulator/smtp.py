@@ -8,7 +8,7 @@ Rules select by the path `/smtp/<MAIL FROM>` and the first receiver. Each messag
     codes             `550`: to the final dot, or where that reply belongs (535 to AUTH, 530 to MAIL);
                       `rcpt:452`, `data:451`, `mail:421`, `auth:454`, `hello:554`, `final:421`: there
     receiver_codes    to one receiver's RCPT
-    errors            a status is that reply to the final dot
+    errors            a status is the answer of something else than a mail server to the final dot
     reset, close, hang, drip, drop    after the final dot
 
 EHLO and AUTH come before any address is known: their codes are drawn with the path `/smtp/` and no
@@ -153,7 +153,7 @@ class PostOffice:
         if len(letter.rcpt_tos) >= _MAX_RECEIVERS:
             refused = "452"
         if refused:
-            await self._keep([self._record(door, "", address, b"", refused, accepted=False)])
+            await self._keep([self._record(door, address, refused)])
             return _worded(refused)
         letter.rcpt_tos.append(address)
         return "250 2.1.5 OK"
@@ -165,10 +165,10 @@ class PostOffice:
         if wrong:
             return f"554 5.6.0 {wrong}"
         due = asyncio.get_running_loop().time() + fate.delay_ms / _MS
-        answer = _answer(fate)
+        answer, call = _answer(fate), self._provider.memory.last_seq + 1
         await self._keep(
             [
-                self._record(door, message_id, one, content, answer, accepted=fate.accepted)
+                self._record(door, one, answer, message_id, content, call, accepted=fate.accepted)
                 for one in letter.rcpt_tos
             ]
         )
@@ -177,7 +177,7 @@ class PostOffice:
 
     async def _end(self, door: Door, fate: Fate, answer: str) -> str:
         if fate.ending is Ending.ANSWER:
-            return _worded(answer)
+            return _worded(answer) if fate.status == 200 else f"HTTP/1.1 {answer} not a mail server"
         transport = cast(asyncio.Transport, door.transport)  # uvloop's own class, the same methods
         if fate.ending is Ending.RESET:
             sock: socket.socket = transport.get_extra_info("socket")
@@ -221,12 +221,13 @@ class PostOffice:
     def _record(
         self,
         door: Door,
-        message_id: str,
         receiver: str,
-        content: bytes,
         answer: str,
+        message_id: str = "",
+        content: bytes = b"",
+        call: int = 0,
         *,
-        accepted: bool,
+        accepted: bool = False,
     ) -> Record:
         """Remembered at once, in the order of arrival; to be kept by `_keep`."""
         memory = self._provider.memory
@@ -244,6 +245,7 @@ class PostOffice:
             answer=answer,
             protocol=NAME,
             provider_id=message_id,
+            call=call,
         )
         memory.add(record)
         return record

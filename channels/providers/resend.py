@@ -1,0 +1,250 @@
+"""E-mail by Resend's HTTP API: `POST <endpoint>/emails`, one message and one receiver a call.
+
+    options    api_key   sent as `Authorization: Bearer`
+               sender    `Name <address>` on a domain verified there
+    content    as every e-mail's, with `to` left at `each`; receivers who see one another need SMTP
+    template   a published template's id, params as its variables: texts and numbers
+
+`Idempotency-Key` is the call's key. For 24 hours the same key with the same payload is answered as
+the first time and not sent again; with another payload it is refused (409), and so is one that comes
+while the first is still at work (409): both leave the first in doubt, not this one unsent.
+
+An error is `{"statusCode", "name", "message"}`; `name` decides. A name that is not documented is
+Unknown, an answer without one is judged by its status.
+
+Sources: https://resend.com/docs/api-reference/emails/send-email,
+https://resend.com/docs/api-reference/errors, https://resend.com/docs/api-reference/rate-limit,
+https://resend.com/docs/dashboard/emails/idempotency-keys,
+https://resend.com/docs/dashboard/templates/template-variables, and of `suspended_api_key`
+https://github.com/resend/resend-node (src/interfaces.ts).
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from hashlib import sha256
+from typing import Any, ClassVar, Final
+
+import httpx
+import msgspec
+
+from channels.base import BaseChannel
+from channels.channel import Account, Answer, Call, Failure
+from channels.endpoints import below, endpoint_url
+from channels.error_table import HOUR, MINUTE, ErrorTable, Row
+from channels.outcomes import for_all, of_failure, refusal
+from channels.promises import Promises
+from channels.providers._email_content import BadContent, Email, mailbox, read_content, receiver
+from channels.requests import post_json
+from channels.retry_after import retry_after_ms
+from channels.secret import Secret
+from message.delivery import Delivery
+from message.envelope import Template
+from message.outcomes import Accepted, AnyOutcome, Unknown
+
+_WINDOW_MS: Final = 24 * HOUR - 10 * MINUTE
+"""The key is kept for 24 hours by Resend's clock; less what clocks and calls may differ by."""
+_MAX_VARIABLES: Final = 50
+_VARIABLE = re.compile(r"[A-Za-z0-9_]{1,50}")
+_RESERVED: Final = frozenset(
+    {"FIRST_NAME", "LAST_NAME", "EMAIL", "UNSUBSCRIBE_URL", "contact", "this"}
+)
+_RESET: Final = "ratelimit-reset"
+"""Seconds to the end of the window, where there is no Retry-After."""
+
+
+class ResendOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What an account may say."""
+
+    api_key: Secret
+    sender: str
+
+    def __post_init__(self) -> None:
+        mailbox(self.sender)
+
+
+ERRORS: Final = ErrorTable(
+    (
+        Row("invalid_idempotency_key", "rejected", "the key is not 1 to 256 characters"),
+        Row(
+            "validation_error", "rejected", "a field is wrong, or the sender's domain not verified"
+        ),
+        Row("missing_required_field", "rejected", "a field is missing"),
+        Row("invalid_parameter", "rejected", "a parameter is no valid value"),
+        Row("invalid_attachment", "rejected", "an attachment has neither content nor path"),
+        Row("invalid_from_address", "rejected", "the sender is no valid address"),
+        Row("invalid_access", "rejected", "the access level is no valid one"),
+        Row("invalid_region", "rejected", "the region is no valid one"),
+        Row("not_found", "rejected", "no such template, or no such endpoint"),
+        Row("method_not_allowed", "rejected", "the endpoint does not take this method"),
+        Row("security_error", "rejected", "a security issue was found with the request"),
+        Row("missing_api_key", "not_sent", "the API key is missing", MINUTE, True),
+        Row("restricted_api_key", "not_sent", "the API key may not do this", MINUTE, True),
+        Row("invalid_api_key", "not_sent", "the API key is wrong", MINUTE, True),
+        Row("suspended_api_key", "not_sent", "the API key is suspended", MINUTE, True),
+        Row("rate_limit_exceeded", "not_sent", "too many requests a second", 1_000),
+        Row("daily_quota_exceeded", "not_sent", "the day's quota is used up", HOUR, True),
+        Row("monthly_quota_exceeded", "not_sent", "the month's quota is used up", HOUR, True),
+        Row("invalid_idempotent_request", "unknown", "the key was used for another payload before"),
+        Row("concurrent_idempotent_requests", "unknown", "the first request is still at work"),
+        Row("application_error", "unknown", "an unexpected error at Resend"),
+        Row("internal_server_error", "unknown", "an unexpected error at Resend"),
+    )
+)
+
+
+class _Attachment(msgspec.Struct, omit_defaults=True):
+    filename: str
+    content: str
+    content_type: str
+    content_id: str = ""
+
+
+class _Template(msgspec.Struct):
+    id: str
+    variables: dict[str, Any]
+
+
+class _Body(msgspec.Struct, kw_only=True, omit_defaults=True, rename={"sender": "from"}):
+    sender: str
+    to: list[str]
+    subject: str = ""
+    html: str = ""
+    text: str = ""
+    cc: list[str] = []
+    bcc: list[str] = []
+    reply_to: list[str] = []
+    headers: dict[str, str] = {}
+    attachments: list[_Attachment] = []
+    template: _Template | None = None
+
+
+class _Answered(msgspec.Struct):
+    id: str = ""
+    name: str = ""
+    message: str = ""
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(_Answered)
+
+
+class ResendChannel(BaseChannel):
+    """Stateless; safe from many threads."""
+
+    provider: ClassVar[str] = "resend"
+    channel: ClassVar[str] = "email"
+    options: ClassVar[type[msgspec.Struct]] = ResendOptions
+    endpoint: ClassVar[str] = "https://api.resend.com"
+    dedup_window_ms: ClassVar[int] = _WINDOW_MS
+    errors: ClassVar[ErrorTable] = ERRORS
+    promises: ClassVar[Promises] = Promises(
+        title="Resend",
+        idempotency="`Idempotency-Key` for 24 hours: the same key and payload is sent once",
+        resolve="the same request once more inside the dedup window",
+        limits="one receiver a call; 2 requests a second unless raised; 40 MB with attachments",
+        source=(
+            "https://resend.com/docs/api-reference/emails/send-email",
+            "https://resend.com/docs/api-reference/errors",
+            "https://resend.com/docs/dashboard/emails/idempotency-keys",
+        ),
+    )
+
+    def fingerprint(self, call: Call) -> str:
+        """A repeat with another payload is refused: it would tell nothing."""
+        return sha256(_body(call)).hexdigest()
+
+    def refusal(self, account: Account, delivery: Delivery) -> str:
+        """As `code: sentence`; empty: it can be sent."""
+        try:
+            receiver(delivery.receiver)
+            if delivery.template is not None:
+                _check_template(delivery.template)
+            elif read_content(delivery.content).content.to != "each":
+                raise BadContent("bad_content: to: receivers who see one another need SMTP")
+        except BadContent as exc:
+            return str(exc)
+        return ""
+
+    def request(self, call: Call) -> httpx.Request:
+        """The POST of the call's one delivery."""
+        account = call.account
+        url = below(endpoint_url(account.endpoint), "emails")
+        options: ResendOptions = account.options
+        fields = [
+            (b"Host", url.netloc),
+            (b"User-Agent", b"hongyan"),
+            (b"Authorization", b"Bearer " + options.api_key.reveal().encode()),
+            (b"Idempotency-Key", call.key.encode()),
+        ]
+        extensions = {"ca_file": account.ca_file} if account.ca_file else {}
+        return post_json(url, fields, _body(call), extensions)
+
+    def outcomes(self, call: Call, answer: Answer) -> list[AnyOutcome]:
+        """The outcome of the call's one delivery."""
+        if isinstance(answer, Failure):
+            return for_all(call, of_failure(answer))
+        return for_all(call, _outcome(answer))
+
+
+def _outcome(answer: httpx.Response) -> AnyOutcome:
+    try:
+        said = _decoder.decode(answer.content)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        said = _Answered()
+    if answer.is_success:
+        if said.id and not said.name:
+            return Accepted(said.id)
+        return Unknown("bad_answer", "the answer says neither an id nor an error")
+    if said.name:
+        return ERRORS.outcome(said.name, said.message, _wait_ms(answer))
+    refused = refusal(answer)
+    assert refused is not None  # since it is no success
+    return refused
+
+
+def _wait_ms(answer: httpx.Response) -> int | None:
+    """How long Resend wants to be left alone, in milliseconds; None where it does not say."""
+    wait_ms = retry_after_ms(answer.headers, 0)
+    if wait_ms is None and _RESET in answer.headers:
+        wait_ms = retry_after_ms(httpx.Headers({"retry-after": answer.headers[_RESET]}), 0)
+    return wait_ms
+
+
+def _body(call: Call) -> bytes:
+    """The same for the same call: fields and headers in their order, nothing of the moment."""
+    (delivery,) = call.deliveries
+    options: ResendOptions = call.account.options
+    body = _Body(sender=str(mailbox(options.sender)), to=[receiver(delivery.receiver).address])
+    if delivery.template is None:
+        _fill(body, read_content(delivery.content))
+    else:
+        body.template = _Template(delivery.template.id, delivery.template.params)
+    return _encoder.encode(body)
+
+
+def _fill(body: _Body, email: Email) -> None:
+    content = email.content
+    body.subject, body.html, body.text = content.subject, content.html, content.text
+    body.cc = [str(one) for one in email.cc]
+    body.bcc = [str(one) for one in email.bcc]
+    body.reply_to = [str(one) for one in email.reply_to]
+    body.headers = content.headers
+    body.attachments = [
+        _Attachment(one.filename, b64encode(one.content).decode(), one.mime, one.cid)
+        for one in content.attachments
+    ]
+
+
+def _check_template(template: Template) -> None:
+    if len(template.params) > _MAX_VARIABLES:
+        raise BadContent(f"bad_template: more than {_MAX_VARIABLES} variables")
+    for name, value in template.params.items():
+        if not _VARIABLE.fullmatch(name) or name in _RESERVED:
+            raise BadContent(f"bad_template: {name!r} is no name of a variable")
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise BadContent(f"bad_template: {name} must be a text or a number")
+
+
+CHANNELS = (ResendChannel(),)
