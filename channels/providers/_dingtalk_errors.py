@@ -1,0 +1,78 @@
+"""DingTalk's errors, as far as a work notice can meet them.
+
+What is wrong with the application, the company or our address is no reason to give a message up: it is
+NotSent, and the account is left alone for a while. 143106 and 143206 are documented for getsendresult,
+and 60011 comes as the `sub_code` of 88.
+
+Sources: https://open.dingtalk.com/document/orgapp/server-api-error-codes-1,
+https://open.dingtalk.com/document/orgapp/gets-the-result-of-sending-messages-asynchronously-to-the-enterprise
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from channels.error_table import HOUR, MINUTE, ErrorTable, Row
+
+TOKEN_CODES: Final = frozenset({"40001", "40014", "41001", "42001"})
+"""The access_token is refused."""
+SAME_TODAY: Final = frozenset({"143106", "143206"})
+"""The member has had this content today."""
+
+ERRORS: Final = ErrorTable(
+    (
+        Row("-1", "not_sent", "the system is busy; three tries at most", MINUTE),
+        Row("88", "not_sent", "the gateway refused without a sub_code", MINUTE, account=True),
+        Row("33001", "not_sent", "no such company: the token is another's", MINUTE, account=True),
+        Row("33012", "rejected", "no such userid"),
+        Row("34014", "rejected", "the message's JSON is incomplete"),
+        Row("34016", "rejected", "the message is too long"),
+        Row("40001", "not_sent", "the access_token is not valid", account=True),
+        Row("40003", "rejected", "no such userid"),
+        Row("40004", "rejected", "a file of a type that is not taken"),
+        Row("40007", "rejected", "no such media_id"),
+        Row("40008", "rejected", "no such type of message"),
+        Row("40014", "not_sent", "the access_token is not valid", account=True),
+        Row("40031", "rejected", "the list of userids is not valid"),
+        Row("40032", "rejected", "the list of userids is too long"),
+        Row("40033", "rejected", "characters that are not taken"),
+        Row("40035", "rejected", "a parameter is not valid"),
+        Row("40056", "not_sent", "no such agent_id", MINUTE, account=True),
+        Row("41001", "not_sent", "there is no access_token", account=True),
+        Row("41011", "rejected", "there is no agent_id"),
+        Row("42001", "not_sent", "the access_token has expired", account=True),
+        Row("43004", "rejected", "another Content-Type is wanted"),
+        Row("44002", "rejected", "the body is empty"),
+        Row("44004", "rejected", "the text is empty"),
+        Row("45002", "rejected", "the message is too long"),
+        Row("45003", "rejected", "the title is too long"),
+        Row("45009", "not_sent", "more calls than allowed", MINUTE, account=True),
+        Row("46004", "rejected", "no such member"),
+        Row("47001", "rejected", "the body is not JSON"),
+        Row("48002", "not_sent", "the API is switched off", HOUR, account=True),
+        Row("50002", "rejected", "the member is outside what the application may see"),
+        Row("50003", "not_sent", "the application is switched off", HOUR, account=True),
+        Row("52019", "not_sent", "no such agent_id", MINUTE, account=True),
+        Row("60011", "not_sent", "the application may not call this", HOUR, account=True),
+        Row("60020", "not_sent", "our address is not on its list", MINUTE, account=True),
+        Row("60121", "rejected", "no such member"),
+        Row("70001", "not_sent", "the company does not exist or was dissolved", HOUR, account=True),
+        Row("143103", "not_sent", "more receivers a minute than one application may", MINUTE),
+        Row("143104", "not_sent", "more receivers a minute than the company may", MINUTE),
+        Row("143105", "not_sent", "the member has had 500 notices of this application today", HOUR),
+        Row("143106", "rejected", "the member has had this very content today"),
+        Row("143203", "not_sent", "more receivers a minute than one company may get", MINUTE),
+        Row("143204", "not_sent", "more receivers a minute than one vendor may send", MINUTE),
+        Row("143205", "not_sent", "the member has had its share of this application today", HOUR),
+        Row("143206", "rejected", "the member has had this very content today"),
+        Row("1430000", "rejected", "there is no receiver"),
+        Row("1430001", "rejected", "a grant type that is not known"),
+        Row("1430002", "rejected", "the content is forbidden"),
+        Row("1430003", "not_sent", "the provider protects itself", MINUTE, account=True),
+        Row("1430004", "rejected", "the member is under executive protection"),
+        *(
+            Row(str(code), "not_sent", "too many calls: refused for a while", MINUTE, account=True)
+            for code in range(90001, 90019)
+        ),
+    )
+)

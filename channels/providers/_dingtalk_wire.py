@@ -1,0 +1,91 @@
+"""The answers of oapi.dingtalk.com, which work notices and robots share, and its addresses.
+
+    {"errcode": 0, "errmsg": "ok", ...}                                           always with status 200
+    {"errcode": 88, "sub_code": "60011", "sub_msg": "...", "errmsg": "..."}       the sub_code tells
+
+Source: https://open.dingtalk.com/document/orgapp/server-api-error-codes-1
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final
+
+import httpx
+import msgspec
+
+from channels.channel import Account
+from channels.endpoints import below, endpoint_url
+from channels.error_table import ErrorTable
+from channels.outcomes import refusal
+from message.outcomes import AnyOutcome, Unknown
+
+ENDPOINT: Final = "https://oapi.dingtalk.com"
+_GATEWAY: Final = "88"
+_MAX_DETAIL: Final = 200
+
+
+class Answered(msgspec.Struct):
+    """What is read of an answer."""
+
+    errcode: int
+    errmsg: str | None = ""
+    sub_code: str | int = ""
+    sub_msg: str | None = ""
+    task_id: int = 0
+
+    @property
+    def code(self) -> str:
+        """The code that tells: a `sub_code` where the gateway refused."""
+        code = str(self.errcode)
+        return str(self.sub_code) if code == _GATEWAY and self.sub_code else code
+
+    @property
+    def detail(self) -> str:
+        """The provider's sentence."""
+        return (self.sub_msg or self.errmsg or "")[:_MAX_DETAIL]
+
+
+_decoder = msgspec.json.Decoder(Answered)
+
+
+def read(answer: httpx.Response) -> Answered | None:
+    """The answer's body; None where it cannot be read."""
+    try:
+        return _decoder.decode(answer.content)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def refused(errors: ErrorTable, answer: httpx.Response) -> AnyOutcome | None:
+    """What an answer means that is not `errcode` 0; None for that one."""
+    said = read(answer)
+    if said is not None and said.code != "0":
+        return errors.outcome(said.code, said.detail)
+    outcome = refusal(answer)
+    if outcome is None and said is None:
+        return Unknown("malformed_answer", "an answer without an errcode")
+    return outcome
+
+
+@lru_cache(maxsize=256)
+def address(endpoint: str, path: str) -> httpx.URL:
+    """A path of the provider's, below whatever path the account's endpoint has."""
+    return below(endpoint_url(endpoint), path)
+
+
+def with_query(url: httpx.URL, query: str) -> httpx.URL:
+    """The URL and a query, quoted already, behind the one it may have."""
+    path, mark, own = url.raw_path.partition(b"?")
+    whole = b"&".join(part for part in (own if mark else b"", query.encode("ascii")) if part)
+    return url.copy_with(raw_path=path + b"?" + whole)
+
+
+def fields(url: httpx.URL) -> list[tuple[bytes, bytes]]:
+    """Header fields of every request."""
+    return [(b"Host", url.netloc), (b"User-Agent", b"hongyan")]
+
+
+def extensions(account: Account) -> dict[str, str]:
+    """What the transport is to know of the account."""
+    return {"ca_file": account.ca_file} if account.ca_file else {}

@@ -1,0 +1,119 @@
+"""The answers of open.feishu.cn (and of open.larksuite.com), which application and robot share.
+
+    {"code": 0, "msg": "success", "data": {"message_id": "om_…"}}
+    {"code": 230002, "msg": "The bot can not be outside the group."}                        status 400
+
+Over the rate limit: status 429, or 400 on older interfaces, with code 99991400 and the field
+`x-ogw-ratelimit-reset`, seconds to wait.
+
+Sources: https://open.feishu.cn/document/server-docs/api-call-guide/generic-error-code,
+https://open.feishu.cn/document/server-docs/api-call-guide/frequency-control
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Any, Final
+
+import httpx
+import msgspec
+
+from channels.channel import Account
+from channels.endpoints import below, endpoint_url
+from channels.error_table import ErrorTable
+from channels.outcomes import refusal
+from channels.retry_after import MAX_MS
+from message.outcomes import AnyOutcome, NotSent, Unknown
+
+ENDPOINT: Final = "https://open.feishu.cn"
+RATE_LIMITED: Final = "99991400"
+_RESET: Final = "x-ogw-ratelimit-reset"
+_SECONDS = re.compile(r"[0-9]{1,9}", re.ASCII)
+_MAX_DETAIL: Final = 200
+
+
+class _Data(msgspec.Struct):
+    message_id: str = ""
+
+
+class Answered(msgspec.Struct):
+    """What is read of an answer. The robot's older form has `StatusCode` alone."""
+
+    code: int | None = None
+    msg: str | None = ""
+    data: _Data | None = None
+    StatusCode: int | None = None
+
+    @property
+    def message_id(self) -> str:
+        """The provider's name for the message; a robot's has none."""
+        return self.data.message_id if self.data is not None else ""
+
+    @property
+    def detail(self) -> str:
+        """The provider's sentence."""
+        return (self.msg or "")[:_MAX_DETAIL]
+
+
+_decoder = msgspec.json.Decoder(Answered)
+
+
+def read(answer: httpx.Response) -> Answered | None:
+    """The answer's body; None where it cannot be read."""
+    try:
+        return _decoder.decode(answer.content)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def code_of(said: Answered | None) -> str:
+    """The answer's code; empty where it has none."""
+    if said is None:
+        return ""
+    code = said.StatusCode if said.code is None else said.code
+    return "" if code is None else str(code)
+
+
+def refused(errors: ErrorTable, answer: httpx.Response) -> AnyOutcome | None:
+    """What an answer means that is not code 0; None for that one."""
+    said = read(answer)
+    code = code_of(said)
+    if said is not None and code not in ("", "0"):
+        return errors.outcome(code, said.detail, _wait_ms(answer))
+    outcome = refusal(answer)
+    if isinstance(outcome, NotSent) and outcome.retry_after_ms is None:
+        return NotSent(outcome.code, outcome.detail, _wait_ms(answer))
+    if outcome is None and not code:
+        return Unknown("malformed_answer", "an answer without a code")
+    return outcome
+
+
+@lru_cache(maxsize=256)
+def address(endpoint: str, path: str) -> httpx.URL:
+    """A path of the provider's, below whatever path the account's endpoint has."""
+    return below(endpoint_url(endpoint), path)
+
+
+@lru_cache(maxsize=256)
+def address_for(endpoint: str, path: str, query: str) -> httpx.URL:
+    """The same with a query, quoted already, behind the one that the endpoint may have."""
+    url = address(endpoint, path)
+    own, mark, rest = url.raw_path.partition(b"?")
+    whole = b"&".join(part for part in (rest if mark else b"", query.encode("ascii")) if part)
+    return url.copy_with(raw_path=own + b"?" + whole)
+
+
+def fields(url: httpx.URL) -> list[tuple[bytes, bytes]]:
+    """Header fields of every request."""
+    return [(b"Host", url.netloc), (b"User-Agent", b"hongyan")]
+
+
+def extensions(account: Account) -> dict[str, Any]:
+    """What the transport is to know of the account."""
+    return {"ca_file": account.ca_file} if account.ca_file else {}
+
+
+def _wait_ms(answer: httpx.Response) -> int | None:
+    text = answer.headers.get(_RESET, "").strip()
+    return min(int(text) * 1_000, MAX_MS) if _SECONDS.fullmatch(text) else None

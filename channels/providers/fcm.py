@@ -1,0 +1,192 @@
+"""Firebase Cloud Messaging, HTTP v1: one device, or one topic, a call.
+
+    POST <endpoint>/v1/projects/<project_id>/messages:send                  Authorization: Bearer ya29.…
+    {"message": {"token": "…", "notification": {…}, "data": {…}, "android": {…}, "apns": {…}, …}}
+    {"name": "projects/<project_id>/messages/0:1500415314455276%31bd1c9631bd1c96"}
+
+    {"error": {"code": 404, "message": "…", "status": "NOT_FOUND", "details": [
+        {"@type": "type.googleapis.com/google.firebase.fcm.v1.FcmError", "errorCode": "UNREGISTERED"}]}}
+
+A receiver is a registration token, or `/topics/<name>`. `content`: channels/providers/_fcm_message.py.
+Tokens: channels/providers/_fcm_token.py.
+
+The FcmError in `details` tells; without one it is the canonical `status`. There is no idempotency and no
+query; a repeat replaces what it repeats on the device. 503 may come after the message was taken
+on: with Retry-After the provider says that it was not, without one nobody knows.
+
+Sources: https://firebase.google.com/docs/reference/fcm/rest/v1/projects.messages/send,
+https://firebase.google.com/docs/reference/fcm/rest/v1/ErrorCode,
+https://firebase.google.com/docs/cloud-messaging/error-codes
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from time import time
+from typing import Any, ClassVar, Final
+from urllib.parse import quote
+
+import httpx
+import msgspec
+
+from channels.base import BaseChannel
+from channels.channel import Account, Answer, Call, Failure, TokenSource
+from channels.endpoints import below, endpoint_url
+from channels.error_table import HOUR, MINUTE, ErrorTable, Row
+from channels.outcomes import for_all, of_failure, refusal
+from channels.promises import Promises
+from channels.providers._fcm_message import BadContent, message, read
+from channels.providers._fcm_token import ENDPOINT, FcmOptions, FcmTokens
+from channels.requests import post_json
+from channels.retry_after import retry_after_ms
+from message.delivery import Delivery
+from message.outcomes import Accepted, AnyOutcome, NotSent, Unknown
+
+_TOPIC = re.compile(r"/topics/[a-zA-Z0-9\-_.~%]{1,900}", re.ASCII)
+_TOKEN = re.compile(r"[a-zA-Z0-9:_\-]+", re.ASCII)
+_FCM_ERROR: Final = "type.googleapis.com/google.firebase.fcm.v1.FcmError"
+_UNAUTHENTICATED: Final = "UNAUTHENTICATED"
+_UNAVAILABLE: Final = "UNAVAILABLE"
+_MAX_DETAIL: Final = 200
+
+_ERRORS: Final = ErrorTable(
+    (
+        Row("UNSPECIFIED_ERROR", "unknown", "no more is known of this error"),
+        Row("INVALID_ARGUMENT", "rejected", "a token, a key, a size or a parameter is not valid"),
+        Row("UNREGISTERED", "rejected", "the application is no longer on this device"),
+        Row("SENDER_ID_MISMATCH", "rejected", "the token is of another sender"),
+        Row("QUOTA_EXCEEDED", "not_sent", "more messages than allowed", MINUTE),
+        Row(_UNAVAILABLE, "unknown", "overloaded: the message was not taken on in time"),
+        Row("INTERNAL", "unknown", "an internal error"),
+        # Of iOS and web alone: the same account goes on reaching Android, so its breaker stays shut.
+        Row("THIRD_PARTY_AUTH_ERROR", "not_sent", "the APNs or web push key is refused", HOUR),
+        Row(_UNAUTHENTICATED, "not_sent", "the access token is not valid", account=True),
+        Row("PERMISSION_DENIED", "not_sent", "the account lacks a permission", HOUR, account=True),
+        Row("NOT_FOUND", "not_sent", "no such project", HOUR, account=True),
+        Row("RESOURCE_EXHAUSTED", "not_sent", "more calls than allowed", MINUTE),
+        Row("FAILED_PRECONDITION", "rejected", "the message cannot be sent as it is"),
+    )
+)
+
+
+class _Body(msgspec.Struct):
+    message: dict[str, Any]
+
+
+class _Detail(msgspec.Struct):
+    type: str = msgspec.field(name="@type", default="")
+    error_code: str = msgspec.field(name="errorCode", default="")
+
+
+class _Error(msgspec.Struct):
+    status: str = ""
+    message: str = ""
+    details: list[_Detail] = []
+
+    @property
+    def code(self) -> str:
+        """FCM's own code, else the canonical one."""
+        own = (detail.error_code for detail in self.details if detail.type == _FCM_ERROR)
+        return next((code for code in own if code), self.status)
+
+
+class _Answered(msgspec.Struct):
+    name: str = ""
+    error: _Error | None = None
+
+
+_decoder = msgspec.json.Decoder(_Answered)
+
+
+class FcmChannel(BaseChannel):
+    """Holds nothing but a clock."""
+
+    provider: ClassVar[str] = "fcm"
+    channel: ClassVar[str] = "push"
+    options: ClassVar[type[msgspec.Struct]] = FcmOptions
+    endpoint: ClassVar[str] = ENDPOINT
+    tokens: ClassVar[TokenSource | None] = FcmTokens()
+    errors: ClassVar[ErrorTable] = _ERRORS
+    promises: ClassVar[Promises] = Promises(
+        title="Firebase Cloud Messaging (HTTP v1)",
+        idempotency="none; a repeated notification replaces the first on the device, by the call key",
+        receipts="none over HTTP; the provider exports deliveries to BigQuery",
+        limits="one device or topic a call; 600,000 messages a minute; 4,096 bytes",
+        source=(
+            "https://firebase.google.com/docs/reference/fcm/rest/v1/projects.messages/send",
+            "https://firebase.google.com/docs/reference/fcm/rest/v1/ErrorCode",
+            "https://firebase.google.com/docs/cloud-messaging/throttling-and-quotas",
+        ),
+    )
+
+    def __init__(self, now: Callable[[], float] = time) -> None:
+        self._now = now
+
+    def refusal(self, account: Account, delivery: Delivery) -> str:
+        """What can be no token and no topic, a content that the provider cannot send."""
+        receiver = delivery.receiver
+        if not (_TOPIC if receiver.startswith("/") else _TOKEN).fullmatch(receiver):
+            return "bad_receiver: give a registration token, or /topics/ and a topic's name"
+        try:
+            read(delivery)
+            msgspec.json.encode(delivery.content)
+        except BadContent as exc:
+            return str(exc)
+        except (UnicodeEncodeError, TypeError) as exc:
+            return f"bad_content: cannot be written as JSON: {exc}"
+        return ""
+
+    def request(self, call: Call) -> httpx.Request:
+        """The POST of the call's one delivery."""
+        (delivery,) = call.deliveries
+        account = call.account
+        url = _address(account.endpoint, account.options.project_id)
+        fields = [
+            (b"Host", url.netloc),
+            (b"User-Agent", b"hongyan"),
+            (b"Authorization", b"Bearer " + call.token.encode("latin-1")),
+        ]
+        body = msgspec.json.encode(_Body(message(delivery, call.key, self._now())))
+        return post_json(url, fields, body, {"ca_file": account.ca_file} if account.ca_file else {})
+
+    def outcomes(self, call: Call, answer: Answer) -> list[AnyOutcome]:
+        """The outcome of the call's one delivery."""
+        if isinstance(answer, Failure):
+            return for_all(call, of_failure(answer))
+        said = _read(answer)
+        if said is not None and said.error is not None and said.error.code:
+            return for_all(call, self._refused(said.error, answer))
+        outcome = refusal(answer, self._now())
+        if outcome is None and (said is None or not said.name):
+            outcome = Unknown("malformed_answer", "an answer without the message's name")
+        return for_all(call, outcome or Accepted(said.name if said is not None else ""))
+
+    def token_refused(self, answer: httpx.Response) -> bool:
+        """Not FCM's own 401, which is about the device makers' services."""
+        said = _read(answer)
+        return said is not None and said.error is not None and said.error.code == _UNAUTHENTICATED
+
+    def _refused(self, error: _Error, answer: httpx.Response) -> AnyOutcome:
+        detail = error.message[:_MAX_DETAIL]
+        wait_ms = retry_after_ms(answer.headers, self._now())
+        if error.code == _UNAVAILABLE and wait_ms is not None:
+            return NotSent(error.code, detail, wait_ms)
+        return self.errors.outcome(error.code, detail, wait_ms)
+
+
+@lru_cache(maxsize=256)
+def _address(endpoint: str, project: str) -> httpx.URL:
+    path = f"v1/projects/{quote(project, safe='')}/messages:send"
+    return below(endpoint_url(endpoint), path)
+
+
+def _read(answer: httpx.Response) -> _Answered | None:
+    try:
+        return _decoder.decode(answer.content)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+CHANNELS = (FcmChannel(),)

@@ -1,0 +1,256 @@
+r"""Feishu (and Lark) messages of an application's bot: `im/v1/messages`, one receiver a call.
+
+    POST <endpoint>/open-apis/im/v1/messages?receive_id_type=open_id         Authorization: Bearer t-…
+    {"receive_id": "ou_…", "msg_type": "text", "content": "{\"text\":\"…\"}", "uuid": "<call key>"}
+    {"code": 0, "msg": "success", "data": {"message_id": "om_…", …}}
+
+    POST <endpoint>/open-apis/auth/v3/tenant_access_token/internal   {"app_id", "app_secret"}
+    {"code": 0, "msg": "ok", "tenant_access_token": "t-…", "expire": 7200}
+
+`content` is a text that holds JSON. A receiver is an open_id (`ou_…`), a union_id (`on_…`), a chat_id
+(`oc_…`), an e-mail address, or else a user_id. What can be said: channels/providers/_feishu_content.py.
+Lark's own endpoint is https://open.larksuite.com.
+
+Of requests with one `uuid` (at most 50 characters) at most one succeeds within an hour, and a repeat is
+answered with the first one's message_id: an attempt in doubt is repeated within 55 minutes.
+
+Sources: https://open.feishu.cn/document/server-docs/im-v1/message/create,
+https://open.feishu.cn/document/ukTMukTMukTM/ukDNz4SO0MjL5QzM/auth-v3/auth/tenant_access_token_internal,
+https://open.feishu.cn/document/home/user-identity-introduction/introduction
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Final
+
+import httpx
+import msgspec
+from email_validator import EmailNotValidError, validate_email
+
+from channels.base import BaseChannel
+from channels.channel import Account, Answer, Call, Failure, Token, TokenRefused, TokenSource
+from channels.error_table import HOUR, MINUTE, ErrorTable, Row
+from channels.outcomes import for_all, of_failure
+from channels.promises import Promises
+from channels.providers._feishu_content import BadContent, Worded
+from channels.providers._feishu_content import read as read_content
+from channels.providers._feishu_wire import (
+    ENDPOINT,
+    RATE_LIMITED,
+    address,
+    address_for,
+    code_of,
+    extensions,
+    fields,
+    read,
+    refused,
+)
+from channels.requests import post_json
+from channels.secret import Secret
+from message.delivery import Delivery
+from message.outcomes import Accepted, AnyOutcome
+
+_SEND: Final = "open-apis/im/v1/messages"
+_TENANT_TOKEN: Final = "open-apis/auth/v3/tenant_access_token/internal"  # noqa: S105 (a path)
+_KEYS: Final = frozenset(
+    {
+        "text",
+        "post",
+        "card",
+        "image",
+        "file",
+        "audio",
+        "sticker",
+        "media",
+        "share_chat",
+        "share_user",
+    }
+)
+_MAX_TEXT: Final = 150 * 1_024
+_MAX_RICH: Final = 30 * 1_024
+_RICH: Final = frozenset({"post", "interactive"})
+_TYPES: Final = {"ou_": "open_id", "on_": "union_id", "oc_": "chat_id"}
+_TOKEN_CODES: Final = frozenset({"99991661", "99991663", "99991668", "99991671", "99991677"})
+_SECOND: Final = 1_000
+
+_ERRORS: Final = ErrorTable(
+    (
+        Row("230001", "rejected", "a parameter is not valid"),
+        Row("230002", "rejected", "the bot is not in the group"),
+        Row("230006", "not_sent", "the application has no bot", HOUR, account=True),
+        Row("230013", "rejected", "the person is outside those whom the bot may reach"),
+        Row("230015", "rejected", "a conversation of two cannot be shared"),
+        Row("230017", "rejected", "the bot does not own the file or image"),
+        Row("230018", "rejected", "the group's settings forbid it"),
+        Row("230019", "rejected", "no such topic"),
+        Row("230020", "not_sent", "more than five messages a second to one receiver", _SECOND),
+        Row("230022", "rejected", "the content has sensitive words"),
+        Row("230025", "rejected", "the content is too long"),
+        Row("230027", "not_sent", "the application lacks a permission", HOUR, account=True),
+        Row("230028", "rejected", "the content did not pass the audit"),
+        Row("230029", "rejected", "the person has left the company"),
+        Row("230034", "rejected", "no such receive_id"),
+        Row("230035", "rejected", "the bot may not speak here"),
+        Row("230036", "not_sent", "the tenant's key was deleted", HOUR, account=True),
+        Row("230038", "rejected", "a conversation of two with another tenant is forbidden"),
+        Row("230049", "unknown", "an earlier request with this uuid is being sent"),
+        Row("230053", "rejected", "the person has stopped the bot"),
+        Row("230054", "rejected", "this type of message is not taken here"),
+        Row("230055", "rejected", "the file is not of the message's type"),
+        Row("230075", "rejected", "encrypted conversations are not reached"),
+        Row("230099", "rejected", "the card cannot be made of this content"),
+        Row("232009", "rejected", "the group was dissolved"),
+        Row("1500", "unknown", "an internal error"),
+        Row("2200", "unknown", "an internal error"),
+        Row("11232", "not_sent", "the provider is under load", MINUTE),
+        Row(RATE_LIMITED, "not_sent", "more calls than allowed", MINUTE, account=True),
+        Row("99991401", "not_sent", "our address is not on the list", MINUTE, account=True),
+        Row("99991403", "not_sent", "the month's calls are used up", HOUR, account=True),
+        Row("99991661", "not_sent", "there is no access token", account=True),
+        Row("99991662", "not_sent", "the application is switched off", HOUR, account=True),
+        Row("99991663", "not_sent", "the tenant_access_token is not valid", account=True),
+        Row("99991668", "not_sent", "the access token is not valid", account=True),
+        Row("99991671", "not_sent", "the access token is of no known form", account=True),
+        Row("99991672", "not_sent", "the application lacks a permission", HOUR, account=True),
+        Row("99991673", "not_sent", "the tenant may not use the application", HOUR, account=True),
+        Row("99991677", "not_sent", "the access token has expired", account=True),
+        Row("99992351", "rejected", "no such open_id"),
+        Row("99992355", "rejected", "no such chat_id"),
+        Row("99992356", "rejected", "no such chat_id"),
+        Row("99992360", "rejected", "no such user_id"),
+        Row("99992361", "rejected", "the open_id is of another application"),
+        Row("99992364", "rejected", "the user_id is of another tenant"),
+        Row("99992381", "rejected", "the union_id is of another tenant"),
+    )
+)
+
+
+class FeishuOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What an account must say."""
+
+    app_id: str
+    app_secret: Secret
+
+
+class _Body(msgspec.Struct):
+    receive_id: str
+    msg_type: str
+    content: str
+    uuid: str
+
+
+class _App(msgspec.Struct):
+    app_id: str
+    app_secret: str
+
+
+class _TokenGiven(msgspec.Struct):
+    tenant_access_token: str
+    expire: float
+
+
+class FeishuTokens:
+    """The tenant's token; asked again it is the same one until half an hour before its end."""
+
+    def request(self, account: Account, stale: str) -> httpx.Request:
+        """Id and secret stand in the body."""
+        options: FeishuOptions = account.options
+        url = address(account.endpoint, _TENANT_TOKEN)
+        body = msgspec.json.encode(_App(options.app_id, options.app_secret.reveal()))
+        return post_json(url, fields(url), body, extensions(account))
+
+    def read(self, answer: httpx.Response) -> Token:
+        """The token; raises TokenRefused with the provider's code."""
+        said = read(answer)
+        code = code_of(said)
+        if said is not None and code not in ("", "0"):
+            raise TokenRefused(f"{code}: {said.detail}")
+        try:
+            given = msgspec.json.decode(answer.content, type=_TokenGiven)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
+            raise TokenRefused(f"http_{answer.status_code}: an answer without a token") from exc
+        return Token(given.tenant_access_token, given.expire)
+
+
+class FeishuChannel(BaseChannel):
+    """Holds nothing."""
+
+    provider: ClassVar[str] = "feishu"
+    channel: ClassVar[str] = "feishu"
+    options: ClassVar[type[msgspec.Struct]] = FeishuOptions
+    endpoint: ClassVar[str] = ENDPOINT
+    dedup_window_ms: ClassVar[int] = 55 * MINUTE
+    tokens: ClassVar[TokenSource | None] = FeishuTokens()
+    errors: ClassVar[ErrorTable] = _ERRORS
+    receiver_limits: ClassVar[Sequence[tuple[int, int]]] = ((5, 1),)
+    """(count, seconds) per receiver."""
+    promises: ClassVar[Promises] = Promises(
+        title="Feishu / Lark message (im/v1/messages)",
+        idempotency="of requests with one uuid, the call key, one succeeds within an hour",
+        resolve="the same request again within 55 minutes",
+        limits=(
+            "one receiver a call; 50 calls a second and 1,000 a minute, 5 a second to one "
+            "receiver; 150 KB of text, 30 KB of post or card"
+        ),
+        recall="the provider has one by message_id; not used",
+        source=(
+            "https://open.feishu.cn/document/server-docs/im-v1/message/create",
+            "https://open.feishu.cn/document/server-docs/api-call-guide/frequency-control",
+            "https://open.feishu.cn/document/server-docs/api-call-guide/generic-error-code",
+        ),
+    )
+
+    def refusal(self, account: Account, delivery: Delivery) -> str:
+        """An address that cannot be one, a content that the provider cannot send."""
+        try:
+            if "@" in delivery.receiver:
+                validate_email(delivery.receiver, check_deliverability=False)
+            message = read_content(delivery, _KEYS)
+            size = len(msgspec.json.encode(message.body))
+        except EmailNotValidError as exc:
+            return f"bad_receiver: {exc}"
+        except BadContent as exc:
+            return str(exc)
+        except (UnicodeEncodeError, TypeError) as exc:
+            return f"bad_content: cannot be written as JSON: {exc}"
+        limit = _MAX_RICH if message.msg_type in _RICH else _MAX_TEXT
+        if size > limit:
+            return f"too_long: the content has {size:,} bytes; Feishu takes {limit:,}"
+        return ""
+
+    def request(self, call: Call) -> httpx.Request:
+        """The POST of the call's one delivery."""
+        (delivery,) = call.deliveries
+        account, receiver = call.account, delivery.receiver
+        url = address_for(account.endpoint, _SEND, f"receive_id_type={_type_of(receiver)}")
+        bearer = (b"Authorization", b"Bearer " + call.token.encode("latin-1"))
+        body = _body(receiver, read_content(delivery, _KEYS), call.key)
+        return post_json(url, [*fields(url), bearer], body, extensions(account))
+
+    def outcomes(self, call: Call, answer: Answer) -> list[AnyOutcome]:
+        """The outcome of the call's one delivery; a repeat is answered as the first."""
+        if isinstance(answer, Failure):
+            return for_all(call, of_failure(answer))
+        outcome = refused(self.errors, answer)
+        if outcome is not None:
+            return for_all(call, outcome)
+        said = read(answer)
+        return for_all(call, Accepted(said.message_id if said is not None else ""))
+
+    def token_refused(self, answer: httpx.Response) -> bool:
+        """Missing, not valid or expired."""
+        return code_of(read(answer)) in _TOKEN_CODES
+
+
+def _type_of(receiver: str) -> str:
+    known = _TYPES.get(receiver[:3])
+    return known or ("email" if "@" in receiver else "user_id")
+
+
+def _body(receiver: str, message: Worded, key: str) -> bytes:
+    content = msgspec.json.encode(message.body).decode()
+    return msgspec.json.encode(_Body(receiver, message.msg_type, content, key))
+
+
+CHANNELS = (FeishuChannel(),)

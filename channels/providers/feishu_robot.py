@@ -1,0 +1,176 @@
+r"""Feishu's (and Lark's) custom robot of a group: one message into the group that it was added to.
+
+    POST <endpoint>/open-apis/bot/v2/hook/<hook>
+    {"timestamp": "1690000000", "sign": "…", "msg_type": "text", "content": {"text": "…"}}
+    {"timestamp": "1690000000", "sign": "…", "msg_type": "interactive", "card": {…}}
+    {"code": 0, "msg": "success", "data": {}}                       older: {"StatusCode": 0, …}
+
+    sign = base64(HMAC-SHA256(key="<timestamp>\n<secret>", message=""))              seconds, ±1 hour
+
+The key holds timestamp and secret, the message is empty: the reverse of DingTalk's. The receiver names
+the group; the wire does not carry it, the hook alone decides. An account is one robot: where it says
+`group`, a notification to any other is refused. `content`: channels/providers/_feishu_content.py.
+There is no idempotency, no query and no name for what was sent: the call's key stands for it. 100
+messages a minute, 5 a second, 20 KB a request; on the hour and half past, 11232 may come below that.
+
+Code 9499 is said of a body that cannot be read and of too many requests; only its text tells which.
+
+Source: https://open.feishu.cn/document/ukTMukTMukTM/ucTM5YjL3ETO24yNxkjN
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+from collections.abc import Callable, Sequence
+from time import time
+from typing import Annotated, Any, ClassVar, Final
+from urllib.parse import quote
+
+import httpx
+import msgspec
+
+from channels.base import BaseChannel
+from channels.channel import Account, Answer, Call, Failure
+from channels.endpoints import below
+from channels.error_table import HOUR, MINUTE, ErrorTable, Row
+from channels.outcomes import for_all, of_failure
+from channels.promises import Promises
+from channels.providers._feishu_content import BadContent, Chat, Worded, read
+from channels.providers._feishu_wire import (
+    ENDPOINT,
+    RATE_LIMITED,
+    address,
+    extensions,
+    fields,
+    refused,
+)
+from channels.requests import post_json
+from channels.secret import Secret
+from message.delivery import Delivery
+from message.outcomes import Accepted, AnyOutcome
+
+_HOOK: Final = "open-apis/bot/v2/hook"
+_KEYS: Final = frozenset({"text", "post", "card", "image", "share_chat"})
+_CARD: Final = "interactive"
+_MAX_BYTES: Final = 20 * 1_024
+_BAD_REQUEST, _TOO_MANY = "9499", "9499.too_many"
+
+_ERRORS: Final = ErrorTable(
+    (
+        Row(_BAD_REQUEST, "rejected", "the body cannot be read, or is too large"),
+        Row(_TOO_MANY, "not_sent", "9499: too many requests", MINUTE, account=True),
+        Row("11232", "not_sent", "the robot, or the provider, has too much to do", MINUTE),
+        Row("19001", "not_sent", "no such hook", HOUR, account=True),
+        Row("19002", "rejected", "a field is missing"),
+        Row("19021", "not_sent", "sign or time is refused", MINUTE, account=True),
+        Row("19022", "not_sent", "our address is not on the list", MINUTE, account=True),
+        Row("19024", "rejected", "none of the robot's keywords is in the message"),
+        Row("2200", "unknown", "an internal error"),
+        Row(RATE_LIMITED, "not_sent", "more calls than allowed", MINUTE, account=True),
+    )
+)
+
+
+class FeishuRobotOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What an account may say: the last part of the robot's address, and the secret it signs with."""
+
+    hook: Secret
+    secret: Secret | None = None
+    group: Annotated[str, msgspec.Meta(max_length=256)] = ""
+    """The one receiver there is; empty: any name stands for the robot's group."""
+
+
+class _Body(msgspec.Struct, omit_defaults=True):
+    timestamp: str = ""
+    sign: str = ""
+    msg_type: str | msgspec.UnsetType = msgspec.UNSET
+    content: Any = None
+    card: Any = None
+
+
+class FeishuRobotChannel(BaseChannel):
+    """Holds nothing but a clock."""
+
+    provider: ClassVar[str] = "feishu_robot"
+    channel: ClassVar[str] = "feishu"
+    options: ClassVar[type[msgspec.Struct]] = FeishuRobotOptions
+    endpoint: ClassVar[str] = ENDPOINT
+    errors: ClassVar[ErrorTable] = _ERRORS
+    receiver_limits: ClassVar[Sequence[tuple[int, int]]] = ((5, 1), (100, 60))
+    """(count, seconds) per robot."""
+    promises: ClassVar[Promises] = Promises(
+        title="Feishu / Lark custom robot",
+        limits="one group an account; 100 messages a minute, 5 a second; 20 KB",
+        source=("https://open.feishu.cn/document/ukTMukTMukTM/ucTM5YjL3ETO24yNxkjN",),
+    )
+
+    def __init__(self, now: Callable[[], float] = time) -> None:
+        self._now = now
+
+    def refusal(self, account: Account, delivery: Delivery) -> str:
+        """Another group than the robot's, a content that it cannot send."""
+        options: FeishuRobotOptions = account.options
+        if options.group and delivery.receiver != options.group:
+            return f"wrong_group: the robot of account {account.name} is in another group"
+        try:
+            size = len(self._body(options, delivery))
+        except BadContent as exc:
+            return str(exc)
+        except (UnicodeEncodeError, TypeError) as exc:
+            return f"bad_content: cannot be written as JSON: {exc}"
+        if size > _MAX_BYTES:
+            return f"too_long: the message has {size:,} bytes; Feishu takes {_MAX_BYTES:,}"
+        return ""
+
+    def request(self, call: Call) -> httpx.Request:
+        """The POST of the call's one delivery, signed for now."""
+        (delivery,) = call.deliveries
+        options: FeishuRobotOptions = call.account.options
+        base = address(call.account.endpoint, _HOOK)
+        url = below(base, quote(options.hook.reveal(), safe=""))
+        body = self._body(options, delivery)
+        return post_json(url, fields(url), body, extensions(call.account))
+
+    def outcomes(self, call: Call, answer: Answer) -> list[AnyOutcome]:
+        """The outcome of the call's one delivery."""
+        if isinstance(answer, Failure):
+            return for_all(call, of_failure(answer))
+        outcome = refused(self.errors, answer)
+        return for_all(call, Accepted(call.key) if outcome is None else _told_apart(outcome))
+
+    def _body(self, options: FeishuRobotOptions, delivery: Delivery) -> bytes:
+        message = read(delivery, _KEYS)
+        body = _Body(msg_type=message.msg_type)
+        if options.secret is not None:
+            timestamp = str(int(self._now()))
+            body.timestamp, body.sign = timestamp, _sign(timestamp, options.secret)
+        if message.msg_type == _CARD:
+            body.card = message.body
+        else:
+            body.content = _content(message)
+        return msgspec.json.encode(body)
+
+
+def _content(message: Worded) -> Any:
+    """Two types are worded otherwise than an application words them."""
+    if message.msg_type == "post":
+        return {"post": message.body}
+    if isinstance(message.body, Chat):
+        return {"share_chat_id": message.body.chat_id}
+    return message.body
+
+
+def _sign(timestamp: str, secret: Secret) -> str:
+    key = f"{timestamp}\n{secret.reveal()}".encode()
+    return base64.b64encode(hmac.digest(key, b"", "sha256")).decode()
+
+
+def _told_apart(outcome: AnyOutcome) -> AnyOutcome:
+    if isinstance(outcome, Accepted) or outcome.code != _BAD_REQUEST:
+        return outcome
+    many = "too many" in outcome.detail.lower()
+    return _ERRORS.outcome(_TOO_MANY, outcome.detail) if many else outcome
+
+
+CHANNELS = (FeishuRobotChannel(),)
