@@ -82,7 +82,7 @@ class _Row(msgspec.Struct):
     OutId: str = ""
 
 
-class _Rows(msgspec.Struct):
+class _Rows(msgspec.Struct, frozen=True):
     SmsSendDetailDTO: list[_Row] = []
 
 
@@ -293,7 +293,8 @@ def _question(number: str, day: str, page: int) -> dict[str, str]:
 
 def _days(attempt: Attempt) -> list[str]:
     """The provider's days on which the call can have been made: two of them near midnight."""
-    at = (attempt.called_at - _SKEW_MS, attempt.called_at, attempt.called_at + _SKEW_MS)
+    latest = min(attempt.called_at + _SKEW_MS, attempt.now)
+    at = (attempt.called_at - _SKEW_MS, attempt.called_at, latest)
     return list(dict.fromkeys(_day(ms) for ms in at))
 
 
