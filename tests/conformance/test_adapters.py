@@ -87,7 +87,7 @@ class Peer:
 
 @pytest.fixture(scope="module")
 def simulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Simulator]:
-    with spawn(tmp_path_factory.mktemp("simulator"), fsync=False) as started:
+    with spawn(tmp_path_factory.mktemp("simulator"), fsync=False, smtp_port=0) as started:
         yield started
 
 
