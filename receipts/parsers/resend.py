@@ -1,0 +1,132 @@
+"""Resend: webhooks, signed as Svix does.
+
+    POST  {"type":"email.delivered","created_at":"2024-02-22T23:41:12.126Z",
+           "data":{"email_id":"56761188-…","to":["ann@example.com"],…}}
+          svix-id, svix-timestamp (seconds), svix-signature: v1,<base64>[ v1,<base64> …]
+    2xx   whatever its body
+
+The signature is HMAC-SHA256 over `<id>.<timestamp>.<body>` with the bytes that stand in base64 behind
+`whsec_`; one of several is enough, so that secrets can be changed. Older or newer than five minutes is
+refused. A complaint, an opening, a click prove the arrival; a delay proves nothing.
+
+Sources: https://resend.com/docs/dashboard/webhooks/event-types
+https://resend.com/docs/dashboard/webhooks/verify-webhooks-requests
+https://docs.svix.com/receiving/verifying-payloads/how-manual
+"""
+
+from __future__ import annotations
+
+import binascii
+import hmac
+from base64 import b64decode, b64encode
+from datetime import datetime
+from email.utils import parseaddr
+from typing import ClassVar, Final
+
+import msgspec
+
+from channels.secret import Secret
+from idempotency.receipts import Receipt, Said
+from message.keys import normalise_receiver
+from receipts.parsing import Malformed, Parsed, Push, Unauthentic, check_age, same
+
+_TOLERANCE_S: Final = 300
+_PREFIX: Final = "whsec_"
+_SAID: Final = {
+    "email.sent": Said.SENT,
+    "email.delivered": Said.DELIVERED,
+    "email.opened": Said.DELIVERED,
+    "email.clicked": Said.DELIVERED,
+    "email.complained": Said.DELIVERED,
+    "email.bounced": Said.UNDELIVERED,
+    "email.failed": Said.UNDELIVERED,
+    "email.suppressed": Said.UNDELIVERED,
+}
+
+
+class ResendSigning(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the account's receipts are checked with."""
+
+    signing_secret: Secret
+    """`whsec_…`, as the webhook's page shows it."""
+
+    def __post_init__(self) -> None:
+        _key(self.signing_secret)
+
+
+class _Bounce(msgspec.Struct):
+    type: str = ""
+
+
+class _Data(msgspec.Struct):
+    email_id: str
+    to: list[str] | str = []
+    bounce: _Bounce | None = None
+
+
+class _Event(msgspec.Struct):
+    type: str
+    created_at: datetime | None = None
+    data: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class ResendWebhooks:
+    """See `receipts.parsing.Parser`."""
+
+    provider: ClassVar[str] = "resend"
+    options: ClassVar[type[msgspec.Struct]] = ResendSigning
+
+    def parse(self, push: Push, options: ResendSigning) -> Parsed:
+        """One event; those that tell nothing about arrival are received and forgotten."""
+        _check(push, options)
+        try:
+            event = msgspec.json.decode(push.body, type=_Event)
+            said = _SAID.get(event.type)
+            if said is None:
+                return Parsed()
+            data = msgspec.json.decode(event.data, type=_Data)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
+            raise Malformed(f"an event is expected: {exc}") from exc
+        return Parsed([_receipt(push.account, event, said, data)])
+
+
+def signature(signing_secret: Secret, message_id: str, timestamp: str, body: bytes) -> str:
+    """What stands behind `v1,`."""
+    text = f"{message_id}.{timestamp}.".encode(errors="replace") + body
+    return b64encode(hmac.digest(_key(signing_secret), text, "sha256")).decode()
+
+
+def _check(push: Push, options: ResendSigning) -> None:
+    message_id, timestamp = push.fields.get("svix-id", ""), push.fields.get("svix-timestamp", "")
+    wanted = signature(options.signing_secret, message_id, timestamp, push.body)
+    given = [one.partition(",") for one in push.fields.get("svix-signature", "").split()]
+    if not any(version == "v1" and same(made, wanted) for version, _, made in given):
+        raise Unauthentic("svix-signature is missing or wrong")
+    check_age(push, timestamp, _TOLERANCE_S)
+
+
+def _key(signing_secret: Secret) -> bytes:
+    """Raises ValueError, which does not show it."""
+    try:
+        return b64decode(signing_secret.reveal().removeprefix(_PREFIX), validate=True)
+    except (binascii.Error, ValueError):
+        raise ValueError("signing_secret must be whsec_ and base64") from None
+
+
+def _receipt(account: str, event: _Event, said: Said, data: _Data) -> Receipt:
+    """An event of a mail to several does not say whose it is: it then names nobody."""
+    to = [data.to] if isinstance(data.to, str) else data.to
+    code = event.type.removeprefix("email.")
+    if data.bounce is not None and data.bounce.type:
+        code = f"{code}:{data.bounce.type}"
+    return Receipt(
+        account=account,
+        said=said,
+        provider_id=data.email_id,
+        receivers=(normalise_receiver("email", parseaddr(to[0])[1]),) if len(to) == 1 else (),
+        code=code if said is Said.UNDELIVERED else None,
+        at=int(event.created_at.timestamp() * 1_000) if event.created_at else 0,
+    )
+
+
+PARSERS = (ResendWebhooks(),)

@@ -1,0 +1,86 @@
+"""Twilio: StatusCallback of a message.
+
+    POST  MessageSid=SM…&MessageStatus=delivered&To=%2B1…&From=…&AccountSid=AC…[&ErrorCode=30003]
+          X-Twilio-Signature: base64(HMAC-SHA1(auth token, address + every parameter, sorted by name))
+    2xx   whatever its body
+
+The address is the one that Twilio was told, query and all, character for character; behind a proxy it is
+not the one we see, so it is configured. New parameters may come at any time and are signed too. `queued`,
+`sending` and the like say nothing about arrival; `sent` proves that the message went out.
+
+Sources: https://www.twilio.com/docs/usage/security#validating-requests
+https://www.twilio.com/docs/messaging/guides/track-outbound-message-status
+https://www.twilio.com/docs/messaging/api/message-resource#message-status-values
+"""
+
+from __future__ import annotations
+
+import hmac
+from base64 import b64encode
+from collections.abc import Iterable
+from typing import ClassVar, Final
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from channels.secret import Secret
+from idempotency.receipts import Receipt, Said
+from receipts.parsing import Malformed, Parsed, Push, Unauthentic, same
+
+_SAID: Final = {
+    "sent": Said.SENT,
+    "delivered": Said.DELIVERED,
+    "read": Said.DELIVERED,
+    "undelivered": Said.UNDELIVERED,
+    "failed": Said.UNDELIVERED,
+    "canceled": Said.UNDELIVERED,
+}
+
+
+class TwilioSigning(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the account's receipts are checked with."""
+
+    auth_token: Secret
+    """Of the account, also where messages are sent with an API key."""
+    public_url: str
+    """The callback's address as Twilio was told it, without its query."""
+
+
+class TwilioCallbacks:
+    """See `receipts.parsing.Parser`."""
+
+    provider: ClassVar[str] = "twilio"
+    options: ClassVar[type[msgspec.Struct]] = TwilioSigning
+
+    def parse(self, push: Push, options: TwilioSigning) -> Parsed:
+        """The status of one message."""
+        try:
+            pairs = parse_qsl(push.body.decode("utf-8"), keep_blank_values=True)
+        except (UnicodeDecodeError, ValueError) as exc:
+            raise Malformed("a form in UTF-8 is expected") from exc
+        url = options.public_url + (f"?{push.query}" if push.query else "")
+        wanted = signature(options.auth_token.reveal(), url, pairs)
+        if not same(push.fields.get("x-twilio-signature", ""), wanted):
+            raise Unauthentic("X-Twilio-Signature is missing or wrong: compare public_url")
+        return Parsed(_receipts(push.account, dict(pairs)), media_type="text/plain")
+
+
+def signature(auth_token: str, url: str, pairs: Iterable[tuple[str, str]]) -> str:
+    """What Twilio puts into X-Twilio-Signature; a parameter given twice the same counts once."""
+    text = url + "".join(name + value for name, value in sorted(set(pairs)))
+    return b64encode(hmac.digest(auth_token.encode(), text.encode(), "sha1")).decode()
+
+
+def _receipts(account: str, form: dict[str, str]) -> list[Receipt]:
+    sid, status = form.get("MessageSid") or form.get("SmsSid"), form.get("MessageStatus")
+    if not sid or not status:
+        raise Malformed("MessageSid and MessageStatus are expected")
+    said = _SAID.get(status)
+    if said is None:
+        return []
+    to = form.get("To", "").rpartition(":")[2]  # whatsapp:+1…
+    code = form.get("ErrorCode") or status if said is Said.UNDELIVERED else None
+    return [Receipt(account, said, sid, receivers=(to,) if to else (), code=code)]
+
+
+PARSERS = (TwilioCallbacks(),)
