@@ -1,7 +1,7 @@
 """Token buckets that a fleet shares: one script call for many buckets, on Redis's own clock.
 
-A bucket that has tokens gives what it has of what is wanted, at once. One that has none promises all
-that is wanted, from a time to come: so those who ask are served in the order in which they asked, and
+A bucket that has tokens gives what it has of what is wanted, at once. One that has none promises what may
+be promised, from a time to come: so those who ask are served in the order in which they asked, and
 nobody who asks seldom loses to somebody who asks often. A promise that is not used is given back.
 
 Redis 7 replicates what a script did and not its text, so a script may read the clock:
@@ -28,9 +28,10 @@ local now = time[1] * 1000 + time[2] / 1000
 local longest, kept = tonumber(ARGV[1]), tonumber(ARGV[2])
 local answer = {}
 for i, key in ipairs(KEYS) do
-    local place = 4 * i - 1
+    local place = 5 * i - 2
     local rate, burst = ARGV[place] / 1000, tonumber(ARGV[place + 1])
-    local want, back = tonumber(ARGV[place + 2]), tonumber(ARGV[place + 3])
+    local want, ahead = tonumber(ARGV[place + 2]), tonumber(ARGV[place + 3])
+    local back = tonumber(ARGV[place + 4])
     local known = redis.call('HMGET', key, 'level', 'at')
     local level = burst
     if known[1] and known[2] then
@@ -40,7 +41,10 @@ for i, key in ipairs(KEYS) do
     local wait = 0
     if level >= 1 then
         want = math.min(want, math.floor(level))
-    elseif want > 0 then
+    else
+        want = ahead
+    end
+    if want > level then
         wait = math.ceil((want - level) / rate)
         if wait > longest then
             wait, want = wait - longest, 0
@@ -63,6 +67,9 @@ class Ask(NamedTuple):
     rate_per_s: float
     burst: int
     want: int
+    """Tokens to be used at once, as many as there are."""
+    ahead: int
+    """Tokens to be promised where there are none, all or nothing."""
     back: int = 0
     """Tokens taken before and not used; below 0: tokens used that were not taken here."""
 
@@ -98,7 +105,7 @@ class RedisBuckets:
         if not asks:
             return []
         keys = [self._prefix + ask.name for ask in asks]
-        numbers = [n for ask in asks for n in (ask.rate_per_s, ask.burst, ask.want, ask.back)]
+        numbers = [n for ask in asks for n in ask[1:]]
         answer = guarded(self._script, keys, [LONGEST_MS, _KEPT_AT_MOST_MS, *numbers])
         return [Grant(*answer[at : at + 2]) for at in range(0, len(answer), 2)]
 
@@ -132,10 +139,8 @@ class LocalBuckets:
 
     def _take(self, ask: Ask, now: float) -> Grant:
         level = min(ask.burst, self._level(ask, now) + ask.back)
-        want, wait_ms = ask.want, 0
-        if level >= 1:
-            want = min(want, math.floor(level))
-        elif want > 0:
+        want, wait_ms = (min(ask.want, math.floor(level)) if level >= 1 else ask.ahead), 0
+        if want > level:
             wait_ms = math.ceil((want - level) / ask.rate_per_s * 1_000)
             if wait_ms > LONGEST_MS:
                 wait_ms, want = wait_ms - LONGEST_MS, 0

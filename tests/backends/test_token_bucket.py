@@ -64,7 +64,7 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
 
 
 def ask(world: World, want: int, *, rate: float = 1.0, burst: int = 10, back: int = 0) -> Grant:
-    return world.buckets.take([Ask("main", rate, burst, want, back)])[0]
+    return world.buckets.take([Ask("main", rate, burst, want, want, back)])[0]
 
 
 # -- at once --
@@ -103,7 +103,7 @@ def test_what_was_used_elsewhere_is_taken_off(world: World) -> None:
 
 
 def test_buckets_are_asked_together_and_have_nothing_to_do_with_each_other(world: World) -> None:
-    asks = [Ask("a", 1.0, 2, 5), Ask("b", 1.0, 7, 5), Ask("c", 1.0, 5, 0)]
+    asks = [Ask("a", 1.0, 2, 5, 1), Ask("b", 1.0, 7, 5, 1), Ask("c", 1.0, 5, 0, 0)]
     assert world.buckets.take(asks) == [(2, 0), (5, 0), (0, 0)]
     assert world.buckets.take([]) == []
 
@@ -116,6 +116,14 @@ def test_an_empty_bucket_promises_all_that_is_wanted_from_a_time_to_come(world: 
     tokens, wait_ms = ask(world, 5)
     assert tokens == 5
     assert 5_000 - SLOW_MS <= wait_ms <= 5_000
+
+
+def test_less_may_be_promised_than_would_be_taken_at_once(world: World) -> None:
+    bucket = Ask("main", 1.0, 10, 8, 2)
+    assert world.buckets.take([bucket]) == [(8, 0)]
+    assert world.buckets.take([bucket]) == [(2, 0)]
+    assert world.buckets.take([bucket])[0].tokens == 2
+    assert world.buckets.take([bucket._replace(ahead=0)])[0].tokens == 0
 
 
 def test_those_who_wait_are_served_one_after_the_other(world: World) -> None:
@@ -178,7 +186,7 @@ def test_emptied_the_twin_fills_every_bucket_from_nothing() -> None:
     world.buckets.empty()
     assert ask(world, 1).wait_ms == 1_000
     world.later(4_000)
-    other = world.buckets.take([Ask("never asked", 1.0, 10, 10)])[0]
+    other = world.buckets.take([Ask("never asked", 1.0, 10, 10, 0)])[0]
     assert other == (4, 0)
 
 
@@ -206,7 +214,7 @@ def test_a_bucket_that_must_be_full_again_is_forgotten(shared: RedisWorld) -> No
 def test_buckets_of_another_deployment_are_others(shared: RedisWorld) -> None:
     ask(shared, 10)
     other = RedisBuckets(RedisSettings(url=shared.url), "ledger-b")
-    assert other.take([Ask("main", 1.0, 10, 10)]) == [(10, 0)]
+    assert other.take([Ask("main", 1.0, 10, 10, 0)]) == [(10, 0)]
     other.close()
 
 
@@ -228,7 +236,7 @@ def test_a_clock_that_went_back_takes_nothing_away(shared: RedisWorld) -> None:
 def test_a_refused_connection_is_told() -> None:
     buckets = RedisBuckets(RedisSettings(url="redis://127.0.0.1:1"), "a")
     with pytest.raises(RedisAway):
-        buckets.take([Ask("main", 1.0, 10, 1)])
+        buckets.take([Ask("main", 1.0, 10, 1, 0)])
     buckets.close()
 
 
@@ -239,7 +247,7 @@ def drain(url: str, together: Any, told: Any) -> None:
     begun = now = time.monotonic()
     mine = 0
     while now < begun + 2.0:
-        tokens, wait_ms = buckets.take([Ask("main", 200.0, 20, 5)])[0]
+        tokens, wait_ms = buckets.take([Ask("main", 200.0, 20, 5, 5)])[0]
         time.sleep(wait_ms / 1_000)
         mine, now = mine + tokens, time.monotonic()
     told.put((mine, begun, now))

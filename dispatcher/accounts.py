@@ -1,0 +1,202 @@
+"""One lane's accounts: through which one a delivery goes, and how many may go at all.
+
+    named in the notification   that account or none
+    otherwise                   by weight, among those whose breaker lets it pass and whose rate has room;
+                                a reserve (weight 0) only when no other may send
+
+What is chosen has used a token, and half open a place among the probes: whatever is not sent after all
+is given back by `release`; what was sent is told by `record`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Final
+
+import structlog
+
+from channels.channel import Account
+from dispatcher.breaker import Breaker, State, judgement_of
+from dispatcher.rates import UNBOUNDED, Gauge, Rates
+from message.delivery import Delivery
+from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected
+from message.vocabulary import Lane
+from policy.schema import LanePolicy
+
+_UNREACHED: Final = frozenset(
+    {"closed", "connect", "dns", "pool", "reset", "timeout", "tls", "token_unavailable"}
+)
+"""Codes under which a NotSent says that the provider was not reached; a provider's own codes are not among
+them, and a timeout after the request was written is no NotSent."""
+_log = structlog.get_logger(__name__)
+
+
+def may_fail_over(outcome: AnyOutcome) -> bool:
+    """Whether another account may be tried at once: nothing was sent, and the account is why."""
+    if isinstance(outcome, NotSent):
+        return outcome.account or outcome.code in _UNREACHED
+    return isinstance(outcome, Rejected) and outcome.account
+
+
+class _Route:
+    """One account of the lane."""
+
+    __slots__ = ("account", "breaker", "credit", "weight")
+
+    def __init__(self, account: Account, weight: int, breaker: Breaker) -> None:
+        self.account = account
+        self.weight = weight
+        self.breaker = breaker
+        self.credit = 0
+        """Turns it is owed, in units of all weights; guarded by the lock of `Accounts`."""
+
+
+class Accounts:
+    """Thread-safe. May ask Redis, for a chunk of tokens at a time (dispatcher/rates.py)."""
+
+    def __init__(
+        self,
+        lane: Lane,
+        policy: LanePolicy,
+        accounts: Sequence[Account],
+        rates: Rates,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`accounts` are the lane's, as `channels.registry.accounts_for` gives them; `rates` are shared by
+        the worker's lanes."""
+        self.failovers = 0
+        """Deliveries that another account took over; a lost count is worth no lock."""
+        self._lane = lane.name
+        self._rates = rates
+        self._monotonic = monotonic
+        routes = [_Route(a, policy.weight(a.name), Breaker(policy.breaker)) for a in accounts]
+        self._routes = {route.account.name: route for route in routes}
+        self._regular = [route for route in routes if route.weight]
+        self._reserve = [route for route in routes if not route.weight]
+        self._turns = threading.Lock()
+
+    def choose(self, delivery: Delivery) -> Account | None:
+        """The account for one delivery; None: nobody may send it now, ask again in `seconds_until_room`.
+
+        Raises KeyError for a named account that the lane has not; the source lets none in.
+        """
+        named = delivery.notification.account
+        if named is None:
+            return self._next(())
+        return self._first([self._routes[named]])
+
+    def other(
+        self, delivery: Delivery, outcome: AnyOutcome, tried: Collection[str]
+    ) -> Account | None:
+        """Another account after a definite non-send that is the account's fault; None where there is
+        none, where the notification names its account, and after every other outcome: above all after
+        Unknown. The ledger must have it before the call."""
+        if delivery.notification.account is not None or not may_fail_over(outcome):
+            return None
+        account = self._next(tried)
+        self.failovers += account is not None
+        return account
+
+    def release(self, account: Account, count: int = 1) -> None:
+        """So many chosen deliveries are not sent after all: duplicates, expired, given back."""
+        self._rates.give_back(account.name, count)
+        for _ in range(count):
+            self._routes[account.name].breaker.give_back()
+
+    def record(
+        self, account: Account, outcomes: Sequence[AnyOutcome], begun_at: float | None = None
+    ) -> None:
+        """One call ended. `begun_at` is when it began, monotonic: a late answer then judges nobody anew."""
+        now, breaker = self._monotonic(), self._routes[account.name].breaker
+        if outcomes:
+            judgement = judgement_of(outcomes)
+            turned = breaker.record(now, judgement, deliveries=len(outcomes), begun_at=begun_at)
+            if turned is not None:
+                self._tell(account, turned, breaker.wait_s(now), outcomes)
+
+    def passes(self, account: Account) -> bool:
+        """Whether a call chosen earlier should still be made: its breaker has not opened since."""
+        return self._routes[account.name].breaker.state(self._monotonic()) is not State.OPEN
+
+    def room(self) -> int:
+        """Deliveries that may be claimed now, by rates and breakers; at most UNBOUNDED."""
+        return min(UNBOUNDED, self._room_of(self._regular) or self._room_of(self._reserve))
+
+    def seconds_until_room(self, account: str | None = None) -> float:
+        """Until `room` may be above 0, by time alone; with `account`, until that one may send. 0 where it
+        may now, or where only asking will tell."""
+        routes = [self._routes[account]] if account is not None else self._routes.values()
+        now = self._monotonic()
+        return min(max(r.breaker.wait_s(now), self._rates.wait_s(r.account.name)) for r in routes)
+
+    def gauges(self) -> Iterator[Gauge]:
+        """What `/metrics` shows."""
+        now = self._monotonic()
+        for name, route in self._routes.items():
+            labels = {"lane": self._lane, "account": name}
+            text = "0 closed, 1 half open, 2 open."
+            yield "breaker_state", text, labels, float(route.breaker.state(now))
+            yield "breaker_opened", "Times the breaker opened.", labels, route.breaker.opened
+        text = "Deliveries that another account took over."
+        yield "failovers", text, {"lane": self._lane}, self.failovers
+
+    # ---- choosing ----------------------------------------------------------------------------
+
+    def _next(self, tried: Collection[str]) -> Account | None:
+        """By weight among the regular accounts, else one of the reserve."""
+        for group in (self._regular, self._reserve):
+            account = self._first(self._in_turn(self._ready(group, tried)))
+            if account is not None:
+                return account
+        return None
+
+    def _ready(self, group: Sequence[_Route], tried: Collection[str]) -> list[_Route]:
+        """Those that may send now."""
+        now = self._monotonic()
+        passing = [r for r in group if r.account.name not in tried and r.breaker.room(now) != 0]
+        rooms = self._rates.rooms([route.account.name for route in passing])
+        return [route for route, room in zip(passing, rooms, strict=True) if room]
+
+    def _in_turn(self, routes: list[_Route]) -> list[_Route]:
+        """Smooth weighted round-robin: the one whose turn it is goes first, the others stand in for it."""
+        if len(routes) < 2:
+            return routes
+        with self._turns:
+            for route in routes:
+                route.credit += max(1, route.weight)
+            routes.sort(key=lambda route: -route.credit)
+            routes[0].credit -= sum(max(1, route.weight) for route in routes)
+        return routes
+
+    def _first(self, routes: Sequence[_Route]) -> Account | None:
+        """The first that still gives a token and a place: others choose at the same time."""
+        for route in routes:
+            name = route.account.name
+            if not self._rates.rooms([name])[0] or not self._rates.take(name):
+                continue
+            if route.breaker.take(self._monotonic()):
+                return route.account
+            self._rates.give_back(name)
+        return None
+
+    def _room_of(self, group: Sequence[_Route]) -> int:
+        now = self._monotonic()
+        passing = [(r, room) for r in group if (room := r.breaker.room(now)) != 0]
+        rooms = self._rates.rooms([route.account.name for route, _ in passing])
+        return sum(
+            room if probes is None else min(room, probes)
+            for (_, probes), room in zip(passing, rooms, strict=True)
+        )
+
+    def _tell(
+        self, account: Account, state: State, wait_s: float, outcomes: Sequence[AnyOutcome]
+    ) -> None:
+        about = {"lane": self._lane, "account": account.name}
+        if state is State.OPEN:
+            codes = sorted({o.code for o in outcomes if not isinstance(o, Accepted)})
+            _log.warning("breaker_opened", **about, codes=codes, for_s=round(wait_s, 3))
+        else:
+            _log.info("breaker_closed", **about)

@@ -1,0 +1,83 @@
+"""How many workers share an account, and the thread that keeps rates in order.
+
+Who lives is known from the ledger's heartbeats. It is asked rarely and never by those who send: the
+count matters only where Redis is away, and then an old one serves.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Mapping
+from typing import Final, Protocol
+
+import structlog
+
+from idempotency.ledger import LedgerUnavailable
+
+REFRESH_S: Final = 10.0
+"""Between two counts of the live workers."""
+TIDY_S: Final = 0.5
+"""Between two looks for tokens that nobody used."""
+_log = structlog.get_logger(__name__)
+
+
+class LiveLanes(Protocol):
+    """What is asked of the ledger."""
+
+    def live_lanes(self) -> list[frozenset[str]]:
+        """See `idempotency.ledger.Ledger`."""
+        ...
+
+
+class Fleet:
+    """`refresh` is the upkeep thread's; anyone may read."""
+
+    def __init__(self, ledger: LiveLanes, lanes: Mapping[str, Collection[str]]) -> None:
+        """`lanes` tells for each account the lanes that send through it."""
+        self._ledger = ledger
+        self._lanes = {account: frozenset(names) for account, names in lanes.items()}
+        self._workers: dict[str, int] = {}
+
+    def workers(self, account: str) -> int:
+        """Live workers that serve a lane of this account, this one with them; 1 before any count."""
+        return self._workers.get(account, 1)
+
+    def refresh(self) -> None:
+        """Count anew; while the ledger is away the last count stands."""
+        try:
+            living = self._ledger.live_lanes()
+        except LedgerUnavailable as exc:
+            _log.debug("fleet_not_counted", cause=str(exc))
+            return
+        self._workers = {
+            account: max(1, sum(not names.isdisjoint(lanes) for lanes in living))
+            for account, names in self._lanes.items()
+        }
+
+
+class Upkeep:
+    """Runs in a thread of its own: it may wait for Redis and the database, those who send may not."""
+
+    def __init__(
+        self, refresh: Callable[[], None], tidy: Callable[[], None], close: Callable[[], None]
+    ) -> None:
+        """`Fleet.refresh`, `Rates.tidy` and `Rates.close`."""
+        self._refresh = refresh
+        self._tidy = tidy
+        self._close = close
+        self._stop = threading.Event()
+
+    def run(self) -> None:
+        """Until `stop`; then what is left of the tokens goes back to the fleet."""
+        rounds = round(REFRESH_S / TIDY_S)
+        turn = 0
+        while not self._stop.wait(TIDY_S):
+            turn += 1
+            self._tidy()
+            if turn % rounds == 0:
+                self._refresh()
+        self._close()
+
+    def stop(self) -> None:
+        """End the thread; idempotent, safe before `run`."""
+        self._stop.set()

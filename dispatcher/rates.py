@@ -1,0 +1,220 @@
+"""Rates per account over the whole fleet: tokens come in chunks, so that no message costs a round trip.
+
+    Redis answers    one bucket per account for everybody; each worker takes up to a tenth of a second's
+                     tokens at a time, divided by the workers, and gives back what it does not use
+    Redis is away,   every worker has a bucket of its own with its fair share of rate and burst,
+    or there is none by the number of live workers
+
+An outage is no second burst: what went meanwhile is taken off the fleet's bucket afterwards, and a worker
+that sees Redis again keeps to its share until every other one must have seen it too.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
+
+from backends.redis_patience import PAUSE_S, Patience
+from backends.token_bucket import Ask, Buckets, Grant, LocalBuckets
+from channels.channel import Account
+from dispatcher.purse import Purse
+
+CHUNK_S: Final = 0.1
+"""Worth of tokens that the whole fleet may be promised at once, beyond one token each."""
+CHUNK: Final = 0.1
+"""Part of the burst that the whole fleet may hold at once, beyond one token each."""
+TRUST_S: Final = 1.5 * PAUSE_S
+"""After an outage, until the fleet's buckets decide again: a busy worker asks once every PAUSE_S."""
+UNBOUNDED: Final = 1_000_000
+"""The room of an account without a rate."""
+
+Gauge = tuple[str, str, dict[str, str], float]
+"""As `dispatcher.metrics.Gauge`."""
+
+
+class Rates:
+    """Thread-safe. Only `rooms`, `tidy` and `close` ask Redis; an account without a rate costs nothing."""
+
+    def __init__(
+        self,
+        accounts: Iterable[Account],
+        buckets: Buckets | None,
+        *,
+        workers: Callable[[str], int],
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`buckets` are the fleet's, None where there is no Redis; `workers` is `Fleet.workers`."""
+        self.shared = False
+        """Whether the fleet's buckets answered last time; written under `_asking`, read by anyone."""
+        self._fleet = buckets
+        self._trusted_at = float("-inf")
+        """From when on the fleet's buckets decide; infinite while Redis is away. Under `_asking`."""
+        self._workers = workers
+        self._monotonic = monotonic
+        self._own = LocalBuckets(monotonic)
+        self._patience = Patience(
+            "rates", "each worker keeps to its fair share", monotonic=monotonic
+        )
+        self._purses = {a.name: Purse(a, a.rate_per_s) for a in accounts if a.rate_per_s}
+        self._lock = threading.Lock()  # guards the purses; never held while waiting
+        self._asking = threading.Lock()  # one question at a time; those who waited look again
+
+    def rooms(self, accounts: Sequence[str]) -> list[int]:
+        """Deliveries that may go through each account now; one question for all that need one."""
+        limited = [self._purses[name] for name in accounts if name in self._purses]
+        if limited and self._wanting(limited):
+            self._fetch(limited)
+        now = self._monotonic()
+        with self._lock:
+            return [
+                self._purses[name].usable(now) if name in self._purses else UNBOUNDED
+                for name in accounts
+            ]
+
+    def take(self, account: str) -> bool:
+        """Use one token of those at hand."""
+        purse = self._purses.get(account)
+        if purse is None:
+            return True
+        with self._lock:
+            if not purse.usable(self._monotonic()):
+                return False
+            purse.tokens -= 1
+            purse.spent += not self.shared
+            return True
+
+    def give_back(self, account: str, count: int = 1) -> None:
+        """So many that were taken are not used after all."""
+        if (purse := self._purses.get(account)) is not None:
+            with self._lock:
+                purse.back += count
+                purse.spent = max(0, purse.spent - count)
+
+    def wait_s(self, account: str) -> float:
+        """Seconds until the account may have room; 0 where it has, or where asking will tell."""
+        purse = self._purses.get(account)
+        if purse is None:
+            return 0.0
+        now = self._monotonic()
+        with self._lock:
+            return max(0.0, (purse.usable_at if purse.tokens else purse.again_at) - now)
+
+    def tidy(self) -> None:
+        """Give back what was held for too long, so that others may use it."""
+        now = self._monotonic()
+        with self._lock:
+            for purse in self._purses.values():
+                purse.expire(now)
+            idle = [p for p in self._purses.values() if p.back and not p.tokens]
+        if idle:
+            self._exchange(idle, want=False)
+
+    def close(self) -> None:
+        """Give back everything; idempotent."""
+        with self._lock:
+            purses = list(self._purses.values())
+            for purse in purses:
+                purse.back += purse.tokens
+                purse.tokens = 0
+            held = [purse for purse in purses if purse.back]
+        if held:
+            self._exchange(held, want=False)
+
+    def gauges(self) -> Iterator[Gauge]:
+        """What `/metrics` shows."""
+        if self._purses:
+            text = "1 while the fleet's buckets answer, 0 while this worker keeps to its share."
+            yield "rates_shared", text, {}, float(self.shared)
+        for purse in self._purses.values():
+            account = {"account": purse.name}
+            yield "rate_tokens", "Deliveries that may go without asking.", account, purse.tokens
+            workers = self._workers(purse.name)
+            yield "rate_workers", "Live workers that share the account.", account, workers
+
+    # ---- asking ------------------------------------------------------------------------------
+
+    def _wanting(self, purses: Sequence[Purse]) -> list[Purse]:
+        now = self._monotonic()
+        with self._lock:
+            for purse in purses:
+                purse.expire(now)
+            return [purse for purse in purses if purse.wants(now)]
+
+    def _fetch(self, purses: Sequence[Purse]) -> None:
+        with self._asking:
+            if wanting := self._wanting(purses):
+                self._ask(wanting, want=True)
+
+    def _exchange(self, purses: Sequence[Purse], *, want: bool) -> None:
+        with self._asking:
+            self._ask(purses, want=want)
+
+    def _ask(self, purses: Sequence[Purse], *, want: bool) -> None:
+        """Ask the fleet's buckets, or tell them what went and ask our own. Under `_asking`."""
+        with self._lock:
+            backs = [purse.back for purse in purses]
+            debts = [min(purse.spent, self._share(purse)) for purse in purses]
+        wanted = [self._chunk(p) if want else (0, 0) for p in purses]
+        grants = self._of_fleet(purses, wanted, backs, debts)
+        if grants is None:
+            grants = self._of_own(purses, wanted, backs)
+        now = self._monotonic()
+        with self._lock:
+            for purse, grant, back in zip(purses, grants, backs, strict=True):
+                purse.back -= back
+                if want:
+                    purse.accept(grant, now)
+
+    def _of_fleet(
+        self,
+        purses: Sequence[Purse],
+        wanted: Sequence[tuple[int, int]],
+        backs: Sequence[int],
+        debts: Sequence[int],
+    ) -> list[Grant] | None:
+        """What Redis grants; None where it is away, or was until just now."""
+        if (fleet := self._fleet) is None:
+            return None
+        trusted = self._monotonic() >= self._trusted_at
+        asks = [
+            Ask(p.name, p.rate, p.burst, *(chunk if trusted else (0, 0)), back - debt)
+            for p, chunk, back, debt in zip(purses, wanted, backs, debts, strict=True)
+        ]
+        grants = self._patience.ask(lambda: fleet.take(asks))
+        self._note(grants is not None, trusted)
+        if grants is not None:
+            with self._lock:
+                for purse, debt in zip(purses, debts, strict=True):
+                    purse.spent = 0 if debt else purse.spent
+        return grants if trusted else None
+
+    def _note(self, answered: bool, trusted: bool) -> None:
+        """Whom to ask from now on."""
+        if not answered:
+            self._trusted_at = float("inf")
+            if self.shared:
+                self._own.empty()  # the fleet's buckets gave out what would be in ours
+        elif not trusted:
+            self._trusted_at = min(self._trusted_at, self._monotonic() + TRUST_S)
+        self.shared = answered and trusted
+
+    def _of_own(
+        self, purses: Sequence[Purse], wanted: Sequence[tuple[int, int]], backs: Sequence[int]
+    ) -> list[Grant]:
+        asks = []
+        for purse, chunk, back in zip(purses, wanted, backs, strict=True):
+            rate = purse.rate / max(1, self._workers(purse.name))
+            asks.append(Ask(purse.name, rate, self._share(purse), *chunk, back))
+        return self._own.take(asks)
+
+    def _share(self, purse: Purse) -> int:
+        """This worker's part of the burst."""
+        return max(1, purse.burst // max(1, self._workers(purse.name)))
+
+    def _chunk(self, purse: Purse) -> tuple[int, int]:
+        """Tokens to be taken at once, and tokens to be promised: later ones would only come later."""
+        workers = max(1, self._workers(purse.name))
+        ahead = max(1, min(purse.burst, int(purse.rate * CHUNK_S / workers)))
+        return max(ahead, int(purse.burst * CHUNK / workers)), ahead
