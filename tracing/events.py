@@ -15,7 +15,11 @@ class Stage(StrEnum):
     CLAIMED = "claimed"
     ATTEMPTED = "attempted"
     SETTLED = "settled"
+    RECEIPT = "receipt"
+    """The provider said what became of it."""
     # Side roads.
+    RECEIPT_CONTRADICTED = "receipt_contradicted"
+    """The provider said something else before: that stays."""
     EXPIRED = "expired"
     DROPPED = "dropped"
     HELD = "held"
