@@ -1,0 +1,112 @@
+"""What a worker's lanes share in order to keep to their providers' limits, put together.
+
+Redis is optional, as for the pre-filter: without one, or while it is away, every worker keeps to its share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from typing import NamedTuple
+
+from backends.receiver_windows import RedisWindows
+from backends.settings import Settings, SettingsError
+from backends.token_bucket import RedisBuckets
+from channels.channel import Account, Channel
+from dispatcher.accounts import Accounts
+from dispatcher.clock import Clock
+from dispatcher.fleet import Fleet, LiveLanes, Upkeep
+from dispatcher.rates import Gauge, Rates
+from dispatcher.receivers import ReceiverLimits, limits_of
+from message.vocabulary import Lane
+from policy.schema import Policy
+
+Routes = Mapping[Lane, Mapping[str, tuple[Account, Channel]]]
+"""Lane to account name to both, as `dispatcher.app.routes_for` makes it."""
+
+
+class Quotas(NamedTuple):
+    """One worker's."""
+
+    accounts: Mapping[str, Accounts]
+    """By the lane's name; lanes without an account have none."""
+    receivers: ReceiverLimits
+    rates: Rates
+    upkeep: Upkeep
+    """To be run in a thread; when it is stopped it gives back what is left."""
+
+    def gauges(self) -> Iterator[Gauge]:
+        """What `/metrics` shows."""
+        for accounts in self.accounts.values():
+            yield from accounts.gauges()
+        yield from self.rates.gauges()
+        yield from self.receivers.gauges()
+
+
+def open_quotas(
+    settings: Settings,
+    policy: Policy,
+    routes: Routes,
+    ledger: LiveLanes,
+    identity: str,
+    clock: Clock,
+    stack: ExitStack,
+) -> Quotas:
+    """The quotas of the lanes in `routes`, for the ledger of that identity; `stack` closes connections.
+
+    The worker must be in the ledger's list already, since it counts itself. Raises SettingsError for a
+    redis.url that cannot be read; a Redis or ledger that is away is no error.
+    """
+    fleet = Fleet(ledger, _lanes_of(routes))
+    fleet.refresh()
+    buckets, windows = _shared(settings, identity, stack)
+    every = {name: pair for of_lane in routes.values() for name, pair in of_lane.items()}
+    limited = [account for account, _ in every.values()]
+    rates = Rates(limited, buckets, workers=fleet.workers, monotonic=clock.monotonic)
+    receivers = ReceiverLimits(
+        limits_of(every.values()), windows, workers=fleet.workers, monotonic=clock.monotonic
+    )
+    return Quotas(
+        accounts={
+            lane.name: _accounts(lane, policy, of_lane, rates, clock)
+            for lane, of_lane in routes.items()
+            if of_lane
+        },
+        receivers=receivers,
+        rates=rates,
+        upkeep=Upkeep(fleet.refresh, rates.tidy, rates.close),
+    )
+
+
+def _accounts(
+    lane: Lane,
+    policy: Policy,
+    of_lane: Mapping[str, tuple[Account, Channel]],
+    rates: Rates,
+    clock: Clock,
+) -> Accounts:
+    accounts = [account for account, _ in of_lane.values()]
+    return Accounts(lane, policy.of(lane), accounts, rates, monotonic=clock.monotonic)
+
+
+def _lanes_of(routes: Routes) -> dict[str, set[str]]:
+    lanes: dict[str, set[str]] = {}
+    for lane, of_lane in routes.items():
+        for name in of_lane:
+            lanes.setdefault(name, set()).add(lane.name)
+    return lanes
+
+
+def _shared(
+    settings: Settings, identity: str, stack: ExitStack
+) -> tuple[RedisBuckets, RedisWindows] | tuple[None, None]:
+    if not settings.redis.url:
+        return None, None
+    try:
+        buckets = RedisBuckets(settings.redis, identity)
+        windows = RedisWindows(settings.redis, identity)
+    except ValueError as exc:
+        raise SettingsError(f"redis.url: {exc}") from exc
+    stack.callback(buckets.close)
+    stack.callback(windows.close)
+    return buckets, windows

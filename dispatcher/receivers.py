@@ -1,0 +1,112 @@
+"""Limits per receiver, where the provider drops what is too much: who must wait, asked once a batch.
+
+    Redis answers   the fleet's windows decide; what this worker let go is remembered here as well
+    Redis is away   every worker lets its share go, of what it remembers
+
+The limits are the adapters' (`receiver_limits`), such as WeCom's 30 a minute and 1,000 an hour for each
+application and member, beyond which messages are dropped without a word:
+https://developer.work.weixin.qq.com/document/path/96212
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from hashlib import blake2b
+from typing import Final
+
+from backends.receiver_windows import LocalWindows, Passage, Window, Windows
+from backends.redis_patience import Patience
+from channels.channel import Account, Channel
+from dispatcher.rates import Gauge
+
+_MS: Final = 1_000
+_SLACK: Final = 0.1
+_SLACK_AT_MOST_MS: Final = 2_000
+"""By how much a window is taken longer than the provider's: what is counted now is sent a little later,
+and not always by the same little."""
+
+Limits = Mapping[str, Sequence[tuple[int, float]]]
+"""Account to (deliveries, seconds), for one receiver."""
+
+
+def limits_of(routes: Iterable[tuple[Account, Channel]]) -> Limits:
+    """The limits of the accounts whose adapters have some."""
+    found = {a.name: getattr(channel, "receiver_limits", ()) for a, channel in routes}
+    return {name: limits for name, limits in found.items() if limits}
+
+
+class ReceiverLimits:
+    """Thread-safe; never raises."""
+
+    def __init__(
+        self,
+        limits: Limits,
+        windows: Windows | None,
+        *,
+        workers: Callable[[str], int],
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`windows` are the fleet's, None where there is no Redis; `workers` is `Fleet.workers`."""
+        self._windows = {name: _windows(some) for name, some in limits.items()}
+        self._slack = {name: _with_slack(some) for name, some in self._windows.items()}
+        self._fleet = windows
+        self._workers = workers
+        self._own = LocalWindows(monotonic)
+        self._patience = Patience(
+            "receivers", "each worker lets its fair share go", monotonic=monotonic
+        )
+        self._held = dict.fromkeys(limits, 0)
+        """Deliveries that had to wait; a lost count is worth no lock."""
+
+    def delays(self, batch: Sequence[tuple[str, str]]) -> list[int]:
+        """Per (account, receiver) 0, and it counts from now on, else the milliseconds that it must wait;
+        one question for the whole batch, none where no account of it has limits."""
+        delays = [0] * len(batch)
+        places = [n for n, (account, _) in enumerate(batch) if account in self._windows]
+        if places:
+            limited = [batch[place] for place in places]
+            for place, delay in zip(places, self._enter(limited), strict=True):
+                delays[place] = delay
+                self._held[batch[place][0]] += delay > 0
+        return delays
+
+    def gauges(self) -> Iterator[Gauge]:
+        """What `/metrics` shows."""
+        for account, held in self._held.items():
+            text = "Deliveries that had to wait for their receiver's limit."
+            yield "receivers_held", text, {"account": account}, held
+
+    def _enter(self, batch: Sequence[tuple[str, str]]) -> list[int]:
+        fleet = self._fleet
+        asked = [Passage(_name(*pair), self._slack[pair[0]]) for pair in batch]
+        delays = None if fleet is None else self._patience.ask(lambda: fleet.enter(asked))
+        if delays is None:
+            return self._own.enter([Passage(_name(*pair), self._share(pair[0])) for pair in batch])
+        return self._remember(batch, delays)
+
+    def _remember(self, batch: Sequence[tuple[str, str]], delays: Sequence[int]) -> list[int]:
+        """What Redis let go counts here too. Here it is refused only if Redis forgot: then what this worker
+        sent before still holds."""
+        going = [pair for pair, delay in zip(batch, delays, strict=True) if not delay]
+        own = iter(self._own.enter([Passage(_name(*p), self._windows[p[0]]) for p in going]))
+        return [delay or next(own) for delay in delays]
+
+    def _share(self, account: str) -> list[Window]:
+        workers = max(1, self._workers(account))
+        return [Window(max(1, w.most // workers), w.span_ms) for w in self._slack[account]]
+
+
+def _name(account: str, receiver: str) -> str:
+    """Receivers are people: Redis gets to see a digest."""
+    return blake2b(f"{account}\x1f{receiver}".encode(), digest_size=16).hexdigest()
+
+
+def _windows(limits: Sequence[tuple[int, float]]) -> list[Window]:
+    return [Window(most, int(seconds * _MS)) for most, seconds in limits]
+
+
+def _with_slack(windows: Sequence[Window]) -> list[Window]:
+    return [
+        Window(w.most, w.span_ms + min(int(w.span_ms * _SLACK), _SLACK_AT_MOST_MS)) for w in windows
+    ]
