@@ -19,6 +19,7 @@ from backends.settings import Settings, SettingsError
 from channels.channel import Account, Channel
 from channels.engine import Engine
 from channels.registry import accounts_for, channel_for
+from channels.tokens import Tokens
 from channels.wires import Wires
 from dispatcher.aftermath import Aftermath
 from dispatcher.clock import Clock
@@ -57,6 +58,7 @@ class Parts(NamedTuple):
     prefilter: Prefilter
     recorder: Recorder
     transport: Wires
+    tokens: Tokens
     protocol: kafka.GroupProtocol
 
 
@@ -174,7 +176,7 @@ def _pool(core: _Core, lane: Lane, heart: Heart) -> Pool:
         lane,
         core.policy.of(lane),
         core.routes[lane],
-        Engine(core.parts.transport),
+        Engine(core.parts.transport, core.parts.tokens),
         permit=heart,
         clock=core.clock,
         finished=core.finished,

@@ -15,6 +15,7 @@ import structlog
 
 from backends import kafka
 from backends.settings import Settings
+from channels.token_store import open_tokens
 from channels.wires import Wires
 from dispatcher.app import App, Parts, build
 from dispatcher.gates import Outage
@@ -93,11 +94,14 @@ def open_worker(
     stack.callback(recorder.close)
     transport = Wires()
     stack.callback(transport.close)
+    tokens = open_tokens(settings, transport)
+    stack.callback(tokens.close)
     parts = Parts(
         ledger=ledger,
         prefilter=open_prefilter(settings, outage.persist("start", ledger.identity)),
         recorder=recorder,
         transport=transport,
+        tokens=tokens,
         protocol=kafka.resolve_group_protocol(settings.kafka),
     )
     app = outage.persist("start", lambda: build(settings, policy, lanes, parts))
