@@ -211,7 +211,7 @@ class AliyunSms(BaseChannel):
                 found = _listed(answer)
                 if not isinstance(found, list):
                     return found
-                if any(row.OutId == key and row.PhoneNum == number for row in found):
+                if any(row.OutId == key and row.PhoneNum.endswith(number) for row in found):
                     return Resolved(Resolution.SENT, detail="QuerySendDetails lists its OutId")
                 rows = len(found)
         return sms.not_found(attempt, prepared.options.query_lag_s)

@@ -320,10 +320,15 @@ def provider(tmp_path: Path) -> Iterator[Simulator]:
 
 
 @pytest.fixture
-def engine() -> Iterator[Engine]:
+def transport() -> Iterator[Transport]:
     transport = Transport()
-    yield Engine(transport)
+    yield transport
     transport.close()
+
+
+@pytest.fixture
+def engine(transport: Transport) -> Engine:
+    return Engine(transport)
 
 
 LIVE = AliyunSms()
@@ -387,6 +392,50 @@ def test_over_sockets_a_wrong_key_halts_the_account(
     (found,) = send(engine, account, one())
     assert isinstance(found, NotSent)
     assert (found.code, found.account) == (code, True)
+    assert list(provider.records()) == []
+
+
+def changed(request: httpx.Request, part: str) -> httpx.Request:
+    """The request after someone on the way had a hand in it."""
+    url, fields, body = request.url, request.headers, request.read()
+    if part == "query":
+        url = url.copy_with(raw_path=url.raw_path.replace(b"OutId=0", b"OutId=1"))
+    elif part == "path":
+        url = url.copy_with(raw_path=url.raw_path.replace(PATH.encode(), PATH.encode() + b"/x"))
+    elif part == "body":
+        body = body.replace(b"4711", b"4712")
+    elif part == "unsigned":
+        fields["x-acs-extra"] = "1"
+    else:
+        fields[part] = {"x-acs-date": "2099-01-01T00:00:00Z"}.get(part, "other")
+    return httpx.Request(request.method, url, headers=fields, content=body)
+
+
+@pytest.mark.parametrize(
+    ("part", "code"),
+    [
+        ("query", "SignatureDoesNotMatch"),
+        ("path", "SignatureDoesNotMatch"),
+        ("body", "SignatureDoesNotMatch"),
+        ("unsigned", "SignatureDoesNotMatch"),
+        ("x-acs-action", "SignatureDoesNotMatch"),
+        ("x-acs-signature-nonce", "SignatureDoesNotMatch"),
+        ("x-acs-content-sha256", "SignatureDoesNotMatch"),
+        ("host", "SignatureDoesNotMatch"),
+        ("x-acs-date", "InvalidTimeStamp.Expired"),
+        ("authorization", "IncompleteSignature"),
+    ],
+)
+def test_over_sockets_no_byte_of_a_signed_call_may_change(
+    provider: Simulator, transport: Transport, part: str, code: str
+) -> None:
+    account = account_of(ACCOUNT, provider.url + PATH)
+    own = one("+8613900000002", template=Template(CODE.id, {"code": "1"}))
+    request = LIVE.request(Call(account, (one(), own)))
+    answer = transport.send(changed(request, part))
+    assert isinstance(answer, httpx.Response)
+    assert answer.json()["Code"] == code
+    assert answer.status_code == 400
     assert list(provider.records()) == []
 
 

@@ -368,6 +368,67 @@ def test_over_sockets_a_wrong_key_halts_the_account(
     assert (found.code, found.account) == (code, True)
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "code"),
+    [
+        ("", "", "AuthFailure.SignatureFailure"),
+        ("host", "other", "AuthFailure.SignatureFailure"),
+        ("content-type", "application/json", "AuthFailure.SignatureFailure"),
+        ("x-tc-timestamp", "1", "AuthFailure.SignatureExpire"),
+        ("x-tc-version", "2019-07-11", "NoSuchVersion"),
+        ("x-tc-action", "SendMms", "InvalidAction"),
+        ("x-tc-region", "", "MissingParameter"),
+        ("authorization", "TC3", "AuthFailure.InvalidAuthorization"),
+    ],
+)
+def test_over_sockets_no_byte_of_a_signed_call_may_change(
+    provider: Simulator, transport: Transport, name: str, value: str, code: str
+) -> None:
+    request = LIVE.request(Call(account_of(ACCOUNT, provider.url + PATH), (one(),)))
+    fields, body = request.headers, request.read()
+    if name:
+        fields[name] = value
+    else:
+        body = body.replace(b"4711", b"4712")
+    answer = transport.send(httpx.Request("POST", request.url, headers=fields, content=body))
+    assert isinstance(answer, httpx.Response)
+    assert answer.json()["Response"]["Error"]["Code"] == code
+    assert list(provider.records()) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"PhoneNumberSet": []}, "MissingParameter.EmptyPhoneNumberSet"),
+        ({"PhoneNumberSet": ["13800000001"]}, "InvalidParameterValue.IncorrectPhoneNumber"),
+        ({"TemplateId": "SMS_1"}, "FailedOperation.TemplateIncorrectOrUnapproved"),
+        ({"SignName": ""}, "FailedOperation.SignatureIncorrectOrUnapproved"),
+        ({"TemplateParamSet": [4711]}, "InvalidParameter"),
+        ({"TemplateParamSet": {"1": "4711"}}, "InvalidParameter"),
+        ({"SessionContext": "x" * 512}, "InvalidParameterValue"),
+        ({"Surprise": "x"}, "UnknownParameter"),
+    ],
+)
+def test_over_sockets_the_simulator_wants_what_the_provider_wants(
+    provider: Simulator, transport: Transport, changes: dict[str, Any], code: str
+) -> None:
+    request = LIVE.request(Call(account_of(ACCOUNT, provider.url + PATH), (one(),)))
+    body = json.dumps({**json.loads(request.read()), **changes}).encode()
+    fields, now_s = request.headers, int(request.headers["x-tc-timestamp"])
+    fields["authorization"] = authorization(
+        secret_id="simulator-id",
+        secret="simulator-secret",
+        service="sms",
+        host=fields["host"],
+        path=f"{PATH}/",
+        body=body,
+        now_s=now_s,
+    )
+    answer = transport.send(httpx.Request("POST", request.url, headers=fields, content=body))
+    assert isinstance(answer, httpx.Response)
+    assert answer.json()["Response"]["Error"]["Code"] == code
+
+
 def test_over_sockets_a_clock_that_is_off_is_told(provider: Simulator, engine: Engine) -> None:
     account = account_of(ACCOUNT, provider.url + PATH)
     (found,) = engine.send(CHANNEL, Call(account, (one(),)), 5.0)

@@ -332,6 +332,30 @@ def test_over_sockets_a_wrong_login_halts_the_account(
     assert (found.code, found.account) == (code, True)
 
 
+@pytest.mark.parametrize(
+    ("given", "code"),
+    [
+        ({"From": "+1", "Body": "x"}, 21604),
+        ({"To": "4155552671", "From": "+1", "Body": "x"}, 21211),
+        ({"To": TO, "Body": "x"}, 21603),
+        ({"To": TO, "From": "+1"}, 21602),
+        ({"To": TO, "MessagingServiceSid": SERVICE}, 21619),
+        ({"To": TO, "From": "+1", "Body": "x" * 1_601}, 21617),
+        ({"To": TO, "From": "+1", "Body": "x", "ContentVariables": "{}"}, 21654),
+        ({"To": TO, "From": "+1", "ContentSid": "HX1"}, 21655),
+        ({"To": TO, "From": "+1", "ContentSid": HX, "ContentVariables": "[]"}, 21656),
+    ],
+)
+def test_over_sockets_the_simulator_wants_what_the_provider_wants(
+    provider: Simulator, given: dict[str, str], code: int
+) -> None:
+    request = CHANNEL.request(Call(account_of(ACCOUNT, provider.url + PATH), (one(),)))
+    login = {"Authorization": request.headers["authorization"]}
+    answer = httpx.post(request.url, headers=login, data=given, trust_env=False)
+    assert (answer.status_code, answer.json()["code"]) == (400, code)
+    assert list(provider.records()) == []
+
+
 def test_over_sockets_errors_come_with_the_providers_status(
     provider: Simulator, engine: Engine
 ) -> None:
