@@ -9,10 +9,12 @@ from typing import Annotated
 import typer
 
 from hongyan.commands import (
+    accounts,
     bench,
     db,
     demo,
     policy,
+    receipts,
     send,
     simulator,
     templates,
@@ -45,9 +47,11 @@ demo.register(app)
 worker.register(app)
 send.register(app)
 trace.register(app)
+receipts.register(app)
 app.add_typer(topics.app)
 app.add_typer(policy.app)
 app.add_typer(templates.app)
+app.add_typer(accounts.app)
 app.add_typer(db.app)
 app.add_typer(bench.app)
 simulator.register(app)

@@ -1,0 +1,249 @@
+"""`hongyan accounts`."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hongyan.errors import WrongUsage
+from hongyan.flags import body_fields, optional, pairs
+from hongyan.terminal import DONE, PROBLEMS, err, explained, out, print_json, settings_of
+
+if TYPE_CHECKING:
+    from backends.settings import Settings
+    from channels.channel import Account, Channel
+    from channels.masking import Shown
+    from channels.trial import Trial
+    from message.delivery import Delivery
+
+app = typer.Typer(name="accounts", help="Logins at providers.", no_args_is_help=True)
+
+LIST = explained(
+    "List the accounts of hongyan.toml and what their providers offer.",
+    "hongyan accounts list",
+    "hongyan accounts list --json",
+)
+TEST = explained(
+    "Send one real message through an account and show all that went over the wire; secrets, tokens and "
+    "the receiver are masked. Asks nothing of Kafka or the ledger. Exits 0 when the provider accepted, "
+    "else 1.",
+    "hongyan accounts test aliyun --to +8613800000001 --template SMS_123 --param code=4711",
+    "hongyan accounts test mail --to ann@example.com --text 'A test' --subject Hello",
+    'hongyan accounts test wecom --to li --content \'{"markdown": "**A test**"}\'',
+    "hongyan accounts test hook --to u1 --text hi --resolve --json",
+)
+CATALOGUE = explained(
+    "Print docs/channels.md: what each provider's adapter can and cannot promise.",
+    "hongyan accounts catalogue > docs/channels.md",
+)
+_JSON = Annotated[bool, typer.Option("--json", help="For programs.", metavar="")]
+
+
+@app.command("list", help=LIST)
+def list_accounts(context: typer.Context, as_json: _JSON = False) -> None:
+    """See LIST."""
+    settings = settings_of(context)
+    from channels.registry import channel_for, load_accounts
+
+    accounts = load_accounts(settings.accounts).values()
+    described = [_described(one, channel_for(one)) for one in accounts]
+    if as_json:
+        print_json(described)
+    elif described:
+        _table(described)
+    else:
+        err().print("there are no accounts; add [accounts.NAME] to hongyan.toml")
+
+
+@app.command("test", help=TEST)
+def try_account(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Of an account in hongyan.toml.")],
+    to: Annotated[str, typer.Option(metavar="RECEIVER", help="Who gets it.")],
+    template: Annotated[str | None, typer.Option(metavar="ID", help="A template.")] = None,
+    param: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="Of it.")] = None,
+    text: Annotated[str | None, typer.Option(metavar="TEXT", help="Instead: a text.")] = None,
+    subject: Annotated[str | None, typer.Option(metavar="TEXT", help="Of an e-mail.")] = None,
+    content: Annotated[str | None, typer.Option(metavar="JSON", help="Instead: inline.")] = None,
+    attribute: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE")] = None,
+    resolve: Annotated[
+        bool, typer.Option("--resolve", help="Then ask what became of it.", metavar="")
+    ] = False,
+    timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0.1, max=600, help="For each request.")
+    ] = 10.0,
+    as_json: _JSON = False,
+) -> None:
+    """See TEST."""
+    settings = settings_of(context)
+    from channels.registry import channel_for
+
+    account = _account(settings, name)
+    channel = channel_for(account)
+    fields = {
+        **_body(channel.channel, template, param, text, subject, content),
+        **optional(attributes=pairs("--attribute", attribute)),
+    }
+    delivery = _delivery(settings, channel.channel, account, to, fields)
+    if refusal := channel.refusal(account, delivery):
+        _refused(refusal, as_json=as_json)
+    trial = _tried(channel, account, delivery, timeout, resolve)
+    _report(account, channel, delivery, trial, as_json=as_json)
+
+
+@app.command("catalogue", help=CATALOGUE)
+def catalogue() -> None:
+    """See CATALOGUE."""
+    from channels.catalogue import page
+
+    print(page(), end="")
+
+
+def _account(settings: Settings, name: str) -> Account:
+    from channels.null import NullChannel
+    from channels.registry import load_accounts
+
+    accounts = load_accounts(settings.accounts)
+    if name not in accounts:
+        known = ", ".join(sorted(accounts)) or "none"
+        raise WrongUsage(f"there is no account {name!r}; hongyan.toml has {known}")
+    if accounts[name].provider == NullChannel.provider:
+        raise WrongUsage(f"account {name} is of provider null, which sends nothing")
+    return accounts[name]
+
+
+def _body(
+    channel: str,
+    template: str | None,
+    param: list[str] | None,
+    text: str | None,
+    subject: str | None,
+    content: str | None,
+) -> dict[str, Any]:
+    """Template or content; `--text` is the shortest content that the channel takes."""
+    if text is None:
+        if subject is not None:
+            raise WrongUsage("--subject goes with --text")
+        return body_fields(template, param, content)
+    if template is not None or content is not None or param:
+        raise WrongUsage("give one of --text, --template and --content")
+    if channel in ("wechat_official", "wechat_mini"):
+        raise WrongUsage(f"channel {channel} sends templates alone; give --template and --param")
+    mail = {"subject": subject or "A test of Hongyan"} if channel == "email" else {}
+    if subject is not None and not mail:
+        raise WrongUsage(f"--subject is for e-mail; this account's channel is {channel}")
+    return {"content": {**mail, "text": text}}
+
+
+def _delivery(
+    settings: Settings, channel: str, account: Account, to: str, fields: dict[str, Any]
+) -> Delivery:
+    """The one delivery, as intake would make it; raises EnvelopeError, TemplateError."""
+    from hongyan.sending import prepared, typed
+    from message.delivery import deliveries_of
+    from policy.schema import DEFAULTS_BY_KIND
+    from policy.templates_loading import load_for
+
+    now_ms = time.time_ns() // 1_000_000
+    templates = load_for(settings)
+    whole = {"channel": channel, "kind": "notice", "receivers": [to], "account": account.name}
+    ready = prepared(typed({**whole, **fields}, templates), now_ms)
+    expires_at = now_ms + DEFAULTS_BY_KIND["notice"].lifetime_ms(None)
+    (delivery,) = deliveries_of(ready.notification, ready.value, expires_at=expires_at)
+    delivery.rendered = templates.render(ready.notification)
+    delivery.attempt, delivery.account, delivery.call_key = 1, account.name, delivery.key
+    return delivery
+
+
+def _tried(
+    channel: Channel, account: Account, delivery: Delivery, timeout_s: float, resolve: bool
+) -> Trial:
+    from channels.trial import try_out
+    from channels.wires import Wires
+
+    wires = Wires()
+    try:
+        return try_out(channel, account, delivery, wires, timeout_s=timeout_s, resolve=resolve)
+    finally:
+        wires.close()
+
+
+def _refused(refusal: str, *, as_json: bool) -> None:
+    """The adapter will not have it: nothing was sent, and a worker would not send it either."""
+    code, _, sentence = refusal.partition(": ")
+    if as_json:
+        print_json(
+            {"exchanges": [], "outcome": {"outcome": "rejected", "code": code}, "meaning": sentence}
+        )
+    else:
+        out().print(f"[bold red]refused[/] [bold]{code}[/]  ", end="")
+        out().print(sentence, markup=False)
+        out().print("nothing was sent; a worker would settle it REJECTED", style="dim")
+    raise typer.Exit(PROBLEMS)
+
+
+def _report(
+    account: Account, channel: Channel, delivery: Delivery, trial: Trial, *, as_json: bool
+) -> None:
+    from channels.masking import Masks
+    from hongyan.exchanges import meaning, show, told
+    from message.outcomes import Accepted
+    from tracing.masks import mask
+
+    masks = Masks(
+        account, trial.tokens, delivery.receiver, mask(channel.channel, delivery.receiver)
+    )
+    shown: list[Shown] = [masks.exchange(one) for one in trial.exchanges]
+    if as_json:
+        print_json(
+            {
+                "account": account.name,
+                "provider": account.provider,
+                "delivery_key": delivery.key,
+                "exchanges": shown,
+                "outcome": masks.tree(trial.outcome),
+                "meaning": meaning(trial.outcome, channel),
+                "resolved": masks.tree(trial.resolved),
+            }
+        )
+    else:
+        for one in shown:
+            show(one)
+        told(trial, channel, masks)
+    raise typer.Exit(DONE if isinstance(trial.outcome, Accepted) else PROBLEMS)
+
+
+def _described(account: Account, channel: Channel) -> dict[str, Any]:
+    return {
+        "name": account.name,
+        "provider": account.provider,
+        "channel": channel.channel,
+        "endpoint": account.endpoint,
+        "batch": channel.max_batch,
+        "dedup_window_ms": channel.dedup_window_ms,
+        "resolve": channel.promises.resolve,
+        "rate_per_s": account.rate_per_s,
+    }
+
+
+def _table(described: list[dict[str, Any]]) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("ACCOUNT", "PROVIDER", "CHANNEL", "BATCH", "RATE", "ENDPOINT", "IN DOUBT"):
+        table.add_column(title, justify="right" if title in ("BATCH", "RATE") else "left")
+    for one in described:
+        rate = one["rate_per_s"]
+        table.add_row(
+            escape(one["name"]),
+            one["provider"],
+            one["channel"],
+            f"{one['batch']:,}",
+            "-" if rate is None else f"{rate:g}/s",
+            escape(one["endpoint"]),
+            escape(one["resolve"]),
+        )
+    out().print(table)
