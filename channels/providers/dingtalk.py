@@ -218,7 +218,7 @@ class DingTalkChannel(BaseChannel):
     def _day(self) -> bytes:
         now = self._now()
         today, soon = _date(now), _date(now + _MIDNIGHT_S)
-        return today if today == soon else b"%b at %d ms" % (today, int(now * 1_000))
+        return today if today == soon else b"%b at %d s" % (today, int(now))
 
 
 def _of_repeat(delivery: Delivery, outcome: AnyOutcome) -> AnyOutcome:

@@ -1,0 +1,283 @@
+"""DingTalk's group robot: the sign as the provider's documents compute it, and what comes back."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import parse_qs
+
+import httpx
+import pytest
+
+from channels.channel import Call, Failure, Phase
+from channels.error_table import MINUTE, Row
+from channels.providers.dingtalk_robot import DingTalkRobotChannel
+from channels.simulator import Faults, Simulator, spawn
+from channels.transport import Transport
+from message.envelope import Template
+from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
+from tests.channels.providers.chats import KEY, Peer, account_of, deliveries
+
+NOW = 1_690_000_000.123
+CHANNEL = DingTalkRobotChannel(lambda: NOW)
+TABLE = {"provider": "dingtalk_robot", "access_token": "to/ken", "secret": "this is secret"}
+KINDS: dict[str, type[AnyOutcome]] = {"rejected": Rejected, "not_sent": NotSent, "unknown": Unknown}
+SIGN = "fE%2BJL38Pwm1qUzz5EMk8AmqG3Qz%2FycNxPTT4U%2Bga2JM%3D"
+"""Of 1690000000123 and `this is secret`, computed with OpenSSL:
+printf '1690000000123\\nthis is secret' | openssl dgst -sha256 -hmac 'this is secret' -binary | base64"""
+
+
+def call(content: dict[str, Any] | None = None, **account: Any) -> Call:
+    made = deliveries("dingtalk", ["ops"], content or {"text": "你好"})
+    return Call(account_of(TABLE, **account), made)
+
+
+def answer(body: object, status: int = 200) -> httpx.Response:
+    return httpx.Response(status, content=json.dumps(body).encode())
+
+
+def outcome_of(given: httpx.Response | Failure) -> AnyOutcome:
+    (outcome,) = CHANNEL.outcomes(call(), given)
+    return outcome
+
+
+def refusal(content: dict[str, Any] | None, **account: Any) -> str:
+    template = None if content is not None else Template("T1", {})
+    (one,) = deliveries("dingtalk", ["ops"], content, template)
+    return CHANNEL.refusal(account_of(TABLE, **account), one)
+
+
+def test_the_robot_is_called_with_its_token_the_time_and_a_sign() -> None:
+    request = CHANNEL.request(call())
+    assert request.method == "POST"
+    assert str(request.url) == (
+        f"https://provider.example/robot/send?access_token=to%2Fken&timestamp=1690000000123&sign={SIGN}"
+    )
+    assert request.read().decode() == '{"msgtype":"text","text":{"content":"你好"}}'
+
+
+def test_a_robot_without_a_secret_signs_nothing() -> None:
+    table = {key: value for key, value in TABLE.items() if key != "secret"}
+    (one,) = deliveries("dingtalk", ["ops"], {"text": "a"})
+    request = CHANNEL.request(Call(account_of(table), [one]))
+    assert request.url.query == b"access_token=to%2Fken"
+
+
+@pytest.mark.parametrize(
+    ("content", "body"),
+    [
+        (
+            {
+                "markdown": {"title": "a", "text": "b @13800000001"},
+                "at": {"mobiles": ["13800000001"]},
+            },
+            {
+                "msgtype": "markdown",
+                "markdown": {"title": "a", "text": "b @13800000001"},
+                "at": {"atMobiles": ["13800000001"], "atUserIds": [], "isAtAll": False},
+            },
+        ),
+        (
+            {
+                "text": "a",
+                "at": {
+                    "mobiles": ["+86 138 0000 0001", "+85251234567"],
+                    "users": ["u"],
+                    "all": True,
+                },
+            },
+            {
+                "msgtype": "text",
+                "text": {"content": "a"},
+                "at": {
+                    "atMobiles": ["13800000001", "+852-51234567"],
+                    "atUserIds": ["u"],
+                    "isAtAll": True,
+                },
+            },
+        ),
+        (
+            {"link": {"title": "a", "text": "b", "url": "https://c"}},
+            {
+                "msgtype": "link",
+                "link": {"title": "a", "text": "b", "messageUrl": "https://c", "picUrl": ""},
+            },
+        ),
+        (
+            {
+                "action_card": {
+                    "title": "a",
+                    "text": "b",
+                    "single": {"title": "c", "url": "https://d"},
+                }
+            },
+            {
+                "msgtype": "actionCard",
+                "actionCard": {
+                    "title": "a",
+                    "text": "b",
+                    "singleTitle": "c",
+                    "singleURL": "https://d",
+                },
+            },
+        ),
+        (
+            {
+                "action_card": {
+                    "title": "a",
+                    "text": "b",
+                    "buttons": [{"title": "c", "url": "https://d"}],
+                }
+            },
+            {
+                "msgtype": "actionCard",
+                "actionCard": {
+                    "title": "a",
+                    "text": "b",
+                    "btnOrientation": "0",
+                    "btns": [{"title": "c", "actionURL": "https://d"}],
+                },
+            },
+        ),
+        (
+            {"feed_card": [{"title": "a", "url": "https://b", "image": "https://c"}]},
+            {
+                "msgtype": "feedCard",
+                "feedCard": {
+                    "links": [{"title": "a", "messageURL": "https://b", "picURL": "https://c"}]
+                },
+            },
+        ),
+    ],
+)
+def test_each_kind_of_content_is_worded_as_documented(
+    content: dict[str, Any], body: dict[str, Any], peer: Peer
+) -> None:
+    assert refusal(content) == ""
+    assert json.loads(CHANNEL.request(call(content)).read()) == body
+    (one,) = deliveries("dingtalk", ["group"], content)
+    (outcome,) = peer.send(Call(peer.account, [one]))
+    assert outcome == Accepted(KEY)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "no_provider_template: "),
+        ({"oa": {"body": {}}}, "bad_content: this provider cannot send oa"),
+        (
+            {"at": {"all": True}},
+            "bad_content: give exactly one of text, markdown, link, action_card",
+        ),
+        ({"text": "a", "at": {"mobiles": ["call me"]}}, "bad_mobile: "),
+        ({"text": "a", "at": {"mobiles": ["123"]}}, "bad_mobile: "),
+        ({"feed_card": []}, "bad_content: "),
+        ({"text": "a" * 20_000}, "too_long: "),
+        ({"text": "\ud800"}, "bad_content: cannot be written as JSON"),
+    ],
+)
+def test_a_content_that_cannot_be_sent_is_refused_in_one_sentence(
+    content: dict[str, Any] | None, said: str
+) -> None:
+    assert refusal(content).startswith(said)
+
+
+def test_a_robot_of_another_group_is_refused_where_the_account_names_its_own() -> None:
+    assert refusal({"text": "a"}) == ""
+    assert refusal({"text": "a"}, group="ops") == ""
+    assert refusal({"text": "a"}, group="sales").startswith("wrong_group: ")
+
+
+@pytest.mark.parametrize("row", list(CHANNEL.errors), ids=lambda row: row.code)
+def test_every_documented_error_is_what_its_row_says(row: Row) -> None:
+    number, _, variant = row.code.partition(".")
+    text = "keywords not in content" if variant == "keywords" else "why"
+    outcome = outcome_of(answer({"errcode": int(number), "errmsg": text}))
+    assert type(outcome) is KINDS[row.kind]
+    assert not isinstance(outcome, Accepted)
+    assert outcome.code == row.code
+    if isinstance(outcome, NotSent):
+        assert (outcome.retry_after_ms, outcome.account) == (row.delay_ms, row.account)
+
+
+def test_too_many_a_minute_leaves_the_robot_alone_for_ten() -> None:
+    said = {"errcode": 130101, "errmsg": "send too fast, exceed 20 times per minute"}
+    outcome = outcome_of(answer(said))
+    assert isinstance(outcome, NotSent)
+    assert (outcome.retry_after_ms, outcome.account) == (10 * MINUTE, True)
+
+
+def test_the_gateways_throttle_is_read_with_its_wait() -> None:
+    said = {"status": 1111, "wait": 9, "source": "x5", "punish": "deny", "uuid": "u"}
+    outcome = outcome_of(answer(said))
+    assert isinstance(outcome, NotSent)
+    assert outcome.retry_after_ms == 9_000
+    outcome = outcome_of(answer({**said, "errcode": 130101, "errmsg": "send too fast"}))
+    assert isinstance(outcome, NotSent)
+    assert outcome.code == "130101"
+
+
+@pytest.mark.parametrize(
+    "text", ["sign not match", "invalid timestamp", "ip 1.2.3.4 not in whitelist"]
+)
+def test_only_a_missing_keyword_is_the_messages_own_fault(text: str) -> None:
+    outcome = outcome_of(answer({"errcode": 310000, "errmsg": text}))
+    assert isinstance(outcome, NotSent)
+    assert outcome.account
+    outcome = outcome_of(answer({"errcode": 310000, "errmsg": "keywords not in content"}))
+    assert isinstance(outcome, Rejected)
+    assert not outcome.account
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"ok", b"[]", b"{}", b'{"status":1}', b"\xff", b"[" * 100_000]
+)
+def test_a_malformed_answer_leaves_the_call_in_doubt(body: bytes) -> None:
+    assert isinstance(outcome_of(httpx.Response(200, content=body)), Unknown)
+
+
+def test_success_has_no_name_but_the_calls_key() -> None:
+    assert outcome_of(answer({"errcode": 0, "errmsg": "ok"})) == Accepted(KEY)
+    assert isinstance(outcome_of(Failure(Phase.NOT_WRITTEN, "connect")), NotSent)
+    assert isinstance(outcome_of(Failure(Phase.WRITTEN, "reset")), Unknown)
+
+
+def test_neither_token_nor_secret_is_shown() -> None:
+    shown = repr(account_of(TABLE)) + repr(call())
+    assert "to/ken" not in shown
+    assert "this is secret" not in shown
+
+
+@pytest.fixture(scope="module")
+def simulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Simulator]:
+    with spawn(tmp_path_factory.mktemp("dingtalk_robot"), fsync=False) as started:
+        yield started
+
+
+@pytest.fixture
+def peer(simulator: Simulator) -> Iterator[Peer]:
+    transport = Transport()
+    yield Peer("dingtalk_robot", simulator, transport)
+    transport.close()
+
+
+def test_the_simulator_takes_the_sign_and_refuses_any_other(peer: Peer) -> None:
+    assert peer.send(peer.call(1)) == [Accepted(peer.call(1).key)]
+    (outcome,) = peer.send(peer.call(2, secret="other"))
+    assert isinstance(outcome, NotSent)
+    assert (outcome.code, outcome.detail) == ("310000", "sign not match")
+
+
+def test_a_sign_of_two_hours_ago_is_refused(peer: Peer) -> None:
+    late = DingTalkRobotChannel(lambda: NOW)
+    reply = peer.recorder.send(late.request(peer.call(3)))
+    (outcome,) = late.outcomes(peer.call(3), reply)
+    assert isinstance(outcome, NotSent)
+    assert outcome.detail == "invalid timestamp"
+
+
+def test_a_message_whose_answer_was_lost_is_in_doubt_and_was_sent(peer: Peer) -> None:
+    before = len(peer.accepted())
+    (outcome,) = peer.send(peer.call(4), Faults(reset=1.0))
+    assert isinstance(outcome, Unknown)
+    assert len(peer.accepted()) == before + 1
+    assert parse_qs(CHANNEL.request(call()).url.query.decode())["timestamp"] == ["1690000000123"]
