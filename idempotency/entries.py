@@ -145,7 +145,7 @@ def change(settlement: Settlement) -> Change:
         delivery.day,
         delivery.token,
         state,
-        clean(reason) if reason else GIVEN_BACK if given_back else None,
+        GIVEN_BACK if given_back else clean(reason) if reason else None,
         clean(provider_id) if provider_id else None,
         delivery.account or None,
         settlement.delay_ms if state is State.RETRY else None,
