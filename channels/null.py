@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from typing import ClassVar
 
 import httpx
@@ -10,7 +9,6 @@ import httpx
 from channels.base import BaseChannel
 from channels.channel import Answer, Call
 from channels.promises import Promises
-from message.delivery import Delivery
 from message.outcomes import Accepted, AnyOutcome
 
 
@@ -19,12 +17,8 @@ class NullChannel(BaseChannel):
 
     provider: ClassVar[str] = "null"
     channel: ClassVar[str] = "*"
-    max_batch: ClassVar[int] = 1_000
+    max_batch: ClassVar[int] = 1
     promises: ClassVar[Promises] = Promises(title="Null (for benchmarks)", resolve="none")
-
-    def batch_key(self, delivery: Delivery) -> Hashable:
-        """Anything joins anything."""
-        return None
 
     def accept(self, call: Call) -> list[AnyOutcome]:
         """Accepted for every delivery, under its own key."""

@@ -32,9 +32,10 @@ from dispatcher.health import Health
 from dispatcher.intake import Intake
 from dispatcher.lanes import Pool
 from dispatcher.lease import Heart
-from dispatcher.lifecycle import Stages, Worker
+from dispatcher.lifecycle import Door, Stages, Worker
 from dispatcher.metrics import Gauge, Metrics
 from dispatcher.report import Report
+from dispatcher.screen import Screen
 from dispatcher.settle import Settle
 from dispatcher.source import Source
 from dispatcher.work import Finished, Record
@@ -115,14 +116,15 @@ def build(settings: Settings, policy: Policy, lanes: Sequence[Lane], parts: Part
     core = _core(settings, policy, lanes, parts)
     heart = _heart(core)
     pools = {lane.name: _pool(core, lane, heart) for lane, routes in core.routes.items() if routes}
-    intakes = _intakes(core, pools, heart)
-    aftermath = _aftermath(core, pools, intakes)
-    settle = _settle(core, pools, intakes, aftermath)
+    doors = _doors(core, pools, heart)
+    screens = {lane: door.screen for door in doors for lane in door.lanes}
+    aftermath = _aftermath(core, pools, screens)
+    settle = _settle(core, pools, doors, aftermath)
     dead_letters = _dead_letters(core)
-    source = _source(core, intakes, dead_letters)
+    source = _source(core, screens, dead_letters)
     stages = Stages(
         source=source,
-        intakes=list(dict.fromkeys(intakes.values())),
+        doors=doors,
         pools=list(pools.values()),
         settle=settle,
         aftermath=aftermath,
@@ -183,10 +185,10 @@ def _pool(core: _Core, lane: Lane, heart: Heart) -> Pool:
     )
 
 
-def _intakes(core: _Core, pools: Mapping[str, Pool], heart: Heart) -> dict[Lane, Intake]:
-    """One intake for the lanes that the ledger answers for, one for those it does not: so that an
+def _doors(core: _Core, pools: Mapping[str, Pool], heart: Heart) -> list[Door]:
+    """One way in for the lanes that the ledger answers for, one for those it does not: so that an
     outage of the database holds up only the former."""
-    intakes: dict[Lane, Intake] = {}
+    doors = []
     for best_effort in (False, True):
         mine = {
             name: pool
@@ -194,12 +196,11 @@ def _intakes(core: _Core, pools: Mapping[str, Pool], heart: Heart) -> dict[Lane,
             if (pool.policy.guarantee is Guarantee.BEST_EFFORT) is best_effort
         }
         if mine:
-            intake = _intake(core, mine, best_effort, heart)
-            intakes |= {pool.lane: intake for pool in mine.values()}
-    return intakes
+            doors.append(_door(core, mine, best_effort, heart))
+    return doors
 
 
-def _intake(core: _Core, pools: Mapping[str, Pool], best_effort: bool, heart: Heart) -> Intake:
+def _door(core: _Core, pools: Mapping[str, Pool], best_effort: bool, heart: Heart) -> Door:
     gate: Gate
     if best_effort:
         gate = BestEffortGate(core.parts.prefilter, core.clock)
@@ -215,18 +216,21 @@ def _intake(core: _Core, pools: Mapping[str, Pool], best_effort: bool, heart: He
             term=lambda: heart.term,
             ordered=frozenset(ordered),
         )
-    return Intake(
+    intake = Intake(pools, gate, report=core.report, clock=core.clock, finished=core.finished)
+    screen = Screen(
         pools,
         gate,
-        report=core.report,
+        intake,
         clock=core.clock,
         finished=core.finished,
         policy_version=core.policy.version,
         on_dropped=core.done.put,
     )
+    intake.on_taken = screen.wanted
+    return Door(screen, intake, [pool.lane for pool in pools.values()])
 
 
-def _aftermath(core: _Core, pools: Mapping[str, Pool], intakes: Mapping[Lane, Intake]) -> Aftermath:
+def _aftermath(core: _Core, pools: Mapping[str, Pool], screens: Mapping[Lane, Screen]) -> Aftermath:
     ordered = {p.lane for p in pools.values() if p.policy.ordering is Ordering.KEY}
 
     def on_records(records: list[Record]) -> None:
@@ -234,7 +238,7 @@ def _aftermath(core: _Core, pools: Mapping[str, Pool], intakes: Mapping[Lane, In
         if ordered:
             for record in records:
                 if record.assignment.lane in ordered:
-                    intakes[record.assignment.lane].record_ended(record)
+                    screens[record.assignment.lane].record_ended(record)
 
     return Aftermath(
         pools,
@@ -248,14 +252,12 @@ def _aftermath(core: _Core, pools: Mapping[str, Pool], intakes: Mapping[Lane, In
 def _settle(
     core: _Core,
     pools: Mapping[str, Pool],
-    intakes: Mapping[Lane, Intake],
+    doors: Sequence[Door],
     aftermath: Aftermath,
 ) -> Settle:
-    every_intake = list(dict.fromkeys(intakes.values()))
-
     def on_room() -> None:
-        for intake in every_intake:
-            intake.room_made()
+        for door in doors:
+            door.intake.room_made()
 
     return Settle(
         pools,
@@ -281,7 +283,7 @@ def _dead_letters(core: _Core) -> DeadLetters:
     )
 
 
-def _source(core: _Core, intakes: Mapping[Lane, Intake], dead_letters: DeadLetters) -> Source:
+def _source(core: _Core, screens: Mapping[Lane, Screen], dead_letters: DeadLetters) -> Source:
     late = _Late()
     consumer = kafka.consumer(
         core.settings.kafka,
@@ -301,7 +303,7 @@ def _source(core: _Core, intakes: Mapping[Lane, Intake], dead_letters: DeadLette
         consumer,
         commits,
         Flow(limits, core.settings.worker.max_in_flight_bytes),
-        intakes,
+        screens,
         dead_letters,
         accounts={lane: frozenset(routes) for lane, routes in core.routes.items()},
         topic_prefix=core.settings.kafka.topic_prefix,
@@ -328,8 +330,9 @@ def _health(worker: Worker, stages: Stages) -> Health:
         "settle": lambda: stages.settle.beat,
         "aftermath": lambda: stages.aftermath.beat,
     }
-    for number, intake in enumerate(stages.intakes):
-        beats[f"intake-{number}"] = partial(getattr, intake, "beat")
+    for number, door in enumerate(stages.doors):
+        beats[f"screen-{number}"] = partial(getattr, door.screen, "beat")
+        beats[f"intake-{number}"] = partial(getattr, door.intake, "beat")
     casualty = stages.crew
     return Health(
         beats,

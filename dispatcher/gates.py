@@ -94,8 +94,13 @@ class _pause(wait_base):  # noqa: N801 (tenacity's waits are named like function
 class Gate(Protocol):
     """Divides a batch; ended works carry `standing` (and `reason`)."""
 
+    def screen(self, works: Sequence[Work]) -> tuple[list[Work], list[Work]]:
+        """(worth claiming, ended here); called from the screen's thread. Never raises."""
+        ...
+
     def admit(self, works: Sequence[Work]) -> tuple[list[Work], list[Work]]:
-        """(to send, ended here). Raises LedgerUnavailable only when the worker stops."""
+        """(to send, ended here); called from intake's thread. Raises LedgerUnavailable only when the
+        worker stops."""
         ...
 
 
@@ -123,16 +128,7 @@ class LedgerGate:
         self._term = term
         self._ordered = ordered
 
-    def admit(self, works: Sequence[Work]) -> tuple[list[Work], list[Work]]:
-        unknown, ended = self._ask_prefilter(works)
-        to_send: list[Work] = []
-        for ordered in (False, True):
-            part = [w for w in unknown if (w.delivery.lane in self._ordered) is ordered]
-            if part:
-                self._claim(part, ordered, to_send, ended)
-        return to_send, ended
-
-    def _ask_prefilter(self, works: Sequence[Work]) -> tuple[list[Work], list[Work]]:
+    def screen(self, works: Sequence[Work]) -> tuple[list[Work], list[Work]]:
         marks = self._prefilter.lookup([work.delivery.key for work in works])
         unknown: list[Work] = []
         ended: list[Work] = []
@@ -147,6 +143,15 @@ class LedgerGate:
         if ended:
             self._count.prefilter_hits(len(ended))
         return unknown, ended
+
+    def admit(self, works: Sequence[Work]) -> tuple[list[Work], list[Work]]:
+        to_send: list[Work] = []
+        ended: list[Work] = []
+        for ordered in (False, True):
+            part = [w for w in works if (w.delivery.lane in self._ordered) is ordered]
+            if part:
+                self._claim(part, ordered, to_send, ended)
+        return to_send, ended
 
     def _claim(
         self, works: list[Work], ordered: bool, to_send: list[Work], ended: list[Work]
@@ -179,6 +184,9 @@ class BestEffortGate:
         self._prefilter = prefilter
         self._clock = clock
 
+    def screen(self, works: Sequence[Work]) -> tuple[list[Work], list[Work]]:
+        return list(works), []
+
     def admit(self, works: Sequence[Work]) -> tuple[list[Work], list[Work]]:
         now = self._clock.now_ms()
         firsts = self._prefilter.first([work.delivery.key for work in works])
@@ -190,6 +198,8 @@ class BestEffortGate:
                 work.standing, work.reason = State.SENT, "duplicate_prefilter"
             elif now >= work.delivery.expires_at:
                 work.standing, work.reason = State.EXPIRED, "ttl_at_intake"
+            elif work.drop is not None:
+                work.standing, work.reason = State.DROPPED, work.drop
             (to_send if work.standing is None else ended).append(work)
         return to_send, ended
 
@@ -197,6 +207,8 @@ class BestEffortGate:
 def _claim_of(work: Work, token: int, now: int) -> Claim:
     if now >= work.delivery.expires_at:
         return Claim(work.delivery, token, Event.TTL_AT_INTAKE, "ttl_at_intake")
+    if work.drop is not None:
+        return Claim(work.delivery, token, Event.DROP, work.drop)
     return Claim(work.delivery, token)
 
 

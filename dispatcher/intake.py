@@ -1,26 +1,27 @@
-"""Intake: from polled records to claimed deliveries in the lanes' queues, just in time.
+"""Intake: from screened deliveries to calls in the lanes' queues, claimed just in time.
 
-It claims only what a lane has room for, so a slow lane leaves its records unclaimed in a bounded
-backlog and holds up nobody else.
+It claims only what a lane has room for and an account may take, so a slow lane leaves its records
+unclaimed and holds up nobody else. Which account a delivery goes through, and which other deliveries
+share its call, is decided before the claim, since the claim puts it on record.
 """
 
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping
-from queue import Empty, SimpleQueue
-from typing import TypeVar
+from queue import SimpleQueue
 
 import structlog
 
-from dispatcher.backlog import Backlog, backlog_for
 from dispatcher.clock import Clock
 from dispatcher.gates import Gate
+from dispatcher.grouping import calls_of
 from dispatcher.lanes import Pool
 from dispatcher.report import Report
-from dispatcher.work import Finished, HandOver, Record, Work
+from dispatcher.screen import drained
+from dispatcher.work import Finished, HandOver, Hold, Work
 from idempotency.ledger import LedgerUnavailable
-from message.delivery import Origin, deliveries_of
 from policy.schema import Guarantee
 
 log = structlog.get_logger(__name__)
@@ -28,11 +29,10 @@ log = structlog.get_logger(__name__)
 CLAIM_BATCH = 500
 """Deliveries in one claim statement, at most."""
 _IDLE_S = 0.5
-T = TypeVar("T")
 
 
 class Intake:
-    """Owns the backlogs of its lanes. The source puts records in, settle says which ended."""
+    """Owns what is offered and not yet claimed."""
 
     def __init__(
         self,
@@ -42,140 +42,181 @@ class Intake:
         report: Report,
         clock: Clock,
         finished: SimpleQueue[Finished],
-        policy_version: str,
-        on_dropped: Callable[[list[Record]], None],
     ) -> None:
         self.beat = clock.monotonic()
         """When the loop last went round; for the stuck detector."""
+        self.on_taken: Callable[[], None] = lambda: None
+        """Called when offered deliveries were taken; the screen's `wanted`."""
         self._pools = pools
         self._gate = gate
         self._report = report
         self._clock = clock
         self._finished = finished
-        self._policy_version = policy_version
-        self._on_dropped = on_dropped
-        self._inbox: SimpleQueue[list[Record]] = SimpleQueue()
-        self._ended: SimpleQueue[Record] = SimpleQueue()
+        self._inbox: SimpleQueue[list[Work]] = SimpleQueue()
+        self._ready: dict[str, deque[Work]] = {name: deque() for name in pools}
+        self._since: dict[str, float] = {}
+        """Since when a lane has something ready; for lanes that wait to fill their calls."""
+        self._offered = dict.fromkeys(pools, 0)
+        """Written by the screen's thread."""
+        self._taken = dict.fromkeys(pools, 0)
+        """Written by this stage's thread."""
         self._wake = threading.Event()
+        self._pause_s = _IDLE_S
         self._stopping = False
-        self._backlogs: dict[str, Backlog] = {
-            name: backlog_for(pool.policy.ordering, self._expand) for name, pool in pools.items()
-        }
+        self._closing = False
+        self._purging = False
+        """Set by the source's thread, cleared by this stage's before it looks."""
         self._turn = 0
 
-    def put(self, records: list[Record]) -> None:
-        """Records from the source."""
-        self._inbox.put(records)
+    def offer(self, works: list[Work]) -> None:
+        """Deliveries from the screen."""
+        for work in works:
+            self._offered[work.delivery.lane] += 1
+        self._inbox.put(works)
+        self._wake.set()
+
+    def waiting(self, lane: str) -> int:
+        """Offered deliveries of a lane that are not yet claimed."""
+        return self._offered[lane] - self._taken[lane]
+
+    def leaving(self) -> None:
+        """A partition is being revoked: what is offered of it is given up, room or no room."""
+        self._purging = True
         self._wake.set()
 
     def room_made(self) -> None:
         """Settle freed places in some lane."""
         self._wake.set()
 
-    def record_ended(self, record: Record) -> None:
-        """Settle saw the last delivery of a record end; lets an ordered lane's next one go."""
-        self._ended.put(record)
-        self._wake.set()
-
     def stop(self) -> None:
-        """Take nothing more; idempotent."""
+        """Claim nothing more: what is offered, now or later, is given up. Idempotent."""
         self._stopping = True
         self._wake.set()
 
+    def close(self) -> None:
+        """End once everything offered is dealt with: the screen offers nothing any more."""
+        self._stopping = self._closing = True
+        self._wake.set()
+
     def run(self) -> None:
-        """Until `stop`; then what is not claimed is forgotten: its offsets never passed."""
-        while not self._stopping:
+        """Until `close`."""
+        while not self._closing:
             self.run_once()
-        self._abandon()
+        self._give_up_rest()
 
     def run_once(self) -> None:
         """One round: receive, take what fits, claim, hand over."""
-        self._wake.wait(_IDLE_S)
+        self._wake.wait(self._pause_s)
         self._wake.clear()
+        self._pause_s = _IDLE_S
         self.beat = self._clock.monotonic()
         self._receive()
         while not self._stopping and (works := self._take_what_fits()):
+            self.on_taken()
             self._admit(works)
             self._receive()
             self.beat = self._clock.monotonic()
+        if self._stopping:
+            self._give_up_rest()
 
     def _receive(self) -> None:
-        for record in _drain(self._ended):
-            self._backlogs[record.assignment.lane.name].done(record)
-        for records in _drain(self._inbox):
-            for record in records:
-                self._backlogs[record.assignment.lane.name].add(record)
+        if self._purging:
+            self._purging = False
+            self._purge()
+        for works in drained(self._inbox):
+            for work in works:
+                ready = self._ready[work.delivery.lane]
+                if not ready:
+                    self._since[work.delivery.lane] = self._clock.monotonic()
+                ready.append(work)
+
+    def _purge(self) -> None:
+        """Those whose partition is leaving are given up: whoever gets it reads them again."""
+        for lane, ready in self._ready.items():
+            kept = [work for work in ready if work.record.assignment.hold is Hold.OWNED]
+            if len(kept) == len(ready):
+                continue
+            for work in ready:
+                if work.record.assignment.hold is not Hold.OWNED:
+                    self._give_up(work)
+            self._taken[lane] += len(ready) - len(kept)
+            self._ready[lane] = deque(kept)
 
     def _take_what_fits(self) -> list[Work]:
         """Deliveries from every lane that has room; lanes take turns at going first."""
         taken: list[Work] = []
-        names = list(self._backlogs)
+        names = list(self._ready)
         self._turn = (self._turn + 1) % max(len(names), 1)
         for name in names[self._turn :] + names[: self._turn]:
-            backlog = self._backlogs[name]
-            if backlog:
-                room = min(self._pools[name].room, CLAIM_BATCH - len(taken))
-                taken.extend(backlog.take(room))
-                self._pass_over(backlog.dropped())
+            if self._ready[name] and not self._fills_up(name):
+                taken.extend(self._take(name, CLAIM_BATCH - len(taken)))
         return taken
 
-    def _pass_over(self, records: list[Record]) -> None:
-        """Their partition is leaving: whoever gets it reads them again."""
-        for record in records:
-            record.given_back = True
-        if records:
-            self._on_dropped(records)
+    def _fills_up(self, lane: str) -> bool:
+        """Whether the lane waits a moment longer for deliveries that could share a call."""
+        pool = self._pools[lane]
+        if pool.batch == 1 or len(self._ready[lane]) >= pool.batch:
+            return False
+        left_s = self._since[lane] + pool.linger_s - self._clock.monotonic()
+        if left_s > 0:
+            self._pause_s = min(self._pause_s, left_s)
+        return left_s > 0
+
+    def _take(self, lane: str, limit: int) -> list[Work]:
+        """As many as the lane has room for and an account may take."""
+        pool, ready = self._pools[lane], self._ready[lane]
+        taken: list[Work] = []
+        room = min(pool.room, limit)
+        while ready and len(taken) < room:
+            work = ready[0]
+            if work.record.assignment.hold is not Hold.OWNED:
+                self._give_up(work)
+            else:
+                work.route = pool.route(work)
+                if work.route is None:
+                    self._pause_s = min(self._pause_s, pool.pause_s)
+                    break
+                taken.append(work)
+            ready.popleft()
+            self._taken[lane] += 1
+        return taken
 
     def _admit(self, works: list[Work]) -> None:
+        calls = calls_of(works, self._pools)
         for work in works:
+            work.taken = True
             self._pools[work.delivery.lane].taken += 1
         try:
             to_send, ended = self._gate.admit(works)
         except LedgerUnavailable:
-            self._give_up(works)
+            for work in works:
+                self._give_up(work)
             return
         self._report.claimed(to_send)
-        for work in to_send:
-            pool = self._pools[work.delivery.lane]
-            if pool.policy.guarantee is Guarantee.BEST_EFFORT:
-                self._finished.put(HandOver(work.record))
-            pool.put(work)
+        self._hand_over(calls, to_send)
         for work in ended:
             self._finished.put(work)
 
-    def _expand(self, record: Record) -> list[Work]:
-        """A record's deliveries; those that share a receiver count once."""
-        assignment, notification = record.assignment, record.notification
-        policy = self._pools[assignment.lane.name].policy
-        deliveries = deliveries_of(
-            notification,
-            record.payload,
-            expires_at=notification.created_at + policy.lifetime_ms(notification.ttl_ms),
-            policy_version=self._policy_version,
-            origin=Origin(assignment.topic, assignment.partition, record.offset),
-        )
-        return [Work(delivery, record) for delivery in deliveries]
+    def _hand_over(self, calls: list[list[Work]], to_send: list[Work]) -> None:
+        """Put the calls into their lanes' queues, without what the claim did not win."""
+        if len(to_send) < sum(map(len, calls)):
+            won = set(map(id, to_send))
+            calls = [kept for call in calls if (kept := [w for w in call if id(w) in won])]
+        for call in calls:
+            pool = self._pools[call[0].delivery.lane]
+            if pool.policy.guarantee is Guarantee.BEST_EFFORT:
+                for work in call:
+                    self._finished.put(HandOver(work.record))
+            pool.put(call)
 
-    def _abandon(self) -> None:
-        self._receive()
-        for backlog in self._backlogs.values():
-            works = backlog.abandon()
-            for work in works:
-                self._pools[work.delivery.lane].taken += 1
-            self._give_up(works)
-
-    def _give_up(self, works: list[Work]) -> None:
+    def _give_up(self, work: Work) -> None:
         """Unclaimed and staying so: settle only keeps the record's offset from passing."""
-        for work in works:
-            work.left = True
-            self._finished.put(work)
+        work.left = True
+        self._finished.put(work)
 
-
-def _drain(queue: SimpleQueue[T]) -> list[T]:
-    """Everything in the queue now."""
-    items: list[T] = []
-    try:
-        while True:
-            items.append(queue.get_nowait())
-    except Empty:
-        return items
+    def _give_up_rest(self) -> None:
+        self._receive()
+        for lane, ready in self._ready.items():
+            while ready:
+                self._give_up(ready.popleft())
+                self._taken[lane] += 1

@@ -1,4 +1,4 @@
-"""A lane's bounded pool: threads that take one claimed delivery each and call the channel.
+"""A lane's bounded pool: threads that take one call each, of one claimed delivery or several, and make it.
 
 Nothing starts here that must not: not past its expires_at, not under a lapsed lease, not while the
 worker is stopping. What does not start goes to settle with the reason.
@@ -14,18 +14,19 @@ from typing import Protocol
 
 import structlog
 
-from channels.channel import Account, Call, Channel
+from channels.channel import Call, Channel
 from dispatcher.clock import Clock
 from dispatcher.handoff import Handoff
-from dispatcher.work import Finished, Work
-from message.outcomes import AnyOutcome, Unknown
+from dispatcher.work import Finished, Route, Work
+from message.outcomes import AnyOutcome, Rejected, Unknown
 from message.states import Event
 from message.vocabulary import Lane
-from policy.schema import Guarantee, LanePolicy
+from policy.schema import Guarantee, LanePolicy, Ordering
 
 log = structlog.get_logger(__name__)
 
 _MS = 1_000
+_PAUSE_S = 0.05
 
 
 class Engine(Protocol):
@@ -53,7 +54,7 @@ class Pool:
         self,
         lane: Lane,
         policy: LanePolicy,
-        routes: Mapping[str, tuple[Account, Channel]],
+        routes: Mapping[str, Route],
         engine: Engine,
         *,
         permit: Permit,
@@ -69,22 +70,28 @@ class Pool:
         """Calls at the provider, roughly; for metrics."""
         self.replaced = 0
         """Threads that died and were replaced."""
+        self.batch = _batch(policy, routes)
+        """Deliveries a call of this lane may carry."""
+        self.linger_s = policy.linger_ms / _MS
+        self.pause_s = _PAUSE_S
+        """How long intake leaves the lane alone when no account may take a delivery."""
+        self.capacity = (policy.threads + policy.queue_size) * self.batch
+        """Deliveries between claim and settlement, at most."""
         self._names = list(routes)
         self._engine = engine
         self._permit = permit
         self._clock = clock
         self._finished = finished
-        self._queue: Handoff[Work | None] = Handoff()
+        self._queue: Handoff[Sequence[Work] | None] = Handoff()
         self._stopping = False
         self._durable = policy.guarantee is not Guarantee.BEST_EFFORT
         """Whether someone else would take up what is given back."""
         self._timeout_s = policy.timeout_ms / _MS
-        self._capacity = policy.threads + policy.queue_size
 
     @property
     def room(self) -> int:
         """Deliveries that may still be claimed: what is claimed and not settled is bounded."""
-        return self._capacity - (self.taken - self.returned)
+        return self.capacity - (self.taken - self.returned)
 
     @property
     def unsettled(self) -> int:
@@ -96,9 +103,19 @@ class Pool:
         for number in range(self.policy.threads):
             self._spawn(f"{self.lane.name}-{number}")
 
-    def put(self, work: Work) -> None:
-        """Hand a claimed delivery over; intake keeps to `room`."""
-        self._queue.put(work)
+    def route(self, work: Work) -> Route | None:
+        """The account a notification names, else one of the lane's, each as likely as the next; None
+        where none may take it now."""
+        named = work.delivery.notification.account
+        if named is not None:
+            return self.routes[named]
+        if len(self._names) == 1:
+            return self.routes[self._names[0]]
+        return self.routes[random.choice(self._names)]  # noqa: S311 (load spreading, no secret)
+
+    def put(self, call: Sequence[Work]) -> None:
+        """Hand a call's claimed deliveries over; intake keeps to `room`."""
+        self._queue.put(call)
 
     def stop(self) -> None:
         """Begin nothing more: what waits is given back, what has begun ends. Idempotent."""
@@ -114,35 +131,53 @@ class Pool:
 
     def _serve(self, name: str) -> None:
         """Serve until told to stop; a thread that dies is replaced and its delivery is in doubt."""
-        work: Work | None = None
+        call: Sequence[Work] | None = None
         seat = self._queue.seat()
         try:
-            while (work := self._queue.take(seat)) is not None:
-                self._run(work)
-                self._finished.put(work)
+            while (call := self._queue.take(seat)) is not None:
+                self._run(call)
+                for work in call:
+                    self._finished.put(work)
         except BaseException as exc:  # a dead thread must neither shrink the pool nor keep its work
             log.exception("lane_thread_died", thread=name, cause=repr(exc))
             self.replaced += 1
-            if work is not None:
-                work.outcome = Unknown(code="thread_died", detail=repr(exc))
+            for work in call or ():
+                if work.event is None and work.outcome is None:
+                    work.outcome = Unknown(code="thread_died", detail=repr(exc))
                 self._finished.put(work)
             self._spawn(name)
 
-    def _run(self, work: Work) -> None:
+    def _run(self, works: Sequence[Work]) -> None:
+        """One call for all that may still start."""
+        starting = [work for work in works if self._may_start(work)]
+        if not starting:
+            return
+        account, channel = starting[0].chosen
+        now = self._clock.now_ms()
+        for work in starting:
+            work.started_at = now
+        self.busy += 1
+        try:
+            call = Call(account, [work.delivery for work in starting])
+            outcomes = self._engine.send(channel, call, self._timeout_s)
+        finally:
+            self.busy -= 1
+        now = self._clock.now_ms()
+        for work, outcome in zip(starting, outcomes, strict=True):
+            work.outcome = outcome
+            work.answered_at = now
+
+    def _may_start(self, work: Work) -> bool:
+        """False for one that must not start, with the reason on it, or that can never be sent."""
         refusal = self._refusal(work)
         if refusal is not None:
             work.event, work.reason = refusal
-            return
-        account, channel = self._route(work)
-        work.delivery.account = account.name
-        work.started_at = self._clock.now_ms()
-        self.busy += 1
-        try:
-            call = Call(account, (work.delivery,))
-            work.outcome = self._engine.send(channel, call, self._timeout_s)[0]
-        finally:
-            self.busy -= 1
-        work.answered_at = self._clock.now_ms()
+            return False
+        account, channel = work.chosen
+        code, _, detail = channel.refusal(account, work.delivery).partition(": ")
+        if code:
+            work.outcome = Rejected(code, detail)
+        return not code
 
     def _refusal(self, work: Work) -> tuple[Event, str] | None:
         """Why this delivery must not start, or None. The lease is the last question: it is the one
@@ -161,11 +196,11 @@ class Pool:
             return Event.TTL, "ttl_in_queue"
         return None
 
-    def _route(self, work: Work) -> tuple[Account, Channel]:
-        """The account a notification names, else one of the lane's, each as likely as the next."""
-        named = work.delivery.notification.account
-        if named is not None:
-            return self.routes[named]
-        if len(self._names) == 1:
-            return self.routes[self._names[0]]
-        return self.routes[random.choice(self._names)]  # noqa: S311 (load spreading, no secret)
+
+def _batch(policy: LanePolicy, routes: Mapping[str, Route]) -> int:
+    """Deliveries a call may carry: what the providers take, unless the policy says less. An ordered lane
+    has calls of one: whether the next of a key may go is known only when the one before is settled."""
+    if policy.ordering is Ordering.KEY:
+        return 1
+    taken = max((channel.max_batch for _, channel in routes.values()), default=1)
+    return taken if policy.batch is None else min(taken, policy.batch)

@@ -27,6 +27,7 @@ from dispatcher.gates import Outage
 from dispatcher.intake import Intake
 from dispatcher.lanes import Pool
 from dispatcher.lease import Heart
+from dispatcher.screen import Screen
 from dispatcher.settle import Settle
 from dispatcher.source import Source
 from idempotency.ledger import LedgerError
@@ -51,11 +52,29 @@ class Phase(IntEnum):
     STOPPED = 3
 
 
+class Door(NamedTuple):
+    """The way in for some lanes."""
+
+    screen: Screen
+    intake: Intake
+    lanes: Sequence[Lane]
+
+    def run_screen(self) -> None:
+        """Nothing is offered after the screen's end, so intake may end too."""
+        self.screen.run()
+        self.intake.close()
+
+    def stop(self) -> None:
+        """Claim nothing more; idempotent."""
+        self.intake.stop()
+        self.screen.stop()
+
+
 class Stages(NamedTuple):
     """The worker's parts, built by `dispatcher.app`."""
 
     source: Source
-    intakes: Sequence[Intake]
+    doors: Sequence[Door]
     pools: Sequence[Pool]
     settle: Settle
     aftermath: Aftermath
@@ -121,8 +140,9 @@ class Worker:
             pool.start()
         stages.crew.start("settle", self._settle)
         stages.crew.start("aftermath", stages.aftermath.run)
-        for number, intake in enumerate(stages.intakes):
-            stages.crew.start(f"intake-{number}", intake.run)
+        for number, door in enumerate(stages.doors):
+            stages.crew.start(f"intake-{number}", door.intake.run)
+            stages.crew.start(f"screen-{number}", door.run_screen)
         stages.crew.start("dead-letters", stages.dead_letters.run)
         stages.crew.start("heart", stages.heart.run)
         stages.source.subscribe(self._lanes)
@@ -139,8 +159,8 @@ class Worker:
         log.info("draining", unsettled=self._unsettled(), deadline_s=self._drain_s)
         stages.heart.draining()
         stages.source.quiet()
-        for intake in stages.intakes:
-            intake.stop()
+        for door in stages.doors:
+            door.stop()
         for pool in stages.pools:
             pool.stop()
         drained = self._await_settled(deadline - min(_COMMIT_S, self._drain_s / 2))

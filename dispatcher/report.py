@@ -77,7 +77,9 @@ class Report:
 
     def _count_ended(self, work: Work) -> None:
         lane, reason = work.delivery.lane, work.reason or ""
-        if reason in ("ttl_at_intake", "behind") and work.standing is not None:
+        if work.standing is State.DROPPED or (
+            reason in ("ttl_at_intake", "behind") and work.standing is not None
+        ):
             self._metrics.settled.labels(lane, work.standing.value).inc()
         else:
             by = "redis" if reason == "duplicate_prefilter" else "ledger"
@@ -85,6 +87,8 @@ class Report:
 
     def _ended_event(self, work: Work, now: int) -> TraceEvent:
         stage = _STAGE_OF_REASON.get(work.reason or "", Stage.DUPLICATE)
+        if work.standing is State.DROPPED and work.reason == work.drop:
+            stage = Stage.DROPPED
         state = work.standing.value if work.standing else ""
         return self._event(work, stage, now, state, work.reason)
 

@@ -120,6 +120,6 @@ class Settle:
         return Settled(batch)
 
     def _free_room(self, works: Sequence[Work]) -> None:
-        for lane, count in Counter(work.delivery.lane for work in works).items():
+        for lane, count in Counter(work.delivery.lane for work in works if work.taken).items():
             self._pools[lane].returned += count
         self._on_room()

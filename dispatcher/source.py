@@ -48,11 +48,15 @@ class SourceFailed(RuntimeError):
     """The Consumer cannot go on; the text is the client's."""
 
 
-class Intake(Protocol):
-    """Where records go (dispatcher/intake.py)."""
+class Inbox(Protocol):
+    """Where records go (dispatcher/screen.py)."""
 
     def put(self, records: list[Record]) -> None:
         """Take records of the lanes it serves."""
+        ...
+
+    def leaving(self) -> None:
+        """A partition is being revoked: nothing more of it is claimed."""
         ...
 
 
@@ -75,7 +79,7 @@ class Source:
         consumer: Any,
         commits: Commits,
         flow: Flow,
-        intakes: Mapping[Lane, Intake],
+        inboxes: Mapping[Lane, Inbox],
         poisons: Poisons,
         *,
         accounts: Mapping[Lane, frozenset[str]],
@@ -95,7 +99,7 @@ class Source:
         self._consumer = consumer
         self._commits = commits
         self._flow = flow
-        self._intakes = intakes
+        self._inboxes = inboxes
         self._poisons = poisons
         self._accounts = accounts
         self._topic_prefix = topic_prefix
@@ -267,7 +271,7 @@ class Source:
     def _hand_on(self, records: Mapping[Lane, list[Record]]) -> None:
         for lane, batch in records.items():
             self._metrics.received.labels(lane.name).inc(len(batch))
-            self._intakes[lane].put(batch)
+            self._inboxes[lane].put(batch)
 
     def _note_error(self, error: Any) -> None:
         if error.fatal() or error.name() == _FATAL:
@@ -344,6 +348,8 @@ class Source:
         leaving = [a for p in places if (a := self._assignments.get((p.topic, p.partition)))]
         for assignment in leaving:
             assignment.hold = Hold.LEAVING
+        for inbox in {id(i): i for a in leaving if (i := self._inboxes.get(a.lane))}.values():
+            inbox.leaving()
         deadline = self._clock.monotonic() + REVOKE_DRAIN_S
         while any(a.busy for a in leaving) and self._clock.monotonic() < deadline:
             self._take_completions(BUSY_POLL_S)

@@ -6,6 +6,7 @@ from enum import Enum
 
 import msgspec
 
+from channels.channel import Account, Channel
 from dispatcher.offsets import Offsets
 from message.delivery import Delivery
 from message.envelope import Notification
@@ -93,8 +94,12 @@ class Record:
         return len(self.payload)
 
 
+Route = tuple[Account, Channel]
+"""Where a delivery goes: an account and its provider's adapter."""
+
+
 class Work(msgspec.Struct, gc=False):
-    """One delivery between claim and settlement."""
+    """One delivery between its record and its settlement."""
 
     delivery: Delivery
     record: Record
@@ -103,6 +108,12 @@ class Work(msgspec.Struct, gc=False):
     event: Event | None = None
     """Set where the end is no provider's answer: expired in the queue, given back."""
     reason: str | None = None
+    drop: str | None = None
+    """Why it shall end at the claim, as `code: sentence`; written by the screen."""
+    route: Route | None = None
+    """Chosen by intake before the claim."""
+    taken: bool = False
+    """Whether it holds a place in its lane; written by intake."""
     claimed_at: int = 0
     started_at: int = 0
     answered_at: int = 0
@@ -112,6 +123,12 @@ class Work(msgspec.Struct, gc=False):
     """It was not begun, or its outcome could not be written: whoever reads the record next decides."""
     standing: State | None = None
     """What the ledger holds already, for work that ended at intake: settle only reports it."""
+
+    @property
+    def chosen(self) -> Route:
+        """The route, where it is known to be chosen."""
+        assert self.route is not None
+        return self.route
 
 
 class HandOver(msgspec.Struct, gc=False):

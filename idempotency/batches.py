@@ -29,6 +29,9 @@ class Wanted(NamedTuple):
     token: int
     digest: bytes
     takes: bool
+    account: str | None = None
+    call_key: str | None = None
+    call_digest: str | None = None
 
 
 class Batches(ABC):
@@ -90,7 +93,15 @@ class Batches(ABC):
 
     def _standings(self, claims: Iterable[Claim], owner: str) -> dict[str, Standing]:
         wanted = [
-            Wanted(d.key, c.token, body_digest(d.payload), takes_over(c))
+            Wanted(
+                d.key,
+                c.token,
+                body_digest(d.payload),
+                takes_over(c),
+                d.account or None,
+                d.call_key or None,
+                d.call_digest or None,
+            )
             for c in claims
             for d in (c.delivery,)
         ]

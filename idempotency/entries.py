@@ -47,6 +47,10 @@ class Entry(NamedTuple):
     topic: str | None
     partition: int | None
     offset: int | None
+    account: str | None
+    call_key: str | None
+    """None: the delivery's own key."""
+    call_digest: str | None
     receiver: bytes
     digest: bytes
     payload: bytes | None
@@ -119,6 +123,9 @@ class Entries:
                 origin.topic if origin else None,
                 origin.partition if origin else None,
                 origin.offset if origin else None,
+                delivery.account or None,
+                delivery.call_key or None,
+                delivery.call_digest or None,
                 self._sealer.seal(delivery.receiver.encode(), notification.id),
                 self._digest,
                 self._own_payload(notification),

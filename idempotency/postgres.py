@@ -50,12 +50,12 @@ input AS MATERIALIZED (
         %(attempt)s::int[], %(delay_ms)s::bigint[], %(lane)s::text[], %(message_id)s::text[],
         %(biz_id)s::text[], %(ordering_key)s::text[], %(expires_at)s::bigint[],
         %(policy_version)s::text[], %(resend_of)s::text[], %(topic)s::text[],
-        %(partition)s::int[], %(offset)s::bigint[], %(receiver)s::bytea[], %(digest)s::bytea[],
-        %(payload)s::bytea[]
+        %(partition)s::int[], %(offset)s::bigint[], %(account)s::text[], %(call_key)s::text[],
+        %(call_digest)s::text[], %(receiver)s::bytea[], %(digest)s::bytea[], %(payload)s::bytea[]
     ) WITH ORDINALITY AS i (
         key, token, state, reason, attempt, delay_ms, lane, message_id, biz_id, ordering_key,
-        expires_at, policy_version, resend_of, topic, partition, "offset", receiver, digest,
-        payload, place)
+        expires_at, policy_version, resend_of, topic, partition, "offset", account, call_key,
+        call_digest, receiver, digest, payload, place)
 ),
 won AS (
     INSERT INTO delivery_keys (delivery_key, day)
@@ -75,14 +75,16 @@ entered AS (
     INSERT INTO deliveries (
         delivery_key, day, token, created_at, updated_at, expires_at, next_at, kafka_offset,
         kafka_partition, attempt, owner_epoch, state, lane, owner, message_id, receiver,
-        body_digest, policy_version, biz_id, reason, ordering_key, resend_of, kafka_topic, payload)
+        body_digest, policy_version, biz_id, reason, ordering_key, resend_of, kafka_topic, payload,
+        account, call_key, call_digest, called_at)
     SELECT key, (ms / 86400000)::int, token, ms, ms, expires_at,
            CASE WHEN behind THEN ms ELSE ms + delay_ms END, "offset", partition,
            CASE WHEN behind THEN 0 ELSE attempt END,
            coalesce(%(epoch)s::int, (SELECT epoch FROM workers WHERE id = %(owner)s), 0),
            CASE WHEN behind THEN 'RETRY' ELSE state END, lane, %(owner)s, message_id, receiver,
            digest, policy_version, biz_id, CASE WHEN behind THEN 'behind' ELSE reason END,
-           ordering_key, resend_of, topic, payload
+           ordering_key, resend_of, topic, payload, account, call_key, call_digest,
+           CASE WHEN state = 'IN_FLIGHT' AND NOT behind THEN ms END
       FROM fresh CROSS JOIN clock
 )
 SELECT ms, (SELECT string_agg(key, ',') FROM input
@@ -98,15 +100,17 @@ SELECT pg_advisory_xact_lock(hashtextextended(line, 0)) FROM unnest(%(lines)s::t
 TAKE: Final = """
 WITH input AS MATERIALIZED (
     SELECT i.*, day
-      FROM unnest(%(key)s::text[], %(token)s::bigint[], %(digest)s::bytea[], %(takes)s::bool[])
-               AS i (key, token, digest, takes)
+      FROM unnest(%(key)s::text[], %(token)s::bigint[], %(digest)s::bytea[], %(takes)s::bool[],
+                  %(account)s::text[], %(call_key)s::text[], %(call_digest)s::text[])
+               AS i (key, token, digest, takes, account, call_key, call_digest)
       JOIN delivery_keys ON delivery_key = ANY (ARRAY[key])
 ),
 taken AS (
     UPDATE deliveries AS d
        SET state = 'IN_FLIGHT', token = i.token, attempt = d.attempt + 1, reason = NULL,
            next_at = NULL, updated_at = hongyan_now(), version = d.version + 1,
-           owner = %(owner)s,
+           account = i.account, call_key = i.call_key, call_digest = i.call_digest,
+           called_at = hongyan_now(), owner = %(owner)s,
            owner_epoch = coalesce(%(epoch)s::int,
                                   (SELECT epoch FROM workers WHERE id = %(owner)s), 0)
       FROM input AS i
@@ -124,6 +128,7 @@ SETTLE: Final = """
 UPDATE deliveries AS d
    SET state = s.state, reason = s.reason, provider_id = coalesce(s.provider_id, d.provider_id),
        account = coalesce(s.account, d.account), next_at = clock.ms + s.delay_ms,
+       called_at = CASE WHEN s.state <> 'RETRY' THEN d.called_at END,
        attempt = d.attempt - s.unstarted, updated_at = clock.ms, version = d.version + 1
   FROM unnest(%(key)s::text[], %(day)s::int[], %(token)s::bigint[], %(state)s::text[],
               %(reason)s::text[], %(provider_id)s::text[], %(account)s::text[],

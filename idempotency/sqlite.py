@@ -18,9 +18,10 @@ from message.states import State
 CLAIM: Final = """
 INSERT INTO deliveries (
     delivery_key, token, state, reason, attempt, next_at, lane, message_id, biz_id, ordering_key,
-    expires_at, policy_version, resend_of, kafka_topic, kafka_partition, kafka_offset, receiver,
-    body_digest, payload, day, created_at, updated_at, owner, owner_epoch)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    expires_at, policy_version, resend_of, kafka_topic, kafka_partition, kafka_offset, account,
+    call_key, call_digest, receiver, body_digest, payload, called_at, day, created_at, updated_at,
+    owner, owner_epoch)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT DO NOTHING"""
 
 KEEP: Final = """
@@ -42,14 +43,15 @@ SELECT 1 FROM deliveries
 TAKE: Final = """
 UPDATE deliveries
    SET state = 'IN_FLIGHT', token = ?, attempt = attempt + 1, reason = NULL, next_at = NULL,
-       updated_at = ?, version = version + 1, owner = ?, owner_epoch = ?
+       called_at = ?, updated_at = ?, version = version + 1, owner = ?, owner_epoch = ?,
+       account = ?, call_key = ?, call_digest = ?
  WHERE delivery_key = ? AND body_digest = ? AND state = 'RETRY' AND reason = 'given_back'"""
 
 SETTLE: Final = """
 UPDATE deliveries
    SET state = ?, reason = ?, provider_id = coalesce(?, provider_id),
        account = coalesce(?, account), next_at = ?, attempt = attempt - ?, updated_at = ?,
-       version = version + 1
+       called_at = CASE WHEN ? <> 'RETRY' THEN called_at END, version = version + 1
  WHERE delivery_key = ? AND token = ? AND state = 'IN_FLIGHT'"""
 
 LOOK: Final = """
@@ -86,7 +88,7 @@ class SqliteBatches(Batches):
     def _take_or_look(self, wanted: Sequence[Wanted], owner: str) -> list[Standing]:
         with self._writing() as connection:
             now, epoch = self._now(), self._epoch(connection, owner)
-            taken = [(w.token, now, owner, epoch, w.key, w.digest) for w in wanted if w.takes]
+            taken = [_taken(w, now, owner, epoch) for w in wanted if w.takes]
             connection.executemany(TAKE, taken)
             return _look(connection, (w.key for w in wanted))
 
@@ -117,13 +119,19 @@ class SqliteBatches(Batches):
 
 def _inserted(row: Entry, now: int) -> tuple[Any, ...]:
     next_at = None if row.delay_ms is None else now + row.delay_ms
-    return (*row[:5], next_at, *row[6:])
+    called_at = now if row.state == State.IN_FLIGHT else None
+    return (*row[:5], next_at, *row[6:], called_at)
+
+
+def _taken(w: Wanted, now: int, owner: str, epoch: int) -> tuple[Any, ...]:
+    call = (w.account, w.call_key, w.call_digest)
+    return w.token, now, now, owner, epoch, *call, w.key, w.digest
 
 
 def _changed(change: Change, now: int) -> tuple[Any, ...]:
     key, _day, token, state, reason, provider_id, account, delay_ms, unstarted = change
     next_at = None if delay_ms is None else now + delay_ms
-    return state, reason, provider_id, account, next_at, unstarted, now, key, token
+    return state, reason, provider_id, account, next_at, unstarted, now, state, key, token
 
 
 def _known(connection: Any, rows: Iterable[Entry]) -> set[str]:

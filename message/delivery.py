@@ -58,6 +58,8 @@ class Delivery(msgspec.Struct, kw_only=True):
     call_key: str = ""
     """What the provider is told to know this attempt's call by; in the ledger before the call. Kept
     when an attempt in doubt is repeated, new for every other. Empty: the delivery's own key."""
+    call_digest: str = ""
+    """Digest of the call's body, where the provider dedups by that; in the ledger before the call."""
     rendered: Rendered | None = None
     """What a template of ours made of the notification; None: it is sent as it was written."""
 

@@ -75,6 +75,10 @@ class LanePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     threads: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 16
     queue: Annotated[int, msgspec.Meta(ge=0, le=10_000)] | None = None
     """Deliveries claimed and waiting for a thread; None: as many as threads."""
+    batch: Annotated[int, msgspec.Meta(ge=1, le=1_000)] | None = None
+    """Deliveries that may share a provider call; None: as many as the account's provider takes."""
+    linger_ms: Annotated[int, msgspec.Meta(ge=0, le=1_000)] = 5
+    """How long a delivery waits for others to share its call, where the provider takes several."""
     max_in_flight: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 5_000
     """Records taken from Kafka and not yet done, per lane and worker: bounds memory and replay."""
     timeout_ms: Annotated[int, msgspec.Meta(ge=10, le=600_000)] = 5_000

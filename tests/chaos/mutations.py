@@ -147,7 +147,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "dispatcher/intake.py",
         "        try:\n            to_send, ended = self._gate.admit(works)\n",
         "        for work in works:\n"
-        "            self._pools[work.delivery.lane].put(work)\n"
+        "            self._pools[work.delivery.lane].put([work])\n"
         "        try:\n"
         "            to_send, ended = self._gate.admit(works)\n",
         (_GUARDS + "test_nothing_is_handed_to_a_lane_before_its_claim_is_durable",),
@@ -186,8 +186,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a lane claims only what it has room for",
         "dispatcher/intake.py",
-        "                room = min(self._pools[name].room, CLAIM_BATCH - len(taken))\n",
-        "                room = CLAIM_BATCH - len(taken)\n",
+        "        room = min(pool.room, limit)\n",
+        "        room = limit\n",
         (_GUARDS + "test_a_lane_claims_no_more_than_it_has_room_for",),
     ),
     # -- the lane: invariants 2, 4 and 12 --
@@ -448,8 +448,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "an adapter that fails after the write leaves the call in doubt",
         "channels/engine.py",
-        '            return for_all(call, Unknown("adapter_error", detail))\n',
-        '            return for_all(call, Rejected("adapter_error", detail))\n',
+        '        return for_all(call, Unknown("adapter_error", detail)), False\n',
+        '        return for_all(call, Rejected("adapter_error", detail)), False\n',
         ("tests/channels/test_engine.py::test_a_fault_after_the_write_is_in_doubt",),
     ),
 )

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from channels.channel import Account, Call, Channel
+from channels.webhook import WebhookChannel
 from dispatcher.aftermath import Aftermath
 from dispatcher.clock import Clock
 from dispatcher.flow import Flow
@@ -21,7 +22,7 @@ from dispatcher.lanes import Pool
 from dispatcher.lease import Heart
 from dispatcher.offsets import Offsets
 from dispatcher.settle import Settle
-from dispatcher.work import Assignment, Finished, Record, Work
+from dispatcher.work import Assignment, Finished, Record, Route, Work
 from idempotency.ledger import (
     Claim,
     Claimed,
@@ -115,9 +116,8 @@ class Bench:
     # -- stages --
 
     def _pool(self) -> Pool:
-        account: Any = SimpleNamespace(name="demo")
-        channel: Any = None
-        routes: dict[str, tuple[Account, Channel]] = {"demo": (account, channel)}
+        account = Account("demo", "webhook", "http://127.0.0.1:9")
+        routes: dict[str, Route] = {"demo": (account, WebhookChannel())}
         return Pool(
             LANE,
             LanePolicy(threads=1),
@@ -148,8 +148,6 @@ class Bench:
             report=self.report,
             clock=self.clock,
             finished=self.finished,
-            policy_version="",
-            on_dropped=lambda _: None,
         )
 
     def settling(self) -> Settle:
@@ -187,12 +185,14 @@ class Bench:
         record = Record(Assignment(TOPIC, 0, LANE, Offsets()), number, one, b"{}", NOW_MS, None)
         record.open_deliveries = 1
         (delivery,) = deliveries_of(one, b"{}", expires_at=NOW_MS + TTL_MS)
-        return Work(delivery, record, term=1)
+        work = Work(delivery, record, term=1)
+        work.route = self.pool.route(work)
+        return work
 
     def serve(self, work: Work) -> Work:
         """One delivery through a lane's thread."""
         self.pool.start()
-        self.pool.put(work)
+        self.pool.put([work])
         ended = self.finished.get(timeout=10)
         assert isinstance(ended, Work)
         return ended
@@ -250,7 +250,7 @@ def test_nothing_is_handed_to_a_lane_before_its_claim_is_durable(bench: Bench) -
     bench.away = True
     bench.pool.start()
     intake = bench.intake()
-    intake.put([bench.work().record])
+    intake.offer([bench.work()])
     intake.run_once()
     ended = bench.finished.get(timeout=10)
     assert isinstance(ended, Work)
@@ -392,7 +392,7 @@ def test_nobody_is_called_dead_right_after_an_outage(bench: Bench) -> None:
 
 def test_a_lane_claims_no_more_than_it_has_room_for(bench: Bench) -> None:
     intake = bench.intake()
-    intake.put([bench.work(number).record for number in range(10)])
+    intake.offer([bench.work(number) for number in range(10)])
     intake.run_once()
     assert len(bench.claimed) == 2, "one thread, and as many waiting"
 

@@ -146,9 +146,10 @@ class Consumer:
 
 
 class Inbox:
-    """Intake, or the dead letters, that only remember."""
+    """The screen, or the dead letters, that only remember."""
 
     def __init__(self) -> None:
+        self.left = 0
         self.records: list[Record] = []
         self.poisons: list[Poison] = []
 
@@ -157,6 +158,9 @@ class Inbox:
             self.poisons.append(item)
         else:
             self.records += item
+
+    def leaving(self) -> None:
+        self.left += 1
 
 
 class Bench:

@@ -1,0 +1,79 @@
+"""Which deliveries share a call, and what is on record of it before it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+
+from channels.channel import Account, Call
+from dispatcher.grouping import calls_of
+from dispatcher.offsets import Offsets
+from dispatcher.work import Assignment, Record, Work
+from message.delivery import Delivery, deliveries_of
+from tests.dispatcher.fakes import LANE, NOW_MS, TOPIC, notification
+
+LANES: Any = {LANE.name: SimpleNamespace(batch=3)}
+
+
+class Batching:
+    """A channel that takes three deliveries of one text."""
+
+    max_batch = 3
+    dedup_window_ms = 1
+
+    def batch_key(self, delivery: Delivery) -> Hashable:
+        return delivery.notification.biz_id
+
+    def fingerprint(self, call: Call) -> str:
+        return "+".join(delivery.key[:2] for delivery in call.deliveries)
+
+
+def work(number: int, account: str = "a", biz_id: str = "x") -> Work:
+    one = notification(number)
+    record = Record(Assignment(TOPIC, 0, LANE, Offsets()), number, one, b"{}", NOW_MS, None)
+    (delivery,) = deliveries_of(one, b"{}", expires_at=NOW_MS + 1)
+    delivery.notification = msgspec.structs.replace(one, biz_id=biz_id)
+    made = Work(delivery, record)
+    adapter: Any = Batching()
+    made.route = (Account(account, "p", "http://127.0.0.1:9"), adapter)
+    return made
+
+
+def test_deliveries_of_one_account_and_text_share_a_call_up_to_its_limit() -> None:
+    works = [work(number) for number in range(5)]
+    assert calls_of(works, LANES) == [works[:3], works[3:]]
+
+
+def test_another_account_or_text_is_another_call() -> None:
+    works = [work(0), work(1, account="b"), work(2, biz_id="y"), work(3)]
+    assert calls_of(works, LANES) == [[works[0], works[3]], [works[1]], [works[2]]]
+
+
+def test_the_calls_key_is_its_first_deliverys_and_stands_on_each() -> None:
+    works = [work(number) for number in range(3)]
+    calls_of(works, LANES)
+    assert {w.delivery.call_key for w in works} == {works[0].delivery.key}
+    assert {w.delivery.account for w in works} == {"a"}
+
+
+def test_the_bodys_digest_stands_on_each_where_the_provider_dedups_by_it() -> None:
+    works = [work(number) for number in range(2)]
+    calls_of(works, LANES)
+    (digest,) = {w.delivery.call_digest for w in works}
+    assert digest == "+".join(w.delivery.key[:2] for w in works)
+
+
+def test_a_policy_may_allow_less_than_the_provider() -> None:
+    works = [work(number) for number in range(2)]
+    lanes: Any = {LANE.name: SimpleNamespace(batch=1)}
+    assert calls_of(works, lanes) == [[works[0]], [works[1]]]
+    assert works[0].delivery.call_key == "", "its own key is its call's"
+
+
+def test_what_shall_be_dropped_joins_no_call() -> None:
+    works = [work(number) for number in range(2)]
+    works[0].drop = "template_missing: code"
+    assert calls_of(works, LANES) == [[works[0]], [works[1]]]

@@ -1,0 +1,52 @@
+"""What recovery will need of a call is in the ledger before the call is made, on every database."""
+
+from idempotency.opening import SqlLedger
+from message.states import Event
+from tests.idempotency.making import NOON, World, claimed, claims, delivery, settle
+
+COLUMNS = "SELECT account, call_key, call_digest, called_at FROM deliveries"
+
+
+def test_a_claim_puts_account_call_key_and_digest_on_record(
+    world: World, ledger: SqlLedger
+) -> None:
+    item = delivery()
+    item.account, item.call_key, item.call_digest = "main", "c" * 32, "d" * 32
+    ledger.claim(claims([item]), "w1")
+    assert world.rows(COLUMNS) == [("main", "c" * 32, "d" * 32, NOON)]
+
+
+def test_what_shall_not_be_sent_was_not_called(world: World, ledger: SqlLedger) -> None:
+    ledger.claim(claims([delivery()], Event.TTL_AT_INTAKE), "w1")
+    assert world.rows(COLUMNS) == [(None, None, None, None)]
+
+
+def test_a_call_in_doubt_keeps_the_time_its_dedup_window_counts_from(
+    world: World, ledger: SqlLedger
+) -> None:
+    (item,) = claimed(ledger, delivery())
+    world.advance(60_000)
+    assert settle(ledger, item, Event.UNKNOWN)
+    assert world.rows("SELECT called_at FROM deliveries") == [(NOON,)]
+
+
+def test_a_definite_non_send_closes_the_question(world: World, ledger: SqlLedger) -> None:
+    (item,) = claimed(ledger, delivery())
+    assert settle(ledger, item, Event.NOT_SENT)
+    assert world.rows("SELECT called_at FROM deliveries") == [(None,)]
+
+
+def test_who_takes_over_what_was_given_back_puts_its_own_call_on_record(
+    world: World, ledger: SqlLedger
+) -> None:
+    item = delivery()
+    item.account = "first"
+    (mine,) = claimed(ledger, item)
+    assert settle(ledger, mine, Event.GIVEN_BACK)
+    world.advance(1_000)
+    again = delivery(id=item.notification.id)
+    assert again.key == item.key
+    again.account, again.call_key = "second", "c" * 32
+    (answer,) = ledger.claim(claims([again]), "w2")
+    assert answer.won
+    assert world.rows(COLUMNS) == [("second", "c" * 32, None, NOON + 1_000)]
