@@ -86,7 +86,7 @@ class Accounts:
         named = delivery.notification.account
         if named is None:
             return self._next(())
-        return self._first([self._routes[named]])
+        return self._one_of([self._routes[named]], ())
 
     def other(
         self, delivery: Delivery, outcome: AnyOutcome, tried: Collection[str]
@@ -147,10 +147,15 @@ class Accounts:
 
     def _next(self, tried: Collection[str]) -> Account | None:
         """By weight among the regular accounts, else one of the reserve."""
-        for group in (self._regular, self._reserve):
-            account = self._first(self._in_turn(self._ready(group, tried)))
-            if account is not None:
-                return account
+        return self._one_of(self._regular, tried) or self._one_of(self._reserve, tried)
+
+    def _one_of(self, group: Sequence[_Route], tried: Collection[str]) -> Account | None:
+        """One that gives a token and a place. Others choose at the same time, so that one which was ready
+        may be no more: then look again."""
+        while ready := self._ready(group, tried):
+            for route in self._in_turn(ready):
+                if self._take(route):
+                    return route.account
         return None
 
     def _ready(self, group: Sequence[_Route], tried: Collection[str]) -> list[_Route]:
@@ -171,16 +176,13 @@ class Accounts:
             routes[0].credit -= sum(max(1, route.weight) for route in routes)
         return routes
 
-    def _first(self, routes: Sequence[_Route]) -> Account | None:
-        """The first that still gives a token and a place: others choose at the same time."""
-        for route in routes:
-            name = route.account.name
-            if not self._rates.rooms([name])[0] or not self._rates.take(name):
-                continue
-            if route.breaker.take(self._monotonic()):
-                return route.account
-            self._rates.give_back(name)
-        return None
+    def _take(self, route: _Route) -> bool:
+        if not self._rates.take(route.account.name):
+            return False
+        if route.breaker.take(self._monotonic()):
+            return True
+        self._rates.give_back(route.account.name)
+        return False
 
     def _room_of(self, group: Sequence[_Route]) -> int:
         now = self._monotonic()

@@ -64,7 +64,9 @@ class Rates:
     def rooms(self, accounts: Sequence[str]) -> list[int]:
         """Deliveries that may go through each account now; one question for all that need one."""
         limited = [self._purses[name] for name in accounts if name in self._purses]
-        if limited and self._wanting(limited):
+        if not limited:
+            return [UNBOUNDED] * len(accounts)
+        if self._wanting(limited):
             self._fetch(limited)
         now = self._monotonic()
         with self._lock:
