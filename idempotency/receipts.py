@@ -76,6 +76,10 @@ class Receipt(msgspec.Struct, frozen=True):
     at: int = 0
     """When it happened, epoch milliseconds; 0 where the provider does not say."""
 
+    def __post_init__(self) -> None:
+        if not (self.provider_id or self.call_key):
+            raise ValueError("a receipt must name the provider's id or the call's key")
+
 
 class Kept(NamedTuple):
     """One receipt as its table has it, in the order of the statements; the first five are its key."""
@@ -214,10 +218,8 @@ class Receipts(ABC):
 
 
 def kept(receipt: Receipt) -> Kept:
-    """The receipt as it is stored; raises ValueError for one that names nothing."""
+    """The receipt as it is stored."""
     provider_id, call_key = clean(receipt.provider_id), clean(receipt.call_key)
-    if not (provider_id or call_key):
-        raise ValueError("a receipt must name the provider's id or the call's key")
     name = provider_id or call_key
     receivers = ",".join(digest(name, receiver) for receiver in receipt.receivers)
     code = clean(receipt.code) if receipt.code else None

@@ -119,15 +119,16 @@ def read_list(
         entries = msgspec.json.decode(body, type=list[msgspec.Raw])
     except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
         raise Malformed(f"a JSON list is expected: {exc}") from exc
-    read = list(_each(entries, kind, receipt))
+    read = list(read_each(entries, kind, receipt))
     if entries and not read:
         raise Malformed(f"none of the {len(entries)} entries has the documented fields")
     return read, len(entries) - len(read)
 
 
-def _each(
+def read_each(
     entries: Iterable[msgspec.Raw], kind: type[T], receipt: Callable[[T], Receipt]
 ) -> Iterable[Receipt]:
+    """Those that can be read."""
     for entry in entries:
         try:
             yield receipt(msgspec.json.decode(entry, type=kind))

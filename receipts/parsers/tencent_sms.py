@@ -29,6 +29,7 @@ from receipts.parsing import (
     SharedSecret,
     check_secret,
     china_ms,
+    read_each,
     read_list,
 )
 
@@ -59,7 +60,7 @@ class _Error(msgspec.Struct):
 
 
 class _Response(msgspec.Struct):
-    PullSmsSendStatusSet: list[_Pulled] | None = None
+    PullSmsSendStatusSet: list[msgspec.Raw] | None = None
     Error: _Error | None = None
 
 
@@ -90,7 +91,8 @@ def pulled(account: str, body: bytes) -> list[Receipt]:
         raise Malformed(f"the answer cannot be read: {exc}") from exc
     if response.Error is not None:
         raise Malformed(f"the provider refused: {response.Error.Code}")
-    return [_of_pull(account, one) for one in response.PullSmsSendStatusSet or ()]
+    entries = response.PullSmsSendStatusSet or []
+    return list(read_each(entries, _Pulled, lambda one: _of_pull(account, one)))
 
 
 def _receipt(account: str, status: _Status) -> Receipt:

@@ -1,0 +1,45 @@
+"""`hongyan receipts`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from hongyan.errors import WrongUsage
+from hongyan.terminal import explained, settings_of
+
+HELP = explained(
+    "Take in what providers say of deliveries after they were sent, until SIGTERM or Ctrl-C.",
+    "hongyan receipts",
+    "hongyan receipts --listen 127.0.0.1:9470      behind a proxy that speaks TLS",
+    "HONGYAN_RECEIPTS__ACCOUNTS__TWILIO__AUTH_TOKEN=… hongyan receipts",
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("receipts", help=HELP, short_help="Take in providers' receipts.")(receipts)
+
+
+def receipts(
+    context: typer.Context,
+    listen: Annotated[
+        str,
+        typer.Option(
+            "--listen",
+            metavar="HOST:PORT",
+            help="Where providers, or the proxy before them, reach it; port 0: any free one. "
+            "Without it: receipts.listen of hongyan.toml.",
+            show_default=False,
+        ),
+    ] = "",
+) -> None:
+    """See HELP."""
+    settings = settings_of(context, quiet=False)
+    try:
+        from receipts.process import run_receipts
+    except ModuleNotFoundError as exc:
+        raise WrongUsage(f"{exc}; install hongyan[receipts]") from exc
+
+    raise typer.Exit(run_receipts(settings, listen))

@@ -1,0 +1,157 @@
+"""The loop that finds the deliveries of receipts: new ones at once, others when their time comes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import structlog
+
+from idempotency.ledger import LedgerError
+from idempotency.receipts import Applied, Receipts, Verdict
+from message.states import State
+from receipts.metrics import Metrics
+from tracing.events import Recorder, Stage, TraceEvent
+from tracing.masks import mask
+
+log = structlog.get_logger(__name__)
+
+_FORGET_S: Final = 3_600.0
+_MOST: Final = 10_000
+_DAY_MS: Final = 86_400_000
+_STAGES: Final = {
+    Applied.APPLIED: Stage.RECEIPT,
+    Applied.CONTRADICTED: Stage.RECEIPT_CONTRADICTED,
+}
+
+
+class Matcher:
+    """Its own thread runs `run`; `wake` and `stop` come from any."""
+
+    def __init__(
+        self,
+        receipts: Receipts,
+        recorder: Recorder,
+        metrics: Metrics,
+        *,
+        every_s: float,
+        keep_days: int,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.beat = monotonic()
+        """When the loop last went round; for the health page."""
+        self.away = ""
+        """Why the database cannot be used; empty: it can."""
+        self._receipts = receipts
+        self._recorder = recorder
+        self._metrics = metrics
+        self._every_s = every_s
+        self._keep_ms = keep_days * _DAY_MS
+        self._monotonic = monotonic
+        self._forget_at = monotonic()
+        self._wake = threading.Event()
+        self._stopping = False
+        self._thread = threading.Thread(target=self.run, name="matcher")
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """There is something new."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """End after the pass under way: what waits is in the database. Idempotent."""
+        self._stopping = True
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def waiting(self) -> float:
+        """How many receipts wait for their delivery; -1 where the database does not say."""
+        try:
+            return self._receipts.waiting(_MOST)
+        except LedgerError:
+            return -1.0
+
+    def run(self) -> None:
+        """Until `stop`."""
+        while not self._stopping:
+            self._wake.clear()
+            self.run_once()
+            if not self._stopping:
+                self._wake.wait(self._every_s)
+
+    def run_once(self) -> None:
+        """Everything that is due; what the database does not let us do is done later."""
+        try:
+            while self._pass() and not self._stopping:
+                pass
+            self._forget()
+        except LedgerError as exc:
+            if not self.away:
+                log.warning("receipts_wait", cause=str(exc))
+            self.away = str(exc)
+        else:
+            self.away = ""
+        self.beat = self._monotonic()
+
+    def _pass(self) -> bool:
+        """One batch; whether there is more."""
+        done = self._receipts.match()
+        self.beat = self._monotonic()
+        self._metrics.judged(done.verdicts)
+        self._recorder.record([event for v in done.verdicts for event in _events(v)])
+        _tell(done.verdicts)
+        return done.more
+
+    def _forget(self) -> None:
+        if self._monotonic() < self._forget_at:
+            return
+        while True:
+            gone, never = self._receipts.forget(self._keep_ms)
+            self._metrics.forgotten.labels("yes").inc(gone - never)
+            self._metrics.forgotten.labels("no").inc(never)
+            if not gone or self._stopping:
+                break
+        self._forget_at = self._monotonic() + _FORGET_S
+
+
+def _tell(verdicts: Sequence[Verdict]) -> None:
+    """Somebody should look at a provider that changes its mind; the trace has each case."""
+    contradicted = [v for v in verdicts if v.applied is Applied.CONTRADICTED]
+    if contradicted:
+        first = contradicted[0]
+        log.warning(
+            "receipts_contradict",
+            receipts=len(contradicted),
+            account=first.receipt.account,
+            delivery=first.row.key if first.row else "",
+        )
+
+
+def _events(verdict: Verdict) -> list[TraceEvent]:
+    """What a timeline shows of one receipt; repeats are no news."""
+    row, receipt, applied = verdict.row, verdict.receipt, verdict.applied
+    if row is None or applied is None or applied not in _STAGES:
+        return []
+    return [
+        TraceEvent(
+            at=receipt.received_at,
+            stage=_STAGES[applied],
+            message_id=row.message_id,
+            delivery_key=row.key,
+            biz_id=row.biz_id,
+            lane=row.lane,
+            receiver=mask(row.lane.partition(".")[0], verdict.receiver) if verdict.receiver else "",
+            attempt=row.attempt,
+            state=(verdict.state or State(row.state)).value,
+            reason=receipt.code,
+            detail=f"the provider says {receipt.said.lower()}",
+            account=receipt.account,
+            provider_id=receipt.provider_id or None,
+        )
+    ]

@@ -1,0 +1,145 @@
+"""The process of `hongyan receipts`: open, serve until SIGTERM, answer what is under way, end.
+
+The end, in this order: no push is taken any more and those under way are answered (at most
+GRACE_S); nobody is asked any more, and what was answered is stored; the matcher ends its pass (what
+waits is in the database); the trace is written out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Final
+
+import structlog
+import uvicorn
+
+from backends.settings import Settings, SettingsError
+from channels.transport import Transport
+from idempotency.opening import SqlLedger, open_ledger
+from idempotency.receipts import Receipts
+from idempotency.receipts_sql import open_receipts
+from receipts.accounts import Source, load_sources
+from receipts.app import Desk, build_app
+from receipts.intake import Intake
+from receipts.matcher import Matcher
+from receipts.metrics import Metrics
+from receipts.pull import Puller
+from tracing import open_recorder
+
+log = structlog.get_logger(__name__)
+
+GRACE_S: Final = 10
+"""How long pushes under way may take to be answered once the end was asked for."""
+_CONCURRENT: Final = 512
+_BACKLOG: Final = 1_024
+_MAX_PORT: Final = 65_535
+
+
+class AddressTaken(SettingsError):
+    """The address cannot be listened on."""
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to us: uvicorn would raise them again, and the process would end by them."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def run_receipts(settings: Settings, listen: str = "") -> int:
+    """Serve until SIGTERM or SIGINT; the exit code. Raises SettingsError, LedgerError."""
+    sources = load_sources(settings)
+    with ExitStack() as stack:
+        listener = stack.enter_context(_bound(listen or settings.receipts.listen))
+        ledger = open_ledger(settings)
+        stack.callback(ledger.close)
+        server = _opened(settings, sources, ledger, stack)
+        host, port = listener.getsockname()[:2]
+        log.info("receipts_started", address=f"{host}:{port}", accounts=sorted(sources))
+        asyncio.run(_serve(server, listener))
+    log.info("stopped")
+    return 0
+
+
+def _opened(
+    settings: Settings, sources: dict[str, Source], ledger: SqlLedger, stack: ExitStack
+) -> _Server:
+    """Everything that runs; closed by `stack`, the last one first."""
+    receipts = open_receipts(ledger, settings)
+    metrics = Metrics()
+    recorder = open_recorder(settings)
+    stack.callback(recorder.close)
+    said = settings.receipts
+    matcher = Matcher(receipts, recorder, metrics, every_s=said.match_s, keep_days=said.keep_days)
+    metrics.show_waiting(matcher.waiting)
+    matcher.start()
+    stack.callback(matcher.stop)
+    _start_pulling(settings, sources, receipts, matcher, metrics, stack)
+    desk = Desk(sources, Intake(receipts.store, matcher.wake, metrics), metrics)
+    return _Server(
+        uvicorn.Config(
+            build_app(desk, matcher, metrics),
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            server_header=False,
+            proxy_headers=False,
+            limit_concurrency=_CONCURRENT,
+            timeout_graceful_shutdown=GRACE_S,
+        )
+    )
+
+
+def _start_pulling(
+    settings: Settings,
+    sources: dict[str, Source],
+    receipts: Receipts,
+    matcher: Matcher,
+    metrics: Metrics,
+    stack: ExitStack,
+) -> None:
+    asked = [source for source in sources.values() if source.pull]
+    if not asked:
+        return
+    transport = Transport()
+    stack.callback(transport.close)
+    for source in asked:
+        puller = Puller(
+            source,
+            transport,
+            receipts.store,
+            every_s=settings.receipts.pull_s,
+            on_stored=matcher.wake,
+            metrics=metrics,
+        )
+        puller.start()
+        stack.callback(puller.stop)
+
+
+async def _serve(server: _Server, listener: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        server.should_exit = True
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    await server.serve(sockets=[listener])
+
+
+def _bound(address: str) -> socket.socket:
+    host, _, port = address.rpartition(":")
+    if not (host and port.isascii() and port.isdigit() and int(port) <= _MAX_PORT):
+        raise SettingsError(f"receipts.listen: {address!r}: write HOST:PORT, as 127.0.0.1:9470")
+    host = host.strip("[]")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, int(port)), family=family, backlog=_BACKLOG)
+    except OSError as exc:
+        raise AddressTaken(f"receipts.listen: {address}: {exc.strerror or exc}") from exc

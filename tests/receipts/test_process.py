@@ -1,0 +1,122 @@
+"""`hongyan receipts` as a process: it serves, says where, and ends in order."""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from idempotency.opening import SqlLedger
+from message.states import Event
+from tests.idempotency.making import World, claimed, delivery, settle, wait_until
+
+CONFIG = """
+[database]
+url = "{url}"
+[trace]
+kafka = false
+[accounts.ali]
+provider = "aliyun_sms"
+access_key_id = "id"
+access_key_secret = "key-of-ali"
+[receipts.accounts.ali]
+secret = "s3cret-of-ali"
+"""
+REPORT = [{"phone_number": "13800000001", "success": True, "biz_id": "biz-1"}]
+
+
+@contextmanager
+def running(folder: Path, url: str, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    config = folder / "hongyan.toml"
+    config.write_text(CONFIG.format(url=url))
+    command = [sys.executable, "-c", "from hongyan.cli import main; main()"]
+    process = subprocess.Popen(
+        [*command, "-c", str(config), "receipts", "--listen", "127.0.0.1:0", *arguments],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    try:
+        started = next(line for line in process.stderr if "receipts_started" in line)
+        yield process, f"http://{json.loads(started)['address']}"
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()
+
+
+def push(url: str, body: Any = REPORT, secret: str = "s3cret-of-ali") -> httpx.Response:
+    return httpx.post(f"{url}/receipts/ali", params={"secret": secret}, json=body, timeout=10)
+
+
+def test_it_moves_deliveries_and_ends_in_order_on_sigterm(
+    world: World, ledger: SqlLedger, tmp_path: Path
+) -> None:
+    (item,) = claimed(ledger, delivery())
+    item.account = "ali"
+    settle(ledger, item, Event.ACCEPTED, provider_id="biz-1")
+    with running(tmp_path, world.url) as (process, url):
+        assert push(url, secret="nobody's").status_code == 401
+        assert push(url).status_code == 200
+        wait_until(lambda: world.states()[item.key] == "DELIVERED")
+        assert httpx.get(f"{url}/readyz").status_code == 200
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=20)
+        assert process.returncode == 0
+    assert '"stopped"' in said
+    for hidden in ("s3cret", "nobody's", "key-of-ali", "13800000001"):
+        assert hidden not in said
+    told = world.rows("SELECT events FROM trace_events")
+    assert '"stage":"receipt"' in str(told)
+
+
+def test_a_push_under_way_is_answered_although_the_end_was_asked_for(
+    world: World, ledger: SqlLedger, tmp_path: Path
+) -> None:
+    body = json.dumps(REPORT).encode()
+    head = (
+        "POST /receipts/ali?secret=s3cret-of-ali HTTP/1.1\r\nHost: x\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    with running(tmp_path, world.url) as (process, url):
+        host, port = url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), timeout=10) as client:
+            client.sendall(head.encode() + body[:5])
+            assert httpx.get(f"{url}/healthz").status_code == 200  # the half push was read before
+            process.send_signal(signal.SIGTERM)
+            wait_until(lambda: _refuses(host, int(port)))
+            client.sendall(body[5:])
+            assert client.recv(4096).startswith(b"HTTP/1.1 200")
+        process.communicate(timeout=20)
+        assert process.returncode == 0
+    assert world.rows("SELECT count(*) FROM receipts") == [(1,)]
+
+
+def _refuses(host: str, port: int) -> bool:
+    try:
+        socket.create_connection((host, port), timeout=1).close()
+    except OSError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("listen", ["9470", "127.0.0.1:99999", ":1", "127.0.0.1:port"])
+def test_an_address_that_is_none_is_named(
+    world: World, ledger: SqlLedger, tmp_path: Path, listen: str
+) -> None:
+    config = tmp_path / "hongyan.toml"
+    config.write_text(CONFIG.format(url=world.url))
+    program = [sys.executable, "-c", "from hongyan.cli import main; main()", "-c", str(config)]
+    done = subprocess.run(
+        [*program, "receipts", "--listen", listen], capture_output=True, text=True, timeout=30
+    )
+    assert done.returncode == 2
+    assert "receipts.listen" in done.stderr
+    assert "Traceback" not in done.stderr
