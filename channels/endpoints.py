@@ -43,3 +43,10 @@ def below(url: httpx.URL, name: str) -> httpx.URL:
     """`<endpoint>/<name>`, before the endpoint's query if it has one. `name` must need no quoting."""
     path, mark, query = url.raw_path.partition(b"?")
     return url.copy_with(raw_path=path.rstrip(b"/") + b"/" + name.encode("ascii") + mark + query)
+
+
+def with_query(url: httpx.URL, query: str) -> httpx.URL:
+    """The URL with `query` behind the one it may have. `query` must be quoted already."""
+    path, _, own = url.raw_path.partition(b"?")
+    whole = b"&".join(part for part in (own, query.encode("ascii")) if part)
+    return url.copy_with(raw_path=path + b"?" + whole)

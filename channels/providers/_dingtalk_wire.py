@@ -74,13 +74,6 @@ def address(endpoint: str, path: str) -> httpx.URL:
     return below(endpoint_url(endpoint), path)
 
 
-def with_query(url: httpx.URL, query: str) -> httpx.URL:
-    """The URL and a query, quoted already, behind the one it may have."""
-    path, mark, own = url.raw_path.partition(b"?")
-    whole = b"&".join(part for part in (own if mark else b"", query.encode("ascii")) if part)
-    return url.copy_with(raw_path=path + b"?" + whole)
-
-
 def fields(url: httpx.URL) -> list[tuple[bytes, bytes]]:
     """Header fields of every request."""
     return [(b"Host", url.netloc), (b"User-Agent", b"hongyan")]

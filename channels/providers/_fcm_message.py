@@ -8,7 +8,8 @@
                     `message_type` are the provider's own
 
 and beside it what the provider documents for one kind of device: `android`, `apns`, `webpush`,
-`fcm_options`. There are no provider templates. Data and notification together are at most 4,096 bytes.
+`fcm_options`. There are no provider templates. Data and notification together are at most 4,096 bytes,
+to a topic 2,048.
 
 What is added, where the content does not say otherwise:
 
@@ -31,7 +32,8 @@ import msgspec
 from message.delivery import Delivery
 
 Text = Annotated[str, msgspec.Meta(min_length=1)]
-MAX_BYTES: Final = 4_096
+_MAX_BYTES: Final = 4_096
+_MAX_TOPIC_BYTES: Final = 2_048
 _TOPIC: Final = "/topics/"
 _MAX_TTL_S: Final = 28 * 86_400
 _RESERVED: Final = frozenset({"from", "message_type"})
@@ -86,8 +88,9 @@ def read(delivery: Delivery) -> Content:
         raise BadContent("bad_content: give text, notification or data")
     _check_data(content.data or {})
     _check_objects(content)
-    if len(msgspec.json.encode((content.shown, content.data))) > MAX_BYTES:
-        raise BadContent(f"too_long: FCM takes {MAX_BYTES:,} bytes of notification and data")
+    limit = _MAX_TOPIC_BYTES if delivery.receiver.startswith(_TOPIC) else _MAX_BYTES
+    if len(msgspec.json.encode((content.shown, content.data))) > limit:
+        raise BadContent(f"too_long: FCM takes {limit:,} bytes of notification and data")
     return content
 
 

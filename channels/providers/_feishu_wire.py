@@ -20,7 +20,7 @@ import httpx
 import msgspec
 
 from channels.channel import Account
-from channels.endpoints import below, endpoint_url
+from channels.endpoints import below, endpoint_url, with_query
 from channels.error_table import ErrorTable
 from channels.outcomes import refusal
 from channels.retry_after import MAX_MS
@@ -98,10 +98,7 @@ def address(endpoint: str, path: str) -> httpx.URL:
 @lru_cache(maxsize=256)
 def address_for(endpoint: str, path: str, query: str) -> httpx.URL:
     """The same with a query, quoted already, behind the one that the endpoint may have."""
-    url = address(endpoint, path)
-    own, mark, rest = url.raw_path.partition(b"?")
-    whole = b"&".join(part for part in (rest if mark else b"", query.encode("ascii")) if part)
-    return url.copy_with(raw_path=own + b"?" + whole)
+    return with_query(address(endpoint, path), query)
 
 
 def fields(url: httpx.URL) -> list[tuple[bytes, bytes]]:

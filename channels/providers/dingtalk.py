@@ -50,6 +50,7 @@ from channels.channel import (
     TokenRefused,
     TokenSource,
 )
+from channels.endpoints import with_query
 from channels.error_table import HOUR, ErrorTable
 from channels.outcomes import for_all, of_failure
 from channels.promises import Promises
@@ -63,7 +64,6 @@ from channels.providers._dingtalk_wire import (
     fields,
     read,
     refused,
-    with_query,
 )
 from channels.requests import post_json
 from channels.secret import Secret

@@ -34,6 +34,7 @@ import msgspec
 
 from channels.base import BaseChannel
 from channels.channel import Account, Answer, Call, Failure
+from channels.endpoints import with_query
 from channels.error_table import HOUR, MINUTE, ErrorTable, Row
 from channels.outcomes import for_all, of_failure
 from channels.promises import Promises
@@ -51,7 +52,6 @@ from channels.providers._dingtalk_wire import (
     extensions,
     fields,
     refused,
-    with_query,
 )
 from channels.requests import post_json
 from channels.secret import Secret

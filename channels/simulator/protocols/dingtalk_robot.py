@@ -1,8 +1,9 @@
 """DingTalk's group robot: the access_token, the sign, its time, the message's shape, 20 a minute.
 
 What it checks of a sign is what the provider documents: base64 of HMAC-SHA256 over `<timestamp>\\n<secret>`
-under the secret, the time within an hour. Credentials: `access_token`, `secret`. The limit of 20 messages
-a minute is not kept by itself, as tests send faster than people: fault rules answer 130101.
+under the secret, the time within an hour. Credentials: `access_token`, `secret`, and `limits`: "on" keeps
+to 20 messages a minute and then to ten minutes' silence. Without it, as tests send faster than people,
+130101 comes by fault rules alone.
 
 Source: https://open.dingtalk.com/document/robots/customize-robot-security-settings
 """
@@ -19,7 +20,8 @@ import msgspec
 
 from channels.simulator.http import Request
 from channels.simulator.protocols._dingtalk import answer, json_object, query
-from channels.simulator.wire import ID, BaseProtocol, Recipient, Reply, Send, Verdict
+from channels.simulator.protocols._windows import Window
+from channels.simulator.wire import ID, BaseProtocol, Recipient, Reply, Send, Verdict, World
 
 _HOUR_MS: Final = 3_600_000
 _MAX_BYTES: Final = 20_000
@@ -34,9 +36,14 @@ _KEYWORDS: Final = "310000.keywords"
 
 
 class DingTalkRobot(BaseProtocol):
-    """It keeps nothing."""
+    """Its state is the last minute's messages."""
 
     name = "dingtalk_robot"
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._limited = world.credential(self.name, "limits", "") == "on"
+        self._window = Window(world, 20, 60, silence_s=600)
 
     def read(self, request: Request, path: str) -> Send | Reply:
         """One path."""
@@ -46,8 +53,10 @@ class DingTalkRobot(BaseProtocol):
             return answer(43002, "需要POST请求")
         if not request.field("content-type").startswith("application/json"):
             return answer(43004, "无效的HTTP HEADER Content-Type")
-        asked = query(request)
-        return self._refused(asked) or self._message(request.body)
+        refused = self._refused(query(request))
+        if refused is None and self._limited and self._window.full():
+            return answer(130101, "send too fast, exceed 20 times per minute")
+        return refused or self._message(request.body)
 
     def reply(self, send: Send, verdicts: Sequence[Verdict]) -> Reply:
         """A group is one receiver."""

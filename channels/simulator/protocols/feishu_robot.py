@@ -1,8 +1,8 @@
 """Feishu's custom robot: the hook, the sign, its time, the message's shape, 20 KB.
 
 What it checks of a sign is what the provider documents: base64 of HMAC-SHA256 over nothing, under
-`<timestamp>\\n<secret>`, the time in seconds within an hour. Credentials: `hook`, `secret`. The limits of
-100 messages a minute and 5 a second are not kept by themselves: fault rules answer 11232.
+`<timestamp>\\n<secret>`, the time in seconds within an hour. Credentials: `hook`, `secret`, and `limits`:
+"on" keeps to 5 messages a second and 100 a minute. Without it 11232 comes by fault rules alone.
 
 Source: https://open.feishu.cn/document/ukTMukTMukTM/ucTM5YjL3ETO24yNxkjN
 """
@@ -19,7 +19,8 @@ import msgspec
 
 from channels.simulator.http import Request
 from channels.simulator.protocols._feishu import answer, json_object
-from channels.simulator.wire import ID, BaseProtocol, Recipient, Reply, Send, Verdict
+from channels.simulator.protocols._windows import Window
+from channels.simulator.wire import ID, BaseProtocol, Recipient, Reply, Send, Verdict, World
 
 _HOUR_S: Final = 3_600
 _MS: Final = 1_000
@@ -35,9 +36,14 @@ _TOO_MANY: Final = "9499.too_many"
 
 
 class FeishuRobot(BaseProtocol):
-    """It keeps nothing."""
+    """Its state is the last minute's messages."""
 
     name = "feishu_robot"
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        limited = world.credential(self.name, "limits", "") == "on"
+        self._windows = [Window(world, 5, 1), Window(world, 100, 60)] if limited else []
 
     def read(self, request: Request, path: str) -> Send | Reply:
         """One path, whose end is the hook."""
@@ -48,7 +54,10 @@ class FeishuRobot(BaseProtocol):
         body = json_object(request.body)
         if body is None or len(request.body) > _MAX_BYTES:
             return answer(9499, "Bad Request", 400, data={})
-        return self._refused(body) or self._message(body)
+        refused = self._refused(body)
+        if refused is None and any(window.full() for window in self._windows):
+            return answer(11232, "frequency limited", data={})
+        return refused or self._message(body)
 
     def reply(self, send: Send, verdicts: Sequence[Verdict]) -> Reply:
         """A group is one receiver."""

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -273,6 +274,17 @@ def test_a_sign_of_two_hours_ago_is_refused(peer: Peer) -> None:
     (outcome,) = late.outcomes(peer.call(3), reply)
     assert isinstance(outcome, NotSent)
     assert outcome.detail == "invalid timestamp"
+
+
+def test_the_21st_message_of_a_minute_is_refused_and_silences_the_robot(tmp_path: Path) -> None:
+    transport = Transport()
+    limits = {"dingtalk_robot": {"limits": "on"}}
+    with spawn(tmp_path, fsync=False, credentials=limits) as simulator:
+        peer = Peer("dingtalk_robot", simulator, transport)
+        outcomes = [peer.send(peer.call(number))[0] for number in range(22)]
+    transport.close()
+    assert all(isinstance(outcome, Accepted) for outcome in outcomes[:20])
+    assert [getattr(outcome, "code", "") for outcome in outcomes[20:]] == ["130101"] * 2
 
 
 def test_a_message_whose_answer_was_lost_is_in_doubt_and_was_sent(peer: Peer) -> None:

@@ -164,6 +164,12 @@ def test_a_content_that_cannot_be_sent_is_refused_in_one_sentence(
     assert refusal(content).startswith(said)
 
 
+def test_a_topic_takes_half_as_much() -> None:
+    content = {"data": {"k": "v" * 2_048}}
+    assert refusal(content) == ""
+    assert refusal(content, "/topics/news").startswith("too_long: FCM takes 2,048 bytes")
+
+
 @pytest.mark.parametrize("receiver", ["a token", "/topics/", "/topic/x", "to/ken", "https://x"])
 def test_what_can_be_no_token_and_no_topic_is_refused(receiver: str) -> None:
     assert refusal({"text": "a"}, receiver).startswith("bad_receiver: ")

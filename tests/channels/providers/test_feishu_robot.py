@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -192,6 +193,17 @@ def test_an_old_sign_and_an_unknown_hook_are_refused(peer: Peer) -> None:
     (outcome,) = peer.send(peer.call(4, hook="other"))
     assert isinstance(outcome, NotSent)
     assert outcome.code == "19001"
+
+
+def test_more_than_five_a_second_are_refused(tmp_path: Path) -> None:
+    transport = Transport()
+    limits = {"feishu_robot": {"limits": "on"}}
+    with spawn(tmp_path, fsync=False, credentials=limits) as simulator:
+        peer = Peer("feishu_robot", simulator, transport)
+        outcomes = [peer.send(peer.call(number))[0] for number in range(60)]
+    transport.close()
+    assert all(isinstance(outcome, Accepted) for outcome in outcomes[:5])
+    assert "11232" in [getattr(outcome, "code", "") for outcome in outcomes]
 
 
 def test_a_message_whose_answer_was_lost_is_in_doubt_and_was_sent(peer: Peer) -> None:
