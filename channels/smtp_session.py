@@ -121,11 +121,14 @@ class Session:
             return step()
         except ssl.SSLError as exc:
             lost = Lost("tls", str(exc))
-        except (OSError, smtplib.SMTPServerDisconnected) as exc:
-            late = isinstance(exc, TimeoutError) or (client is not None and client.late)
+        except smtplib.SMTPException as exc:  # an OSError, too: asked first
+            gone = isinstance(exc, smtplib.SMTPServerDisconnected)
+            late = client is not None and client.late
+            code = ("timeout" if late else "reset") if gone else "protocol"
+            lost = Lost(code, _TOO_LATE if late else str(exc))
+        except OSError as exc:
+            late = isinstance(exc, TimeoutError)
             lost = Lost("timeout", _TOO_LATE) if late else Lost("reset", str(exc))
-        except smtplib.SMTPException as exc:
-            lost = Lost("protocol", str(exc))
         if client is not None:
             client.close()
         raise lost

@@ -12,6 +12,7 @@ The response: the status is the SMTP reply code that decided, the body the JSON 
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import Any, Final, Literal
 
@@ -25,6 +26,8 @@ SCHEMES: Final = ("smtp", "smtps")
 DEFAULT_PORTS: Final = {"smtp": 587, "smtps": 465}
 """Submission: RFC 6409 §3.1, and RFC 8314 §3.3 over implicit TLS."""
 _EXTENSION: Final = "smtp"
+_ADDRESS = re.compile(r"[!-;=?-~]+")
+"""Nothing that ends a path (`>`) or a line."""
 
 
 class Login(msgspec.Struct, frozen=True):
@@ -112,6 +115,9 @@ def envelope_of(request: httpx.Request) -> Envelope:
         raise BadRequest(f"no mail for {request.url.scheme}: method and envelope are missing")
     if not envelope.receivers:
         raise BadRequest("a mail without receivers")
+    addresses = (envelope.sender, *envelope.receivers, *envelope.copies)
+    if not all(_ADDRESS.fullmatch(address) for address in addresses):
+        raise BadRequest("an address that would break its command")
     return envelope
 
 

@@ -1,0 +1,498 @@
+"""E-mail by SMTP: literal bytes out, replies in, and both against a real mail server."""
+
+from base64 import b64encode
+from collections.abc import Iterator, Sequence
+from email import message_from_bytes, policy
+from email.message import EmailMessage
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+
+from channels.channel import Account, Call, Channel, Failure, Phase
+from channels.engine import Engine
+from channels.providers.smtp import CHANNELS, ERRORS, SmtpChannel
+from channels.registry import AccountError, load_accounts
+from channels.simulator import Faults, Simulator, spawn
+from channels.smtp_wire import Envelope, Reply, Stage, Told, written_told
+from channels.wires import Wires
+from message.delivery import Delivery, deliveries_of
+from message.envelope import Notification, Template
+from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
+from tests.conformance.authority import Authority
+
+CHANNEL: SmtpChannel = CHANNELS[0]
+ACCOUNT: dict[str, Any] = {
+    "provider": "smtp",
+    "endpoint": "smtp://mail.example.com",
+    "sender": "鸿雁 <no-reply@example.com>",
+    "user": "simulator-id",
+    "password": "simulator-secret",
+}
+CREATED_AT = 1_790_000_000_000
+
+
+def account(**changes: Any) -> Account:
+    table = {key: value for key, value in {**ACCOUNT, **changes}.items() if value is not None}
+    return load_accounts({"mail": table})["mail"]
+
+
+def deliveries(
+    *receivers: str, message_id: str = "m-1", template: Template | None = None, **content: Any
+) -> list[Delivery]:
+    given = {"subject": "Hello", "text": "Dear you,\n.\nbye\n", **content}
+    notification = Notification(
+        id=message_id,
+        channel="email",
+        kind="notice",
+        receivers=list(receivers or ("ann@example.com",)),
+        content=None if template else {k: v for k, v in given.items() if v is not None},
+        template=template,
+        created_at=CREATED_AT,
+    )
+    return deliveries_of(notification, b"envelope", expires_at=2**50)
+
+
+def call(*receivers: str, to_account: Account | None = None, **content: Any) -> Call:
+    return Call(to_account or account(), deliveries(*receivers, **content))
+
+
+def sent(of: Call) -> tuple[Envelope, EmailMessage]:
+    request = CHANNEL.request(of)
+    parsed = message_from_bytes(request.read(), policy=policy.default)
+    assert isinstance(parsed, EmailMessage)
+    assert [part.defects for part in parsed.walk() if part.defects] == []
+    return request.extensions["smtp"], parsed
+
+
+def text_of(part: EmailMessage) -> str:
+    return str(part.get_content()).replace("\r\n", "\n")
+
+
+def test_the_message_is_these_bytes() -> None:
+    one = call("Ann@EXAMPLE.com", headers={"X-Order": "1001"})
+    key = one.deliveries[0].key
+    assert CHANNEL.request(one).read().decode() == (
+        f"Message-ID: <{key}@example.com>\r\n"
+        "Date: Mon, 21 Sep 2026 14:13:20 +0000\r\n"
+        "From: =?utf-8?b?6bi/6ZuB?= <no-reply@example.com>\r\n"
+        "To: Ann@example.com\r\n"
+        "Subject: Hello\r\n"
+        "Auto-Submitted: auto-generated\r\n"
+        "X-Order: 1001\r\n"
+        'Content-Type: text/plain; charset="utf-8"\r\n'
+        "Content-Transfer-Encoding: quoted-printable\r\n"
+        "MIME-Version: 1.0\r\n"
+        "\r\n"
+        "Dear you,\r\n"
+        ".\r\n"
+        "bye\r\n"
+    )
+
+
+def test_the_request_keeps_addresses_and_login_out_of_what_is_logged() -> None:
+    request = CHANNEL.request(call("ann@example.com", bcc=["boss@example.com"]))
+    assert (request.method, str(request.url)) == ("MAIL", "smtp://mail.example.com")
+    shown = repr(request) + repr(request.headers) + str(request.url)
+    assert not any(word in shown for word in ("ann@", "boss@", "simulator"))
+    envelope: Envelope = request.extensions["smtp"]
+    assert envelope.login is not None
+    assert (envelope.login.user, envelope.tls) == ("simulator-id", "starttls")
+    assert "simulator-secret" not in repr(envelope)
+
+
+FILES = [
+    {"filename": "发票.pdf", "content": b64encode(b"invoice").decode()},
+    {"filename": "a.csv", "content": b64encode(b"a,b\n").decode(), "type": "text/csv"},
+    {"filename": "logo.png", "content": b64encode(b"image").decode(), "cid": "logo"},
+]
+
+
+def test_text_html_images_and_several_attachments_stand_where_mail_programs_look() -> None:
+    html = '<p>您好 <img src="cid:logo"></p>'
+    _, message = sent(call(text="您好", html=html, attachments=FILES))
+    shape = [part.get_content_type() for part in message.walk()]
+    assert shape == [
+        "multipart/mixed",
+        "multipart/alternative",
+        "text/plain",
+        "multipart/related",
+        "text/html",
+        "image/png",
+        "application/pdf",
+        "text/csv",
+    ]
+    parts = {part.get_content_type(): part for part in message.walk()}
+    assert text_of(parts["text/plain"]) == "您好\n"
+    assert text_of(parts["text/html"]) == html + "\n"
+    assert parts["image/png"]["Content-ID"] == "<logo>"
+    assert parts["image/png"].get_content_disposition() == "inline"
+    assert [one.get_filename() for one in message.iter_attachments()] == ["发票.pdf", "a.csv"]
+    assert parts["application/pdf"].get_content() == b"invoice"
+
+
+def test_html_alone_is_the_message() -> None:
+    _, message = sent(call(text=None, html="<p>x</p>", attachments=FILES[2:]))
+    assert [part.get_content_type() for part in message.walk()] == [
+        "multipart/related",
+        "text/html",
+        "image/png",
+    ]
+
+
+def test_the_same_call_has_the_same_bytes_and_another_has_not() -> None:
+    first, again = (CHANNEL.request(call(html="<p>", attachments=FILES)).read() for _ in range(2))
+    other = call(html="<p>", attachments=FILES, message_id="m-2")
+    assert first == again
+    assert CHANNEL.request(other).read() != first
+
+
+def test_a_repeat_keeps_the_name_that_the_ledger_has_of_the_call() -> None:
+    one = call()
+    one.deliveries[0].call_key = "f" * 32
+    _, message = sent(one)
+    assert message["Message-ID"] == f"<{'f' * 32}@example.com>"
+
+
+def test_every_line_fits_whatever_is_in_the_content() -> None:
+    link = "<https://example.com/unsubscribe?" + "t" * 300 + ">"
+    _, message = sent(
+        one := call(
+            text="长" * 5_000,
+            html="<p>" + "x" * 5_000,
+            subject="很长的主题" * 60,
+            cc=[f"某人 {n} <cc{n}@example.com>" for n in range(40)],
+            headers={"List-Unsubscribe": link},
+        )
+    )
+    raw = CHANNEL.request(one).read()
+    assert max(len(line) for line in raw.split(b"\r\n")) <= 998
+    assert raw.isascii()
+    assert b"List-Unsubscribe: " + link.encode() in raw
+    assert message["Subject"] == "很长的主题" * 60
+    assert len(message["Cc"].addresses) == 40
+
+
+def test_no_content_can_end_a_part_of_the_message() -> None:
+    one = call()
+    boundary = f"--=_{one.deliveries[0].key}_0"
+    text = f"{boundary}\n{boundary}--\n"
+    again = call(text=text, html=text, attachments=FILES[:1])
+    _, message = sent(again)
+    assert [part.get_content_type() for part in message.walk()].count("text/plain") == 1
+    plain = message.get_body(("plain",))
+    assert isinstance(plain, EmailMessage)
+    assert text_of(plain) == text
+
+
+def test_copies_are_in_the_envelope_and_bcc_nowhere_else() -> None:
+    envelope, message = sent(
+        one := call(
+            cc=["Boss <boss@example.com>"],
+            bcc=["log@example.com", "ann@example.com", "boss@example.com"],
+            reply_to=["help@example.com"],
+        )
+    )
+    assert envelope.receivers == ("ann@example.com",)
+    assert envelope.copies == ("boss@example.com", "log@example.com")
+    assert (message["Cc"], message["Reply-To"]) == ("Boss <boss@example.com>", "help@example.com")
+    assert b"log@example.com" not in CHANNEL.request(one).read()
+
+
+def test_bounces_go_where_the_account_wants_them() -> None:
+    envelope, message = sent(call(to_account=account(bounce_to="bounces@example.com")))
+    assert envelope.sender == "bounces@example.com"
+    assert "no-reply@example.com" in message["From"]
+
+
+def test_receivers_see_nobody_else_unless_the_content_says_so() -> None:
+    each = deliveries("a@example.com", "b@example.com")
+    assert CHANNEL.batch_key(each[0]) != CHANNEL.batch_key(each[1])
+    _, message = sent(Call(account(), each[:1]))
+    assert message["To"] == "a@example.com"
+
+
+def test_receivers_who_see_one_another_join_and_those_of_others_do_not() -> None:
+    one = deliveries("a@example.com", "b@example.com", to="together")
+    other = deliveries("c@example.com", to="together", message_id="m-2")
+    assert CHANNEL.batch_key(one[0]) == CHANNEL.batch_key(one[1])
+    assert CHANNEL.batch_key(one[0]) != CHANNEL.batch_key(other[0])
+    stranger = msgspec.structs.replace(one[1], payload=b"another body under the same id")
+    assert CHANNEL.batch_key(one[0]) != CHANNEL.batch_key(stranger)
+
+
+def test_a_split_notification_names_all_its_receivers_and_copies_go_out_once() -> None:
+    both = deliveries(
+        "nobody", "a@example.com", "b@example.com", to="together", cc=["boss@example.com"]
+    )[1:]
+    for one, copies in ((both[:1], ("boss@example.com",)), (both[1:], ()), (both, 1)):
+        envelope, message = sent(Call(account(), one))
+        assert message["To"] == "a@example.com, b@example.com"
+        assert envelope.receivers == tuple(d.receiver for d in one)
+        assert envelope.copies == copies or len(envelope.copies) == copies
+
+
+def test_an_international_domain_travels_in_ascii() -> None:
+    envelope, message = sent(call("ann@例子.中国"))
+    assert envelope.receivers == ("ann@xn--fsqu00a.xn--fiqs8s",)
+    assert message["To"] == "ann@xn--fsqu00a.xn--fiqs8s"
+
+
+@pytest.mark.parametrize(
+    ("receiver", "content", "code"),
+    [
+        ("ann", {}, "bad_receiver"),
+        ("ann@example", {}, "bad_receiver"),
+        ("安@example.com", {}, "bad_receiver"),
+        ("ann@example.com", {"subject": ""}, "bad_content"),
+        ("ann@example.com", {"subject": "a\r\nBcc: x@example.com"}, "bad_content"),
+        ("ann@example.com", {"subject": None}, "bad_content"),
+        ("ann@example.com", {"text": None}, "bad_content"),
+        ("ann@example.com", {"text": "\ud800"}, "bad_content"),
+        ("ann@example.com", {"body": "x"}, "bad_content"),
+        ("ann@example.com", {"to": "all"}, "bad_content"),
+        ("ann@example.com", {"cc": ["boss"]}, "bad_address"),
+        ("ann@example.com", {"cc": ["A\nB <boss@example.com>"]}, "bad_content"),
+        ("ann@example.com", {"bcc": ["a@example.com"] * 51}, "bad_content"),
+        ("ann@example.com", {"reply_to": ["x <y>"]}, "bad_address"),
+        ("ann@example.com", {"headers": {"From": "x@example.com"}}, "bad_header"),
+        ("ann@example.com", {"headers": {"Content-Type": "text/html"}}, "bad_header"),
+        ("ann@example.com", {"headers": {"X: Y": "z"}}, "bad_header"),
+        ("ann@example.com", {"headers": {"X-A": "1", "x-a": "2"}}, "bad_header"),
+        ("ann@example.com", {"headers": {"X-A": "1\nBcc: x@example.com"}}, "bad_content"),
+        ("ann@example.com", {"headers": {"X-A": "x" * 901}}, "bad_content"),
+        ("ann@example.com", {"attachments": [{"filename": "a", "content": "!"}]}, "bad_content"),
+        ("ann@example.com", {"attachments": [{"filename": "", "content": ""}]}, "bad_attachment"),
+        ("ann@example.com", {"attachments": FILES[2:]}, "bad_attachment"),
+        (
+            "ann@example.com",
+            {"html": "x", "attachments": [{**FILES[2], "cid": "a b"}]},
+            "bad_attachment",
+        ),
+        ("ann@example.com", {"html": "x", "attachments": FILES[2:] * 2}, "bad_attachment"),
+        (
+            "ann@example.com",
+            {"attachments": [{**FILES[0], "type": "multipart/mixed"}]},
+            "bad_attachment",
+        ),
+    ],
+)
+def test_what_cannot_be_sent_is_refused_before_it_is_claimed(
+    receiver: str, content: dict[str, Any], code: str
+) -> None:
+    (one,) = deliveries(receiver, **content)
+    refused = CHANNEL.refusal(account(), one)
+    assert refused.startswith(f"{code}: ")
+    assert "\n" not in refused
+
+
+def test_a_providers_template_cannot_be_sent_by_smtp() -> None:
+    (one,) = deliveries(template=Template("T1"))
+    assert CHANNEL.refusal(account(), one).startswith("no_content: ")
+
+
+@pytest.mark.parametrize(
+    ("changes", "refused"),
+    [
+        ({"tls": "none"}, True),
+        ({"tls": "none", "endpoint": "smtp://127.0.0.1:25"}, False),
+        ({"tls": "none", "endpoint": "smtp://localhost"}, False),
+        ({"endpoint": "smtps://mail.example.com:465"}, False),
+    ],
+)
+def test_mail_leaves_this_machine_over_tls_alone(changes: dict[str, str], refused: bool) -> None:
+    (one,) = deliveries()
+    assert CHANNEL.refusal(account(**changes), one).startswith("tls_required: ") is refused
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"sender": "nobody"},
+        {"sender": None},
+        {"bounce_to": "x"},
+        {"password": None},
+        {"user": None},
+        {"tls": "maybe"},
+        {"hello": "a\nb"},
+        {"endpoint": "https://mail.example.com"},
+        {"endpoint": None},
+        {"colour": "red"},
+    ],
+)
+def test_an_account_that_cannot_work_is_told_at_start(changes: dict[str, Any]) -> None:
+    with pytest.raises(AccountError) as told:
+        account(**changes)
+    assert "simulator-secret" not in str(told.value)
+
+
+# ---- answers ---------------------------------------------------------------------------------
+
+
+def outcomes(
+    stage: Stage, code: int, receivers: Sequence[int] = (), size: int = 1
+) -> list[AnyOutcome]:
+    told = Told(stage, Reply(code, "said"), [Reply(one, "own") for one in receivers])
+    of = call(*(f"u{n}@example.com" for n in range(size)), to="together")
+    return CHANNEL.outcomes(of, httpx.Response(250, content=written_told(told)))
+
+
+@pytest.mark.parametrize("row", ERRORS.rows, ids=lambda row: row.code)
+def test_every_row_is_what_a_receiver_or_a_message_gets(row: Any) -> None:
+    kinds = {"rejected": Rejected, "not_sent": NotSent}
+    for found in (
+        outcomes(Stage.FINAL, int(row.code), [250]),
+        outcomes(Stage.FINAL, 250, [int(row.code)]),
+        outcomes(Stage.DATA, int(row.code), [250]),
+    ):
+        assert [type(one) for one in found] == [kinds[row.kind]]
+        assert [(one.code, one.account) for one in found] == [(row.code, row.account)]  # type: ignore[union-attr]
+
+
+def test_the_message_id_is_the_name_of_what_was_accepted() -> None:
+    one = call()
+    told = Told(Stage.FINAL, Reply(250, "queued"), [Reply(250)])
+    answer = httpx.Response(250, content=written_told(told))
+    assert CHANNEL.outcomes(one, answer) == [Accepted(f"{one.deliveries[0].key}@example.com")]
+
+
+def test_each_receiver_has_an_outcome_of_its_own() -> None:
+    found = outcomes(Stage.FINAL, 250, [250, 550, 450], size=3)
+    assert [type(one) for one in found] == [Accepted, Rejected, NotSent]
+    found = outcomes(Stage.FINAL, 451, [250, 550, 450], size=3)
+    assert [type(one) for one in found] == [NotSent, Rejected, NotSent]
+    found = outcomes(Stage.RCPT, 421, [250, 421], size=3)
+    assert [type(one) for one in found] == [NotSent] * 3
+
+
+@pytest.mark.parametrize(
+    ("stage", "code", "expected"),
+    [
+        (Stage.FINAL, 499, NotSent("499", "said")),
+        (Stage.FINAL, 599, Rejected("599", "said")),
+        (Stage.FINAL, 354, Unknown("protocol", "354 is no answer to a message: said")),
+        (Stage.FINAL, -1, Unknown("protocol", "-1 is no answer to a message: said")),
+        (Stage.DATA, 250, NotSent("protocol", "250 is no answer to data: said")),
+        (Stage.MAIL, 550, Rejected("550", "said", True)),
+        (Stage.MAIL, 552, Rejected("552", "said")),
+        (Stage.GREETING, 554, NotSent("554", "said", 60_000, True)),
+        (Stage.HELLO, 550, NotSent("550", "said", 60_000, True)),
+        (Stage.AUTH, 535, NotSent("535", "said", 60_000, True)),
+        (Stage.STARTTLS, 454, NotSent("454", "said", 60_000, True)),
+        (Stage.GREETING, 421, NotSent("421", "said")),
+    ],
+)
+def test_codes_are_read_by_their_stage(stage: Stage, code: int, expected: AnyOutcome) -> None:
+    assert outcomes(stage, code) == [expected]
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"\xff", b'{"stage":"lunch","reply":{"code":1}}'])
+def test_an_answer_that_cannot_be_read_is_in_doubt(content: bytes) -> None:
+    (found,) = CHANNEL.outcomes(call(), httpx.Response(250, content=content))
+    assert isinstance(found, Unknown)
+
+
+def test_a_failure_is_judged_by_what_was_written() -> None:
+    for phase, kind in ((Phase.NOT_WRITTEN, NotSent), (Phase.WRITTEN, Unknown)):
+        found = CHANNEL.outcomes(call("a@x.com", "b@x.com"), Failure(phase, "reset"))
+        assert [type(one) for one in found] == [kind, kind]
+
+
+# ---- a real mail server ----------------------------------------------------------------------
+
+
+class Post:
+    """Sends through one simulator, over STARTTLS and with a login."""
+
+    def __init__(self, provider: Simulator, authority: Authority) -> None:
+        self.provider = provider
+        endpoint = provider.smtp.replace("127.0.0.1", "localhost")
+        self.account = account(endpoint=endpoint, ca_file=str(authority.file))
+        self.wires = Wires()
+        self.engine = Engine(self.wires)
+
+    def send(self, *receivers: str, timeout_s: float = 5.0, **content: Any) -> list[AnyOutcome]:
+        of = call(*receivers, to_account=self.account, to="together", **content)
+        channel: Channel = CHANNEL
+        return self.engine.send(channel, of, timeout_s)
+
+
+@pytest.fixture
+def post(tmp_path: Path) -> Iterator[Post]:
+    authority = Authority(tmp_path)
+    authority.server("localhost")
+    certificate = str(tmp_path / "localhost.pem")
+    with spawn(tmp_path, smtp_port=0, smtp_certificate=certificate) as provider:
+        made = Post(provider, authority)
+        yield made
+        made.wires.close()
+
+
+def test_a_mail_is_accepted_over_tls_and_in_the_ledger_once(post: Post) -> None:
+    (outcome,) = post.send("ann@example.com", html="<p>您好</p>", attachments=FILES[:2])
+    (record,) = post.provider.records()
+    assert outcome == Accepted(record.provider_id)
+    assert (record.receiver, record.accepted, record.answer) == ("ann@example.com", True, "250")
+    assert f"{record.id}@example.com" == record.provider_id
+
+
+def test_a_wrong_password_sends_nothing_and_halts_the_account(post: Post) -> None:
+    table = {**ACCOUNT, "password": "guessed", "ca_file": post.account.ca_file}
+    post.account = load_accounts({"m": {**table, "endpoint": post.account.endpoint}})["m"]
+    (outcome,) = post.send()
+    assert isinstance(outcome, NotSent)
+    assert (outcome.code, outcome.account) == ("535", True)
+    assert list(post.provider.records()) == []
+    assert post.provider.report().summary.counts.get("smtp.logins_refused")
+
+
+def test_one_bad_receiver_is_refused_alone(post: Post) -> None:
+    post.provider.control(rules=[Faults(receiver="b@", receiver_codes={"550": 1})])
+    found = post.send("a@example.com", "b@example.com", "c@example.com")
+    assert [type(one) for one in found] == [Accepted, Rejected, Accepted]
+    seen = {record.receiver: record.accepted for record in post.provider.records()}
+    assert seen == {"a@example.com": True, "b@example.com": False, "c@example.com": True}
+
+
+@pytest.mark.parametrize(
+    ("faults", "kind", "accepted"),
+    [
+        (Faults(reset=1), Unknown, [True]),
+        (Faults(close=1), Unknown, [True]),
+        (Faults(hang=1), Unknown, [True]),
+        (Faults(drip=1, drip_ms=50), Unknown, [True]),
+        (Faults(drop=1), Unknown, [False]),
+        (Faults(errors={"502": 1}), Unknown, [False]),
+        (Faults(codes={"451": 1}), NotSent, [False]),
+        (Faults(codes={"554": 1}, accept_errors=True), Rejected, [True]),
+        (Faults(codes={"rcpt:452": 1}), NotSent, [False]),
+        (Faults(codes={"data:451": 1}), NotSent, []),
+        (Faults(codes={"mail:421": 1}), NotSent, []),
+        (Faults(codes={"auth:454": 1}), NotSent, []),
+        (Faults(codes={"hello:521": 1}), NotSent, []),
+        (Faults(latency_ms="20"), Accepted, [True]),
+    ],
+    ids=lambda value: msgspec.json.encode(value).decode() if isinstance(value, Faults) else None,
+)
+@pytest.mark.parametrize("kept", [False, True])
+def test_every_fault_is_told_as_the_ledger_has_it(
+    post: Post, faults: Faults, kind: type[AnyOutcome], accepted: list[bool], kept: bool
+) -> None:
+    if kept:
+        post.send("first@example.com", message_id="m-0")
+    before = len(list(post.provider.records()))
+    post.provider.control(rules=[faults])
+    (outcome,) = post.send("ann@example.com", timeout_s=0.5)
+    assert type(outcome) is kind
+    assert [one.accepted for one in list(post.provider.records())[before:]] == accepted
+
+
+def test_a_repeat_of_the_same_call_is_seen_as_a_double_with_the_same_bytes(post: Post) -> None:
+    post.provider.control(rules=[Faults(reset=1)])
+    post.send()
+    post.provider.control(rules=[])
+    post.send()
+    (seen,) = post.provider.report().keys
+    assert (seen.accepted, len(seen.bodies)) == (2, 1)

@@ -1,0 +1,102 @@
+"""Which transport a request goes over, and when it is opened and closed."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+
+from channels.channel import Failure, Phase
+from channels.failures import BadRequest
+from channels.wires import Wires
+from tests.channels.smtp_server import MailServer
+from tests.channels.test_smtp import mail
+from tests.conformance.senders import post
+from tests.conformance.wire import Wire
+
+
+class Fake:
+    """A transport that counts."""
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+        self.closed = 0
+
+    def send(self, request: httpx.Request) -> httpx.Response:
+        self.sent.append(request.url.scheme)
+        return httpx.Response(200)
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+class Bench:
+    """Wires over fakes, with those that were made."""
+
+    def __init__(self) -> None:
+        self.http: list[Fake] = []
+        self.mail: list[Fake] = []
+        self.wires = Wires(lambda: self._make(self.http), lambda: self._make(self.mail))
+
+    def send(self, url: str) -> httpx.Response | Failure:
+        return self.wires.send(httpx.Request("POST", url))
+
+    def _make(self, made: list[Fake]) -> Fake:
+        made.append(Fake())
+        return made[-1]
+
+
+def test_the_scheme_chooses_the_transport_and_its_first_call_opens_it() -> None:
+    bench = Bench()
+    assert (bench.http, bench.mail) == ([], [])
+    for url in ("https://a.example", "http://a.example"):
+        bench.send(url)
+    assert [one.sent for one in bench.http] == [["https", "http"]]
+    assert bench.mail == []
+    for url in ("smtps://a.example", "smtp://a.example"):
+        bench.send(url)
+    assert [one.sent for one in bench.mail] == [["smtps", "smtp"]]
+
+
+def test_a_scheme_that_nobody_serves_is_a_bad_request() -> None:
+    bench = Bench()
+    with pytest.raises(BadRequest, match="ftp"):
+        bench.send("ftp://a.example")
+    assert (bench.http, bench.mail) == ([], [])
+
+
+def test_closing_closes_what_was_opened_once_and_opens_nothing_more() -> None:
+    bench = Bench()
+    bench.send("smtp://a.example")
+    bench.wires.close()
+    bench.wires.close()
+    assert [one.closed for one in bench.mail] == [1]
+    answer = bench.send("https://a.example")
+    assert isinstance(answer, Failure)
+    assert (answer.phase, answer.code) == (Phase.NOT_WRITTEN, "closed")
+    assert bench.http == []
+
+
+def test_many_first_calls_at_once_open_one_transport() -> None:
+    bench = Bench()
+    together = threading.Barrier(8)
+
+    def first() -> None:
+        together.wait()
+        bench.send("smtp://a.example")
+
+    with ThreadPoolExecutor(8) as pool:
+        for done in [pool.submit(first) for _ in range(8)]:
+            done.result()
+    assert len(bench.mail) == 1
+
+
+def test_the_real_transports_serve_both_kinds() -> None:
+    wires = Wires()
+    with Wire() as provider, MailServer() as server:
+        assert isinstance(wires.send(post(provider.url)), httpx.Response)
+        answer = wires.send(mail(server))
+        assert isinstance(answer, httpx.Response)
+        assert (provider.requests, len(server.messages)) == (1, 1)
+    wires.close()
+    assert isinstance(wires.send(post("http://127.0.0.1:9/")), Failure)
