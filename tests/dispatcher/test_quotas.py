@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -91,6 +92,14 @@ def test_every_lane_and_account_is_shown(held: ExitStack) -> None:
     assert ("breaker_state", MAIL.name, "smtp") in shown
     assert {("rate_workers", None, "main"), ("receivers_held", None, "main")} <= shown
     assert ("rate_tokens", None, "smtp") not in shown
+
+
+def test_every_gauge_is_documented(held: ExitStack) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "accounts.md").read_text("utf-8")
+    names = {name for name, _, _, _ in opened(held).gauges()}
+    assert len(names) == 7
+    for name in names:
+        assert f"| `hongyan_{name}` |" in page, f"docs/accounts.md does not describe {name}"
 
 
 def test_a_redis_url_that_cannot_be_read_is_refused_without_showing_it(held: ExitStack) -> None:
