@@ -118,6 +118,25 @@ class ReceiptsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """`[receipts.accounts.NAME]`: what the receipts of this account are checked with."""
 
 
+class RecoverySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One recovery process (docs/recovery.md)."""
+
+    id: str = ""
+    """Empty: host name, pid and a random part."""
+    lanes: list[str] = msgspec.field(default_factory=lambda: ["*"])
+    share: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.25
+    """Of a lane's threads: so many calls at once belong to what is sent again, at least one."""
+    rate_per_s: Annotated[float, msgspec.Meta(gt=0, le=1e6)] = 50.0
+    """Deliveries a second that one recovery sends again in one lane."""
+    poll_s: Seconds = 1.0
+    """How often it looks for what is due and what is in doubt."""
+    lease_s: Seconds = 30.0
+    drain_s: Seconds = 30.0
+    alert_window_s: Seconds = 300.0
+    """The same alert is told once in so long, with the number of those kept back."""
+    health_address: str = "127.0.0.1:9466"
+
+
 class LogSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Logging to standard error."""
 
@@ -135,6 +154,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     policy: PolicySettings = PolicySettings()
     templates: TemplatesSettings = TemplatesSettings()
     trace: TraceSettings = TraceSettings()
+    recovery: RecoverySettings = RecoverySettings()
     receipts: ReceiptsSettings = ReceiptsSettings()
     log: LogSettings = LogSettings()
     accounts: dict[str, dict[str, Any]] = {}

@@ -8,7 +8,8 @@ from typing import Final
 
 from dispatcher.work import Work
 from idempotency.ledger import Settlement
-from message.outcomes import Accepted, NotSent, Rejected, Unknown
+from message.delivery import Delivery
+from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
 from message.states import Event
 from policy.schema import LanePolicy, RetryPolicy
 
@@ -24,7 +25,7 @@ Luck = Callable[[], float]
 def settlement_of(work: Work, policy: LanePolicy, luck: Luck = random.random) -> Settlement | None:
     """How the work ends in the ledger; None for what never was claimed, or is there already."""
     if work.outcome is not None:
-        return _after_call(work, policy, luck)
+        return after_call(work.delivery, work.outcome, work.answered_at, policy, luck)
     if work.event is not None:
         return Settlement(work.delivery, work.event, work.reason)
     return None
@@ -42,31 +43,37 @@ _STEPS: Final = 100
 """Past so many the cap holds for any factor worth its name, and floats still do."""
 
 
-def _after_call(work: Work, policy: LanePolicy, luck: Luck) -> Settlement:
-    delivery = work.delivery
-    match work.outcome:
+def after_call(
+    delivery: Delivery,
+    outcome: AnyOutcome,
+    answered_at: int,
+    policy: LanePolicy,
+    luck: Luck = random.random,
+) -> Settlement:
+    """What an outcome means; `answered_at` is when it came, epoch milliseconds."""
+    match outcome:
         case Accepted(provider_id=provider_id):
             return Settlement(delivery, Event.ACCEPTED, provider_id=provider_id)
         case Rejected(code=code):
             return Settlement(delivery, Event.REJECTED, code)
-        case NotSent() as outcome:
-            return _not_sent(work, outcome, policy.retry, luck)
+        case NotSent() as told:
+            return _not_sent(delivery, told, answered_at, policy.retry, luck)
         case Unknown(code=code):
             return Settlement(delivery, Event.UNKNOWN, code)
-        case other:
-            return Settlement(delivery, Event.UNKNOWN, f"no outcome: {other!r}")
 
 
-def _not_sent(work: Work, outcome: NotSent, retry: RetryPolicy, luck: Luck) -> Settlement:
+def _not_sent(
+    delivery: Delivery, outcome: NotSent, answered_at: int, retry: RetryPolicy, luck: Luck
+) -> Settlement:
     """Tried again later while attempts and horizon last; never later than its TTL, where it ends."""
-    delivery, code = work.delivery, outcome.code
+    code = outcome.code
     if delivery.attempt >= retry.attempts:
         return Settlement(delivery, Event.BUDGET_SPENT, f"{ATTEMPTS_SPENT}:{code}")
     delay = retry_delay_ms(outcome, retry, delivery.attempt, luck)
-    at = work.answered_at + delay
+    at = answered_at + delay
     if at >= delivery.notification.created_at + retry.horizon_ms:
         return Settlement(delivery, Event.BUDGET_SPENT, f"{HORIZON_OVER}:{code}")
-    left = max(delivery.expires_at - work.answered_at, 0)
+    left = max(delivery.expires_at - answered_at, 0)
     return Settlement(delivery, Event.NOT_SENT, code, delay_ms=min(delay, left))
 
 

@@ -15,6 +15,7 @@ from hongyan.commands import (
     demo,
     policy,
     receipts,
+    recovery,
     send,
     simulator,
     templates,
@@ -48,6 +49,7 @@ worker.register(app)
 send.register(app)
 trace.register(app)
 receipts.register(app)
+recovery.register(app)
 app.add_typer(topics.app)
 app.add_typer(policy.app)
 app.add_typer(templates.app)

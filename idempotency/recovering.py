@@ -80,9 +80,9 @@ class Doubt(NamedTuple):
     call_digest: str
     version: int
     reason: str
+    since: int
+    """When it became doubtful: no call of it was under way on our side any more."""
     now: int
-    created_at: int
-    """When the delivery entered the ledger."""
 
 
 class Move(NamedTuple):
@@ -136,6 +136,10 @@ class Recovering(Protocol):
 
     def keep(self, calls: Sequence[Called]) -> list[bool]:
         """Keep account, call key and digest before the calls; False where the token was stale."""
+        ...
+
+    def give_back(self, taken: Sequence[Taken]) -> list[bool]:
+        """These were not begun: they are due as they were before. False where the token was stale."""
         ...
 
     def doubts(self, lane: str, lease_ms: int, limit: int = LIMIT) -> list[Doubt]:

@@ -93,6 +93,11 @@ class SqlRecovering:
         with self._begin() as (connection, _now):
             return [bool(connection.execute(sql.KEEP, call._asdict()).rowcount) for call in calls]
 
+    def give_back(self, taken: Sequence[Taken]) -> list[bool]:
+        """See `Recovering.give_back`."""
+        with self._begin() as (connection, now):
+            return [_given_back(connection, one, now) for one in taken]
+
     def doubts(self, lane: str, lease_ms: int, limit: int = LIMIT) -> list[Doubt]:
         """See `Recovering.doubts`."""
         with self._begin() as (connection, now):
@@ -202,8 +207,8 @@ class SqlRecovering:
             whole.call_digest or "",
             whole.version,
             whole.reason or "",
+            whole.updated_at,
             now,
-            whole.created_at,
         )
 
     def _delivery(self, row: Any) -> Delivery | None:
@@ -252,6 +257,13 @@ def _end(connection: Connection, row: Any, source: State, verdict: Verdict, now:
     ending = {"state": verdict.state, "reason": verdict.reason, "source": source, "now": now}
     connection.execute(sql.END, {**_named(row), **ending})
     return Ended(row.delivery_key, row.message_id, row.lane, verdict.state, verdict.reason or "")
+
+
+def _given_back(connection: Connection, taken: Taken, now: int) -> bool:
+    one = taken.delivery
+    values = {"key": one.key, "day": one.day, "token": one.token, "now": now}
+    before = {"reason": taken.reason or None, "called_at": taken.doubted_since}
+    return bool(connection.execute(sql.GIVE_BACK, values | before).rowcount)
 
 
 def _moved(connection: Connection, move: Move, target: State, now: int) -> bool:

@@ -63,6 +63,12 @@ KEEP: Final = text("""
 UPDATE deliveries SET account = :account, call_key = :call_key, call_digest = :call_digest
  WHERE delivery_key = :key AND day = :day AND token = :token AND state = 'IN_FLIGHT'""")
 
+GIVE_BACK: Final = text("""
+UPDATE deliveries
+   SET state = 'RETRY', reason = :reason, next_at = :now, attempt = attempt - 1,
+       called_at = :called_at, updated_at = :now, version = version + 1
+ WHERE delivery_key = :key AND day = :day AND token = :token AND state = 'IN_FLIGHT'""")
+
 _DOUBTED: Final = """
 WITH doubted AS {materialized} (
     SELECT d.delivery_key, d.day, d.version FROM deliveries AS d

@@ -28,6 +28,7 @@ class Stage(StrEnum):
     CONFLICT = "conflict"
     FENCED = "fenced"
     OWNER_DEAD = "owner_dead"
+    RESOLVED = "resolved"
     DEAD_LETTER = "dead_letter"
     HANDED_OVER = "handed_over"
 

@@ -45,6 +45,7 @@ _TOLD = {
     "conflict": "came again with another body",
     "fenced": "outcome refused: the claim had passed on",
     "owner_dead": "its worker died",
+    "resolved": "what was in doubt is decided",
     "dead_letter": "put into the dead letters",
     "handed_over": "handed over",
 }

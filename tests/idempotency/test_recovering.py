@@ -138,9 +138,11 @@ def test_what_recovery_itself_gives_back_is_recoverys_again(
 ) -> None:
     (item,) = waiting(ledger, delivery())
     (taken,) = take(recovering).taken
-    assert settle(ledger, taken.delivery, Event.GIVEN_BACK, reason=taken.reason)
+    assert recovering.give_back([taken]) == [True]
+    assert recovering.give_back([taken]) == [False]
     (again,) = take(recovering).taken
     assert (again.delivery.key, again.delivery.attempt, again.reason) == (item.key, 2, "http_429")
+    assert again.doubted_since is None
 
 
 def test_past_its_ttl_a_row_expires_even_if_its_turn_is_later(

@@ -1,0 +1,52 @@
+"""`hongyan recovery`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from hongyan.terminal import explained, settings_of
+
+HELP = explained(
+    "Send again what is due, and find out what became of what is in doubt, until SIGTERM or Ctrl-C.",
+    "hongyan recovery",
+    "hongyan recovery --embedded",
+    "hongyan recovery --lanes 'sms.*,email.notice'",
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("recovery", help=HELP, short_help="Send again, resolve, expire.")(recovery)
+
+
+def recovery(
+    context: typer.Context,
+    lanes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--lanes",
+            "-l",
+            metavar="PATTERN",
+            help="Lanes to recover, as CHANNEL.KIND with * and ?; repeat it, or separate by commas. "
+            "Without it: recovery.lanes of hongyan.toml.",
+            show_default=False,
+        ),
+    ] = None,
+    embedded: Annotated[
+        bool,
+        typer.Option(
+            "--embedded",
+            help="Schedule by the built-in loop, without Celery; so it is where redis.url is empty.",
+            metavar="",
+        ),
+    ] = False,
+) -> None:
+    """See HELP."""
+    settings = settings_of(context, quiet=False)
+    from dispatcher.process import leave
+    from hongyan.lanes import patterns
+    from recovery.process import run_recovery
+
+    leave(run_recovery(settings, patterns(lanes), embedded=embedded))

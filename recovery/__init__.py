@@ -1,0 +1,1 @@
+"""What did not end well comes back by itself: resent, resolved, expired or parked (docs/recovery.md)."""

@@ -1,0 +1,128 @@
+"""What follows for a delivery in doubt: pure functions from what was found out, and the lane's policy.
+
+    the provider says it was sent          SENT
+    the provider says it was not           RETRY, at once
+    the provider cannot say yet            asked again, until half of the time it had left is gone
+    its dedup window is open               RETRY as the same call: the provider drops a repeat
+    no proof, at_least_once                RETRY, counted as a possible duplicate
+    no proof, at_most_once                 PARKED
+    no proof, its time or attempts over    PARKED
+
+A query goes before the dedup window, and that before the policy. "It was not sent" is believed once a
+call that was given up has had its time again to arrive.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from channels.channel import Resolution, Resolved
+from dispatcher.decide import backoff_ms
+from idempotency.recovering import ATTEMPTS_SPENT, TTL_IN_DOUBT, Doubt, Move
+from message.states import Event, State
+from policy.schema import Guarantee, LanePolicy
+
+REPLAY: Final = "replay"
+UNPROVEN: Final = "unproven"
+RESOLVED: Final = "resolved_not_sent"
+_SOONEST_MS: Final = 1_000
+_LATEST_MS: Final = 60_000
+_PATIENCE: Final = 0.5
+"""Share of its time, from the call to its TTL, for which only the provider is asked."""
+
+Luck = Callable[[], float]
+
+
+class Later(NamedTuple):
+    """Nothing follows yet: ask again."""
+
+    delay_ms: int
+
+
+class Facts(NamedTuple):
+    """What was found out about one delivery in doubt."""
+
+    resolved: Resolved | None
+    """The provider's word; None: it has no query, or nobody is left to ask."""
+    repeats_until: int
+    """Until when a repeat of the very call is surely dropped, epoch milliseconds; 0: it is not."""
+
+
+def conclude(
+    doubt: Doubt, facts: Facts, policy: LanePolicy, luck: Luck = random.random
+) -> Move | Later:
+    """What is done about it now."""
+    found = facts.resolved
+    if found is not None and found.resolution is Resolution.SENT:
+        return _move(doubt, Event.RESOLVED_SENT, None, provider_id=found.provider_id or None)
+    if found is not None and found.resolution is Resolution.NOT_SENT:
+        if doubt.now < doubt.since + policy.timeout_ms:
+            return Later(doubt.since + policy.timeout_ms - doubt.now)
+        return _move(doubt, Event.RESOLVED_NOT_SENT, RESOLVED)
+    if doubt.now >= doubt.delivery.expires_at:
+        return _move(doubt, Event.TTL, TTL_IN_DOUBT)
+    if found is not None and doubt.now < _patience_ends(doubt):
+        return Later(_pause_ms(doubt))
+    return _without_proof(doubt, facts, policy, luck)
+
+
+def together(answers: Sequence[Resolved | None]) -> Resolved | None:
+    """One word from every account that may have been called: sent where one says so, not sent where all
+    do; None where one of them, or nobody, can be asked."""
+    found = [answer for answer in answers if answer is not None]
+    sent = next((r for r in found if r.resolution is Resolution.SENT), None)
+    if sent is not None:
+        return sent
+    if not found or len(found) < len(answers):
+        return None
+    return next((r for r in found if r.resolution is Resolution.ASK_LATER), found[0])
+
+
+def _without_proof(doubt: Doubt, facts: Facts, policy: LanePolicy, luck: Luck) -> Move:
+    attempt = doubt.delivery.attempt
+    if attempt >= policy.retry.attempts:
+        return _move(doubt, Event.PARK_UNPROVEN, ATTEMPTS_SPENT)
+    delay_ms = backoff_ms(policy.retry, attempt, luck())
+    if facts.repeats_until > doubt.now:
+        left = facts.repeats_until - doubt.now
+        # Soon, and sooner than the window closes: what waits too long is no repeat any more.
+        return _move(doubt, Event.REPLAY, REPLAY, delay_ms=min(delay_ms, left // 2))
+    if policy.guarantee is Guarantee.AT_MOST_ONCE:
+        return _move(doubt, Event.PARK_UNPROVEN, UNPROVEN)
+    left = doubt.delivery.expires_at - doubt.now
+    return _move(doubt, Event.RESEND_UNPROVEN, UNPROVEN, delay_ms=min(delay_ms, left // 2))
+
+
+def _move(
+    doubt: Doubt,
+    event: Event,
+    reason: str | None,
+    *,
+    provider_id: str | None = None,
+    delay_ms: int = 0,
+) -> Move:
+    delivery = doubt.delivery
+    return Move(
+        delivery.key,
+        delivery.day,
+        doubt.version,
+        State.UNKNOWN,
+        event,
+        reason,
+        provider_id,
+        delay_ms,
+    )
+
+
+def _patience_ends(doubt: Doubt) -> float:
+    return doubt.called_at + (doubt.delivery.expires_at - doubt.called_at) * _PATIENCE
+
+
+def _pause_ms(doubt: Doubt) -> int:
+    """Half as long again as it has been in doubt: each pause is longer than the one before. Never past
+    the moment from which the policy decides."""
+    age = max(doubt.now - doubt.called_at, 0)
+    pause = min(max(age // 2, _SOONEST_MS), _LATEST_MS)
+    return max(1, min(pause, int(_patience_ends(doubt)) - doubt.now))

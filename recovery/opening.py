@@ -1,0 +1,213 @@
+"""Builds a recovery from its configuration; everything outside is opened here and closed by the stack."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from queue import SimpleQueue
+from typing import Final, NamedTuple
+
+from backends.settings import Settings, SettingsError
+from channels.engine import Engine
+from channels.registry import accounts_for, channel_for
+from channels.token_store import open_tokens
+from channels.wires import Wires
+from dispatcher.clock import Clock
+from dispatcher.crew import Crew
+from dispatcher.gates import Outage
+from dispatcher.health import Health
+from dispatcher.lease import Heart
+from idempotency.ledger import WorkerInfo
+from idempotency.opening import SqlLedger, open_ledger
+from message.delivery import Delivery
+from message.vocabulary import Lane
+from policy.schema import LanePolicy, Policy
+from policy.templates import TemplateError, Templates
+from policy.templates_loading import load_for as load_templates
+from recovery.alerts import Alerts
+from recovery.calls import Callers, Resend
+from recovery.report import Metrics, Report
+from recovery.resending import Pace, Resending, served
+from recovery.resolving import Resolving
+from recovery.routes import Route, Routes
+from recovery.service import Parts, Recovery
+from tracing import open_recorder
+
+_MS: Final = 1_000
+_BEAT_SHARE: Final = 1 / 6
+
+
+class Opened(NamedTuple):
+    """A recovery, and what the outside sees of it."""
+
+    recovery: Recovery
+    health: Health
+    metrics: Metrics
+
+
+def recovery_name(settings: Settings) -> str:
+    """`recovery.id`, or one that nobody else has."""
+    own = f"recovery-{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+    return settings.recovery.id or own
+
+
+def open_recovery(
+    settings: Settings,
+    policy: Policy,
+    lanes: Sequence[Lane],
+    stack: ExitStack,
+    stop: threading.Event,
+) -> Opened:
+    """A recovery of these lanes, registered and not started; waits for the database until `stop`.
+
+    Raises SettingsError, LedgerError.
+    """
+    outage, clock, metrics = Outage(), Clock(), Metrics()
+    routes = routes_for(settings, policy, lanes)
+    templates = load_templates(settings)
+    outage.stop = threading.Event()
+    ledger = _ledger(settings, outage, stack, stop)
+    recorder = open_recorder(settings)
+    stack.callback(recorder.close)
+    wires = Wires()
+    stack.callback(wires.close)
+    tokens = open_tokens(settings, wires)
+    stack.callback(tokens.close)
+    engine = Engine(wires, tokens)
+    name = recovery_name(settings)
+    callers_of = {n: _threads(settings, r.policy) for n, r in routes.items()}
+    heart = _heart(settings, ledger, name, callers_of, clock, outage)
+    finished: SimpleQueue[Resend | None] = SimpleQueue()
+    alerts = Alerts(metrics.registry, settings.recovery.alert_window_s, clock.monotonic)
+    report = Report(recorder, metrics, alerts, clock=clock, name=name)
+    callers = {
+        lane: Callers(
+            routes[lane].lane,
+            threads,
+            engine,
+            timeout_ms=routes[lane].policy.timeout_ms,
+            permit=heart,
+            clock=clock,
+            finished=finished,
+        )
+        for lane, threads in callers_of.items()
+    }
+    render = partial(_rendered, templates)
+    rows = ledger.recovering()
+    resending = Resending(
+        ledger,
+        rows,
+        routes,
+        callers,
+        owner=name,
+        lease=heart,
+        pace=Pace(settings.recovery.rate_per_s, clock),
+        render=render,
+        report=report,
+        clock=clock,
+        outage=outage,
+        finished=finished,
+    )
+    resolving = Resolving(rows, routes, engine, render=render, report=report, stopping=stop.is_set)
+    crew = Crew()
+    recovery = Recovery(
+        Parts(
+            name=name,
+            lanes=list(routes),
+            rows=rows,
+            resending=resending,
+            resolving=resolving,
+            callers=callers,
+            heart=heart,
+            outage=outage,
+            report=report,
+            clock=clock,
+            crew=crew,
+            finished=finished,
+            poll_s=settings.recovery.poll_s,
+            stop=stop,
+        )
+    )
+    health = Health(
+        {"settle": lambda: resending.beat},
+        ready=lambda: _not_ready(stop, outage, heart),
+        dead=lambda: crew.casualty[0] if crew.casualty else None,
+        waiting=lambda: outage.on,
+        monotonic=clock.monotonic,
+    )
+    return Opened(recovery, health, metrics)
+
+
+def routes_for(settings: Settings, policy: Policy, lanes: Sequence[Lane]) -> Mapping[str, Routes]:
+    """The lanes that the ledger answers for and that have an account; raises SettingsError for none."""
+    found = {}
+    for lane in lanes:
+        lane_policy = policy.of(lane)
+        accounts = accounts_for(lane, settings.accounts, lane_policy.account_names)
+        if accounts and served(lane_policy):
+            routes = [Route(account, channel_for(account)) for account in accounts]
+            found[lane.name] = Routes(lane, lane_policy, routes)
+    if not found:
+        raise SettingsError(
+            "recovery has nothing to do: no lane of it has both an account and a ledger; add"
+            " [accounts.NAME] with provider and endpoint, or name other lanes"
+        )
+    return found
+
+
+def _ledger(
+    settings: Settings, outage: Outage, stack: ExitStack, stop: threading.Event
+) -> SqlLedger:
+    """Waiting for a database that is away ends with `stop`; later, draining has its own time."""
+    waiting = Outage()
+    waiting.stop = stop
+    ledger = waiting.persist("start", lambda: open_ledger(settings))
+    stack.callback(ledger.close)
+    return ledger
+
+
+def _heart(
+    settings: Settings,
+    ledger: SqlLedger,
+    name: str,
+    threads: Mapping[str, int],
+    clock: Clock,
+    outage: Outage,
+) -> Heart:
+    lease_s = settings.recovery.lease_s
+    info = WorkerInfo(
+        id=name,
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        lanes=list(threads),
+        threads=sum(threads.values()),
+        lease_ms=int(lease_s * _MS),
+    )
+    heart = Heart(ledger, info, clock=clock, interval_s=lease_s * _BEAT_SHARE)
+    outage.persist("start", heart.register)
+    return heart
+
+
+def _threads(settings: Settings, policy: LanePolicy) -> int:
+    return max(1, int(policy.threads * settings.recovery.share))
+
+
+def _rendered(templates: Templates, delivery: Delivery) -> bool:
+    try:
+        delivery.rendered = templates.render(delivery.notification)
+    except TemplateError:
+        return False
+    return True
+
+
+def _not_ready(stop: threading.Event, outage: Outage, heart: Heart) -> str | None:
+    if stop.is_set():
+        return "draining"
+    if outage.on:
+        return "the ledger's database is away"
+    return None if heart.valid else "the lease lapsed"

@@ -1,0 +1,135 @@
+"""Recovery as a process: open what it needs, schedule, drain on SIGTERM, answer with an exit code."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final, Protocol
+
+import structlog
+
+from backends.settings import Settings
+from dispatcher.health import HealthServer
+from dispatcher.process import EXIT_DONE, EXIT_FAILED
+from idempotency.ledger import LedgerUnavailable
+from message.vocabulary import lanes_matching
+from policy.loading import load_for
+from recovery.loop import Loop
+from recovery.opening import Opened, open_recovery
+from recovery.service import Recovery
+
+log = structlog.get_logger(__name__)
+_WATCH_S: Final = 0.2
+"""How soon a signal is seen: its handler runs between two waits."""
+_JOBS_END_S: Final = 5.0
+"""Kept for jobs under way, after everything they wait for was told to stop."""
+
+
+class Scheduling(Protocol):
+    """What calls the jobs, in threads of the recovery's crew."""
+
+    def start(self, recovery: Recovery) -> None:
+        """Begin to call them."""
+        ...
+
+    def stop(self) -> None:
+        """Call no more; waits for nothing."""
+        ...
+
+    def join(self, timeout_s: float) -> None:
+        """Until the jobs under way have ended, or the time is over."""
+        ...
+
+
+class Embedded:
+    """The built-in loop."""
+
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
+
+    def start(self, recovery: Recovery) -> None:
+        """See `Scheduling.start`."""
+        loop = Loop(recovery, poll_s=recovery.poll_s, stop=recovery.stopping)
+        self._thread = recovery.crew.start("loop", loop.run)
+
+    def stop(self) -> None:
+        """The loop watches `Recovery.stopping`."""
+
+    def join(self, timeout_s: float) -> None:
+        """See `Scheduling.join`."""
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+
+
+def run_recovery(
+    settings: Settings, patterns: Sequence[str] | None = None, *, embedded: bool = False
+) -> int:
+    """Recover the lanes until SIGTERM or SIGINT; the process's exit code. Without a Redis, or with
+    `embedded`, the built-in loop schedules, else Celery.
+
+    Raises SettingsError, PolicyError, TemplateFileError, LedgerError for what keeps it from starting.
+    """
+    lanes = lanes_matching(patterns or settings.recovery.lanes)
+    policy = load_for(settings)
+    stop = threading.Event()
+    with ExitStack() as stack:
+        stack.enter_context(_signals(stop.set))
+        scheduling = _scheduling(settings, embedded=embedded)
+        try:
+            opened = open_recovery(settings, policy, lanes, stack, stop)
+        except LedgerUnavailable:
+            if not stop.is_set():
+                raise
+            log.info("stopped_before_start")
+            return EXIT_DONE
+        server = HealthServer(
+            settings.recovery.health_address, opened.health, opened.metrics.registry
+        )
+        server.start()
+        stack.callback(server.stop)
+        log.info("recovery_started", health=server.address, scheduler=type(scheduling).__name__)
+        return _run(opened, scheduling, stop, settings.recovery.drain_s)
+
+
+def _run(opened: Opened, scheduling: Scheduling, stop: threading.Event, drain_s: float) -> int:
+    recovery, crew = opened.recovery, opened.recovery.crew
+    recovery.start()
+    scheduling.start(recovery)
+    while not stop.is_set() and not crew.alarm.wait(_WATCH_S):
+        pass
+    stop.set()
+    scheduling.stop()
+    recovery.drain(drain_s)
+    scheduling.join(_JOBS_END_S)
+    if crew.casualty is not None:
+        name, cause = crew.casualty
+        log.critical("recovery_failed", thread=name, cause=repr(cause))
+        return EXIT_FAILED
+    return EXIT_DONE
+
+
+def _scheduling(settings: Settings, *, embedded: bool) -> Scheduling:
+    if embedded or not settings.redis.url:
+        return Embedded()
+    from recovery.celery_worker import Celery  # so that the embedded loop needs no Celery
+
+    made: Any = Celery(settings)
+    scheduling: Scheduling = made
+    return scheduling
+
+
+@contextmanager
+def _signals(stop: Callable[[], None]) -> Iterator[None]:
+    """SIGTERM and SIGINT ask for the drain; a second one changes nothing."""
+
+    def handle(_number: int, _frame: object) -> None:
+        stop()
+
+    previous = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, old in previous.items():
+            signal.signal(number, old)

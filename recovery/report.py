@@ -1,0 +1,175 @@
+"""What recovery tells the outside: metrics, trace events and alerts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from dispatcher.clock import Clock
+from idempotency.ledger import Settlement
+from idempotency.recovering import Backlog, Doubt, Ended, Move
+from message.delivery import Delivery
+from message.outcomes import Accepted
+from message.states import Event, State, after
+from recovery.alerts import Alerts
+from recovery.calls import Resend
+from tracing.events import Recorder, Stage, TraceEvent
+from tracing.masks import mask
+
+_MS = 1_000
+_SECONDS = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0)
+
+
+class Metrics:
+    """One recovery's counters and gauges. Safe from any thread."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.resent = self._counter(
+            "resent", "Deliveries sent again, by how they ended.", "outcome"
+        )
+        self.resolved = self._counter("resolved", "Doubts ended, by what was found out.", "as")
+        self.asked_again = self._counter("asked_again", "Doubts that nobody could end yet.")
+        self.doubles = self._counter("possible_duplicates", "Resent without proof, by policy.")
+        self.ended = self._counter("ended", "Due rows that were not sent.", "state", "reason")
+        self.call_seconds = Histogram(
+            "hongyan_recovery_call_seconds",
+            "One provider call.",
+            ("lane",),
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self._due = self._gauge("due", "Deliveries due and not taken; counted up to 10,000.")
+        self._unknown = self._gauge("unknown", "Deliveries in doubt; counted up to 10,000.")
+        self._due_age = self._gauge("oldest_due_seconds", "How long the oldest is due.")
+        self._doubt_age = self._gauge("oldest_unknown_seconds", "Age of a doubt that comes next.")
+
+    def show(self, backlog: Sequence[Backlog]) -> None:
+        """What waits now."""
+        for lane, due, doubted, due_ms, doubt_ms in backlog:
+            self._due.labels(lane).set(due)
+            self._unknown.labels(lane).set(doubted)
+            self._due_age.labels(lane).set(due_ms / _MS)
+            self._doubt_age.labels(lane).set(doubt_ms / _MS)
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        name = f"hongyan_recovery_{name}"
+        return Counter(name, text, ("lane", *labels), registry=self.registry)
+
+    def _gauge(self, name: str, text: str) -> Gauge:
+        return Gauge(f"hongyan_recovery_{name}", text, ("lane",), registry=self.registry)
+
+
+class Report:
+    """Thread-safe; never raises."""
+
+    def __init__(
+        self, recorder: Recorder, metrics: Metrics, alerts: Alerts, *, clock: Clock, name: str
+    ) -> None:
+        self._recorder = recorder
+        self._metrics = metrics
+        self._alerts = alerts
+        self._clock = clock
+        self._name = name
+
+    def ended(self, rows: Sequence[Ended]) -> None:
+        """Due rows whose time, attempts or payload are over."""
+        for row in rows:
+            self._metrics.ended.labels(row.lane, row.state.value, row.reason).inc()
+            if row.state is State.PARKED:
+                self._alerts.parked(row.lane, row.reason, row.key)
+        now = self._clock.now_ms()
+        self._recorder.record([self._ended_event(row, now) for row in rows])
+
+    def resent(self, pairs: Sequence[tuple[Resend, Settlement]], written: Sequence[bool]) -> None:
+        """These outcomes are in the ledger, or were fenced."""
+        events = []
+        for (resend, settlement), ours in zip(pairs, written, strict=True):
+            state = after(State.IN_FLIGHT, settlement.event) if ours else None
+            lane = settlement.delivery.lane
+            self._metrics.resent.labels(lane, state.value if state else "fenced").inc()
+            if state is State.PARKED:
+                self._alerts.parked(lane, settlement.reason or "", settlement.delivery.key)
+            if resend.answered_at:
+                seconds = (resend.answered_at - resend.started_at) / _MS
+                self._metrics.call_seconds.labels(lane).observe(seconds)
+            events.append(self._resent_event(resend, settlement, state))
+        self._recorder.record(events)
+
+    def unsendable(self, settlement: Settlement) -> None:
+        """No call could be made of it: there is no account for it, or no template any more."""
+        delivery, state = settlement.delivery, after(State.IN_FLIGHT, settlement.event)
+        reason = settlement.reason or ""
+        self._metrics.ended.labels(delivery.lane, state.value, reason).inc()
+        if state is State.PARKED:
+            self._alerts.parked(delivery.lane, reason, delivery.key)
+        event = self._event(delivery, Stage.SETTLED, state.value)
+        event.reason = reason
+        self._recorder.record([event])
+
+    def resolved(self, doubt: Doubt, move: Move) -> None:
+        """A doubt ended, for the move's reason."""
+        lane, state = doubt.delivery.lane, after(State.UNKNOWN, move.event)
+        self._metrics.resolved.labels(lane, move.event.name.lower()).inc()
+        if move.event is Event.RESEND_UNPROVEN:
+            self._metrics.doubles.labels(lane).inc()
+        if state is State.PARKED:
+            self._alerts.parked(lane, move.reason or "", move.key)
+        event = self._event(doubt.delivery, Stage.RESOLVED, state.value)
+        event.reason, event.detail = move.reason, move.event.value
+        event.provider_id = move.provider_id
+        self._recorder.record([event])
+
+    def asked_again(self, doubt: Doubt) -> None:
+        """Nothing was found out yet."""
+        self._metrics.asked_again.labels(doubt.delivery.lane).inc()
+
+    def backlog(self, backlog: Sequence[Backlog]) -> None:
+        """What waits now."""
+        self._metrics.show(backlog)
+
+    def _resent_event(
+        self, resend: Resend, settlement: Settlement, state: State | None
+    ) -> TraceEvent:
+        stage = Stage.EXPIRED if settlement.event is Event.TTL else Stage.SETTLED
+        event = self._event(
+            settlement.delivery, stage if state else Stage.FENCED, state.value if state else ""
+        )
+        event.reason = settlement.reason or resend.reason
+        event.provider_id = settlement.provider_id
+        event.started_at, event.answered_at = resend.started_at, resend.answered_at
+        if resend.outcome is not None and not isinstance(resend.outcome, Accepted):
+            event.detail = resend.outcome.detail or None
+        return event
+
+    def _event(self, delivery: Delivery, stage: Stage, state: str) -> TraceEvent:
+        notification = delivery.notification
+        return TraceEvent(
+            at=self._clock.now_ms(),
+            stage=stage,
+            message_id=notification.id,
+            delivery_key=delivery.key,
+            biz_id=notification.biz_id,
+            lane=delivery.lane,
+            receiver=mask(notification.channel, delivery.receiver),
+            worker=self._name,
+            attempt=delivery.attempt,
+            state=state,
+            account=delivery.account,
+            origin=str(delivery.origin) if delivery.origin else None,
+            policy_version=delivery.policy_version,
+            created_at=notification.created_at,
+        )
+
+    def _ended_event(self, row: Ended, now: int) -> TraceEvent:
+        return TraceEvent(
+            at=now,
+            stage=Stage.EXPIRED if row.state is State.EXPIRED else Stage.SETTLED,
+            message_id=row.message_id,
+            delivery_key=row.key,
+            lane=row.lane,
+            worker=self._name,
+            state=row.state.value,
+            reason=row.reason,
+        )

@@ -1,0 +1,262 @@
+"""Resending: takes what is due, calls the provider once more, and writes what became of it.
+
+    take      rows of one lane, as many as its few threads and its rate have room for ─▶ IN_FLIGHT
+    keep      account, call key and digest go into the ledger, before any call
+    call      recovery/calls.py
+    settle    outcomes in one statement; the next of each line is called
+
+Rows that are taken and whose outcome never comes are swept with the life that took them, as a worker's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Final, Protocol
+
+import structlog
+
+from backends.token_bucket import Ask as Tokens
+from backends.token_bucket import LocalBuckets
+from dispatcher.clock import Clock
+from dispatcher.decide import after_call
+from dispatcher.gates import Outage
+from idempotency.ledger import Ledger, LedgerUnavailable, Settlement
+from idempotency.recovering import Ask, Called, Recovering, Taken
+from message.delivery import Delivery
+from message.ids import new_token
+from message.outcomes import NotSent
+from message.states import SETTLED, Event, State, after
+from policy.schema import Guarantee, LanePolicy, Ordering
+from recovery.calls import WINDOW_OVER, Callers, Resend
+from recovery.conclusions import REPLAY
+from recovery.report import Report
+from recovery.routes import Route, Routes
+
+log = structlog.get_logger(__name__)
+SETTLE_BATCH: Final = 200
+NO_ACCOUNT: Final = "no_account"
+NO_TEMPLATE: Final = "template_error"
+_IDLE_S: Final = 0.5
+
+Render = Callable[[Delivery], bool]
+"""See `recovery.resolving.Render`."""
+
+
+class Term(Protocol):
+    """The lease's number (dispatcher/lease.py)."""
+
+    @property
+    def term(self) -> int:
+        """A lapse begins a new one."""
+        ...
+
+    @property
+    def valid(self) -> bool:
+        """Whether a send may begin."""
+        ...
+
+
+class Pace:
+    """A lane's rate for what is sent again: a second's worth at once, then evenly."""
+
+    def __init__(self, rate_per_s: float, clock: Clock) -> None:
+        self._rate = rate_per_s
+        self._buckets = LocalBuckets(clock.monotonic)
+
+    def take(self, lane: str, wanted: int) -> int:
+        """So many of those wanted may go now."""
+        return self._ask(lane, wanted, 0)
+
+    def give_back(self, lane: str, unused: int) -> None:
+        """So many were not there after all."""
+        if unused:
+            self._ask(lane, 0, unused)
+
+    def _ask(self, lane: str, wanted: int, back: int) -> int:
+        burst = max(1, int(self._rate))
+        (grant,) = self._buckets.take([Tokens(lane, self._rate, burst, wanted, 0, back)])
+        return grant.tokens
+
+
+class Resending:
+    """`run_once` may be called by many threads; `settle_forever` is one thread's."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        rows: Recovering,
+        routes: Mapping[str, Routes],
+        callers: Mapping[str, Callers],
+        *,
+        owner: str,
+        lease: Term,
+        pace: Pace,
+        render: Render,
+        report: Report,
+        clock: Clock,
+        outage: Outage,
+        finished: SimpleQueue[Resend | None],
+    ) -> None:
+        self.beat = clock.monotonic()
+        """When settling last went round; for the stuck detector."""
+        self._ledger = ledger
+        self._rows = rows
+        self._routes = routes
+        self._callers = callers
+        self._owner = owner
+        self._lease = lease
+        self._pace = pace
+        self._render = render
+        self._report = report
+        self._clock = clock
+        self._outage = outage
+        self._finished = finished
+
+    # ---- taking ------------------------------------------------------------------------------
+
+    def run_once(self, lane: str) -> int | None:
+        """Take what is due in the lane and hand it to its threads: how many, None where there was no room
+        for any. Raises LedgerError."""
+        callers, routes = self._callers[lane], self._routes[lane]
+        room = self._pace.take(lane, max(callers.room, 0)) if self._lease.valid else 0
+        if not room:
+            return None
+        callers.take_up(room)
+        begun: list[Resend] = []
+        try:
+            begun = self._take(routes, room)
+        finally:
+            callers.take_up(len(begun) - room)
+            self._pace.give_back(lane, room - len(begun))
+        for resend in begun:
+            callers.put(resend)
+        return len(begun)
+
+    def _take(self, routes: Routes, room: int) -> list[Resend]:
+        policy, term, token = routes.policy, self._lease.term, new_token()
+        ordered = policy.ordering is Ordering.KEY
+        ask = Ask(routes.lane.name, policy.retry.attempts, ordered, room)
+        # The same token until it is answered: rows taken by a try whose reply was lost are found again.
+        taking = self._outage.persist("take", lambda: self._rows.take(ask, self._owner, token))
+        self._report.ended(taking.ended)
+        resends = [self._resend(taken, routes, term) for taken in taking.taken]
+        ready = [r for r in resends if isinstance(r, Resend)]
+        self._end([s for s in resends if isinstance(s, Settlement)])
+        return self._kept(ready)
+
+    def _resend(self, taken: Taken, routes: Routes, term: int) -> Resend | Settlement:
+        """The call to be made, or why there is none."""
+        delivery, same = taken.delivery, taken.reason == REPLAY
+        route = routes.choose(delivery, same=same)
+        if route is None:
+            return _unsendable(taken, NO_ACCOUNT)
+        if not self._render(delivery):
+            return _unsendable(taken, NO_TEMPLATE)
+        delivery.account = route.account.name
+        if not same:
+            return Resend(taken, route, term, 0)
+        if route.fingerprint(delivery) != taken.call_digest:
+            return Settlement(delivery, Event.UNKNOWN, WINDOW_OVER)
+        called_at = taken.doubted_since or 0
+        return Resend(taken, route, term, route.window_ends(called_at, routes.policy.timeout_ms))
+
+    def _end(self, settlements: Sequence[Settlement]) -> None:
+        if settlements:
+            self._outage.persist("settle", partial(self._ledger.settle, settlements))
+            for settlement in settlements:
+                self._report.unsendable(settlement)
+
+    def _kept(self, resends: list[Resend]) -> list[Resend]:
+        """Those whose call is in the ledger now; a row that was swept meanwhile is not ours to send."""
+        if not resends:
+            return []
+        calls = [_call(resend.taken.delivery, resend.route) for resend in resends]
+        kept = self._outage.persist("keep", partial(self._rows.keep, calls))
+        return [resend for resend, ours in zip(resends, kept, strict=True) if ours]
+
+    # ---- settling ----------------------------------------------------------------------------
+
+    def settle_forever(self) -> None:
+        """Until None comes, after which nothing is put any more."""
+        while True:
+            batch, last = self._gather()
+            self.beat = self._clock.monotonic()
+            if batch:
+                self.settle(batch)
+            if last:
+                return
+
+    def settle(self, batch: Sequence[Resend]) -> None:
+        """One batch: written, told, its lines called on; then its places are free."""
+        unbegun = [r for r in batch if r.event is Event.GIVEN_BACK]
+        pairs = [(r, settled(r, self._policy(r))) for r in batch if r.event is not Event.GIVEN_BACK]
+        try:
+            self._write(pairs, unbegun)
+        except LedgerUnavailable:
+            log.error("outcomes_left", rows=len(batch), what="they become UNKNOWN with this life")
+        for resend in batch:
+            self._callers[resend.taken.delivery.lane].take_up(-1)
+
+    def _write(self, pairs: Sequence[tuple[Resend, Settlement]], unbegun: Sequence[Resend]) -> None:
+        if unbegun:
+            taken = [resend.taken for resend in unbegun]
+            self._outage.persist("settle", partial(self._rows.give_back, taken))
+        if pairs:
+            settlements = [settlement for _, settlement in pairs]
+            written = self._outage.persist("settle", partial(self._ledger.settle, settlements))
+            self._report.resent(pairs, written)
+            self._release([s for s, ours in zip(settlements, written, strict=True) if ours])
+
+    def _release(self, settlements: Sequence[Settlement]) -> None:
+        for settlement in settlements:
+            delivery, key = settlement.delivery, settlement.delivery.notification.ordering_key
+            ordered = self._routes[delivery.lane].policy.ordering is Ordering.KEY
+            if ordered and key and after(State.IN_FLIGHT, settlement.event) in SETTLED:
+                self._outage.persist("settle", partial(self._rows.release, delivery.lane, key))
+
+    def _policy(self, resend: Resend) -> LanePolicy:
+        return self._routes[resend.taken.delivery.lane].policy
+
+    def _gather(self) -> tuple[list[Resend], bool]:
+        batch: list[Resend] = []
+        try:
+            one = self._finished.get(timeout=_IDLE_S)
+            while one is not None:
+                batch.append(one)
+                if len(batch) == SETTLE_BATCH:
+                    return batch, False
+                one = self._finished.get_nowait()
+        except Empty:
+            return batch, False
+        return batch, True
+
+
+def settled(resend: Resend, policy: LanePolicy) -> Settlement:
+    """How one resend ends in the ledger.
+
+    A definite non-send of this call says nothing of an earlier one in doubt: that stays in doubt.
+    """
+    delivery = resend.taken.delivery
+    if resend.outcome is None:
+        return Settlement(delivery, resend.event or Event.UNKNOWN, resend.reason)
+    found = after_call(delivery, resend.outcome, resend.answered_at, policy)
+    if resend.doubted and isinstance(resend.outcome, NotSent):
+        return Settlement(delivery, Event.UNKNOWN, resend.outcome.code)
+    return found
+
+
+def served(policy: LanePolicy) -> bool:
+    """Whether the ledger, and so recovery, answers for a lane."""
+    return policy.guarantee is not Guarantee.BEST_EFFORT
+
+
+def _unsendable(taken: Taken, reason: str) -> Settlement:
+    return Settlement(taken.delivery, Event.BUDGET_SPENT, reason)
+
+
+def _call(delivery: Delivery, route: Route) -> Called:
+    digest = route.fingerprint(delivery) or None
+    account = route.account.name
+    return Called(delivery.key, delivery.day, delivery.token, account, delivery.call_key, digest)

@@ -1,0 +1,109 @@
+"""Resolving: asks what became of calls in doubt, and makes the move that follows.
+
+One row is asked about by one recovery at a time, under a lease in its row; a recovery that dies loses
+nothing but the time until the lease ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol
+
+import structlog
+
+from channels.channel import Account, Attempt, Channel, Resolved
+from idempotency.recovering import Doubt, Move, Recovering
+from message.delivery import Delivery
+from recovery.conclusions import Facts, Later, conclude, together
+from recovery.report import Report
+from recovery.routes import Route, Routes
+
+log = structlog.get_logger(__name__)
+BATCH: Final = 20
+"""Rows asked about under one lease."""
+_QUESTIONS: Final = 4
+"""Of a dialogue, that the lease leaves time for."""
+_MS: Final = 1_000
+
+Render = Callable[[Delivery], bool]
+"""Fills in `delivery.rendered`; False where its template cannot be filled in any more."""
+
+
+class Asking(Protocol):
+    """What holds an adapter's dialogue and never raises (channels/engine.py)."""
+
+    def resolve(
+        self, channel: Channel, account: Account, attempt: Attempt, timeout_s: float
+    ) -> Resolved | None:
+        """What became of the attempt; None where the provider has no query."""
+        ...
+
+
+class Resolving:
+    """Thread-safe: its state is the ledger's."""
+
+    def __init__(
+        self,
+        ledger: Recovering,
+        routes: Mapping[str, Routes],
+        engine: Asking,
+        *,
+        render: Render,
+        report: Report,
+        stopping: Callable[[], bool],
+    ) -> None:
+        self._ledger = ledger
+        self._routes = routes
+        self._engine = engine
+        self._render = render
+        self._report = report
+        self._stopping = stopping
+
+    def run_once(self, lane: str) -> int:
+        """One batch of the lane's doubts; how many were looked at. Raises LedgerError."""
+        routes = self._routes[lane]
+        lease_ms = BATCH * _QUESTIONS * routes.policy.timeout_ms
+        doubts = self._ledger.doubts(lane, lease_ms, BATCH)
+        for number, doubt in enumerate(doubts):
+            if self._stopping():
+                self._leave(doubts[number:])
+                break
+            self._settle(doubt, routes)
+        return len(doubts)
+
+    def _settle(self, doubt: Doubt, routes: Routes) -> None:
+        """Written one by one: an answer that was hard to get is not lost with a batch."""
+        found = conclude(doubt, self._facts(doubt, routes), routes.policy)
+        if isinstance(found, Later):
+            self._ledger.ask_again(doubt, found.delay_ms)
+            self._report.asked_again(doubt)
+        else:
+            self._write(doubt, found)
+
+    def _write(self, doubt: Doubt, move: Move) -> None:
+        if self._ledger.move([move])[0]:
+            self._report.resolved(doubt, move)
+        else:
+            log.info("resolved_elsewhere", delivery=doubt.delivery.key, as_=move.event.name)
+
+    def _facts(self, doubt: Doubt, routes: Routes) -> Facts:
+        asked = routes.asked(doubt.delivery)
+        timeout_ms = routes.policy.timeout_ms
+        answers = [self._ask(doubt, route, timeout_ms) for route in asked]
+        until = self._repeats_until(doubt, asked[0], timeout_ms) if len(asked) == 1 else 0
+        return Facts(together(answers), until)
+
+    def _ask(self, doubt: Doubt, route: Route, timeout_ms: int) -> Resolved | None:
+        attempt = Attempt(doubt.delivery, doubt.called_at, doubt.now)
+        return self._engine.resolve(route.channel, route.account, attempt, timeout_ms / _MS)
+
+    def _repeats_until(self, doubt: Doubt, route: Route, timeout_ms: int) -> int:
+        """0 too where the call would not be the same: another body is no repeat to the provider."""
+        until = route.window_ends(doubt.called_at, timeout_ms)
+        if until <= doubt.now or not doubt.delivery.account or not self._render(doubt.delivery):
+            return 0
+        return until if route.fingerprint(doubt.delivery) == doubt.call_digest else 0
+
+    def _leave(self, doubts: Sequence[Doubt]) -> None:
+        for doubt in doubts:
+            self._ledger.ask_again(doubt, 0)

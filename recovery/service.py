@@ -1,0 +1,160 @@
+"""One recovery: its parts, its jobs, and its end. Whoever schedules calls the jobs: the built-in loop, or
+Celery's tasks. Every job may be called too often, too late, by two at once, or not at all.
+
+The drain order, once: (1) jobs begin nothing more; (2) lanes give back what has not begun and let calls
+end; (3) settle writes all of it; (4) the heartbeat row is retired, which puts whatever is still open in
+doubt at once instead of after a lease.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from queue import SimpleQueue
+from typing import Final, NamedTuple
+
+import structlog
+
+from dispatcher.clock import Clock
+from dispatcher.crew import Crew
+from dispatcher.gates import Outage
+from dispatcher.lease import Heart
+from idempotency.ledger import LedgerError
+from idempotency.recovering import Recovering
+from recovery.calls import Callers, Resend
+from recovery.report import Report
+from recovery.resending import Resending
+from recovery.resolving import Resolving
+
+log = structlog.get_logger(__name__)
+_POLL_S: Final = 0.02
+
+
+class Parts(NamedTuple):
+    """What a recovery is made of; see `recovery.opening`."""
+
+    name: str
+    lanes: Sequence[str]
+    rows: Recovering
+    resending: Resending
+    resolving: Resolving
+    callers: Mapping[str, Callers]
+    heart: Heart
+    outage: Outage
+    report: Report
+    clock: Clock
+    crew: Crew
+    finished: SimpleQueue[Resend | None]
+    poll_s: float
+    stop: threading.Event
+    """Set: begin nothing more."""
+
+
+class Recovery:
+    """Jobs are safe from any thread and raise LedgerError alone; life is one thread's."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self.left = 0
+        """Deliveries left to the ledger at the end, in doubt."""
+
+    # ---- jobs --------------------------------------------------------------------------------
+
+    def look(self) -> tuple[list[str], list[str]]:
+        """The lanes with something due, and those with something in doubt."""
+        return self._parts.rows.lanes_with_work(self._parts.lanes)
+
+    def resend(self, lane: str) -> int:
+        """Send again what is due in the lane, for at most the time until the next look; how many."""
+        parts, count = self._parts, 0
+        deadline = parts.clock.monotonic() + parts.poll_s
+        while not parts.stop.is_set() and parts.clock.monotonic() < deadline:
+            taken = parts.resending.run_once(lane)
+            if taken == 0:
+                break
+            count += taken or 0
+            if taken is None:
+                parts.stop.wait(_POLL_S)
+        return count
+
+    def resolve(self, lane: str) -> int:
+        """Ask about a batch of the lane's doubts; how many."""
+        return 0 if self._parts.stop.is_set() else self._parts.resolving.run_once(lane)
+
+    def watch(self) -> None:
+        """Measure what waits."""
+        self._parts.report.backlog(self._parts.rows.backlog(self._parts.lanes))
+
+    def hold(self, duty: str, lease_ms: int) -> bool:
+        """Whether this recovery has a duty that one has at a time; False too while the ledger is away."""
+        try:
+            return self._parts.rows.hold(duty, self._parts.name, lease_ms)
+        except LedgerError as exc:
+            log.warning("duty_not_held", duty=duty, cause=str(exc))
+            return False
+
+    def drop(self, duty: str) -> None:
+        """Give the duty to whoever asks next."""
+        try:
+            self._parts.rows.drop(duty, self._parts.name)
+        except LedgerError as exc:
+            log.warning("duty_not_dropped", duty=duty, cause=str(exc))
+
+    # ---- life --------------------------------------------------------------------------------
+
+    @property
+    def poll_s(self) -> float:
+        """Seconds between two looks."""
+        return self._parts.poll_s
+
+    @property
+    def crew(self) -> Crew:
+        """Its threads; a scheduler adds its own."""
+        return self._parts.crew
+
+    @property
+    def stopping(self) -> threading.Event:
+        """Set once nothing more may begin."""
+        return self._parts.stop
+
+    def start(self) -> None:
+        """Start the threads that call and settle, and the heart."""
+        for callers in self._parts.callers.values():
+            callers.start()
+        self._parts.crew.start("settle", self._parts.resending.settle_forever)
+        self._parts.crew.start("heart", self._parts.heart.run)
+
+    def drain(self, deadline_s: float) -> None:
+        """End within so many seconds; what cannot be ended is left to the ledger."""
+        parts = self._parts
+        deadline = parts.clock.monotonic() + deadline_s
+        log.info("draining", unsettled=self.unsettled, deadline_s=deadline_s)
+        parts.stop.set()
+        parts.heart.draining()
+        for callers in parts.callers.values():
+            callers.stop()
+        settled = threading.Event()
+        while (
+            self.unsettled and parts.clock.monotonic() < deadline and not parts.crew.alarm.is_set()
+        ):
+            settled.wait(_POLL_S)
+        self.left = self.unsettled
+        self._end()
+        log.info("stopped", left_to_ledger=self.left)
+
+    def _end(self) -> None:
+        parts = self._parts
+        parts.outage.stop.set()
+        parts.finished.put(None)
+        for callers in parts.callers.values():
+            callers.close()
+        parts.heart.stop()
+        try:
+            parts.heart.retire()
+        except LedgerError as exc:
+            log.warning("not_retired", cause=str(exc), what="the lease will lapse instead")
+
+    @property
+    def unsettled(self) -> int:
+        """Deliveries taken and not settled."""
+        return sum(callers.unsettled for callers in self._parts.callers.values())
