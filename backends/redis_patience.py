@@ -27,10 +27,12 @@ class Patience:
         """`who` asks, and `effect` says what an outage means for it; both for the log."""
         self.errors = 0
         """Calls that Redis did not answer."""
+        self.skipped = 0
+        """Calls not made while it was left alone."""
         self._who = who
         self._effect = effect
         self._monotonic = monotonic
-        self._lock = threading.Lock()  # guards the counter and the two below
+        self._lock = threading.Lock()  # guards the counters and the two below
         self._again_at = 0.0
         self._away = False
 
@@ -58,6 +60,7 @@ class Patience:
         with self._lock:
             now = self._monotonic()
             if now < self._again_at:
+                self.skipped += 1
                 return False
             self._again_at = now + PAUSE_S  # one asks; the others wait for what it finds
             return True
@@ -74,4 +77,4 @@ class Patience:
         with self._lock:
             was, self._away = self._away, False
         if was:
-            _log.info(f"{self._who}.back", errors=self.errors)
+            _log.info(f"{self._who}.back", errors=self.errors, skipped=self.skipped)
