@@ -122,7 +122,9 @@ class Masks:
         return f"{self.text(name)}{equals}{self.text(value)}"
 
     def _fields(self, headers: httpx.Headers) -> list[tuple[str, str]]:
-        return [(name, self._value(name, value)) for name, value in headers.multi_items()]
+        """Names as they went over the wire."""
+        pairs = ((name.decode("latin-1"), value.decode("latin-1")) for name, value in headers.raw)
+        return [(name, self._value(name, value)) for name, value in pairs]
 
     def tree(self, value: Any) -> Any:
         """A JSON value, or a struct made one."""

@@ -54,7 +54,7 @@ def list_accounts(context: typer.Context, as_json: _JSON = False) -> None:
     elif described:
         _table(described)
     else:
-        err().print("there are no accounts; add [accounts.NAME] to hongyan.toml")
+        err().print("there are no accounts; add [accounts.NAME] to hongyan.toml", markup=False)
 
 
 @app.command("test", help=TEST)

@@ -52,7 +52,7 @@ class Sample(NamedTuple):
 
     def address(self, simulator: Simulator) -> str:
         """Where the simulator serves this provider's scheme."""
-        return str(getattr(simulator, "smtp", "")) if self.scheme == "smtp" else simulator.url
+        return simulator.smtp if self.scheme == "smtp" else simulator.url
 
     def code_for(self, row: str) -> str:
         """A code that a row stands for: itself, or one with its prefix."""
