@@ -38,12 +38,14 @@ class _Data(msgspec.Struct):
 
 
 class Answered(msgspec.Struct):
-    """What is read of an answer. The robot's older form has `StatusCode` alone."""
+    """What is read of an answer. The robot's older form has
+    `StatusCode` and `StatusMessage` alone."""
 
     code: int | None = None
     msg: str | None = ""
     data: _Data | None = None
     StatusCode: int | None = None
+    StatusMessage: str | None = ""
 
     @property
     def message_id(self) -> str:
@@ -53,7 +55,7 @@ class Answered(msgspec.Struct):
     @property
     def detail(self) -> str:
         """The provider's sentence."""
-        return (self.msg or "")[:_MAX_DETAIL]
+        return (self.msg or self.StatusMessage or "")[:_MAX_DETAIL]
 
 
 _decoder = msgspec.json.Decoder(Answered)

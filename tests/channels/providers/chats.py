@@ -15,7 +15,7 @@ from channels.transport import Transport
 from channels.trial import OwnTokens, Recorder
 from message.delivery import Delivery, deliveries_of
 from message.envelope import Notification, Template
-from message.outcomes import AnyOutcome
+from message.outcomes import Accepted, AnyOutcome, Rejected, Unknown
 from tests.conformance.samples import sample
 
 KEY = "0123456789abcdef0123456789abcdef"
@@ -87,6 +87,17 @@ class Peer:
         """Under these rules, which hold until the next send."""
         self.simulator.control(rules=list(rules))
         return self.engine.send(self.channel, call, TIMEOUT_S)
+
+    def deliver(self, number: int, *, most: int = 40) -> AnyOutcome:
+        """As recovery does inside a dedup window: the same call again until it is settled."""
+        outcome: AnyOutcome = Unknown("not_sent_yet")
+        for attempt in range(1, most + 1):
+            (outcome,) = self.engine.send(
+                self.channel, self.call(number, attempt=attempt), TIMEOUT_S
+            )
+            if isinstance(outcome, Accepted | Rejected):
+                break
+        return outcome
 
     def attempt(self, delivery: Delivery) -> Attempt:
         """One in doubt, with the token that was used last."""

@@ -300,3 +300,15 @@ def test_the_simulator_refuses_what_the_provider_would(peer: Peer) -> None:
     (outcome,) = CHANNEL.outcomes(call(), reply)
     assert isinstance(outcome, Rejected)
     assert outcome.code == "230025"
+
+
+def test_nothing_is_doubled_or_lost_while_one_in_five_calls_fails(peer: Peer) -> None:
+    many = range(10_000, 10_500)
+    faults = Faults(reset=0.1, close=0.05, drop=0.05, codes={"230020": 0.1})
+    peer.simulator.control(rules=[faults])
+    assert all(isinstance(peer.deliver(number), Accepted) for number in many)
+    answers = {record.answer for record in peer.simulator.records()}
+    assert answers >= {"reset", "close", "drop", "duplicate", "200"}
+    accepted = peer.accepted()
+    receivers = [peer.call(number).deliveries[0].receiver for number in many]
+    assert [accepted.count(receiver) for receiver in receivers] == [1] * len(many)

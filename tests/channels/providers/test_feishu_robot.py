@@ -147,6 +147,12 @@ def test_both_forms_of_success_are_read_and_the_calls_key_is_the_name(body: obje
     assert outcome_of(answer(body)) == Accepted(KEY)
 
 
+def test_too_many_requests_are_read_in_the_older_form_too() -> None:
+    outcome = outcome_of(answer({"StatusCode": 9499, "StatusMessage": "too many request"}))
+    assert isinstance(outcome, NotSent)
+    assert outcome.code == "9499.too_many"
+
+
 @pytest.mark.parametrize(
     "body", [b"", b"ok", b"[]", b"{}", b'{"code":"0"}', b"\xff", b"[" * 100_000]
 )
