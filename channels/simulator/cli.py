@@ -12,12 +12,15 @@ import msgspec
 
 from channels.simulator.faults import BadFaults, Faults
 from channels.simulator.options import DEFAULT_LEDGER, Rules, SimulatorOptions
+from channels.simulator.receipts_plan import check
+from channels.simulator.scenario import BadScenario, load
 
 _EXAMPLES = """examples:
   hongyan simulator                                    accept everything at once
   hongyan simulator --latency p50=20,p99=300 --error 503=0.02 --retry-after 1
   hongyan simulator --reset 0.01 --hang 0.001          accept, then leave the sender in doubt
   hongyan simulator --port 8899 --rules faults.json --report seen.json --seed 7
+  hongyan simulator --scenario examples/scenarios/bad-day.toml    all of it from a file
 
 latency:  10 | 5-20 | p50=10,p99=80, in milliseconds
 rules:    a JSON list; each may hold path, receiver (prefixes), method, latency_ms, errors
@@ -32,7 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options = _options(flags)
         Rules(options.rules)
-    except (msgspec.MsgspecError, BadFaults, OSError) as exc:
+        _check_receipts(options)
+    except (msgspec.MsgspecError, BadFaults, BadScenario, OSError) as exc:
         parser.error(str(exc))
     try:
         serve(options)
@@ -64,6 +68,8 @@ def serve(options: SimulatorOptions) -> None:
 def _options(flags: argparse.Namespace) -> SimulatorOptions:
     if flags.options:
         return msgspec.json.decode(flags.options, type=SimulatorOptions)
+    if flags.scenario:
+        return _of_scenario(flags)
     rules = []
     if flags.rules:
         rules = msgspec.json.decode(Path(flags.rules).read_bytes(), type=list[Faults])
@@ -81,6 +87,33 @@ def _options(flags: argparse.Namespace) -> SimulatorOptions:
         fsync=not flags.no_fsync,
         json=flags.json,
     )
+
+
+def _of_scenario(flags: argparse.Namespace) -> SimulatorOptions:
+    """The file's options; what was said on the command line too holds instead of what it says."""
+    options, unsaid = load(flags.scenario), _parser().parse_args([])
+    names = ("host", "port", "admin_port", "smtp_port", "smtp_certificate", "ledger", "report")
+    said = {
+        name: getattr(flags, name)
+        for name in (*names, "seed", "dedup", "json")
+        if getattr(flags, name) != getattr(unsaid, name)
+    }
+    if flags.no_fsync:
+        said["fsync"] = False
+    more = (
+        msgspec.json.decode(Path(flags.rules).read_bytes(), type=list[Faults])
+        if flags.rules
+        else []
+    )
+    rules = [*more, *options.rules, _rule_of(flags)]
+    return msgspec.structs.replace(options, **said, rules=rules)
+
+
+def _check_receipts(options: SimulatorOptions) -> None:
+    if options.receipts:
+        from channels.simulator.receipts_formats import FORMATS  # with it come the protocols
+
+        check(options.receipts, FORMATS)
 
 
 def _rule_of(flags: argparse.Namespace) -> Faults:
@@ -121,6 +154,7 @@ def _parser() -> argparse.ArgumentParser:
     for name in ("reset", "close", "hang", "drip"):
         add(f"--{name}", type=float, default=0.0, metavar="RATE", help=f"accept, then {name}")
     add("--drop", type=float, default=0.0, metavar="RATE", help="close without accepting")
+    add("--scenario", default="", metavar="FILE", help="TOML; flags hold instead of what it says")
     add("--rules", default="", metavar="FILE", help="JSON list of rules, before the flags' own")
     add("--seed", default="0", help="the same seed, the same fate for each key")
     add("--dedup", action="store_true", help="accept each Idempotency-Key once")

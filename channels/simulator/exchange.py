@@ -13,6 +13,7 @@ from channels.simulator.http import Connection, Request
 from channels.simulator.ledger import Record
 from channels.simulator.options import SimulatorOptions
 from channels.simulator.protocols import PROTOCOLS
+from channels.simulator.receipts import Receipts
 from channels.simulator.wire import (
     Question,
     Recipient,
@@ -44,6 +45,7 @@ class Exchange:
         self.protocols: dict[str, WireProtocol] = {
             n: make(self.world) for n, make in PROTOCOLS.items()
         }
+        self._receipts = Receipts(options.receipts, options.seed, self.world)
         self._turns: dict[str, int] = {}
         for record in provider.memory.of_protocols():
             self._accepted(record)
@@ -127,7 +129,8 @@ class Exchange:
             call=call,
         )
         provider.memory.add(record)
-        provider.writer.append(record, _nothing)
+        told = partial(self._receipts.accepted, record) if record.accepted else _nothing
+        provider.writer.append(record, told)
         self._accepted(record)
         return verdict
 

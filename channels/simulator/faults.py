@@ -153,7 +153,7 @@ def decide(
     """The fate of the `turn`-th request for `key`."""
     for rule in rules:
         if rule.fits(method, path, receiver):
-            return rule.draw(*_luck(f"{seed}\0{method}\0{key}\0{turn}"))
+            return rule.draw(*luck(f"{seed}\0{method}\0{key}\0{turn}"))
     return Fate()
 
 
@@ -161,11 +161,12 @@ def receiver_code(rules: Sequence[Rule], seed: str, path: str, receiver: str, tu
     """The error of one receiver in an accepted call; empty: none."""
     for rule in rules:
         if rule.fits("POST", path, receiver):
-            return rule.draw_code(_luck(f"{seed}\0receiver\0{receiver}\0{turn}")[0])
+            return rule.draw_code(luck(f"{seed}\0receiver\0{receiver}\0{turn}")[0])
     return ""
 
 
-def _luck(text: str) -> tuple[float, float]:
+def luck(text: str) -> tuple[float, float]:
+    """Two numbers in [0, 1), the same for the same text."""
     number = int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big")
     return (number >> 32) / 2**32, (number & 0xFFFFFFFF) / 2**32
 

@@ -7,6 +7,7 @@ from typing import Annotated, Final
 import msgspec
 
 from channels.simulator.faults import BadFaults, Faults, Rule
+from channels.simulator.receipts_plan import ReceiptOptions
 
 DEFAULT_LEDGER: Final = "simulator-ledger.jsonl"
 
@@ -40,6 +41,8 @@ class SimulatorOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Per protocol, what accounts sign with (channels/simulator/wire.py)."""
     token_ttl_s: Annotated[float, msgspec.Meta(gt=0)] = 7_200.0
     """How long the access tokens live that the simulator gives out."""
+    receipts: dict[str, ReceiptOptions] = {}
+    """Per protocol, where receipts of what it accepted are pushed, and how badly."""
     json: bool = False
     """Say the address as JSON."""
 
