@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, Generic, TypeVar
 
+import httpx
 import msgspec
 import phonenumbers
 
-from channels.channel import Answer, Attempt, Call, Failure, Resolution, Resolved
+from channels.channel import Account, Answer, Attempt, Call, Failure, Resolution, Resolved
 from channels.error_table import ErrorTable
 from channels.outcomes import for_all, refusal
 from channels.retry_after import retry_after_ms
@@ -37,6 +38,28 @@ _DAY_MS: Final = 86_400_000
 _EDGE_MS: Final = 3_600_000
 """Kept from the edge of a query's reach."""
 T = TypeVar("T")
+P = TypeVar("P")
+
+
+class PerAccount(Generic[P]):
+    """What all requests of an account share, made once. Safe from many threads: what is kept is whole
+    and never changed, and made twice it is the same."""
+
+    def __init__(self, prepare: Callable[[Account], P]) -> None:
+        self._prepare = prepare
+        self._kept: dict[str, tuple[Account, P]] = {}
+
+    def get(self, account: Account) -> P:
+        """Of this very account: a reloaded configuration brings new ones under the same name."""
+        kept = self._kept.get(account.name)
+        if kept is None or kept[0] is not account:
+            kept = self._kept[account.name] = (account, self._prepare(account))
+        return kept[1]
+
+
+def rooted(url: httpx.URL) -> str:
+    """The path of a provider that has but one, below the endpoint's own."""
+    return url.raw_path.partition(b"?")[0].decode("ascii").rstrip("/") + "/"
 
 
 def number_refusal(receiver: str) -> str:

@@ -31,25 +31,23 @@ import secrets
 from collections.abc import Callable, Hashable, Mapping
 from datetime import UTC, datetime, timedelta, timezone
 from time import time
-from typing import Any, ClassVar, Final
+from types import MappingProxyType
+from typing import ClassVar, Final
 
 import httpx
 import msgspec
 
 from channels.base import BaseChannel
 from channels.channel import Account, Answer, Attempt, Call, Dialogue, Failure, Resolution, Resolved
-from channels.endpoints import endpoint_url
 from channels.error_table import ErrorTable
 from channels.outcomes import for_all, of_failure
 from channels.promises import Promises
 from channels.providers import _sms as sms
 from channels.providers import _sms_aliyun_errors as errors
-from channels.providers._sms_acs3 import encoded, signed_fields
-from channels.secret import Secret
+from channels.providers import _sms_aliyun_wire as wire
 from message.delivery import Delivery
 from message.outcomes import Accepted, AnyOutcome
 
-_VERSION: Final = "2017-05-25"
 _OK: Final = "OK"
 _EACH: Final = 100
 _EQUAL: Final = 1_000
@@ -58,52 +56,6 @@ _REACH_DAYS: Final = 30
 _CHINA: Final = timezone(timedelta(hours=8))
 _SKEW_MS: Final = 10 * 60_000
 """How far the provider's clock and ours may be apart, and a send may lag behind its claim."""
-
-
-class AliyunSmsOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an account may say."""
-
-    access_key_id: sms.Name
-    access_key_secret: Secret
-    sign_name: str = ""
-    """The signature (签名) in front of the text, where a notification names none."""
-    query_lag_s: sms.Lag = 120
-    """How old a call must be before a query that does not list it is believed."""
-
-
-class _Sent(msgspec.Struct):
-    Code: str
-    Message: str = ""
-    BizId: str = ""
-
-
-class _Row(msgspec.Struct):
-    PhoneNum: str = ""
-    OutId: str = ""
-
-
-class _Rows(msgspec.Struct, frozen=True):
-    SmsSendDetailDTO: list[_Row] = []
-
-
-class _Details(msgspec.Struct):
-    Code: str
-    SmsSendDetailDTOs: _Rows = _Rows()
-
-
-class _Prepared(msgspec.Struct, frozen=True):
-    """What all requests of one account share."""
-
-    account: Account
-    options: AliyunSmsOptions
-    url: httpx.URL
-    path: str
-    host: str
-    extensions: dict[str, Any]
-
-
-_sent = msgspec.json.Decoder(_Sent).decode
-_details = msgspec.json.Decoder(_Details).decode
 _json = msgspec.json.Encoder(order="deterministic")
 
 
@@ -113,7 +65,7 @@ class AliyunSms(BaseChannel):
     provider: ClassVar[str] = "aliyun_sms"
     channel: ClassVar[str] = "sms"
     max_batch: ClassVar[int] = _EACH
-    options: ClassVar[type[msgspec.Struct]] = AliyunSmsOptions
+    options: ClassVar[type[msgspec.Struct]] = wire.AliyunSmsOptions
     endpoint: ClassVar[str] = "https://dysmsapi.aliyuncs.com"
     errors: ClassVar[ErrorTable] = errors.TABLE
     promises: ClassVar[Promises] = Promises(
@@ -135,7 +87,7 @@ class AliyunSms(BaseChannel):
     ) -> None:
         self._clock = clock
         self._nonce = nonce
-        self._prepared: dict[str, _Prepared] = {}
+        self._accounts = sms.PerAccount(wire.prepare)
 
     def batch_key(self, delivery: Delivery) -> Hashable:
         """Template and country; for a notification to several, also its text. A retry goes alone."""
@@ -157,7 +109,7 @@ class AliyunSms(BaseChannel):
 
     def request(self, call: Call) -> httpx.Request:
         """SendSms where all are equal, else SendBatchSms."""
-        prepared = self._for(call.account)
+        prepared = self._accounts.get(call.account)
         first = call.deliveries[0]
         assert first.template is not None
         query = {"OutId": call.key, "TemplateCode": first.template.id}
@@ -177,7 +129,7 @@ class AliyunSms(BaseChannel):
         """The same for every number: the provider takes a call whole or not at all."""
         if isinstance(answer, Failure):
             return for_all(call, of_failure(answer))
-        sent = sms.read(_sent, answer.content)
+        sent = sms.read(wire.decode_sent, answer.content)
         if sent is None:
             return sms.unread(call, answer)
         if sent.Code == _OK and answer.is_success:
@@ -198,7 +150,7 @@ class AliyunSms(BaseChannel):
         """Ask for the number's messages of the day, or days, around the call."""
         if too_old := sms.out_of_reach(attempt, _REACH_DAYS):
             return too_old
-        prepared = self._for(account)
+        prepared = self._accounts.get(account)
         key = attempt.delivery.call_key or attempt.delivery.key
         number = _wired(attempt.delivery.receiver)
         for day in _days(attempt):
@@ -218,45 +170,13 @@ class AliyunSms(BaseChannel):
 
     def _signed(
         self,
-        prepared: _Prepared,
+        prepared: wire.Prepared,
         action: str,
         query: Mapping[str, str],
-        form: Mapping[str, str] | None = None,
+        form: Mapping[str, str] = MappingProxyType({}),
     ) -> httpx.Request:
-        text, body = encoded(query), encoded(form).encode() if form else b""
-        fields = signed_fields(
-            key_id=prepared.options.access_key_id,
-            secret=prepared.options.access_key_secret.reveal(),
-            host=prepared.host,
-            path=prepared.path,
-            query=text,
-            body=body,
-            action=action,
-            version=_VERSION,
-            now_s=self._clock(),
-            nonce=self._nonce(),
-        )
-        length = ("content-length", str(len(body)))
-        return httpx.Request(
-            "POST",
-            prepared.url.copy_with(raw_path=f"{prepared.path}?{text}".encode("ascii")),
-            headers=[*fields, ("user-agent", "hongyan"), ("accept", "application/json"), length],
-            stream=httpx.ByteStream(body),
-            extensions=dict(prepared.extensions),
-        )
-
-    def _for(self, account: Account) -> _Prepared:
-        prepared = self._prepared.get(account.name)
-        if prepared is None or prepared.account is not account:
-            prepared = self._prepared[account.name] = _prepare(account)
-        return prepared
-
-
-def _prepare(account: Account) -> _Prepared:
-    url = endpoint_url(account.endpoint)
-    path = url.raw_path.partition(b"?")[0].decode("ascii").rstrip("/") + "/"
-    extensions = {"ca_file": account.ca_file} if account.ca_file else {}
-    return _Prepared(account, account.options, url, path, url.netloc.decode("ascii"), extensions)
+        now_s, nonce = self._clock(), self._nonce()
+        return wire.signed(prepared, action, query, form, now_s=now_s, nonce=nonce)
 
 
 def _to_several(delivery: Delivery) -> bool:
@@ -302,10 +222,10 @@ def _day(at_ms: int) -> str:
     return datetime.fromtimestamp(at_ms / 1_000, UTC).astimezone(_CHINA).strftime("%Y%m%d")
 
 
-def _listed(answer: Answer) -> list[_Row] | Resolved:
+def _listed(answer: Answer) -> list[wire.Row] | Resolved:
     if isinstance(answer, Failure):
         return sms.ask_later(answer)
-    details = sms.read(_details, answer.content)
+    details = sms.read(wire.decode_details, answer.content)
     if details is None or details.Code != _OK or not answer.is_success:
         return sms.ask_later(answer, details.Code if details else "")
     return details.SmsSendDetailDTOs.SmsSendDetailDTO

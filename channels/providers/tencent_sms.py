@@ -24,7 +24,7 @@ https://cloud.tencent.com/document/product/213/30654 (TC3; an endpoint with a pa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from time import time
 from typing import Any, ClassVar, Final
 
@@ -33,24 +33,20 @@ import msgspec
 
 from channels.base import BaseChannel
 from channels.channel import Account, Answer, Attempt, Call, Dialogue, Failure, Resolution, Resolved
-from channels.endpoints import endpoint_url
 from channels.error_table import ErrorTable
 from channels.outcomes import for_all, of_failure
 from channels.promises import Promises
 from channels.providers import _sms as sms
-from channels.providers._sms_tc3 import JSON, authorization
+from channels.providers import _sms_tencent_wire as wire
 from channels.providers._sms_tencent_errors import TABLE
-from channels.secret import Secret
 from message.delivery import Delivery
 from message.outcomes import Accepted, AnyOutcome, Unknown
 
-_VERSION: Final = b"2021-01-11"
 _OK: Final = "Ok"
 _LIMIT: Final = 100
 _REACH_DAYS: Final = 7
 _SKEW_S: Final = 600
 """How far the provider's clock and ours may be apart, and a send may lag behind its claim."""
-_LAG_S: Final = 72 * 3_600
 _ABOUT_ONE: Final = frozenset(
     {
         "FailedOperation.PhoneNumberInBlacklist",
@@ -65,72 +61,13 @@ _ABOUT_ONE: Final = frozenset(
 """Codes that one number has; should they ever refuse a whole call, that number is not known."""
 
 
-class TencentSmsOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an account may say."""
-
-    secret_id: sms.Name
-    secret_key: Secret
-    sdk_app_id: str
-    sign_name: str = ""
-    """The signature (签名) in front of the text, where a notification names none."""
-    sender_id: str = ""
-    """For numbers outside mainland China, where one was registered."""
-    region: sms.Name = "ap-guangzhou"
-    query_lag_s: sms.Lag = _LAG_S
-    """How old a call must be before a query that does not list it is believed."""
-
-
-class _Error(msgspec.Struct):
-    Code: str = ""
-    Message: str = ""
-
-
-class _Status(msgspec.Struct):
-    PhoneNumber: str = ""
-    Code: str = ""
-    Message: str = ""
-    SerialNo: str = ""
-
-
-class _Report(msgspec.Struct):
-    PhoneNumber: str = ""
-    SerialNo: str = ""
-    SessionContext: str | None = ""
-
-
-class _Response(msgspec.Struct):
-    Error: _Error | None = None
-    SendStatusSet: list[_Status] | None = None
-    PullSmsSendStatusSet: list[_Report] | None = None
-
-
-class _Answered(msgspec.Struct):
-    Response: _Response
-
-
-class _Prepared(msgspec.Struct, frozen=True):
-    """What all requests of one account share."""
-
-    account: Account
-    options: TencentSmsOptions
-    url: httpx.URL
-    path: str
-    host: str
-    fields: list[tuple[bytes, bytes]]
-    extensions: dict[str, Any]
-
-
-_answered = msgspec.json.Decoder(_Answered).decode
-_encoder = msgspec.json.Encoder()
-
-
 class TencentSms(BaseChannel):
     """Safe from many threads: the prepared parts are written whole and never changed."""
 
     provider: ClassVar[str] = "tencent_sms"
     channel: ClassVar[str] = "sms"
     max_batch: ClassVar[int] = 200
-    options: ClassVar[type[msgspec.Struct]] = TencentSmsOptions
+    options: ClassVar[type[msgspec.Struct]] = wire.TencentSmsOptions
     endpoint: ClassVar[str] = "https://sms.tencentcloudapi.com"
     errors: ClassVar[ErrorTable] = TABLE
     promises: ClassVar[Promises] = Promises(
@@ -148,13 +85,13 @@ class TencentSms(BaseChannel):
 
     def __init__(self, clock: Callable[[], float] = time) -> None:
         self._clock = clock
-        self._prepared: dict[str, _Prepared] = {}
+        self._accounts = sms.PerAccount(wire.prepare)
 
     def batch_key(self, delivery: Delivery) -> Hashable:
         """One text and one side of the border. A retry goes alone (`_sms.refused`)."""
         template = delivery.template
         sign = delivery.notification.attributes.get(sms.SIGN_NAME)
-        text = _encoder.encode([sign, _places(delivery)])
+        text = msgspec.json.encode([sign, _places(delivery)])
         home = sms.mainland(delivery.receiver)
         return template.id if template else "", text, home, sms.alone(delivery)
 
@@ -170,7 +107,7 @@ class TencentSms(BaseChannel):
 
     def request(self, call: Call) -> httpx.Request:
         """The SendSms of all the call's numbers."""
-        prepared = self._for(call.account)
+        prepared = self._accounts.get(call.account)
         first = call.deliveries[0]
         assert first.template is not None
         body: dict[str, Any] = {
@@ -184,20 +121,20 @@ class TencentSms(BaseChannel):
             body["SignName"] = sign
         if prepared.options.sender_id and not sms.mainland(first.receiver):
             body["SenderId"] = prepared.options.sender_id
-        return self._signed(prepared, b"SendSms", body)
+        return wire.signed(prepared, b"SendSms", body, int(self._clock()))
 
     def pull(self, account: Account, limit: int = _LIMIT) -> httpx.Request:
         """Asks for the delivery reports of the account's queue, which forgets what it gives out: keep
         them before the next pull. For the jobs that collect receipts."""
-        prepared = self._for(account)
+        prepared = self._accounts.get(account)
         body = {"Limit": limit, "SmsSdkAppId": prepared.options.sdk_app_id}
-        return self._signed(prepared, b"PullSmsSendStatus", body)
+        return wire.signed(prepared, b"PullSmsSendStatus", body, int(self._clock()))
 
     def outcomes(self, call: Call, answer: Answer) -> list[AnyOutcome]:
         """Each number's own; an error of the call is everybody's."""
         if isinstance(answer, Failure):
             return for_all(call, of_failure(answer))
-        answered = sms.read(_answered, answer.content)
+        answered = sms.read(wire.decode, answer.content)
         if answered is None:
             return sms.unread(call, answer)
         if answered.Response.Error is not None:
@@ -211,20 +148,12 @@ class TencentSms(BaseChannel):
         """Ask for the number's delivery reports since the call."""
         if too_old := sms.out_of_reach(attempt, _REACH_DAYS):
             return too_old
-        prepared = self._for(account)
+        prepared = self._accounts.get(account)
         delivery = attempt.delivery
         key = delivery.call_key or delivery.key
-        answer = yield self._signed(
-            prepared,
-            b"PullSmsSendStatusByPhoneNumber",
-            {
-                "BeginTime": attempt.called_at // 1_000 - _SKEW_S,
-                "EndTime": attempt.now // 1_000 + _SKEW_S,
-                "Offset": 0,
-                "Limit": _LIMIT,
-                "PhoneNumber": delivery.receiver,
-                "SmsSdkAppId": prepared.options.sdk_app_id,
-            },
+        question = _question(prepared.options.sdk_app_id, attempt)
+        answer = yield wire.signed(
+            prepared, b"PullSmsSendStatusByPhoneNumber", question, int(self._clock())
         )
         found = _reports(answer)
         if isinstance(found, Resolved):
@@ -236,72 +165,18 @@ class TencentSms(BaseChannel):
             return Resolved(Resolution.ASK_LATER, detail=f"more than {_LIMIT} reports")
         return sms.not_found(attempt, prepared.options.query_lag_s)
 
-    def _refused(self, call: Call, answer: httpx.Response, error: _Error) -> list[AnyOutcome]:
+    def _refused(self, call: Call, answer: httpx.Response, error: wire.Refusal) -> list[AnyOutcome]:
         wait_ms = sms.wait_of(answer, self._clock())
         return sms.refused(
             self.errors, call, error.Code, error.Message, wait_ms=wait_ms, about_one=_ABOUT_ONE
         )
 
-    def _outcome(self, status: _Status | None) -> AnyOutcome:
+    def _outcome(self, status: wire.Status | None) -> AnyOutcome:
         if status is None:
             return Unknown("no_status", "the answer does not speak of this number")
         if status.Code == _OK:
             return Accepted(status.SerialNo)
         return self.errors.outcome(status.Code, sms.told(status.Message))
-
-    def _signed(
-        self, prepared: _Prepared, action: bytes, content: Mapping[str, Any]
-    ) -> httpx.Request:
-        body, now_s = _encoder.encode(content), int(self._clock())
-        signed = authorization(
-            secret_id=prepared.options.secret_id,
-            secret=prepared.options.secret_key.reveal(),
-            service="sms",
-            host=prepared.host,
-            path=prepared.path,
-            body=body,
-            now_s=now_s,
-        )
-        fields = [
-            *prepared.fields,
-            (b"X-TC-Action", action),
-            (b"X-TC-Timestamp", b"%d" % now_s),
-            (b"Authorization", signed.encode("ascii")),
-            (b"Content-Length", b"%d" % len(body)),
-        ]
-        stream, extensions = httpx.ByteStream(body), dict(prepared.extensions)
-        return httpx.Request(
-            "POST", prepared.url, headers=fields, stream=stream, extensions=extensions
-        )
-
-    def _for(self, account: Account) -> _Prepared:
-        prepared = self._prepared.get(account.name)
-        if prepared is None or prepared.account is not account:
-            prepared = self._prepared[account.name] = _prepare(account)
-        return prepared
-
-
-def _prepare(account: Account) -> _Prepared:
-    url = endpoint_url(account.endpoint)
-    path = url.raw_path.partition(b"?")[0].decode("ascii").rstrip("/") + "/"
-    options: TencentSmsOptions = account.options
-    fields = [
-        (b"Host", url.netloc),
-        (b"User-Agent", b"hongyan"),
-        (b"Content-Type", JSON.encode()),
-        (b"X-TC-Version", _VERSION),
-        (b"X-TC-Region", options.region.encode()),
-    ]
-    extensions = {"ca_file": account.ca_file} if account.ca_file else {}
-    return _Prepared(
-        account,
-        options,
-        url.copy_with(raw_path=path.encode("ascii")),
-        path,
-        url.netloc.decode("ascii"),
-        fields,
-        extensions,
-    )
 
 
 def _places(delivery: Delivery) -> list[str]:
@@ -323,7 +198,7 @@ def _places_refusal(delivery: Delivery) -> str:
     )
 
 
-def _by_place(call: Call, statuses: list[_Status]) -> list[_Status | None]:
+def _by_place(call: Call, statuses: list[wire.Status]) -> list[wire.Status | None]:
     """Each delivery's status: by its place, as the provider gives them, or else by its number."""
     numbers = [one.receiver for one in call.deliveries]
     if [one.PhoneNumber for one in statuses] == numbers:
@@ -332,10 +207,21 @@ def _by_place(call: Call, statuses: list[_Status]) -> list[_Status | None]:
     return [by_number.get(number) for number in numbers]
 
 
-def _reports(answer: Answer) -> list[_Report] | Resolved:
+def _question(sdk_app_id: str, attempt: Attempt) -> dict[str, str | int]:
+    return {
+        "BeginTime": attempt.called_at // 1_000 - _SKEW_S,
+        "EndTime": attempt.now // 1_000 + _SKEW_S,
+        "Offset": 0,
+        "Limit": _LIMIT,
+        "PhoneNumber": attempt.delivery.receiver,
+        "SmsSdkAppId": sdk_app_id,
+    }
+
+
+def _reports(answer: Answer) -> list[wire.Report] | Resolved:
     if isinstance(answer, Failure):
         return sms.ask_later(answer)
-    answered = sms.read(_answered, answer.content)
+    answered = sms.read(wire.decode, answer.content)
     if answered is None or not answer.is_success:
         return sms.ask_later(answer)
     response = answered.Response

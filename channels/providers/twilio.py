@@ -21,60 +21,27 @@ https://www.twilio.com/docs/api/errors/20500 (not safe to retry)
 
 from __future__ import annotations
 
-from base64 import b64encode
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from time import time
-from typing import Annotated, Any, ClassVar, Final
+from typing import ClassVar, Final
 from urllib.parse import urlencode
 
 import httpx
 import msgspec
 
 from channels.base import BaseChannel
-from channels.channel import Account, Answer, Attempt, Call, Dialogue, Failure, Resolution, Resolved
-from channels.endpoints import endpoint_url
+from channels.channel import Account, Answer, Attempt, Call, Dialogue, Failure
 from channels.error_table import ErrorTable
 from channels.outcomes import for_all, of_failure
 from channels.promises import Promises
 from channels.providers import _sms as sms
+from channels.providers import _sms_twilio_wire as wire
 from channels.providers._sms_twilio_errors import TABLE
-from channels.secret import Secret
 from message.delivery import Delivery
 from message.outcomes import Accepted, AnyOutcome, Unknown
 
 _MAX_TEXT: Final = 1_600
-_PAGE: Final = 200
-_MAX_PAGES: Final = 40
-_MS: Final = 1_000
-_SKEW_MS: Final = 60_000
-"""How far Twilio's clock and the ledger's may be apart."""
-_TRIAL: Final = "Sent from your Twilio trial account - "
-"""What Twilio puts in front of the texts of trial accounts."""
-Sid = Annotated[str, msgspec.Meta(pattern=r"^[A-Z]{2}[0-9a-fA-F]{32}$")]
-OptionalSid = Annotated[str, msgspec.Meta(pattern=r"^([A-Z]{2}[0-9a-fA-F]{32})?$")]
-
-
-class TwilioOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an account may say; one of `sender` and `messaging_service_sid` it must."""
-
-    account_sid: Sid
-    auth_token: Secret
-    """Of the account, or of the API key."""
-    api_key_sid: OptionalSid = ""
-    """An API key to sign in with in the account's place."""
-    sender: str = ""
-    """`From`: a number of the account's, a short code or an alphanumeric sender."""
-    messaging_service_sid: OptionalSid = ""
-    status_callback: str = ""
-    """Where Twilio sends receipts; empty: where the account or the messaging service says."""
-    query_lag_s: sms.Lag = 60
-    """How old a call must be before a list without it is believed."""
-
-    def __post_init__(self) -> None:
-        if not (self.sender or self.messaging_service_sid):
-            raise ValueError("sender or messaging_service_sid must be given")
 
 
 class _Created(msgspec.Struct):
@@ -83,32 +50,7 @@ class _Created(msgspec.Struct):
     message: str = ""
 
 
-class _Message(msgspec.Struct):
-    sid: str = ""
-    to: str = ""
-    body: str | None = ""
-    direction: str = ""
-    date_created: str | None = ""
-
-
-class _Page(msgspec.Struct):
-    messages: list[_Message]
-    next_page_uri: str | None = None
-
-
-class _Prepared(msgspec.Struct, frozen=True):
-    """What all requests of one account share."""
-
-    account: Account
-    options: TwilioOptions
-    url: httpx.URL
-    fields: list[tuple[bytes, bytes]]
-    extensions: dict[str, Any]
-
-
 _created = msgspec.json.Decoder(_Created).decode
-_page = msgspec.json.Decoder(_Page).decode
-_json = msgspec.json.Encoder(order="deterministic")
 
 
 class Twilio(BaseChannel):
@@ -116,7 +58,7 @@ class Twilio(BaseChannel):
 
     provider: ClassVar[str] = "twilio"
     channel: ClassVar[str] = "sms"
-    options: ClassVar[type[msgspec.Struct]] = TwilioOptions
+    options: ClassVar[type[msgspec.Struct]] = wire.TwilioOptions
     endpoint: ClassVar[str] = "https://api.twilio.com"
     errors: ClassVar[ErrorTable] = TABLE
     promises: ClassVar[Promises] = Promises(
@@ -133,7 +75,7 @@ class Twilio(BaseChannel):
 
     def __init__(self, clock: Callable[[], float] = time) -> None:
         self._clock = clock
-        self._prepared: dict[str, _Prepared] = {}
+        self._accounts = sms.PerAccount(wire.prepare)
 
     def refusal(self, account: Account, delivery: Delivery) -> str:
         """A number that cannot be, no text or one that is too long, variables that are no texts."""
@@ -146,8 +88,8 @@ class Twilio(BaseChannel):
     def request(self, call: Call) -> httpx.Request:
         """The POST of the call's one delivery."""
         (delivery,) = call.deliveries
-        prepared = self._for(call.account)
-        form = {"To": delivery.receiver} | _sender(prepared.options) | _said(delivery)
+        prepared = self._accounts.get(call.account)
+        form = {"To": delivery.receiver} | _sender(prepared.options) | wire.said(delivery)
         body = urlencode(form).encode("ascii")
         fields = [
             *prepared.fields,
@@ -175,40 +117,17 @@ class Twilio(BaseChannel):
 
     def resolve(self, account: Account, attempt: Attempt) -> Dialogue:
         """Look for the message in the list of those to its number."""
-        prepared = self._for(account)
+        prepared = self._accounts.get(account)
         to = attempt.delivery.receiver
-        day = datetime.fromtimestamp((attempt.called_at - _SKEW_MS) / _MS, UTC).date()
+        day = datetime.fromtimestamp((attempt.called_at - wire.SKEW_MS) / 1_000, UTC).date()
         for dated in ({"DateSent>": day.isoformat()}, {}):
-            found = yield from _looked_up(prepared, attempt, {"To": to, **dated})
+            found = yield from wire.looked_up(prepared, attempt, {"To": to, **dated})
             if found is not None:
                 return found
         return sms.not_found(attempt, prepared.options.query_lag_s)
 
-    def _for(self, account: Account) -> _Prepared:
-        prepared = self._prepared.get(account.name)
-        if prepared is None or prepared.account is not account:
-            prepared = self._prepared[account.name] = _prepare(account)
-        return prepared
-
 
 _NO_SID: Final = Unknown("unreadable", "the provider made a message and did not name it")
-
-
-def _prepare(account: Account) -> _Prepared:
-    url = endpoint_url(account.endpoint)
-    options: TwilioOptions = account.options
-    prefix = url.raw_path.partition(b"?")[0].rstrip(b"/")
-    path = b"%b/2010-04-01/Accounts/%b/Messages.json" % (prefix, options.account_sid.encode())
-    user = options.api_key_sid or options.account_sid
-    login = b64encode(f"{user}:{options.auth_token.reveal()}".encode())
-    fields = [
-        (b"Host", url.netloc),
-        (b"User-Agent", b"hongyan"),
-        (b"Accept", b"application/json"),
-        (b"Authorization", b"Basic " + login),
-    ]
-    extensions = {"ca_file": account.ca_file} if account.ca_file else {}
-    return _Prepared(account, options, url.copy_with(raw_path=path), fields, extensions)
 
 
 def _template_refusal(delivery: Delivery) -> str:
@@ -226,80 +145,13 @@ def _text_refusal(text: object) -> str:
     return ""
 
 
-def _sender(options: TwilioOptions) -> dict[str, str]:
+def _sender(options: wire.TwilioOptions) -> dict[str, str]:
     named = {
         "From": options.sender,
         "MessagingServiceSid": options.messaging_service_sid,
         "StatusCallback": options.status_callback,
     }
     return {name: value for name, value in named.items() if value}
-
-
-def _said(delivery: Delivery) -> dict[str, str]:
-    template = delivery.template
-    if template is None:
-        return {"Body": str((delivery.content or {})["text"])}
-    if not template.params:
-        return {"ContentSid": template.id}
-    variables = _json.encode(sms.texts(template.params)).decode()
-    return {"ContentSid": template.id, "ContentVariables": variables}
-
-
-def _looked_up(
-    prepared: _Prepared, attempt: Attempt, query: Mapping[str, str]
-) -> Generator[httpx.Request, Answer, Resolved | None]:
-    """Go through the pages of one list; None: the message is on none of them."""
-    asked = urlencode({**query, "PageSize": str(_PAGE)})
-    for _ in range(_MAX_PAGES):
-        answer = yield _question(prepared, asked)
-        page = _read(answer)
-        if isinstance(page, Resolved):
-            return page
-        found = _found(attempt, page.messages)
-        if found is not None:
-            return found
-        asked = (page.next_page_uri or "").partition("?")[2]
-        if not asked:
-            return None
-    return Resolved(Resolution.ASK_LATER, detail=f"more than {_MAX_PAGES * _PAGE:,} messages")
-
-
-def _question(prepared: _Prepared, query: str) -> httpx.Request:
-    """Of `next_page_uri` the query alone is followed: where to ask is the account's to say."""
-    path = prepared.url.raw_path + b"?" + query.encode("ascii", "replace")
-    url = prepared.url.copy_with(raw_path=path)
-    return httpx.Request("GET", url, headers=prepared.fields, extensions=dict(prepared.extensions))
-
-
-def _read(answer: Answer) -> _Page | Resolved:
-    if isinstance(answer, Failure) or not answer.is_success:
-        return sms.ask_later(answer)
-    return sms.read(_page, answer.content) or sms.ask_later(answer, "unreadable")
-
-
-def _found(attempt: Attempt, messages: Iterable[_Message]) -> Resolved | None:
-    since_s = (attempt.called_at - _SKEW_MS) / _MS
-    text = None if attempt.delivery.template else _said(attempt.delivery)["Body"]
-    for one in messages:
-        if one.direction == "inbound" or one.to != attempt.delivery.receiver:
-            continue
-        if _made_s(one) < since_s:
-            continue
-        if text is None:
-            return Resolved(
-                Resolution.ASK_LATER, detail=f"{one.sid} went to the number; it may be this one"
-            )
-        if one.body in (text, _TRIAL + text):
-            return Resolved(Resolution.SENT, one.sid)
-    return None
-
-
-def _made_s(message: _Message) -> float:
-    """When it was created, epoch seconds; what cannot be read may be ours, so it counts as just now."""
-    try:
-        return parsedate_to_datetime(message.date_created or "").timestamp()
-    except (ValueError, TypeError, OverflowError, IndexError):
-        return float("inf")
 
 
 CHANNELS = (Twilio(),)
