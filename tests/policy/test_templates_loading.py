@@ -1,11 +1,14 @@
 """templates.toml: every mistake is told, with its line and its key."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from backends.settings import Settings, TemplatesSettings
 from policy.templates_loading import TemplateFileError, file_of, load, load_for
+from policy.templates_sandbox import MAX_LOOPS, MAX_OUTPUT
+from policy.templates_variables import TemplateError
 
 DECLARED = """text = "x"
 [templates.t.variables]
@@ -17,6 +20,7 @@ e = { type = "int", items = "int" }
 f = { type = "list", items = "strin" }
 g = { type = "int", optinal = true }
 """
+DOCUMENT = Path(__file__).parents[2] / "docs" / "templates.md"
 HEAD = '[templates.t]\nchannel = "email"\n'
 
 
@@ -128,3 +132,27 @@ def test_the_file_stands_beside_the_settings_or_where_they_say(tmp_path: Path) -
     named = Settings(base=str(tmp_path), templates=TemplatesSettings(file="gone.toml"))
     with pytest.raises(TemplateFileError, match=r"gone\.toml:1: templates\.file: No such file"):
         load_for(named)
+
+
+def test_the_documents_own_example_is_good(tmp_path: Path) -> None:
+    example = re.search(r"```toml\n(.+?)```", DOCUMENT.read_text("utf-8"), re.DOTALL)
+    assert example is not None
+    (tmp_path / "templates.toml").write_text(example[1], "utf-8")
+    known = load(tmp_path / "templates.toml")
+    lines = [{"name": "tea", "price": 2}]
+    params = {"order": "o-1", "total": 1234.005, "paid_on": "2026-11-21", "lines": lines}
+    content = known.named("order-paid").render(params).content
+    assert content is not None
+    assert content["text"] == "o-1: 1,234.01, 21.11.2026\n"
+    template = known.named("login-code").render({"code": "4711"}).template
+    assert template is not None
+    assert (template.id, template.params) == ("SMS_123", {"code": "4711", "minutes": "5"})
+
+
+def test_the_document_names_every_code_and_bound() -> None:
+    text = DOCUMENT.read_text("utf-8")
+    assert f"{MAX_LOOPS:,} rounds" in text
+    assert f"{MAX_OUTPUT:,} characters" in text
+    assert TemplateError.__doc__ is not None
+    for code in re.findall(r"\b(?:template|variable)_[a-z_]+", TemplateError.__doc__):
+        assert f"`{code}`" in text
