@@ -1,0 +1,158 @@
+"""A recovery on a real ledger with a real provider, in this process and as processes of its own."""
+
+import signal
+
+import pytest
+
+from channels.simulator import Faults
+from recovery.loop import Loop
+from tests.recovery.conftest import MakeGround
+from tests.recovery.ground import LANE, Ground, until
+
+ASKED = Faults(method="GET", errors={"503": 1.0})
+
+
+def run(ground: Ground, **wanted: int) -> None:
+    """One recovery under the built-in loop until the rows stand as wanted."""
+    with ground.recovery() as opened:
+        recovery = opened.recovery
+        recovery.start()
+        loop = Loop(recovery, poll_s=0.02, stop=recovery.stopping)
+        thread = recovery.crew.start("loop", loop.run)
+        ground.await_states(**wanted)
+        recovery.stopping.set()
+        thread.join(10)
+        assert recovery.crew.casualty is None
+
+
+def test_what_was_not_sent_is_sent_again_within_its_ttl(ground: MakeGround) -> None:
+    one = ground()
+    items = one.waiting(20)
+    run(one, SENT=20)
+    assert one.accepted() == {item.key: 1 for item in items}
+    assert {r.attempt for r in one.provider.records()} == {2}
+
+
+def test_what_is_past_its_ttl_is_not_sent(ground: MakeGround) -> None:
+    one = ground()
+    one.waiting(3, ttl_ms=1)
+    run(one, EXPIRED=3)
+    assert one.accepted() == {}
+
+
+def test_refused_again_and_again_it_is_parked_after_its_last_attempt(ground: MakeGround) -> None:
+    one = ground(retry={"attempts": 3, "base_ms": 10, "cap_ms": 20})
+    one.provider.control(rules=[Faults(errors={"429": 1.0})])
+    (item,) = one.waiting()
+    run(one, PARKED=1)
+    assert one.state(item) == ("PARKED", "attempts_spent:http_429")
+    assert [r.attempt for r in one.provider.records()] == [2, 3]
+
+
+def test_what_the_provider_has_is_settled_by_its_word(ground: MakeGround) -> None:
+    """Each was accepted, and its answer never came: the connection was reset."""
+    one = ground(guarantee="at_most_once")
+    one.provider.control(rules=[Faults(reset=1.0)])
+    items = one.waiting(5)
+    run(one, SENT=5)
+    assert one.accepted() == {item.key: 1 for item in items}
+
+
+def test_what_the_provider_has_not_is_sent_even_at_most_once(ground: MakeGround) -> None:
+    one = ground(guarantee="at_most_once", timeout_ms=100)
+    items = one.doubted(5)
+    run(one, SENT=5)
+    assert one.accepted() == {item.key: 1 for item in items}
+
+
+def test_in_doubt_without_an_answer_at_most_once_is_parked(ground: MakeGround) -> None:
+    one = ground(guarantee="at_most_once", timeout_ms=100)
+    one.provider.control(rules=[ASKED])
+    (item,) = one.doubted(ttl_ms=3_000)
+    run(one, PARKED=1)
+    assert one.state(item) == ("PARKED", "unproven")
+    assert one.accepted() == {}
+
+
+def test_in_doubt_without_an_answer_at_least_once_is_resent_and_counted(
+    ground: MakeGround,
+) -> None:
+    one = ground(timeout_ms=100)
+    one.provider.control(rules=[ASKED])
+    (item,) = one.doubted(ttl_ms=4_000)
+    with one.recovery() as opened:
+        opened.recovery.start()
+        loop = Loop(opened.recovery, poll_s=0.02, stop=opened.recovery.stopping)
+        opened.recovery.crew.start("loop", loop.run)
+        one.await_states(SENT=1)
+        doubles = "hongyan_recovery_possible_duplicates_total"
+        assert opened.metrics.registry.get_sample_value(doubles, {"lane": LANE}) == 1
+    assert one.accepted() == {item.key: 1}
+
+
+def test_a_line_goes_in_order_behind_its_failed_head(ground: MakeGround) -> None:
+    one = ground(ordering="key")
+    (head,) = one.waiting(ordering_key="k")
+    behind = []
+    for _ in range(4):
+        behind += one.waiting(ordering_key="k")
+    run(one, SENT=5)
+    order = [r.key for r in one.provider.records() if r.accepted]
+    assert order == [item.key for item in (head, *behind)]
+
+
+def test_two_recoveries_at_once_send_each_once(ground: MakeGround) -> None:
+    one = ground()
+    items = one.waiting(150)
+    for name in ("r1", "r2"):
+        one.process(name)
+    one.await_states(SENT=150)
+    assert one.accepted() == {item.key: 1 for item in items}
+
+
+def test_killed_mid_resend_nothing_is_lost_and_nothing_doubled(ground: MakeGround) -> None:
+    """The provider accepts and keeps its answer back; the recovery dies waiting for it."""
+    one = ground(timeout_ms=5_000)
+    one.provider.control(rules=[Faults(hang=1.0)])
+    items = one.waiting(6)
+    first = one.process("r1")
+    until(lambda: len(one.accepted()) >= 4)
+    first.kill()
+    first.wait()
+    one.provider.control(rules=[])
+    assert one.states()["IN_FLIGHT"] >= 4
+    one.process("r2")
+    one.await_states(SENT=6)
+    assert one.accepted() == {item.key: 1 for item in items}
+
+
+def test_sigterm_ends_what_has_begun_and_gives_back_the_rest(ground: MakeGround) -> None:
+    one = ground(threads=8)
+    one.provider.control(rules=[Faults(latency_ms="500")])
+    one.waiting(40)
+    process = one.process("r1")
+    until(lambda: any(True for _ in one.provider.records()))
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 0, one.log("r1")
+    states = one.states()
+    assert states["IN_FLIGHT"] == states["UNKNOWN"] == 0
+    assert states["SENT"] + states["RETRY"] == 40
+    assert len(one.accepted()) == states["SENT"]
+    assert states["RETRY"] > 0
+    one.provider.control(rules=[])
+    one.process("r2")
+    one.await_states(SENT=40)
+    assert max(one.accepted().values()) == 1
+
+
+@pytest.mark.parametrize("url", ["postgresql"], indirect=True)
+def test_a_second_sigterm_changes_nothing(ground: MakeGround) -> None:
+    one = ground()
+    one.provider.control(rules=[Faults(latency_ms="800")])
+    one.waiting(4)
+    process = one.process("r1")
+    until(lambda: any(True for _ in one.provider.records()))
+    process.send_signal(signal.SIGTERM)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 0, one.log("r1")
+    assert one.states()["UNKNOWN"] == 0
