@@ -13,7 +13,7 @@ import ssl
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from datetime import timedelta
 from functools import cache
 from time import monotonic
@@ -24,7 +24,8 @@ import httpx
 from channels.answer import Answer
 from channels.channel import Failure, Phase
 from channels.failures import BadRequest
-from channels.smtp_session import Lost, Route, Session, is_loopback
+from channels.smtp_net import is_loopback
+from channels.smtp_session import Lost, Route, Session
 from channels.smtp_wire import DEFAULT_PORTS, Envelope, Told, envelope_of, written_told
 from channels.tls import Trust
 
@@ -166,8 +167,12 @@ class SmtpTransport:
     def _resolve(
         self, host: str, port: int, timeout_s: float
     ) -> list[tuple[socket.AddressFamily, tuple[str, int]]]:
-        asked = self._resolvers.submit(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
-        found = asked.result(max(timeout_s, 0.0))
+        """Raises OSError, also when the transport is closed meanwhile."""
+        try:
+            asked = self._resolvers.submit(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+            found = asked.result(max(timeout_s, 0.0))
+        except (RuntimeError, CancelledError) as exc:
+            raise OSError("the transport is closed") from exc
         return [(family, cast("tuple[str, int]", address)) for family, _, _, _, address in found]
 
 

@@ -8,18 +8,17 @@ which side of the dot it came.
 from __future__ import annotations
 
 import re
-import select
 import smtplib
 import socket
 import ssl
 from collections.abc import Callable
-from ipaddress import ip_address
 from time import monotonic
 from typing import Final, NamedTuple, TypeVar
 
 import structlog
 
 from channels.smtp_client import Client
+from channels.smtp_net import connected, own_name, readable
 from channels.smtp_wire import Envelope, Login, Reply, Stage, Told
 
 log = structlog.get_logger(__name__)
@@ -30,7 +29,6 @@ MAX_MESSAGES: Final = 100
 """In one session: some servers end longer ones in the middle of the next message."""
 _RENEW_SHARE: Final = 4
 """A kept session that does not answer at once has died: it gets this part of what time is left."""
-_LOOPBACK_NAME: Final = "localhost"
 _TOO_LATE: Final = "the deadline passed before the server had answered"
 T = TypeVar("T")
 
@@ -81,13 +79,13 @@ class Session:
     def open(self, deadline: float) -> Told | None:
         """Connect, secure, log in. What the server refused, if it did; raises Lost."""
         sock = self._connect(deadline)
-        client = self._client = Client(sock, self._route.hello or _own_name(), deadline)
+        client = self._client = Client(sock, self._route.hello or own_name(), deadline)
         return self._guarded(lambda: self._introduce(client))
 
     def renew(self, deadline: float) -> bool:
         """Whether the kept session still lives; leaves it without any state of the last message."""
         client = self._client
-        if client is None or client.sock is None or _readable(client.sock):
+        if client is None or client.sock is None or readable(client.sock):
             return False
         now = monotonic()
         client.deadline = now + (deadline - now) / _RENEW_SHARE
@@ -143,7 +141,7 @@ class Session:
         for place, (family, address) in enumerate(found):
             share_s = (deadline - monotonic()) / (len(found) - place)
             try:
-                return _connected(family, address, share_s)
+                return connected(family, address, share_s)
             except OSError as exc:
                 failed = exc
         code = "timeout" if isinstance(failed, TimeoutError) else "connect"
@@ -218,33 +216,6 @@ class Session:
         return None
 
 
-def is_loopback(host: str) -> bool:
-    """Whether what is sent to the host stays on this machine."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == _LOOPBACK_NAME
-
-
-def _connected(family: int, address: tuple[str, int], timeout_s: float) -> socket.socket:
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        sock.settimeout(max(timeout_s, 0.001))
-        sock.connect(address)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    except OSError:
-        sock.close()
-        raise
-    return sock
-
-
-def _readable(sock: socket.socket) -> bool:
-    """A server that has something to say before it is asked says goodbye, or has gone."""
-    poll = select.poll()
-    poll.register(sock, select.POLLIN)
-    return bool(poll.poll(0))
-
-
 def _stuffed(message: bytes) -> bytes:
     """With its leading dots doubled (RFC 5321 §4.5.2) and its last line ended."""
     data = re.sub(rb"(?m)^\.", b"..", message)
@@ -255,9 +226,3 @@ def _reply(answer: tuple[int, bytes | str]) -> Reply:
     code, text = answer
     words = text if isinstance(text, str) else text.decode("utf-8", "replace")
     return Reply(code, words.replace("\n", " ")[:_MAX_TEXT])
-
-
-def _own_name() -> str:
-    """This machine's name where it is a full one, else an address literal; asks no name server."""
-    name = socket.gethostname()
-    return name if "." in name else "[127.0.0.1]"

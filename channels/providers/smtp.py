@@ -49,7 +49,7 @@ from channels.providers._email_content import (
 )
 from channels.providers._email_message import Heading, message_bytes
 from channels.secret import Secret
-from channels.smtp_session import is_loopback
+from channels.smtp_net import is_loopback
 from channels.smtp_wire import (
     BEFORE_MAIL,
     SCHEMES,

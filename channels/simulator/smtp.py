@@ -27,7 +27,6 @@ import socket
 import ssl
 import struct
 from collections.abc import Callable
-from email import message_from_bytes, policy
 from hashlib import sha256
 from hmac import compare_digest
 from time import time
@@ -41,6 +40,14 @@ from channels.simulator.faults import Ending, Fate, receiver_code
 from channels.simulator.ledger import Record
 from channels.simulator.options import SimulatorOptions
 from channels.simulator.provider import Provider
+from channels.simulator.smtp_replies import (
+    BEFORE_MAIL,
+    BEFORE_RCPT,
+    answer_of,
+    read_letter,
+    staged,
+    worded,
+)
 from channels.simulator.wire import ID, SECRET
 
 NAME: Final = "smtp"
@@ -50,16 +57,6 @@ _MAX_SIZE: Final = 32 << 20
 _MAX_RECEIVERS: Final = 100
 """RFC 5321 §4.5.3.1.8: a server takes at least so many; this one takes no more."""
 _NO_LINGER: Final = struct.pack("ii", 1, 0)
-_STAGES: Final = {
-    **dict.fromkeys(("432", "454", "525", "534", "535", "538"), "auth"),
-    **dict.fromkeys(("521",), "hello"),
-    **dict.fromkeys(("455", "530", "555"), "mail"),
-}
-"""Where a code belongs that names no stage; all others: the final dot."""
-_BEFORE_MAIL: Final = ("hello", "auth")
-_BEFORE_RCPT: Final = (*_BEFORE_MAIL, "mail")
-"""Stages with draws of their own: what falls on them later has had its chance."""
-_NEEDED: Final = ("Date", "From", "Message-ID")
 logging.getLogger("mail.log").setLevel(logging.ERROR)  # aiosmtpd warns of its own deprecations
 
 
@@ -75,9 +72,9 @@ class Door(SMTP):
 
     async def smtp_DATA(self, arg: str) -> None:
         """As aiosmtpd's, unless the message's fate is to be refused before its content."""
-        stage, code = _staged(self.fate)
+        stage, code = staged(self.fate)
         if stage == "data" and self.envelope is not None and self.envelope.rcpt_tos:
-            await self.push(_worded(code))
+            await self.push(worded(code))
         else:
             await super().smtp_DATA(arg)
 
@@ -112,10 +109,10 @@ class PostOffice:
     ) -> list[str]:
         """Greeted, or refused."""
         if door.early is None:
-            door.early = _staged(self._draw("/smtp/", "", f"{NAME}:visit"))
+            door.early = staged(self._draw("/smtp/", "", f"{NAME}:visit"))
         stage, code = door.early
         if stage == "hello":
-            return [_worded(code)]
+            return [worded(code)]
         visit.host_name = name
         return lines
 
@@ -124,7 +121,7 @@ class PostOffice:
     ) -> Any:
         """Refused by fate, or else left to the credentials."""
         stage, code = door.early or ("", "")
-        return _worded(code) if stage == "auth" else MISSING
+        return worded(code) if stage == "auth" else MISSING
 
     async def handle_MAIL(
         self, door: Door, visit: Visit, letter: Letter, address: str, options: list[str]
@@ -134,9 +131,9 @@ class PostOffice:
             return "530 5.7.0 Authentication required"
         door.path, door.fate = f"/smtp/{address}", None
         door.messages += 1
-        stage, code = _staged(self._draw(door.path, "", f"{NAME}:mail"))
-        if stage == "mail" or (stage in _BEFORE_MAIL and door.messages > 1):
-            return _worded(code)
+        stage, code = staged(self._draw(door.path, "", f"{NAME}:mail"))
+        if stage == "mail" or (stage in BEFORE_MAIL and door.messages > 1):
+            return worded(code)
         letter.mail_from = address
         letter.mail_options.extend(options)
         return "250 2.1.0 OK"
@@ -147,25 +144,25 @@ class PostOffice:
         """One receiver; a refused one is kept too."""
         if door.fate is None:
             fate = self._draw(door.path, address, f"{NAME}:{address}")
-            door.fate = Fate() if _staged(fate)[0] in _BEFORE_RCPT else fate
-        stage, code = _staged(door.fate)
+            door.fate = Fate() if staged(fate)[0] in BEFORE_RCPT else fate
+        stage, code = staged(door.fate)
         refused = code if stage == "rcpt" else self._receiver_code(door.path, address)
         if len(letter.rcpt_tos) >= _MAX_RECEIVERS:
             refused = "452"
         if refused:
             await self._keep([self._record(door, address, refused)])
-            return _worded(refused)
+            return worded(refused)
         letter.rcpt_tos.append(address)
         return "250 2.1.5 OK"
 
     async def handle_DATA(self, door: Door, visit: Visit, letter: Letter) -> str:
         """The final dot: refused for its shape, or kept, and then what fate wants."""
         content, fate = letter.original_content or b"", door.fate or Fate()
-        message_id, wrong = _read(content)
+        message_id, wrong = read_letter(content)
         if wrong:
             return f"554 5.6.0 {wrong}"
         due = asyncio.get_running_loop().time() + fate.delay_ms / _MS
-        answer, call = _answer(fate), self._provider.memory.last_seq + 1
+        answer, call = answer_of(fate), self._provider.memory.last_seq + 1
         await self._keep(
             [
                 self._record(door, one, answer, message_id, content, call, accepted=fate.accepted)
@@ -177,14 +174,14 @@ class PostOffice:
 
     async def _end(self, door: Door, fate: Fate, answer: str) -> str:
         if fate.ending is Ending.ANSWER:
-            return _worded(answer) if fate.status == 200 else f"HTTP/1.1 {answer} not a mail server"
+            return worded(answer) if fate.status == 200 else f"HTTP/1.1 {answer} not a mail server"
         transport = cast(asyncio.Transport, door.transport)  # uvloop's own class, the same methods
         if fate.ending is Ending.RESET:
             sock: socket.socket = transport.get_extra_info("socket")
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
             transport.abort()
         elif fate.ending is Ending.DRIP:
-            for byte in _worded("250").encode() + b"\r\n":
+            for byte in worded("250").encode() + b"\r\n":
                 transport.write(bytes([byte]))
                 await asyncio.sleep(fate.drip_ms / _MS)
         if fate.ending is not Ending.HANG:
@@ -263,43 +260,6 @@ class PostOffice:
 def _once(kept: asyncio.Future[None]) -> Callable[[], None]:
     """The connection may be gone by then, and with it whoever waited."""
     return lambda: None if kept.done() else kept.set_result(None)
-
-
-def _read(content: bytes) -> tuple[str, str]:
-    """The Message-ID, and what is wrong with the message."""
-    if b"\n" in content.replace(b"\r\n", b""):
-        return "", "a line ends in LF alone"
-    if not content.isascii():
-        return "", "8 bit content in a message that was not announced as such"
-    message = message_from_bytes(content, policy=policy.default)
-    missing = [name for name in _NEEDED if len(message.get_all(name, [])) != 1]
-    if missing:
-        return "", f"{missing[0]} must stand once"
-    if message.defects or any(part.defects for part in message.walk()):
-        return "", "the message is not well formed"
-    return str(message["Message-ID"]).strip("<> "), ""
-
-
-def _staged(fate: Fate | None) -> tuple[str, str]:
-    """Stage and code of a fate; empty where it is none of a code."""
-    if fate is None or not fate.code:
-        return "", ""
-    stage, colon, code = fate.code.rpartition(":")
-    return (stage, code) if colon else (_STAGES.get(code, "final"), code)
-
-
-def _answer(fate: Fate) -> str:
-    """How the final dot is answered, as the ledger tells it."""
-    if fate.ending is not Ending.ANSWER:
-        return fate.ending.value
-    stage, code = _staged(fate)
-    if stage == "final":
-        return code
-    return "250" if fate.status == 200 else str(fate.status)
-
-
-def _worded(code: str) -> str:
-    return f"{code} {code[:1]}.0.0 " + ("OK" if code.startswith("2") else "refused by a rule")
 
 
 def _certificate(file: str) -> ssl.SSLContext | None:

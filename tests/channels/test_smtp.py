@@ -382,6 +382,25 @@ def test_a_resolver_that_takes_too_long_holds_nobody(
     assert (failure.phase, failure.code) == (Phase.NOT_WRITTEN, "dns")
 
 
+def test_a_transport_that_is_closed_meanwhile_was_sent_nothing(
+    transport: SmtpTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, answered = threading.Event(), threading.Event()
+
+    def slow(*_: object, **__: object) -> object:
+        asked.set()
+        answered.wait(PATIENCE_S)
+        raise OSError("too late")
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    with ThreadPoolExecutor(3) as pool:
+        calls = [pool.submit(transport.send, mail(25)) for _ in range(3)]
+        assert asked.wait(PATIENCE_S)
+        transport.close()
+        answered.set()
+        assert {failed(one.result()).phase for one in calls} == {Phase.NOT_WRITTEN}
+
+
 def test_a_reply_without_end_is_cut_off(transport: SmtpTransport) -> None:
     with MailServer({"MAIL": say(b"250-more\r\n" * 10_000)}) as server:
         failure = failed(transport.send(mail(server)))
