@@ -1,11 +1,13 @@
 """The breaker: what opens it, what may try again, and for how long it leaves an account alone."""
 
 import threading
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import dispatcher.breaker as breaker_module
 from dispatcher.breaker import Breaker, Judgement, State, judgement_of
 from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
 from policy.schema import BreakerPolicy
@@ -196,6 +198,14 @@ def test_failures_before_the_outage_do_not_count_after_it() -> None:
 
 
 # -- always --
+
+
+def test_the_documented_states_are_these() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "accounts.md").read_text("utf-8")
+    diagram = [line for line in (breaker_module.__doc__ or "").splitlines() if "──▶" in line]
+    assert len(diagram) == 3
+    for line in diagram:
+        assert line in page, f"docs/accounts.md does not show {line.strip()}"
 
 
 @given(
