@@ -14,7 +14,8 @@ from backends.sql import Database
 from idempotency.edge import connected
 from idempotency.opening import SqlLedger, wall_ms
 from idempotency.payloads import Sealer
-from idempotency.receipts import Candidate, Closing, Kept, Move, Receipts
+from idempotency.receipts import Candidate, Kept
+from idempotency.receipts_store import Closing, Move, Receipts
 
 _FORGET: Final = 5_000
 """Receipts deleted in one statement."""

@@ -7,7 +7,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from idempotency.receipts import BATCH, Receipt
+from idempotency.receipts import Receipt
+from idempotency.receipts_store import BATCH
 from receipts.metrics import Metrics
 
 MOST: Final = 20_000

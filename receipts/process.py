@@ -21,8 +21,8 @@ import uvicorn
 from backends.settings import Settings, SettingsError
 from channels.transport import Transport
 from idempotency.opening import SqlLedger, open_ledger
-from idempotency.receipts import Receipts
 from idempotency.receipts_sql import open_receipts
+from idempotency.receipts_store import Receipts
 from receipts.accounts import Source, load_sources
 from receipts.app import Desk, build_app
 from receipts.intake import Intake

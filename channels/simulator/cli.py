@@ -26,6 +26,13 @@ latency:  10 | 5-20 | p50=10,p99=80, in milliseconds
 rules:    a JSON list; each may hold path, receiver (prefixes), method, latency_ms, errors
           {"500": 0.1}, retry_after, accept_errors, reset, close, hang, drip, drop, drip_ms
 """
+_FLAGS = frozenset(SimulatorOptions.__struct_fields__) - {
+    "rules",
+    "receipts",
+    "credentials",
+    "fsync",
+}
+"""Options that a flag of the same name sets."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     flags = parser.parse_args(arguments)
     try:
-        options = _options(flags)
+        options = _options(flags, arguments)
         Rules(options.rules)
         _check_receipts(options)
     except (msgspec.MsgspecError, BadFaults, BadScenario, OSError) as exc:
@@ -65,14 +72,11 @@ def serve(options: SimulatorOptions) -> None:
         runner.run(run())
 
 
-def _options(flags: argparse.Namespace) -> SimulatorOptions:
+def _options(flags: argparse.Namespace, arguments: Sequence[str] | None) -> SimulatorOptions:
     if flags.options:
         return msgspec.json.decode(flags.options, type=SimulatorOptions)
     if flags.scenario:
-        return _of_scenario(flags)
-    rules = []
-    if flags.rules:
-        rules = msgspec.json.decode(Path(flags.rules).read_bytes(), type=list[Faults])
+        return _of_scenario(flags, arguments)
     return SimulatorOptions(
         host=flags.host,
         port=flags.port,
@@ -81,7 +85,7 @@ def _options(flags: argparse.Namespace) -> SimulatorOptions:
         smtp_certificate=flags.smtp_certificate,
         ledger=flags.ledger,
         report=flags.report,
-        rules=[*rules, _rule_of(flags)],
+        rules=[*_rules_in(flags.rules), _rule_of(flags)],
         seed=flags.seed,
         dedup=flags.dedup,
         fsync=not flags.no_fsync,
@@ -89,24 +93,20 @@ def _options(flags: argparse.Namespace) -> SimulatorOptions:
     )
 
 
-def _of_scenario(flags: argparse.Namespace) -> SimulatorOptions:
+def _of_scenario(flags: argparse.Namespace, arguments: Sequence[str] | None) -> SimulatorOptions:
     """The file's options; what was said on the command line too holds instead of what it says."""
-    options, unsaid = load(flags.scenario), _parser().parse_args([])
-    names = ("host", "port", "admin_port", "smtp_port", "smtp_certificate", "ledger", "report")
-    said = {
-        name: getattr(flags, name)
-        for name in (*names, "seed", "dedup", "json")
-        if getattr(flags, name) != getattr(unsaid, name)
-    }
+    options = load(flags.scenario)
+    unsaid = argparse.Namespace(**dict.fromkeys(_FLAGS))
+    given = vars(_parser().parse_args(arguments, unsaid))
+    said = {name: given[name] for name in _FLAGS if given[name] is not None}
     if flags.no_fsync:
         said["fsync"] = False
-    more = (
-        msgspec.json.decode(Path(flags.rules).read_bytes(), type=list[Faults])
-        if flags.rules
-        else []
-    )
-    rules = [*more, *options.rules, _rule_of(flags)]
+    rules = [*_rules_in(flags.rules), *options.rules, _rule_of(flags)]
     return msgspec.structs.replace(options, **said, rules=rules)
+
+
+def _rules_in(path: str) -> list[Faults]:
+    return msgspec.json.decode(Path(path).read_bytes(), type=list[Faults]) if path else []
 
 
 def _check_receipts(options: SimulatorOptions) -> None:

@@ -7,8 +7,9 @@ import pytest
 
 from idempotency.ledger import Settlement
 from idempotency.opening import SqlLedger
-from idempotency.receipts import Applied, Receipt, Receipts, Said, decide, wait_ms
+from idempotency.receipts import Applied, Receipt, Said, decide
 from idempotency.receipts_sql import PG_CANDIDATES, open_receipts
+from idempotency.receipts_store import Receipts, wait_ms
 from message.delivery import Delivery
 from message.states import Event, State
 from tests.idempotency.making import World, claimed, deliveries, delivery, settle

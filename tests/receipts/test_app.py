@@ -12,8 +12,9 @@ from structlog.testing import capture_logs
 from backends.settings import ReceiptsSettings, Settings, SettingsError
 from idempotency.ledger import LedgerUnavailable
 from idempotency.opening import SqlLedger
-from idempotency.receipts import Receipt, Receipts, Said
+from idempotency.receipts import Receipt, Said
 from idempotency.receipts_sql import open_receipts
+from idempotency.receipts_store import Receipts
 from message.states import Event
 from receipts.accounts import load_sources
 from receipts.app import MAX_BODY, Desk, build_app
