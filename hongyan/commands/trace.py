@@ -46,6 +46,8 @@ _TOLD = {
     "fenced": "outcome refused: the claim had passed on",
     "owner_dead": "its worker died",
     "resolved": "what was in doubt is decided",
+    "receipt": "the provider's receipt",
+    "receipt_contradicted": "a later receipt says otherwise; the first one stays",
     "dead_letter": "put into the dead letters",
     "handed_over": "handed over",
 }

@@ -45,6 +45,10 @@ class TwilioSigning(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     public_url: str
     """The callback's address as Twilio was told it, without its query."""
 
+    def __post_init__(self) -> None:
+        if not self.public_url.startswith(("http://", "https://")) or "?" in self.public_url:
+            raise ValueError("public_url must be a full URL without a query")
+
 
 class TwilioCallbacks:
     """See `receipts.parsing.Parser`."""

@@ -1,10 +1,13 @@
 """Receipts against real ledgers: what they move, what they wait for, and what they never undo."""
 
+import threading
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+from backends.settings import Settings
 from idempotency.ledger import Settlement
 from idempotency.opening import SqlLedger
 from idempotency.receipts import Applied, Receipt, Said, decide
@@ -262,6 +265,49 @@ def test_a_thousand_receipts_are_placed_in_full_batches(
     assert [len(first.verdicts), len(second.verdicts)] == [500, 500]
     assert first.more
     assert set(world.states().values()) == {"DELIVERED"}
+
+
+def test_two_processes_at_once_place_every_receipt_once(
+    world: World, ledger: SqlLedger, receipts: Receipts
+) -> None:
+    numbers = [f"+86137{n:08}" for n in range(2_000)]
+    items = claimed(ledger, *deliveries(receivers=numbers[:1_000]))
+    items += claimed(ledger, *deliveries(receivers=numbers[1_000:]))
+    for item in items:
+        item.account = ACCOUNT
+    assert all(ledger.settle([Settlement(i, Event.ACCEPTED, provider_id="biz") for i in items]))
+    for said in (Said.SENT, Said.DELIVERED):
+        receipts.store([receipt(said, "biz", receivers=(one,)) for one in numbers])
+    other = open_receipts(world.open(), world.settings, lambda: world.now)
+    placed: list[Applied | None] = []
+
+    def work(mine: Receipts) -> None:
+        while (done := mine.match()).verdicts or done.more:
+            placed.extend(verdict.applied for verdict in done.verdicts)
+
+    threads = [threading.Thread(target=work, args=(mine,)) for mine in (receipts, other)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    world.advance(DAY_MS)  # a row that the other one was writing is looked at again later
+    work(receipts)
+    assert set(world.states().values()) == {"DELIVERED"}
+    assert Counter(placed) == {Applied.APPLIED: 2_000, Applied.REPEATED: 2_000}
+
+
+def test_a_receiver_that_our_key_does_not_open_leaves_its_receipt_waiting(url: str) -> None:
+    world = World(url, payload_key="MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=")
+    ledger = world.open()
+    item = sent(ledger, delivery())
+    plain = open_receipts(ledger, Settings(), lambda: world.now)
+    plain.store([receipt()])
+    assert plain.match().waiting == 1
+    world.advance(DAY_MS)
+    ours = open_receipts(ledger, world.settings, lambda: world.now)
+    assert applied(ours) == [Applied.APPLIED]
+    assert states(world, item) == ["DELIVERED"]
+    world.close()
 
 
 def test_a_receipt_that_names_nothing_is_refused(receipts: Receipts) -> None:

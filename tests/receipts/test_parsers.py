@@ -206,6 +206,12 @@ def test_twilio_signs_the_query_and_every_parameter() -> None:
         TwilioCallbacks().parse(push(urlencode(form)), TWILIO)
 
 
+@pytest.mark.parametrize("url", ["", "example.com/x", "https://example.com/x?a=1"])
+def test_a_public_url_that_twilio_could_not_have_signed_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match="public_url"):
+        TwilioSigning(Secret("12345"), url)
+
+
 def test_a_twilio_callback_without_an_id_is_malformed() -> None:
     with pytest.raises(Malformed, match="MessageSid"):
         twilio({"MessageStatus": "delivered"})
