@@ -9,14 +9,14 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 from backends import kafka
 from backends.settings import Settings, SettingsError
-from channels.channel import Account, Channel
 from channels.engine import Engine
 from channels.registry import accounts_for, channel_for
 from channels.tokens import Tokens
@@ -34,22 +34,25 @@ from dispatcher.lanes import Pool
 from dispatcher.lease import Heart
 from dispatcher.lifecycle import Door, Stages, Worker
 from dispatcher.metrics import Gauge, Metrics
+from dispatcher.quotas import Quotas, Routes, open_quotas
 from dispatcher.report import Report
-from dispatcher.screen import Screen
+from dispatcher.screen import BadTemplate, Screen
 from dispatcher.settle import Settle
 from dispatcher.source import Source
 from dispatcher.work import Finished, Record
-from idempotency.ledger import Ledger, WorkerInfo
+from idempotency.ledger import Ledger, LedgerUnavailable, WorkerInfo
 from idempotency.prefilter import Prefilter
+from message.delivery import Delivery, Rendered
+from message.envelope import Notification
 from message.vocabulary import Lane, dead_letter_topic
 from policy.schema import Guarantee, Ordering, Policy
+from policy.templates import Templates
+from policy.templates_variables import TemplateError
 from tracing.events import Recorder
 
 _MS = 1_000
 _BEAT_SHARE = 1 / 6
 """Heartbeats per lease, where `worker.heartbeat_s` is not given."""
-
-Routes = Mapping[Lane, Mapping[str, tuple[Account, Channel]]]
 
 
 class Parts(NamedTuple):
@@ -60,7 +63,10 @@ class Parts(NamedTuple):
     recorder: Recorder
     transport: Wires
     tokens: Tokens
+    templates: Templates
     protocol: kafka.GroupProtocol
+    stack: ExitStack
+    """Closes what is opened while the worker is built."""
 
 
 class App(NamedTuple):
@@ -85,6 +91,7 @@ class _Core(NamedTuple):
     metrics: Metrics
     outage: Outage
     report: Report
+    quotas: Quotas
     finished: SimpleQueue[Finished]
     done: SimpleQueue[Sequence[Record | Poison]]
 
@@ -113,8 +120,26 @@ def worker_name(settings: Settings) -> str:
 
 def build(settings: Settings, policy: Policy, lanes: Sequence[Lane], parts: Parts) -> App:
     """Wire the stages and register the worker; raises LedgerError, SettingsError."""
-    core = _core(settings, policy, lanes, parts)
-    heart = _heart(core)
+    name, clock, metrics = worker_name(settings), Clock(), Metrics()
+    routes = routes_for(settings, policy, lanes)
+    heart = _heart(settings, policy, routes, parts.ledger, name, clock)
+    core = _Core(
+        settings=settings,
+        policy=policy,
+        lanes=lanes,
+        parts=parts,
+        name=name,
+        routes=routes,
+        clock=clock,
+        metrics=metrics,
+        outage=Outage(),
+        report=Report(parts.recorder, metrics, clock=clock, worker=name),
+        quotas=open_quotas(
+            settings, policy, routes, parts.ledger, parts.ledger.identity(), clock, parts.stack
+        ),
+        finished=SimpleQueue(),
+        done=SimpleQueue(),
+    )
     pools = {lane.name: _pool(core, lane, heart) for lane, routes in core.routes.items() if routes}
     doors = _doors(core, pools, heart)
     screens = {lane: door.screen for door in doors for lane in door.lanes}
@@ -131,44 +156,35 @@ def build(settings: Settings, policy: Policy, lanes: Sequence[Lane], parts: Part
         dead_letters=dead_letters,
         heart=heart,
         outage=core.outage,
+        upkeep=core.quotas.upkeep,
         crew=Crew(),
         clock=core.clock,
     )
     worker = Worker(stages, lanes, settings.worker.drain_s)
-    core.metrics.show(lambda: _gauges(stages))
+    core.metrics.show(lambda: (*_gauges(stages), *core.quotas.gauges()))
     return App(worker, _health(worker, stages), core.metrics, pools)
 
 
-def _core(settings: Settings, policy: Policy, lanes: Sequence[Lane], parts: Parts) -> _Core:
-    name, clock, metrics = worker_name(settings), Clock(), Metrics()
-    return _Core(
-        settings=settings,
-        policy=policy,
-        lanes=lanes,
-        parts=parts,
-        name=name,
-        routes=routes_for(settings, policy, lanes),
-        clock=clock,
-        metrics=metrics,
-        outage=Outage(),
-        report=Report(parts.recorder, metrics, clock=clock, worker=name),
-        finished=SimpleQueue(),
-        done=SimpleQueue(),
-    )
-
-
-def _heart(core: _Core) -> Heart:
-    settings = core.settings.worker
+def _heart(
+    settings: Settings,
+    policy: Policy,
+    routes: Routes,
+    ledger: Ledger,
+    name: str,
+    clock: Clock,
+) -> Heart:
+    """The worker's lease, registered: whoever counts the fleet counts this worker too."""
+    worker = settings.worker
     info = WorkerInfo(
-        id=core.name,
+        id=name,
         host=socket.gethostname(),
         pid=os.getpid(),
-        lanes=[lane.name for lane in core.lanes],
-        threads=sum(core.policy.of(lane).threads for lane, r in core.routes.items() if r),
-        lease_ms=int(settings.lease_s * _MS),
+        lanes=[lane.name for lane in routes],
+        threads=sum(policy.of(lane).threads for lane, r in routes.items() if r),
+        lease_ms=int(worker.lease_s * _MS),
     )
-    interval = settings.heartbeat_s or settings.lease_s * _BEAT_SHARE
-    heart = Heart(core.parts.ledger, info, clock=core.clock, interval_s=interval)
+    interval = worker.heartbeat_s or worker.lease_s * _BEAT_SHARE
+    heart = Heart(ledger, info, clock=clock, interval_s=interval)
     heart.register()
     return heart
 
@@ -178,11 +194,26 @@ def _pool(core: _Core, lane: Lane, heart: Heart) -> Pool:
         lane,
         core.policy.of(lane),
         core.routes[lane],
+        core.quotas.accounts[lane.name],
         Engine(core.parts.transport, core.parts.tokens),
         permit=heart,
         clock=core.clock,
         finished=core.finished,
+        reroute=_reroute(core),
     )
+
+
+def _reroute(core: _Core) -> Callable[[Sequence[Delivery]], list[bool]]:
+    """Another account after a definite non-send, on record before it is called. While the ledger is away
+    nobody is sent elsewhere: the non-send stands."""
+
+    def reroute(deliveries: Sequence[Delivery]) -> list[bool]:
+        try:
+            return core.parts.ledger.reroute(deliveries)
+        except LedgerUnavailable:
+            return [False] * len(deliveries)
+
+    return reroute
 
 
 def _doors(core: _Core, pools: Mapping[str, Pool], heart: Heart) -> list[Door]:
@@ -216,7 +247,14 @@ def _door(core: _Core, pools: Mapping[str, Pool], best_effort: bool, heart: Hear
             term=lambda: heart.term,
             ordered=frozenset(ordered),
         )
-    intake = Intake(pools, gate, report=core.report, clock=core.clock, finished=core.finished)
+    intake = Intake(
+        pools,
+        gate,
+        core.quotas.receivers.delays,
+        report=core.report,
+        clock=core.clock,
+        finished=core.finished,
+    )
     screen = Screen(
         pools,
         gate,
@@ -225,9 +263,17 @@ def _door(core: _Core, pools: Mapping[str, Pool], best_effort: bool, heart: Hear
         finished=core.finished,
         policy_version=core.policy.version,
         on_dropped=core.done.put,
+        render=partial(_rendered, core.parts.templates),
     )
     intake.on_taken = screen.wanted
     return Door(screen, intake, [pool.lane for pool in pools.values()])
+
+
+def _rendered(templates: Templates, notification: Notification) -> Rendered | None:
+    try:
+        return templates.render(notification)
+    except TemplateError as exc:
+        raise BadTemplate(f"{exc.code}: {exc.detail}") from exc
 
 
 def _aftermath(core: _Core, pools: Mapping[str, Pool], screens: Mapping[Lane, Screen]) -> Aftermath:

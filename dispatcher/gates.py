@@ -25,6 +25,7 @@ from message.states import Event, State
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
+RECEIVER_LIMIT = "receiver_limit"
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
 
 
@@ -198,8 +199,8 @@ class BestEffortGate:
                 work.standing, work.reason = State.SENT, "duplicate_prefilter"
             elif now >= work.delivery.expires_at:
                 work.standing, work.reason = State.EXPIRED, "ttl_at_intake"
-            elif work.drop is not None:
-                work.standing, work.reason = State.DROPPED, work.drop
+            elif work.drop is not None or work.hold_ms:
+                work.standing, work.reason = State.DROPPED, work.drop or RECEIVER_LIMIT
             (to_send if work.standing is None else ended).append(work)
         return to_send, ended
 
@@ -209,6 +210,8 @@ def _claim_of(work: Work, token: int, now: int) -> Claim:
         return Claim(work.delivery, token, Event.TTL_AT_INTAKE, "ttl_at_intake")
     if work.drop is not None:
         return Claim(work.delivery, token, Event.DROP, work.drop)
+    if work.hold_ms:
+        return Claim(work.delivery, token, Event.HOLD, RECEIVER_LIMIT, work.hold_ms)
     return Claim(work.delivery, token)
 
 

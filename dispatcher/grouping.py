@@ -6,7 +6,7 @@ so that what the provider knows the call by can be asked about even if this work
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from channels.channel import Call
@@ -30,9 +30,8 @@ def calls_of(works: Iterable[Work], lanes: Mapping[str, Limits]) -> list[list[Wo
     for work in works:
         account, channel = work.chosen
         delivery = work.delivery
-        delivery.account = account.name
         limit = min(channel.max_batch, lanes[delivery.lane].batch)
-        if limit == 1 or work.drop is not None:
+        if limit == 1 or work.drop is not None or work.hold_ms:
             calls.append([work])
             continue
         key = (delivery.lane, account.name, channel.batch_key(delivery))
@@ -41,15 +40,18 @@ def calls_of(works: Iterable[Work], lanes: Mapping[str, Limits]) -> list[list[Wo
             call = open_calls[key] = []
             calls.append(call)
         call.append(work)
-        delivery.call_key = call[0].delivery.key
     for call in calls:
-        _fingerprint(call)
+        put_on_record(call)
     return calls
 
 
-def _fingerprint(works: list[Work]) -> None:
-    """Keep the digest of the call's body where the provider's dedup compares bodies."""
+def put_on_record(works: Sequence[Work]) -> None:
+    """Write account and key of their one call on the deliveries, and the digest of its body where the
+    provider's dedup compares bodies."""
     account, channel = works[0].chosen
+    call_key = works[0].delivery.key if len(works) > 1 else ""
+    for work in works:
+        work.delivery.account, work.delivery.call_key = account.name, call_key
     if channel.dedup_window_ms == 0:
         return
     digest = channel.fingerprint(Call(account, [work.delivery for work in works]))

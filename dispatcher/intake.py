@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from queue import SimpleQueue
 
 import structlog
@@ -38,17 +38,20 @@ class Intake:
         self,
         pools: Mapping[str, Pool],
         gate: Gate,
+        delays: Callable[[Sequence[tuple[str, str]]], list[int]] = lambda batch: [0] * len(batch),
         *,
         report: Report,
         clock: Clock,
         finished: SimpleQueue[Finished],
     ) -> None:
+        """`delays`: per (account, receiver), for how many milliseconds its provider's limit holds it."""
         self.beat = clock.monotonic()
         """When the loop last went round; for the stuck detector."""
         self.on_taken: Callable[[], None] = lambda: None
         """Called when offered deliveries were taken; the screen's `wanted`."""
         self._pools = pools
         self._gate = gate
+        self._delays = delays
         self._report = report
         self._clock = clock
         self._finished = finished
@@ -182,6 +185,7 @@ class Intake:
         return taken
 
     def _admit(self, works: list[Work]) -> None:
+        self._hold_back(works)
         calls = calls_of(works, self._pools)
         for work in works:
             work.taken = True
@@ -190,12 +194,20 @@ class Intake:
             to_send, ended = self._gate.admit(works)
         except LedgerUnavailable:
             for work in works:
+                self._pools[work.delivery.lane].release(work)
                 self._give_up(work)
             return
         self._report.claimed(to_send)
         self._hand_over(calls, to_send)
         for work in ended:
+            self._pools[work.delivery.lane].release(work)
             self._finished.put(work)
+
+    def _hold_back(self, works: list[Work]) -> None:
+        """What its provider would drop in silence waits in the ledger instead."""
+        pairs = [(work.chosen[0].name, work.delivery.receiver) for work in works]
+        for work, delay_ms in zip(works, self._delays(pairs), strict=True):
+            work.hold_ms = delay_ms
 
     def _hand_over(self, calls: list[list[Work]], to_send: list[Work]) -> None:
         """Put the calls into their lanes' queues, without what the claim did not win."""

@@ -6,7 +6,6 @@ worker is stopping. What does not start goes to settle with the reason.
 
 from __future__ import annotations
 
-import random
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from queue import SimpleQueue
@@ -15,9 +14,12 @@ from typing import Protocol
 import structlog
 
 from channels.channel import Call, Channel
+from dispatcher.accounts import Accounts, may_fail_over
 from dispatcher.clock import Clock
+from dispatcher.grouping import put_on_record
 from dispatcher.handoff import Handoff
 from dispatcher.work import Finished, Route, Work
+from message.delivery import Delivery
 from message.outcomes import AnyOutcome, Rejected, Unknown
 from message.states import Event
 from message.vocabulary import Lane
@@ -26,7 +28,7 @@ from policy.schema import Guarantee, LanePolicy, Ordering
 log = structlog.get_logger(__name__)
 
 _MS = 1_000
-_PAUSE_S = 0.05
+_LEAST_PAUSE_S, _MOST_PAUSE_S = 0.005, 0.5
 
 
 class Engine(Protocol):
@@ -55,15 +57,19 @@ class Pool:
         lane: Lane,
         policy: LanePolicy,
         routes: Mapping[str, Route],
+        accounts: Accounts,
         engine: Engine,
         *,
         permit: Permit,
         clock: Clock,
         finished: SimpleQueue[Finished],
+        reroute: Callable[[Sequence[Delivery]], list[bool]],
     ) -> None:
+        """`reroute` puts another account on record before it is called; per delivery, whether it did."""
         self.lane = lane
         self.policy = policy
         self.routes = routes
+        self.accounts = accounts
         self.taken = 0
         self.returned = 0
         self.busy = 0
@@ -73,15 +79,13 @@ class Pool:
         self.batch = _batch(policy, routes)
         """Deliveries a call of this lane may carry."""
         self.linger_s = policy.linger_ms / _MS
-        self.pause_s = _PAUSE_S
-        """How long intake leaves the lane alone when no account may take a delivery."""
         self.capacity = (policy.threads + policy.queue_size) * self.batch
         """Deliveries between claim and settlement, at most."""
-        self._names = list(routes)
         self._engine = engine
         self._permit = permit
         self._clock = clock
         self._finished = finished
+        self._reroute = reroute
         self._queue: Handoff[Sequence[Work] | None] = Handoff()
         self._stopping = False
         self._durable = policy.guarantee is not Guarantee.BEST_EFFORT
@@ -94,6 +98,11 @@ class Pool:
         return self.capacity - (self.taken - self.returned)
 
     @property
+    def pause_s(self) -> float:
+        """How long intake leaves the lane alone when no account may take a delivery."""
+        return min(max(self.accounts.seconds_until_room(), _LEAST_PAUSE_S), _MOST_PAUSE_S)
+
+    @property
     def unsettled(self) -> int:
         """Claimed and not yet settled."""
         return self.taken - self.returned
@@ -104,14 +113,14 @@ class Pool:
             self._spawn(f"{self.lane.name}-{number}")
 
     def route(self, work: Work) -> Route | None:
-        """The account a notification names, else one of the lane's, each as likely as the next; None
-        where none may take it now."""
-        named = work.delivery.notification.account
-        if named is not None:
-            return self.routes[named]
-        if len(self._names) == 1:
-            return self.routes[self._names[0]]
-        return self.routes[random.choice(self._names)]  # noqa: S311 (load spreading, no secret)
+        """The account a notification names, else one of the lane's, by weight; None where none may
+        take it now."""
+        account = self.accounts.choose(work.delivery)
+        return None if account is None else self.routes[account.name]
+
+    def release(self, work: Work) -> None:
+        """Its account was chosen, and nothing will be sent."""
+        self.accounts.release(work.chosen[0])
 
     def put(self, call: Sequence[Work]) -> None:
         """Hand a call's claimed deliveries over; intake keeps to `room`."""
@@ -148,35 +157,85 @@ class Pool:
             self._spawn(name)
 
     def _run(self, works: Sequence[Work]) -> None:
-        """One call for all that may still start."""
+        """One call for all that may still start; what its account refused goes through another."""
         starting = [work for work in works if self._may_start(work)]
-        if not starting:
-            return
-        account, channel = starting[0].chosen
-        now = self._clock.now_ms()
-        for work in starting:
+        tried: list[str] = []
+        while starting:
+            tried.append(starting[0].chosen[0].name)
+            self._call(starting)
+            starting = self._through_another(starting, tried)
+
+    def _call(self, works: Sequence[Work]) -> None:
+        account, channel = works[0].chosen
+        now, begun_at = self._clock.now_ms(), self._clock.monotonic()
+        for work in works:
             work.started_at = now
         self.busy += 1
         try:
-            call = Call(account, [work.delivery for work in starting])
+            call = Call(account, [work.delivery for work in works])
             outcomes = self._engine.send(channel, call, self._timeout_s)
         finally:
             self.busy -= 1
+        self.accounts.record(account, outcomes, begun_at)
         now = self._clock.now_ms()
-        for work, outcome in zip(starting, outcomes, strict=True):
+        for work, outcome in zip(works, outcomes, strict=True):
             work.outcome = outcome
             work.answered_at = now
+
+    def _through_another(self, works: Sequence[Work], tried: Sequence[str]) -> list[Work]:
+        """Those that may be called again, their other account on record; the rest keeps its outcome."""
+        first = next((w for w in works if may_fail_over(_outcome(w))), None)
+        if first is None:
+            return []
+        other = self.accounts.other(first.delivery, _outcome(first), tried)
+        if other is None:
+            return []
+        route = self.routes[other.name]
+        again = self._fitting(works, first, route)
+        for work in again:
+            work.route = route
+        if again:
+            put_on_record(again)
+        kept = (
+            self._reroute([work.delivery for work in again])
+            if self._durable
+            else [True] * len(again)
+        )
+        going = [w for w, ours in zip(again, kept, strict=True) if ours and self._may_go_on(w)]
+        if not going:
+            self.accounts.release(other)
+        return going
+
+    def _fitting(self, works: Sequence[Work], first: Work, route: Route) -> list[Work]:
+        """As many of the refused as the other account takes in one call, in their order."""
+        channel = route[1]
+        key = channel.batch_key(first.delivery)
+        refused = [
+            work
+            for work in works
+            if may_fail_over(_outcome(work))
+            and self._refusal(work) is None
+            and (work is first or channel.batch_key(work.delivery) == key)
+        ]
+        return refused[: channel.max_batch]
+
+    def _may_go_on(self, work: Work) -> bool:
+        """Its outcome stands if the other account could never send it, or time ran out meanwhile."""
+        account, channel = work.chosen
+        return self._refusal(work) is None and not channel.refusal(account, work.delivery)
 
     def _may_start(self, work: Work) -> bool:
         """False for one that must not start, with the reason on it, or that can never be sent."""
         refusal = self._refusal(work)
         if refusal is not None:
             work.event, work.reason = refusal
+            self.release(work)
             return False
         account, channel = work.chosen
         code, _, detail = channel.refusal(account, work.delivery).partition(": ")
         if code:
             work.outcome = Rejected(code, detail)
+            self.release(work)
         return not code
 
     def _refusal(self, work: Work) -> tuple[Event, str] | None:
@@ -195,6 +254,11 @@ class Pool:
         if self._clock.now_ms() >= work.delivery.expires_at:
             return Event.TTL, "ttl_in_queue"
         return None
+
+
+def _outcome(work: Work) -> AnyOutcome:
+    assert work.outcome is not None
+    return work.outcome
 
 
 def _batch(policy: LanePolicy, routes: Mapping[str, Route]) -> int:

@@ -23,6 +23,7 @@ from dispatcher.aftermath import Aftermath
 from dispatcher.clock import Clock
 from dispatcher.crew import Crew
 from dispatcher.deadletters import DeadLetters
+from dispatcher.fleet import Upkeep
 from dispatcher.gates import Outage
 from dispatcher.intake import Intake
 from dispatcher.lanes import Pool
@@ -81,6 +82,7 @@ class Stages(NamedTuple):
     dead_letters: DeadLetters
     heart: Heart
     outage: Outage
+    upkeep: Upkeep
     crew: Crew
     clock: Clock
 
@@ -144,6 +146,7 @@ class Worker:
             stages.crew.start(f"intake-{number}", door.intake.run)
             stages.crew.start(f"screen-{number}", door.run_screen)
         stages.crew.start("dead-letters", stages.dead_letters.run)
+        stages.crew.start("upkeep", stages.upkeep.run)
         stages.crew.start("heart", stages.heart.run)
         stages.source.subscribe(self._lanes)
 
@@ -185,6 +188,7 @@ class Worker:
         if not drained:
             stages.outage.stop.set()
         stages.settle.stop()
+        stages.upkeep.stop()
         stages.dead_letters.stop()
         for pool in stages.pools:
             pool.close()

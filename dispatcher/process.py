@@ -28,6 +28,7 @@ from idempotency.redis_prefilter import open_prefilter
 from message.vocabulary import Lane, lanes_matching
 from policy.loading import load_for
 from policy.schema import Policy
+from policy.templates_loading import load_for as templates_for
 from tracing import open_recorder
 
 log = structlog.get_logger(__name__)
@@ -102,6 +103,8 @@ def open_worker(
         recorder=recorder,
         transport=transport,
         tokens=tokens,
+        templates=templates_for(settings),
+        stack=stack,
         protocol=kafka.resolve_group_protocol(settings.kafka),
     )
     app = outage.persist("start", lambda: build(settings, policy, lanes, parts))

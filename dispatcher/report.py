@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from prometheus_client import Histogram
 
 from dispatcher.clock import Clock
+from dispatcher.gates import RECEIVER_LIMIT
 from dispatcher.metrics import Metrics
 from dispatcher.work import Work
 from idempotency.ledger import Settlement
@@ -21,8 +22,12 @@ _STAGE_OF_EVENT = {Event.TTL: Stage.EXPIRED}
 _STAGE_OF_REASON = {
     "ttl_at_intake": Stage.EXPIRED,
     "behind": Stage.BEHIND,
+    RECEIVER_LIMIT: Stage.HELD,
     "conflict": Stage.CONFLICT,
 }
+
+_OWN_ENDS = frozenset({"ttl_at_intake", "behind", RECEIVER_LIMIT})
+"""Reasons of what this worker entered and did not send; what ended otherwise was there already."""
 
 
 class Report:
@@ -77,9 +82,7 @@ class Report:
 
     def _count_ended(self, work: Work) -> None:
         lane, reason = work.delivery.lane, work.reason or ""
-        if work.standing is State.DROPPED or (
-            reason in ("ttl_at_intake", "behind") and work.standing is not None
-        ):
+        if work.standing is not None and reason in _OWN_ENDS | {work.drop}:
             self._metrics.settled.labels(lane, work.standing.value).inc()
         else:
             by = "redis" if reason == "duplicate_prefilter" else "ledger"
@@ -87,7 +90,7 @@ class Report:
 
     def _ended_event(self, work: Work, now: int) -> TraceEvent:
         stage = _STAGE_OF_REASON.get(work.reason or "", Stage.DUPLICATE)
-        if work.standing is State.DROPPED and work.reason == work.drop:
+        if work.standing is State.DROPPED and work.reason in (work.drop, RECEIVER_LIMIT):
             stage = Stage.DROPPED
         state = work.standing.value if work.standing else ""
         return self._event(work, stage, now, state, work.reason)

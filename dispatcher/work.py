@@ -110,6 +110,8 @@ class Work(msgspec.Struct, gc=False):
     reason: str | None = None
     drop: str | None = None
     """Why it shall end at the claim, as `code: sentence`; written by the screen."""
+    hold_ms: int = 0
+    """For how long it shall wait in the ledger, claimed by nobody; written by intake."""
     route: Route | None = None
     """Chosen by intake before the claim."""
     taken: bool = False

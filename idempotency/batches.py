@@ -9,6 +9,7 @@ from typing import NamedTuple
 from idempotency.entries import Change, Entries, Standing, answer, change, takes_over, wrote
 from idempotency.ledger import Claim, Claimed, LedgerUnavailable, Settlement
 from idempotency.payloads import Sealer, body_digest
+from message.delivery import Delivery
 from message.states import Event, State, after
 
 MS_PER_DAY = 86_400_000
@@ -32,6 +33,17 @@ class Wanted(NamedTuple):
     account: str | None = None
     call_key: str | None = None
     call_digest: str | None = None
+
+
+class Rerouted(NamedTuple):
+    """One delivery that is called through another account, in the order of the ledger's parameters."""
+
+    key: str
+    day: int
+    token: int
+    account: str
+    call_key: str | None
+    call_digest: str | None
 
 
 class Batches(ABC):
@@ -58,6 +70,11 @@ class Batches(ABC):
     @abstractmethod
     def _look(self, keys: Sequence[str]) -> list[Standing]:
         """How these rows stand."""
+
+    @abstractmethod
+    def _route(self, rows: Sequence[Rerouted]) -> dict[str, int]:
+        """Put the calls on record where the row is still IN_FLIGHT under its token; the attempt that each
+        of those is now in."""
 
     def claim(self, claims: Sequence[Claim], owner: str, *, ordered: bool = False) -> list[Claimed]:
         """See `Ledger.claim`."""
@@ -91,6 +108,15 @@ class Batches(ABC):
         standing = {row.key: row for row in self._look([change.key for change in changes])}
         return [wrote(change, standing.get(change.key)) for change in changes]
 
+    def reroute(self, deliveries: Sequence[Delivery]) -> list[bool]:
+        """See `Ledger.reroute`."""
+        if not deliveries:
+            return []
+        attempts = self._route([_rerouted(delivery) for delivery in deliveries])
+        for delivery in deliveries:
+            delivery.attempt = attempts.get(delivery.key, delivery.attempt)
+        return [delivery.key in attempts for delivery in deliveries]
+
     def _standings(self, claims: Iterable[Claim], owner: str) -> dict[str, Standing]:
         wanted = [
             Wanted(
@@ -112,6 +138,10 @@ class Batches(ABC):
                 " deliveries and their keys left in delivery_keys: delete those too"
             )
         return found
+
+
+def _rerouted(d: Delivery) -> Rerouted:
+    return Rerouted(d.key, d.day, d.token, d.account, d.call_key or None, d.call_digest or None)
 
 
 def _keys_repeated(claims: Sequence[Claim], firsts: dict[str, Claim]) -> set[str]:

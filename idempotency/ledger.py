@@ -118,6 +118,13 @@ class Ledger(Protocol):
         """
         ...
 
+    def reroute(self, deliveries: Sequence[Delivery]) -> list[bool]:
+        """Put another account and call on record, durably, in one statement, and count the attempt: a
+        definite non-send is followed by a call elsewhere under the same claim. False where the token is
+        stale; `delivery.attempt` is brought up where it is True. Not repeatable: after LedgerUnavailable
+        make no call."""
+        ...
+
     def register(self, worker: WorkerInfo) -> Lease:
         """Enter the worker under a new epoch; rows an earlier life of the same id left IN_FLIGHT
         become UNKNOWN. Raises WorkerNameTaken while another live process holds the id."""

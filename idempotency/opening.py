@@ -30,6 +30,7 @@ from idempotency.recovering import Recovering
 from idempotency.recovering_sql import SqlRecovering
 from idempotency.sqlite import SqliteBatches
 from idempotency.workers import Workers
+from message.delivery import Delivery
 
 _MAINTAIN_S: Final = 6 * 3600.0
 
@@ -66,6 +67,10 @@ class SqlLedger:
     def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
         """See `Ledger.settle`."""
         return self._batches.settle(settlements)
+
+    def reroute(self, deliveries: Sequence[Delivery]) -> list[bool]:
+        """See `Ledger.reroute`."""
+        return self._batches.reroute(deliveries)
 
     def register(self, worker: WorkerInfo) -> Lease:
         """See `Ledger.register`."""

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from backends.pg_arrays import array, byte_array
 from backends.sql import Database
-from idempotency.batches import MS_PER_DAY, Batches, Entered, Wanted
+from idempotency.batches import MS_PER_DAY, Batches, Entered, Rerouted, Wanted
 from idempotency.edge import connected
 from idempotency.entries import Change, Entries, Entry, Standing
 from idempotency.payloads import Sealer
@@ -138,6 +138,18 @@ UPDATE deliveries AS d
  WHERE d.delivery_key = ANY (ARRAY[s.key]) AND d.day = s.day AND d.token = s.token
    AND d.state || '' = 'IN_FLIGHT'"""
 
+REROUTE: Final = """
+UPDATE deliveries AS d
+   SET account = i.account, call_key = i.call_key, call_digest = i.call_digest,
+       called_at = hongyan_now(), updated_at = hongyan_now(), attempt = d.attempt + 1,
+       version = d.version + 1
+  FROM unnest(%(key)s::text[], %(day)s::int[], %(token)s::bigint[], %(account)s::text[],
+              %(call_key)s::text[], %(call_digest)s::text[])
+           AS i (key, day, token, account, call_key, call_digest)
+ WHERE d.delivery_key = ANY (ARRAY[i.key]) AND d.day = i.day AND d.token = i.token
+   AND d.state || '' = 'IN_FLIGHT'
+RETURNING d.delivery_key, d.attempt"""
+
 LOOK: Final = """
 WITH input AS MATERIALIZED (
     SELECT key, day
@@ -186,6 +198,10 @@ class PostgresBatches(Batches):
         parameters = columns(Change._fields, changes)
         with connected(self._database) as connection:
             return int(connection.execute(SETTLE, parameters, prepare=True).rowcount)
+
+    def _route(self, rows: Sequence[Rerouted]) -> dict[str, int]:
+        with connected(self._database) as connection:
+            return dict(connection.execute(REROUTE, columns(Rerouted._fields, rows), prepare=True))
 
     def _look(self, keys: Sequence[str]) -> list[Standing]:
         with connected(self._database) as connection:

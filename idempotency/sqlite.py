@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from backends.sql import Database
-from idempotency.batches import MS_PER_DAY, Batches, Entered, Wanted
+from idempotency.batches import MS_PER_DAY, Batches, Entered, Rerouted, Wanted
 from idempotency.edge import connected
 from idempotency.entries import BEHIND, Change, Entries, Entry, Standing
 from idempotency.payloads import Sealer
@@ -54,6 +54,13 @@ UPDATE deliveries
        called_at = CASE WHEN ? <> 'RETRY' THEN called_at END, version = version + 1
  WHERE delivery_key = ? AND token = ? AND state = 'IN_FLIGHT'"""
 
+REROUTE: Final = """
+UPDATE deliveries
+   SET account = ?, call_key = ?, call_digest = ?, called_at = ?, updated_at = ?,
+       attempt = attempt + 1, version = version + 1
+ WHERE delivery_key = ? AND token = ? AND state = 'IN_FLIGHT'
+RETURNING delivery_key, attempt"""
+
 LOOK: Final = """
 SELECT delivery_key, state, token, attempt, day, body_digest, reason, provider_id
   FROM deliveries WHERE delivery_key IN (SELECT value FROM json_each(?))"""
@@ -97,6 +104,14 @@ class SqliteBatches(Batches):
             now = self._now()
             rows = [_changed(change, now) for change in changes]
             return int(connection.executemany(SETTLE, rows).rowcount)
+
+    def _route(self, rows: Sequence[Rerouted]) -> dict[str, int]:
+        found: dict[str, int] = {}
+        with self._writing() as connection:
+            now = self._now()
+            for key, _day, token, *call in rows:
+                found |= dict(connection.execute(REROUTE, (*call, now, now, key, token)).fetchall())
+        return found
 
     def _look(self, keys: Sequence[str]) -> list[Standing]:
         with connected(self._database) as connection:

@@ -13,6 +13,7 @@ import pytest
 
 from channels.channel import Account, Call, Channel
 from channels.webhook import WebhookChannel
+from dispatcher.accounts import Accounts
 from dispatcher.aftermath import Aftermath
 from dispatcher.clock import Clock
 from dispatcher.flow import Flow
@@ -21,6 +22,7 @@ from dispatcher.intake import Intake
 from dispatcher.lanes import Pool
 from dispatcher.lease import Heart
 from dispatcher.offsets import Offsets
+from dispatcher.rates import Rates
 from dispatcher.settle import Settle
 from dispatcher.work import Assignment, Finished, Record, Route, Work
 from idempotency.ledger import (
@@ -117,15 +119,18 @@ class Bench:
 
     def _pool(self) -> Pool:
         account = Account("demo", "webhook", "http://127.0.0.1:9")
+        policy = LanePolicy(threads=1)
         routes: dict[str, Route] = {"demo": (account, WebhookChannel())}
         return Pool(
             LANE,
-            LanePolicy(threads=1),
+            policy,
             routes,
+            Accounts(LANE, policy, [account], Rates([account], None, workers=lambda _: 1)),
             self,
             permit=self,
             clock=self.clock,
             finished=self.finished,
+            reroute=lambda deliveries: [True] * len(deliveries),
         )
 
     def _gate(self) -> LedgerGate:

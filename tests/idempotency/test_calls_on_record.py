@@ -50,3 +50,26 @@ def test_who_takes_over_what_was_given_back_puts_its_own_call_on_record(
     (answer,) = ledger.claim(claims([again]), "w2")
     assert answer.won
     assert world.rows(COLUMNS) == [("second", "c" * 32, None, NOON + 1_000)]
+
+
+def test_another_account_is_on_record_before_it_is_called_and_counts_as_an_attempt(
+    world: World, ledger: SqlLedger
+) -> None:
+    mine = claimed(ledger, delivery(), delivery())
+    world.advance(1_000)
+    for item in mine:
+        item.account, item.call_key = "second", mine[0].key
+    assert ledger.reroute(mine) == [True, True]
+    assert [item.attempt for item in mine] == [2, 2]
+    rows = world.rows("SELECT account, call_key, called_at, attempt FROM deliveries")
+    assert rows == [("second", mine[0].key, NOON + 1_000, 2)] * 2
+
+
+def test_whose_token_is_stale_is_not_called_through_another_account(
+    world: World, ledger: SqlLedger
+) -> None:
+    (item,) = claimed(ledger, delivery())
+    assert settle(ledger, item, Event.UNKNOWN)
+    item.account = "second"
+    assert ledger.reroute([item]) == [False]
+    assert world.rows("SELECT account, attempt FROM deliveries") == [(None, 1)]

@@ -1,0 +1,168 @@
+"""A lane's calls: what shares one, what goes elsewhere after a definite non-send, what never does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from queue import SimpleQueue
+from typing import Any
+
+import msgspec
+import pytest
+
+from channels.channel import Account, Call
+from dispatcher.accounts import Accounts
+from dispatcher.clock import Clock
+from dispatcher.grouping import calls_of
+from dispatcher.lanes import Pool
+from dispatcher.offsets import Offsets
+from dispatcher.rates import Rates
+from dispatcher.work import Assignment, Finished, Record, Route, Work
+from message.delivery import Delivery, deliveries_of
+from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
+from message.states import Event
+from policy.schema import LanePolicy
+from tests.dispatcher.fakes import LANE, NOW_MS, TOPIC, notification
+
+
+class Batching:
+    """A channel that takes three deliveries a call, and refuses receivers named `nobody`."""
+
+    max_batch = 3
+    dedup_window_ms = 0
+
+    def batch_key(self, delivery: Delivery) -> Hashable:
+        return None
+
+    def refusal(self, account: Account, delivery: Delivery) -> str:
+        return "no_such_receiver: there is none" if "nobody" in delivery.receiver else ""
+
+
+class Bench:
+    """One thread; `answer` says what each call gets."""
+
+    def __init__(self, answer: Callable[[Call], list[AnyOutcome]], weights: dict[str, int]) -> None:
+        self.calls: list[tuple[str, list[str]]] = []
+        self.rerouted: list[tuple[str, str]] = []
+        self.stale = False
+        self.ms = NOW_MS
+        self._answer = answer
+        self.finished: SimpleQueue[Finished] = SimpleQueue()
+        clock = Clock(lambda: self.ms / 1_000, lambda: self.ms / 1_000)
+        policy = LanePolicy(threads=1, accounts=weights)
+        accounts = [Account(name, "p", "http://127.0.0.1:9") for name in weights]
+        adapter: Any = Batching()
+        routes: dict[str, Route] = {account.name: (account, adapter) for account in accounts}
+        chooser = Accounts(LANE, policy, accounts, Rates(accounts, None, workers=lambda _: 1))
+        self.pool = Pool(
+            LANE,
+            policy,
+            routes,
+            chooser,
+            self,
+            permit=self,
+            clock=clock,
+            finished=self.finished,
+            reroute=self._reroute,
+        )
+
+    def send(self, _channel: Any, call: Call, _timeout_s: float) -> list[AnyOutcome]:
+        self.calls.append((call.account.name, [d.receiver for d in call.deliveries]))
+        return self._answer(call)
+
+    def wait_valid(self, _term: int, _until: Callable[[], bool]) -> bool:
+        return True
+
+    def _reroute(self, deliveries: Sequence[Delivery]) -> list[bool]:
+        self.rerouted += [(d.receiver, d.account) for d in deliveries]
+        return [not self.stale] * len(deliveries)
+
+    def serve(self, *receivers: str) -> list[Work]:
+        works = []
+        for number, receiver in enumerate(receivers):
+            one = msgspec.structs.replace(notification(number), receivers=[receiver])
+            record = Record(Assignment(TOPIC, 0, LANE, Offsets()), number, one, b"{}", NOW_MS, None)
+            (delivery,) = deliveries_of(one, b"{}", expires_at=NOW_MS + 1_000)
+            works.append(Work(delivery, record))
+            works[-1].route = self.pool.route(works[-1])
+        self.pool.start()
+        for call in calls_of(works, {LANE.name: self.pool}):
+            self.pool.put(call)
+        ended = [self.finished.get(timeout=10) for _ in works]
+        self.pool.close()
+        assert {id(work) for work in ended} == {id(work) for work in works}
+        return works
+
+
+def accepted(call: Call) -> list[AnyOutcome]:
+    return [Accepted(d.key) for d in call.deliveries]
+
+
+def only(account: str, refusal: AnyOutcome) -> Callable[[Call], list[AnyOutcome]]:
+    """This account accepts; every other one answers with the refusal."""
+    return lambda call: (
+        accepted(call) if call.account.name == account else [refusal] * len(call.deliveries)
+    )
+
+
+NO_BALANCE = NotSent("no_balance", account=True)
+
+
+def test_several_deliveries_share_one_call() -> None:
+    bench = Bench(accepted, {"a": 1})
+    works = bench.serve("u1", "u2", "u3", "u4")
+    assert bench.calls == [("a", ["u1", "u2", "u3"]), ("a", ["u4"])]
+    assert all(isinstance(work.outcome, Accepted) for work in works)
+
+
+def test_a_receiver_that_cannot_exist_is_rejected_and_the_others_go() -> None:
+    bench = Bench(accepted, {"a": 1})
+    works = bench.serve("u1", "nobody", "u3")
+    assert bench.calls == [("a", ["u1", "u3"])]
+    assert works[1].outcome == Rejected("no_such_receiver", "there is none")
+
+
+def test_one_past_its_ttl_leaves_the_call_and_the_others_go() -> None:
+    bench = Bench(accepted, {"a": 1})
+    late = bench.pool
+    assert late.batch == 3
+    works = bench.serve("u1")
+    assert works[0].event is None
+    bench = Bench(accepted, {"a": 1})
+    bench.ms = NOW_MS + 2_000
+    works = bench.serve("u1", "u2")
+    assert [work.event for work in works] == [Event.TTL, Event.TTL]
+    assert bench.calls == []
+
+
+def test_a_definite_non_send_goes_through_another_account_once_that_is_on_record() -> None:
+    bench = Bench(only("b", NO_BALANCE), {"a": 1, "b": 0})
+    works = bench.serve("u1", "u2")
+    assert bench.calls == [("a", ["u1", "u2"]), ("b", ["u1", "u2"])]
+    assert bench.rerouted == [("u1", "b"), ("u2", "b")]
+    assert [work.delivery.account for work in works] == ["b", "b"]
+    assert all(isinstance(work.outcome, Accepted) for work in works)
+
+
+@pytest.mark.parametrize(
+    "outcome", [Unknown("timeout"), Rejected("bad_number"), NotSent("too_fast")], ids=repr
+)
+def test_nothing_else_goes_through_another_account(outcome: AnyOutcome) -> None:
+    bench = Bench(only("b", outcome), {"a": 1, "b": 0})
+    (work,) = bench.serve("u1")
+    assert (bench.calls, bench.rerouted) == ([("a", ["u1"])], [])
+    assert work.outcome == outcome
+
+
+def test_what_lost_its_claim_is_not_called_again() -> None:
+    bench = Bench(only("b", NO_BALANCE), {"a": 1, "b": 0})
+    bench.stale = True
+    (work,) = bench.serve("u1")
+    assert bench.calls == [("a", ["u1"])]
+    assert work.outcome == NO_BALANCE
+
+
+def test_each_account_is_tried_once() -> None:
+    bench = Bench(lambda call: [NO_BALANCE] * len(call.deliveries), {"a": 1, "b": 0})
+    (work,) = bench.serve("u1")
+    assert bench.calls == [("a", ["u1"]), ("b", ["u1"])]
+    assert work.outcome == NO_BALANCE
