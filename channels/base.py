@@ -26,6 +26,8 @@ class BaseChannel:
     endpoint: ClassVar[str] = ""
     schemes: ClassVar[Sequence[str]] = HTTP
     dedup_window_ms: ClassVar[int] = 0
+    account_limits: ClassVar[Sequence[tuple[int, int]]] = ()
+    receiver_limits: ClassVar[Sequence[tuple[int, int]]] = ()
     tokens: ClassVar[TokenSource | None] = None
     errors: ClassVar[ErrorTable] = ErrorTable(())
 

@@ -153,6 +153,11 @@ class Channel(Protocol):
     """Of endpoints; what the transport for the request's scheme must serve."""
     dedup_window_ms: ClassVar[int]
     """How long the provider surely drops a repeat of the same call; 0: it does not."""
+    account_limits: ClassVar[Sequence[tuple[int, int]]]
+    """(messages, seconds) that the provider takes from one account; what an account's rate is made of
+    where it names none."""
+    receiver_limits: ClassVar[Sequence[tuple[int, int]]]
+    """(messages, seconds) to one receiver, where the provider drops in silence what is more."""
     tokens: ClassVar[TokenSource | None]
     errors: ClassVar[ErrorTable]
     """Every documented error code and its outcome."""

@@ -82,15 +82,25 @@ def _account(name: str, table: Mapping[str, Any]) -> Account:
         _check_endpoint(name, channel, endpoint)
     own = {key: value for key, value in table.items() if key not in _COMMON}
     common = _converted(name, {key: table[key] for key in _COMMON if key in table}, _Common)
+    rate_per_s, burst = _rate(common, channel)
     return Account(
         name,
         provider,
         str(endpoint),
         _converted(name, own, channel.options),
         common.ca_file,
-        common.rate_per_s,
-        common.burst,
+        rate_per_s,
+        burst,
     )
+
+
+def _rate(common: _Common, channel: Channel) -> tuple[float | None, int | None]:
+    """The account's own rate, else what its provider takes. A burst goes on top of the rate, so that the
+    two together stay within the provider's window."""
+    if common.rate_per_s is not None or not channel.account_limits:
+        return common.rate_per_s, common.burst
+    rates = [(count / 2 / seconds, max(1, count // 2)) for count, seconds in channel.account_limits]
+    return min(rate for rate, _ in rates), min(burst for _, burst in rates)
 
 
 class _Common(msgspec.Struct):

@@ -77,6 +77,10 @@ class Accounts:
         self._regular = [route for route in routes if route.weight]
         self._reserve = [route for route in routes if not route.weight]
         self._turns = threading.Lock()
+        self._simple = self._regular[0] if len(self._regular) == 1 else None
+        """The one account of a lane whose choice is none: regular, and without a rate."""
+        if self._simple is not None and self._simple.account.rate_per_s is not None:
+            self._simple = None
 
     def choose(self, delivery: Delivery) -> Account | None:
         """The account for one delivery; None: nobody may send it now, ask again in `seconds_until_room`.
@@ -85,6 +89,8 @@ class Accounts:
         """
         named = delivery.notification.account
         if named is None:
+            if self._simple is not None and self._simple.breaker.closed:
+                return self._simple.account
             return self._next(())
         return self._one_of([self._routes[named]], ())
 
@@ -111,6 +117,8 @@ class Accounts:
     ) -> None:
         """One call ended. `begun_at` is when it began, monotonic: a late answer then judges nobody anew."""
         now, breaker = self._monotonic(), self._routes[account.name].breaker
+        if all(type(outcome) is Accepted for outcome in outcomes) and breaker.well(now):
+            return
         if outcomes:
             judgement = judgement_of(outcomes)
             turned = breaker.record(now, judgement, deliveries=len(outcomes), begun_at=begun_at)

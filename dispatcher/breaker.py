@@ -80,6 +80,19 @@ class Breaker:
         self._well = 0
         """Deliveries that went well since it is half open."""
 
+    @property
+    def closed(self) -> bool:
+        """Whether it lets everything pass: known without a lock, since only a failure ends it."""
+        return self._state is State.CLOSED
+
+    def well(self, now: float) -> bool:
+        """Count a call that went well, if it is closed; False where `record` must judge. Without the
+        lock: of two that count at once one may be lost, which shifts a share by nothing that matters."""
+        if self._state is not State.CLOSED:
+            return False
+        self._window.add(now, failed=False)
+        return True
+
     def state(self, now: float) -> State:
         """The state at `now`."""
         with self._lock:
@@ -116,6 +129,8 @@ class Breaker:
 
     def give_back(self) -> None:
         """One that was taken is not going to be sent after all."""
+        if not self._probes:
+            return
         with self._lock:
             self._forget_probes(1)
 
@@ -203,7 +218,8 @@ class _Window:
         oldest = int(now // self._part_s) - _PARTS + 1
         while self._parts and self._parts[0][0] < oldest:
             self._parts.popleft()
-        return sum(p[1] for p in self._parts), sum(p[2] for p in self._parts)
+        parts = list(self._parts)  # at once: `well` adds to it without a lock
+        return sum(p[1] for p in parts), sum(p[2] for p in parts)
 
     def clear(self) -> None:
         self._parts.clear()

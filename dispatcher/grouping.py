@@ -9,40 +9,65 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from channels.channel import Call
+from channels.channel import Call, Channel
 from dispatcher.work import Work
 
 
-class Limits(Protocol):
+class Lanes(Protocol):
     """What grouping asks of a lane."""
 
     @property
-    def batch(self) -> int:
-        """Deliveries a call may carry by the lane's policy; an account's provider may take fewer."""
+    def most(self) -> int | None:
+        """Deliveries a call may carry by the lane's policy; None: as many as the provider takes."""
         ...
 
 
-def calls_of(works: Iterable[Work], lanes: Mapping[str, Limits]) -> list[list[Work]]:
+class _Open:
+    """A call that others may still join."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.works: list[Work] = []
+        self.receivers: set[str] = set()
+
+    def takes(self, work: Work) -> bool:
+        """One receiver twice in one call could not be told apart by what the provider answers."""
+        return len(self.works) < self.limit and work.delivery.receiver not in self.receivers
+
+    def add(self, work: Work) -> None:
+        self.works.append(work)
+        self.receivers.add(work.delivery.receiver)
+
+
+def calls_of(works: Iterable[Work], lanes: Mapping[str, Lanes]) -> list[list[Work]]:
     """The works divided into calls, in their order; sets `account` and `call_key`, and the digest of
-    the body where the provider dedups by it. Every work has its route."""
+    the body where the provider dedups by it. Every work has its route. What can never be sent joins no
+    call, and says why."""
     calls: list[list[Work]] = []
-    open_calls: dict[Hashable, list[Work]] = {}
+    joint: dict[Hashable, _Open] = {}
     for work in works:
         account, channel = work.chosen
-        delivery = work.delivery
-        limit = min(channel.max_batch, lanes[delivery.lane].batch)
-        if limit == 1 or work.drop is not None or work.hold_ms:
+        work.refused = channel.refusal(account, work.delivery)
+        limit = _limit(work, channel, lanes[work.delivery.lane].most)
+        if limit == 1:
             calls.append([work])
             continue
-        key = (delivery.lane, account.name, channel.batch_key(delivery))
-        call = open_calls.get(key)
-        if call is None or len(call) >= limit:
-            call = open_calls[key] = []
-            calls.append(call)
-        call.append(work)
-    for call in calls:
-        put_on_record(call)
+        key = (work.delivery.lane, account.name, channel.batch_key(work.delivery))
+        call = joint.get(key)
+        if call is None or not call.takes(work):
+            call = joint[key] = _Open(limit)
+            calls.append(call.works)
+        call.add(work)
+    for some in calls:
+        put_on_record(some)
     return calls
+
+
+def _limit(work: Work, channel: Channel, most: int | None) -> int:
+    if channel.max_batch == 1 or work.drop is not None or work.hold_ms or work.refused:
+        return 1
+    limit = channel.batch_limit(work.delivery)
+    return limit if most is None else min(limit, most)
 
 
 def put_on_record(works: Sequence[Work]) -> None:
@@ -52,8 +77,7 @@ def put_on_record(works: Sequence[Work]) -> None:
     call_key = works[0].delivery.key if len(works) > 1 else ""
     for work in works:
         work.delivery.account, work.delivery.call_key = account.name, call_key
-    if channel.dedup_window_ms == 0:
-        return
-    digest = channel.fingerprint(Call(account, [work.delivery for work in works]))
-    for work in works:
-        work.delivery.call_digest = digest
+    if channel.dedup_window_ms and not works[0].refused and works[0].drop is None:
+        digest = channel.fingerprint(Call(account, [work.delivery for work in works]))
+        for work in works:
+            work.delivery.call_digest = digest

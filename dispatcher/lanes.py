@@ -76,8 +76,11 @@ class Pool:
         """Calls at the provider, roughly; for metrics."""
         self.replaced = 0
         """Threads that died and were replaced."""
-        self.batch = _batch(policy, routes)
-        """Deliveries a call of this lane may carry."""
+        self.most = 1 if policy.ordering is Ordering.KEY else policy.batch
+        """Deliveries a call may carry by the policy; None: as many as the provider takes. An ordered lane
+        has calls of one: whether a key's next may go is known when the one before is settled."""
+        self.batch = _batch(self.most, routes)
+        """Deliveries a call of this lane commonly carries: what intake waits for, and makes room for."""
         self.linger_s = policy.linger_ms / _MS
         self.capacity = (policy.threads + policy.queue_size) * self.batch
         """Deliveries between claim and settlement, at most."""
@@ -231,8 +234,7 @@ class Pool:
             work.event, work.reason = refusal
             self.release(work)
             return False
-        account, channel = work.chosen
-        code, _, detail = channel.refusal(account, work.delivery).partition(": ")
+        code, _, detail = work.refused.partition(": ")
         if code:
             work.outcome = Rejected(code, detail)
             self.release(work)
@@ -261,10 +263,6 @@ def _outcome(work: Work) -> AnyOutcome:
     return work.outcome
 
 
-def _batch(policy: LanePolicy, routes: Mapping[str, Route]) -> int:
-    """Deliveries a call may carry: what the providers take, unless the policy says less. An ordered lane
-    has calls of one: whether the next of a key may go is known only when the one before is settled."""
-    if policy.ordering is Ordering.KEY:
-        return 1
+def _batch(most: int | None, routes: Mapping[str, Route]) -> int:
     taken = max((channel.max_batch for _, channel in routes.values()), default=1)
-    return taken if policy.batch is None else min(taken, policy.batch)
+    return taken if most is None else min(taken, most)

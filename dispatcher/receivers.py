@@ -32,7 +32,7 @@ Limits = Mapping[str, Sequence[tuple[int, float]]]
 
 def limits_of(routes: Iterable[tuple[Account, Channel]]) -> Limits:
     """The limits of the accounts whose adapters have some."""
-    found = {a.name: getattr(channel, "receiver_limits", ()) for a, channel in routes}
+    found = {a.name: channel.receiver_limits for a, channel in routes}
     return {name: limits for name, limits in found.items() if limits}
 
 

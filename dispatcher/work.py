@@ -110,6 +110,8 @@ class Work(msgspec.Struct, gc=False):
     reason: str | None = None
     drop: str | None = None
     """Why it shall end at the claim, as `code: sentence`; written by the screen."""
+    refused: str = ""
+    """Why its adapter can never send it, as `code: sentence`; written by intake."""
     hold_ms: int = 0
     """For how long it shall wait in the ledger, claimed by nobody; written by intake."""
     route: Route | None = None

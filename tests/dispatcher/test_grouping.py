@@ -15,7 +15,7 @@ from dispatcher.work import Assignment, Record, Work
 from message.delivery import Delivery, deliveries_of
 from tests.dispatcher.fakes import LANE, NOW_MS, TOPIC, notification
 
-LANES: Any = {LANE.name: SimpleNamespace(batch=3)}
+LANES: Any = {LANE.name: SimpleNamespace(most=None)}
 
 
 class Batching:
@@ -27,12 +27,18 @@ class Batching:
     def batch_key(self, delivery: Delivery) -> Hashable:
         return delivery.notification.biz_id
 
+    def batch_limit(self, delivery: Delivery) -> int:
+        return self.max_batch
+
+    def refusal(self, account: Account, delivery: Delivery) -> str:
+        return "no_text: it has none" if delivery.notification.biz_id is None else ""
+
     def fingerprint(self, call: Call) -> str:
         return "+".join(delivery.key[:2] for delivery in call.deliveries)
 
 
-def work(number: int, account: str = "a", biz_id: str = "x") -> Work:
-    one = notification(number)
+def work(number: int, account: str = "a", biz_id: str | None = "x") -> Work:
+    one = msgspec.structs.replace(notification(number), receivers=[f"user-{number}"])
     record = Record(Assignment(TOPIC, 0, LANE, Offsets()), number, one, b"{}", NOW_MS, None)
     (delivery,) = deliveries_of(one, b"{}", expires_at=NOW_MS + 1)
     delivery.notification = msgspec.structs.replace(one, biz_id=biz_id)
@@ -68,7 +74,7 @@ def test_the_bodys_digest_stands_on_each_where_the_provider_dedups_by_it() -> No
 
 def test_a_policy_may_allow_less_than_the_provider() -> None:
     works = [work(number) for number in range(2)]
-    lanes: Any = {LANE.name: SimpleNamespace(batch=1)}
+    lanes: Any = {LANE.name: SimpleNamespace(most=1)}
     assert calls_of(works, lanes) == [[works[0]], [works[1]]]
     assert works[0].delivery.call_key == "", "its own key is its call's"
 
@@ -77,3 +83,15 @@ def test_what_shall_be_dropped_joins_no_call() -> None:
     works = [work(number) for number in range(2)]
     works[0].drop = "template_missing: code"
     assert calls_of(works, LANES) == [[works[0]], [works[1]]]
+
+
+def test_what_can_never_be_sent_joins_no_call_and_says_why() -> None:
+    works = [work(0), work(1, biz_id=None), work(2)]
+    assert calls_of(works, LANES) == [[works[0], works[2]], [works[1]]]
+    assert works[1].refused == "no_text: it has none"
+
+
+def test_a_receiver_stands_once_in_a_call() -> None:
+    works = [work(0), work(1), work(2)]
+    works[1].delivery.receiver = works[0].delivery.receiver
+    assert calls_of(works, LANES) == [[works[0]], [works[1], works[2]]]

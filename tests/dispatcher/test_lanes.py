@@ -33,6 +33,9 @@ class Batching:
     def batch_key(self, delivery: Delivery) -> Hashable:
         return None
 
+    def batch_limit(self, delivery: Delivery) -> int:
+        return self.max_batch
+
     def refusal(self, account: Account, delivery: Delivery) -> str:
         return "no_such_receiver: there is none" if "nobody" in delivery.receiver else ""
 

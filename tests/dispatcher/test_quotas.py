@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -26,7 +27,7 @@ NOTICE, MARKETING, MAIL = (
 
 
 class Limited(NullChannel):
-    receiver_limits = ((2, 60),)
+    receiver_limits: ClassVar[Sequence[tuple[int, int]]] = ((2, 60),)
 
 
 MAIN: tuple[Account, Channel] = Account("main", "null", "", rate_per_s=0.1, burst=40), Limited()

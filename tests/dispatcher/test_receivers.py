@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from typing import ClassVar
 
 import pytest
 import redis
@@ -169,7 +170,7 @@ def test_an_outage_costs_one_question_a_pause() -> None:
 
 def test_the_limits_are_the_adapters() -> None:
     class Limited(NullChannel):
-        receiver_limits = WECOM
+        receiver_limits: ClassVar[Sequence[tuple[int, int]]] = WECOM
 
     one, two = Account("one", "limited", ""), Account("two", "null", "")
     assert limits_of([(one, Limited()), (two, NullChannel())]) == {"one": WECOM}
