@@ -39,6 +39,8 @@ from message.delivery import Delivery, Origin
 from message.envelope import EnvelopeError, decode
 from message.states import Event, State, after
 
+_NEVER_SENT: Final = frozenset({State.REJECTED, State.EXPIRED})
+"""States that say of every earlier call that it sent nothing."""
 BOUND: Final = 10_000
 """Rows of a lane's backlog that are counted at most."""
 
@@ -272,7 +274,7 @@ def _moved(connection: Connection, move: Move, target: State, now: int) -> bool:
         "reason": _reason(move),
         "provider_id": clean(move.provider_id) if move.provider_id else None,
         "next_at": now + move.delay_ms if target is State.RETRY else None,
-        "certain": move.event is Event.RESOLVED_NOT_SENT,
+        "certain": move.event is Event.RESOLVED_NOT_SENT or move.source in _NEVER_SENT,
         "now": now,
     }
     if connection.execute(sql.MOVE, values).rowcount:

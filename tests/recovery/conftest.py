@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from channels.simulator import Simulator, spawn
+from tests.idempotency.making import World
 from tests.recovery.ground import Ground
 
 MakeGround = Callable[..., Ground]
@@ -23,6 +24,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def url(request: pytest.FixtureRequest) -> str:
     name = "sqlite_database" if request.param == "sqlite" else "database"
     return str(request.getfixturevalue(name))
+
+
+@pytest.fixture
+def world(url: str) -> Iterator[World]:
+    """A migrated database with a clock that stands still, on each of the ledger's databases."""
+    world = World(url)
+    yield world
+    world.close()
 
 
 @pytest.fixture

@@ -1,0 +1,297 @@
+"""One resend, step by step: what is kept before the call, and what each outcome means for a row in doubt.
+
+On a real ledger, with a provider that drops repeats for a while, as several of the real ones do.
+"""
+
+import threading
+from collections.abc import Iterator
+from queue import SimpleQueue
+from typing import Any, ClassVar
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from channels.channel import Account, Call
+from channels.engine import Engine
+from channels.null import NullChannel
+from dispatcher.clock import Clock
+from dispatcher.gates import Outage
+from idempotency.opening import SqlLedger
+from message.delivery import Delivery
+from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
+from message.states import Event
+from message.vocabulary import Lane
+from policy.schema import Guarantee, LanePolicy, RetryPolicy
+from recovery.alerts import Alerts
+from recovery.calls import Callers, Resend
+from recovery.report import Metrics, Report
+from recovery.resending import Pace, Resending
+from recovery.resolving import Resolving
+from recovery.routes import Route, Routes
+from tests.idempotency.making import World, claimed, delivery, settle, worker
+from tracing.events import NoRecorder
+
+LANE = "sms.notice"
+WINDOW_MS = 60_000
+
+
+class Deduping(NullChannel):
+    """Drops a repeat of the same key for a minute; tells bodies apart by `body`."""
+
+    dedup_window_ms: ClassVar[int] = WINDOW_MS
+    body = "one"
+
+    def fingerprint(self, call: Call) -> str:
+        return f"{self.body}:{call.key}"
+
+
+class Provider(Engine):
+    """Answers with what the test wrote down, and remembers account and key of each call."""
+
+    def __init__(self) -> None:
+        self.answers: list[AnyOutcome] = []
+        self.calls: list[tuple[str, str]] = []
+
+    def send(self, channel: Any, call: Call, timeout_s: float) -> list[AnyOutcome]:
+        self.calls.append((call.account.name, call.key))
+        return [self.answers.pop(0)] * len(call.deliveries)
+
+
+class Standing(Clock):
+    """The world's clock."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+
+    def now_ms(self) -> int:
+        return self._world.now
+
+
+class Held:
+    """A lease that always holds."""
+
+    term = 1
+    valid = True
+
+    def wait_valid(self, term: int, until: Any) -> bool:
+        return True
+
+
+class Line:
+    """Taking, calling and settling one after the other, and the resolver beside them."""
+
+    def __init__(self, world: World, guarantee: Guarantee) -> None:
+        self.world = world
+        self.ledger: SqlLedger = world.open()
+        self.ledger.register(worker("r1"))
+        self.rows = self.ledger.recovering()
+        self.channel, self.provider = Deduping(), Provider()
+        retry = RetryPolicy(attempts=9, base_ms=1_000, jitter=0)
+        policy = LanePolicy(guarantee=guarantee, timeout_ms=1_000, retry=retry)
+        made = [Route(Account(name, "null", ""), self.channel) for name in ("a", "b")]
+        routes = {LANE: Routes(Lane("sms", "notice"), policy, made, lambda: 0.0)}
+        clock, registry = Standing(world), CollectorRegistry()
+        self.finished: SimpleQueue[Resend | None] = SimpleQueue()
+        self.callers = Callers(
+            Lane("sms", "notice"),
+            1,
+            self.provider,
+            timeout_ms=1_000,
+            permit=Held(),
+            clock=clock,
+            finished=self.finished,
+        )
+        report = Report(NoRecorder(), Metrics(), Alerts(registry, 60.0), clock=clock, name="r1")
+        self.resending = Resending(
+            self.ledger,
+            self.rows,
+            routes,
+            {LANE: self.callers},
+            owner="r1",
+            lease=Held(),
+            pace=Pace(50, clock),
+            render=lambda _: True,
+            report=report,
+            clock=clock,
+            outage=Outage(),
+            finished=self.finished,
+        )
+        self.resolving = Resolving(
+            self.rows,
+            routes,
+            self.provider,
+            render=lambda _: True,
+            report=report,
+            stopping=threading.Event().is_set,
+        )
+        self.callers.start()
+
+    def resend(self, *answers: AnyOutcome) -> None:
+        self.provider.answers = list(answers)
+        for _ in range(self.resending.run_once(LANE) or 0):
+            one = self.finished.get(timeout=10)
+            assert one is not None
+            self.resending.settle([one])
+
+    def row(self, item: Delivery) -> tuple[str, str | None, int]:
+        row = self.ledger.queries().by_key(item.key)
+        assert row is not None
+        return row.state, row.reason, row.attempt
+
+
+@pytest.fixture(params=[Guarantee.AT_MOST_ONCE, Guarantee.AT_LEAST_ONCE])
+def line(world: World, request: pytest.FixtureRequest) -> Iterator[Line]:
+    line = Line(world, request.param)
+    yield line
+    line.callers.close()
+
+
+@pytest.fixture
+def item(line: Line) -> Delivery:
+    """Called once by recovery through account a, answer lost."""
+    (one,) = claimed(line.ledger, delivery())
+    settle(line.ledger, one, Event.NOT_SENT, reason="http_429")
+    line.resend(Unknown("timeout"))
+    assert line.row(one) == ("UNKNOWN", "timeout", 2)
+    line.world.advance(10)
+    return one
+
+
+def test_inside_the_window_the_same_call_is_made_through_the_same_account(
+    line: Line, item: Delivery
+) -> None:
+    line.resolving.run_once(LANE)
+    assert line.row(item)[:2] == ("RETRY", "replay")
+    line.world.advance(2_000)
+    line.resend(Accepted("p-1"))
+    assert line.row(item) == ("SENT", None, 3)
+    first, second = line.provider.calls
+    assert first == second == ("a", first[1])
+
+
+def test_a_repeat_that_was_not_sent_says_nothing_of_the_call_before_it(
+    line: Line, item: Delivery
+) -> None:
+    line.resolving.run_once(LANE)
+    line.world.advance(2_000)
+    line.resend(NotSent("http_429"))
+    assert line.row(item) == ("UNKNOWN", "http_429", 3)
+
+
+def test_a_repeat_that_is_refused_was_refused_before(line: Line, item: Delivery) -> None:
+    line.resolving.run_once(LANE)
+    line.world.advance(2_000)
+    line.resend(Rejected("bad_number"))
+    assert line.row(item)[:2] == ("REJECTED", "bad_number")
+
+
+def test_once_the_window_closed_while_it_waited_no_call_is_made(line: Line, item: Delivery) -> None:
+    line.resolving.run_once(LANE)
+    line.world.advance(WINDOW_MS - 5_000)
+    line.resend()
+    assert line.row(item)[:2] == ("UNKNOWN", "dedup_window_over")
+    assert len(line.provider.calls) == 1
+
+
+def test_outside_the_window_the_policy_decides(line: Line, item: Delivery) -> None:
+    line.world.advance(WINDOW_MS - 6_000)
+    line.resolving.run_once(LANE)
+    state, reason, _attempt = line.row(item)
+    parked = line.resending._routes[LANE].policy.guarantee is Guarantee.AT_MOST_ONCE
+    assert (state, reason) == ("PARKED" if parked else "RETRY", "unproven")
+
+
+def test_another_body_is_no_repeat(line: Line, item: Delivery) -> None:
+    line.channel.body = "two"
+    line.resolving.run_once(LANE)
+    assert line.row(item)[1] == "unproven"
+
+
+def test_a_body_that_changed_while_it_waited_is_no_repeat(line: Line, item: Delivery) -> None:
+    line.resolving.run_once(LANE)
+    line.channel.body = "two"
+    line.world.advance(2_000)
+    line.resend()
+    assert line.row(item)[:2] == ("UNKNOWN", "dedup_window_over")
+    assert len(line.provider.calls) == 1
+
+
+def test_account_and_key_are_in_the_ledger_before_the_call(line: Line) -> None:
+    (one,) = claimed(line.ledger, delivery())
+    settle(line.ledger, one, Event.NOT_SENT, reason="x")
+    seen: list[Any] = []
+    inner = line.provider.send
+
+    def looking(channel: Any, call: Call, timeout_s: float) -> list[AnyOutcome]:
+        columns = "state, account, call_key, call_digest"
+        seen.extend(line.world.rows(f"SELECT {columns} FROM deliveries"))
+        return inner(channel, call, timeout_s)
+
+    line.provider.send = looking  # type: ignore[method-assign]
+    line.resend(Accepted("p"))
+    key = line.provider.calls[0][1]
+    assert seen == [("IN_FLIGHT", "a", key, f"one:{key}")]
+    assert key != one.key, "a provider may drop what it refused before under the delivery's own key"
+
+
+def test_a_call_after_a_definite_non_send_has_a_key_of_its_own(line: Line) -> None:
+    (one,) = claimed(line.ledger, delivery())
+    settle(line.ledger, one, Event.NOT_SENT, reason="x")
+    line.resend(NotSent("x"))
+    line.world.advance(10_000)
+    line.resend(Accepted("p"))
+    (_, first), (_, second) = line.provider.calls
+    assert len({one.key, first, second}) == 3
+
+
+def test_a_row_swept_between_the_take_and_the_call_is_not_sent(line: Line) -> None:
+    (one,) = claimed(line.ledger, delivery())
+    settle(line.ledger, one, Event.NOT_SENT, reason="x")
+    keep = line.rows.keep
+
+    def swept(calls: Any) -> list[bool]:
+        line.world.advance(10_000)
+        line.ledger.sweep()
+        return keep(calls)
+
+    line.rows.keep = swept  # type: ignore[method-assign]
+    line.resend()
+    assert line.row(one)[:2] == ("UNKNOWN", "owner_dead")
+    assert line.provider.calls == []
+    assert line.callers.unsettled == 0
+
+
+def test_without_an_account_it_is_parked(line: Line) -> None:
+    (one,) = claimed(line.ledger, delivery(account="gone"))
+    settle(line.ledger, one, Event.NOT_SENT, reason="x")
+    line.resend()
+    assert line.row(one)[:2] == ("PARKED", "no_account")
+
+
+def test_a_lane_takes_no_more_than_its_threads_and_its_rate_have_room_for(line: Line) -> None:
+    items = claimed(line.ledger, *[delivery() for _ in range(9)])
+    for one in items:
+        settle(line.ledger, one, Event.NOT_SENT, reason="x")
+    gate = threading.Event()
+    line.provider.send = lambda *_: (gate.wait(10), [Accepted("p")])[1]  # type: ignore[method-assign,assign]
+    assert line.resending.run_once(LANE) == 2, "one in work and one waiting for its one thread"
+    assert line.resending.run_once(LANE) is None
+    gate.set()
+    for _ in range(2):
+        done = line.finished.get(timeout=10)
+        assert done is not None
+        line.resending.settle([done])
+    assert line.callers.unsettled == 0
+
+
+def test_a_pace_gives_a_seconds_worth_and_takes_back_what_was_not_used() -> None:
+    now = [0.0]
+    pace = Pace(10, Clock(lambda: now[0], lambda: 0.0))
+    assert pace.take("a", 25) == 10
+    assert pace.take("a", 25) == 0
+    assert pace.take("b", 3) == 3
+    pace.give_back("a", 4)
+    assert pace.take("a", 25) == 4
+    now[0] = 0.5
+    assert pace.take("a", 25) == 5
