@@ -170,18 +170,24 @@ class Intake:
         pool, ready = self._pools[lane], self._ready[lane]
         taken: list[Work] = []
         room = min(pool.room, limit)
+        passed: list[Work] = []
         while ready and len(taken) < room:
-            work = ready[0]
+            work = ready.popleft()
             if work.record.assignment.hold is not Hold.OWNED:
                 self._give_up(work)
-            else:
-                work.route = pool.route(work)
-                if work.route is None:
-                    self._pause_s = min(self._pause_s, pool.pause_s)
-                    break
+                self._taken[lane] += 1
+                continue
+            work.route = pool.route(work)
+            if work.route is not None:
                 taken.append(work)
-            ready.popleft()
-            self._taken[lane] += 1
+                continue
+            passed.append(work)
+            self._pause_s = min(self._pause_s, pool.pause_s)
+            if work.delivery.notification.account is None:
+                break
+        # One that names an account which may not send now holds up nobody else.
+        ready.extendleft(reversed(passed))
+        self._taken[lane] += len(taken)
         return taken
 
     def _admit(self, works: list[Work]) -> None:
