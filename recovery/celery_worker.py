@@ -38,6 +38,8 @@ class Celery:
         """See `Scheduling.start`."""
         self._recovery = self._serving.recovery = recovery
         state.should_stop = None
+        # The threads of its pool look their tasks up in the default app.
+        self._app.set_default()
         worker = WorkController(
             app=self._app,
             pool="threads",

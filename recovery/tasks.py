@@ -46,4 +46,4 @@ def add_tasks(app: Celery, serving: Serving) -> None:
 
     tasks: dict[str, Any] = {LOOK: look, RESEND: resend, RESOLVE: resolve, WATCH: watch}
     for name, run in tasks.items():
-        app.task(run, name=name)
+        app.task(run, name=name, shared=False)

@@ -1,0 +1,106 @@
+"""Celery schedules, and nothing depends on it: tasks may be lost, doubled or late."""
+
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from backends.settings import SettingsError
+from channels.simulator import Simulator
+from recovery.app import celery_app
+from recovery.beat import DUTY, scheduler_for
+from recovery.tasks import LOOK, RESEND, Serving
+from tests.recovery.conftest import MakeGround
+from tests.recovery.ground import LANE, Ground, until
+
+pytestmark = pytest.mark.parametrize("url", ["postgresql"], indirect=True)
+
+
+@pytest.fixture
+def place(ground: MakeGround, redis_url: str, provider: Simulator) -> Ground:
+    return ground(redis_url=redis_url)
+
+
+@pytest.fixture
+def broker(redis_url: str) -> Iterator["redis.Redis"]:
+    with redis.Redis.from_url(redis_url) as client:
+        yield client
+
+
+def test_celery_finds_what_is_due_and_sends_it_once(place: Ground) -> None:
+    items = place.waiting(30)
+    process = place.process("r1", embedded=False)
+    place.await_states(SENT=30)
+    assert place.accepted() == {item.key: 1 for item in items}
+    assert '"scheduler": "Celery"' in place.log("r1")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 0, place.log("r1")
+
+
+def test_of_two_schedulers_one_sends_and_the_other_takes_over(place: Ground) -> None:
+    first = place.process("r1", embedded=False)
+    place.await_states()
+    until(lambda: _holder(place) == "r1")
+    place.process("r2", embedded=False)
+    items = place.waiting(10)
+    place.await_states(SENT=10)
+    assert _holder(place) == "r1"
+    first.send_signal(signal.SIGTERM)
+    assert first.wait(20) == 0, place.log("r1")
+    until(lambda: _holder(place) == "r2")
+    items += place.waiting(10)
+    place.await_states(SENT=20)
+    assert place.accepted() == {item.key: 1 for item in items}
+
+
+def test_doubled_and_senseless_tasks_change_nothing(place: Ground) -> None:
+    place.process("r1", embedded=False)
+    items = place.waiting(20)
+    app = celery_app(place.settings, Serving())
+    for _ in range(20):
+        app.send_task(RESEND, (LANE,))
+        app.send_task(LOOK)
+    place.await_states(SENT=20)
+    assert place.accepted() == {item.key: 1 for item in items}
+
+
+def test_a_broker_that_forgets_everything_costs_one_look(
+    place: Ground, broker: "redis.Redis"
+) -> None:
+    place.process("r1", embedded=False)
+    until(lambda: _holder(place) == "r1")
+    broker.flushdb()
+    items = place.waiting(5)
+    place.await_states(SENT=5)
+    assert place.accepted() == {item.key: 1 for item in items}
+
+
+def test_a_scheduler_without_the_duty_sends_nothing(place: Ground) -> None:
+    held = [False]
+    app = celery_app(place.settings, Serving())
+    sent: list[str] = []
+    scheduler: Any = scheduler_for(lambda duty, lease_ms: held[0])(app=app)
+    scheduler.apply_async = lambda entry, **_: sent.append(entry.task)
+    assert scheduler.tick() > 0
+    assert sent == []
+    held[0] = True
+    until(lambda: (scheduler.tick(), sent)[1])
+    assert LOOK in sent
+
+
+def test_without_redis_there_is_no_celery(ground: MakeGround) -> None:
+    with pytest.raises(SettingsError, match=r"redis\.url is empty.*--embedded"):
+        celery_app(ground().settings, Serving())
+
+
+def test_a_task_outside_of_a_recovery_says_what_to_start(url: str) -> None:
+    with pytest.raises(RuntimeError, match="hongyan recovery"):
+        Serving()()
+
+
+def _holder(place: Ground) -> str:
+    with place.ledger.database.begin() as connection:
+        found = connection.exec_driver_sql(f"SELECT holder FROM duties WHERE name = '{DUTY}'")
+        return str(found.scalar() or "")
