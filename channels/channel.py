@@ -54,6 +54,10 @@ class Call(msgspec.Struct, frozen=True):
     token: str = ""
     """What the account's token source gave; empty where the provider has none."""
 
+    def __repr__(self) -> str:
+        """Without the token: it would stand in a log."""
+        return f"Call({self.account.name}, {len(self.deliveries)} deliveries)"
+
     @property
     def key(self) -> str:
         """The name under which the provider knows this call: 32 hex digits, the first delivery's key."""
@@ -109,6 +113,10 @@ class Attempt(msgspec.Struct, frozen=True):
     """The same clock now."""
     token: str = ""
 
+    def __repr__(self) -> str:
+        """Without the token, as for Call."""
+        return f"Attempt({self.delivery.key})"
+
 
 Dialogue = Generator[httpx.Request, Answer, Resolved]
 """Yields a request, is sent its answer, returns what it found."""
@@ -119,6 +127,9 @@ class Token(msgspec.Struct, frozen=True):
 
     text: str
     expires_in_s: float
+
+    def __repr__(self) -> str:
+        return f"Token(***, {self.expires_in_s:g} s)"
 
 
 class TokenRefused(Exception):

@@ -186,10 +186,12 @@ def _entered_by(claim: Claim, state: State, reason: str | None) -> bool:
 
 def wrote(change: Change, row: Standing | None) -> bool:
     """Whether the row stands as this change leaves it (an earlier try whose reply was lost)."""
-    if row is None or row.token != change.token or row.reason != change.reason:
+    if row is None or row.token != change.token:
         return False
-    target = State(change.state)
-    if State(row.state) not in _STILL_OURS.get(target, {target}):
+    state, target = State(row.state), State(change.state)
+    if state not in _STILL_OURS.get(target, {target}):
+        return False
+    if state is target and row.reason != change.reason:  # a receipt brings a reason of its own
         return False
     return change.provider_id is None or row.provider_id == change.provider_id
 

@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from channels.channel import Account, Call, Failure, Phase
+from channels.channel import Account, Attempt, Call, Failure, Phase, Token
 from channels.engine import Engine
 from channels.failures import BadRequest
 from channels.null import NullChannel
@@ -99,3 +99,9 @@ def test_the_null_provider_accepts_without_a_call() -> None:
     outcomes = Engine(sender).send(NullChannel(), one, 1.0)
     assert outcomes == [Accepted(d.key) for d in one.deliveries]
     assert sender.sent == []
+
+
+def test_no_token_stands_in_what_a_log_may_show() -> None:
+    one = Call(Account("a", "p", "http://127.0.0.1:9"), (delivery(),), "t0ken")
+    attempt = Attempt(delivery(), called_at=1, now=2, token="t0ken")
+    assert "t0ken" not in f"{one!r} {attempt!r} {Token('t0ken', 7_200)!r} {one} {attempt}"

@@ -215,6 +215,16 @@ def test_a_settlement_whose_reply_was_lost_is_true_when_repeated(ledger: SqlLedg
     assert ledger.settle(batch) == [True] * 4
 
 
+def test_a_repeat_is_still_true_after_a_receipt_that_gave_a_reason(
+    world: World, ledger: SqlLedger
+) -> None:
+    (mine,) = claimed(ledger, delivery())
+    settlement = Settlement(mine, Event.ACCEPTED, provider_id="p-1")
+    assert ledger.settle([settlement]) == [True]
+    world.run("UPDATE deliveries SET state = 'UNDELIVERED', reason = 'DB:0101'")
+    assert ledger.settle([settlement]) == [True]
+
+
 def test_a_repeat_is_still_true_after_the_receipt(world: World, ledger: SqlLedger) -> None:
     (item,) = claimed(ledger, delivery())
     settle(ledger, item, Event.ACCEPTED, provider_id="p-1")

@@ -46,7 +46,9 @@ def test_sigterm_with_full_lanes_ends_within_the_slowest_call_and_a_second(
 
 
 def test_a_successor_takes_over_at_once_what_was_given_back(fleet: MakeFleet) -> None:
-    one = fleet(policy={LANE: {"threads": 4, "queue": 16, "retry": {"base_ms": 600_000, "cap_ms": 600_000}}})
+    one = fleet(
+        policy={LANE: {"threads": 4, "queue": 16, "retry": {"base_ms": 600_000, "cap_ms": 600_000}}}
+    )
     one.slow(1_000)
     (worker,) = one.start(1)
     one.send(notifications(40))

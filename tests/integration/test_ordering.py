@@ -45,7 +45,9 @@ def test_null_keys_keep_no_order_and_hold_up_nobody(fleet: MakeFleet) -> None:
 
 
 def test_what_comes_behind_an_open_one_of_its_key_waits_in_the_ledger(fleet: MakeFleet) -> None:
-    one = fleet(policy={LANE: {"ordering": "key", "retry": {"base_ms": 3_600_000, "cap_ms": 3_600_000}}})
+    one = fleet(
+        policy={LANE: {"ordering": "key", "retry": {"base_ms": 3_600_000, "cap_ms": 3_600_000}}}
+    )
     one.provider.control(rules=[Faults(receiver="later", errors={"429": 1.0})])
     one.worker().wait_ready()
     (first,) = one.send([notification(ordering_key="k", receivers=["later"])])
