@@ -138,8 +138,9 @@ class Recovering(Protocol):
         """Keep account, call key and digest before the calls; False where the token was stale."""
         ...
 
-    def give_back(self, taken: Sequence[Taken]) -> list[bool]:
-        """These were not begun: they are due as they were before. False where the token was stale."""
+    def give_back(self, taken: Sequence[Taken], delay_ms: int = 0) -> list[bool]:
+        """These were not begun: they are due as they were before, after `delay_ms`. False where the token
+        was stale."""
         ...
 
     def doubts(self, lane: str, lease_ms: int, limit: int = LIMIT) -> list[Doubt]:

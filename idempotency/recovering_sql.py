@@ -95,10 +95,10 @@ class SqlRecovering:
         with self._begin() as (connection, _now):
             return [bool(connection.execute(sql.KEEP, call._asdict()).rowcount) for call in calls]
 
-    def give_back(self, taken: Sequence[Taken]) -> list[bool]:
+    def give_back(self, taken: Sequence[Taken], delay_ms: int = 0) -> list[bool]:
         """See `Recovering.give_back`."""
         with self._begin() as (connection, now):
-            return [_given_back(connection, one, now) for one in taken]
+            return [_given_back(connection, one, now, now + delay_ms) for one in taken]
 
     def doubts(self, lane: str, lease_ms: int, limit: int = LIMIT) -> list[Doubt]:
         """See `Recovering.doubts`."""
@@ -261,10 +261,10 @@ def _end(connection: Connection, row: Any, source: State, verdict: Verdict, now:
     return Ended(row.delivery_key, row.message_id, row.lane, verdict.state, verdict.reason or "")
 
 
-def _given_back(connection: Connection, taken: Taken, now: int) -> bool:
+def _given_back(connection: Connection, taken: Taken, now: int, next_at: int) -> bool:
     one = taken.delivery
     values = {"key": one.key, "day": one.day, "token": one.token, "now": now}
-    before = {"reason": taken.reason or None, "called_at": taken.doubted_since}
+    before = {"next_at": next_at, "reason": taken.reason or None, "called_at": taken.doubted_since}
     return bool(connection.execute(sql.GIVE_BACK, values | before).rowcount)
 
 

@@ -65,7 +65,7 @@ UPDATE deliveries SET account = :account, call_key = :call_key, call_digest = :c
 
 GIVE_BACK: Final = text("""
 UPDATE deliveries
-   SET state = 'RETRY', reason = :reason, next_at = :now, attempt = attempt - 1,
+   SET state = 'RETRY', reason = :reason, next_at = :next_at, attempt = attempt - 1,
        called_at = :called_at, updated_at = :now, version = version + 1
  WHERE delivery_key = :key AND day = :day AND token = :token AND state = 'IN_FLIGHT'""")
 

@@ -15,6 +15,7 @@ import msgspec
 import structlog
 
 from channels.channel import Call, Channel
+from dispatcher.accounts import Accounts
 from dispatcher.clock import Clock
 from dispatcher.handoff import Handoff
 from idempotency.recovering import TTL_IN_DOUBT, Taken
@@ -77,6 +78,7 @@ class Callers:
         *,
         timeout_ms: int,
         permit: Permit,
+        accounts: Accounts,
         clock: Clock,
         finished: SimpleQueue[Resend | None],
     ) -> None:
@@ -85,6 +87,7 @@ class Callers:
         self.timeout_ms = timeout_ms
         self._engine = engine
         self._permit = permit
+        self._accounts = accounts
         self._clock = clock
         self._finished = finished
         self._queue: Handoff[Resend | None] = Handoff()
@@ -147,11 +150,14 @@ class Callers:
         refusal = self._refusal(resend)
         if refusal is not None:
             resend.event, resend.reason = refusal
+            self._accounts.release(resend.route.account)
             return
-        resend.started_at = self._clock.now_ms()
+        resend.started_at, begun_at = self._clock.now_ms(), self._clock.monotonic()
         account, channel = resend.route
         call = Call(account, (resend.taken.delivery,))
-        resend.outcome = self._engine.send(channel, call, self.timeout_ms / _MS)[0]
+        outcomes = self._engine.send(channel, call, self.timeout_ms / _MS)
+        self._accounts.record(account, outcomes, begun_at)
+        resend.outcome = outcomes[0]
         resend.answered_at = self._clock.now_ms()
 
     def _refusal(self, resend: Resend) -> tuple[Event, str] | None:

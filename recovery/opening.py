@@ -22,6 +22,8 @@ from dispatcher.crew import Crew
 from dispatcher.gates import Outage
 from dispatcher.health import Health
 from dispatcher.lease import Heart
+from dispatcher.quotas import Routes as Plain
+from dispatcher.quotas import open_quotas
 from idempotency.ledger import WorkerInfo
 from idempotency.opening import SqlLedger, open_ledger
 from message.delivery import Delivery
@@ -68,7 +70,7 @@ def open_recovery(
     Raises SettingsError, LedgerError.
     """
     outage, clock, metrics = Outage(), Clock(), Metrics()
-    routes = routes_for(settings, policy, lanes)
+    plain = routes_for(settings, policy, lanes)
     templates = load_templates(settings)
     outage.stop = threading.Event()
     ledger = _ledger(settings, outage, stack, stop)
@@ -80,8 +82,19 @@ def open_recovery(
     stack.callback(tokens.close)
     engine = Engine(wires, tokens)
     name = recovery_name(settings)
-    callers_of = {n: _threads(settings, r.policy) for n, r in routes.items()}
+    callers_of = {lane.name: _threads(settings, policy.of(lane)) for lane in plain}
     heart = _heart(settings, ledger, name, callers_of, clock, outage)
+    identity = outage.persist("start", ledger.identity)
+    quotas = open_quotas(settings, policy, plain, ledger, identity, clock, stack)
+    routes = {
+        lane.name: Routes(
+            lane,
+            policy.of(lane),
+            [Route(*pair) for pair in of_lane.values()],
+            quotas.accounts[lane.name],
+        )
+        for lane, of_lane in plain.items()
+    }
     finished: SimpleQueue[Resend | None] = SimpleQueue()
     alerts = Alerts(metrics.registry, settings.recovery.alert_window_s, clock.monotonic)
     report = Report(recorder, metrics, alerts, clock=clock, name=name)
@@ -92,6 +105,7 @@ def open_recovery(
             engine,
             timeout_ms=routes[lane].policy.timeout_ms,
             permit=heart,
+            accounts=routes[lane].accounts,
             clock=clock,
             finished=finished,
         )
@@ -124,6 +138,7 @@ def open_recovery(
             resolving=resolving,
             callers=callers,
             heart=heart,
+            upkeep=quotas.upkeep,
             outage=outage,
             report=report,
             clock=clock,
@@ -143,15 +158,13 @@ def open_recovery(
     return Opened(recovery, health, metrics)
 
 
-def routes_for(settings: Settings, policy: Policy, lanes: Sequence[Lane]) -> Mapping[str, Routes]:
+def routes_for(settings: Settings, policy: Policy, lanes: Sequence[Lane]) -> Plain:
     """The lanes that the ledger answers for and that have an account; raises SettingsError for none."""
     found = {}
     for lane in lanes:
-        lane_policy = policy.of(lane)
-        accounts = accounts_for(lane, settings.accounts, lane_policy.account_names)
-        if accounts and served(lane_policy):
-            routes = [Route(account, channel_for(account)) for account in accounts]
-            found[lane.name] = Routes(lane, lane_policy, routes)
+        accounts = accounts_for(lane, settings.accounts, policy.of(lane).account_names)
+        if accounts and served(policy.of(lane)):
+            found[lane] = {account.name: (account, channel_for(account)) for account in accounts}
     if not found:
         raise SettingsError(
             "recovery has nothing to do: no lane of it has both an account and a ledger; add"

@@ -120,7 +120,8 @@ class Resending:
         """Take what is due in the lane and hand it to its threads: how many, None where there was no room
         for any. Raises LedgerError."""
         callers, routes = self._callers[lane], self._routes[lane]
-        room = self._pace.take(lane, max(callers.room, 0)) if self._lease.valid else 0
+        room = min(max(callers.room, 0), routes.accounts.room()) if self._lease.valid else 0
+        room = self._pace.take(lane, room) if room else 0
         if not room:
             return None
         callers.take_up(room)
@@ -139,34 +140,43 @@ class Resending:
         ordered = policy.ordering is Ordering.KEY
         ask = Ask(routes.lane.name, policy.retry.attempts, ordered, room)
         # The same token until it is answered: rows taken by a try whose reply was lost are found again.
-        taking = self._outage.persist("take", lambda: self._rows.take(ask, self._owner, token))
+        taking = self._outage.persist("take", partial(self._rows.take, ask, self._owner, token))
         self._report.ended(taking.ended)
-        resends = [self._resend(taken, routes, term) for taken in taking.taken]
-        ready = [r for r in resends if isinstance(r, Resend)]
-        self._end([s for s in resends if isinstance(s, Settlement)])
+        ready: list[Resend] = []
+        for taken in taking.taken:
+            found = self._resend(taken, routes, term)
+            if isinstance(found, Resend):
+                ready.append(found)
+            elif isinstance(found, Settlement):
+                self._end(found)
+            else:
+                back = partial(self._rows.give_back, [taken], found)
+                self._outage.persist("settle", back)
         return self._kept(ready)
 
-    def _resend(self, taken: Taken, routes: Routes, term: int) -> Resend | Settlement:
-        """The call to be made, or why there is none."""
+    def _resend(self, taken: Taken, routes: Routes, term: int) -> Resend | Settlement | int:
+        """The call to be made; or why there is none; or for how many milliseconds nobody may make it."""
         delivery, same = taken.delivery, taken.reason == REPLAY
-        route = routes.choose(delivery, same=same)
-        if route is None:
-            return _unsendable(taken, NO_ACCOUNT)
+        bound = routes.bound_to(delivery, same=same)
+        if bound is not None and routes.of(bound) is None:
+            return Settlement(delivery, Event.UNKNOWN if same else Event.BUDGET_SPENT, NO_ACCOUNT)
         if not self._render(delivery):
-            return _unsendable(taken, NO_TEMPLATE)
+            return Settlement(delivery, Event.BUDGET_SPENT, NO_TEMPLATE)
+        route = routes.choose(delivery, bound)
+        if route is None:
+            return routes.pause_ms(bound)
+        ending = _unfit(taken, route, same=same)
+        if ending is not None:
+            routes.accounts.release(route.account)
+            return ending
         delivery.account = route.account.name
-        if not same:
-            return Resend(taken, route, term, 0)
-        if route.fingerprint(delivery) != taken.call_digest:
-            return Settlement(delivery, Event.UNKNOWN, WINDOW_OVER)
-        called_at = taken.doubted_since or 0
-        return Resend(taken, route, term, route.window_ends(called_at, routes.policy.timeout_ms))
+        timeout_ms = routes.policy.timeout_ms
+        until = route.window_ends(taken.doubted_since or 0, timeout_ms) if same else 0
+        return Resend(taken, route, term, until)
 
-    def _end(self, settlements: Sequence[Settlement]) -> None:
-        if settlements:
-            self._outage.persist("settle", partial(self._ledger.settle, settlements))
-            for settlement in settlements:
-                self._report.unsendable(settlement)
+    def _end(self, settlement: Settlement) -> None:
+        self._outage.persist("settle", partial(self._ledger.settle, [settlement]))
+        self._report.unsendable(settlement)
 
     def _kept(self, resends: list[Resend]) -> list[Resend]:
         """Those whose call is in the ledger now; a row that was swept meanwhile is not ours to send."""
@@ -174,6 +184,9 @@ class Resending:
             return []
         calls = [_call(resend.taken.delivery, resend.route) for resend in resends]
         kept = self._outage.persist("keep", partial(self._rows.keep, calls))
+        for resend, ours in zip(resends, kept, strict=True):
+            if not ours:
+                self._routes[resend.taken.delivery.lane].accounts.release(resend.route.account)
         return [resend for resend, ours in zip(resends, kept, strict=True) if ours]
 
     # ---- settling ----------------------------------------------------------------------------
@@ -252,8 +265,15 @@ def served(policy: LanePolicy) -> bool:
     return policy.guarantee is not Guarantee.BEST_EFFORT
 
 
-def _unsendable(taken: Taken, reason: str) -> Settlement:
-    return Settlement(taken.delivery, Event.BUDGET_SPENT, reason)
+def _unfit(taken: Taken, route: Route, *, same: bool) -> Settlement | None:
+    """Why the call must not be made through this account: it is no repeat, or could never be sent."""
+    delivery = taken.delivery
+    if same and route.fingerprint(delivery) != taken.call_digest:
+        return Settlement(delivery, Event.UNKNOWN, WINDOW_OVER)
+    code = route.channel.refusal(route.account, delivery).partition(": ")[0]
+    if code and taken.doubted_since is not None:
+        return Settlement(delivery, Event.UNKNOWN, code)
+    return Settlement(delivery, Event.REJECTED, code) if code else None
 
 
 def _call(delivery: Delivery, route: Route) -> Called:

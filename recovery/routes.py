@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+import msgspec
+
 from channels.channel import Account, Call, Channel
+from dispatcher.accounts import Accounts
 from message.delivery import Delivery
 from message.vocabulary import Lane
 from policy.schema import LanePolicy
 
 MARGIN: Final = 0.1
 """Share of a provider's dedup window that is not relied on: its clock, and the way there."""
+_LEAST_PAUSE_S, _MOST_PAUSE_S = 0.1, 10.0
 
 
 class Route(NamedTuple):
@@ -33,24 +36,15 @@ class Route(NamedTuple):
 
 
 class Routes:
-    """The accounts of one lane. Stateless beside its lists; thread-safe."""
+    """The accounts of one lane, and who of them may send now: the same limits as live traffic's."""
 
     def __init__(
-        self,
-        lane: Lane,
-        policy: LanePolicy,
-        routes: Sequence[Route],
-        luck: Callable[[], float] = random.random,
+        self, lane: Lane, policy: LanePolicy, routes: Sequence[Route], accounts: Accounts
     ) -> None:
-        """`luck` draws from [0, 1)."""
         self.lane = lane
         self.policy = policy
-        self._luck = luck
+        self.accounts = accounts
         self._routes = {route.account.name: route for route in routes}
-        self._regular = [r for r in routes if policy.weight(r.account.name)] or list(routes)
-
-    def __bool__(self) -> bool:
-        return bool(self._routes)
 
     def of(self, account: str) -> Route | None:
         """The route of that account; None where the lane has it no more."""
@@ -64,20 +58,21 @@ class Routes:
             return [route for route in (self.of(name),) if route is not None]
         return list(self._routes.values())
 
-    def choose(self, delivery: Delivery, *, same: bool) -> Route | None:
-        """The account for the next call: the one of the call that is repeated (`same`), else the one that
-        the notification names, else one by weight. None: there is none."""
-        if same:
-            return self.of(delivery.account)
-        if delivery.notification.account is not None:
-            return self.of(delivery.notification.account)
-        return self._by_weight()
+    def bound_to(self, delivery: Delivery, *, same: bool) -> str | None:
+        """The one account that may send it: that of the call which is repeated (`same`), or the one that
+        the notification names. None: any."""
+        return delivery.account if same else delivery.notification.account
 
-    def _by_weight(self) -> Route | None:
-        weights = [max(1, self.policy.weight(r.account.name)) for r in self._regular]
-        point = self._luck() * sum(weights)
-        for route, weight in zip(self._regular, weights, strict=True):
-            point -= weight
-            if point < 0:
-                return route
-        return self._regular[-1] if self._regular else None
+    def choose(self, delivery: Delivery, account: str | None) -> Route | None:
+        """The route for the next call, through `account` if it is bound to one; None where none may send
+        now. What is chosen has used a token: tell `accounts` what became of it."""
+        if account is not None:
+            notification = msgspec.structs.replace(delivery.notification, account=account)
+            delivery = msgspec.structs.replace(delivery, notification=notification)
+        chosen = self.accounts.choose(delivery)
+        return None if chosen is None else self._routes[chosen.name]
+
+    def pause_ms(self, account: str | None) -> int:
+        """How long to leave alone what nobody may send now."""
+        wait_s = self.accounts.seconds_until_room(account)
+        return int(min(max(wait_s, _LEAST_PAUSE_S), _MOST_PAUSE_S) * 1_000)

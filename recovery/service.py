@@ -17,6 +17,7 @@ import structlog
 
 from dispatcher.clock import Clock
 from dispatcher.crew import Crew
+from dispatcher.fleet import Upkeep
 from dispatcher.gates import Outage
 from dispatcher.lease import Heart
 from idempotency.ledger import LedgerError
@@ -40,6 +41,8 @@ class Parts(NamedTuple):
     resolving: Resolving
     callers: Mapping[str, Callers]
     heart: Heart
+    upkeep: Upkeep
+    """Of the accounts' rates."""
     outage: Outage
     report: Report
     clock: Clock
@@ -123,6 +126,7 @@ class Recovery:
             callers.start()
         self._parts.crew.start("settle", self._parts.resending.settle_forever)
         self._parts.crew.start("heart", self._parts.heart.run)
+        self._parts.crew.start("upkeep", self._parts.upkeep.run)
 
     def drain(self, deadline_s: float) -> None:
         """End within so many seconds; what cannot be ended is left to the ledger."""
@@ -148,6 +152,7 @@ class Recovery:
         parts.finished.put(None)
         for callers in parts.callers.values():
             callers.close()
+        parts.upkeep.stop()
         parts.heart.stop()
         try:
             parts.heart.retire()

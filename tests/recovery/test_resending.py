@@ -14,8 +14,10 @@ from prometheus_client import CollectorRegistry
 from channels.channel import Account, Call
 from channels.engine import Engine
 from channels.null import NullChannel
+from dispatcher.accounts import Accounts
 from dispatcher.clock import Clock
 from dispatcher.gates import Outage
+from dispatcher.rates import Rates
 from idempotency.opening import SqlLedger
 from message.delivery import Delivery
 from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
@@ -90,7 +92,12 @@ class Line:
         retry = RetryPolicy(attempts=9, base_ms=1_000, jitter=0)
         policy = LanePolicy(guarantee=guarantee, timeout_ms=1_000, retry=retry)
         made = [Route(Account(name, "null", ""), self.channel) for name in ("a", "b")]
-        routes = {LANE: Routes(Lane("sms", "notice"), policy, made, lambda: 0.0)}
+        accounts = [route.account for route in made]
+        # Turns by weight start with a: what goes back to it must do so by its name.
+        limits = Accounts(
+            Lane("sms", "notice"), policy, accounts, Rates(accounts, None, workers=lambda _: 1)
+        )
+        routes = {LANE: Routes(Lane("sms", "notice"), policy, made, limits)}
         clock, registry = Standing(world), CollectorRegistry()
         self.finished: SimpleQueue[Resend | None] = SimpleQueue()
         self.callers = Callers(
@@ -99,6 +106,7 @@ class Line:
             self.provider,
             timeout_ms=1_000,
             permit=Held(),
+            accounts=limits,
             clock=clock,
             finished=self.finished,
         )
@@ -274,7 +282,14 @@ def test_a_lane_takes_no_more_than_its_threads_and_its_rate_have_room_for(line: 
     for one in items:
         settle(line.ledger, one, Event.NOT_SENT, reason="x")
     gate = threading.Event()
-    line.provider.send = lambda *_: (gate.wait(10), [Accepted("p")])[1]  # type: ignore[method-assign,assign]
+    answer = line.provider.send
+
+    def held(channel: Any, call: Call, timeout_s: float) -> list[AnyOutcome]:
+        gate.wait(10)
+        return answer(channel, call, timeout_s)
+
+    line.provider.answers = [Accepted("p"), Accepted("p")]
+    line.provider.send = held  # type: ignore[method-assign]
     assert line.resending.run_once(LANE) == 2, "one in work and one waiting for its one thread"
     assert line.resending.run_once(LANE) is None
     gate.set()
@@ -283,6 +298,29 @@ def test_a_lane_takes_no_more_than_its_threads_and_its_rate_have_room_for(line: 
         assert done is not None
         line.resending.settle([done])
     assert line.callers.unsettled == 0
+
+
+def test_what_no_account_may_send_now_is_due_again_later_with_its_attempt(line: Line) -> None:
+    (one,) = claimed(line.ledger, delivery())
+    settle(line.ledger, one, Event.NOT_SENT, reason="http_429")
+    accounts = line.resending._routes[LANE].accounts
+    accounts.choose = lambda _delivery: None  # type: ignore[method-assign]
+    assert line.resending.run_once(LANE) == 0
+    assert line.row(one) == ("RETRY", "http_429", 1)
+    row = line.ledger.queries().by_key(one.key)
+    assert row is not None
+    assert row.next_at is not None
+    assert row.next_at > line.world.now
+    assert line.callers.unsettled == 0
+
+
+def test_what_its_provider_could_never_take_is_rejected_without_a_call(line: Line) -> None:
+    (one,) = claimed(line.ledger, delivery())
+    settle(line.ledger, one, Event.NOT_SENT, reason="x")
+    line.channel.refusal = lambda *_: "bad_number: no such country"  # type: ignore[method-assign]
+    line.resend()
+    assert line.row(one)[:2] == ("REJECTED", "bad_number")
+    assert line.provider.calls == []
 
 
 def test_a_pace_gives_a_seconds_worth_and_takes_back_what_was_not_used() -> None:

@@ -1,13 +1,15 @@
 """Which account is called again, and until when a repeat is one."""
 
 import msgspec
-import pytest
 
 from channels.channel import Account
 from channels.null import NullChannel
+from dispatcher.accounts import Accounts
+from dispatcher.rates import Rates
 from message.delivery import Delivery
+from message.outcomes import Unknown
 from message.vocabulary import Lane
-from policy.schema import LanePolicy
+from policy.schema import BreakerPolicy, LanePolicy
 from recovery.routes import Route, Routes
 from tests.idempotency.making import delivery
 
@@ -18,38 +20,46 @@ class Deduping(NullChannel):
     dedup_window_ms = 100_000
 
 
-def routes(weights: dict[str, int], luck: float = 0.0) -> Routes:
-    made = [Route(Account(name, "null", ""), Deduping()) for name in weights]
-    return Routes(LANE, LanePolicy(accounts=weights), made, lambda: luck)
+def routes(*names: str) -> Routes:
+    accounts = [Account(name, "null", "") for name in names]
+    policy = LanePolicy(breaker=BreakerPolicy(min_calls=1, share=1.0))
+    limits = Accounts(LANE, policy, accounts, Rates(accounts, None, workers=lambda _: 1))
+    return Routes(LANE, policy, [Route(account, Deduping()) for account in accounts], limits)
 
 
 def chosen(of: Routes, item: Delivery, *, same: bool = False) -> str | None:
-    route = of.choose(item, same=same)
+    route = of.choose(item, of.bound_to(item, same=same))
     return route and route.account.name
 
 
-@pytest.mark.parametrize(("luck", "name"), [(0.0, "a"), (0.74, "a"), (0.76, "b"), (0.999, "b")])
-def test_by_weight_and_never_a_reserve(luck: float, name: str) -> None:
-    assert chosen(routes({"a": 3, "b": 1, "reserve": 0}, luck), delivery()) == name
-
-
-def test_a_repeat_goes_through_the_same_account_or_none() -> None:
+def test_a_repeat_goes_through_the_same_account() -> None:
     item = delivery()
     item.account = "b"
-    assert chosen(routes({"a": 1, "b": 1}), item, same=True) == "b"
-    assert chosen(routes({"a": 1}), item, same=True) is None
+    of = routes("a", "b")
+    assert {chosen(of, item, same=True) for _ in range(6)} == {"b"}
+    assert {chosen(of, item) for _ in range(6)} == {"a", "b"}
+    assert item.notification.account is None
 
 
 def test_a_notification_that_names_its_account_keeps_it() -> None:
     item = delivery()
     item.notification = msgspec.structs.replace(item.notification, account="b")
-    assert chosen(routes({"a": 9, "b": 1}), item) == "b"
-    assert chosen(routes({"a": 9}), item) is None
+    assert {chosen(routes("a", "b"), item) for _ in range(6)} == {"b"}
+
+
+def test_an_account_whose_breaker_is_open_sends_nothing_again_either() -> None:
+    of, item = routes("a"), delivery()
+    route = of.choose(item, None)
+    assert route is not None
+    of.accounts.record(route.account, [Unknown("timeout")])
+    assert of.choose(item, None) is None
+    assert of.accounts.room() == 0
+    assert 0 < of.pause_ms(None) <= 10_000
 
 
 def test_where_the_ledger_names_no_account_every_one_is_asked() -> None:
     item = delivery()
-    of = routes({"a": 1, "b": 1})
+    of = routes("a", "b")
     assert [r.account.name for r in of.asked(item)] == ["a", "b"]
     item.account = "b"
     assert [r.account.name for r in of.asked(item)] == ["b"]
