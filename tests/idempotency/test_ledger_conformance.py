@@ -215,13 +215,14 @@ def test_a_settlement_whose_reply_was_lost_is_true_when_repeated(ledger: SqlLedg
     assert ledger.settle(batch) == [True] * 4
 
 
-def test_a_repeat_is_still_true_after_a_receipt_that_gave_a_reason(
-    world: World, ledger: SqlLedger
-) -> None:
+def test_a_repeat_is_still_true_after_a_receipt_that_gave_a_reason(ledger: SqlLedger) -> None:
     (mine,) = claimed(ledger, delivery())
     settlement = Settlement(mine, Event.ACCEPTED, provider_id="p-1")
     assert ledger.settle([settlement]) == [True]
-    world.run("UPDATE deliveries SET state = 'UNDELIVERED', reason = 'DB:0101'")
+    with ledger.database.begin() as connection:
+        connection.exec_driver_sql(
+            "UPDATE deliveries SET state = 'UNDELIVERED', reason = 'DB:0101'"
+        )
     assert ledger.settle([settlement]) == [True]
 
 
