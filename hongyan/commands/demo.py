@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
 HELP = explained(
     "Run the whole platform on this machine without any server: an embedded Kafka, SQLite, a provider "
-    "and two workers. Sends a few thousand notifications, kills one worker with -9 in the middle, and "
-    "shows what became of every delivery. Exits 1 when one was lost or doubled.",
+    "and two workers. Sends a few thousand notifications, kills one worker with -9 in the middle, lets "
+    "recovery settle what that left in doubt, and shows what became of every delivery. Exits 1 when one "
+    "was lost or doubled.",
     "hongyan demo",
     "hongyan demo --file my.jsonl --keep /tmp/demo",
 )
@@ -137,9 +138,10 @@ def _table(result: Tally) -> Table:
     table.add_row(
         "doubled", f"[{good if not result.doubled else 'bold red'}]{result.doubled}[/]", ""
     )
+    missing = result.in_doubt - result.in_doubt_arrived
     told = (
-        f"were at the provider or queued at the kill: {result.in_doubt_arrived} had arrived; "
-        "the policy decides"
+        f"at the kill; recovery asked the provider: {result.in_doubt_arrived} had arrived, "
+        f"{missing} had not and were sent again"
     )
     table.add_row("in doubt", f"[yellow]{result.in_doubt}[/]", told)
     waits = f"{result.p50_ms:,.0f} / {result.p99_ms:,.0f} ms"

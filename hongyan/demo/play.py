@@ -1,4 +1,5 @@
-"""The play: two workers, a few thousand notifications, one worker killed with −9 in the middle."""
+"""The play: two workers, a few thousand notifications, one worker killed with −9 in the middle; then
+recovery, which finds out what became of the deliveries that the dead one left in doubt."""
 
 from __future__ import annotations
 
@@ -9,12 +10,23 @@ from typing import Final
 
 from backends.sql import Database, database_url
 from hongyan.demo.stage import Stage
-from hongyan.demo.tally import Book, Tally, is_over, progress, tally, witnesses
+from hongyan.demo.tally import (
+    OPEN,
+    Book,
+    Doubt,
+    Tally,
+    doubt_in,
+    is_over,
+    progress,
+    tally,
+    witnesses,
+)
 from hongyan.sending import Outcome, Sender, read_lines
 from tracing.timeline import Story, find
 
 FIRST: Final = "worker-1"
 SECOND: Final = "worker-2"
+RECOVERY: Final = "recovery"
 KILL_AT: Final = 0.35
 """Share of the deliveries that are in the ledger when the first worker dies."""
 PATIENCE_S: Final = 75.0
@@ -43,8 +55,10 @@ def run(folder: Path, file: Path, *, say: Say, show: Show) -> tuple[Tally, list[
         try:
             _watch(stage, database, len(book), say, show)
             seconds = time.monotonic() - began
-            result = tally(book, database, stage.provider.report(), seconds)
-            return result, _stories(database)
+            doubt = doubt_in(database, stage.provider.report())
+            _recover(stage, database, len(book), doubt, say, show)
+            result = tally(book, database, stage.provider.report(), doubt, seconds)
+            return result, _stories(database, doubt)
         finally:
             database.close()
 
@@ -79,18 +93,33 @@ def _watch(stage: Stage, database: Database, expected: int, say: Say, show: Show
         time.sleep(_LOOK_S)
 
 
+def _recover(
+    stage: Stage, database: Database, expected: int, doubt: Doubt, say: Say, show: Show
+) -> None:
+    """Start the recovery and wait until nothing is open any more."""
+    say(f"{len(doubt.messages)} are in doubt; recovery asks the provider about each of them")
+    stage.start_recovery(RECOVERY)
+    deadline = time.monotonic() + PATIENCE_S
+    while not is_over(states := progress(database), expected, OPEN):
+        show(states, expected)
+        _check(stage, deadline)
+        time.sleep(_LOOK_S)
+    show(states, expected)
+    stage.end(RECOVERY)
+
+
 def _check(stage: Stage, deadline: float) -> None:
-    if dead := stage.dead_workers():
+    if dead := stage.dead_processes():
         raise DemoFailed(f"{dead[0]} ended by itself; its log is {stage.folder / dead[0]}.log")
     if time.monotonic() > deadline:
         raise DemoFailed(f"not done within {PATIENCE_S:.0f} s; the logs are in {stage.folder}")
 
 
-def _stories(database: Database) -> list[Story]:
+def _stories(database: Database, doubt: Doubt) -> list[Story]:
     """The timelines of a few messages, once their trace has been written."""
     deadline = time.monotonic() + _TRACE_S
     while True:
-        stories = [story for name in witnesses(database) for story in find(database, name)]
+        stories = [story for name in witnesses(database, doubt) for story in find(database, name)]
         # A claim is told by the ledger row; the rest comes with the trace, a moment later.
         told = all(len(d.moments) > 1 for story in stories for d in story.deliveries)
         if told or time.monotonic() > deadline:

@@ -37,6 +37,11 @@ lease_s = {lease}
 drain_s = {drain}
 health_address = "127.0.0.1:0"
 
+[recovery]
+lanes = ["{channel}.*"]
+health_address = "127.0.0.1:0"
+poll_s = 0.5
+
 [log]
 format = "json"
 
@@ -53,7 +58,7 @@ class Stage:
         self.folder = folder
         self.settings: Settings
         self.provider: Simulator
-        self.workers: dict[str, subprocess.Popen[bytes]] = {}
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self._open = ExitStack()
 
     def __enter__(self) -> Self:
@@ -63,7 +68,7 @@ class Stage:
             self.provider = opening.enter_context(spawn(self.folder, rules=rules, seed="hongyan"))
             self.settings = self._configured(kafka.bootstrap)
             upgrade(self.settings)
-            opening.callback(self._stop_workers)
+            opening.callback(self._stop_processes)
             self._open = opening.pop_all()
         return self
 
@@ -76,26 +81,39 @@ class Stage:
         self._open.close()
 
     def start_worker(self, name: str) -> None:
-        """Start one worker process; its log goes to a file of the demo's folder."""
-        command = [sys.executable, "-c", "from hongyan.cli import main; main()", "worker"]
+        """Start one worker process; as every process, it logs to a file of the demo's folder."""
+        self._start(name, "worker")
+
+    def start_recovery(self, name: str) -> None:
+        """Start a recovery process: it asks the provider about what is in doubt."""
+        self._start(name, "recovery", "--embedded")
+
+    def _start(self, name: str, *arguments: str) -> None:
+        command = [sys.executable, "-c", "from hongyan.cli import main; main()", *arguments]
         environment = os.environ | {
             "HONGYAN_CONFIG": str(self.folder / "hongyan.toml"),
             "HONGYAN_WORKER__ID": name,
         }
         with (self.folder / f"{name}.log").open("wb") as log:
-            self.workers[name] = subprocess.Popen(  # noqa: S603 (our own program)
+            self.processes[name] = subprocess.Popen(  # noqa: S603 (our own program)
                 command, env=environment, stdout=log, stderr=log, start_new_session=True
             )
 
+    def end(self, name: str) -> None:
+        """Let a process end in order: what it had to tell is told then."""
+        process = self.processes.pop(name)
+        process.terminate()
+        process.wait(DRAIN_S + 5)
+
     def kill_worker(self, name: str) -> None:
         """SIGKILL: no drain, no goodbye."""
-        process = self.workers.pop(name)
+        process = self.processes.pop(name)
         process.send_signal(signal.SIGKILL)
         process.wait()
 
-    def dead_workers(self) -> list[str]:
-        """Workers that ended by themselves: the demo cannot go on without them."""
-        return [name for name, process in self.workers.items() if process.poll() is not None]
+    def dead_processes(self) -> list[str]:
+        """Processes that ended by themselves: the demo cannot go on without them."""
+        return [name for name, process in self.processes.items() if process.poll() is not None]
 
     def _configured(self, bootstrap: str) -> Settings:
         file = self.folder / "hongyan.toml"
@@ -111,10 +129,10 @@ class Stage:
         )
         return load(file, environ={})
 
-    def _stop_workers(self) -> None:
-        for process in self.workers.values():
+    def _stop_processes(self) -> None:
+        for process in self.processes.values():
             process.terminate()
-        for process in self.workers.values():
+        for process in self.processes.values():
             try:
                 process.wait(DRAIN_S + 5)
             except subprocess.TimeoutExpired:

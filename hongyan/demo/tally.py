@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from itertools import islice
 from statistics import quantiles
 from typing import Final
 
@@ -16,7 +17,8 @@ from message.delivery import deliveries_of
 from message.envelope import Notification
 
 IN_DOUBT: Final = "UNKNOWN"
-_OPEN: Final = "IN_FLIGHT"
+IN_FLIGHT: Final = frozenset({"IN_FLIGHT"})
+OPEN: Final = IN_FLIGHT | {IN_DOUBT, "RETRY"}
 _STATES = text("SELECT delivery_key, state, message_id FROM hongyan_deliveries")
 _COUNTS = text("SELECT state, count(*) FROM hongyan_deliveries GROUP BY state")
 
@@ -32,14 +34,23 @@ class Tally(msgspec.Struct, frozen=True):
     """Accepted, and the ledger does not know them."""
     doubled: int
     in_doubt: int
+    """Left in doubt by the kill, before recovery began."""
     in_doubt_arrived: int
-    """Of those in doubt, the ones that the provider has: resending would have doubled them."""
+    """Of those, the ones that the provider had: sending them again blindly would have doubled them."""
     other: dict[str, int]
     """Deliveries in any other state."""
     p50_ms: float
     p99_ms: float
     seconds: float
     per_second: float
+
+
+class Doubt(msgspec.Struct, frozen=True):
+    """What was in doubt before recovery began."""
+
+    messages: dict[str, str]
+    """Delivery key to message id."""
+    arrived: int
 
 
 class Book:
@@ -77,18 +88,22 @@ def progress(database: Database) -> Counter[str]:
         return Counter(dict(connection.execute(_COUNTS).all()))
 
 
-def is_over(states: Mapping[str, int], expected: int) -> bool:
-    """Every delivery is in the ledger, and none is in flight."""
-    return sum(states.values()) >= expected and not states.get(_OPEN)
+def is_over(states: Mapping[str, int], expected: int, running: Collection[str] = IN_FLIGHT) -> bool:
+    """Every delivery is in the ledger, and none in one of the states that do not last."""
+    return sum(states.values()) >= expected and not any(states.get(state) for state in running)
 
 
-def tally(book: Book, database: Database, report: Report, seconds: float) -> Tally:
-    """Put the three books beside one another."""
-    with database.begin() as connection:
-        states = {key: state for key, state, _ in connection.execute(_STATES)}
-    counts = Counter(states.values())
+def doubt_in(database: Database, report: Report) -> Doubt:
+    """What is in doubt now, and how much of it the provider has."""
     arrived = {key.key for key in report.keys if key.accepted}
-    doubt = {key for key, state in states.items() if state == IN_DOUBT}
+    doubt = {key: message for key, state, message in _rows(database) if state == IN_DOUBT}
+    return Doubt(doubt, len(doubt.keys() & arrived))
+
+
+def tally(book: Book, database: Database, report: Report, doubt: Doubt, seconds: float) -> Tally:
+    """Put the three books beside one another. `seconds` without the recovery."""
+    states = {key: state for key, state, _ in _rows(database)}
+    counts = Counter(states.values())
     waits = book.waits_ms(report)
     return Tally(
         notifications=book.notifications,
@@ -96,8 +111,8 @@ def tally(book: Book, database: Database, report: Report, seconds: float) -> Tal
         sent=counts.pop("SENT", 0),
         lost=book.lost(states),
         doubled=len(report.summary.doubled),
-        in_doubt=counts.pop(IN_DOUBT, 0),
-        in_doubt_arrived=len(doubt & arrived),
+        in_doubt=len(doubt.messages),
+        in_doubt_arrived=doubt.arrived,
         other=dict(counts),
         p50_ms=_quantile(waits, 50),
         p99_ms=_quantile(waits, 99),
@@ -106,11 +121,15 @@ def tally(book: Book, database: Database, report: Report, seconds: float) -> Tal
     )
 
 
-def witnesses(database: Database) -> list[str]:
-    """Messages worth a look: the last one sent, and one in doubt if there is any."""
+def witnesses(database: Database, doubt: Doubt) -> list[str]:
+    """Messages worth a look: one that was simply sent, and one that was in doubt if there was any."""
+    sent = (m for key, state, m in _rows(database) if state == "SENT" and key not in doubt.messages)
+    return [*islice(sent, 1), *islice(doubt.messages.values(), 1)]
+
+
+def _rows(database: Database) -> Sequence[tuple[str, str, str]]:
     with database.begin() as connection:
-        by_state = {state: message for _, state, message in connection.execute(_STATES)}
-    return [by_state[state] for state in ("SENT", IN_DOUBT) if state in by_state]
+        return [(key, state, message) for key, state, message in connection.execute(_STATES)]
 
 
 def _quantile(values: Sequence[float], percent: int) -> float:
