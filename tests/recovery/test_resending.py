@@ -304,7 +304,11 @@ def test_what_no_account_may_send_now_is_due_again_later_with_its_attempt(line: 
     (one,) = claimed(line.ledger, delivery())
     settle(line.ledger, one, Event.NOT_SENT, reason="http_429")
     accounts = line.resending._routes[LANE].accounts
-    accounts.choose = lambda _delivery: None  # type: ignore[method-assign,assign]
+
+    def nobody(delivery: Delivery) -> Account | None:
+        return None
+
+    accounts.choose = nobody  # type: ignore[method-assign]
     assert line.resending.run_once(LANE) == 0
     assert line.row(one) == ("RETRY", "http_429", 1)
     row = line.ledger.queries().by_key(one.key)
