@@ -128,7 +128,7 @@ SETTLE: Final = """
 UPDATE deliveries AS d
    SET state = s.state, reason = s.reason, provider_id = coalesce(s.provider_id, d.provider_id),
        account = coalesce(s.account, d.account), next_at = clock.ms + s.delay_ms,
-       called_at = CASE WHEN s.state <> 'RETRY' THEN d.called_at END,
+       called_at = CASE WHEN s.state IN ('UNKNOWN', 'SENT') THEN d.called_at END,
        attempt = d.attempt - s.unstarted, updated_at = clock.ms, version = d.version + 1
   FROM unnest(%(key)s::text[], %(day)s::int[], %(token)s::bigint[], %(state)s::text[],
               %(reason)s::text[], %(provider_id)s::text[], %(account)s::text[],

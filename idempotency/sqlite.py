@@ -51,7 +51,7 @@ SETTLE: Final = """
 UPDATE deliveries
    SET state = ?, reason = ?, provider_id = coalesce(?, provider_id),
        account = coalesce(?, account), next_at = ?, attempt = attempt - ?, updated_at = ?,
-       called_at = CASE WHEN ? <> 'RETRY' THEN called_at END, version = version + 1
+       called_at = CASE WHEN ? IN ('UNKNOWN', 'SENT') THEN called_at END, version = version + 1
  WHERE delivery_key = ? AND token = ? AND state = 'IN_FLIGHT'"""
 
 REROUTE: Final = """

@@ -1,5 +1,7 @@
 """What recovery will need of a call is in the ledger before the call is made, on every database."""
 
+import pytest
+
 from idempotency.opening import SqlLedger
 from message.states import Event
 from tests.idempotency.making import NOON, World, claimed, claims, delivery, settle
@@ -30,9 +32,12 @@ def test_a_call_in_doubt_keeps_the_time_its_dedup_window_counts_from(
     assert world.rows("SELECT called_at FROM deliveries") == [(NOON,)]
 
 
-def test_a_definite_non_send_closes_the_question(world: World, ledger: SqlLedger) -> None:
+@pytest.mark.parametrize("event", [Event.NOT_SENT, Event.REJECTED, Event.BUDGET_SPENT])
+def test_a_definite_non_send_closes_the_question(
+    world: World, ledger: SqlLedger, event: Event
+) -> None:
     (item,) = claimed(ledger, delivery())
-    assert settle(ledger, item, Event.NOT_SENT)
+    assert settle(ledger, item, event)
     assert world.rows("SELECT called_at FROM deliveries") == [(None,)]
 
 
