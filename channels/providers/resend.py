@@ -143,6 +143,7 @@ class ResendChannel(BaseChannel):
         title="Resend",
         idempotency="`Idempotency-Key` for 24 hours: the same key and payload is sent once",
         resolve="the same request once more inside the dedup window",
+        receipts="pushed (webhooks email.delivered, email.bounced, …) by the e-mail's id",
         limits="one receiver a call; 2 requests a second unless raised; 40 MB with attachments",
         source=(
             "https://resend.com/docs/api-reference/emails/send-email",
