@@ -37,7 +37,7 @@ _US: Final = 1_000_000
 _MIN_S: Final = 0.001
 """The kernel takes 0 for "wait for ever"."""
 _SLACK_S: Final = 0.01
-"""A deadline is kept this exactly; less, and every call would have to set the socket's timeout."""
+"""A deadline is kept this exactly; more so, and every call would have to set the socket's timeout."""
 
 
 class Wire(Protocol):
@@ -83,7 +83,7 @@ class PlainWire:
             _wait(_poll_for(self._descriptor, select.POLLOUT), left_s)
 
     def receive(self, left_s: float) -> memoryview:
-        if not 0 <= self._timeout_s - left_s < _SLACK_S:
+        if abs(self._timeout_s - left_s) > _SLACK_S:
             self._set_timeout(left_s)
         while True:
             taken: int = _receive(self._descriptor, self._buffer, _CHUNK, 0)
