@@ -5,16 +5,12 @@ Part of `hongyan bench worker`; a real `hongyan worker` process, looked at from 
 
 from __future__ import annotations
 
-import re
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-import httpx
 import msgspec
 
 from benchmarks.ground import (
@@ -25,12 +21,12 @@ from benchmarks.ground import (
     preloaded,
     provider_at,
 )
+from benchmarks.processes import Program
 
 BACKLOG = 500_000
 THREADS = 100
 SLOWEST_CALL_MS = 1_000
 SAMPLE_S = 1.0
-_READY_S = 60.0
 _POLICY = """
 [lanes."{lane}"]
 threads = {threads}
@@ -70,49 +66,6 @@ class Stop(msgspec.Struct):
     exit_code: int
 
 
-class _Worker:
-    """A `hongyan worker` process and its metrics."""
-
-    def __init__(self, environment: Mapping[str, str], log: Path) -> None:
-        self._log = log
-        with log.open("wb") as file:
-            command = [sys.executable, "-c", "from hongyan.cli import main; main()", "worker"]
-            self.process = subprocess.Popen(
-                command, env=dict(environment), stderr=file, stdout=file
-            )
-        self._address = self._await_address()
-
-    def settled(self) -> int:
-        """Deliveries settled so far."""
-        return int(sum(self._values("hongyan_settled_total")))
-
-    def in_flight(self) -> int:
-        """Deliveries claimed and not settled."""
-        return int(sum(self._values("hongyan_in_flight")))
-
-    def rss_mib(self) -> float:
-        """Resident memory now."""
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        found = re.search(r"VmRSS:\s+(\d+) kB", status)
-        assert found is not None
-        return round(int(found[1]) / 1024, 1)
-
-    def _values(self, name: str) -> Iterator[float]:
-        text = httpx.get(f"http://{self._address}/metrics", timeout=10, trust_env=False).text
-        for line in text.splitlines():
-            if line.startswith(name + "{"):
-                yield float(line.rpartition(" ")[2])
-
-    def _await_address(self) -> str:
-        deadline = time.monotonic() + _READY_S
-        while time.monotonic() < deadline:
-            found = re.search(r'"?health"?[=:] ?"?([0-9.]+:\d+)', self._log.read_text())
-            if found:
-                return found[1]
-            time.sleep(0.05)
-        raise RuntimeError(f"the worker did not start: {self._log.read_text()[-2000:]}")
-
-
 def memory(servers: Servers, folder: Path, *, backlog: int, say: Callable[[str], None]) -> Memory:
     """Work off `backlog` messages while the first one hangs at its provider."""
     with (
@@ -129,8 +82,7 @@ def memory(servers: Servers, folder: Path, *, backlog: int, say: Callable[[str],
             time.sleep(SAMPLE_S)
         samples.append(worker.rss_mib())
         held = worker.in_flight() == 1
-        worker.process.kill()
-        worker.process.wait()
+        worker.kill()
     return Memory(settled, samples[0], samples[-1], max(samples), held)
 
 
@@ -157,7 +109,7 @@ def _worker(
     account: str,
     timeout_ms: int,
     urls: Mapping[str, str],
-) -> Iterator[_Worker]:
+) -> Iterator[Program]:
     endpoints = {"slow": "http://127.0.0.1:9/", "stuck": "http://127.0.0.1:9/"} | dict(urls)
     (folder / "hongyan.toml").write_text(_CONFIGURATION.format(**endpoints))
     policy = folder / "endurance.toml"
@@ -166,10 +118,5 @@ def _worker(
     )
     with fresh_database(servers.database_url, prefix) as url:
         environment = environment_for(servers, prefix, prefix, url, policy)
-        environment |= {"HONGYAN_LOG__LEVEL": "info", "HONGYAN_LOG__FORMAT": "json"}
-        worker = _Worker(environment, folder / "worker.log")
-        try:
+        with Program(["worker"], environment, folder / "worker.log") as worker:
             yield worker
-        finally:
-            worker.process.kill()
-            worker.process.wait()

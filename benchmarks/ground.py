@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -43,16 +43,23 @@ def preloaded(
 ) -> Iterator[str]:
     """A topic prefix under which the lane's topic holds `count` notifications for `account`; the very
     first one is for account `first`, if that is given."""
+    with topics(servers, [LANE]) as prefix:
+        producer = kafka.producer(KafkaSettings(bootstrap=servers.bootstrap, topic_prefix=prefix))
+        for number in range(count):
+            item = notification(number, first if first and not number else account)
+            produce(producer, LANE.topic(prefix), item)
+        producer.flush(60)
+        yield prefix
+
+
+@contextmanager
+def topics(servers: Servers, lanes: Sequence[Lane]) -> Iterator[str]:
+    """A topic prefix under which the lanes' topics stand empty; they and the Redis keys go at the end."""
     prefix = f"bench{uuid.uuid4().hex[:8]}"
-    settings = KafkaSettings(bootstrap=servers.bootstrap, topic_prefix=prefix)
-    admin, topic = kafka.admin(settings), LANE.topic(prefix)
-    names = [topic, f"{prefix}.dead", f"{prefix}.trace"]
+    admin = kafka.admin(KafkaSettings(bootstrap=servers.bootstrap, topic_prefix=prefix))
+    names = [*(lane.topic(prefix) for lane in lanes), f"{prefix}.dead", f"{prefix}.trace"]
     for future in admin.create_topics([NewTopic(n, PARTITIONS, 1) for n in names]).values():
         future.result()
-    producer = kafka.producer(settings)
-    for number in range(count):
-        _produce(producer, topic, notification(number, first if first and not number else account))
-    producer.flush(60)
     try:
         yield prefix
     finally:
@@ -62,7 +69,8 @@ def preloaded(
             client.flushdb()
 
 
-def _produce(producer: Any, topic: str, item: Notification) -> None:
+def produce(producer: Any, topic: str, item: Notification) -> None:
+    """Hand one to the producer, as soon as it has room."""
     while True:
         try:
             producer.produce(topic, encode(item), item.kafka_key)
@@ -71,13 +79,13 @@ def _produce(producer: Any, topic: str, item: Notification) -> None:
             producer.poll(0.1)
 
 
-def notification(number: int, account: str | None = None) -> Notification:
+def notification(number: int, account: str | None = None, lane: Lane = LANE) -> Notification:
     """One of ordinary size, about 380 bytes."""
     return Notification(
         id=new_id(),
         biz_id=f"order-{number}",
-        channel=LANE.channel,
-        kind=LANE.kind,
+        channel=lane.channel,
+        kind=lane.kind,
         receivers=[f"user-{number}"],
         account=account,
         content={"title": "您的订单已发货", "text": f"订单 {number} 预计明天送达，请注意查收。"},
@@ -94,10 +102,10 @@ def provider_at(folder: Path, name: str, **faults: Any) -> Simulator:
 
 
 @contextmanager
-def fresh_database(base_url: str, name: str) -> Iterator[str]:
-    """A database of the run's own, migrated."""
+def fresh_database(base_url: str, name: str, template: str = "template1") -> Iterator[str]:
+    """A database of the run's own, migrated; a copy of `template`, to which nobody is connected."""
     with psycopg.connect(base_url.replace("+psycopg", ""), autocommit=True) as admin:
-        admin.execute(f'CREATE DATABASE "{name}"')
+        admin.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
         url = f"{base_url.rpartition('/')[0]}/{name}"
         upgrade(Settings(database=DatabaseSettings(url=url)))
         try:
@@ -107,7 +115,12 @@ def fresh_database(base_url: str, name: str) -> Iterator[str]:
 
 
 def environment_for(
-    servers: Servers, prefix: str, name: str, database_url: str, policy: Path
+    servers: Servers,
+    prefix: str,
+    name: str,
+    database_url: str,
+    policy: Path,
+    lanes: Sequence[Lane] = (LANE,),
 ) -> dict[str, str]:
     """What configures a worker (or a loop beside it); hongyan.toml stands beside the policy."""
     return os.environ | {
@@ -119,7 +132,7 @@ def environment_for(
         "HONGYAN_DATABASE__URL": database_url,
         "HONGYAN_REDIS__URL": servers.redis_url,
         "HONGYAN_REDIS__PREFIX": name,
-        "HONGYAN_WORKER__LANES": LANE.name,
+        "HONGYAN_WORKER__LANES": ",".join(lane.name for lane in lanes),
         "HONGYAN_WORKER__HEALTH_ADDRESS": "127.0.0.1:0",
         "HONGYAN_LOG__LEVEL": "error",
     }
