@@ -25,6 +25,7 @@ class BaseChannel:
     options: ClassVar[type[msgspec.Struct]] = NoOptions
     endpoint: ClassVar[str] = ""
     schemes: ClassVar[Sequence[str]] = HTTP
+    takes_anything: ClassVar[bool] = False
     dedup_window_ms: ClassVar[int] = 0
     account_limits: ClassVar[Sequence[tuple[int, int]]] = ()
     receiver_limits: ClassVar[Sequence[tuple[int, int]]] = ()

@@ -162,6 +162,8 @@ class Channel(Protocol):
     """The provider's own, where an account names none; empty: an account must."""
     schemes: ClassVar[Sequence[str]]
     """Of endpoints; what the transport for the request's scheme must serve."""
+    takes_anything: ClassVar[bool]
+    """One delivery a call, none of them refused, no dedup: there is nothing to ask before the claim."""
     dedup_window_ms: ClassVar[int]
     """How long the provider surely drops a repeat of the same call; 0: it does not."""
     account_limits: ClassVar[Sequence[tuple[int, int]]]

@@ -18,6 +18,7 @@ class NullChannel(BaseChannel):
     provider: ClassVar[str] = "null"
     channel: ClassVar[str] = "*"
     max_batch: ClassVar[int] = 1
+    takes_anything: ClassVar[bool] = True
     promises: ClassVar[Promises] = Promises(title="Null (for benchmarks)", resolve="none")
 
     def accept(self, call: Call) -> list[AnyOutcome]:

@@ -69,6 +69,7 @@ class WebhookChannel(BaseChannel):
     provider: ClassVar[str] = "webhook"
     channel: ClassVar[str] = "webhook"
     options: ClassVar[type[msgspec.Struct]] = WebhookOptions
+    takes_anything: ClassVar[bool] = True
     promises: ClassVar[Promises] = Promises(
         title="Webhook (our own protocol)",
         idempotency="`Idempotency-Key: <delivery key>`, where the receiving system honours it",

@@ -114,16 +114,19 @@ class Accounts:
 
     def record(
         self, account: Account, outcomes: Sequence[AnyOutcome], begun_at: float | None = None
-    ) -> None:
-        """One call ended. `begun_at` is when it began, monotonic: a late answer then judges nobody anew."""
+    ) -> bool:
+        """One call ended; whether all of it was accepted. `begun_at` is when it began, monotonic: a late
+        answer then judges nobody anew."""
         now, breaker = self._monotonic(), self._routes[account.name].breaker
-        if all(type(outcome) is Accepted for outcome in outcomes) and breaker.well(now):
-            return
+        accepted = [type(outcome) for outcome in outcomes].count(Accepted) == len(outcomes)
+        if accepted and breaker.well(now):
+            return True
         if outcomes:
             judgement = judgement_of(outcomes)
             turned = breaker.record(now, judgement, deliveries=len(outcomes), begun_at=begun_at)
             if turned is not None:
                 self._tell(account, turned, breaker.wait_s(now), outcomes)
+        return accepted
 
     def passes(self, account: Account) -> bool:
         """Whether a call chosen earlier should still be made: its breaker has not opened since."""

@@ -47,6 +47,10 @@ def calls_of(works: Iterable[Work], lanes: Mapping[str, Lanes]) -> list[list[Wor
     joint: dict[Hashable, _Open] = {}
     for work in works:
         account, channel = work.chosen
+        if channel.takes_anything:
+            work.delivery.account = account.name
+            calls.append([work])
+            continue
         work.refused = channel.refusal(account, work.delivery)
         limit = _limit(work, channel, lanes[work.delivery.lane].most)
         if limit == 1:
@@ -59,7 +63,8 @@ def calls_of(works: Iterable[Work], lanes: Mapping[str, Lanes]) -> list[list[Wor
             calls.append(call.works)
         call.add(work)
     for some in calls:
-        put_on_record(some)
+        if not some[0].chosen[1].takes_anything:
+            put_on_record(some)
     return calls
 
 

@@ -165,10 +165,12 @@ class Pool:
         tried: list[str] = []
         while starting:
             tried.append(starting[0].chosen[0].name)
-            self._call(starting)
+            if self._call(starting):
+                return
             starting = self._through_another(starting, tried)
 
-    def _call(self, works: Sequence[Work]) -> None:
+    def _call(self, works: Sequence[Work]) -> bool:
+        """Make the call; whether all of it was accepted."""
         account, channel = works[0].chosen
         now, begun_at = self._clock.now_ms(), self._clock.monotonic()
         for work in works:
@@ -179,11 +181,12 @@ class Pool:
             outcomes = self._engine.send(channel, call, self._timeout_s)
         finally:
             self.busy -= 1
-        self.accounts.record(account, outcomes, begun_at)
+        accepted = self.accounts.record(account, outcomes, begun_at)
         now = self._clock.now_ms()
         for work, outcome in zip(works, outcomes, strict=True):
             work.outcome = outcome
             work.answered_at = now
+        return accepted
 
     def _through_another(self, works: Sequence[Work], tried: Sequence[str]) -> list[Work]:
         """Those that may be called again, their other account on record; the rest keeps its outcome."""

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from channels.channel import Account, Call
+from channels.registry import PROVIDERS
 from dispatcher.grouping import calls_of
 from dispatcher.offsets import Offsets
 from dispatcher.work import Assignment, Record, Work
@@ -22,6 +23,7 @@ class Batching:
     """A channel that takes three deliveries of one text."""
 
     max_batch = 3
+    takes_anything = False
     dedup_window_ms = 1
 
     def batch_key(self, delivery: Delivery) -> Hashable:
@@ -95,3 +97,11 @@ def test_a_receiver_stands_once_in_a_call() -> None:
     works = [work(0), work(1), work(2)]
     works[1].delivery.receiver = works[0].delivery.receiver
     assert calls_of(works, LANES) == [[works[0]], [works[1], works[2]]]
+
+
+def test_only_what_refuses_nothing_and_takes_one_a_call_is_not_asked() -> None:
+    for provider, channel in PROVIDERS.items():
+        if channel.takes_anything:
+            assert channel.max_batch == 1, provider
+            assert not channel.dedup_window_ms, provider
+            assert "refusal" not in vars(type(channel)), provider

@@ -28,6 +28,7 @@ class Batching:
     """A channel that takes three deliveries a call, and refuses receivers named `nobody`."""
 
     max_batch = 3
+    takes_anything = False
     dedup_window_ms = 0
 
     def batch_key(self, delivery: Delivery) -> Hashable:
