@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 import msgspec
 
+from policy.gates import DAY_MINUTES, QuietAction, QuietHours, minutes_of
 from policy.lines import Path
-from policy.schema import Guarantee, LanePolicy, Ordering, Weight
+from policy.schema import Guarantee, InDoubt, LanePolicy, Ordering, Weight
+
+_DAY_MS = 86_400_000
+GATES = ("quiet_hours", "frequency", "dedup")
+"""Tables that some kinds are exempt from."""
 
 
 def contradictions(policy: LanePolicy) -> Iterator[tuple[str, str]]:
@@ -39,6 +45,55 @@ def contradictions(policy: LanePolicy) -> Iterator[tuple[str, str]]:
             "breaker.open_ms",
             f"{p.breaker.open_ms} is above max_open_ms {p.breaker.max_open_ms}; lower it, or raise that",
         )
+    yield from _unfit(p)
+
+
+def _unfit(p: LanePolicy) -> Iterator[tuple[str, str]]:
+    """What does not go with the guarantee, or with time."""
+    if p.unknown is InDoubt.RESEND and p.guarantee is Guarantee.AT_MOST_ONCE:
+        yield "unknown", 'cannot be "resend" where guarantee is "at_most_once"; park it'
+    if p.retention_days * _DAY_MS < p.max_ttl_ms:
+        yield (
+            "retention_days",
+            f"{p.retention_days} days are less than max_ttl_ms {p.max_ttl_ms}; raise it, or lower that",
+        )
+    if (
+        p.quiet_hours.holds
+        and p.quiet_hours.action is QuietAction.HOLD
+        and p.guarantee is Guarantee.BEST_EFFORT
+    ):
+        yield (
+            "quiet_hours.action",
+            '"hold" needs the ledger, which guarantee "best_effort" does without; say "drop"',
+        )
+    if all_day(p.quiet_hours):
+        yield "quiet_hours.windows", "leave no time of the day open"
+
+
+def all_day(quiet: QuietHours) -> bool:
+    """Whether the windows leave nothing of the day."""
+    minutes: set[int] = set()
+    for window in quiet.windows:
+        begin, end = minutes_of(window)
+        minutes |= set(range(begin, end if end > begin else DAY_MINUTES))
+        minutes |= set(range(end)) if end <= begin else set()
+    return len(minutes) == DAY_MINUTES
+
+
+def wrong_time(key: str, value: Any) -> Iterator[tuple[Path, str]]:
+    """What is wrong with a zone or windows that have the right type."""
+    if key == "zone":
+        try:
+            ZoneInfo(value)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            hint = did_you_mean(value, available_timezones())
+            yield (), f"there is no time zone {value!r}{hint}"
+    elif key == "windows":
+        for window in value:
+            try:
+                minutes_of(window)
+            except ValueError as exc:
+                yield (), f"{exc}; write HH:MM-HH:MM"
 
 
 def misfit(struct: type[msgspec.Struct], key: str, value: object) -> Iterator[tuple[Path, str]]:
@@ -46,7 +101,7 @@ def misfit(struct: type[msgspec.Struct], key: str, value: object) -> Iterator[tu
     try:
         msgspec.convert({key: value}, struct)
     except msgspec.ValidationError as exc:
-        yield (), _plain(exc, value)
+        yield (), _plain(exc, value) + _within(exc)
 
 
 def wrong_weights(weights: dict[str, Any]) -> Iterator[tuple[Path, str]]:
@@ -66,6 +121,12 @@ def did_you_mean(found: object, known: Iterable[str]) -> str:
     """`; did you mean threads?`, or nothing where no known name is close."""
     close = get_close_matches(str(found), sorted(known), n=1)
     return f"; did you mean {close[0]}?" if close else ""
+
+
+def _within(exc: msgspec.ValidationError) -> str:
+    """Where below the key, in a table in a list."""
+    where = str(exc).partition(" - at `$.")[2].rstrip("`")
+    return f" (at {where})" if "." in where else ""
 
 
 def _plain(exc: msgspec.ValidationError, value: object) -> str:

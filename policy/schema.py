@@ -7,7 +7,8 @@ from typing import Annotated
 
 import msgspec
 
-from message.vocabulary import Lane
+from message.vocabulary import LANES, Lane
+from policy.gates import ContentDedup, FrequencyCap, QuietHours
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 Weight = Annotated[int, msgspec.Meta(ge=0, le=1_000)]
@@ -27,6 +28,22 @@ class Ordering(StrEnum):
 
     NONE = "none"
     KEY = "key"
+
+
+class InDoubt(StrEnum):
+    """What becomes of a delivery in doubt about which nobody can tell anything."""
+
+    RESEND = "resend"
+    PARK = "park"
+
+
+class TraceLevel(StrEnum):
+    """What of a lane is traced."""
+
+    ALL = "all"
+    TROUBLE = "trouble"
+    """What did not simply go well: all but SENT and duplicates."""
+    NONE = "none"
 
 
 class BreakerPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -87,6 +104,21 @@ class LanePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     max_ttl_ms: Positive = 7 * 24 * _HOUR_MS
     ordering: Ordering = Ordering.NONE
     retry: RetryPolicy = RetryPolicy()
+    unknown: InDoubt | None = None
+    """None: as the guarantee says."""
+    quiet_hours: QuietHours = QuietHours()
+    frequency: FrequencyCap = FrequencyCap()
+    dedup: ContentDedup = ContentDedup()
+    trace: TraceLevel = TraceLevel.ALL
+    retention_days: Annotated[int, msgspec.Meta(ge=1, le=3_650)] = 90
+    """How long the ledger keeps what is settled."""
+
+    @property
+    def resends_unproven(self) -> bool:
+        """Whether a delivery in doubt is sent again where no query and no dedup window helps."""
+        if self.unknown is None:
+            return self.guarantee is Guarantee.AT_LEAST_ONCE
+        return self.unknown is InDoubt.RESEND
 
     @property
     def queue_size(self) -> int:
@@ -114,6 +146,9 @@ DEFAULTS_BY_KIND = {
         ttl_ms=300_000,
         max_ttl_ms=_HOUR_MS,
         retry=RetryPolicy(base_ms=1_000, cap_ms=60_000),
+        quiet_hours=QuietHours(exempt=True),
+        frequency=FrequencyCap(exempt=True),
+        dedup=ContentDedup(exempt=True),
     ),
     "notice": LanePolicy(),
     "marketing": LanePolicy(threads=8, retry=RetryPolicy(base_ms=30_000, cap_ms=_HOUR_MS)),
@@ -129,3 +164,12 @@ class Policy(msgspec.Struct, frozen=True):
     def of(self, lane: Lane) -> LanePolicy:
         """This lane's policy; its kind's defaults where the file says nothing."""
         return self.lanes.get(lane.name) or DEFAULTS_BY_KIND[lane.kind]
+
+    @property
+    def retention_days(self) -> int:
+        """The days that the ledger keeps: a day's rows of all lanes go together, so the longest counts."""
+        kept = {**DEFAULTS, **self.lanes}
+        return max(policy.retention_days for policy in kept.values())
+
+
+DEFAULTS = {lane.name: DEFAULTS_BY_KIND[lane.kind] for lane in LANES}

@@ -4,8 +4,8 @@
     the provider says it was not           RETRY, at once
     the provider cannot say yet            asked again, until half of the time it had left is gone
     its dedup window is open               RETRY as the same call: the provider drops a repeat
-    no proof, at_least_once                RETRY, counted as a possible duplicate
-    no proof, at_most_once                 PARKED
+    no proof, the policy says resend       RETRY, counted as a possible duplicate
+    no proof, the policy says park         PARKED
     no proof, its time or attempts over    PARKED
 
 A query goes before the dedup window, and that before the policy. "It was not sent" is believed once a
@@ -22,7 +22,7 @@ from channels.channel import Resolution, Resolved
 from dispatcher.decide import backoff_ms
 from idempotency.recovering import ATTEMPTS_SPENT, TTL_IN_DOUBT, Doubt, Move
 from message.states import Event, State
-from policy.schema import Guarantee, LanePolicy
+from policy.schema import LanePolicy
 
 REPLAY: Final = "replay"
 UNPROVEN: Final = "unproven"
@@ -89,7 +89,7 @@ def _without_proof(doubt: Doubt, facts: Facts, policy: LanePolicy, luck: Luck) -
         left = facts.repeats_until - doubt.now
         # Soon, and sooner than the window closes: what waits too long is no repeat any more.
         return _move(doubt, Event.REPLAY, REPLAY, delay_ms=min(delay_ms, left // 2))
-    if policy.guarantee is Guarantee.AT_MOST_ONCE:
+    if not policy.resends_unproven:
         return _move(doubt, Event.PARK_UNPROVEN, UNPROVEN)
     left = doubt.delivery.expires_at - doubt.now
     return _move(doubt, Event.RESEND_UNPROVEN, UNPROVEN, delay_ms=min(delay_ms, left // 2))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from backends.settings import PolicySettings, Settings
 from message.vocabulary import LANES, Lane, lane_named
 from policy.checks import contradictions
+from policy.gates import ContentDedup, FrequencyCap, QuietHours
 from policy.lines import key_lines, line_of
 from policy.loading import PolicyError, file_of, load
 from policy.schema import (
@@ -364,7 +365,7 @@ def test_what_a_lane_says_is_what_it_gets(lane: Lane, threads: int, ttl: int) ->
 
 def test_every_field_is_documented() -> None:
     page = (ROOT / "docs" / "policy.md").read_text("utf-8")
-    tables = (LanePolicy, BreakerPolicy, RetryPolicy)
+    tables = (LanePolicy, BreakerPolicy, RetryPolicy, QuietHours, FrequencyCap, ContentDedup)
     for field in (field for table in tables for field in table.__struct_fields__):
         assert f"| `{field}` |" in page, f"docs/policy.md does not describe {field}"
 

@@ -1,0 +1,99 @@
+"""What a lane lets pass, and when: quiet hours, a cap per receiver, no content twice. Data only.
+
+Each gate is exempt or not: built in, verification is, since somebody waits for it; a table of a kind's or a
+lane's own says `exempt = false` where it shall hold there too.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import msgspec
+
+Minute = int
+"""Of the day, from 0; 1,440 is midnight at its end."""
+DAY_MINUTES = 24 * 60
+_MONTH_MS = 31 * 24 * 3_600_000
+
+
+class QuietAction(StrEnum):
+    """What becomes of a delivery that comes in quiet hours."""
+
+    HOLD = "hold"
+    DROP = "drop"
+
+
+class Scope(StrEnum):
+    """What counts together."""
+
+    LANE = "lane"
+    CHANNEL = "channel"
+
+
+class QuietHours(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """When nobody shall be disturbed."""
+
+    windows: list[Annotated[str, msgspec.Meta(pattern=r"^\d\d:\d\d-\d\d:\d\d$")]] = []
+    """`HH:MM-HH:MM` by the zone's clock, the end not included; one that ends before it begins passes
+    midnight. None: no quiet hours."""
+    zone: str = "Asia/Shanghai"
+    """As in the IANA time zone database."""
+    action: QuietAction = QuietAction.HOLD
+    exempt: bool = False
+
+    @property
+    def holds(self) -> bool:
+        """Whether there is anything to ask."""
+        return bool(self.windows) and not self.exempt
+
+
+class Limit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """So many in any stretch of so long."""
+
+    most: Annotated[int, msgspec.Meta(ge=1, le=1_000)]
+    span_ms: Annotated[int, msgspec.Meta(ge=1_000, le=_MONTH_MS)]
+
+
+class FrequencyCap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How many deliveries one receiver gets; what is above is dropped."""
+
+    limits: Annotated[list[Limit], msgspec.Meta(max_length=8)] = []
+    """All of them hold. None: no cap."""
+    scope: Scope = Scope.LANE
+    """`channel`: counted together with the channel's other lanes that say so."""
+    exempt: bool = False
+
+    @property
+    def holds(self) -> bool:
+        """Whether there is anything to ask."""
+        return bool(self.limits) and not self.exempt
+
+
+class ContentDedup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The same content to the same receiver in the same lane goes once in a while."""
+
+    window_ms: Annotated[int, msgspec.Meta(ge=0, le=_MONTH_MS)] = 0
+    """0: it may go as often as it comes."""
+    exempt: bool = False
+
+    @property
+    def holds(self) -> bool:
+        """Whether there is anything to ask."""
+        return self.window_ms > 0 and not self.exempt
+
+
+def minutes_of(window: str) -> tuple[Minute, Minute]:
+    """`22:00-08:00` as minutes of the day, (1320, 480). Raises ValueError for a time that is none."""
+    begin, end = (_minute(part) for part in window.split("-"))
+    if begin in (end, DAY_MINUTES):
+        raise ValueError(f"{window!r} is no stretch of the day")
+    return begin, end
+
+
+def _minute(text: str) -> Minute:
+    hours, minutes = (int(part) for part in text.split(":"))
+    minute = hours * 60 + minutes
+    if minutes > 59 or minute > DAY_MINUTES:
+        raise ValueError(f"{text!r} is no time of day")
+    return minute
