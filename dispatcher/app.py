@@ -15,6 +15,8 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
+import structlog
+
 from backends import kafka
 from backends.settings import Settings, SettingsError
 from channels.engine import Engine
@@ -49,6 +51,8 @@ from policy.schema import Guarantee, Ordering, Policy
 from policy.templates import Templates
 from policy.templates_variables import TemplateError
 from tracing.events import Recorder
+
+log = structlog.get_logger(__name__)
 
 _MS = 1_000
 _BEAT_SHARE = 1 / 6
@@ -274,6 +278,10 @@ def _rendered(templates: Templates, notification: Notification) -> Rendered | No
         return templates.render(notification)
     except TemplateError as exc:
         raise BadTemplate(f"{exc.code}: {exc.detail}") from exc
+    except Exception as exc:  # one message must not take the worker down, which would read it again
+        named = notification.template
+        log.exception("template_failed", template=named.id if named else None)
+        raise BadTemplate(f"template_failed: {type(exc).__name__}") from exc
 
 
 def _aftermath(core: _Core, pools: Mapping[str, Pool], screens: Mapping[Lane, Screen]) -> Aftermath:

@@ -9,8 +9,12 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from channels.channel import Call, Channel
+import structlog
+
+from channels.channel import Call
 from dispatcher.work import Work
+
+log = structlog.get_logger(__name__)
 
 
 class Lanes(Protocol):
@@ -51,12 +55,10 @@ def calls_of(works: Iterable[Work], lanes: Mapping[str, Lanes]) -> list[list[Wor
             work.delivery.account = account.name
             calls.append([work])
             continue
-        work.refused = channel.refusal(account, work.delivery)
-        limit = _limit(work, channel, lanes[work.delivery.lane].most)
+        limit, key = _asked(work, lanes[work.delivery.lane].most)
         if limit == 1:
             calls.append([work])
             continue
-        key = (work.delivery.lane, account.name, channel.batch_key(work.delivery))
         call = joint.get(key)
         if call is None or not call.takes(work):
             call = joint[key] = _Open(limit)
@@ -68,11 +70,22 @@ def calls_of(works: Iterable[Work], lanes: Mapping[str, Lanes]) -> list[list[Wor
     return calls
 
 
-def _limit(work: Work, channel: Channel, most: int | None) -> int:
-    if channel.max_batch == 1 or work.drop is not None or work.hold_ms or work.refused:
-        return 1
-    limit = channel.batch_limit(work.delivery)
-    return limit if most is None else min(limit, most)
+def _asked(work: Work, most: int | None) -> tuple[int, Hashable]:
+    """How many may share the delivery's call, and which. An adapter that fails over a message refuses that
+    message: it must not take the worker down, which would read it again and again."""
+    account, channel = work.chosen
+    delivery = work.delivery
+    try:
+        work.refused = channel.refusal(account, delivery)
+        if channel.max_batch == 1 or work.drop is not None or work.hold_ms or work.refused:
+            return 1, None
+        limit = channel.batch_limit(delivery)
+        key = (delivery.lane, account.name, channel.batch_key(delivery))
+    except Exception as exc:
+        log.exception("adapter_failed", provider=channel.provider, step="refusal")
+        work.refused = f"adapter_error: the {channel.provider} adapter failed: {type(exc).__name__}"
+        return 1, None
+    return limit if most is None else min(limit, most), key
 
 
 def put_on_record(works: Sequence[Work]) -> None:
@@ -83,6 +96,16 @@ def put_on_record(works: Sequence[Work]) -> None:
     for work in works:
         work.delivery.account, work.delivery.call_key = account.name, call_key
     if channel.dedup_window_ms and not works[0].refused and works[0].drop is None:
-        digest = channel.fingerprint(Call(account, [work.delivery for work in works]))
+        digest = _digest(works)
         for work in works:
             work.delivery.call_digest = digest
+
+
+def _digest(works: Sequence[Work]) -> str:
+    """Of the call's body; none where the adapter fails over it: then no repeat is relied on."""
+    account, channel = works[0].chosen
+    try:
+        return channel.fingerprint(Call(account, [work.delivery for work in works]))
+    except Exception:
+        log.exception("adapter_failed", provider=channel.provider, step="fingerprint")
+        return ""

@@ -128,10 +128,17 @@ class Intake:
             self._purge()
         for works in drained(self._inbox):
             for work in works:
-                ready = self._ready[work.delivery.lane]
-                if not ready:
-                    self._since[work.delivery.lane] = self._clock.monotonic()
-                ready.append(work)
+                self._make_ready(work)
+
+    def _make_ready(self, work: Work) -> None:
+        lane = work.delivery.lane
+        if work.record.assignment.hold is not Hold.OWNED:
+            self._taken[lane] += 1
+            self._give_up(work)
+            return
+        if not self._ready[lane]:
+            self._since[lane] = self._clock.monotonic()
+        self._ready[lane].append(work)
 
     def _purge(self) -> None:
         """Those whose partition is leaving are given up: whoever gets it reads them again."""

@@ -105,3 +105,37 @@ def test_only_what_refuses_nothing_and_takes_one_a_call_is_not_asked() -> None:
             assert channel.max_batch == 1, provider
             assert not channel.dedup_window_ms, provider
             assert "refusal" not in vars(type(channel)), provider
+
+
+class Broken(Batching):
+    """Fails over everything."""
+
+    provider = "broken"
+
+    def refusal(self, account: Account, delivery: Delivery) -> str:
+        raise KeyError("a field that nobody thought of")
+
+
+def test_an_adapter_that_fails_over_a_message_refuses_it_and_no_other() -> None:
+    works = [work(0), work(1), work(2)]
+    broken: Any = Broken()
+    works[1].route = (works[1].chosen[0], broken)
+    assert calls_of(works, LANES) == [[works[0], works[2]], [works[1]]]
+    assert works[1].refused.startswith("adapter_error: the broken adapter failed: KeyError")
+
+
+class Undigested(Batching):
+    """Cannot tell its body's digest."""
+
+    provider = "undigested"
+
+    def fingerprint(self, call: Call) -> str:
+        raise ValueError("no body")
+
+
+def test_a_body_whose_digest_cannot_be_told_is_never_repeated_as_the_same() -> None:
+    one = work(0)
+    undigested: Any = Undigested()
+    one.route = (one.chosen[0], undigested)
+    assert calls_of([one], LANES) == [[one]]
+    assert one.delivery.call_digest == ""
