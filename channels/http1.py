@@ -8,6 +8,7 @@ import httptools
 import httpx
 
 from channels.failures import BadRequest
+from channels.requests import JsonPost
 
 MAX_HEAD: Final = 256 << 10
 """Bytes of an answer before its body."""
@@ -19,6 +20,7 @@ _OURS: Final = frozenset(
     {b"content-length", b"transfer-encoding", b"expect", b"accept-encoding", b"connection"}
 )
 """Written here or not at all: the body goes out whole, and comes back without a content coding."""
+_JSON: Final = b"Content-Type: application/json\r\n"
 _INTERIM: Final = 200
 _SWITCHED: Final = 101
 
@@ -34,22 +36,37 @@ class BadAnswer(Exception):
 def written(request: httpx.Request) -> bytes:
     """The request as it goes over the wire, in one piece. Raises BadRequest, before anything is sent,
     for one whose fields hold a line break or a NUL."""
-    url, body = request.url, request.read()
-    start = b"%b %b HTTP/1.1\r\n" % (request.method.encode("ascii", "replace"), url.raw_path)
-    parts, named_host = [start], False
-    for name, value in request.headers.raw:
-        lower = name.lower()
-        if lower not in _OURS:
-            parts.append(b"%b: %b\r\n" % (name, value))
-            named_host = named_host or lower == b"host"
-    if not named_host:
-        parts.append(b"Host: %b\r\n" % url.netloc)
-    if body or request.method in _WITH_BODY:
-        parts.append(b"Content-Length: %d\r\n" % len(body))
+    parts = [b"%b %b HTTP/1.1\r\n" % (_method(request), request.url.raw_path)]
+    if type(request) is JsonPost:
+        body = request.body
+        parts += [b"%b: %b\r\n" % field for field in request.fields]
+        parts += (_JSON, b"Content-Length: %d\r\n" % len(body))
+    else:
+        body = request.read()
+        parts += _fields(request, body)
     head = b"".join(parts)
     if not len(parts) == head.count(b"\r") == head.count(b"\n") or b"\0" in head:
         raise BadRequest("the request's method or a header field holds a line break or a NUL")
     return b"%b\r\n%b" % (head, body)
+
+
+def _fields(request: httpx.Request, body: bytes) -> list[bytes]:
+    """The header fields as lines, those left out that are written here."""
+    lines, named_host = [], False
+    for name, value in request.headers.raw:
+        lower = name.lower()
+        if lower not in _OURS:
+            lines.append(b"%b: %b\r\n" % (name, value))
+            named_host = named_host or lower == b"host"
+    if not named_host:
+        lines.append(b"Host: %b\r\n" % request.url.netloc)
+    if body or request.method in _WITH_BODY:
+        lines.append(b"Content-Length: %d\r\n" % len(body))
+    return lines
+
+
+def _method(request: httpx.Request) -> bytes:
+    return request.method.encode("ascii", "replace")
 
 
 class Reader:
