@@ -27,6 +27,7 @@ _EXPECTED = (
     ("hongyan.errors", "WrongUsage", USAGE, "{}"),
     ("backends.settings", "SettingsError", USAGE, "{}"),
     ("policy.loading", "PolicyError", USAGE, "{}"),
+    ("policy.versions", "Overtaken", PROBLEMS, "{}"),
     ("policy.templates_loading", "TemplateFileError", USAGE, "{}"),
     ("policy.templates", "TemplateError", USAGE, "{}"),
     ("message.vocabulary", "LanePatternError", USAGE, "{}"),

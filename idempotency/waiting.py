@@ -1,0 +1,25 @@
+"""How many deliveries are open, lane by lane: for a person who is about to change a policy."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import text
+
+from backends.sql import Database
+from idempotency.edge import errors
+from message.states import OPEN
+from policy.changes import Waiting
+
+# A state at a time, so that each is found by its own partial index.
+_OPEN: Final = "\nUNION ALL\n".join(
+    f"""SELECT lane, state, coalesce(account, '') AS account, attempt, count(*) AS rows
+  FROM deliveries WHERE state = '{state}' GROUP BY lane, state, account, attempt"""  # noqa: S608
+    for state in sorted(OPEN)
+)
+
+
+def waiting(database: Database) -> list[Waiting]:
+    """Every group of open deliveries. Raises LedgerError."""
+    with errors(), database.begin() as connection:
+        return [Waiting(*row) for row in connection.execute(text(_OPEN))]

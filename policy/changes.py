@@ -1,0 +1,147 @@
+"""What one policy changes against another, and what that means for deliveries that wait: pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from message.states import State
+from message.vocabulary import LANES, Lane
+from policy.schema import LanePolicy, Policy
+
+FIXED: Final = ("guarantee", "ordering")
+"""Fields that a lane at work cannot change: how it counts, queues and claims is built on them."""
+
+
+class Change(NamedTuple):
+    """One field of one lane."""
+
+    lane: Lane
+    key: str
+    """`retry.attempts` for one of an inner table."""
+    before: Any
+    after: Any
+
+
+class Waiting(NamedTuple):
+    """So many open deliveries of one lane that are alike."""
+
+    lane: str
+    state: str
+    account: str
+    attempt: int
+    rows: int
+
+
+class Effect(NamedTuple):
+    """What becomes of deliveries that wait."""
+
+    lane: str
+    rows: int
+    text: str
+
+
+def changes(before: Policy, after: Policy) -> list[Change]:
+    """Every field that differs, lane by lane."""
+    return [change for lane in LANES for change in _of_lane(lane, before.of(lane), after.of(lane))]
+
+
+def grouped(found: Sequence[Change]) -> list[tuple[str, Any, Any, list[Lane]]]:
+    """Equal changes once, with all their lanes: (key, before, after, lanes)."""
+    groups: dict[str, tuple[str, Any, Any, list[Lane]]] = {}
+    for lane, key, before, after in found:
+        group = groups.setdefault(repr((key, before, after)), (key, before, after, []))
+        group[3].append(lane)
+    return list(groups.values())
+
+
+def refusals(
+    found: Sequence[Change], waiting: Sequence[Waiting], serving: Sequence[frozenset[str]]
+) -> list[str]:
+    """Why these changes must not be applied now, a sentence each; `serving` has the lanes of each
+    process that is alive."""
+    open_rows: dict[str, int] = defaultdict(int)
+    for one in waiting:
+        open_rows[one.lane] += one.rows
+    refused = []
+    for lane, key, before, after in found:
+        alive, rows = sum(lane.name in lanes for lanes in serving), open_rows[lane.name]
+        if key in FIXED and (alive or rows):
+            refused.append(
+                f"lane {lane.name}: {key} cannot go from {before} to {after} while it is at work:"
+                f" {_counted(alive, 'process')} of it alive, {_counted(rows, 'delivery')} open;"
+                " stop its workers, let recovery end what is open, stop recovery, apply, start again"
+            )
+    return refused
+
+
+def effects(
+    before: Policy, after: Policy, found: Sequence[Change], waiting: Sequence[Waiting]
+) -> list[Effect]:
+    """What the changes mean for what waits, most deliveries first."""
+    keys: dict[str, set[str]] = defaultdict(set)
+    lanes = {change.lane.name: change.lane for change in found}
+    for change in found:
+        keys[change.lane.name].add(change.key)
+    counted: dict[tuple[str, str], int] = defaultdict(int)
+    for one in waiting:
+        if one.lane in lanes:
+            lane = lanes[one.lane]
+            for text in _said(one, keys[one.lane], before.of(lane), after.of(lane)):
+                counted[one.lane, text] += one.rows
+    said = [Effect(lane, rows, text) for (lane, text), rows in counted.items()]
+    return sorted(said, key=lambda effect: (-effect.rows, effect.lane, effect.text))
+
+
+def _said(one: Waiting, keys: set[str], before: LanePolicy, after: LanePolicy) -> Iterator[str]:
+    """What the changed fields mean for one group."""
+    if {"ttl_ms", "max_ttl_ms"} & keys:
+        yield "keep the end of life they were entered with"
+    gone = _named(before) - _named(after) if _named(after) else set()
+    if one.account in gone and one.state == State.UNKNOWN:
+        yield f"in doubt at account {one.account}, which cannot be asked any more"
+    elif one.account in gone and one.state == State.RETRY:
+        yield f"last tried through {one.account}, go through another account"
+    if one.state == State.RETRY and before.retry.attempts > one.attempt >= after.retry.attempts:
+        yield f"are parked when they are due: {after.retry.attempts} attempts are spent"
+    if one.state == State.UNKNOWN and before.resends_unproven is not after.resends_unproven:
+        becomes = "sent again" if after.resends_unproven else "parked"
+        yield f"in doubt, are {becomes} where nothing can be proved"
+    if one.state == State.RETRY and after.quiet_hours.holds and _touches("quiet_hours", keys):
+        yield "wait for the end of quiet hours where they fall due in them"
+
+
+def _named(policy: LanePolicy) -> set[str]:
+    return set(policy.account_names)
+
+
+def _touches(table: str, keys: set[str]) -> bool:
+    return any(key.startswith(f"{table}.") for key in keys)
+
+
+def _of_lane(lane: Lane, before: LanePolicy, after: LanePolicy) -> Iterator[Change]:
+    if before == after:
+        return
+    old, new = _flat(before), _flat(after)
+    for key in old | new:
+        if old.get(key) != new.get(key):
+            yield Change(lane, key, old.get(key), new.get(key))
+
+
+def _flat(policy: LanePolicy) -> dict[str, Any]:
+    """Fields by dotted name; an account's weights are one value."""
+    flat: dict[str, Any] = {}
+    for key, value in msgspec.to_builtins(policy).items():
+        if isinstance(value, Mapping) and key != "accounts":
+            flat |= {f"{key}.{inner}": below for inner, below in value.items()}
+        else:
+            flat[key] = value
+    return flat
+
+
+def _counted(count: int, noun: str) -> str:
+    plural = {"process": "processes", "delivery": "deliveries"}[noun]
+    return f"{count} {noun if count == 1 else plural}"

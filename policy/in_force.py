@@ -1,0 +1,43 @@
+"""Which policy counts: the newest applied version, else the file's, else the built-in defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+from backends.settings import Settings
+from policy.loading import file_of, load_for, parse, read
+from policy.schema import Policy
+from policy.versions import Version, Versions
+
+
+class InForce(NamedTuple):
+    """The policy that counts, and where it comes from."""
+
+    policy: Policy
+    number: int
+    """Of the applied version; 0: none was ever applied."""
+    text: str
+    """What it was read from; empty for the built-in defaults."""
+    file_differs: bool
+    """The file says something else than the applied version: it counts for nothing."""
+
+
+def in_force(settings: Settings, versions: Versions) -> InForce:
+    """What counts now. The file must be right even where it does not count: it is the next version.
+
+    Raises PolicyError, SqlError.
+    """
+    of_file = load_for(settings)
+    path = file_of(settings)
+    text = read(path).decode() if path is not None else ""
+    newest = versions.newest()
+    if newest is None:
+        return InForce(of_file, 0, text, False)
+    policy = policy_of(newest, settings.accounts)
+    return InForce(policy, newest.number, newest.text, path is not None and text != newest.text)
+
+
+def policy_of(version: Version, accounts: Collection[str] | None) -> Policy:
+    """The policy of an applied version; raises PolicyError, whose problems name the version."""
+    return parse(version.name, version.text.encode(), accounts, version=version.name)

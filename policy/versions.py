@@ -1,0 +1,106 @@
+"""The policy's versions in the database: only ever added to, the newest is in force.
+
+The first is applied on top of the file; from then on the file alone changes nothing
+(docs/decisions/047-policy-versions.md).
+"""
+
+from __future__ import annotations
+
+import time
+from difflib import unified_diff
+from typing import Any, Final
+
+import msgspec
+from sqlalchemy import Connection, text
+
+from backends.sql import Database
+from policy.loading import digest
+
+_COLUMNS: Final = "number, name, author, at, text, diff"
+_NEWER: Final = text(f"""
+SELECT {_COLUMNS} FROM policy_versions WHERE number > :known ORDER BY number DESC LIMIT 1""")  # noqa: S608
+_ONE: Final = text(f"SELECT {_COLUMNS} FROM policy_versions WHERE number = :number")  # noqa: S608
+_HISTORY: Final = text(f"""
+SELECT {_COLUMNS} FROM policy_versions ORDER BY number DESC LIMIT :limit""")  # noqa: S608
+_ADD: Final = text("""
+INSERT INTO policy_versions (number, name, author, at, text, diff)
+SELECT :number, :name, :author, :at, :text, :diff
+ WHERE (SELECT coalesce(max(number), 0) FROM policy_versions) = :base
+ON CONFLICT DO NOTHING""")
+_NOW: Final = text("SELECT hongyan_now()")
+
+
+class Overtaken(Exception):
+    """Somebody else applied a version meanwhile; what this one changes must be looked at anew."""
+
+
+class Version(msgspec.Struct, frozen=True):
+    """One applied policy."""
+
+    number: int
+    """From 1, one after the other."""
+    name: str
+    """`v3:` and the first hex digits of the text's SHA-256."""
+    author: str
+    at: int
+    """Epoch milliseconds by the database's clock."""
+    text: str
+    diff: str
+    """Against the version before; the first one's against the file that held until then."""
+
+
+class Versions:
+    """Every method raises SqlError and, but for `add`, nothing else. Thread-safe."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def newest(self) -> Version | None:
+        """The one in force; None where none was ever applied."""
+        return self.newer_than(0)
+
+    def newer_than(self, number: int) -> Version | None:
+        """The one in force, if its number is greater: one look at the end of an index."""
+        return self._one(_NEWER, known=number)
+
+    def numbered(self, number: int) -> Version | None:
+        """That one; None where there is none."""
+        return self._one(_ONE, number=number)
+
+    def history(self, limit: int) -> list[Version]:
+        """The newest first."""
+        with self._database.begin() as connection:
+            return [Version(*row) for row in connection.execute(_HISTORY, {"limit": limit})]
+
+    def add(self, content: str, author: str, *, base: int, before: str) -> Version:
+        """Put a text in force, after the version numbered `base` (0: none) whose text is `before`.
+
+        Raises Overtaken where `base` is not the newest any more.
+        """
+        number = base + 1
+        name = f"v{number}:{digest(content.encode())}"
+        diff = "".join(
+            unified_diff(
+                before.splitlines(keepends=True),
+                content.splitlines(keepends=True),
+                f"v{base}" if base else "file",
+                f"v{number}",
+            )
+        )
+        with self._database.begin() as connection:
+            now = self._now_ms(connection)
+            version = Version(number, name, author, now, content, diff)
+            values = msgspec.structs.asdict(version) | {"base": base}
+            if not connection.execute(_ADD, values).rowcount:
+                raise Overtaken("another policy was applied meanwhile: look at it, and apply again")
+        return version
+
+    def _one(self, statement: Any, **values: int) -> Version | None:
+        with self._database.begin() as connection:
+            row = connection.execute(statement, values).one_or_none()
+        return Version(*row) if row is not None else None
+
+    def _now_ms(self, connection: Connection) -> int:
+        if self._database.is_postgres:
+            return int(connection.execute(_NOW).scalar_one())
+        return time.time_ns() // 1_000_000
