@@ -29,7 +29,7 @@ from tests.harness.notifications import LANE
 from tests.harness.oracle import Verdict, check, judge
 from tests.harness.waiting import DEADLINE_S, await_
 from tests.harness.wire import Committed, DeadLetter, Place, Sent, Wire
-from tests.harness.worker import WorkerProcess
+from tests.harness.worker import RecoveryProcess, WorkerProcess
 
 Table = Mapping[str, Any]
 
@@ -63,6 +63,7 @@ class Fleet:
         self.lanes = list(lanes)
         self.lease_s = lease_s
         self.workers: list[WorkerProcess] = []
+        self.recoveries: list[RecoveryProcess] = []
         self.sent: list[Sent] = []
         """Every notification that Kafka acknowledged, in order."""
         self.explained: set[str] = set()
@@ -127,9 +128,9 @@ class Fleet:
             self.apply_topics()
 
     def close(self) -> None:
-        """End every worker and the provider; idempotent."""
-        for worker in self.workers:
-            worker.discard()
+        """End every worker, every recovery and the provider; idempotent."""
+        for process in (*self.workers, *self.recoveries):
+            process.discard()
         self.wire.close()
         self._held.close()
 
@@ -190,6 +191,14 @@ class Fleet:
         self.workers.append(worker)
         return worker
 
+    def recovery(self) -> RecoveryProcess:
+        """Start one."""
+        variables = {"HONGYAN_CONFIG": str(self.config)}
+        name = f"{self.ground.topic_prefix}-recovery-{len(self.recoveries)}"
+        recovery = RecoveryProcess(name, self.folder, variables)
+        self.recoveries.append(recovery)
+        return recovery
+
     def start(self, count: int) -> list[WorkerProcess]:
         """Start so many, wait until all are ready and the partitions are shared out."""
         workers = [self.worker() for _ in range(count)]
@@ -212,9 +221,9 @@ class Fleet:
         await_(shared_out, what=f"the partitions are shared out among {[w.id for w in wanted]}")
 
     def show_logs(self) -> None:
-        """The end of every worker's log, on standard output."""
-        for worker in self.workers:
-            print(f"--- {worker.id} ({worker.log})\n{worker.tail()}", file=sys.stdout)
+        """The end of every process's log, on standard output."""
+        for process in (*self.workers, *self.recoveries):
+            print(f"--- {process.id} ({process.log})\n{process.tail()}", file=sys.stdout)
 
     # -- Kafka --
 

@@ -1,6 +1,7 @@
-"""Runs `hongyan worker`, after a fault was put in, if one is named.
+"""Runs `hongyan worker` (or another program), after a fault was put in, if one is named.
 
     python -m tests.harness.launch --lanes 'webhook.*' --fault lane_thread_dies
+    python -m tests.harness.launch --program recovery
 
 It ends with its parent: the read end of a pipe is its leash.
 """
@@ -17,6 +18,7 @@ from tests.harness import faults
 
 def main() -> None:
     parser = argparse.ArgumentParser()
+    parser.add_argument("--program", default="worker")
     parser.add_argument("--lanes", default="")
     parser.add_argument("--fault", default="")
     parser.add_argument("--leash", type=int, default=-1)
@@ -27,7 +29,7 @@ def main() -> None:
         getattr(faults, flags.fault)()
     from hongyan.cli import main as hongyan
 
-    sys.argv = ["hongyan", "worker", *(["--lanes", flags.lanes] if flags.lanes else [])]
+    sys.argv = ["hongyan", flags.program, *(["--lanes", flags.lanes] if flags.lanes else [])]
     hongyan()
 
 

@@ -12,7 +12,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -40,6 +40,8 @@ class Metrics:
 class WorkerProcess:
     """A real `hongyan worker`. Its log goes to a file of its own, as JSON lines."""
 
+    program: ClassVar[str] = "worker"
+
     def __init__(
         self,
         worker_id: str,
@@ -50,10 +52,10 @@ class WorkerProcess:
         fault: str = "",
     ) -> None:
         self.id = worker_id
-        self.log = _unused(folder / f"worker-{worker_id}.log")
+        self.log = _unused(folder / f"{self.program}-{worker_id}.log")
         self.started_at = time.monotonic()
         self._health = ""
-        command = [sys.executable, "-m", "tests.harness.launch"]
+        command = [sys.executable, "-m", "tests.harness.launch", "--program", self.program]
         command += ["--lanes", ",".join(lanes)] if lanes else []
         command += ["--fault", fault] if fault else []
         leash, self._leash = os.pipe()
@@ -61,7 +63,7 @@ class WorkerProcess:
             self._process = subprocess.Popen(
                 [*command, "--leash", str(leash)],
                 cwd=REPOSITORY,
-                env={**os.environ, **environment, "HONGYAN_WORKER__ID": worker_id},
+                env={**os.environ, **environment, self._id_variable: worker_id},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -166,10 +168,14 @@ class WorkerProcess:
     def address(self) -> str:
         """host:port of its health pages; raises AssertionError before it says."""
         if not self._health:
-            started = self.events("worker_started")
-            assert started, f"worker {self.id} has not started yet"
+            started = self.events(f"{self.program}_started")
+            assert started, f"{self.program} {self.id} has not started yet"
             self._health = started[-1]["health"]
         return self._health
+
+    @property
+    def _id_variable(self) -> str:
+        return f"HONGYAN_{self.program.upper()}__ID"
 
     def _is_ready(self) -> bool:
         if not self.running:
@@ -200,6 +206,12 @@ class WorkerProcess:
     def _send(self, number: int) -> None:
         if self.running:
             self._process.send_signal(number)
+
+
+class RecoveryProcess(WorkerProcess):
+    """A real `hongyan recovery`, on the fleet's configuration."""
+
+    program = "recovery"
 
 
 def _unused(path: Path) -> Path:

@@ -1,0 +1,167 @@
+"""The judge of a fault run: what the provider's ledger and ours say of every delivery. Pure.
+
+    SENT            accepted at least once
+    REJECTED        never accepted
+    PARKED          no answer that may hide an acceptance came before, or nothing may follow it by policy
+    anything else   not an end
+
+Doubled is what was accepted more than once. Where the provider has a dedup window or a query nothing is;
+elsewhere only what the policy chose: in an `at_least_once` lane a call in doubt is made again, in an
+`at_most_once` lane nothing follows it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from channels.simulator import Record
+from tests.chaos.faults_plan import GUARANTEES, Case
+from tests.harness.books import Row
+
+SENT: Final = frozenset({"SENT", "DELIVERED", "UNDELIVERED"})
+ENDED: Final = SENT | {"REJECTED", "PARKED"}
+SPENT: Final = "attempts_spent"
+_SHOWN: Final = 6
+"""Answers in a problem's text, the last ones."""
+
+
+class Seen(NamedTuple):
+    """One request for one receiver, as the provider's ledger has it."""
+
+    accepted: bool
+    answer: str
+    doubtful: bool
+    """Whether who asked could not know what became of it."""
+
+
+@dataclass
+class Account:
+    """What became of one adapter's deliveries."""
+
+    provider: str
+    proof: str
+    """`query`, `window`, or none: how an attempt in doubt is settled."""
+    deliveries: int = 0
+    accepted: int = 0
+    """Accepted once or more."""
+    doubted: int = 0
+    """Met at least one answer that left it in doubt."""
+    retried: int = 0
+    """Requests after the first."""
+    resent: int = 0
+    """Requests after an answer in doubt, where nothing proves what became of it."""
+    doubled: int = 0
+    explained: int = 0
+    """Of those doubled, by policy."""
+    lost: int = 0
+    rejected: int = 0
+    parked: int = 0
+    parked_accepted: int = 0
+    """Of those parked, what the provider has: a person cannot tell from here."""
+    reasons: Counter[str] = field(default_factory=Counter)
+    """Of those parked."""
+    seconds: float = 0.0
+    """From the first one's making to the last one's end."""
+    problems: list[str] = field(default_factory=list)
+
+
+class Judge:
+    """One adapter's. `doubtful` tells of an answer as the provider's ledger words it."""
+
+    def __init__(self, provider: str, proof: str, doubtful: Callable[[str], bool]) -> None:
+        self.account = Account(provider, proof)
+        self._doubtful = doubtful
+
+    def judge(
+        self,
+        cases: Iterable[Case],
+        rows: Mapping[str, Row],
+        records: Mapping[str, Sequence[Record]],
+    ) -> Account:
+        """`rows` by delivery key, `records` by the case's `wire`, in the order of arrival."""
+        kept: list[Row] = []
+        for case in cases:
+            row, seen = rows.get(case.key), self._seen(records.get(case.wire, ()))
+            self._count(case, seen)
+            self._judge_end(case, row, seen)
+            self._judge_doubles(case, seen)
+            self._judge_policy(case, row, seen)
+            kept += [row] if row is not None else []
+        if kept:
+            first, last = min(r.created_at for r in kept), max(r.updated_at for r in kept)
+            self.account.seconds = round((last - first) / 1_000, 1)
+        return self.account
+
+    def _seen(self, records: Iterable[Record]) -> list[Seen]:
+        return [Seen(one.accepted, one.answer, self._doubtful(one.answer)) for one in records]
+
+    def _count(self, case: Case, seen: Sequence[Seen]) -> None:
+        account = self.account
+        account.deliveries += 1
+        account.accepted += any(one.accepted for one in seen)
+        account.doubted += any(one.doubtful for one in seen)
+        account.retried += max(len(seen) - 1, 0)
+        if not account.proof:
+            account.resent += sum(one.doubtful for one in seen[:-1])
+
+    def _judge_end(self, case: Case, row: Row | None, seen: Sequence[Seen]) -> None:
+        """Whether both ledgers say the same."""
+        account, accepted = self.account, any(one.accepted for one in seen)
+        state = row.state if row is not None else "not there"
+        account.rejected += state == "REJECTED"
+        if state == "PARKED" and row is not None:
+            self._judge_parked(case, row, seen)
+        elif state not in ENDED:
+            account.lost += not accepted
+            self._say(case, row, seen, "this is no end")
+        elif state in SENT and not accepted:
+            account.lost += 1
+            self._say(case, row, seen, "the provider never accepted it")
+        elif state == "REJECTED" and accepted:
+            self._say(case, row, seen, "the provider has it")
+        elif state == "REJECTED" and (not seen or seen[-1].doubtful):
+            account.lost += 1
+            self._say(case, row, seen, "the provider did not refuse it")
+
+    def _judge_parked(self, case: Case, row: Row, seen: Sequence[Seen]) -> None:
+        account, doubted = self.account, any(one.doubtful for one in seen)
+        account.parked += 1
+        account.parked_accepted += any(one.accepted for one in seen)
+        account.reasons[(row.reason or "").partition(":")[0]] += 1
+        if not doubted and not (row.reason or "").startswith(SPENT):
+            self._say(case, row, seen, "parked, and nothing about it was in doubt")
+        if not doubted and any(one.accepted for one in seen):
+            self._say(case, row, seen, "parked, and the provider had said that it has it")
+
+    def _judge_doubles(self, case: Case, seen: Sequence[Seen]) -> None:
+        """Each acceptance but the last must have been hidden from us, and the lane want it again."""
+        account, accepted = self.account, [one for one in seen if one.accepted]
+        if len(accepted) < 2:
+            return
+        account.doubled += 1
+        by_policy = not account.proof and GUARANTEES[case.kind] == "at_least_once"
+        if by_policy and all(one.doubtful for one in accepted[:-1]):
+            account.explained += 1
+        else:
+            self._say(case, None, seen, f"accepted {len(accepted)} times")
+
+    def _judge_policy(self, case: Case, row: Row | None, seen: Sequence[Seen]) -> None:
+        """Without proof: resent, or left alone; exactly as the lane wants it."""
+        if self.account.proof or row is None or not any(one.doubtful for one in seen):
+            return
+        if GUARANTEES[case.kind] == "at_most_once":
+            if any(one.doubtful for one in seen[:-1]):
+                self._say(case, row, seen, "at_most_once, and called again while in doubt")
+            if row.state != "PARKED":
+                self._say(case, row, seen, "at_most_once and in doubt: to be parked")
+        elif seen[-1].doubtful and not (row.reason or "").startswith(SPENT):
+            self._say(case, row, seen, "at_least_once and in doubt: to be sent again")
+
+    def _say(self, case: Case, row: Row | None, seen: Sequence[Seen], what: str) -> None:
+        stands = f"{row.state} ({row.reason})" if row is not None else ""
+        answers = ", ".join(f"{one.answer}{'+' if one.accepted else ''}" for one in seen[-_SHOWN:])
+        about = " ".join(part for part in (case.provider, case.kind, case.key, stands) if part)
+        self.account.problems.append(f"{about}: {what}; the provider's answers: {answers or 'none'}")

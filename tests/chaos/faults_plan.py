@@ -1,0 +1,243 @@
+"""What a fault run sends and what goes wrong: pure functions of its extent.
+
+Every adapter with a sample gets its deliveries, half of them in a lane that is `at_least_once`, half in
+one that is `at_most_once`. Of its calls a tenth is accepted and then reset, and a tenth fails: by the
+adapter's own codes for calls and for receivers, and by answers of something that is not the provider.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, zip_longest
+from typing import Any, Final
+
+import httpx
+import msgspec
+
+from channels.channel import Call, Channel
+from channels.error_table import MINUTE, Row
+from channels.simulator import Faults
+from channels.simulator.http import Request
+from channels.simulator.protocols import PROTOCOLS
+from channels.simulator.wire import Send, World
+from message.delivery import deliveries_of
+from message.envelope import Notification
+from tests.conformance.samples import Sample, samples
+
+MESSAGES: Final = 5_000
+GUARANTEES: Final = {"notice": "at_least_once", "marketing": "at_most_once"}
+"""By kind: each adapter's deliveries are shared out among them."""
+RESET: Final = 0.10
+ERRORS: Final = 0.10
+TTL_MS: Final = 6 * 3_600_000
+TIMEOUT_MS: Final = 2_000
+ATTEMPTS: Final = 20
+_TOGETHER: Final = 4
+"""Receivers of one notification, at most."""
+_STATUSES: Final = ("500", "502", "520", "580")
+"""Of answers that are not the provider's. Of each adapter the first two that are no codes of its own."""
+_HIDDEN: Final = {"smtp": frozenset({"455", "555"})}
+"""Replies before a receiver is named: they stand for no delivery in the provider's ledger."""
+_TESTIMONY: Final = frozenset({"143106", "143206"})
+"""They say that the receiver has it already. A provider says so of what is true, rules by chance."""
+_EVERYTHING: Final = 1_000_000
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How much of what."""
+
+    messages: int = MESSAGES
+    """Deliveries through each adapter."""
+    seed: int = 0
+    only: tuple[str, ...] = ()
+    """Providers; none: all."""
+    patience_ms: int = MINUTE
+    """Codes after which a provider wants to be left alone for longer are left out."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One delivery."""
+
+    key: str
+    provider: str
+    kind: str
+    wire: str
+    """What the provider's ledger has it under: the receiver, or where the wire names none the key."""
+
+
+def chosen(extent: Extent) -> list[Sample]:
+    """The samples of the run; raises ValueError for a provider that has none."""
+    found = {one.provider: one for one in samples()}
+    missing = set(extent.only) - set(found)
+    if missing:
+        known = ", ".join(found)
+        raise ValueError(f"no sample of {', '.join(sorted(missing))}; there are {known}")
+    return [found[name] for name in extent.only or found]
+
+
+def lanes_of(chosen: Iterable[Sample]) -> list[str]:
+    """The lanes that the run uses."""
+    channels = dict.fromkeys(one.channel.channel for one in chosen)
+    return [f"{channel}.{kind}" for channel in channels for kind in GUARANTEES]
+
+
+def policy_of(lanes: Iterable[str], threads: int) -> dict[str, dict[str, Any]]:
+    """Retries soon, and breakers that stay shut: a fifth of all calls fails for the whole of the run."""
+    lane = {
+        "threads": threads,
+        "batch": 10,
+        "timeout_ms": TIMEOUT_MS,
+        "ttl_ms": TTL_MS,
+        "retry": {"attempts": ATTEMPTS, "base_ms": 200, "cap_ms": 2_000},
+        "breaker": {"share": 1.0, "min_calls": 100_000},
+    }
+    return {name: {**lane, "guarantee": GUARANTEES[name.partition(".")[2]]} for name in lanes}
+
+
+def accounts_of(chosen: Iterable[Sample], addresses: Mapping[str, str]) -> dict[str, Any]:
+    """One account a provider, named as it is, without its provider's limits: the simulator has none, and
+    what they are for is held elsewhere. `addresses` are the simulator's by scheme."""
+    return {
+        one.provider: {
+            **one.account_table,
+            "provider": one.provider,
+            "endpoint": addresses[one.scheme] + one.path,
+            "rate_per_s": _EVERYTHING,
+            "burst": _EVERYTHING,
+        }
+        for one in chosen
+    }
+
+
+# ---- traffic ---------------------------------------------------------------------------------------
+
+
+def traffic(chosen: Sequence[Sample], extent: Extent) -> Iterator[Notification]:
+    """Everything, adapters by turns."""
+    turns = zip_longest(*(_of(one, extent) for one in chosen))
+    return (one for one in chain.from_iterable(turns) if one is not None)
+
+
+def _of(sample: Sample, extent: Extent) -> Iterator[Notification]:
+    luck = random.Random(f"{extent.seed}/{sample.provider}")
+    kinds, number = list(GUARANTEES), 0
+    while number < extent.messages:
+        size = luck.randint(1, _TOGETHER) if luck.random() < 0.5 and _names_receivers(sample) else 1
+        size = min(size, extent.messages - number)
+        yield _notification(sample, range(number, number + size), luck.choice(kinds), extent.seed)
+        number += size
+
+
+def _notification(sample: Sample, numbers: range, kind: str, seed: int) -> Notification:
+    receivers = [sample.notification(number).receivers[0] for number in numbers]
+    if not _names_receivers(sample):
+        receivers = [f"group-{numbers.start}"]
+    return msgspec.structs.replace(
+        sample.notification(numbers.start),
+        id=f"{sample.provider}-{seed}-{numbers.start}",
+        kind=kind,
+        receivers=receivers,
+        account=sample.provider,
+        created_at=time.time_ns() // 1_000_000,
+        ttl_ms=None,
+    )
+
+
+def cases(sample: Sample, notification: Notification) -> list[Case]:
+    """The notification's deliveries."""
+    found = deliveries_of(notification, b"", expires_at=notification.created_at + TTL_MS)
+    kind, provider = notification.kind, sample.provider
+    if _names_receivers(sample):
+        return [Case(one.key, provider, kind, one.receiver) for one in found]
+    (one,) = found
+    call = Call(sample.account("http://127.0.0.1"), [one])
+    return [Case(one.key, provider, kind, _key_on_the_wire(sample, call))]
+
+
+def _names_receivers(sample: Sample) -> bool:
+    """A group's robot is told no receiver: whom it reaches its address decides."""
+    return not sample.provider.endswith("_robot")
+
+
+def _key_on_the_wire(sample: Sample, call: Call) -> str:
+    """What the provider's ledger will have the call under, as its own protocol reads it."""
+    request = sample.channel.request(call)
+    told = Request()
+    told.method, told.body = request.method, request.read()
+    told.target, told.fields = request.url.raw_path, request.headers.raw
+    path = request.url.raw_path.partition(b"?")[0].decode().removeprefix(sample.path)
+    read = _protocol(sample).read(told, path)
+    assert isinstance(read, Send), f"{sample.provider} refuses its own sample"
+    return read.recipients[0].key
+
+
+# ---- faults ----------------------------------------------------------------------------------------
+
+
+def rules(chosen: Iterable[Sample], extent: Extent) -> list[Faults]:
+    """Two of each adapter: for what is sent, and for what is asked about it."""
+    return [rule for one in chosen for rule in _rules(one, extent.patience_ms)]
+
+
+def _rules(sample: Sample, patience_ms: int) -> list[Faults]:
+    path = f"/{sample.provider}"
+    rows = [row for row in sample.channel.errors if _fit(sample, row, patience_ms)]
+    of_call = [sample.code_for(row.code) for row in _evenly(rows, sample, single=False)]
+    of_one = [sample.code_for(row.code) for row in _evenly(rows, sample, single=True)]
+    parts = 3 if of_one else 2
+    sends = Faults(
+        path=path,
+        reset=RESET,
+        errors=_shares(_statuses(sample.channel), ERRORS / parts),
+        codes=_shares(of_call, ERRORS / parts),
+        receiver_codes=_shares(of_one, ERRORS / parts),
+    )
+    asks = Faults(path=path, method="GET", reset=ERRORS / 2, errors={"503": ERRORS / 2})
+    return [sends, asks]
+
+
+def _fit(sample: Sample, row: Row, patience_ms: int) -> bool:
+    """Not what halts the account, is answered with a new token, or takes the provider too long to
+    forget."""
+    code = sample.code_for(row.code)
+    known = row.code in sample.unreachable or code in _HIDDEN.get(sample.provider, frozenset())
+    if known or row.account or code in _TESTIMONY or (row.delay_ms or 0) > patience_ms:
+        return False
+    if sample.channel.tokens is None or code in sample.per_receiver:
+        return True
+    said = _protocol(sample).refuse(code)
+    answer = httpx.Response(said.status, headers=list(said.fields), content=said.body)
+    return not sample.channel.token_refused(answer)
+
+
+def _evenly(rows: Sequence[Row], sample: Sample, *, single: bool) -> list[Row]:
+    """As many of each kind as of the rarest, but two at least: most tables are long lists of refusals."""
+    fit = [row for row in rows if (row.code in sample.per_receiver) is single]
+    kinds = [[row for row in fit if row.kind == kind] for kind in ("rejected", "not_sent", "unknown")]
+    most = max(2, min((len(kind) for kind in kinds if kind), default=0))
+    return [row for kind in kinds for row in kind[:most]]
+
+
+def _statuses(channel: Channel) -> list[str]:
+    return [status for status in _STATUSES if channel.errors.row(status) is None][:2]
+
+
+def _shares(codes: Sequence[str], share: float) -> dict[str, float]:
+    return {code: share / len(codes) for code in codes}
+
+
+def _protocol(sample: Sample) -> Any:
+    return PROTOCOLS[sample.provider](World(now_ms=lambda: time.time_ns() // 1_000_000))
+
+
+def doubtful(channel: Channel, answer: str) -> bool:
+    """Whether an answer, as the provider's ledger words it, leaves open what became of the call."""
+    row = channel.errors.row(answer)
+    if row is not None:
+        return row.kind == "unknown"
+    return answer in ("reset", *_STATUSES)
