@@ -11,6 +11,8 @@ from sqlalchemy import Connection, text
 from backends import schema
 from backends.settings import Settings, SettingsError
 from backends.sql import Database, database_url
+from idempotency.archive import Archive, folder_of
+from idempotency.archive_opening import archive_of
 from idempotency.batches import Batches
 from idempotency.edge import OUTDATED, connected, errors
 from idempotency.ledger import (
@@ -111,6 +113,11 @@ class SqlLedger:
     def recovering(self) -> Recovering:
         """What recovery asks of this ledger, on its connections and for the workers registered here."""
         return SqlRecovering(self.database, self._sealer, self._workers.epochs, self._workers.clock)
+
+    def archive(self, folder: str = "", base: str = ".") -> Archive:
+        """The way out of this ledger for days that are over; `folder` is for SQLite's files."""
+        place = folder_of(self.database.url.database, folder, base)
+        return archive_of(self.database, self._workers.clock, place)
 
     def close(self) -> None:
         """See `Ledger.close`."""

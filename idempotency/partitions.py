@@ -17,7 +17,8 @@ from backends.sql import Database
 
 DAYS_AHEAD: Final = 7
 TABLES: Final = ("deliveries", "payloads")
-_LOCK: Final = 0x686F6E67796170
+LOCK: Final = 0x686F6E67796170
+"""Advisory: who makes partitions or lets them leave."""
 _FILL: Final = 85
 """Per cent: the outcome's version of a row then finds room on the page of the first."""
 _log = structlog.get_logger(__name__)
@@ -45,7 +46,7 @@ def ensure_partitions(database: Database, days_ahead: int = DAYS_AHEAD) -> list[
 
 
 def _ensure(connection: Connection, days_ahead: int) -> list[str]:
-    connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+    connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOCK})
     today = connection.execute(text("SELECT hongyan_now() / 86400000")).scalar_one()
     days = range(today, today + days_ahead + 1)
     return [
