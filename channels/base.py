@@ -8,7 +8,15 @@ from typing import ClassVar
 import httpx
 import msgspec
 
-from channels.channel import Account, Attempt, Call, Dialogue, TokenSource
+from channels.channel import (
+    Account,
+    Attempt,
+    Call,
+    Dialogue,
+    RecallDialogue,
+    Sent,
+    TokenSource,
+)
 from channels.endpoints import HTTP
 from channels.error_table import ErrorTable
 from message.delivery import Delivery
@@ -29,6 +37,7 @@ class BaseChannel:
     dedup_window_ms: ClassVar[int] = 0
     account_limits: ClassVar[Sequence[tuple[int, int]]] = ()
     receiver_limits: ClassVar[Sequence[tuple[int, int]]] = ()
+    recall_window_ms: ClassVar[int] = 0
     tokens: ClassVar[TokenSource | None] = None
     errors: ClassVar[ErrorTable] = ErrorTable(())
 
@@ -54,4 +63,8 @@ class BaseChannel:
 
     def resolve(self, account: Account, attempt: Attempt) -> Dialogue | None:
         """There is no query."""
+        return None
+
+    def recall(self, account: Account, sent: Sent) -> RecallDialogue | None:
+        """Nothing is taken back."""
         return None

@@ -11,6 +11,8 @@ What became of an attempt in doubt is told in one of two ways:
     resolve           a dialogue of queries (a generator: yields requests, is sent their answers)
     dedup_window_ms   the provider drops a repeat with the same call key and bytes for so long: then
                       the same request is made again, and `outcomes` reads a repeat as Accepted
+
+What was sent is taken back by another dialogue (`recall`), where the provider has one.
 """
 
 from __future__ import annotations
@@ -122,6 +124,41 @@ Dialogue = Generator[httpx.Request, Answer, Resolved]
 """Yields a request, is sent its answer, returns what it found."""
 
 
+class Taken(StrEnum):
+    """What a provider says to a recall."""
+
+    BACK = "back"
+    """Its receivers see it no more."""
+    REFUSED = "refused"
+    """It stays: too old, or not the provider's to take back."""
+    ASK_LATER = "ask_later"
+    """Nobody knows yet; the same recall may be asked for again."""
+
+
+class TakenBack(msgspec.Struct, frozen=True):
+    """What a recall came to."""
+
+    taken: Taken
+    detail: str = ""
+    """The provider's code and words, where it did not."""
+
+
+class Sent(msgspec.Struct, frozen=True):
+    """One call that the provider accepted, as the ledger kept it."""
+
+    provider_id: str
+    """The provider's name for it; several deliveries have one where they shared the call."""
+    token: str = ""
+
+    def __repr__(self) -> str:
+        """Without the token, as for Call."""
+        return f"Sent({self.provider_id})"
+
+
+RecallDialogue = Generator[httpx.Request, Answer, TakenBack]
+"""Yields a request, is sent its answer, returns what it came to."""
+
+
 class Token(msgspec.Struct, frozen=True):
     """An access token as the provider gave it."""
 
@@ -171,6 +208,8 @@ class Channel(Protocol):
     where it names none."""
     receiver_limits: ClassVar[Sequence[tuple[int, int]]]
     """(messages, seconds) to one receiver, where the provider drops in silence what is more."""
+    recall_window_ms: ClassVar[int]
+    """How long after the send the provider takes it back; 0: it never does."""
     tokens: ClassVar[TokenSource | None]
     errors: ClassVar[ErrorTable]
     """Every documented error code and its outcome."""
@@ -211,4 +250,9 @@ class Channel(Protocol):
 
     def resolve(self, account: Account, attempt: Attempt) -> Dialogue | None:
         """The dialogue that tells what became of an attempt; None where the provider has no query."""
+        ...
+
+    def recall(self, account: Account, sent: Sent) -> RecallDialogue | None:
+        """The dialogue that takes back everything the provider knows by that id, from every receiver of
+        the call; None where it takes nothing back. Asked for twice it does no harm."""
         ...

@@ -10,7 +10,8 @@ A token that the provider refuses is renewed, and the call made once more: refus
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable, Generator
+from typing import Protocol, TypeVar
 
 import httpx
 import msgspec
@@ -22,10 +23,15 @@ from channels.channel import (
     Attempt,
     Call,
     Channel,
+    Dialogue,
     Failure,
     Phase,
+    RecallDialogue,
     Resolution,
     Resolved,
+    Sent,
+    Taken,
+    TakenBack,
     TokenSource,
 )
 from channels.failures import BadRequest
@@ -38,6 +44,20 @@ log = structlog.get_logger(__name__)
 
 MAX_QUESTIONS = 100
 """Queries in one dialogue, at most: an adapter that asks on and on is broken."""
+
+
+T = TypeVar("T")
+Talk = Generator[httpx.Request, Answer, T]
+Begin = Callable[[str], "Talk[T] | None"]
+"""Begins a dialogue with a token; None where the provider has none."""
+
+
+class _Unanswered(Exception):
+    """A dialogue that came to nothing for now; the text says why."""
+
+
+class _TokenRefused(_Unanswered):
+    """The provider wants another token."""
 
 
 class Sender(Protocol):
@@ -72,14 +92,31 @@ class Engine:
     ) -> Resolved | None:
         """Hold the adapter's dialogue about an attempt in doubt; None where it has none. Never raises:
         what cannot be found out now is ASK_LATER."""
+
+        def begin(token: str) -> Dialogue | None:
+            return channel.resolve(account, msgspec.structs.replace(attempt, token=token))
+
         try:
-            if channel.tokens is None:
-                return self._ask(channel, account, attempt, timeout_s)[0]
-            return self._ask_with_token(channel, channel.tokens, account, attempt, timeout_s)
-        except TokenUnavailable as exc:
+            return self._ask(channel, account, begin, timeout_s)
+        except _Unanswered as exc:
             return Resolved(Resolution.ASK_LATER, detail=str(exc))
         except Exception as exc:
             return Resolved(Resolution.ASK_LATER, detail=_told(channel, "resolve", exc))
+
+    def recall(
+        self, channel: Channel, account: Account, sent: Sent, timeout_s: float
+    ) -> TakenBack | None:
+        """Hold the adapter's dialogue that takes a call back; None where it has none. Never raises."""
+
+        def begin(token: str) -> RecallDialogue | None:
+            return channel.recall(account, msgspec.structs.replace(sent, token=token))
+
+        try:
+            return self._ask(channel, account, begin, timeout_s)
+        except _Unanswered as exc:
+            return TakenBack(Taken.ASK_LATER, str(exc))
+        except Exception as exc:
+            return TakenBack(Taken.ASK_LATER, _told(channel, "recall", exc))
 
     def _send_with_token(
         self, channel: Channel, source: TokenSource, call: Call, timeout_s: float
@@ -110,43 +147,40 @@ class Engine:
             ), False
         return _read(channel, call, answer)
 
-    def _ask_with_token(
-        self,
-        channel: Channel,
-        source: TokenSource,
-        account: Account,
-        attempt: Attempt,
-        timeout_s: float,
-    ) -> Resolved | None:
-        token = self._tokens.get(account, source)
-        attempt = msgspec.structs.replace(attempt, token=token)
-        found, refused = self._ask(channel, account, attempt, timeout_s)
-        if refused:
-            token = self._tokens.renew(account, source, token)
-            attempt = msgspec.structs.replace(attempt, token=token)
-            found, _ = self._ask(channel, account, attempt, timeout_s)
-        return found
-
     def _ask(
-        self, channel: Channel, account: Account, attempt: Attempt, timeout_s: float
-    ) -> tuple[Resolved | None, bool]:
-        """What was found out, and whether the token was refused on the way."""
-        dialogue = channel.resolve(account, attempt)
+        self, channel: Channel, account: Account, begin: Begin[T], timeout_s: float
+    ) -> T | None:
+        """What a dialogue came to; None where there is none. Raises _Unanswered, and what the adapter
+        raises."""
+        source = channel.tokens
+        if source is None:
+            return self._converse(channel, begin(""), timeout_s)
+        try:
+            token = self._tokens.get(account, source)
+            try:
+                return self._converse(channel, begin(token), timeout_s)
+            except _TokenRefused:
+                token = self._tokens.renew(account, source, token)
+                return self._converse(channel, begin(token), timeout_s)
+        except TokenUnavailable as exc:
+            raise _Unanswered(str(exc)) from exc
+
+    def _converse(self, channel: Channel, dialogue: Talk[T] | None, timeout_s: float) -> T | None:
         if dialogue is None:
-            return None, False
+            return None
         try:
             request = next(dialogue)
             for _ in range(MAX_QUESTIONS):
                 answer = self._answer(request, timeout_s)
                 if isinstance(answer, httpx.Response) and channel.token_refused(answer):
-                    return Resolved(Resolution.ASK_LATER, detail="the token was refused"), True
+                    raise _TokenRefused("the token was refused")
                 request = dialogue.send(answer)
         except StopIteration as end:
-            found: Resolved = end.value
-            return found, False
+            found: T = end.value
+            return found
         finally:
             dialogue.close()
-        return Resolved(Resolution.ASK_LATER, detail=f"more than {MAX_QUESTIONS} queries"), False
+        raise _Unanswered(f"more than {MAX_QUESTIONS} queries")
 
     def _answer(self, request: httpx.Request, timeout_s: float) -> Answer:
         request.extensions["timeout"] = {"total": timeout_s}

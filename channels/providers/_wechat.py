@@ -178,6 +178,12 @@ def code_of(answer: httpx.Response) -> str:
     return "" if found is None or found.errcode is None else str(found.errcode)
 
 
+def words_of(answer: httpx.Response) -> str:
+    """The provider's words in an answer; empty where it has none."""
+    found = decoded(answer, Answered)
+    return "" if found is None else _words(found)
+
+
 def failed(call: Call, answer: Answer, errors: ErrorTable) -> list[AnyOutcome] | None:
     """The outcomes where the call failed as a whole; None where the answer is a Response with errcode 0."""
     if isinstance(answer, Failure):

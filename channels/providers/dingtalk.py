@@ -9,6 +9,10 @@
     {"errcode": 0, "send_result": {"invalid_user_id_list", "forbidden_list": [{"code", "count", "userid"}],
                                    "failed_user_id_list", "read_user_id_list", "unread_user_id_list"}}
 
+    POST <endpoint>/topapi/message/corpconversation/recall?access_token=…     (within 24 hours)
+    {"agent_id": 1, "msg_task_id": 256271667526}
+    {"errcode": 0, "errmsg": "ok"}
+
     GET  <endpoint>/gettoken?appkey=…&appsecret=…
     {"errcode": 0, "access_token": "…", "expires_in": 7200}
 
@@ -23,6 +27,7 @@ repeat, so the same bytes may be sent again on that day. Which day is not docume
 
 Sources: https://open.dingtalk.com/document/orgapp/asynchronous-sending-of-enterprise-session-messages,
 https://open.dingtalk.com/document/orgapp/gets-the-result-of-sending-messages-asynchronously-to-the-enterprise,
+https://open.dingtalk.com/document/orgapp/notification-of-work-withdrawal,
 https://open.dingtalk.com/document/orgapp/obtain-orgapp-token
 """
 
@@ -46,6 +51,8 @@ from channels.channel import (
     Call,
     Dialogue,
     Failure,
+    RecallDialogue,
+    Sent,
     Token,
     TokenRefused,
     TokenSource,
@@ -65,6 +72,7 @@ from channels.providers._dingtalk_wire import (
     read,
     refused,
 )
+from channels.recalls import taken_back
 from channels.requests import post_json
 from channels.secret import Secret
 from message.delivery import Delivery
@@ -73,6 +81,7 @@ from message.outcomes import Accepted, AnyOutcome, Rejected
 _DOCUMENTS: Final = "https://open.dingtalk.com/document/orgapp"
 _SEND: Final = "topapi/message/corpconversation/asyncsend_v2"
 _RESULT: Final = "topapi/message/corpconversation/getsendresult"
+_RECALL: Final = "topapi/message/corpconversation/recall"
 _GETTOKEN: Final = "gettoken"
 _MAX_USERID: Final = 64
 _CHINA: Final = timezone(timedelta(hours=8))
@@ -98,6 +107,11 @@ class _Call(msgspec.Struct):
 class _Question(msgspec.Struct):
     agent_id: int
     task_id: int
+
+
+class _Recall(msgspec.Struct):
+    agent_id: int
+    msg_task_id: int
 
 
 class _TokenGiven(msgspec.Struct):
@@ -137,6 +151,7 @@ class DingTalkChannel(BaseChannel):
     options: ClassVar[type[msgspec.Struct]] = DingTalkOptions
     endpoint: ClassVar[str] = ENDPOINT
     dedup_window_ms: ClassVar[int] = 23 * HOUR
+    recall_window_ms: ClassVar[int] = 24 * HOUR
     tokens: ClassVar[TokenSource | None] = DingTalkTokens()
     errors: ClassVar[ErrorTable] = ERRORS
     receiver_limits: ClassVar[Sequence[tuple[int, int]]] = ((500, 86_400),)
@@ -150,9 +165,10 @@ class DingTalkChannel(BaseChannel):
             "100 members a call, 2,048 bytes; 500 notices a member and day, more are dropped "
             "silently, and so is another notification with the same content"
         ),
-        recall="the provider has one by task_id; not used",
+        recall="within 24 hours, by task_id, from every member of the call",
         source=(
             f"{_DOCUMENTS}/asynchronous-sending-of-enterprise-session-messages",
+            f"{_DOCUMENTS}/notification-of-work-withdrawal",
             f"{_DOCUMENTS}/gets-the-result-of-sending-messages-asynchronously-to-the-enterprise",
             f"{_DOCUMENTS}/server-api-error-codes-1",
         ),
@@ -214,6 +230,18 @@ class DingTalkChannel(BaseChannel):
         question = _Question(options.agent_id, task_id)
         answer = yield _post(account, _RESULT, attempt.token, question)
         return resolved(answer, attempt.delivery.receiver, str(task_id))
+
+    def recall(self, account: Account, sent: Sent) -> RecallDialogue | None:
+        """By the task; without its number there is nothing to name."""
+        return self._recall(account, sent) if sent.provider_id.isdigit() else None
+
+    def _recall(self, account: Account, sent: Sent) -> RecallDialogue:
+        options: DingTalkOptions = account.options
+        wish = _Recall(options.agent_id, int(sent.provider_id))
+        answer = yield _post(account, _RECALL, sent.token, wish)
+        said = None if isinstance(answer, Failure) else read(answer)
+        code, words = (said.code, said.detail) if said else ("", "")
+        return taken_back(self.errors, answer, code, words)
 
     def _day(self) -> bytes:
         now = self._now()

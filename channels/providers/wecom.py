@@ -5,6 +5,9 @@
      "duplicate_check_interval": 1800, "client_call": CALL KEY}
     {"errcode": 0, "errmsg": "ok", "msgid", "invaliduser": "c|d", "unlicenseduser": "e"}
 
+    POST /cgi-bin/message/recall?access_token=TOKEN     {"msgid"}, within 24 hours, for all members
+    {"errcode": 0, "errmsg": "ok"}                      (in WeCom; not what its WeChat plug-in shows)
+
 Duplicates: "messages of the same content (the request's JSON) are not received again" within the interval.
 So the JSON is written deterministically, members in alphabetical order, and the call's key stands in
 it: a repeat of the call has the same JSON, two calls with one text to one member do not, or the second
@@ -18,7 +21,7 @@ messages a minute or 1,000 an hour is not told that WeCom drops the rest: `recei
 A receiver is a userid; `@all` is not one. Contents: `_wecom_content`, and beside the kind `safe` 0 or 1.
 
 Sources: https://developer.work.weixin.qq.com/document/path/90236 (send), …/91039 (gettoken),
-…/90313 (error codes), …/90312 (rate limits)
+…/90313 (error codes), …/90312 (rate limits), …/94867 (recall)
 """
 
 from __future__ import annotations
@@ -32,8 +35,17 @@ import httpx
 import msgspec
 
 from channels.base import BaseChannel
-from channels.channel import Account, Answer, Call, Token, TokenSource
-from channels.error_table import MINUTE, ErrorTable
+from channels.channel import (
+    Account,
+    Answer,
+    Call,
+    Failure,
+    RecallDialogue,
+    Sent,
+    Token,
+    TokenSource,
+)
+from channels.error_table import HOUR, MINUTE, ErrorTable
 from channels.outcomes import for_all
 from channels.promises import Promises
 from channels.providers._wechat import (
@@ -44,6 +56,7 @@ from channels.providers._wechat import (
     failed,
     given_token,
     message_id,
+    words_of,
 )
 from channels.providers._wecom_content import BadContent, Message, Text, message_of, refusal_of
 from channels.providers._wecom_errors import (
@@ -54,11 +67,13 @@ from channels.providers._wecom_errors import (
     TOKEN_CODES,
     UNLICENSED,
 )
+from channels.recalls import taken_back
 from channels.secret import Secret
 from message.delivery import Delivery
 from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected
 
 _SEND: Final = "cgi-bin/message/send"
+_RECALL: Final = "cgi-bin/message/recall"
 _TOKEN: Final = "cgi-bin/gettoken"  # noqa: S105 (a path)
 _DOCUMENTS: Final = "https://developer.work.weixin.qq.com/document/path"
 _INTERVAL_S: Final = 1_800
@@ -117,6 +132,7 @@ class WecomChannel(BaseChannel):
     options: ClassVar[type[msgspec.Struct]] = WecomOptions
     endpoint: ClassVar[str] = "https://qyapi.weixin.qq.com"
     dedup_window_ms: ClassVar[int] = _DEDUP_MS
+    recall_window_ms: ClassVar[int] = 24 * HOUR
     tokens: ClassVar[TokenSource | None] = CorpToken()
     errors: ClassVar[ErrorTable] = ErrorTable(ROWS)
     receiver_limits: ClassVar[Sequence[tuple[int, int]]] = ((30, 60), (1_000, 3_600))
@@ -126,8 +142,8 @@ class WecomChannel(BaseChannel):
         idempotency="`enable_duplicate_check`: the same JSON is received once in 30 minutes",
         resolve="repeat with the same JSON within 28 minutes",
         limits="1,000 members a call; a member 30 a minute and 1,000 an hour, more are dropped silently",
-        recall="within 24 hours, by msgid (`message/recall`)",
-        source=tuple(f"{_DOCUMENTS}/{page}" for page in (90236, 91039, 90313, 90312)),
+        recall="within 24 hours, by msgid, from every member of the call; not in the WeChat plug-in",
+        source=tuple(f"{_DOCUMENTS}/{page}" for page in (90236, 91039, 90313, 90312, 94867)),
     )
 
     def __init__(self) -> None:
@@ -179,6 +195,17 @@ class WecomChannel(BaseChannel):
     def token_refused(self, answer: httpx.Response) -> bool:
         """Nothing was sent: the token was looked at first."""
         return code_of(answer) in TOKEN_CODES
+
+    def recall(self, account: Account, sent: Sent) -> RecallDialogue | None:
+        """By the msgid."""
+        return self._recall(account, sent) if sent.provider_id else None
+
+    def _recall(self, account: Account, sent: Sent) -> RecallDialogue:
+        body = msgspec.json.encode({"msgid": sent.provider_id})
+        answer = yield Prepared(account, _RECALL).post({"access_token": sent.token}, body)
+        if isinstance(answer, Failure):
+            return taken_back(self.errors, answer, "", "")
+        return taken_back(self.errors, answer, code_of(answer), words_of(answer))
 
     def _but_for_those_named(
         self, call: Call, answer: httpx.Response, others: Sequence[AnyOutcome]

@@ -1,9 +1,10 @@
-"""DingTalk's work notices: `gettoken`, `asyncsend_v2`, `getsendresult`.
+"""DingTalk's work notices: `gettoken`, `asyncsend_v2`, `getsendresult`, `recall`.
 
 Checked as the provider does: key and secret, the token, the agent_id, at most 100 userids, a message
 of at most 2,048 bytes in the shape of its type. The answer tells of no single receiver: an error of
 one is seen in getsendresult alone. The same content to the same member on the same day (in China) is
-answered with success and dropped. Credentials: `app_key`, `app_secret`, `agent_id`.
+answered with success and dropped. A task is recalled within 24 hours. Credentials: `app_key`,
+`app_secret`, `agent_id`.
 
 Source: https://open.dingtalk.com/document/orgapp/asynchronous-sending-of-enterprise-session-messages
 """
@@ -64,6 +65,8 @@ class DingTalk(BaseProtocol):
         """Members that a task reached."""
         self._failed: dict[str, dict[str, str]] = {}
         """Members that it did not reach, and the code."""
+        self._at: dict[str, int] = {}
+        """When a task was accepted, epoch milliseconds."""
         self._task = ""
 
     def read(self, request: Request, path: str) -> Send | Question | Reply:
@@ -74,6 +77,8 @@ class DingTalk(BaseProtocol):
             return self._refused(request) or self._send(request)
         if path == "/topapi/message/corpconversation/getsendresult":
             return self._refused(request) or self._ask(request)
+        if path == "/topapi/message/corpconversation/recall":
+            return self._refused(request) or self._recall(request)
         return answer(404, "请求的URI地址不存在")
 
     def provider_id(self, seq: int) -> str:
@@ -90,6 +95,7 @@ class DingTalk(BaseProtocol):
         """One member more of a task."""
         self._given[record.key] = (self._day(record.at_ms), record.provider_id)
         self._tasks.setdefault(record.provider_id, []).append(record.receiver)
+        self._at.setdefault(record.provider_id, record.at_ms)
 
     def reply(self, send: Send, verdicts: Sequence[Verdict]) -> Reply:
         """Success, whoever of them it did not reach."""
@@ -152,6 +158,22 @@ class DingTalk(BaseProtocol):
             return answer(40056, "不合法的agentid")
         task = str(body.get("task_id", ""))
         return Question("GET", partial(self._result, task), key=task)
+
+    def _recall(self, request: Request) -> Question | Reply:
+        body = json_object(request.body)
+        if body is None:
+            return answer(47001, "解析JSON内容错误")
+        if str(body.get("agent_id")) != self.world.credential(self.name, "agent_id", _AGENT):
+            return answer(40056, "不合法的agentid")
+        task = str(body.get("msg_task_id", ""))
+        return Question("RECALL", partial(self._taken_back, task), key=task)
+
+    def _taken_back(self, task: str) -> Reply:
+        at_ms = self._at.get(task)
+        if at_ms is None or self.world.now_ms() - at_ms > _DAY_MS:
+            return answer(40035, "不合法的参数")
+        self.world.count(f"recalled.{self.name}.{task}")
+        return answer(0)
 
     def _result(self, task: str) -> Reply:
         if task not in self._tasks and task not in self._failed:

@@ -1,6 +1,7 @@
 """WeCom application messages: partial answers, duplicates by the request's JSON, silent drops.
 
-https://developer.work.weixin.qq.com/document/path/90236 (send), …/91039 (gettoken), …/90312 (limits)
+https://developer.work.weixin.qq.com/document/path/90236 (send), …/91039 (gettoken), …/90312 (limits),
+…/94867 (recall)
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from channels.simulator.wire import (
 
 _TOKEN: Final = "/cgi-bin/gettoken"  # noqa: S105 (a path)
 _SEND: Final = "/cgi-bin/message/send"
+_RECALL: Final = "/cgi-bin/message/recall"
 _AGENT: Final = "1000002"
 _MEMBERS: Final = 1_000
 _INTERVAL_S: Final = 1_800
@@ -37,6 +39,7 @@ _MAX_INTERVAL_S: Final = 14_400
 _LIMITS: Final = ((30, 60_000), (1_000, 3_600_000))
 _UNLICENSED: Final = "unlicenseduser"
 _MS: Final = 1_000
+_DAY_MS: Final = 86_400_000
 
 
 class Wecom(BaseProtocol):
@@ -49,6 +52,8 @@ class Wecom(BaseProtocol):
         self._tokens = Tokens(world, self.name)
         self._sent: dict[str, tuple[int, str]] = {}
         """Request and member, to when and under which msgid."""
+        self._at: dict[str, int] = {}
+        """msgid to when it was accepted, epoch milliseconds."""
         self._received: defaultdict[str, deque[int]] = defaultdict(deque)
         """Member to when it was sent something, in the last hour."""
 
@@ -56,12 +61,14 @@ class Wecom(BaseProtocol):
         """See `WireProtocol.read`."""
         if (request.method, path) == ("GET", _TOKEN):
             return self._token(parse_qs(request.query))
-        if (request.method, path) != ("POST", _SEND):
+        if request.method != "POST" or path not in (_SEND, _RECALL):
             return Reply(b"", 404)
         wrong = self._wrong_token(parse_qs(request.query))
         if wrong:
             return self.refuse(wrong)
         body = body_of(request)
+        if path == _RECALL:
+            return self._recall(body)
         wrong = body if isinstance(body, str) else self._wrong(body)
         if isinstance(body, str) or wrong:
             return self.refuse(wrong)
@@ -84,6 +91,7 @@ class Wecom(BaseProtocol):
     def accepted(self, record: Record) -> None:
         """See `WireProtocol.accepted`."""
         self._sent[record.key] = (record.at_ms, record.provider_id)
+        self._at.setdefault(record.provider_id, record.at_ms)
         self._received[record.receiver.lower()].append(record.at_ms)
 
     def reply(self, send: Send, verdicts: Sequence[Verdict]) -> Reply:
@@ -99,7 +107,9 @@ class Wecom(BaseProtocol):
         }
         code = "81013" if len(refused) == len(verdicts) else "0"
         words = WORDS.get(code, "ok")
-        return answer(int(code), words, msgid=verdicts[0].provider_id, **named)
+        msgid = verdicts[0].provider_id
+        self._at.setdefault(msgid, self.world.now_ms())
+        return answer(int(code), words, msgid=msgid, **named)
 
     def refuse(self, code: str) -> Reply:
         """See `WireProtocol.refuse`."""
@@ -116,6 +126,20 @@ class Wecom(BaseProtocol):
             return answer(0, "ok", access_token=text, expires_in=expires_in)
 
         return Question("TOKEN", give)
+
+    def _recall(self, body: dict[str, Any] | str) -> Question | Reply:
+        name = "" if isinstance(body, str) else body.get("msgid")
+        if not isinstance(name, str) or not name:
+            return self.refuse("40058")
+
+        def take_back() -> Reply:
+            at_ms = self._at.get(name)
+            if at_ms is None or self.world.now_ms() - at_ms > _DAY_MS:
+                return self.refuse("40058")
+            self.world.count(f"recalled.{self.name}.{name}")
+            return answer(0, "ok")
+
+        return Question("RECALL", take_back, key=name)
 
     def _wrong_token(self, query: dict[str, list[str]]) -> str:
         (text,) = query.get("access_token", [""])[:1]
