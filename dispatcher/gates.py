@@ -17,6 +17,7 @@ from tenacity.wait import wait_base
 
 from dispatcher.clock import Clock
 from dispatcher.work import Work
+from idempotency.entries import RECALLED
 from idempotency.ledger import Claim, Claimed, Ledger, LedgerUnavailable
 from idempotency.payloads import body_digest
 from idempotency.prefilter import Prefilter
@@ -221,5 +222,7 @@ def _end(work: Work, claim: Claim, answer: Claimed) -> None:
         work.reason = "conflict"
     elif answer.won:
         work.reason = claim.reason or "behind"
+        if answer.state is State.DROPPED and claim.event is not Event.DROP:
+            work.reason = RECALLED
     else:
         work.reason = "duplicate"

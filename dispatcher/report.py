@@ -11,6 +11,7 @@ from dispatcher.clock import Clock
 from dispatcher.gates import RECEIVER_LIMIT
 from dispatcher.metrics import Metrics
 from dispatcher.work import Work
+from idempotency.entries import RECALLED
 from idempotency.ledger import Settlement
 from message.outcomes import Accepted, Outcome
 from message.states import Event, State, after
@@ -24,9 +25,10 @@ _STAGE_OF_REASON = {
     "behind": Stage.BEHIND,
     RECEIVER_LIMIT: Stage.HELD,
     "conflict": Stage.CONFLICT,
+    RECALLED: Stage.DROPPED,
 }
 
-_OWN_ENDS = frozenset({"ttl_at_intake", "behind", RECEIVER_LIMIT})
+_OWN_ENDS = frozenset({"ttl_at_intake", "behind", RECEIVER_LIMIT, RECALLED})
 """Reasons of what this worker entered and did not send; what ended otherwise was there already."""
 
 

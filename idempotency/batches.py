@@ -16,11 +16,13 @@ MS_PER_DAY = 86_400_000
 
 
 class Entered(NamedTuple):
-    """What one claim statement did: the keys it did not enter, and those it put behind another."""
+    """What one claim statement did: the keys it did not enter, those it put behind another, and those
+    that are recalled."""
 
     day: int
     lost: Sequence[str]
     behind: Sequence[str]
+    recalled: Sequence[str]
 
 
 class Wanted(NamedTuple):
@@ -157,12 +159,13 @@ def _answer(claim: Claim, row: Standing, *, first: bool) -> Claimed:
 
 def _all_won(claims: Sequence[Claim], entered: Entered) -> list[Claimed]:
     """The answers when nothing was there before; equal ones are one object."""
-    behind = set(entered.behind)
     by_event = {event: _entered(event, entered.day) for event in {c.event for c in claims}}
-    if not behind:
+    if not entered.behind and not entered.recalled:
         return [by_event[c.event] for c in claims]
     waits = Claimed(True, State.RETRY, False, 0, entered.day)
-    return [waits if c.delivery.key in behind else by_event[c.event] for c in claims]
+    dropped = Claimed(True, State.DROPPED, False, 0, entered.day)
+    others = dict.fromkeys(entered.behind, waits) | dict.fromkeys(entered.recalled, dropped)
+    return [others.get(c.delivery.key) or by_event[c.event] for c in claims]
 
 
 def _entered(event: Event, day: int) -> Claimed:

@@ -13,6 +13,7 @@ from message.states import OPEN, TRANSITIONS, Event, State, after
 BEHIND: Final = "behind"
 GIVEN_BACK: Final = "given_back"
 OWNER_DEAD: Final = "owner_dead"
+RECALLED: Final = "recalled"
 SHARED_FROM: Final = 2
 """Receivers from which a notification's payload is kept once beside its rows, not in each of them."""
 MAX_TEXT: Final = 500
@@ -55,6 +56,8 @@ class Entry(NamedTuple):
     digest: bytes
     payload: bytes | None
     """None: kept once for all receivers, see `Entries.shared`."""
+    noted_at: int
+    """When its producer made the notification; not kept, but recalls by business id ask for it."""
 
 
 class Change(NamedTuple):
@@ -129,6 +132,7 @@ class Entries:
                 self._sealer.seal(delivery.receiver.encode(), notification.id),
                 self._digest,
                 self._own_payload(notification),
+                notification.created_at,
             )
         )
 
@@ -181,6 +185,8 @@ def _entered_by(claim: Claim, state: State, reason: str | None) -> bool:
     """Whether the row still stands as this claim made it (an earlier try whose reply was lost)."""
     if claim.event is Event.CLAIM and state is State.RETRY:
         return reason == BEHIND
+    if claim.event is not Event.DROP and state is State.DROPPED:
+        return reason == RECALLED
     return state is _ENTRY[claim.event]
 
 

@@ -52,7 +52,8 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
     `won`: the row is ours under our token (newly made, or made by an earlier try of this very
     claim). Otherwise the row was there: `state` is what it stands in now, `conflict` whether it was
     made from other bytes. `state` of a won CLAIM can be RETRY: an earlier delivery of its ordering
-    key is open (reason `behind`), so it is the ledger's to release, not ours to send.
+    key is open (reason `behind`), so it is the ledger's to release, not ours to send. It is DROPPED
+    where the notification is recalled.
     """
 
     won: bool

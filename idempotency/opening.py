@@ -28,6 +28,7 @@ from idempotency.partitions import ensure_partitions
 from idempotency.payloads import Sealer
 from idempotency.postgres import PostgresBatches
 from idempotency.queries import Queries
+from idempotency.recalls import Recalls
 from idempotency.recovering import Recovering
 from idempotency.recovering_sql import SqlRecovering
 from idempotency.sqlite import SqliteBatches
@@ -113,6 +114,10 @@ class SqlLedger:
     def recovering(self) -> Recovering:
         """What recovery asks of this ledger, on its connections and for the workers registered here."""
         return SqlRecovering(self.database, self._sealer, self._workers.epochs, self._workers.clock)
+
+    def recalls(self) -> Recalls:
+        """Recalls in this ledger, on its connections."""
+        return Recalls(self.database, self._sealer, self._workers.clock)
 
     def archive(self, folder: str = "", base: str = ".") -> Archive:
         """The way out of this ledger for days that are over; `folder` is for SQLite's files."""

@@ -3,6 +3,9 @@
 Claiming inserts into `delivery_keys` first: whoever enters a key there makes its row. Ordered lanes
 take an advisory lock per line before it, in one transaction: two claims that do not see each other
 would both be first in line (docs/decisions/013).
+
+What is recalled enters as DROPPED. The claim names `recalls`, so it holds a lock on it from before its
+snapshot until its end, and a recall waits for that (idempotency/recalls.py).
 """
 
 from __future__ import annotations
@@ -44,18 +47,29 @@ fresh AS MATERIALIZED (
 # "IS TRUE" makes a hashed subplan of IN. A join would be a nested loop: see backends.sql._FIXED_PLANS.
 _CLAIM: Final = """
 WITH clock AS MATERIALIZED (SELECT hongyan_now() AS ms),
-input AS MATERIALIZED (
-    SELECT * FROM unnest(
+asked AS MATERIALIZED (
+    SELECT i.*, (SELECT EXISTS (SELECT FROM recalls WHERE until > hongyan_now()))
+                AND wanted IN ('IN_FLIGHT', 'RETRY')
+                AND hongyan_recalled(i.message_id, i.biz_id, i.noted_at) AS recalled
+      FROM unnest(
         %(key)s::text[], %(token)s::bigint[], %(state)s::text[], %(reason)s::text[],
         %(attempt)s::int[], %(delay_ms)s::bigint[], %(lane)s::text[], %(message_id)s::text[],
         %(biz_id)s::text[], %(ordering_key)s::text[], %(expires_at)s::bigint[],
         %(policy_version)s::text[], %(resend_of)s::text[], %(topic)s::text[],
         %(partition)s::int[], %(offset)s::bigint[], %(account)s::text[], %(call_key)s::text[],
-        %(call_digest)s::text[], %(receiver)s::bytea[], %(digest)s::bytea[], %(payload)s::bytea[]
+        %(call_digest)s::text[], %(receiver)s::bytea[], %(digest)s::bytea[], %(payload)s::bytea[],
+        %(noted_at)s::bigint[]
     ) WITH ORDINALITY AS i (
-        key, token, state, reason, attempt, delay_ms, lane, message_id, biz_id, ordering_key,
+        key, token, wanted, why, tries, pause_ms, lane, message_id, biz_id, ordering_key,
         expires_at, policy_version, resend_of, topic, partition, "offset", account, call_key,
-        call_digest, receiver, digest, payload, place)
+        call_digest, receiver, digest, payload, noted_at, place)
+),
+input AS MATERIALIZED (
+    SELECT *, CASE WHEN recalled THEN 'DROPPED' ELSE wanted END AS state,
+           CASE WHEN recalled THEN 'recalled' ELSE why END AS reason,
+           (NOT recalled)::int * tries AS attempt,
+           CASE WHEN NOT recalled THEN pause_ms END AS delay_ms
+      FROM asked
 ),
 won AS (
     INSERT INTO delivery_keys (delivery_key, day)
@@ -89,7 +103,8 @@ entered AS (
 )
 SELECT ms, (SELECT string_agg(key, ',') FROM input
              WHERE (key IN (SELECT delivery_key FROM won)) IS NOT TRUE),
-           (SELECT string_agg(key, ',') FROM fresh WHERE behind)
+           (SELECT string_agg(key, ',') FROM fresh WHERE behind),
+           (SELECT string_agg(key, ',') FROM fresh WHERE recalled)
   FROM clock"""
 CLAIM: Final = _CLAIM.format(fresh=_FRESH)
 CLAIM_IN_LINE: Final = _CLAIM.format(fresh=_FRESH_IN_LINE)
@@ -183,10 +198,8 @@ class PostgresBatches(Batches):
                 with connection.transaction():
                     connection.execute(LOCK_LINES, {"lines": lines}, prepare=True)
                     row = connection.execute(CLAIM_IN_LINE, parameters, prepare=True).fetchone()
-        ms, lost, behind = row
-        return Entered(
-            ms // MS_PER_DAY, lost.split(",") if lost else (), behind.split(",") if behind else ()
-        )
+        ms, *keys = row
+        return Entered(ms // MS_PER_DAY, *(text.split(",") if text else () for text in keys))
 
     def _take_or_look(self, wanted: Sequence[Wanted], owner: str) -> list[Standing]:
         parameters = columns(Wanted._fields, wanted)

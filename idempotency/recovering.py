@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
-from idempotency.entries import GIVEN_BACK
+from idempotency.entries import GIVEN_BACK, RECALLED
 from message.delivery import Delivery
 from message.keys import KEY_LENGTH
 from message.states import Event, State
@@ -27,6 +27,7 @@ TTL: Final = "ttl_in_retry"
 TTL_IN_DOUBT: Final = "ttl_in_doubt"
 ATTEMPTS_SPENT: Final = "attempts_spent"
 UNREADABLE: Final = "payload_unreadable"
+RECALLED_IN_DOUBT: Final = "recalled_in_doubt"
 
 
 class Ask(msgspec.Struct, frozen=True):
@@ -185,11 +186,13 @@ class Verdict(NamedTuple):
 
 def judge(row: Any, ask: Ask, now: int) -> Verdict:
     """What becomes of a due row; RETRY: its turn has not come. Reads attempt, reason, expires_at,
-    called_at and `ahead` (an earlier one of its line is open)."""
+    called_at, `ahead` (an earlier one of its line is open) and `recalled`."""
     doubted = row.called_at is not None
     if row.expires_at <= now:
         # A call that may have sent it is not made undone by time: a person has to know.
         return Verdict(State.PARKED, TTL_IN_DOUBT) if doubted else Verdict(State.EXPIRED, TTL)
+    if row.recalled:
+        return recalled(doubted=doubted)
     if row.reason == GIVEN_BACK:
         return Verdict(State.RETRY, row.reason)
     if row.attempt >= ask.attempts and row.reason != OPERATOR:
@@ -197,6 +200,12 @@ def judge(row: Any, ask: Ask, now: int) -> Verdict:
     if row.ahead:
         return Verdict(State.RETRY, row.reason)
     return Verdict(State.IN_FLIGHT, row.reason)
+
+
+def recalled(*, doubted: bool) -> Verdict:
+    """What becomes of a waiting row that is recalled. It is not sent again; but that it never was cannot
+    be said where an earlier call is in doubt, and a person has to know."""
+    return Verdict(State.PARKED, RECALLED_IN_DOUBT) if doubted else Verdict(State.DROPPED, RECALLED)
 
 
 def call_key_of(key: str, attempt: int) -> str:

@@ -20,7 +20,7 @@ SELECT d.delivery_key, d.day, d.version, d.token, d.attempt, d.state, d.reason, 
 _DUE: Final = """
 WITH due AS {materialized} (
     SELECT d.delivery_key, d.day, d.version, d.attempt, d.reason, d.expires_at, d.called_at,
-           d.lane, d.message_id, d.ordering_key, d.created_at, d.kafka_offset
+           d.lane, d.message_id, d.biz_id, d.ordering_key, d.created_at, d.kafka_offset
       FROM deliveries AS d
      WHERE d.state = 'RETRY' AND d.lane = :lane AND {least}(d.next_at, d.expires_at) <= :now
        AND (d.reason IS NULL OR d.reason <> 'given_back' OR d.expires_at <= :now)
@@ -34,7 +34,12 @@ SELECT due.*, CASE WHEN :ordered AND due.ordering_key IS NOT NULL THEN EXISTS (
               AND a.message_id <> due.message_id
               AND (a.created_at, coalesce(a.kafka_offset, -1), a.message_id)
                   < (due.created_at, coalesce(due.kafka_offset, -1), due.message_id))
-           ELSE 1 = 0 END AS ahead
+           ELSE 1 = 0 END AS ahead,
+       EXISTS (SELECT 1 FROM recalls AS r
+                WHERE r.kind = 'message' AND r.name = due.message_id AND r.until > :now)
+       OR EXISTS (SELECT 1 FROM recalls AS r
+                   WHERE r.kind = 'biz' AND r.name = due.biz_id AND r.until > :now
+                     AND r.made_at >= due.created_at) AS recalled
   FROM due"""
 
 _HELD: Final = f"""{ROW}

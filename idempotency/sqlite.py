@@ -11,7 +11,7 @@ import msgspec
 from backends.sql import Database
 from idempotency.batches import MS_PER_DAY, Batches, Entered, Rerouted, Wanted
 from idempotency.edge import connected
-from idempotency.entries import BEHIND, Change, Entries, Entry, Standing
+from idempotency.entries import BEHIND, RECALLED, Change, Entries, Entry, Standing
 from idempotency.payloads import Sealer
 from message.states import State
 
@@ -32,6 +32,8 @@ EPOCH: Final = "SELECT epoch FROM workers WHERE id = ?"
 
 KNOWN: Final = """
 SELECT delivery_key FROM deliveries WHERE delivery_key IN (SELECT value FROM json_each(?))"""
+
+RECALLS: Final = "SELECT kind, name, made_at FROM recalls WHERE until > ?"
 
 OPEN_LINE: Final = """
 SELECT 1 FROM deliveries
@@ -81,7 +83,8 @@ class SqliteBatches(Batches):
         with self._writing() as connection:
             now = self._now()
             day = now // MS_PER_DAY
-            rows, behind = _in_line(connection, batch.rows) if ordered else (batch.rows, [])
+            asked, recalled = _without_recalled(connection, batch.rows, now)
+            rows, behind = _in_line(connection, asked) if ordered else (asked, [])
             last = (day, now, now, owner, self._epoch(connection, owner))
             # What was there already is named before: an insert that does nothing says so only in sum.
             known = _known(connection, rows)
@@ -90,7 +93,7 @@ class SqliteBatches(Batches):
             if batch.shared:
                 kept = [(*name, payload, day) for name, payload in batch.shared.items()]
                 connection.executemany(KEEP, kept)
-        return Entered(day, list(known), behind)
+        return Entered(day, list(known), behind, [key for key in recalled if key not in known])
 
     def _take_or_look(self, wanted: Sequence[Wanted], owner: str) -> list[Standing]:
         with self._writing() as connection:
@@ -135,7 +138,7 @@ class SqliteBatches(Batches):
 def _inserted(row: Entry, now: int) -> tuple[Any, ...]:
     next_at = None if row.delay_ms is None else now + row.delay_ms
     called_at = now if row.state == State.IN_FLIGHT else None
-    return (*row[:5], next_at, *row[6:], called_at)
+    return (*row[:5], next_at, *row[6:-1], called_at)
 
 
 def _taken(w: Wanted, now: int, owner: str, epoch: int) -> tuple[Any, ...]:
@@ -157,6 +160,27 @@ def _known(connection: Any, rows: Iterable[Entry]) -> set[str]:
 def _look(connection: Any, keys: Iterable[str]) -> list[Standing]:
     found = connection.execute(LOOK, (msgspec.json.encode(list(keys)).decode(),))
     return [Standing(*row) for row in found]
+
+
+def _without_recalled(
+    connection: Any, rows: Sequence[Entry], now: int
+) -> tuple[Sequence[Entry], list[str]]:
+    """The rows, those that are recalled as dropped ones, and the keys of these."""
+    found = connection.execute(RECALLS, (now,)).fetchall()
+    if not found:
+        return rows, []
+    recalls = {(kind, name): made_at for kind, name, made_at in found}
+    dropped = {row.key for row in rows if _is_recalled(row, recalls)}
+    changes = {"state": State.DROPPED, "reason": RECALLED, "attempt": 0, "delay_ms": None}
+    kept = [row._replace(**changes) if row.key in dropped else row for row in rows]
+    return kept, list(dropped)
+
+
+def _is_recalled(row: Entry, recalls: dict[tuple[str, str], int]) -> bool:
+    if row.state not in (State.IN_FLIGHT, State.RETRY):
+        return False
+    by_biz = recalls.get(("biz", row.biz_id or ""), -1)
+    return ("message", row.message_id) in recalls or by_biz >= row.noted_at
 
 
 def _in_line(connection: Any, rows: Sequence[Entry]) -> tuple[list[Entry], list[str]]:

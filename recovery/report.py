@@ -18,6 +18,7 @@ from tracing.events import Recorder, Stage, TraceEvent
 from tracing.masks import mask
 
 _MS = 1_000
+_STAGE_OF_END = {State.EXPIRED: Stage.EXPIRED, State.DROPPED: Stage.DROPPED}
 _SECONDS = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0)
 
 
@@ -165,7 +166,7 @@ class Report:
     def _ended_event(self, row: Ended, now: int) -> TraceEvent:
         return TraceEvent(
             at=now,
-            stage=Stage.EXPIRED if row.state is State.EXPIRED else Stage.SETTLED,
+            stage=_STAGE_OF_END.get(row.state, Stage.SETTLED),
             message_id=row.message_id,
             delivery_key=row.key,
             lane=row.lane,

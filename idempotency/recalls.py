@@ -1,0 +1,176 @@
+"""Recalls in the ledger: what is not to be sent any more, and what a provider has taken back.
+
+A recall is announced under a lock that waits for every claim under way and that every later claim waits
+for. So once it is announced each delivery stands on one side: its row is there to be seen, or its claim
+will enter it as DROPPED. Recovery asks the same table before it sends a row again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import Connection, text
+
+from backends.sql import Database
+from idempotency.edge import errors
+from idempotency.entries import RECALLED
+from idempotency.payloads import PayloadUnreadable, Sealer
+from idempotency.recovering import Move, recalled
+from idempotency.workers import Clock
+from message.states import Event, State
+
+LIMIT: Final = 10_000
+"""Rows that one recall may find; a business id that names more is a mistake."""
+
+# ACCESS EXCLUSIVE, because claims only read the table; it is held for the insert and no longer.
+_LOCK = text("LOCK TABLE recalls IN ACCESS EXCLUSIVE MODE")
+_ANNOUNCE = text("""
+INSERT INTO recalls (kind, name, made_at, until) VALUES (:kind, :name, :now, :until)
+ON CONFLICT (kind, name) DO UPDATE SET made_at = excluded.made_at, until = excluded.until""")
+_FORGET = text("DELETE FROM recalls WHERE until <= :now")
+_ROWS: Final = """
+SELECT d.delivery_key AS key, d.day, d.version, d.message_id, d.biz_id, d.lane, d.state, d.reason,
+       d.attempt, d.account, d.provider_id, d.call_key, d.called_at, d.created_at, d.updated_at,
+       d.policy_version, d.receiver, t.at AS taken_back_at
+  FROM deliveries AS d LEFT JOIN recalled AS t ON t.delivery_key = d.delivery_key
+ WHERE {condition}
+ ORDER BY d.created_at, d.delivery_key LIMIT :limit"""
+_BY_MESSAGE = text(_ROWS.format(condition="d.message_id = :name"))
+_BY_BIZ = text(_ROWS.format(condition="d.biz_id = :name AND d.created_at <= :made_at"))
+# As the index deliveries_provider_id has it: webhooks have no recall and no entry there.
+_BY_CALL = text(
+    _ROWS.format(
+        condition="d.provider_id = :provider_id AND d.provider_id IS NOT NULL"
+        " AND substr(d.lane, 1, 8) <> 'webhook.' AND d.account = :account"
+    )
+)
+_KEEP = text("""
+INSERT INTO recalled (delivery_key, at) VALUES (:key, :now) ON CONFLICT DO NOTHING""")
+
+
+class Kind(StrEnum):
+    """What a recall names."""
+
+    MESSAGE = "message"
+    """One notification, whenever it is read."""
+    BIZ = "biz"
+    """Every notification of a business id that was made until now."""
+
+
+class Covered(NamedTuple):
+    """One row that a recall is about. Times are epoch milliseconds by the database's clock."""
+
+    key: str
+    day: int
+    version: int
+    message_id: str
+    biz_id: str | None
+    lane: str
+    state: State
+    reason: str | None
+    attempt: int
+    account: str
+    provider_id: str
+    call_key: str
+    doubted: bool
+    """Whether a call of it is open, or may have sent it."""
+    sent_at: int
+    """When the call that sent it began, as far as the ledger knows; only of a sent one."""
+    policy_version: str
+    receiver: str
+    """Normalised; empty where it cannot be opened."""
+    taken_back: bool
+    """Whether its provider took it back."""
+
+
+class Recalls:
+    """Every method is one transaction or two, may be repeated, and raises LedgerError alone."""
+
+    def __init__(self, database: Database, sealer: Sealer, clock: Clock) -> None:
+        self._database = database
+        self._sealer = sealer
+        self._clock = clock
+
+    def announce(self, kind: Kind, name: str, life_ms: int) -> int:
+        """From now on nothing of it is claimed or sent again, for `life_ms`; the moment it counts from."""
+        self._enter(kind, name, life_ms)
+        # That one's clock stood still while it waited for the claims under way: theirs may be ahead.
+        return self._enter(kind, name, life_ms)
+
+    def rows(self, kind: Kind, name: str, made_at: int) -> list[Covered]:
+        """What the ledger has of it, oldest first; at most LIMIT."""
+        asked = {"name": name, "made_at": made_at, "limit": LIMIT}
+        if kind is Kind.MESSAGE:
+            del asked["made_at"]
+        return self._covered(_BY_MESSAGE if kind is Kind.MESSAGE else _BY_BIZ, asked)
+
+    def of_call(self, account: str, provider_id: str) -> list[Covered]:
+        """Everything that went out in the call which the provider knows by that id."""
+        asked = {"account": account, "provider_id": provider_id, "limit": LIMIT}
+        return self._covered(_BY_CALL, asked)
+
+    def keep(self, keys: Sequence[str]) -> None:
+        """The provider has taken these back."""
+        with self._begin() as (connection, now):
+            for key in keys:
+                connection.execute(_KEEP, {"key": key, "now": now})
+
+    def now_ms(self) -> int:
+        """The database's clock."""
+        with self._begin() as (_connection, now):
+            return now
+
+    def _enter(self, kind: Kind, name: str, life_ms: int) -> int:
+        with self._begin(locked=True) as (connection, now):
+            connection.execute(_FORGET, {"now": now})
+            values = {"kind": kind.value, "name": name, "now": now, "until": now + life_ms}
+            connection.execute(_ANNOUNCE, values)
+        return now
+
+    def _covered(self, statement: Any, asked: dict[str, Any]) -> list[Covered]:
+        with self._begin() as (connection, _now):
+            return [self._row(row) for row in connection.execute(statement, asked)]
+
+    def _row(self, row: Any) -> Covered:
+        return Covered(
+            key=row.key,
+            day=row.day,
+            version=row.version,
+            message_id=row.message_id,
+            biz_id=row.biz_id,
+            lane=row.lane,
+            state=State(row.state),
+            reason=row.reason,
+            attempt=row.attempt,
+            account=row.account or "",
+            provider_id=row.provider_id or "",
+            call_key=row.call_key or "",
+            doubted=row.called_at is not None,
+            sent_at=row.called_at if row.called_at is not None else row.created_at,
+            policy_version=row.policy_version,
+            receiver=self._receiver(row),
+            taken_back=row.taken_back_at is not None,
+        )
+
+    def _receiver(self, row: Any) -> str:
+        try:
+            return self._sealer.open(bytes(row.receiver), row.message_id).decode()
+        except (PayloadUnreadable, UnicodeDecodeError):
+            return ""
+
+    @contextmanager
+    def _begin(self, *, locked: bool = False) -> Iterator[tuple[Connection, int]]:
+        with errors(), self._database.begin() as connection:
+            if locked and self._database.is_postgres:
+                connection.execute(_LOCK)
+            yield connection, self._clock(connection)
+
+
+def cancelling(row: Covered) -> Move:
+    """The move that ends a waiting row; see `idempotency.recovering.recalled`."""
+    verdict = recalled(doubted=row.doubted)
+    event = Event.RECALL if verdict.reason == RECALLED else Event.BUDGET_SPENT
+    return Move(row.key, row.day, row.version, State.RETRY, event, verdict.reason)
