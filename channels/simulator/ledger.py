@@ -103,7 +103,8 @@ class LedgerWriter:
 
     def _finish(self, waiting: list[Callable[[], None]]) -> None:
         for done in waiting:
-            done()
+            # Not called from here: an answer that cannot be worded must not hold up all others.
+            self._loop.call_soon(done)
         self._loop.call_soon(self._commit)
 
 
