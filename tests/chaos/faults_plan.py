@@ -185,7 +185,7 @@ def rules(chosen: Iterable[Sample], extent: Extent) -> list[Faults]:
 
 
 def _rules(sample: Sample, patience_ms: int) -> list[Faults]:
-    path = f"/{sample.provider}"
+    path = f"/{sample.provider}/"
     rows = [row for row in sample.channel.errors if _fit(sample, row, patience_ms)]
     of_call = [sample.code_for(row.code) for row in _evenly(rows, sample, single=False)]
     of_one = [sample.code_for(row.code) for row in _evenly(rows, sample, single=True)]
