@@ -134,6 +134,10 @@ class RecoverySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     drain_s: Seconds = 30.0
     alert_window_s: Seconds = 300.0
     """The same alert is told once in so long, with the number of those kept back."""
+    archive: bool = True
+    """Whether days that are over leave the ledger (docs/archive.md)."""
+    archive_dir: str = ""
+    """Where SQLite's files of them go; empty: `archive` beside the database."""
     health_address: str = "127.0.0.1:9466"
 
 

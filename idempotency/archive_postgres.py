@@ -64,7 +64,7 @@ SELECT c.relname FROM pg_class AS c
 _NAMES: Final = """
 SELECT count(*) AS rows, max(delivery_key) AS last
   FROM (SELECT delivery_key FROM archive.{table} WHERE delivery_key > :after
-         ORDER BY delivery_key LIMIT :batch) AS some"""
+         ORDER BY delivery_key LIMIT :batch) AS next"""
 # A name that came back since names a row of another day.
 _REMOVE: Final = """
 DELETE FROM delivery_keys AS k USING archive.{table} AS d

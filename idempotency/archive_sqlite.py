@@ -1,4 +1,4 @@
-"""`idempotency.archive` on SQLite: the day's rows go to `deliveries-YYYYMMDD.jsonl.gz`, then out of the table.
+"""`idempotency.archive` on SQLite: the day's rows go to a file, then out of the table.
 
 Each batch is one transaction: looked at, written to the file and on disk, deleted. A crash in between
 leaves rows that are in the file already; they go there once more, the same to the byte.
@@ -115,7 +115,7 @@ class SqliteArchive:
         member = gzip.compress(b"".join(lines), mtime=0)
         try:
             path.parent.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
-            with path.open("ab", opener=_private) as file:
+            with open(path, "ab", opener=_private) as file:
                 file.write(member)
                 file.flush()
                 os.fsync(file.fileno())

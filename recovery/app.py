@@ -12,8 +12,8 @@ from typing import Final
 from celery import Celery
 
 from backends.settings import Settings, SettingsError
-from recovery.loop import WATCH_EVERY
-from recovery.tasks import LOOK, WATCH, Serving, add_tasks
+from recovery.loop import TIDY_EVERY, WATCH_EVERY
+from recovery.tasks import LOOK, TIDY, WATCH, Serving, add_tasks
 
 QUEUE: Final = "recovery"
 STALE_LOOKS: Final = 5
@@ -53,6 +53,11 @@ def celery_app(settings: Settings, serving: Serving) -> Celery:
             "watch": {
                 "task": WATCH,
                 "schedule": poll_s * WATCH_EVERY,
+                "options": {"expires": stale_s},
+            },
+            "tidy": {
+                "task": TIDY,
+                "schedule": poll_s * TIDY_EVERY,
                 "options": {"expires": stale_s},
             },
         },

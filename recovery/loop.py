@@ -17,6 +17,8 @@ WORKERS: Final = 4
 """Jobs at once: a provider that is slow to answer queries must not hold up another lane's retries."""
 WATCH_EVERY: Final = 10
 """Looks between two measurements of what waits."""
+TIDY_EVERY: Final = 100
+"""Looks between two questions whether a day of the ledger is over."""
 
 
 class Jobs(Protocol):
@@ -36,6 +38,10 @@ class Jobs(Protocol):
 
     def watch(self) -> None:
         """Measure what waits."""
+        ...
+
+    def tidy(self) -> None:
+        """Let days that are over leave the ledger."""
         ...
 
 
@@ -70,6 +76,8 @@ class Loop:
             self._begin(pool, "resolve", lane, partial(self._jobs.resolve, lane))
         if self._turn % WATCH_EVERY == 0:
             self._begin(pool, "watch", "", self._jobs.watch)
+        if self._turn % TIDY_EVERY == 0:
+            self._begin(pool, "tidy", "", self._jobs.tidy)
         self._turn += 1
 
     def _begin(

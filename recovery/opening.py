@@ -32,6 +32,7 @@ from policy.schema import LanePolicy, Policy
 from policy.templates import TemplateError, Templates
 from policy.templates_loading import load_for as load_templates
 from recovery.alerts import Alerts
+from recovery.archiving import Archiving
 from recovery.calls import Callers, Resend
 from recovery.report import Metrics, Report
 from recovery.resending import Pace, Resending, served
@@ -129,6 +130,7 @@ def open_recovery(
     )
     resolving = Resolving(rows, routes, engine, render=render, report=report, stopping=stop.is_set)
     crew = Crew()
+    archiving = _archiving(settings, policy, ledger, name, clock, stop)
     recovery = Recovery(
         Parts(
             name=name,
@@ -144,6 +146,7 @@ def open_recovery(
             clock=clock,
             crew=crew,
             finished=finished,
+            archiving=archiving,
             poll_s=settings.recovery.poll_s,
             stop=stop,
         )
@@ -204,6 +207,26 @@ def _heart(
     heart = Heart(ledger, info, clock=clock, interval_s=lease_s * _BEAT_SHARE)
     outage.persist("start", heart.register)
     return heart
+
+
+def _archiving(
+    settings: Settings,
+    policy: Policy,
+    ledger: SqlLedger,
+    name: str,
+    clock: Clock,
+    stop: threading.Event,
+) -> Archiving | None:
+    if not settings.recovery.archive:
+        return None
+    rows = ledger.recovering()
+    return Archiving(
+        ledger.archive(settings.recovery.archive_dir, settings.base),
+        policy,
+        hold=lambda duty, lease_ms: rows.hold(duty, name, lease_ms),
+        stopping=stop.is_set,
+        monotonic=clock.monotonic,
+    )
 
 
 def _threads(settings: Settings, policy: LanePolicy) -> int:

@@ -22,6 +22,7 @@ from dispatcher.gates import Outage
 from dispatcher.lease import Heart
 from idempotency.ledger import LedgerError
 from idempotency.recovering import Recovering
+from recovery.archiving import Archiving
 from recovery.calls import Callers, Resend
 from recovery.report import Report
 from recovery.resending import Resending
@@ -48,6 +49,8 @@ class Parts(NamedTuple):
     clock: Clock
     crew: Crew
     finished: SimpleQueue[Resend | None]
+    archiving: Archiving | None
+    """None: switched off."""
     poll_s: float
     stop: threading.Event
     """Set: begin nothing more."""
@@ -87,6 +90,12 @@ class Recovery:
     def watch(self) -> None:
         """Measure what waits."""
         self._parts.report.backlog(self._parts.rows.backlog(self._parts.lanes))
+
+    def tidy(self) -> None:
+        """Let days that are over leave the ledger."""
+        archiving = self._parts.archiving
+        if archiving is not None and not self._parts.stop.is_set():
+            archiving.run_once()
 
     def hold(self, duty: str, lease_ms: int) -> bool:
         """Whether this recovery has a duty that one has at a time; False too while the ledger is away."""

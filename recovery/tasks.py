@@ -11,7 +11,9 @@ from celery import Celery
 from recovery.service import Recovery
 
 PREFIX: Final = "hongyan.recovery."
-LOOK, RESEND, RESOLVE, WATCH = (PREFIX + name for name in ("look", "resend", "resolve", "watch"))
+LOOK, RESEND, RESOLVE, WATCH, TIDY = (
+    PREFIX + name for name in ("look", "resend", "resolve", "watch", "tidy")
+)
 
 
 class Serving:
@@ -27,7 +29,7 @@ class Serving:
 
 
 def add_tasks(app: Celery, serving: Serving) -> None:
-    """Give the app its four tasks."""
+    """Give the app its five tasks."""
 
     def look() -> None:
         due, doubted = serving().look()
@@ -44,6 +46,15 @@ def add_tasks(app: Celery, serving: Serving) -> None:
     def watch() -> None:
         serving().watch()
 
-    tasks: dict[str, Any] = {LOOK: look, RESEND: resend, RESOLVE: resolve, WATCH: watch}
+    def tidy() -> None:
+        serving().tidy()
+
+    tasks: dict[str, Any] = {
+        LOOK: look,
+        RESEND: resend,
+        RESOLVE: resolve,
+        WATCH: watch,
+        TIDY: tidy,
+    }
     for name, run in tasks.items():
         app.task(run, name=name, shared=False)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hongyan.terminal import explained, out, print_json, settings_of
+from hongyan.errors import WrongUsage
+from hongyan.terminal import PROBLEMS, complain, explained, out, print_json, settings_of
+
+if TYPE_CHECKING:
+    from backends.settings import Settings
+    from idempotency.archive import Archive
 
 app = typer.Typer(name="db", help="The ledger's database.", no_args_is_help=True)
 
@@ -15,18 +20,18 @@ UPGRADE = explained(
     "hongyan db upgrade",
     "HONGYAN_DATABASE__URL=postgresql://hongyan@db/hongyan hongyan db upgrade --json",
 )
-
-
-@app.callback()
-def _group() -> None:
-    """Keeps `upgrade` a subcommand while it is the only one."""
+ARCHIVE = explained(
+    "Let days that are over leave the ledger: into the schema `archive` on PostgreSQL, into compressed "
+    "files on SQLite. A day with an open row stays, whole; exits 1 if one does.",
+    "hongyan db archive --dry-run",
+    "hongyan db archive",
+    "hongyan db archive --before 30 --json",
+)
+_JSON = Annotated[bool, typer.Option("--json", help="For programs.", metavar="")]
 
 
 @app.command("upgrade", help=UPGRADE)
-def upgrade(
-    context: typer.Context,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
-) -> None:
+def upgrade(context: typer.Context, as_json: _JSON = False) -> None:
     """See UPGRADE."""
     settings = settings_of(context)
     from backends.sql import masked
@@ -39,3 +44,88 @@ def upgrade(
         out().print(f"{masked(settings.database.url)} is at version {now} already")
     else:
         out().print(f"{masked(settings.database.url)}: version {before or 'none'} → {now}")
+
+
+@app.command("archive", help=ARCHIVE)
+def archive(
+    context: typer.Context,
+    before: Annotated[
+        int | None,
+        typer.Option(
+            "--before",
+            metavar="DAYS",
+            help="Days that are older than so many. Without it: the policy's retention_days.",
+            show_default=False,
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would leave; change nothing.", metavar="")
+    ] = False,
+    as_json: _JSON = False,
+) -> None:
+    """See ARCHIVE."""
+    settings = settings_of(context)
+    keep_days = _keep_days(settings, before)
+    from contextlib import closing
+
+    from idempotency.opening import open_ledger
+
+    with closing(open_ledger(settings)) as ledger:
+        way_out = ledger.archive(settings.recovery.archive_dir, settings.base)
+        finished = 0 if dry_run else way_out.finish()
+        days = [_one(way_out, day, dry_run=dry_run) for day in way_out.days(keep_days)]
+    if as_json:
+        print_json({"keep_days": keep_days, "dry_run": dry_run, "days": days})
+    else:
+        _show(days, keep_days, finished)
+    if any(day["stays"] for day in days):
+        raise typer.Exit(PROBLEMS)
+
+
+def _keep_days(settings: Settings, asked: int | None) -> int:
+    from idempotency.archive import least_days
+    from policy.loading import load_for
+
+    policy = load_for(settings)
+    keep_days, least = policy.retention_days if asked is None else asked, least_days(policy)
+    if keep_days < least:
+        name = "retention_days" if asked is None else "--before"
+        raise WrongUsage(
+            f"{name} {keep_days} is less than {least} days: Kafka keeps a topic and a notification may"
+            " live so long, and what is read again must find its row"
+        )
+    return keep_days
+
+
+def _one(way_out: Archive, day: int, *, dry_run: bool) -> dict[str, Any]:
+    """What became of one day, or would."""
+    from idempotency.archive import DayOpen
+
+    found = way_out.survey(day)
+    said: dict[str, Any] = {
+        "day": found.date,
+        "rows": found.rows,
+        "open": found.open,
+        "parked": found.parked,
+        "where": None,
+        "stays": found.open > 0,
+    }
+    if dry_run or found.open:
+        return said
+    try:
+        return said | {"where": way_out.archive(day).where}
+    except DayOpen:
+        return said | {"stays": True}
+
+
+def _show(days: list[dict[str, Any]], keep_days: int, finished: int) -> None:
+    if finished:
+        out().print(f"an earlier run was completed: {finished:,} names removed")
+    for day in days:
+        parked = f", {day['parked']:,} of them parked" if day["parked"] else ""
+        where = f" → {day['where']}" if day["where"] else ""
+        out().print(f"{day['day']}  {day['rows']:,} deliveries{parked}{where}")
+        if day["stays"]:
+            complain(f"{day['day']} stays: {day['open'] or 'some'} of its deliveries are open")
+    if not days:
+        out().print(f"nothing is older than {keep_days} days")
