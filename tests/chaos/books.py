@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from channels.simulator import Record
+from tests.chaos.history import Move
 from tests.chaos.plan import Fault
 from tests.harness.books import Row
 from tests.harness.wire import Committed, Place, Sent
@@ -18,18 +19,24 @@ class Hit:
     fault: Fault
     at_ms: int
     worker: str = ""
-    """Whom a kill or a stop hit; empty for servers."""
+    """Which process a kill or a stop hit; empty for servers and the provider."""
     life: int = -1
-    """Which life of the fleet that was; -1 for servers."""
+    """Which life of the run that was; -1 for servers."""
     until_ms: int = 0
-    """When what it took away was back: the successor ready, the worker going on, the server up."""
+    """When what it took away was back: the successor started, the process going on, the server up."""
     point: str = ""
     """What it was doing then."""
+    sent: list[Sent] = field(default_factory=list)
+    """What was produced for this fault."""
+    effect: str = ""
+    """What the driver saw of it."""
+    lives: tuple[int, ...] = ()
+    """All that it killed, where it killed several."""
 
 
 @dataclass
 class LifeBook:
-    """One worker process from start to end."""
+    """One process from start to end."""
 
     number: int
     worker: str
@@ -45,6 +52,7 @@ class LifeBook:
     """Lines of its log that no outage explains."""
     tail: str = ""
     """The log's end, where it ended by itself."""
+    role: str = "worker"
 
 
 @dataclass(frozen=True)
@@ -56,8 +64,15 @@ class Limits:
     timeout_ms: int
     lease_ms: int
     memory_mb: float = 200.0
+    recovery_s: float = 60.0
+    """From a delivery's first trouble to its end."""
     resending: frozenset[str] = frozenset()
-    """Lanes in which something resends what is in doubt, by policy: only there may a fault double."""
+    """Lanes in which what is in doubt is sent again by policy, where nothing proves what became of it."""
+    parking: frozenset[str] = frozenset()
+    """Lanes in which it is parked instead."""
+    mute: str = "/mute"
+    """Path of the account whose provider does not say what became of a call: only there is anything
+    without proof."""
 
     @property
     def in_doubt(self) -> int:
@@ -81,5 +96,11 @@ class Books:
     limits: Limits
     ordered: str
     """The topic whose keys keep their order."""
+    moves: Sequence[Move] = ()
+    """What rows went through, in order."""
+    dead: Collection[str] = ()
+    """Origins of the dead letters, as `topic/partition/offset`."""
+    planned: Sequence[Fault] = ()
+    """Every fault that should have been done."""
     troubles: Sequence[str] = ()
     """What went wrong with the run itself."""

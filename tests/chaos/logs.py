@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
-EXPECTED = frozenset({"ledger_away", "lease_lapsed", "dead_letters_held"})
-"""Errors that an outage of a server brings with it."""
+EXPECTED = frozenset({"ledger_away", "lease_lapsed", "dead_letters_held", "outcomes_left", "alert"})
+"""Errors that an outage of a server brings with it, and what a person has to know."""
 _ALARMING = ("Traceback (most recent call last)", "ERROR ", "CRITICAL ")
 _SHOWN = 300
 
@@ -32,8 +32,10 @@ def complaints(text: str) -> list[str]:
 
 
 def point_of(text: str) -> str:
-    """How far a worker had come, by its log."""
+    """How far a process had come, by its log."""
     names = {event.get("event") for event in _events(text)}
+    if "recovery_started" in names:
+        return "at work"
     if "worker_started" not in names:
         return "starting"
     return "at work" if "partitions_assigned" in names else "joining the group"

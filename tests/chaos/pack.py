@@ -1,25 +1,46 @@
-"""The pack: three places, each with a worker process in it, and the book of every life so far."""
+"""The packs: three places for workers and two for recoveries, each with a process in it, and the book of
+every life so far."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tests.chaos import logs
 from tests.chaos.books import LifeBook
+from tests.chaos.points import Orders
 from tests.harness import Fleet, WorkerProcess, now_ms
+from tests.harness.worker import RecoveryProcess
 
-SIZE = 3
+WORKERS, RECOVERIES = 3, 2
 _STOP_S = 30.0
+_FAULT = "has_points"
+
+Environment = Callable[[int], Mapping[str, str]]
+"""The settings of the process in a place, by their variables' names."""
 
 
 class Life:
-    """One worker process and its book."""
+    """One process and its book."""
 
-    def __init__(self, process: WorkerProcess, book: LifeBook) -> None:
+    def __init__(self, process: WorkerProcess, book: LifeBook, orders: Orders) -> None:
         self.process = process
         self.book = book
+        self.orders = orders
         self.paused = False
+        self.leaving = False
+        """It was told to end."""
+
+    @property
+    def fit(self) -> bool:
+        """Whether a fault may strike it: who sleeps past its lease shall wake up."""
+        return not self.paused and not self.leaving and self.process.running
+
+    @property
+    def point(self) -> str:
+        """How far it has come."""
+        return logs.point_of(self.process.log_text())
 
     def measure(self) -> None:
         """Take down the most memory it ever held."""
@@ -29,6 +50,7 @@ class Life:
         """It is gone: close its book."""
         self.book.ended_ms, self.book.ended_by = now_ms(), by
         self.book.code = self.process.code
+        self.orders.take_back()
         if not by:
             self.book.tail = self.process.tail()
 
@@ -40,63 +62,79 @@ class Life:
 
 
 class Pack:
-    """Belongs to the driver's thread."""
+    """One kind of process. Belongs to the driver's thread."""
 
-    def __init__(self, fleet: Fleet) -> None:
-        self.lives: list[Life] = []
-        self.places: list[Life | None] = [None] * SIZE
+    def __init__(
+        self,
+        fleet: Fleet,
+        lives: list[Life],
+        kind: type[WorkerProcess],
+        size: int,
+        environment: Environment,
+    ) -> None:
+        """`lives` is shared by all packs: numbers are given once."""
+        self.places: list[Life | None] = [None] * size
         self._fleet = fleet
+        self._lives = lives
+        self._kind = kind
+        self._environment = environment
         self._names = 0
 
-    def start(self) -> None:
-        """Fill every place and wait until the partitions are shared out."""
-        for place in range(SIZE):
-            self.fill(place)
-        workers = [life.process for life in self.running()]
-        for worker in workers:
-            worker.wait_ready()
-        self._fleet.await_shared_out(workers)
+    def start(self) -> list[Life]:
+        """Fill every place and wait until all are ready."""
+        lives = [self.fill(place) for place in range(len(self.places))]
+        for life in lives:
+            life.process.wait_ready()
+        return lives
 
     def fill(self, place: int, name: str = "") -> Life:
-        """Start a worker in a place, under this id or one never used."""
+        """Start a process in a place, under this id or one never used."""
         if not name:
             self._names += 1
-            name = f"{self._fleet.ground.topic_prefix}-w{self._names}"
-        book = LifeBook(len(self.lives), name, now_ms())
-        life = Life(self._fleet.worker(name), book)
-        self.lives.append(life)
+            name = f"{self._fleet.ground.topic_prefix}-{self._kind.program[0]}{self._names}"
+        role = self._kind.program
+        book = LifeBook(len(self._lives), name, now_ms(), role=role)
+        orders = Orders(self._fleet.folder / f"orders-{book.number}")
+        variables = {
+            "HONGYAN_CONFIG": str(self._fleet.config),
+            "CHAOS_ORDERS": str(orders.path),
+            **{f"HONGYAN_{key}": value for key, value in self._environment(place).items()},
+        }
+        process = self._kind(name, self._fleet.folder, variables, fault=_FAULT)
+        held: list[WorkerProcess] = self._fleet.workers
+        held.append(process)
+        life = Life(process, book, orders)
+        self._lives.append(life)
         self.places[place] = life
         return life
 
     def running(self) -> list[Life]:
-        """Those that run, paused ones too."""
+        """Those that have a place, paused ones too."""
         return [life for life in self.places if life is not None]
 
-    def choose(self, luck: float) -> Life | None:
-        """One of those that run and are not paused: who sleeps past its lease shall wake up."""
-        fit = [life for life in self.running() if not life.paused]
+    def choose(self, luck: float, *, at_work: bool = False) -> Life | None:
+        """One of those that may be struck; `at_work`: of those that have started."""
+        fit = [life for life in self.running() if life.fit]
+        if at_work:
+            fit = [life for life in fit if life.point == "at work"]
         return fit[int(luck * len(fit))] if fit else None
 
     def kill(self, life: Life) -> int:
         """SIGKILL; the place that is empty now."""
         life.measure()
         life.process.kill()
-        life.end("kill -9")
+        return self.leave(life, "kill -9")
+
+    def leave(self, life: Life, by: str) -> int:
+        """It is gone, and why is known; the place that is empty now."""
+        life.end(by)
         place = self.places.index(life)
         self.places[place] = None
         return place
 
-    def bury(self) -> list[tuple[int, Life]]:
-        """Those that ended by themselves since the last call, with their places."""
-        dead = [
-            (place, life)
-            for place, life in enumerate(self.places)
-            if life is not None and not life.process.running
-        ]
-        for place, life in dead:
-            life.end("")
-            self.places[place] = None
-        return dead
+    def gone(self) -> list[Life]:
+        """Those that have a place and do not run any more."""
+        return [life for life in self.running() if not life.process.running]
 
     def measure(self) -> None:
         """The memory of all that run."""
@@ -105,10 +143,9 @@ class Pack:
 
     def stop(self) -> None:
         """SIGTERM to all once they are ready, and wait; one that does not end in time has no code."""
-        self.bury()
-        lives = self.running()
+        lives = [life for life in self.running() if life.process.running]
         for life in lives:
-            life.process.wait_ready()  # Python itself ends at a SIGTERM until the worker listens
+            life.process.wait_ready()  # Python itself ends at a SIGTERM until the process listens
         for life in lives:
             life.measure()
             life.process.terminate()
@@ -120,11 +157,21 @@ class Pack:
                 pass
             life.end("SIGTERM")
 
-    def books(self) -> list[LifeBook]:
-        """Every life's book, with what its log shows."""
-        for life in self.lives:
-            life.read_log()
-        return [life.book for life in self.lives]
+
+def packs(fleet: Fleet, database_url: str) -> tuple[list[Life], Pack, Pack]:
+    """(every life, the workers, the recoveries). Each pack's first reaches the ledger by `database_url`;
+    the second recovery has no Redis, and so the built-in loop in place of Celery."""
+
+    def reached(place: int) -> dict[str, str]:
+        return {"DATABASE__URL": database_url} if place == 0 else {}
+
+    def recovering(place: int) -> dict[str, str]:
+        return reached(place) if place == 0 else {"REDIS__URL": ""}
+
+    lives: list[Life] = []
+    workers = Pack(fleet, lives, WorkerProcess, WORKERS, reached)
+    recoveries = Pack(fleet, lives, RecoveryProcess, RECOVERIES, recovering)
+    return lives, workers, recoveries
 
 
 def peak_mb(pid: int) -> float:

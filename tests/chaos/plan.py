@@ -9,38 +9,35 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
+
+from tests.chaos.kinds import COUNTS, Kind
 
 LANES = ("webhook.verification", "webhook.notice", "webhook.marketing")
 ORDERED = "webhook.notice"
+RESENDING = "webhook.verification"
+"""`at_least_once`, a third of it through an account that cannot be asked: there doubles are policy."""
 FICKLE = "webhook.marketing"
-"""The lane whose receivers the provider sometimes refuses or leaves without an answer."""
+"""`at_most_once`; its receivers the provider sometimes refuses or leaves without an answer."""
 FICKLE_RECEIVER = "fickle-"
 
 MESSAGES = 50_000
 THREADS = 8
 """Of each lane's pool, in each worker."""
 LEASE_S = 3.0
-TIMEOUT_MS = 5_000
+TIMEOUT_MS = 2_000
+TTL_MS = 50_000
+"""Of what may go through the account that cannot be asked: half of it is waited for its word."""
 
 _FIRST, _LAST = 0.03, 0.93
 """Faults lie between these shares of the run: the last still has traffic behind it."""
+_EARLY = 0.3
+"""By then the offsets are lost: everything produced so far is read once more."""
 _WAIT_S = 0.5
 _SHARES = (0.3, 0.4, 0.3)
 _ORDERED_SHARE = 0.95
 _PER_KEY = 25
 _REPEATED = 0.01
-
-
-class Kind(StrEnum):
-    """What is done to whom."""
-
-    KILL = "kill -9"
-    STOP = "SIGSTOP"
-    FLUSH = "Redis FLUSHALL"
-    OUTAGE = "PostgreSQL immediate stop"
-    BROKER = "Kafka restart"
 
 
 @dataclass(frozen=True)
@@ -54,23 +51,19 @@ class Fault:
     wait_s: float
     """And then so much later."""
     victim: float
-    """In [0, 1): which of the workers that run then."""
+    """In [0, 1): which of the processes that run then."""
     down_s: float
-    """Until the worker or server is started again, or the worker goes on."""
+    """Until the process or server is started again, goes on, or the provider is well."""
     same_name: bool
-    """Whether the killed worker's successor takes its id."""
+    """Whether the killed process's successor takes its id."""
 
 
 @dataclass(frozen=True)
 class Extent:
-    """How much of everything."""
+    """How much of everything; `counts` by kind, none: the usual."""
 
     messages: int = MESSAGES
-    kills: int = 20
-    stops: int = 3
-    flushes: int = 3
-    outages: int = 2
-    brokers: int = 1
+    counts: tuple[tuple[Kind, int], ...] = tuple(COUNTS.items())
 
 
 @dataclass(frozen=True)
@@ -91,7 +84,7 @@ class Plan:
     extent: Extent
     faults: tuple[Fault, ...]
     deliveries: int
-    """That the traffic comes to; repeats add none."""
+    """That the traffic comes to; repeats, and what faults produce, add none."""
 
     def drafts(self) -> Iterator[Draft]:
         """The traffic, in order."""
@@ -105,25 +98,22 @@ def plan(seed: int, extent: Extent) -> Plan:
 
 
 def extent_of(environment: Mapping[str, str]) -> Extent:
-    """MESSAGES, KILLS, STOPS, FLUSHES, OUTAGES and BROKERS, where given."""
-    names = ("messages", "kills", "stops", "flushes", "outages", "brokers")
-    given = {name: environment.get(name.upper(), "") for name in names}
-    changes: dict[str, Any] = {name: int(value) for name, value in given.items() if value}
+    """MESSAGES, and FAULTS such as `kill=5 redis_down=1`: only these then. Raises KeyError for a fault
+    that there is not."""
+    changes: dict[str, Any] = {}
+    if messages := environment.get("MESSAGES", ""):
+        changes["messages"] = int(messages)
+    if faults := environment.get("FAULTS", ""):
+        pairs = (word.partition("=") for word in faults.replace(",", " ").split())
+        changes["counts"] = tuple((Kind[name.upper()], int(n or 1)) for name, _, n in pairs)
     return Extent(**changes)
 
 
 def _faults(seed: int, extent: Extent) -> Iterator[Fault]:
     luck = random.Random(f"faults/{seed}")
-    kinds = [
-        *[Kind.KILL] * extent.kills,
-        *[Kind.STOP] * extent.stops,
-        *[Kind.FLUSH] * extent.flushes,
-        *[Kind.OUTAGE] * extent.outages,
-        *[Kind.BROKER] * extent.brokers,
-    ]
-    luck.shuffle(kinds)
-    moments = sorted(luck.uniform(_FIRST, _LAST) for _ in kinds)
-    for number, (kind, at) in enumerate(zip(kinds, moments, strict=True), 1):
+    kinds = [kind for kind, count in extent.counts for _ in range(count)]
+    moments = [(_moment(kind, luck), luck.random(), kind) for kind in kinds]
+    for number, (at, _, kind) in enumerate(sorted(moments), 1):
         yield Fault(
             number,
             kind,
@@ -135,16 +125,26 @@ def _faults(seed: int, extent: Extent) -> Iterator[Fault]:
         )
 
 
+def _moment(kind: Kind, luck: random.Random) -> float:
+    return luck.uniform(_FIRST, _EARLY if kind is Kind.OFFSETS else _LAST)
+
+
 def _down_s(kind: Kind, luck: random.Random) -> float:
     match kind:
-        case Kind.KILL:
-            return luck.uniform(0.0, 3.0)
-        case Kind.STOP:
+        case Kind.STOP | Kind.STOP_RECOVERY:
             return luck.uniform(LEASE_S * 1.3, LEASE_S * 3)
-        case Kind.OUTAGE:
+        case Kind.OUTAGE | Kind.REDIS_DOWN:
             return luck.uniform(1.0, 5.0)
-        case _:
+        case Kind.BROKER_DOWN:
+            return 30.0
+        case Kind.BROKER | Kind.FLUSH | Kind.OFFSETS | Kind.POISON | Kind.RESEND:
             return 0.0
+        case Kind.SLOW:
+            return 4.0
+        case Kind.STALE:
+            return 6.0
+        case _:
+            return luck.uniform(0.5, 3.0)
 
 
 def _drafts(seed: int, messages: int) -> Iterator[Draft]:

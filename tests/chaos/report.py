@@ -13,8 +13,9 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.chaos.books import Books, Hit
-from tests.chaos.judge import Doubt, Judgement
-from tests.chaos.plan import Kind, Plan
+from tests.chaos.judge import Judgement
+from tests.chaos.kinds import KILLS
+from tests.chaos.plan import Plan
 
 _PROBLEMS_SHOWN = 50
 _QUANTILES = {"p50": 0.5, "p99": 0.99, "slowest": 1.0}
@@ -25,8 +26,8 @@ def report(
 ) -> dict[str, Any]:
     """Everything in plain values."""
     start = min((life.started_ms for life in books.lives), default=0)
-    kills = [hit for hit in books.hits if hit.fault.kind is Kind.KILL]
-    slowest = found.slowest
+    kills = [point for hit in books.hits for point in _killed(hit)]
+    silence, slowest = found.longest_silence, found.troubles[-1:]
     return {
         "verdict": "kept" if not found.problems else "broken",
         "seed": plan.seed,
@@ -36,24 +37,33 @@ def report(
         "seconds": round(seconds, 1),
         "deliveries_per_s": round(found.acknowledged / seconds, 1) if seconds else None,
         "kills": len(kills),
-        "points": len({hit.point for hit in kills}),
-        "kills_by_point": dict(Counter(hit.point for hit in kills)),
+        "points": len(set(kills)),
+        "kills_by_point": dict(Counter(kills)),
+        "fault_kinds": len({hit.fault.kind for hit in books.hits}),
         "faults": dict(Counter(hit.fault.kind.value for hit in books.hits)),
         "lost": len(found.lost),
         "lost_share_below": found.lost_bound,
         "doubled": len(found.doubles),
         "doubled_by_cause": dict(Counter(d.cause or "unexplained" for d in found.doubles)),
-        "in_doubt": found.states["UNKNOWN"],
+        "in_doubt": found.doubted,
+        "in_doubt_at_the_end": found.states["UNKNOWN"],
         "in_doubt_by_fault": [doubt._asdict() for doubt in found.doubts],
-        "in_doubt_most_by_one_kill": _most(found.doubts, Kind.KILL),
+        "in_doubt_most_by_one_fault": max((doubt.left for doubt in found.doubts), default=0),
         "in_doubt_bound": books.limits.in_doubt,
         "parked": found.states["PARKED"],
         "states": dict(found.states),
-        "durably_owned": dict(found.waiting),
+        "not_sent": dict(found.reasons),
         "order": found.order._asdict(),
-        "slowest_recovery": slowest._asdict() if slowest else None,
+        "recovered": len(found.troubles),
+        "slowest_recovery_s": round(slowest[0].seconds, 1) if slowest else None,
+        "recovery_s": {
+            name: _quantile([t.seconds for t in found.troubles], q)
+            for name, q in _QUANTILES.items()
+        },
+        "recovery_bound_s": books.limits.recovery_s,
+        "longest_silence": silence._asdict() if silence else None,
         "took_s": {name: _quantile(found.took_s, q) for name, q in _QUANTILES.items()},
-        "recoveries": [recovery._asdict() for recovery in found.recoveries],
+        "silences": [one._asdict() for one in found.silences],
         "workers": [_life(life, start) for life in books.lives],
         "memory_mb": max((life.peak_mb for life in books.lives), default=0.0),
         "timeline": [_hit(hit, start) for hit in books.hits],
@@ -79,21 +89,44 @@ def markdown(told: dict[str, Any]) -> str:
         *_problems(told["problems"]),
         "## What was done\n",
         _grid(
-            ("s", "settled", "fault", "worker", "it was", "back after s", "next settled after s"),
+            (
+                "s",
+                "settled",
+                "fault",
+                "whom",
+                "it was",
+                "back after s",
+                "next settled after s",
+                "seen",
+            ),
             _timeline(told),
         ),
         f"## In doubt, by fault (at most {told['in_doubt_bound']} each)\n",
         _grid(
-            ("fault", "what", "worker", "in doubt"),
+            ("fault", "what", "whom", "in doubt"),
             ((d["fault"], d["cause"], d["worker"], d["left"]) for d in told["in_doubt_by_fault"]),
         ),
-        "## Durably owned, waiting for recovery\n",
-        _grid(("state: reason", "deliveries"), sorted(told["durably_owned"].items())),
+        "## Doubled, by cause\n",
+        _grid(("cause", "deliveries"), sorted(told["doubled_by_cause"].items())),
+        "## Not sent, by reason\n",
+        _grid(("state: reason", "deliveries"), sorted(told["not_sent"].items())),
         "## States\n",
         _grid(("state", "deliveries"), sorted(told["states"].items())),
-        "## Workers\n",
+        "## Kills, by point\n",
+        _grid(("point", "kills"), sorted(told["kills_by_point"].items())),
+        "## Processes\n",
         _grid(
-            ("life", "id", "from s", "to s", "ended by", "code", "most memory MB", "lapses"),
+            (
+                "life",
+                "what",
+                "id",
+                "from s",
+                "to s",
+                "ended by",
+                "code",
+                "most memory MB",
+                "lapses",
+            ),
             ([w[k] for k in _LIFE] for w in told["workers"]),
         ),
     ]
@@ -102,32 +135,36 @@ def markdown(told: dict[str, Any]) -> str:
 
 def headline(told: dict[str, Any]) -> list[tuple[str, str]]:
     """The figures that matter, as text."""
-    slowest, order = told["slowest_recovery"], told["order"]
+    silence, order = told["longest_silence"], told["order"]
     doubled = ", ".join(f"{n} × {c}" for c, n in told["doubled_by_cause"].items())
     return [
         ("seed", str(told["seed"])),
         ("acknowledged by Kafka", f"{told['acknowledged']:,} deliveries"),
         ("time", f"{told['seconds']} s, {told['deliveries_per_s']} deliveries/s"),
-        ("faults", ", ".join(f"{n} × {kind}" for kind, n in told["faults"].items())),
+        ("faults", f"{len(told['timeline'])} of {told['fault_kinds']} kinds"),
         ("kills", f"{told['kills']} at {told['points']} points"),
         ("lost", _lost(told)),
         ("doubled", doubled or "0"),
-        ("in doubt", f"{told['in_doubt']}"),
+        ("in doubt", f"{told['in_doubt']} for a while, {told['in_doubt_at_the_end']} at the end"),
         (
-            "most in doubt by one kill",
-            f"{told['in_doubt_most_by_one_kill']} of {told['in_doubt_bound']} allowed",
+            "most in doubt by one fault",
+            f"{told['in_doubt_most_by_one_fault']} of {told['in_doubt_bound']} allowed",
         ),
         ("parked", str(told["parked"])),
-        ("durably owned", ", ".join(f"{n} × {why}" for why, n in told["durably_owned"].items())),
+        ("not sent", ", ".join(f"{n} × {why}" for why, n in sorted(told["not_sent"].items()))),
         ("keys out of order", _keys(order)),
         (
-            "slowest recovery",
-            f"{slowest['seconds']:.1f} s after fault {slowest['fault']}, {slowest['kind']}"
-            if slowest
+            "slowest recovery of one delivery",
+            _slowest(told),
+        ),
+        (
+            "longest silence",
+            f"{silence['seconds']:.1f} s after fault {silence['fault']}, {silence['kind']}"
+            if silence
             else "none",
         ),
         ("made to settled", ", ".join(f"{q} {s} s" for q, s in told["took_s"].items())),
-        ("most memory of a worker", f"{told['memory_mb']:.0f} MB"),
+        ("most memory of a process", f"{told['memory_mb']:.0f} MB"),
         ("problems", str(len(told["problems"]))),
     ]
 
@@ -153,16 +190,22 @@ def _lost(told: dict[str, Any]) -> str:
 
 def _keys(order: dict[str, Any]) -> str:
     broken, excused = len(order["broken"]), len(order["broken_though_excused"])
-    doubted = f"{excused} of {order['excused']} with a delivery in doubt or waiting"
+    doubted = f"{excused} of {order['excused']} with a delivery that was in doubt"
     return f"{broken} of {order['judged']}; {doubted}"
 
 
-_LIFE = ("life", "id", "from_s", "to_s", "ended_by", "code", "peak_mb", "lapses")
+def _slowest(told: dict[str, Any]) -> str:
+    bound, recovered = told["recovery_bound_s"], told["recovered"]
+    return f"{told['slowest_recovery_s']} s of {bound:.0f} s allowed ({recovered} recovered)"
+
+
+_LIFE = ("life", "what", "id", "from_s", "to_s", "ended_by", "code", "peak_mb", "lapses")
 
 
 def _life(life: Any, start: int) -> dict[str, Any]:
     values = (
         life.number,
+        life.role,
         life.worker,
         _seconds(life.started_ms, start),
         _seconds(life.ended_ms, start),
@@ -183,11 +226,19 @@ def _hit(hit: Hit, start: int) -> dict[str, Any]:
         "back_after_s": round((hit.until_ms - hit.at_ms) / 1_000, 1) if hit.until_ms else None,
         "worker": hit.worker,
         "point": hit.point,
+        "effect": hit.effect,
     }
 
 
+def _killed(hit: Hit) -> list[str]:
+    """What each process that it killed was doing."""
+    if hit.fault.kind not in KILLS:
+        return []
+    return hit.point.split(", ")[: len(hit.lives)] if hit.lives else [hit.point]
+
+
 def _timeline(told: dict[str, Any]) -> Iterable[Sequence[Any]]:
-    after = {r["fault"]: r["seconds"] for r in told["recoveries"]}
+    after = {one["fault"]: one["seconds"] for one in told["silences"]}
     for hit in told["timeline"]:
         yield (
             hit["at_s"],
@@ -197,6 +248,7 @@ def _timeline(told: dict[str, Any]) -> Iterable[Sequence[Any]]:
             hit["point"],
             hit["back_after_s"],
             after.get(hit["number"]),
+            hit["effect"],
         )
 
 
@@ -220,7 +272,3 @@ def _quantile(values: Sequence[float], share: float) -> float | None:
 
 def _seconds(moment: int, start: int) -> float | None:
     return round((moment - start) / 1_000, 1) if moment else None
-
-
-def _most(doubts: Iterable[Doubt], kind: Kind) -> int:
-    return max((d.left for d in doubts if d.cause == kind.value), default=0)

@@ -9,8 +9,11 @@ import pytest
 from channels.simulator import Record
 from tests.chaos import logs
 from tests.chaos.books import Books, Hit, LifeBook, Limits
-from tests.chaos.judge import Doubt, Judgement, judge
-from tests.chaos.plan import Fault, Kind
+from tests.chaos.doubt import Doubt
+from tests.chaos.history import Move
+from tests.chaos.judge import Judgement, judge
+from tests.chaos.kinds import Kind
+from tests.chaos.plan import Fault
 from tests.harness import Committed, Place, Sent, keys_of, notification
 from tests.harness.books import Row
 
@@ -28,6 +31,9 @@ class Maker:
         self.sent: list[Sent] = []
         self.rows: dict[str, Row] = {}
         self.records: list[Record] = []
+        self.moves: list[Move] = []
+        self.dead: set[str] = set()
+        self.planned: list[Fault] = []
         for number in range(10):
             self.deliver(number)
         self.hits = [hit(Kind.KILL, T0 + 5_500, worker="w1", life=0)]
@@ -51,10 +57,18 @@ class Maker:
         key = self.key(number)
         self.rows[key] = self.rows[key]._replace(**changes)  # type: ignore[arg-type]
 
-    def doubt(self, number: int, *, updated_at: int, owner: str = "w1") -> None:
-        self.change(
-            number, state="UNKNOWN", reason="owner_dead", owner=owner, updated_at=updated_at
-        )
+    def move(
+        self, number: int, source: str, state: str, at: int, reason: str = "", owner: str = "w1"
+    ) -> None:
+        """The row of that delivery moved."""
+        since = self.rows[self.key(number)].created_at
+        self.moves.append(Move(at, self.key(number), source, state, reason, owner, since))
+
+    def doubt(self, number: int, *, at: int, owner: str = "w1", reason: str = "owner_dead") -> None:
+        """It was in doubt from then on, for a second; it had been sent."""
+        self.move(number, "IN_FLIGHT", "UNKNOWN", at, reason, owner)
+        self.move(number, "UNKNOWN", "SENT", at + 1_000)
+        self.change(number, updated_at=at + 1_000)
 
     def books(self, troubles: tuple[str, ...] = ()) -> Books:
         return Books(
@@ -66,6 +80,9 @@ class Maker:
             lives=self.lives,
             limits=LIMITS,
             ordered=TOPIC,
+            moves=self.moves,
+            dead=self.dead,
+            planned=self.planned,
             troubles=troubles,
         )
 
@@ -92,12 +109,14 @@ def row(
     )
 
 
-def record(seq: int, key: str, message_id: str, at_ms: int, *, attempt: int = 1) -> Record:
+def record(
+    seq: int, key: str, message_id: str, at_ms: int, *, attempt: int = 1, path: str = "/send"
+) -> Record:
     return Record(
         seq=seq,
         at_ms=at_ms,
         key=key,
-        path="/send",
+        path=path,
         id=message_id,
         receiver="somebody",
         attempt=attempt,
@@ -134,12 +153,12 @@ def test_good_books_are_good(made: Maker) -> None:
     assert found.took_s == [0.05] * 10
 
 
-def test_a_doubt_that_a_kill_explains_is_durably_owned_and_no_problem(made: Maker) -> None:
-    made.doubt(5, updated_at=T0 + 8_600)
+def test_a_doubt_that_a_kill_explains_and_that_ended_is_no_problem(made: Maker) -> None:
+    made.doubt(5, at=T0 + 8_600)
     found = made.judge()
     assert found.problems == []
     assert found.doubts == [Doubt(Kind.KILL.value, 1, "w1", 1, LIMITS.in_doubt)]
-    assert found.waiting == {"UNKNOWN: owner_dead": 1}
+    assert (found.doubted, found.troubles[-1].seconds) == (1, 4.6)
 
 
 # -- lost --
@@ -165,7 +184,8 @@ def test_a_row_that_says_sent_and_was_not_is_a_problem(made: Maker) -> None:
 
 def test_a_row_that_says_retry_and_was_accepted_is_a_problem(made: Maker) -> None:
     made.change(3, state="RETRY", reason="429")
-    only(made.judge(), "RETRY (429), and the provider has it")
+    found = made.judge()
+    assert any("RETRY (429), and the provider has it" in problem for problem in found.problems)
 
 
 def test_what_the_provider_accepted_and_nobody_knows_is_a_problem(made: Maker) -> None:
@@ -173,9 +193,10 @@ def test_what_the_provider_accepted_and_nobody_knows_is_a_problem(made: Maker) -
     only(made.judge(), "f" * 32, "the ledger has no row")
 
 
-def test_a_row_left_in_flight_is_a_problem(made: Maker) -> None:
-    made.change(3, state="IN_FLIGHT")
-    only(made.judge(), "left IN_FLIGHT")
+@pytest.mark.parametrize("state", ["IN_FLIGHT", "UNKNOWN", "RETRY"])
+def test_a_row_that_has_not_ended_is_a_problem(made: Maker, state: str) -> None:
+    made.change(3, state=state)
+    assert any(f"left {state}" in problem for problem in made.judge().problems)
 
 
 def test_a_row_given_back_whose_offset_passed_is_lost(made: Maker) -> None:
@@ -198,42 +219,59 @@ def test_a_notification_produced_twice_is_one_delivery(made: Maker) -> None:
 # -- doubled --
 
 RESENDING = replace(LIMITS, resending=frozenset({"webhook.notice"}))
+CAUSE = "in doubt: owner_dead"
 
 
-def doubled(made: Maker, number: int, *, attempt: int = 2, limits: Limits = RESENDING) -> Judgement:
+def doubled(
+    made: Maker,
+    number: int = 5,
+    *,
+    attempt: int = 2,
+    limits: Limits = RESENDING,
+    path: str = "/mute",
+    doubted: bool = True,
+) -> Judgement:
     """The judgement where that delivery was accepted once more, later."""
+    made.records[number] = replace_path(made.records[number], path)
+    if doubted:
+        made.doubt(number, at=T0 + 8_600)
     one = record(11, made.key(number), f"n-{number}", T0 + 15_000, attempt=attempt)
     made.records.append(one)
     # Its line has it late; that is another verdict's business.
     return judge(replace(made.books(), limits=limits, ordered=""))
 
 
-def test_a_double_that_nothing_explains_is_a_problem(made: Maker) -> None:
-    made.hits = []
-    found = doubled(made, 9)
-    assert [d.cause for d in found.doubles] == [None]
-    only(found, "accepted 2 times", "no fault explains it")
+def replace_path(one: Record, path: str) -> Record:
+    return record(one.seq, one.key, one.id, one.at_ms, path=path)
 
 
-def test_a_double_of_what_was_at_the_provider_at_a_kill_is_explained(made: Maker) -> None:
-    found = doubled(made, 5)
-    assert [d.cause for d in found.doubles] == ["kill -9 (fault 1)"]
+def test_a_double_that_was_in_doubt_and_could_not_be_asked_about_is_policy(made: Maker) -> None:
+    found = doubled(made)
+    assert [d.cause for d in found.doubles] == [CAUSE]
     assert found.problems == []
 
 
-def test_where_nothing_resends_no_kill_excuses_a_double(made: Maker) -> None:
-    found = doubled(made, 5, limits=LIMITS)
-    assert [d.cause for d in found.doubles] == ["kill -9 (fault 1)"]
-    only(found, "accepted 2 times (kill -9 (fault 1)), and its lane resends nothing")
+def test_a_double_that_was_never_in_doubt_is_a_problem(made: Maker) -> None:
+    found = doubled(made, doubted=False)
+    assert [d.cause for d in found.doubles] == [None]
+    only(found, "accepted 2 times", "never had it in doubt")
+
+
+def test_a_doubt_after_both_explains_no_double(made: Maker) -> None:
+    made.doubt(5, at=T0 + 16_000)
+    only(doubled(made, doubted=False), "never had it in doubt")
+
+
+def test_where_nothing_resends_no_doubt_excuses_a_double(made: Maker) -> None:
+    only(doubled(made, limits=LIMITS), f"accepted 2 times ({CAUSE}), and no policy sends it again")
+
+
+def test_where_the_provider_could_be_asked_no_doubt_excuses_a_double(made: Maker) -> None:
+    only(doubled(made, path="/send"), f"accepted 2 times ({CAUSE}), and no policy sends it again")
 
 
 def test_a_second_call_of_the_same_attempt_is_explained_by_nothing(made: Maker) -> None:
-    only(doubled(made, 5, attempt=1), "no fault explains it")
-
-
-def test_a_fault_of_servers_explains_no_double(made: Maker) -> None:
-    made.hits = [hit(Kind.FLUSH, T0 + 5_500), hit(Kind.OUTAGE, T0 + 5_500)]
-    only(doubled(made, 5), "no fault explains it")
+    only(doubled(made, attempt=1), "never had it in doubt")
 
 
 # -- in doubt --
@@ -241,51 +279,60 @@ def test_a_fault_of_servers_explains_no_double(made: Maker) -> None:
 
 def test_one_more_in_doubt_than_the_pools_can_hold_is_a_problem(made: Maker) -> None:
     for number in range(LIMITS.in_doubt):
-        made.doubt(number, updated_at=T0 + 8_600)
+        made.doubt(number, at=T0 + 8_600)
     assert made.judge().problems == []
-    made.doubt(LIMITS.in_doubt, updated_at=T0 + 8_600)
+    made.doubt(LIMITS.in_doubt, at=T0 + 8_600)
     only(made.judge(), "left 5 in doubt, more than 4")
 
 
 def test_a_stop_has_the_same_bound(made: Maker) -> None:
     made.hits.append(hit(Kind.STOP, T0 + 500, worker="w1", life=0, until_ms=T0 + 5_000, number=2))
     for number in range(LIMITS.in_doubt + 1):
-        made.doubt(number, updated_at=T0 + 5_200)
-    only(made.judge(), "SIGSTOP of w1 (fault 2) left 5 in doubt")
+        made.doubt(number, at=T0 + 5_200)
+    only(made.judge(), "SIGSTOP past the lease of w1 (fault 2) left 5 in doubt")
 
 
 def test_each_fault_is_charged_with_its_own(made: Maker) -> None:
     made.hits.append(hit(Kind.STOP, T0 + 500, worker="w1", life=0, until_ms=T0 + 4_000, number=2))
-    made.doubt(0, updated_at=T0 + 3_600)
-    made.doubt(5, updated_at=T0 + 8_600)
+    made.doubt(0, at=T0 + 3_600)
+    made.doubt(5, at=T0 + 8_600)
     assert [(d.fault, d.left) for d in made.judge().doubts] == [(1, 1), (2, 1)]
 
 
 def test_two_lives_of_one_name_are_told_apart(made: Maker) -> None:
     made.lives[1].worker = "w1"
     made.lives[1].lapses_ms = [T0 + 9_500]
-    made.doubt(5, updated_at=T0 + 8_600)
-    made.doubt(9, updated_at=T0 + 9_600, owner="w1")
-    assert [(d.cause, d.left) for d in made.judge().doubts] == [("lease lapsed", 1), ("kill -9", 1)]
+    made.doubt(5, at=T0 + 8_600)
+    made.doubt(9, at=T0 + 9_600, owner="w1")
+    assert [(d.cause, d.left) for d in made.judge().doubts] == [
+        ("lease lapsed", 1),
+        (Kind.KILL.value, 1),
+    ]
 
 
 def test_an_outage_of_the_database_is_charged_per_worker(made: Maker) -> None:
     made.hits.append(hit(Kind.OUTAGE, T0 + 7_000, until_ms=T0 + 11_000, number=2))
     made.lives[1].lapses_ms = [T0 + 11_100]
-    made.doubt(7, updated_at=T0 + 11_200, owner="w2")
+    made.doubt(7, at=T0 + 11_200, owner="w2")
     assert made.judge().doubts == [Doubt(Kind.OUTAGE.value, 2, "w2", 1, LIMITS.in_doubt)]
 
 
 def test_a_doubt_that_no_fault_explains_is_a_problem(made: Maker) -> None:
-    made.doubt(9, updated_at=T0 + 9_500, owner="w2")
+    made.doubt(9, at=T0 + 9_500, owner="w2")
     only(made.judge(), "in doubt, and no fault explains it")
 
 
+def test_all_that_one_fault_killed_answer_for_it_each_for_itself(made: Maker) -> None:
+    made.hits[0] = hit(Kind.OFFSETS, T0 + 5_500)
+    made.hits[0].lives, made.hits[0].effect = (0,), "offsets deleted"
+    made.doubt(5, at=T0 + 8_600)
+    assert made.judge().doubts == [Doubt(Kind.OFFSETS.value, 1, "w1", 1, LIMITS.in_doubt)]
+
+
 def test_a_doubt_about_an_answer_is_the_providers_and_counts_for_no_fault(made: Maker) -> None:
-    made.change(9, state="UNKNOWN", reason="500")
+    made.doubt(9, at=T0 + 9_500, reason="500")
     found = made.judge()
-    assert (found.problems, found.doubts) == ([], [])
-    assert found.waiting == {"UNKNOWN: 500": 1}
+    assert (found.problems, found.doubts, found.doubted) == ([], [], 1)
 
 
 # -- order --
@@ -308,26 +355,104 @@ def test_two_of_different_lines_may_come_either_way(made: Maker) -> None:
 
 
 def test_a_line_with_a_delivery_in_doubt_is_excused_and_told_apart(made: Maker) -> None:
-    made.doubt(4, updated_at=T0 + 8_600)
+    made.doubt(4, at=T0 + 8_600)
     swap(made, 2, 4)
     found = made.judge()
     assert found.problems == []
     assert found.order == (1, [], 1, ["line-0"])
 
 
-# -- recovery --
+# -- ends --
 
 
-def test_the_slowest_recovery_is_the_longest_silence_after_a_fault(made: Maker) -> None:
+def test_the_longest_silence_is_told_with_its_fault(made: Maker) -> None:
     made.hits.append(hit(Kind.FLUSH, T0 + 6_900, number=2))
-    slowest = made.judge().slowest
-    assert slowest is not None
-    assert (slowest.fault, slowest.seconds) == (1, 0.55)
+    longest = made.judge().longest_silence
+    assert longest is not None
+    assert (longest.fault, longest.seconds) == (1, 0.55)
 
 
 def test_a_fault_after_which_nothing_was_settled_is_a_problem(made: Maker) -> None:
     made.hits.append(hit(Kind.BROKER, T0 + 60_000, number=2))
     only(made.judge(), "fault 2 (Kafka restart): nothing was settled after it")
+
+
+def test_a_recovery_that_took_too_long_is_a_problem(made: Maker) -> None:
+    made.doubt(5, at=T0 + 8_600)
+    made.change(5, updated_at=T0 + 65_001)
+    only(made.judge(), "recovered after 60.0 s, later than 60 s")
+
+
+def test_a_move_that_the_state_machine_does_not_have_is_a_problem(made: Maker) -> None:
+    made.move(3, "SENT", "RETRY", T0 + 3_060)
+    only(made.judge(), "moved from SENT to RETRY")
+
+
+def test_what_expired_before_its_time_is_a_problem(made: Maker) -> None:
+    made.records = [r for r in made.records if r.key != made.key(3)]
+    made.change(3, state="EXPIRED", reason="ttl_in_queue", updated_at=T0 + 63_000)
+    assert made.judge().problems == []
+    made.change(3, updated_at=T0 + 62_900)
+    only(made.judge(), "EXPIRED (ttl_in_queue) before its time was over")
+
+
+def test_a_call_past_the_ttl_is_a_problem(made: Maker) -> None:
+    made.change(3, expires_at=T0 + 3_000)
+    made.records[3] = record(4, made.key(3), "n-3", T0 + 3_000 + LIMITS.timeout_ms + 1)
+    only(made.judge(), "5001 ms past its TTL")
+
+
+PARKING = replace(LIMITS, parking=frozenset({"webhook.notice"}))
+
+
+@pytest.mark.parametrize(
+    ("reason", "path", "doubted", "limits", "right"),
+    [
+        ("attempts_spent:http_429", "/send", False, LIMITS, True),
+        ("unproven", "/mute", True, PARKING, True),
+        ("unproven", "/mute", True, LIMITS, False),
+        ("unproven", "/mute", False, PARKING, False),
+        ("unproven", "/send", True, PARKING, False),
+        ("ttl_in_doubt", "/mute", True, LIMITS, False),
+        ("no_account", "/send", False, LIMITS, False),
+    ],
+)
+def test_a_row_is_parked_only_as_a_policy_wants(
+    made: Maker, reason: str, path: str, doubted: bool, limits: Limits, right: bool
+) -> None:
+    if doubted:
+        made.doubt(9, at=T0 + 10_000, owner="w2", reason="timeout")
+    made.records[9] = replace_path(made.records[9], path)
+    made.change(9, state="PARKED", reason=reason)
+    found = judge(replace(made.books(), limits=limits))
+    assert (found.problems == []) is right, found.problems
+
+
+def test_what_is_parked_in_doubt_at_the_end_of_its_time_is_policy(made: Maker) -> None:
+    made.doubt(5, at=T0 + 8_600)
+    made.change(5, state="PARKED", reason="ttl_in_doubt", updated_at=T0 + 65_000)
+    assert made.judge().problems == []
+
+
+# -- faults --
+
+
+def test_poison_without_a_dead_letter_is_a_problem(made: Maker) -> None:
+    made.sent.append(Sent(PLACE, 10, b"not an envelope"))
+    only(made.judge(), f"{TOPIC}/0/10: poison, and no dead letter")
+    made.dead.add(f"{TOPIC}/0/10")
+    assert made.judge().problems == []
+
+
+def test_a_fault_that_was_never_done_is_a_problem(made: Maker) -> None:
+    made.planned = [made.hits[0].fault, replace(made.hits[0].fault, number=2)]
+    only(made.judge(), "fault 2", "never done")
+
+
+@pytest.mark.parametrize("kind", [Kind.SLOW, Kind.STALE, Kind.CUT, Kind.MANUAL, Kind.POISON])
+def test_a_fault_that_struck_nothing_is_a_problem(made: Maker, kind: Kind) -> None:
+    made.hits.append(hit(kind, T0 + 7_000, number=2))
+    only(made.judge(), f"fault 2 ({kind}): struck nothing")
 
 
 # -- workers --

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from collections.abc import Sequence
@@ -29,6 +30,13 @@ def lane_thread_dies() -> None:
         return send(self, channel, call, timeout_s)
 
     Engine.send = dying  # type: ignore[method-assign, assignment]
+
+
+def has_points() -> None:
+    """It can be killed or held at named points of its code, by the orders file in CHAOS_ORDERS."""
+    from tests.chaos.points import install
+
+    install(os.environ["CHAOS_ORDERS"])
 
 
 def revoke_drain_is_short() -> None:

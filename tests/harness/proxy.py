@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
@@ -19,16 +20,17 @@ class Proxy:
         """Answers lost so far."""
         self._target = (host, port)
         self._to_cut = 0
+        self._fits: Callable[[bytes], bool] = bool
         self._lock = threading.Lock()  # guards the two counters
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self._open: set[socket.socket] = set()
         self._thread = threading.Thread(target=self._accept, name="proxy", daemon=True)
 
-    def cut_replies(self, count: int) -> None:
-        """Lose so many of the next answers."""
+    def cut_replies(self, count: int, fits: Callable[[bytes], bool] = bool) -> None:
+        """Lose so many of the next answers, of those that `fits` says yes to."""
         with self._lock:
-            self._to_cut = count
+            self._to_cut, self._fits = count, fits
 
     @property
     def pending(self) -> int:
@@ -72,16 +74,16 @@ class Proxy:
     def _pump(self, source: socket.socket, target: socket.socket, answers: bool) -> None:
         with suppress(OSError):
             while data := source.recv(_CHUNK):
-                if answers and self._cuts_now():
+                if answers and self._cuts_now(data):
                     break
                 target.sendall(data)
         _end(source)
         _end(target)
         self._open -= {source, target}
 
-    def _cuts_now(self) -> bool:
+    def _cuts_now(self, data: bytes) -> bool:
         with self._lock:
-            if not self._to_cut:
+            if not self._to_cut or not self._fits(data):
                 return False
             self._to_cut -= 1
             self.cuts += 1

@@ -1,0 +1,165 @@
+"""How each delivery ended: that it did, in time, by moves that there are, and as its policy wants. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from channels.simulator import Record
+from message.states import OPEN, TRANSITIONS
+from tests.chaos.books import Books, Hit, Limits
+from tests.chaos.history import Move
+from tests.chaos.kinds import Kind
+from tests.harness.books import Row
+from tests.harness.wire import Sent
+
+_STEPS = {
+    (source.value if source else "", target.value) for (source, _), target in TRANSITIONS.items()
+}
+_ATTEMPTS, _HORIZON, _UNPROVEN, _TOO_LATE = (
+    "attempts_spent",
+    "horizon_over",
+    "unproven",
+    "ttl_in_doubt",
+)
+_EARLY_MS = 50
+"""Clocks of the worker and the database."""
+
+
+class Trouble(NamedTuple):
+    """One delivery that did not end well at once."""
+
+    key: str
+    seconds: float
+    """From when it was claimed, or refused for now, to its end."""
+
+
+def unsettled(rows: Iterable[Row]) -> list[str]:
+    """Rows that have not ended."""
+    return [
+        f"{row.delivery_key}: left {row.state} ({row.reason}) by {row.owner}"
+        for row in rows
+        if row.state in OPEN
+    ]
+
+
+def strange_moves(moves: Iterable[Move]) -> list[str]:
+    """Moves that the state machine does not have."""
+    return [
+        f"{m.delivery_key}: moved from {m.source or '∅'} to {m.state}, which is no move"
+        for m in moves
+        if (m.source, m.state) not in _STEPS
+    ]
+
+
+def troubles(moves: Iterable[Move], rows: Mapping[str, Row]) -> list[Trouble]:
+    """Every delivery that was in doubt or had to wait, the slowest last."""
+    first: dict[str, int] = {}
+    for move in moves:
+        if move.state in ("UNKNOWN", "RETRY"):
+            began = move.since_ms if move.state == "UNKNOWN" else move.at_ms
+            first.setdefault(move.delivery_key, began)
+    ended = ((key, (rows[key].updated_at - at) / 1_000) for key, at in first.items() if key in rows)
+    return sorted((Trouble(key, seconds) for key, seconds in ended), key=lambda t: t.seconds)
+
+
+def too_slow(found: Iterable[Trouble], limits: Limits) -> list[str]:
+    """Those that took longer than was promised."""
+    return [
+        f"{t.key}: recovered after {t.seconds:.1f} s, later than {limits.recovery_s:.0f} s"
+        for t in found
+        if t.seconds > limits.recovery_s
+    ]
+
+
+def expired_early(rows: Iterable[Row]) -> list[str]:
+    """Rows that ended for their time's sake before it was over."""
+    return [
+        f"{row.delivery_key}: EXPIRED ({row.reason}) before its time was over"
+        for row in rows
+        if row.state == "EXPIRED" and row.updated_at < row.expires_at - _EARLY_MS
+    ]
+
+
+def sent_late(records: Iterable[Record], rows: Mapping[str, Row], limits: Limits) -> list[str]:
+    """Calls that reached the provider when the delivery's time was over, and the call's own too."""
+    return [
+        f"{record.key}: sent {record.at_ms - row.expires_at} ms past its TTL"
+        for record in records
+        if (row := rows.get(record.key)) is not None
+        and record.at_ms > row.expires_at + limits.timeout_ms
+    ]
+
+
+def parked_oddly(
+    rows: Iterable[Row], records: Iterable[Record], moves: Iterable[Move], limits: Limits
+) -> list[str]:
+    """Parked rows that no policy wanted parked."""
+    asked = {record.key for record in records if not record.path.startswith(limits.mute)}
+    doubted = {move.delivery_key for move in moves if move.state == "UNKNOWN"}
+    return [
+        f"{row.delivery_key}: PARKED ({row.reason}), which no policy explains"
+        for row in rows
+        if row.state == "PARKED" and not _wanted(row, row.delivery_key in doubted, asked, limits)
+    ]
+
+
+def _wanted(row: Row, doubted: bool, asked: set[str], limits: Limits) -> bool:
+    """`asked`: what went where the provider says what became of it."""
+    reason = (row.reason or "").partition(":")[0]
+    if reason in (_ATTEMPTS, _HORIZON):
+        return True
+    if reason == _UNPROVEN:
+        return doubted and row.lane in limits.parking and row.delivery_key not in asked
+    return reason == _TOO_LATE and doubted and row.updated_at >= row.expires_at - _EARLY_MS
+
+
+# -- what faults were to bring about --
+
+
+def poison(books: Books) -> list[str]:
+    """Records that are no notifications, and no dead letter."""
+    return [
+        f"{_origin(sent)}: poison, and no dead letter tells of it"
+        for sent in books.sent
+        if sent.notification is None and _origin(sent) not in books.dead
+    ]
+
+
+def without_effect(books: Books) -> list[str]:
+    """Faults that were never done, or struck nothing: a run proves nothing about them."""
+    done = {hit.fault.number for hit in books.hits}
+    missing = [
+        f"fault {fault.number} ({fault.kind}): never done"
+        for fault in books.planned
+        if fault.number not in done
+    ]
+    ends: dict[int, list[str]] = defaultdict(list)
+    for hit in books.hits:
+        rows = (books.rows.get(key) for sent in hit.sent for key in sent.keys)
+        ends[hit.fault.number] = [row.state for row in rows if row is not None]
+    idle = [
+        f"fault {hit.fault.number} ({hit.fault.kind}): struck nothing ({hit.effect or 'no effect'})"
+        for hit in books.hits
+        if not _bit(hit, ends[hit.fault.number])
+    ]
+    return missing + idle
+
+
+def _bit(hit: Hit, ends: Sequence[str]) -> bool:
+    match hit.fault.kind:
+        case Kind.SLOW | Kind.STALE:
+            return "EXPIRED" in ends
+        case Kind.CUT | Kind.MANUAL:
+            return bool(hit.effect) and not hit.effect.startswith("0 ")
+        case Kind.OFFSETS | Kind.REBALANCE:
+            return bool(hit.effect)
+        case Kind.POISON | Kind.RESEND:
+            return bool(hit.sent)
+        case _:
+            return True
+
+
+def _origin(sent: Sent) -> str:
+    return f"{sent.place.topic}/{sent.place.partition}/{sent.offset}"

@@ -1,0 +1,154 @@
+"""Named points inside a worker or a recovery at which it can be killed or held, by an orders file.
+
+    kill claim      SIGKILL to itself inside the transaction of the next claim, before it commits
+    hold claim      stand still there, HOLD_S at most, so that the server can be stopped meanwhile
+
+Whoever reaches the point renames the file first, so that one order is carried out once. Without a file the
+program is as it was, but for one failed `open` at each point.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final
+
+HOLD_S: Final = 5.0
+
+
+class Point(StrEnum):
+    """Where a process may be told to end or to stand still."""
+
+    CLAIM = "claim"
+    """A worker's claim is made and its transaction not committed."""
+    TAKE = "take"
+    """The same of the rows that a recovery takes."""
+    CALL = "call"
+    """Its intent is in the ledger, and the call has not begun."""
+    ANSWER = "answer"
+    """The provider has accepted, and the ledger does not know."""
+    QUESTION = "question"
+    """The provider has said what became of a doubt, and the ledger does not know."""
+
+
+class Orders:
+    """One process's orders, from outside: a file beside its log."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._reached = reached(path)
+
+    def give(self, verb: str, point: Point) -> None:
+        """From now on whoever comes to the point obeys; once."""
+        draft = self.path.with_suffix(".draft")
+        draft.write_text(f"{verb} {point}")
+        draft.rename(self.path)
+
+    def take_back(self) -> None:
+        """Forget the order; idempotent."""
+        self.path.unlink(missing_ok=True)
+
+    @property
+    def carried_out(self) -> bool:
+        """Whether the point was reached."""
+        return self._reached.exists()
+
+    def forget(self) -> None:
+        """Make ready for another order."""
+        self._reached.unlink(missing_ok=True)
+
+
+def reached(path: Path) -> Path:
+    """What an orders file is called once its point was reached."""
+    return path.with_suffix(".reached")
+
+
+def install(path: str) -> None:
+    """Put the points in; called in the process before its program starts."""
+    orders = Path(path)
+    _claims(orders)
+    _takes(orders)
+    _calls(orders)
+
+
+def _at(point: Point, orders: Path) -> None:
+    try:
+        verb, _, where = orders.read_text().partition(" ")
+        if where != point:
+            return
+        orders.rename(reached(orders))  # of several threads one gets it
+    except FileNotFoundError:
+        return
+    if verb == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    threading.Event().wait(HOLD_S)
+
+
+def _claims(orders: Path) -> None:
+    """A claim is one statement that commits by itself: for the point to be inside its transaction it gets
+    an explicit one."""
+    from idempotency import postgres
+    from idempotency.edge import connected
+
+    enter = postgres.PostgresBatches._enter
+    claiming = threading.local()
+
+    @contextmanager
+    def watched(database: Any) -> Iterator[Any]:
+        with connected(database) as connection:
+            if not getattr(claiming, "on", False) or not orders.exists():
+                yield connection
+                return
+            with connection.transaction():
+                yield connection
+                _at(Point.CLAIM, orders)
+
+    def entered(self: Any, *args: Any, **named: Any) -> Any:
+        claiming.on = True
+        try:
+            return enter(self, *args, **named)
+        finally:
+            claiming.on = False
+
+    vars(postgres)["connected"] = watched
+    postgres.PostgresBatches._enter = entered  # type: ignore[method-assign]
+
+
+def _takes(orders: Path) -> None:
+    from idempotency.recovering_sql import SqlRecovering
+
+    sort = SqlRecovering._sort
+
+    def taking(self: SqlRecovering, *args: Any) -> Any:
+        found = sort(self, *args)
+        _at(Point.TAKE, orders)
+        return found
+
+    SqlRecovering._sort = taking  # type: ignore[method-assign, assignment]
+
+
+def _calls(orders: Path) -> None:
+    from channels.engine import Engine
+    from message.outcomes import Accepted
+
+    send, resolve = Engine.send, Engine.resolve
+
+    def sending(self: Engine, channel: Any, call: Any, timeout_s: float) -> Sequence[Any]:
+        _at(Point.CALL, orders)
+        outcomes = send(self, channel, call, timeout_s)
+        if any(isinstance(outcome, Accepted) for outcome in outcomes):
+            _at(Point.ANSWER, orders)
+        return outcomes
+
+    def asking(self: Engine, *args: Any, **named: Any) -> Any:
+        found = resolve(self, *args, **named)
+        _at(Point.QUESTION, orders)
+        return found
+
+    Engine.send = sending  # type: ignore[method-assign, assignment]
+    Engine.resolve = asking  # type: ignore[method-assign]
