@@ -97,8 +97,10 @@ class Callers:
 
     @property
     def room(self) -> int:
-        """Deliveries that may be taken now: one in work and one waiting for each thread."""
-        return 2 * self.threads - self._open
+        """Deliveries that may be taken now: one in work and one waiting for each thread; none before half
+        of those that wait are gone, so that rows are taken together."""
+        free = 2 * self.threads - self._open
+        return free if free > self.threads // 2 else 0
 
     @property
     def unsettled(self) -> int:

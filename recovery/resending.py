@@ -36,6 +36,8 @@ from recovery.routes import Route, Routes
 
 log = structlog.get_logger(__name__)
 SETTLE_BATCH: Final = 200
+BITE_S: Final = 0.25
+"""Of a lane's rate: worth of rows that are taken together."""
 NO_ACCOUNT: Final = "no_account"
 NO_TEMPLATE: Final = "template_error"
 _IDLE_S: Final = 0.5
@@ -59,15 +61,23 @@ class Term(Protocol):
 
 
 class Pace:
-    """A lane's rate for what is sent again: a second's worth at once, then evenly."""
+    """A lane's rate for what is sent again: a second's worth at once, then evenly, in bites.
+
+    A bite is taken in one transaction: row by row, each would cost live traffic a commit of its own.
+    """
 
     def __init__(self, rate_per_s: float, clock: Clock) -> None:
         self._rate = rate_per_s
+        self._bite = max(1, int(rate_per_s * BITE_S))
         self._buckets = LocalBuckets(clock.monotonic)
 
     def take(self, lane: str, wanted: int) -> int:
-        """So many of those wanted may go now."""
-        return self._ask(lane, wanted, 0)
+        """So many of those wanted may go now: none before they are a bite, or all that is wanted."""
+        granted = self._ask(lane, wanted, 0)
+        if granted < min(wanted, self._bite):
+            self.give_back(lane, granted)
+            return 0
+        return granted
 
     def give_back(self, lane: str, unused: int) -> None:
         """So many were not there after all."""

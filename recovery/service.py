@@ -29,7 +29,7 @@ from recovery.resending import Resending
 from recovery.resolving import Resolving
 
 log = structlog.get_logger(__name__)
-_POLL_S: Final = 0.02
+_POLL_S: Final = 0.05
 
 
 class Parts(NamedTuple):

@@ -94,7 +94,7 @@ class Line:
         made = [Route(Account(name, "null", ""), self.channel) for name in ("a", "b")]
         accounts = [route.account for route in made]
         # Turns by weight start with a: what goes back to it must do so by its name.
-        limits = Accounts(
+        self.limits = limits = Accounts(
             Lane("sms", "notice"), policy, accounts, Rates(accounts, None, workers=lambda _: 1)
         )
         routes = {LANE: Routes(Lane("sms", "notice"), policy, made, limits)}
@@ -337,3 +337,32 @@ def test_a_pace_gives_a_seconds_worth_and_takes_back_what_was_not_used() -> None
     assert pace.take("a", 25) == 4
     now[0] = 0.5
     assert pace.take("a", 25) == 5
+
+
+def test_a_pace_gives_a_bite_or_nothing_so_that_rows_are_taken_together() -> None:
+    now = [0.0]
+    pace = Pace(40, Clock(lambda: now[0], lambda: 0.0))
+    assert pace.take("a", 100) == 40
+    now[0] = 0.2
+    assert pace.take("a", 100) == 0, "eight tokens are no bite of ten"
+    assert pace.take("a", 3) == 3, "but they are all that is wanted"
+    now[0] = 0.375
+    assert pace.take("a", 100) == 12, "nothing was lost by asking too early"
+
+
+def test_a_busy_lane_makes_room_for_half_of_what_may_wait_at_once(line: Line) -> None:
+    callers = Callers(
+        Lane("sms", "notice"),
+        8,
+        line.provider,
+        timeout_ms=1_000,
+        permit=Held(),
+        accounts=line.limits,
+        clock=Standing(line.world),
+        finished=line.finished,
+    )
+    assert callers.room == 16
+    callers.take_up(12)
+    assert callers.room == 0, "all eight call, and four wait to"
+    callers.take_up(-1)
+    assert callers.room == 5
