@@ -64,15 +64,21 @@ class Accounts:
         rates: Rates,
         *,
         monotonic: Callable[[], float] = time.monotonic,
+        before: Accounts | None = None,
     ) -> None:
         """`accounts` are the lane's, as `channels.registry.accounts_for` gives them; `rates` are shared by
-        the worker's lanes."""
-        self.failovers = 0
+        the worker's lanes. What was learnt `before` of the same account under the same breaker's policy
+        still holds."""
+        self.failovers: int = before.failovers if before is not None else 0
         """Deliveries that another account took over; a lost count is worth no lock."""
         self._lane = lane.name
         self._rates = rates
         self._monotonic = monotonic
-        routes = [_Route(a, policy.weight(a.name), Breaker(policy.breaker)) for a in accounts]
+        known = before.breakers(policy) if before is not None else {}
+        routes = [
+            _Route(a, policy.weight(a.name), known.get(a.name) or Breaker(policy.breaker))
+            for a in accounts
+        ]
         self._routes = {route.account.name: route for route in routes}
         self._regular = [route for route in routes if route.weight]
         self._reserve = [route for route in routes if not route.weight]
@@ -93,6 +99,21 @@ class Accounts:
                 return self._simple.account
             return self._next(())
         return self._one_of([self._routes[named]], ())
+
+    def any(self) -> Account | None:
+        """An account for what will not be sent; to be released like any that was chosen."""
+        return self._next(())
+
+    def follows(self, policy: LanePolicy, accounts: Sequence[Account]) -> bool:
+        """Whether it is as it would be made of these."""
+        wanted = {account.name: policy.weight(account.name) for account in accounts}
+        mine = {name: route.weight for name, route in self._routes.items()}
+        return mine == wanted and len(self.breakers(policy)) == len(mine)
+
+    def breakers(self, policy: LanePolicy) -> dict[str, Breaker]:
+        """Those that follow this policy's rules."""
+        of_all = {name: route.breaker for name, route in self._routes.items()}
+        return {name: b for name, b in of_all.items() if b.policy == policy.breaker}
 
     def other(
         self, delivery: Delivery, outcome: AnyOutcome, tried: Collection[str]

@@ -23,6 +23,7 @@ from channels.engine import Engine
 from channels.registry import accounts_for, channel_for
 from channels.tokens import Tokens
 from channels.wires import Wires
+from dispatcher.adoption import Adoption
 from dispatcher.aftermath import Aftermath
 from dispatcher.clock import Clock
 from dispatcher.commits import Commits
@@ -50,6 +51,7 @@ from message.vocabulary import Lane, dead_letter_topic
 from policy.schema import Guarantee, Ordering, Policy
 from policy.templates import Templates
 from policy.templates_variables import TemplateError
+from policy.watching import Newest, Watch
 from tracing.events import Recorder
 
 log = structlog.get_logger(__name__)
@@ -68,6 +70,9 @@ class Parts(NamedTuple):
     transport: Wires
     tokens: Tokens
     templates: Templates
+    versions: Newest
+    number: int
+    """Of the policy's version in force at the start; 0: the file's."""
     protocol: kafka.GroupProtocol
     stack: ExitStack
     """Closes what is opened while the worker is built."""
@@ -151,6 +156,8 @@ def build(settings: Settings, policy: Policy, lanes: Sequence[Lane], parts: Part
     settle = _settle(core, pools, doors, aftermath)
     dead_letters = _dead_letters(core)
     source = _source(core, screens, dead_letters)
+    adoption = Adoption(pools, core.quotas, source, lambda new: routes_for(settings, new, lanes))
+    watch = Watch(parts.versions, settings.accounts, adoption, number=parts.number)
     stages = Stages(
         source=source,
         doors=doors,
@@ -161,11 +168,14 @@ def build(settings: Settings, policy: Policy, lanes: Sequence[Lane], parts: Part
         heart=heart,
         outage=core.outage,
         upkeep=core.quotas.upkeep,
+        watch=watch,
         crew=Crew(),
         clock=core.clock,
     )
     worker = Worker(stages, lanes, settings.worker.drain_s)
-    core.metrics.show(lambda: (*_gauges(stages), *core.quotas.gauges()))
+    core.metrics.show(
+        lambda: (*_gauges(stages), *_policy_gauges(watch, adoption), *core.quotas.gauges())
+    )
     return App(worker, _health(worker, stages), core.metrics, pools)
 
 
@@ -204,6 +214,7 @@ def _pool(core: _Core, lane: Lane, heart: Heart) -> Pool:
         clock=core.clock,
         finished=core.finished,
         reroute=_reroute(core),
+        version=core.policy.version,
     )
 
 
@@ -265,7 +276,6 @@ def _door(core: _Core, pools: Mapping[str, Pool], best_effort: bool, heart: Hear
         intake,
         clock=core.clock,
         finished=core.finished,
-        policy_version=core.policy.version,
         on_dropped=core.done.put,
         render=partial(_rendered, core.parts.templates),
     )
@@ -413,3 +423,15 @@ def _gauges(stages: Stages) -> Iterable[Gauge]:
     yield "swept", "Deliveries of dead workers put in doubt by this one.", {}, stages.heart.swept
     yield "ledger_away", "1 while the database is away.", {}, float(stages.outage.on)
     yield "settle_abandoned", "Outcomes left unwritten.", {}, stages.settle.abandoned
+
+
+def _policy_gauges(watch: Watch, adoption: Adoption) -> Iterable[Gauge]:
+    yield (
+        "policy_number",
+        "The applied policy version that is followed; 0: the file.",
+        {},
+        watch.number,
+    )
+    text = "1 while the newest applied version is one that this worker cannot follow."
+    yield "policy_refused", text, {}, float(watch.refused)
+    yield "policy_lanes_kept", "Lanes that follow only after a restart.", {}, adoption.kept

@@ -67,7 +67,7 @@ class Breaker:
     def __init__(self, policy: BreakerPolicy) -> None:
         self.opened = 0
         """Times it opened."""
-        self._policy = policy
+        self.policy = policy
         self._lock = threading.Lock()  # guards everything below
         self._state = State.CLOSED
         self._since = float("-inf")
@@ -167,18 +167,18 @@ class Breaker:
         if judgement is not Judgement.WELL:
             return self._open(now)
         self._well += deliveries
-        if self._well < self._policy.probes:
+        if self._well < self.policy.probes:
             return None
         self._window.clear()
         return self._enter(State.CLOSED, now)
 
     def _too_many_failed(self, now: float) -> bool:
         calls, failed = self._window.counts(now)
-        return calls >= self._policy.min_calls and failed >= self._policy.share * calls
+        return calls >= self.policy.min_calls and failed >= self.policy.share * calls
 
     def _open(self, now: float) -> State:
         """Longer than last time, unless it was closed for as long as it had been open."""
-        shortest, longest = self._policy.open_ms / _MS, self._policy.max_open_ms / _MS
+        shortest, longest = self.policy.open_ms / _MS, self.policy.max_open_ms / _MS
         recovered = self._state is State.CLOSED and now - self._since >= self._pause_s
         self._pause_s = shortest if recovered else min(max(self._pause_s * 2, shortest), longest)
         self.opened += 1
@@ -191,7 +191,7 @@ class Breaker:
     def _probes_left(self, now: float) -> int:
         while self._probes and self._probes[0] <= now:
             self._probes.popleft()  # its delivery was a duplicate, expired, or hangs
-        return self._policy.probes - len(self._probes)
+        return self.policy.probes - len(self._probes)
 
     def _forget_probes(self, count: int) -> None:
         for _ in range(min(count, len(self._probes))):

@@ -35,8 +35,12 @@ class Fleet:
     def __init__(self, ledger: LiveLanes, lanes: Mapping[str, Collection[str]]) -> None:
         """`lanes` tells for each account the lanes that send through it."""
         self._ledger = ledger
-        self._lanes = {account: frozenset(names) for account, names in lanes.items()}
         self._workers: dict[str, int] = {}
+        self.serve(lanes)
+
+    def serve(self, lanes: Mapping[str, Collection[str]]) -> None:
+        """From the next count on these lanes send through these accounts."""
+        self._lanes = {account: frozenset(names) for account, names in lanes.items()}
 
     def workers(self, account: str) -> int:
         """Live workers that serve a lane of this account, this one with them; 1 before any count."""

@@ -1,4 +1,5 @@
-"""Which deliveries share a provider call: those of one lane, one account and one batch key.
+"""Which deliveries share a provider call: those of one lane under the same terms, one account and one batch
+key.
 
 Pure. The call's key is the first delivery's: it is on record for each of them before the call is made,
 so that what the provider knows the call by can be asked about even if this worker is gone by then.
@@ -80,7 +81,7 @@ def _asked(work: Work, most: int | None) -> tuple[int, Hashable]:
         if channel.max_batch == 1 or work.drop is not None or work.hold_ms or work.refused:
             return 1, None
         limit = channel.batch_limit(delivery)
-        key = (delivery.lane, account.name, channel.batch_key(delivery))
+        key = (delivery.lane, work.terms, account.name, channel.batch_key(delivery))
     except Exception as exc:
         log.exception("adapter_failed", provider=channel.provider, step="refusal")
         work.refused = f"adapter_error: the {channel.provider} adapter failed: {type(exc).__name__}"

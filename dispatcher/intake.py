@@ -164,10 +164,10 @@ class Intake:
 
     def _fills_up(self, lane: str) -> bool:
         """Whether the lane waits a moment longer for deliveries that could share a call."""
-        pool = self._pools[lane]
-        if pool.batch == 1 or len(self._ready[lane]) >= pool.batch:
+        terms = self._pools[lane].terms
+        if terms.batch == 1 or len(self._ready[lane]) >= terms.batch:
             return False
-        left_s = self._since[lane] + pool.linger_s - self._clock.monotonic()
+        left_s = self._since[lane] + terms.linger_s - self._clock.monotonic()
         if left_s > 0:
             self._pause_s = min(self._pause_s, left_s)
         return left_s > 0

@@ -18,16 +18,16 @@ from dispatcher.accounts import Accounts, may_fail_over
 from dispatcher.clock import Clock
 from dispatcher.grouping import put_on_record
 from dispatcher.handoff import Handoff
+from dispatcher.terms import Terms
 from dispatcher.work import Finished, Route, Work
 from message.delivery import Delivery
 from message.outcomes import AnyOutcome, Rejected, Unknown
 from message.states import Event
 from message.vocabulary import Lane
-from policy.schema import Guarantee, LanePolicy, Ordering
+from policy.schema import Guarantee, LanePolicy
 
 log = structlog.get_logger(__name__)
 
-_MS = 1_000
 _LEAST_PAUSE_S, _MOST_PAUSE_S = 0.005, 0.5
 
 
@@ -64,26 +64,18 @@ class Pool:
         clock: Clock,
         finished: SimpleQueue[Finished],
         reroute: Callable[[Sequence[Delivery]], list[bool]],
+        version: str = "",
     ) -> None:
         """`reroute` puts another account on record before it is called; per delivery, whether it did."""
         self.lane = lane
-        self.policy = policy
-        self.routes = routes
-        self.accounts = accounts
+        self.terms = Terms(version, policy, routes, accounts)
+        """Exchanged by `adopt`; a stage reads it once for what must go together."""
         self.taken = 0
         self.returned = 0
         self.busy = 0
         """Calls at the provider, roughly; for metrics."""
         self.replaced = 0
         """Threads that died and were replaced."""
-        self.most = 1 if policy.ordering is Ordering.KEY else policy.batch
-        """Deliveries a call may carry by the policy; None: as many as the provider takes. An ordered lane
-        has calls of one: whether a key's next may go is known when the one before is settled."""
-        self.batch = _batch(self.most, routes)
-        """Deliveries a call of this lane commonly carries: what intake waits for, and makes room for."""
-        self.linger_s = policy.linger_ms / _MS
-        self.capacity = (policy.threads + policy.queue_size) * self.batch
-        """Deliveries between claim and settlement, at most."""
         self._engine = engine
         self._permit = permit
         self._clock = clock
@@ -93,17 +85,35 @@ class Pool:
         self._stopping = False
         self._durable = policy.guarantee is not Guarantee.BEST_EFFORT
         """Whether someone else would take up what is given back."""
-        self._timeout_s = policy.timeout_ms / _MS
+        self._sizing = threading.Lock()  # guards the three below
+        self._threads = 0  # those that are not told to end
+        self._spawned = 0
+        self._closed = False
+
+    @property
+    def policy(self) -> LanePolicy:
+        """What the lane's terms say now."""
+        return self.terms.policy
+
+    @property
+    def most(self) -> int | None:
+        """See `Terms.most`."""
+        return self.terms.most
+
+    @property
+    def capacity(self) -> int:
+        """See `Terms.capacity`."""
+        return self.terms.capacity
 
     @property
     def room(self) -> int:
         """Deliveries that may still be claimed: what is claimed and not settled is bounded."""
-        return self.capacity - (self.taken - self.returned)
+        return self.terms.capacity - (self.taken - self.returned)
 
     @property
     def pause_s(self) -> float:
         """How long intake leaves the lane alone when no account may take a delivery."""
-        return min(max(self.accounts.seconds_until_room(), _LEAST_PAUSE_S), _MOST_PAUSE_S)
+        return min(max(self.terms.accounts.seconds_until_room(), _LEAST_PAUSE_S), _MOST_PAUSE_S)
 
     @property
     def unsettled(self) -> int:
@@ -112,18 +122,26 @@ class Pool:
 
     def start(self) -> None:
         """Start the threads."""
-        for number in range(self.policy.threads):
-            self._spawn(f"{self.lane.name}-{number}")
+        with self._sizing:
+            self._resize(self.terms.policy.threads)
+
+    def adopt(self, terms: Terms) -> None:
+        """Follow other terms from now on: what is claimed later acts under them, what is claimed ends under
+        its own. Threads too many end when they have taken what stands in the queue before."""
+        with self._sizing:
+            self.terms = terms
+            if self._spawned and not self._closed:
+                self._resize(terms.policy.threads)
 
     def route(self, work: Work) -> Route | None:
-        """The account a notification names, else one of the lane's, by weight; None where none may
-        take it now."""
-        account = self.accounts.choose(work.delivery)
-        return None if account is None else self.routes[account.name]
+        """Bind the delivery to the terms, and choose its account; None where none may take it now."""
+        terms = self.terms
+        terms.bind(work)
+        return terms.choose(work)
 
     def release(self, work: Work) -> None:
         """Its account was chosen, and nothing will be sent."""
-        self.accounts.release(work.chosen[0])
+        work.bound.accounts.release(work.chosen[0])
 
     def put(self, call: Sequence[Work]) -> None:
         """Hand a call's claimed deliveries over; intake keeps to `room`."""
@@ -135,8 +153,17 @@ class Pool:
 
     def close(self) -> None:
         """End the threads, once nobody puts anything in any more."""
-        for _ in range(self.policy.threads):
+        with self._sizing:
+            self._closed = True
+            self._resize(0)
+
+    def _resize(self, threads: int) -> None:
+        for _ in range(self._threads, threads):
+            self._spawned += 1
+            self._spawn(f"{self.lane.name}-{self._spawned - 1}")
+        for _ in range(threads, self._threads):
             self._queue.put(None)
+        self._threads = threads
 
     def _spawn(self, name: str) -> None:
         threading.Thread(target=self._serve, args=(name,), name=name, daemon=True).start()
@@ -172,16 +199,17 @@ class Pool:
     def _call(self, works: Sequence[Work]) -> bool:
         """Make the call; whether all of it was accepted."""
         account, channel = works[0].chosen
+        terms = works[0].bound
         now, begun_at = self._clock.now_ms(), self._clock.monotonic()
         for work in works:
             work.started_at = now
         self.busy += 1
         try:
             call = Call(account, [work.delivery for work in works])
-            outcomes = self._engine.send(channel, call, self._timeout_s)
+            outcomes = self._engine.send(channel, call, terms.timeout_s)
         finally:
             self.busy -= 1
-        accepted = self.accounts.record(account, outcomes, begun_at)
+        accepted = terms.accounts.record(account, outcomes, begun_at)
         now = self._clock.now_ms()
         for work, outcome in zip(works, outcomes, strict=True):
             work.outcome = outcome
@@ -193,10 +221,11 @@ class Pool:
         first = next((w for w in works if may_fail_over(_outcome(w))), None)
         if first is None:
             return []
-        other = self.accounts.other(first.delivery, _outcome(first), tried)
+        terms = first.bound
+        other = terms.accounts.other(first.delivery, _outcome(first), tried)
         if other is None:
             return []
-        route = self.routes[other.name]
+        route = terms.routes[other.name]
         again = self._fitting(works, first, route)
         for work in again:
             work.route = route
@@ -209,7 +238,7 @@ class Pool:
         )
         going = [w for w, ours in zip(again, kept, strict=True) if ours and self._may_go_on(w)]
         if not going:
-            self.accounts.release(other)
+            terms.accounts.release(other)
         return going
 
     def _fitting(self, works: Sequence[Work], first: Work, route: Route) -> list[Work]:
@@ -264,8 +293,3 @@ class Pool:
 def _outcome(work: Work) -> AnyOutcome:
     assert work.outcome is not None
     return work.outcome
-
-
-def _batch(most: int | None, routes: Mapping[str, Route]) -> int:
-    taken = max((channel.max_batch for _, channel in routes.values()), default=1)
-    return taken if most is None else min(taken, most)

@@ -34,6 +34,7 @@ from dispatcher.source import Source
 from idempotency.ledger import LedgerError
 from message.vocabulary import Lane
 from policy.schema import Guarantee
+from policy.watching import Watch
 
 log = structlog.get_logger(__name__)
 
@@ -83,6 +84,7 @@ class Stages(NamedTuple):
     heart: Heart
     outage: Outage
     upkeep: Upkeep
+    watch: Watch
     crew: Crew
     clock: Clock
 
@@ -131,9 +133,11 @@ class Worker:
         self._raise_casualty()
 
     def run_once(self) -> None:
-        """One round of the source; while the ledger is away its lanes are closed."""
+        """One round of the source; while the ledger is away its lanes are closed, and so is a lane whose
+        permits for dead letters are spent."""
         stages = self._stages
-        stages.source.close_lanes(self._ledger_lanes if stages.outage.on else frozenset())
+        away = self._ledger_lanes if stages.outage.on else frozenset()
+        stages.source.close_lanes(away | stages.dead_letters.spent)
         stages.source.run_once()
 
     def _start(self) -> None:
@@ -147,6 +151,7 @@ class Worker:
             stages.crew.start(f"screen-{number}", door.run_screen)
         stages.crew.start("dead-letters", stages.dead_letters.run)
         stages.crew.start("upkeep", stages.upkeep.run)
+        stages.crew.start("policy", stages.watch.run)
         stages.crew.start("heart", stages.heart.run)
         stages.source.subscribe(self._lanes)
 
@@ -161,6 +166,7 @@ class Worker:
         deadline = clock.monotonic() + self._drain_s
         log.info("draining", unsettled=self._unsettled(), deadline_s=self._drain_s)
         stages.heart.draining()
+        stages.watch.stop()
         stages.source.quiet()
         for door in stages.doors:
             door.stop()

@@ -22,13 +22,16 @@ from dispatcher.gates import Outage
 from dispatcher.health import HealthServer
 from dispatcher.lifecycle import WorkerFailed
 from dispatcher.source import SourceFailed
+from idempotency.edge import errors
 from idempotency.ledger import LedgerUnavailable
 from idempotency.opening import open_ledger
 from idempotency.redis_prefilter import open_prefilter
 from message.vocabulary import Lane, lanes_matching
+from policy.in_force import InForce, in_force
 from policy.loading import load_for
 from policy.schema import Policy
 from policy.templates_loading import load_for as templates_for
+from policy.versions import Versions
 from tracing import open_recorder
 
 log = structlog.get_logger(__name__)
@@ -84,13 +87,18 @@ def open_worker(
     stack: ExitStack,
     stop: threading.Event,
 ) -> App | None:
-    """Everything a worker needs, closed by `stack`; None when `stop` was set while waiting."""
+    """Everything a worker needs, closed by `stack`; None when `stop` was set while waiting.
+
+    `policy` is what holds where no version was ever applied.
+    """
     if not kafka.wait_for_broker(settings.kafka, stop=stop):
         return None
     outage = Outage()
     outage.stop = stop
     ledger = outage.persist("start", lambda: open_ledger(settings))
     stack.callback(ledger.close)
+    versions = Versions(ledger.database)
+    now = outage.persist("start", lambda: _in_force(settings, versions))
     recorder = open_recorder(settings)
     stack.callback(recorder.close)
     transport = Wires()
@@ -104,16 +112,32 @@ def open_worker(
         transport=transport,
         tokens=tokens,
         templates=templates_for(settings),
+        versions=versions,
+        number=now.number,
         stack=stack,
         protocol=kafka.resolve_group_protocol(settings.kafka),
     )
-    app = outage.persist("start", lambda: build(settings, policy, lanes, parts))
+    followed = now.policy if now.number else policy
+    app = outage.persist("start", lambda: build(settings, followed, lanes, parts))
     server = HealthServer(settings.worker.health_address, app.health, app.metrics.registry)
     server.start()
     stack.callback(server.stop)
     tune_interpreter()
     log.info("worker_started", health=server.address, lanes=[lane.name for lane in lanes])
     return app
+
+
+def _in_force(settings: Settings, versions: Versions) -> InForce:
+    """What counts now; a file that does not is worth a word."""
+    with errors():
+        now = in_force(settings, versions)
+    if now.file_differs:
+        log.warning(
+            "policy_file_differs",
+            follows=now.policy.version,
+            what="the applied version counts; `hongyan policy apply` puts the file in force",
+        )
+    return now
 
 
 def _run(app: App) -> int:

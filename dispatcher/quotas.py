@@ -28,12 +28,28 @@ Routes = Mapping[Lane, Mapping[str, tuple[Account, Channel]]]
 class Quotas(NamedTuple):
     """One worker's."""
 
-    accounts: Mapping[str, Accounts]
+    accounts: dict[str, Accounts]
     """By the lane's name; lanes without an account have none."""
     receivers: ReceiverLimits
     rates: Rates
+    fleet: Fleet
     upkeep: Upkeep
     """To be run in a thread; when it is stopped it gives back what is left."""
+    clock: Clock
+
+    def follow(self, policy: Policy, routes: Routes) -> None:
+        """Keep to another policy's accounts, weights and breakers. Accounts that nothing changes for stay
+        the ones they are, and so do breakers."""
+        every = _every(routes)
+        self.rates.serve(account for account, _ in every)
+        self.receivers.serve(limits_of(every))
+        self.fleet.serve(_lanes_of(routes))
+        for lane, of_lane in routes.items():
+            if of_lane:
+                before = self.accounts.get(lane.name)
+                self.accounts[lane.name] = _accounts(
+                    lane, policy, of_lane, self.rates, self.clock, before
+                )
 
     def gauges(self) -> Iterator[Gauge]:
         """What `/metrics` shows."""
@@ -60,11 +76,11 @@ def open_quotas(
     fleet = Fleet(ledger, _lanes_of(routes))
     fleet.refresh()
     buckets, windows = _shared(settings, identity, stack)
-    every = {name: pair for of_lane in routes.values() for name, pair in of_lane.items()}
-    limited = [account for account, _ in every.values()]
+    every = _every(routes)
+    limited = [account for account, _ in every]
     rates = Rates(limited, buckets, workers=fleet.workers, monotonic=clock.monotonic)
     receivers = ReceiverLimits(
-        limits_of(every.values()), windows, workers=fleet.workers, monotonic=clock.monotonic
+        limits_of(every), windows, workers=fleet.workers, monotonic=clock.monotonic
     )
     return Quotas(
         accounts={
@@ -74,7 +90,9 @@ def open_quotas(
         },
         receivers=receivers,
         rates=rates,
+        fleet=fleet,
         upkeep=Upkeep(fleet.refresh, rates.tidy, rates.close),
+        clock=clock,
     )
 
 
@@ -84,9 +102,21 @@ def _accounts(
     of_lane: Mapping[str, tuple[Account, Channel]],
     rates: Rates,
     clock: Clock,
+    before: Accounts | None = None,
 ) -> Accounts:
     accounts = [account for account, _ in of_lane.values()]
-    return Accounts(lane, policy.of(lane), accounts, rates, monotonic=clock.monotonic)
+    if before is not None and before.follows(policy.of(lane), accounts):
+        return before
+    return Accounts(
+        lane, policy.of(lane), accounts, rates, monotonic=clock.monotonic, before=before
+    )
+
+
+def _every(routes: Routes) -> list[tuple[Account, Channel]]:
+    """Each account once, with its adapter."""
+    return list(
+        {name: pair for of_lane in routes.values() for name, pair in of_lane.items()}.values()
+    )
 
 
 def _lanes_of(routes: Routes) -> dict[str, set[str]]:

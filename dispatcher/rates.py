@@ -57,9 +57,17 @@ class Rates:
         self._patience = Patience(
             "rates", "each worker keeps to its fair share", monotonic=monotonic
         )
-        self._purses = {a.name: Purse(a, a.rate_per_s) for a in accounts if a.rate_per_s}
+        self._purses: dict[str, Purse] = {}
         self._lock = threading.Lock()  # guards the purses; never held while waiting
         self._asking = threading.Lock()  # one question at a time; those who waited look again
+        self.serve(accounts)
+
+    def serve(self, accounts: Iterable[Account]) -> None:
+        """Keep to these accounts' rates too; those it knows stay as they are."""
+        with self._lock:
+            new = [a for a in accounts if a.rate_per_s and a.name not in self._purses]
+            # A new dict: others may be walking through the old one.
+            self._purses = self._purses | {a.name: Purse(a, a.rate_per_s or 0.0) for a in new}
 
     def rooms(self, accounts: Sequence[str]) -> list[int]:
         """Deliveries that may go through each account now; one question for all that need one."""

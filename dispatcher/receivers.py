@@ -48,16 +48,24 @@ class ReceiverLimits:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """`windows` are the fleet's, None where there is no Redis; `workers` is `Fleet.workers`."""
-        self._windows = {name: _windows(some) for name, some in limits.items()}
-        self._slack = {name: _with_slack(some) for name, some in self._windows.items()}
         self._fleet = windows
         self._workers = workers
         self._own = LocalWindows(monotonic)
         self._patience = Patience(
             "receivers", "each worker lets its fair share go", monotonic=monotonic
         )
-        self._held = dict.fromkeys(limits, 0)
+        self._held: dict[str, int] = {}
         """Deliveries that had to wait; a lost count is worth no lock."""
+        self._windows: dict[str, list[Window]] = {}
+        self._slack: dict[str, list[Window]] = {}
+        self.serve(limits)
+
+    def serve(self, limits: Limits) -> None:
+        """Keep to these accounts' limits too. New dicts: others may be walking through the old ones."""
+        windows = {name: _windows(some) for name, some in limits.items()}
+        self._slack = self._slack | {n: _with_slack(some) for n, some in windows.items()}
+        self._held = dict.fromkeys(limits, 0) | self._held
+        self._windows = self._windows | windows
 
     def delays(self, batch: Sequence[tuple[str, str]]) -> list[int]:
         """Per (account, receiver) 0, and it counts from now on, else the milliseconds that it must wait;

@@ -70,7 +70,6 @@ class Screen:
         *,
         clock: Clock,
         finished: SimpleQueue[Finished],
-        policy_version: str,
         on_dropped: Callable[[list[Record]], None],
         render: Renderer = lambda _: None,
     ) -> None:
@@ -81,7 +80,6 @@ class Screen:
         self._onward = onward
         self._clock = clock
         self._finished = finished
-        self._policy_version = policy_version
         self._on_dropped = on_dropped
         self._render = render
         self._inbox: SimpleQueue[list[Record]] = SimpleQueue()
@@ -167,15 +165,15 @@ class Screen:
     def _expand(self, record: Record) -> list[Work]:
         """A record's deliveries; those that share a receiver count once."""
         assignment, notification = record.assignment, record.notification
-        policy = self._pools[assignment.lane.name].policy
+        terms = self._pools[assignment.lane.name].terms
         deliveries = deliveries_of(
             notification,
             record.payload,
-            expires_at=notification.created_at + policy.lifetime_ms(notification.ttl_ms),
-            policy_version=self._policy_version,
+            expires_at=notification.created_at + terms.policy.lifetime_ms(notification.ttl_ms),
+            policy_version=terms.version,
             origin=Origin(assignment.topic, assignment.partition, record.offset),
         )
-        drop: str | None = None
+        drop = terms.misfit(notification)
         if notification.template is not None:
             try:
                 rendered = self._render(notification)
@@ -184,7 +182,7 @@ class Screen:
             else:
                 for delivery in deliveries:
                     delivery.rendered = rendered
-        return [Work(delivery, record, drop=drop) for delivery in deliveries]
+        return [Work(delivery, record, drop=drop, terms=terms) for delivery in deliveries]
 
     def _abandon(self) -> None:
         self._receive()

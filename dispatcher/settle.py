@@ -88,7 +88,7 @@ class Settle:
         return batch
 
     def _settlement(self, work: Work) -> Settlement | None:
-        policy = self._pools[work.delivery.lane].policy
+        policy = (work.terms or self._pools[work.delivery.lane].terms).policy
         settlement = settlement_of(work, policy)
         if settlement is None:
             return None

@@ -101,7 +101,8 @@ class Source:
         self._flow = flow
         self._inboxes = inboxes
         self._poisons = poisons
-        self._accounts = accounts
+        self._accounts = dict(accounts)
+        """`follow` writes whole entries, from another thread."""
         self._topic_prefix = topic_prefix
         self._place = place
         self._clock = clock
@@ -135,6 +136,12 @@ class Source:
     def close_lanes(self, lanes: frozenset[Lane]) -> None:
         """Pause these lanes whatever they hold (their ledger is away); others as their load says."""
         self._closed_lanes = lanes
+
+    def follow(self, lane: Lane, accounts: frozenset[str], max_records: int) -> None:
+        """From now on let notifications of the lane name these accounts, and take in so many; safe from
+        any thread."""
+        self._accounts[lane] = accounts
+        self._flow[lane].max_records = max_records
 
     def quiet(self) -> None:
         """Take nothing more, but stay in the group and go on committing; idempotent."""

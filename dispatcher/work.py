@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -13,6 +14,9 @@ from message.envelope import Notification
 from message.outcomes import AnyOutcome
 from message.states import Event, State
 from message.vocabulary import Lane
+
+if TYPE_CHECKING:
+    from dispatcher.terms import Terms
 
 
 class Hold(Enum):
@@ -114,6 +118,12 @@ class Work(msgspec.Struct, gc=False):
     """Why its adapter can never send it, as `code: sentence`; written by intake."""
     hold_ms: int = 0
     """For how long it shall wait in the ledger, claimed by nobody; written by intake."""
+    hold_reason: str = ""
+    """Why it shall wait; written by intake."""
+    marked: bool = False
+    """Whether a gate noted it as one that goes; written by intake."""
+    terms: Terms | None = None
+    """What it acts under; written by the screen, and by intake until it is claimed."""
     route: Route | None = None
     """Chosen by intake before the claim."""
     taken: bool = False
@@ -127,6 +137,12 @@ class Work(msgspec.Struct, gc=False):
     """It was not begun, or its outcome could not be written: whoever reads the record next decides."""
     standing: State | None = None
     """What the ledger holds already, for work that ended at intake: settle only reports it."""
+
+    @property
+    def bound(self) -> Terms:
+        """The terms, where it is known to have some."""
+        assert self.terms is not None
+        return self.terms
 
     @property
     def chosen(self) -> Route:

@@ -76,6 +76,7 @@ class Bench:
             clock=clock,
             finished=self.finished,
             reroute=lambda deliveries: [True] * len(deliveries),
+            version="v1",
         )
         self.calls: list[list[Work]] = []
         self.pool.put = lambda call: self.calls.append(list(call))  # type: ignore[method-assign]
@@ -88,7 +89,6 @@ class Bench:
             self.intake,
             clock=clock,
             finished=self.finished,
-            policy_version="v1",
             on_dropped=self.dropped.extend,
             render=render or (lambda _: None),
         )

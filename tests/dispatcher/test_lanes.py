@@ -127,8 +127,7 @@ def test_a_receiver_that_cannot_exist_is_rejected_and_the_others_go() -> None:
 
 def test_one_past_its_ttl_leaves_the_call_and_the_others_go() -> None:
     bench = Bench(accepted, {"a": 1})
-    late = bench.pool
-    assert late.batch == 3
+    assert bench.pool.terms.batch == 3
     works = bench.serve("u1")
     assert works[0].event is None
     bench = Bench(accepted, {"a": 1})
