@@ -178,20 +178,25 @@ class Intake:
         taken: list[Work] = []
         room = min(pool.room, limit)
         passed: list[Work] = []
+        shut: set[str] = set()
         while ready and len(taken) < room:
             work = ready.popleft()
             if work.record.assignment.hold is not Hold.OWNED:
                 self._give_up(work)
                 self._taken[lane] += 1
                 continue
-            work.route = pool.route(work)
+            named = work.delivery.notification.account
+            work.route = None if named in shut else pool.route(work)
             if work.route is not None:
                 taken.append(work)
                 continue
             passed.append(work)
-            self._pause_s = min(self._pause_s, pool.pause_s)
-            if work.delivery.notification.account is None:
+            if named in shut:
+                continue
+            self._pause_s = min(self._pause_s, pool.pause_s(named))
+            if named is None:
                 break
+            shut.add(named)  # asked once a round: every wake-up for any lane comes by here
         # One that names an account which may not send now holds up nobody else.
         ready.extendleft(reversed(passed))
         self._taken[lane] += len(taken)

@@ -110,10 +110,11 @@ class Pool:
         """Deliveries that may still be claimed: what is claimed and not settled is bounded."""
         return self.terms.capacity - (self.taken - self.returned)
 
-    @property
-    def pause_s(self) -> float:
-        """How long intake leaves the lane alone when no account may take a delivery."""
-        return min(max(self.terms.accounts.seconds_until_room(), _LEAST_PAUSE_S), _MOST_PAUSE_S)
+    def pause_s(self, account: str | None) -> float:
+        """How long intake leaves the lane alone when no account may take a delivery, or not the one that
+        is named."""
+        wait_s = self.terms.accounts.seconds_until_room(account)
+        return min(max(wait_s, _LEAST_PAUSE_S), _MOST_PAUSE_S)
 
     @property
     def unsettled(self) -> int:

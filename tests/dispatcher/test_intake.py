@@ -214,6 +214,23 @@ def test_one_that_names_an_account_without_room_holds_up_nobody_else() -> None:
     assert one.intake.waiting(LANE.name) == 1
 
 
+def test_an_account_that_may_not_send_is_asked_once_a_round_and_not_again_before_it_may() -> None:
+    slow = Account("slow", "p", "http://127.0.0.1:9", rate_per_s=1, burst=1)
+    one = bench(ONE, slow, accounts={"a": 1, "slow": 0}, batch=1)
+    asked: list[str | None] = []
+    choose = one.pool.route
+
+    def route(work: Work) -> Route | None:
+        asked.append(work.delivery.notification.account)
+        return choose(work)
+
+    one.pool.route = route  # type: ignore[method-assign]
+    one.turn(one.records(4, account="slow"))
+    assert asked == ["slow"] * 3, "the one that went; then, in each of two looks, one for all"
+    assert one.intake.waiting(LANE.name) == 3
+    assert one.intake._pause_s > 0.4, "the other account of the lane has room, and is no help"
+
+
 def test_stopping_gives_up_what_is_not_claimed() -> None:
     one = bench(ONE, batch=1)
     one.screen.put(one.records(20))
