@@ -186,7 +186,7 @@ class Intake:
                 self._taken[lane] += 1
                 continue
             named = work.delivery.notification.account
-            work.route = None if named in shut else pool.route(work)
+            work.route = None if named in shut and work.drop is None else pool.route(work)
             if work.route is not None:
                 taken.append(work)
                 continue
