@@ -185,18 +185,18 @@ class Intake:
                 self._give_up(work)
                 self._taken[lane] += 1
                 continue
-            named = work.delivery.notification.account
-            work.route = None if named in shut and work.drop is None else pool.route(work)
+            work.route = None if _waits_for(work) in shut else pool.route(work)
             if work.route is not None:
                 taken.append(work)
                 continue
             passed.append(work)
-            if named in shut:
+            account = _waits_for(work)
+            if account in shut:
                 continue
-            self._pause_s = min(self._pause_s, pool.pause_s(named))
-            if named is None:
+            self._pause_s = min(self._pause_s, pool.pause_s(account))
+            if account is None:
                 break
-            shut.add(named)  # asked once a round: every wake-up for any lane comes by here
+            shut.add(account)  # asked once a round: every wake-up for any lane comes by here
         # One that names an account which may not send now holds up nobody else.
         ready.extendleft(reversed(passed))
         self._taken[lane] += len(taken)
@@ -250,3 +250,8 @@ class Intake:
             while ready:
                 self._give_up(ready.popleft())
                 self._taken[lane] += 1
+
+
+def _waits_for(work: Work) -> str | None:
+    """The account without which it cannot go; None: any will do, as for what ends at its claim."""
+    return None if work.drop is not None else work.delivery.notification.account
