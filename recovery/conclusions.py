@@ -27,6 +27,8 @@ from policy.schema import LanePolicy
 REPLAY: Final = "replay"
 UNPROVEN: Final = "unproven"
 RESOLVED: Final = "resolved_not_sent"
+REFUSED: Final = "refused_in_doubt"
+"""Up to a colon, the provider's code behind it: a refusal that may have come after a success."""
 _SOONEST_MS: Final = 1_000
 _LATEST_MS: Final = 60_000
 _PATIENCE: Final = 0.5
@@ -89,6 +91,8 @@ def _without_proof(doubt: Doubt, facts: Facts, policy: LanePolicy, luck: Luck) -
         left = facts.repeats_until - doubt.now
         # Soon, and sooner than the window closes: what waits too long is no repeat any more.
         return _move(doubt, Event.REPLAY, REPLAY, delay_ms=min(delay_ms, left // 2))
+    if doubt.reason.startswith(REFUSED):
+        return _move(doubt, Event.PARK_UNPROVEN, doubt.reason)
     if not policy.resends_unproven:
         return _move(doubt, Event.PARK_UNPROVEN, UNPROVEN)
     left = doubt.delivery.expires_at - doubt.now

@@ -26,11 +26,11 @@ from idempotency.ledger import Ledger, LedgerUnavailable, Settlement
 from idempotency.recovering import Ask, Called, Recovering, Taken
 from message.delivery import Delivery
 from message.ids import new_token
-from message.outcomes import NotSent
+from message.outcomes import NotSent, Rejected
 from message.states import SETTLED, Event, State, after
 from policy.schema import Guarantee, LanePolicy, Ordering
 from recovery.calls import WINDOW_OVER, Callers, Resend
-from recovery.conclusions import REPLAY
+from recovery.conclusions import REFUSED, REPLAY
 from recovery.report import Report
 from recovery.routes import Route, Routes
 
@@ -267,6 +267,8 @@ def settled(resend: Resend, policy: LanePolicy) -> Settlement:
     found = after_call(delivery, resend.outcome, resend.answered_at, policy)
     if resend.doubted and isinstance(resend.outcome, NotSent):
         return Settlement(delivery, Event.UNKNOWN, resend.outcome.code)
+    if resend.doubted and isinstance(resend.outcome, Rejected):
+        return Settlement(delivery, Event.UNKNOWN, f"{REFUSED}:{resend.outcome.code}")
     return found
 
 
