@@ -16,6 +16,7 @@ from hongyan.commands import (
     policy,
     receipts,
     recovery,
+    resend,
     send,
     simulator,
     templates,
@@ -50,6 +51,7 @@ send.register(app)
 trace.register(app)
 receipts.register(app)
 recovery.register(app)
+resend.register(app)
 app.add_typer(topics.app)
 app.add_typer(policy.app)
 app.add_typer(templates.app)

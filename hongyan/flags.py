@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from hongyan.errors import WrongUsage
+
+_UNITS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DURATION: Final = re.compile(r"^(\d{1,6})([smhd])$")
+
+
+def duration_ms(flag: str, text: str) -> int:
+    """`90m`, `6h`, `7d` in milliseconds."""
+    found = _DURATION.match(text)
+    if found is None:
+        raise WrongUsage(f"{flag} {text!r}: write a number and s, m, h or d, such as 6h")
+    return int(found[1]) * _UNITS[found[2]]
 
 
 def optional(**fields: Any) -> dict[str, Any]:

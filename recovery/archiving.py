@@ -1,4 +1,4 @@
-"""The job that lets old days leave the ledger (docs/archive.md): one recovery at a time, a few times a day."""
+"""The job that lets old days leave the ledger (docs/archive.md): one recovery at a time, once an hour."""
 
 from __future__ import annotations
 
