@@ -259,7 +259,8 @@ class Resending:
 def settled(resend: Resend, policy: LanePolicy) -> Settlement:
     """How one resend ends in the ledger.
 
-    A definite non-send of this call says nothing of an earlier one in doubt: that stays in doubt.
+    A definite non-send of this call says nothing of an earlier one in doubt: that stays in doubt. So does
+    one that is refused now: who left in between, or is blocked since, may have got the first.
     """
     delivery = resend.taken.delivery
     if resend.outcome is None:

@@ -187,11 +187,29 @@ def test_a_repeat_that_was_not_sent_says_nothing_of_the_call_before_it(
     assert line.row(item) == ("UNKNOWN", "http_429", 3)
 
 
-def test_a_repeat_that_is_refused_was_refused_before(line: Line, item: Delivery) -> None:
+def test_a_repeat_that_is_refused_says_nothing_of_the_call_before_it(
+    line: Line, item: Delivery
+) -> None:
     line.resolving.run_once(LANE)
     line.world.advance(2_000)
-    line.resend(Rejected("bad_number"))
-    assert line.row(item)[:2] == ("REJECTED", "bad_number")
+    line.resend(Rejected("not_following"))
+    assert line.row(item)[:2] == ("UNKNOWN", "refused_in_doubt:not_following")
+    line.resolving.run_once(LANE)
+    assert line.row(item)[:2] == ("RETRY", "replay")  # the window is open: whoever has it says so
+    line.world.advance(4_000)
+    line.resend(Accepted("p-1"))
+    assert line.row(item) == ("SENT", None, 4)
+
+
+def test_what_was_refused_in_doubt_is_parked_once_nothing_can_prove_it(
+    line: Line, item: Delivery
+) -> None:
+    line.resolving.run_once(LANE)
+    line.world.advance(2_000)
+    line.resend(Rejected("not_following"))
+    line.world.advance(WINDOW_MS - 5_000)
+    line.resolving.run_once(LANE)
+    assert line.row(item)[:2] == ("PARKED", "refused_in_doubt:not_following")
 
 
 def test_once_the_window_closed_while_it_waited_no_call_is_made(line: Line, item: Delivery) -> None:
