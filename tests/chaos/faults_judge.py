@@ -24,6 +24,7 @@ from tests.harness.books import Row
 SENT: Final = frozenset({"SENT", "DELIVERED", "UNDELIVERED"})
 ENDED: Final = SENT | {"REJECTED", "PARKED"}
 SPENT: Final = "attempts_spent"
+UNPROVEN: Final = "unproven"
 _SHOWN: Final = 6
 """Answers in a problem's text, the last ones."""
 
@@ -133,6 +134,8 @@ class Judge:
         account.reasons[(row.reason or "").partition(":")[0]] += 1
         if not doubted and not (row.reason or "").startswith(SPENT):
             self._say(case, row, seen, "parked, and nothing about it was in doubt")
+        if account.proof and (row.reason or "").startswith(UNPROVEN):
+            self._say(case, row, seen, f"left unproven, and there is a {account.proof}")
         if not doubted and any(one.accepted for one in seen):
             self._say(case, row, seen, "parked, and the provider had said that it has it")
 

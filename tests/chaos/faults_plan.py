@@ -33,7 +33,8 @@ GUARANTEES: Final = {"notice": "at_least_once", "marketing": "at_most_once"}
 RESET: Final = 0.10
 ERRORS: Final = 0.10
 TTL_MS: Final = 6 * 3_600_000
-TIMEOUT_MS: Final = 2_000
+TIMEOUT_MS: Final = 10_000
+"""So long that no call is given up for want of a processor: each doubt is then one of the plan."""
 ATTEMPTS: Final = 20
 _TOGETHER: Final = 4
 """Receivers of one notification, at most."""
