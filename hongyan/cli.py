@@ -15,6 +15,7 @@ from hongyan.commands import (
     demo,
     policy,
     receipts,
+    recall,
     recovery,
     resend,
     send,
@@ -53,6 +54,7 @@ receipts.register(app)
 recovery.register(app)
 resend.register(app)
 app.add_typer(topics.app)
+recall.register(app)
 app.add_typer(policy.app)
 app.add_typer(templates.app)
 app.add_typer(accounts.app)

@@ -22,6 +22,8 @@ class Stage(StrEnum):
     """The provider said something else before: that stays."""
     EXPIRED = "expired"
     DROPPED = "dropped"
+    RECALLED = "recalled"
+    """Sent, and taken back by its provider."""
     HELD = "held"
     BEHIND = "behind"
     DUPLICATE = "duplicate"

@@ -39,6 +39,7 @@ _TOLD = {
     "settled": "settled",
     "expired": "past its time to live",
     "dropped": "dropped",
+    "recalled": "taken back by the provider",
     "held": "held back",
     "behind": "waits behind an earlier one of its key",
     "duplicate": "came again; already known",

@@ -1,0 +1,123 @@
+"""`hongyan recall`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from hongyan.errors import WrongUsage
+from hongyan.terminal import DONE, PROBLEMS, err, explained, out, print_json, settings_of
+
+if TYPE_CHECKING:
+    from recovery.recall import Recalled
+
+HELP = explained(
+    "Recall a notification: what is queued, held or waiting is cancelled, what was sent is taken back "
+    "where the provider can, and of each delivery it is said which. Safe to repeat. Exits 1 when "
+    "something was sent and stays sent.",
+    "hongyan recall 0192f3c47b1a7cc0a1b2c3d4e5f60718",
+    "hongyan recall --biz order-1001 --json",
+    "hongyan recall --biz order-1001 --wait 0     do not wait for calls under way",
+)
+_POLL_S: Final = 0.2
+_STYLES = {
+    "cancelled": "green",
+    "recalled": "green",
+    "not_sent": "dim",
+    "too_late": "bold yellow",
+    "not_possible": "bold yellow",
+    "ask_again": "bold red",
+}
+_GOOD: Final = frozenset({"cancelled", "recalled", "not_sent"})
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("recall", help=HELP, short_help="Cancel or take back what was ordered.")(recall)
+
+
+def recall(
+    context: typer.Context,
+    message_id: Annotated[
+        str | None, typer.Argument(metavar="[ID]", help="A notification's id.", show_default=False)
+    ] = None,
+    biz: Annotated[
+        str | None,
+        typer.Option(
+            "--biz",
+            metavar="BIZ_ID",
+            help="Instead: every notification of this business id that was created until now.",
+            show_default=False,
+        ),
+    ] = None,
+    whole_calls: Annotated[
+        bool,
+        typer.Option(
+            "--whole-calls",
+            help="Where a provider takes back whole calls only: also from receivers of other "
+            "notifications that shared one.",
+            metavar="",
+        ),
+    ] = False,
+    wait_s: Annotated[
+        float,
+        typer.Option("--wait", min=0, metavar="SECONDS", help="For calls under way to end."),
+    ] = 5.0,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
+) -> None:
+    """See HELP."""
+    if bool(message_id) == bool(biz):
+        raise WrongUsage("name one of the two: an ID, or --biz BIZ_ID")
+    settings = settings_of(context)
+    from idempotency.recalls import Kind
+    from recovery.recall_opening import open_recalling
+
+    with ExitStack() as stack:
+        opened = open_recalling(settings, stack, _until(wait_s))
+        kind, name = (Kind.BIZ, biz) if biz else (Kind.MESSAGE, message_id)
+        found = opened.recalling.run(kind, name or "", opened.life_ms, whole_calls=whole_calls)
+    if as_json:
+        print_json(found)
+    else:
+        _show(found)
+        if opened.unseen:
+            lanes = ", ".join(opened.unseen)
+            err().print(
+                f"best_effort lanes have no ledger: what is queued there goes out ({lanes})"
+            )
+    good = all(told.verdict in _GOOD for told in found.deliveries)
+    raise typer.Exit(DONE if good else PROBLEMS)
+
+
+def _until(wait_s: float) -> Callable[[], bool]:
+    """Pauses a moment each time it is asked; False once `wait_s` is over."""
+    deadline = time.monotonic() + wait_s
+
+    def wait() -> bool:
+        left = deadline - time.monotonic()
+        if left > 0:
+            time.sleep(min(_POLL_S, left))
+        return left > 0
+
+    return wait
+
+
+def _show(found: Recalled) -> None:
+    from rich.table import Table
+
+    if found.deliveries:
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for title in ("ID", "RECEIVER", "LANE", "STATE", "RECALL", "WHY"):
+            table.add_column(title, no_wrap=title in ("ID", "RECALL"))
+        for told in found.deliveries:
+            verdict = f"[{_STYLES[told.verdict]}]{told.verdict}[/]"
+            row = (told.message_id, told.receiver, told.lane, told.state.value, verdict, told.why)
+            table.add_row(*row)
+        out().print(table)
+    else:
+        out().print(f"the ledger has nothing of {found.name!r} yet", markup=False)
+    out().print("whatever of it still stands in Kafka is dropped when it is read", style="dim")
