@@ -219,7 +219,9 @@ def _fit(sample: Sample, row: Row, patience_ms: int) -> bool:
 def _evenly(rows: Sequence[Row], sample: Sample, *, single: bool) -> list[Row]:
     """As many of each kind as of the rarest, but two at least: most tables are long lists of refusals."""
     fit = [row for row in rows if (row.code in sample.per_receiver) is single]
-    kinds = [[row for row in fit if row.kind == kind] for kind in ("rejected", "not_sent", "unknown")]
+    kinds = [
+        [row for row in fit if row.kind == kind] for kind in ("rejected", "not_sent", "unknown")
+    ]
     most = max(2, min((len(kind) for kind in kinds if kind), default=0))
     return [row for kind in kinds for row in kind[:most]]
 

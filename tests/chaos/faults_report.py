@@ -61,8 +61,12 @@ def write(told: dict[str, Any], folder: Path) -> Path:
 def markdown(told: dict[str, Any]) -> str:
     """The page."""
     title = f"# Fault run {told['seed']}: promises {told['verdict']}\n"
-    shares = f"{told['accepted_then_reset']:.0%} accepted and then reset, {told['errors']:.0%} errors"
-    text = f"{told['messages']:,} deliveries through each adapter in {told['seconds']} s; {shares}.\n"
+    shares = (
+        f"{told['accepted_then_reset']:.0%} accepted and then reset, {told['errors']:.0%} errors"
+    )
+    text = (
+        f"{told['messages']:,} deliveries through each adapter in {told['seconds']} s; {shares}.\n"
+    )
     lines = [tuple(_COLUMNS.values()), ("---",) * len(_COLUMNS), *map(_cells, told["adapters"])]
     grid = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     shown = [f"- {problem}" for problem in told["problems"][:_PROBLEMS_SHOWN]]

@@ -14,10 +14,13 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from channels.base import BaseChannel
-from channels.channel import Channel
+from channels.channel import Call, Channel
 from channels.simulator import Record, spawn
 from deploy.local.stack import Stack
+from message.delivery import deliveries_of
 from tests.chaos import logs
 from tests.chaos.faults_judge import ENDED, Account, Judge
 from tests.chaos.faults_plan import (
@@ -116,7 +119,12 @@ class FaultRun:
         rows, records = self._fleet.books.rows(), self._records()
         found = []
         for one in self._samples:
-            judge = Judge(one.provider, proof_of(one.channel), partial(doubtful, one.channel))
+            judge = Judge(
+                one.provider,
+                proof_of(one.channel),
+                partial(doubtful, one.channel),
+                whole_calls=knows_whole_calls(one),
+            )
             found.append(judge.judge(self.cases[one.provider], rows, records[one.provider]))
         return found
 
@@ -141,7 +149,9 @@ class FaultRun:
         for process in (*self._fleet.workers, *self._fleet.recoveries):
             if not process.running:
                 self.troubles.append(f"{process.id} ended with code {process.code}")
-            self.troubles += [f"{process.id}: {line}" for line in logs.complaints(process.log_text())]
+            self.troubles += [
+                f"{process.id}: {line}" for line in logs.complaints(process.log_text())
+            ]
 
 
 def proof_of(channel: Channel) -> str:
@@ -151,8 +161,21 @@ def proof_of(channel: Channel) -> str:
     return "query" if type(channel).resolve is not BaseChannel.resolve else ""
 
 
+def knows_whole_calls(sample: Sample) -> bool:
+    """Whether the provider takes a call to one of its receivers for another call."""
+    first, second = (sample.notification(number) for number in range(2))
+    joint = msgspec.structs.replace(first, receivers=[*first.receivers, *second.receivers])
+    both = deliveries_of(joint, b"", expires_at=0)
+    account, channel = sample.account(f"{sample.scheme}://127.0.0.1"), sample.channel
+    if channel.max_batch == 1 or not channel.dedup_window_ms:
+        return False
+    return channel.fingerprint(Call(account, both)) != channel.fingerprint(Call(account, both[:1]))
+
+
 @contextmanager
-def faults_on(stack: Stack, extent: Extent, folder: Path, say: Say, threads: int = 8) -> Iterator[FaultRun]:
+def faults_on(
+    stack: Stack, extent: Extent, folder: Path, say: Say, threads: int = 8
+) -> Iterator[FaultRun]:
     """A run ready to be run; its logs and the provider's ledger stay in `folder`."""
     samples = chosen(extent)
     lanes = lanes_of(samples)
