@@ -1,4 +1,5 @@
 """The threads of one lane that call the provider once more: few, so that live traffic does not feel them.
+A call carries one delivery or several, as in a live lane, and what an account refuses goes through another.
 
 Nothing begins that must not: not past its expires_at, not outside the provider's dedup window where it
 relies on that, not under a lapsed lease, not while recovery is stopping.
@@ -7,7 +8,7 @@ relies on that, not under a lapsed lease, not while recovery is stopping.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Final, Protocol
 
@@ -15,14 +16,15 @@ import msgspec
 import structlog
 
 from channels.channel import Call, Channel
-from dispatcher.accounts import Accounts
+from dispatcher.accounts import may_fail_over
 from dispatcher.clock import Clock
 from dispatcher.handoff import Handoff
-from idempotency.recovering import TTL_IN_DOUBT, Taken
+from idempotency.ledger import LedgerUnavailable
+from idempotency.recovering import TTL_IN_DOUBT, Taken, call_key_of
+from message.delivery import Delivery
 from message.outcomes import AnyOutcome, Unknown
 from message.states import Event
-from message.vocabulary import Lane
-from recovery.routes import Route
+from recovery.routes import Route, Routes
 
 log = structlog.get_logger(__name__)
 _MS: Final = 1_000
@@ -62,9 +64,25 @@ class Resend(msgspec.Struct, gc=False):
     answered_at: int = 0
 
     @property
+    def delivery(self) -> Delivery:
+        """What is sent."""
+        return self.taken.delivery
+
+    @property
     def doubted(self) -> bool:
         """Whether an earlier call of it may have sent it."""
         return self.taken.doubted_since is not None
+
+
+def put_on_record(call: Sequence[Resend], call_key: str = "") -> None:
+    """Write the one call's account, key and digest on its deliveries; without `call_key` the first's."""
+    first, route = call[0].delivery, call[0].route
+    key = call_key or first.call_key
+    for resend in call:
+        resend.delivery.account, resend.delivery.call_key = route.account.name, key
+    digest = route.digest([resend.delivery for resend in call])
+    for resend in call:
+        resend.delivery.call_digest = digest
 
 
 class Callers:
@@ -72,35 +90,37 @@ class Callers:
 
     def __init__(
         self,
-        lane: Lane,
+        routes: Routes,
         threads: int,
         engine: Engine,
         *,
-        timeout_ms: int,
         permit: Permit,
-        accounts: Accounts,
         clock: Clock,
         finished: SimpleQueue[Resend | None],
+        reroute: Callable[[Sequence[Delivery]], list[bool]],
     ) -> None:
-        self.lane = lane
+        """`reroute` is the ledger's: it puts another account on record before that is called."""
+        self.lane = routes.lane
         self.threads = threads
-        self.timeout_ms = timeout_ms
+        self._capacity = 2 * threads * routes.batch
+        self._routes = routes
         self._engine = engine
         self._permit = permit
-        self._accounts = accounts
+        self._accounts = routes.accounts
         self._clock = clock
         self._finished = finished
-        self._queue: Handoff[Resend | None] = Handoff()
+        self._reroute = reroute
+        self._queue: Handoff[Sequence[Resend] | None] = Handoff()
         self._count = threading.Lock()
         self._open = 0  # put and not settled; guarded by _count
         self._stopping = False
 
     @property
     def room(self) -> int:
-        """Deliveries that may be taken now: one in work and one waiting for each thread; none before half
-        of those that wait are gone, so that rows are taken together."""
-        free = 2 * self.threads - self._open
-        return free if free > self.threads // 2 else 0
+        """Deliveries that may be taken now: a call in work and one waiting for each thread; none before
+        half of those that wait are gone, so that rows are taken together."""
+        free = self._capacity - self._open
+        return free if free > self._capacity // 4 else 0
 
     @property
     def unsettled(self) -> int:
@@ -117,9 +137,9 @@ class Callers:
         with self._count:
             self._open += count
 
-    def put(self, resend: Resend) -> None:
-        """Hand one over, for which `take_up` made room."""
-        self._queue.put(resend)
+    def put(self, call: Sequence[Resend]) -> None:
+        """Hand one call over, for whose deliveries `take_up` made room."""
+        self._queue.put(call)
 
     def stop(self) -> None:
         """Begin nothing more: what waits is given back, what has begun ends. Idempotent."""
@@ -134,33 +154,105 @@ class Callers:
         threading.Thread(target=self._serve, args=(name,), name=name, daemon=True).start()
 
     def _serve(self, name: str) -> None:
-        """Serve until closed; a thread that dies is replaced, and its delivery is in doubt."""
-        resend: Resend | None = None
+        """Serve until closed; a thread that dies is replaced, and what it called is in doubt."""
+        call: Sequence[Resend] | None = None
         seat = self._queue.seat()
         try:
-            while (resend := self._queue.take(seat)) is not None:
-                self._run(resend)
-                self._finished.put(resend)
+            while (call := self._queue.take(seat)) is not None:
+                self._run(call)
+                for resend in call:
+                    self._finished.put(resend)
         except BaseException as exc:
             log.exception("resend_thread_died", thread=name, cause=repr(exc))
-            if resend is not None:
-                resend.outcome = Unknown(code="thread_died", detail=repr(exc))
+            for resend in call or ():
+                if resend.event is None:
+                    resend.outcome = Unknown(code="thread_died", detail=repr(exc))
                 self._finished.put(resend)
             self._spawn(name)
 
-    def _run(self, resend: Resend) -> None:
-        refusal = self._refusal(resend)
-        if refusal is not None:
-            resend.event, resend.reason = refusal
-            self._accounts.release(resend.route.account)
-            return
-        resend.started_at, begun_at = self._clock.now_ms(), self._clock.monotonic()
-        account, channel = resend.route
-        call = Call(account, (resend.taken.delivery,))
-        outcomes = self._engine.send(channel, call, self.timeout_ms / _MS)
+    def _run(self, resends: Sequence[Resend]) -> None:
+        """One call for all that may still begin; what its account refused goes through another."""
+        beginning = [resend for resend in resends if self._may_begin(resend)]
+        tried: list[str] = []
+        while beginning:
+            tried.append(beginning[0].route.account.name)
+            self._call(beginning)
+            beginning = self._through_another(beginning, tried)
+
+    def _call(self, resends: Sequence[Resend]) -> None:
+        (account, channel), now = resends[0].route, self._clock.now_ms()
+        begun_at = self._clock.monotonic()
+        for resend in resends:
+            resend.started_at = now
+        call = Call(account, [resend.delivery for resend in resends])
+        outcomes = self._engine.send(channel, call, self._routes.policy.timeout_ms / _MS)
         self._accounts.record(account, outcomes, begun_at)
-        resend.outcome = outcomes[0]
-        resend.answered_at = self._clock.now_ms()
+        now = self._clock.now_ms()
+        for resend, outcome in zip(resends, outcomes, strict=True):
+            resend.outcome, resend.answered_at = outcome, now
+
+    def _through_another(self, resends: Sequence[Resend], tried: Sequence[str]) -> list[Resend]:
+        """Those that may be called again, their other account on record; the rest keeps its outcome."""
+        first = next((resend for resend in resends if self._may_fail_over(resend)), None)
+        if first is None or first.outcome is None:
+            return []
+        other = self._accounts.other(first.delivery, first.outcome, tried)
+        route = None if other is None else self._routes.of(other.name)
+        if route is None:
+            return []
+        again = self._fitting(resends, first, route)
+        for resend in again:
+            resend.route = route
+        if again:
+            put_on_record(again, call_key_of(first.delivery.key, first.delivery.attempt + 1))
+        kept = self._on_record(again)
+        going = [
+            resend
+            for resend, ours in zip(again, kept, strict=True)
+            if ours and self._refusal(resend) is None
+        ]
+        if not going:
+            self._accounts.release(route.account)
+        return going
+
+    def _fitting(self, resends: Sequence[Resend], first: Resend, route: Route) -> list[Resend]:
+        """As many of the refused as the other account takes in one call, in their order."""
+        channel = route.channel
+        key = channel.batch_key(first.delivery)
+        refused = [
+            resend
+            for resend in resends
+            if self._may_fail_over(resend)
+            and not channel.refusal(route.account, resend.delivery)
+            and (resend is first or channel.batch_key(resend.delivery) == key)
+        ]
+        return refused[: channel.max_batch]
+
+    def _may_fail_over(self, resend: Resend) -> bool:
+        """Not what is in doubt: that another account sends it says nothing of the call before; nor what
+        has no attempt left, or no time."""
+        return (
+            not resend.doubted
+            and resend.outcome is not None
+            and may_fail_over(resend.outcome)
+            and resend.delivery.attempt < self._routes.policy.retry.attempts
+            and self._refusal(resend) is None
+        )
+
+    def _on_record(self, resends: Sequence[Resend]) -> list[bool]:
+        """While the ledger is away nobody is sent elsewhere: the non-send stands."""
+        try:
+            return self._reroute([resend.delivery for resend in resends]) if resends else []
+        except LedgerUnavailable:
+            return [False] * len(resends)
+
+    def _may_begin(self, resend: Resend) -> bool:
+        refusal = self._refusal(resend)
+        if refusal is None:
+            return True
+        resend.event, resend.reason = refusal
+        self._accounts.release(resend.route.account)
+        return False
 
     def _refusal(self, resend: Resend) -> tuple[Event, str] | None:
         """Why this call must not begin, or None. The lease is the last question: it is the one that can

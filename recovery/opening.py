@@ -101,14 +101,13 @@ def open_recovery(
     report = Report(recorder, metrics, alerts, clock=clock, name=name)
     callers = {
         lane: Callers(
-            routes[lane].lane,
+            routes[lane],
             threads,
             engine,
-            timeout_ms=routes[lane].policy.timeout_ms,
             permit=heart,
-            accounts=routes[lane].accounts,
             clock=clock,
             finished=finished,
+            reroute=ledger.reroute,
         )
         for lane, threads in callers_of.items()
     }
@@ -127,6 +126,7 @@ def open_recovery(
         clock=clock,
         outage=outage,
         finished=finished,
+        delays=quotas.receivers.delays,
     )
     resolving = Resolving(rows, routes, engine, render=render, report=report, stopping=stop.is_set)
     crew = Crew()

@@ -1,6 +1,8 @@
 """Resending: takes what is due, calls the provider once more, and writes what became of it.
 
     take      rows of one lane, as many as its few threads and its rate have room for ─▶ IN_FLIGHT
+    hold back what its provider would drop in silence waits in the ledger instead
+    group     recovery/grouping.py
     keep      account, call key and digest go into the ledger, before any call
     call      recovery/calls.py
     settle    outcomes in one statement; the next of each line is called
@@ -29,8 +31,9 @@ from message.ids import new_token
 from message.outcomes import NotSent, Rejected
 from message.states import SETTLED, Event, State, after
 from policy.schema import Guarantee, LanePolicy, Ordering
-from recovery.calls import WINDOW_OVER, Callers, Resend
+from recovery.calls import WINDOW_OVER, Callers, Resend, put_on_record
 from recovery.conclusions import REFUSED, REPLAY
+from recovery.grouping import calls_of
 from recovery.report import Report
 from recovery.routes import Route, Routes
 
@@ -108,7 +111,9 @@ class Resending:
         clock: Clock,
         outage: Outage,
         finished: SimpleQueue[Resend | None],
+        delays: Callable[[Sequence[tuple[str, str]]], list[int]] = lambda batch: [0] * len(batch),
     ) -> None:
+        """`delays`: per (account, receiver), for how many milliseconds its provider's limit holds it."""
         self.beat = clock.monotonic()
         """When settling last went round; for the stuck detector."""
         self._ledger = ledger
@@ -123,6 +128,7 @@ class Resending:
         self._clock = clock
         self._outage = outage
         self._finished = finished
+        self._delays = delays
 
     # ---- taking ------------------------------------------------------------------------------
 
@@ -135,17 +141,18 @@ class Resending:
         if not room:
             return None
         callers.take_up(room)
-        begun: list[Resend] = []
+        calls: list[list[Resend]] = []
         try:
-            begun = self._take(routes, room)
+            calls = self._take(routes, room)
         finally:
-            callers.take_up(len(begun) - room)
-            self._pace.give_back(lane, room - len(begun))
-        for resend in begun:
-            callers.put(resend)
-        return len(begun)
+            begun = sum(map(len, calls))
+            callers.take_up(begun - room)
+            self._pace.give_back(lane, room - begun)
+        for call in calls:
+            callers.put(call)
+        return begun
 
-    def _take(self, routes: Routes, room: int) -> list[Resend]:
+    def _take(self, routes: Routes, room: int) -> list[list[Resend]]:
         policy, term, token = routes.policy, self._lease.term, new_token()
         ordered = policy.ordering is Ordering.KEY
         ask = Ask(routes.lane.name, policy.retry.attempts, ordered, room)
@@ -160,9 +167,25 @@ class Resending:
             elif isinstance(found, Settlement):
                 self._end(found)
             else:
-                back = partial(self._rows.give_back, [taken], found)
-                self._outage.persist("settle", back)
-        return self._kept(ready)
+                self._put_off([taken], found)
+        calls = calls_of(self._held_back(ready, routes), routes.most)
+        for call in calls:
+            put_on_record(call)
+        return self._kept(calls)
+
+    def _put_off(self, taken: Sequence[Taken], delay_ms: int) -> None:
+        """They are due again later, their attempt not counted."""
+        self._outage.persist("settle", partial(self._rows.give_back, taken, delay_ms))
+
+    def _held_back(self, resends: Sequence[Resend], routes: Routes) -> list[Resend]:
+        """Without those that their provider would drop in silence: these wait in the ledger."""
+        pairs = [(resend.route.account.name, resend.delivery.receiver) for resend in resends]
+        delays = self._delays(pairs)
+        for resend, delay_ms in zip(resends, delays, strict=True):
+            if delay_ms:
+                routes.accounts.release(resend.route.account)
+                self._put_off([resend.taken], delay_ms)
+        return [r for r, delay_ms in zip(resends, delays, strict=True) if not delay_ms]
 
     def _resend(self, taken: Taken, routes: Routes, term: int) -> Resend | Settlement | int:
         """The call to be made; or why there is none; or for how many milliseconds nobody may make it."""
@@ -179,7 +202,6 @@ class Resending:
         if ending is not None:
             routes.accounts.release(route.account)
             return ending
-        delivery.account = route.account.name
         timeout_ms = routes.policy.timeout_ms
         until = route.window_ends(taken.doubted_since or 0, timeout_ms) if same else 0
         return Resend(taken, route, term, until)
@@ -188,16 +210,19 @@ class Resending:
         self._outage.persist("settle", partial(self._ledger.settle, [settlement]))
         self._report.unsendable(settlement)
 
-    def _kept(self, resends: list[Resend]) -> list[Resend]:
-        """Those whose call is in the ledger now; a row that was swept meanwhile is not ours to send."""
-        if not resends:
+    def _kept(self, calls: list[list[Resend]]) -> list[list[Resend]]:
+        """The calls that are in the ledger now; a row that was swept meanwhile is not ours to send."""
+        if not calls:
             return []
-        calls = [_call(resend.taken.delivery, resend.route) for resend in resends]
-        kept = self._outage.persist("keep", partial(self._rows.keep, calls))
-        for resend, ours in zip(resends, kept, strict=True):
-            if not ours:
-                self._routes[resend.taken.delivery.lane].accounts.release(resend.route.account)
-        return [resend for resend, ours in zip(resends, kept, strict=True) if ours]
+        made = [_called(resend.delivery) for call in calls for resend in call]
+        answers = iter(self._outage.persist("keep", partial(self._rows.keep, made)))
+        ours = ([r for r in call if self._ours(r, next(answers))] for call in calls)
+        return [call for call in ours if call]
+
+    def _ours(self, resend: Resend, kept: bool) -> bool:
+        if not kept:
+            self._routes[resend.delivery.lane].accounts.release(resend.route.account)
+        return kept
 
     # ---- settling ----------------------------------------------------------------------------
 
@@ -289,7 +314,5 @@ def _unfit(taken: Taken, route: Route, *, same: bool) -> Settlement | None:
     return Settlement(delivery, Event.REJECTED, code) if code else None
 
 
-def _call(delivery: Delivery, route: Route) -> Called:
-    digest = route.fingerprint(delivery) or None
-    account = route.account.name
-    return Called(delivery.key, delivery.day, delivery.token, account, delivery.call_key, digest)
+def _called(d: Delivery) -> Called:
+    return Called(d.key, d.day, d.token, d.account, d.call_key, d.call_digest or None)

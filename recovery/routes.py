@@ -11,7 +11,7 @@ from channels.channel import Account, Call, Channel
 from dispatcher.accounts import Accounts
 from message.delivery import Delivery
 from message.vocabulary import Lane
-from policy.schema import LanePolicy
+from policy.schema import LanePolicy, Ordering
 
 MARGIN: Final = 0.1
 """Share of a provider's dedup window that is not relied on: its clock, and the way there."""
@@ -32,7 +32,11 @@ class Route(NamedTuple):
 
     def fingerprint(self, delivery: Delivery) -> str:
         """The digest under which the provider would know the call; empty where it looks at none."""
-        return self.channel.fingerprint(Call(self.account, (delivery,)))
+        return self.digest((delivery,))
+
+    def digest(self, deliveries: Sequence[Delivery]) -> str:
+        """As `fingerprint`, of one call for all of these."""
+        return self.channel.fingerprint(Call(self.account, deliveries))
 
 
 class Routes:
@@ -45,6 +49,11 @@ class Routes:
         self.policy = policy
         self.accounts = accounts
         self._routes = {route.account.name: route for route in routes}
+        self.most = 1 if policy.ordering is Ordering.KEY else policy.batch
+        """Deliveries a call may carry by the policy; None: as many as the provider takes."""
+        taken = max((route.channel.max_batch for route in routes), default=1)
+        self.batch = taken if self.most is None else min(taken, self.most)
+        """Deliveries a call of this lane commonly carries."""
 
     def of(self, account: str) -> Route | None:
         """The route of that account; None where the lane has it no more."""

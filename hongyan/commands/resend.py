@@ -94,7 +94,7 @@ def resend(
         for some in found:
             for start in range(0, len(some), _CHUNK):
                 told.take(act(some[start : start + _CHUNK]))
-    told.end(job if new_id else "", dry_run=dry_run, as_json=as_json)
+    told.end(job if new_id else "", named=not state, dry_run=dry_run, as_json=as_json)
 
 
 class _Told:
@@ -116,15 +116,15 @@ class _Told:
         elif self._sums.total() > _SHOWN and sys.stderr.isatty():
             err().print(f"{self._sums.total():,} …")
 
-    def end(self, job: str, *, dry_run: bool, as_json: bool) -> None:
-        """The sums; exits 1 where nothing was found, or some were refused."""
+    def end(self, job: str, *, named: bool, dry_run: bool, as_json: bool) -> None:
+        """The sums; exits 1 where nothing of that name was found, or some were refused."""
         if as_json:
             print_json({"job": job or None, "dry_run": dry_run, "deliveries": self._kept})
         else:
             sums = ", ".join(f"{count:,} {verdict}" for verdict, count in self._sums.items())
             would = " (dry run: nothing was changed)" if dry_run else ""
             out().print(f"{sums or 'nothing found'}{would}{f'  job {job}' if job else ''}")
-        if not self._sums or self._sums["refused"] or self._sums["overtaken"]:
+        if (named and not self._sums) or self._sums["refused"] or self._sums["overtaken"]:
             raise typer.Exit(PROBLEMS)
 
 

@@ -4,10 +4,12 @@ On a real ledger, with a provider that drops repeats for a while, as several of 
 """
 
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from queue import SimpleQueue
 from typing import Any, ClassVar
 
+import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
@@ -18,6 +20,7 @@ from dispatcher.accounts import Accounts
 from dispatcher.clock import Clock
 from dispatcher.gates import Outage
 from dispatcher.rates import Rates
+from idempotency.ledger import LedgerUnavailable
 from idempotency.opening import SqlLedger
 from message.delivery import Delivery
 from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
@@ -53,9 +56,12 @@ class Provider(Engine):
     def __init__(self) -> None:
         self.answers: list[AnyOutcome] = []
         self.calls: list[tuple[str, str]] = []
+        self.counted: Counter[tuple[str, str]] = Counter()
+        """Deliveries by account and key."""
 
     def send(self, channel: Any, call: Call, timeout_s: float) -> list[AnyOutcome]:
         self.calls.append((call.account.name, call.key))
+        self.counted[self.calls[-1]] += len(call.deliveries)
         return [self.answers.pop(0)] * len(call.deliveries)
 
 
@@ -83,12 +89,12 @@ class Held:
 class Line:
     """Taking, calling and settling one after the other, and the resolver beside them."""
 
-    def __init__(self, world: World, guarantee: Guarantee) -> None:
+    def __init__(self, world: World, guarantee: Guarantee, channel: Deduping | None = None) -> None:
         self.world = world
         self.ledger: SqlLedger = world.open()
         self.ledger.register(worker("r1"))
         self.rows = self.ledger.recovering()
-        self.channel, self.provider = Deduping(), Provider()
+        self.channel, self.provider = channel or Deduping(), Provider()
         retry = RetryPolicy(attempts=9, base_ms=1_000, jitter=0)
         policy = LanePolicy(guarantee=guarantee, timeout_ms=1_000, retry=retry)
         made = [Route(Account(name, "null", ""), self.channel) for name in ("a", "b")]
@@ -100,15 +106,15 @@ class Line:
         routes = {LANE: Routes(Lane("sms", "notice"), policy, made, limits)}
         clock, registry = Standing(world), CollectorRegistry()
         self.finished: SimpleQueue[Resend | None] = SimpleQueue()
+        self.held: dict[str, int] = {}
         self.callers = Callers(
-            Lane("sms", "notice"),
+            routes[LANE],
             1,
             self.provider,
-            timeout_ms=1_000,
             permit=Held(),
-            accounts=limits,
             clock=clock,
             finished=self.finished,
+            reroute=self.ledger.reroute,
         )
         report = Report(NoRecorder(), Metrics(), Alerts(registry, 60.0), clock=clock, name="r1")
         self.resending = Resending(
@@ -124,6 +130,7 @@ class Line:
             clock=clock,
             outage=Outage(),
             finished=self.finished,
+            delays=lambda pairs: [self.held.get(receiver, 0) for _, receiver in pairs],
         )
         self.resolving = Resolving(
             self.rows,
@@ -370,17 +377,146 @@ def test_a_pace_gives_a_bite_or_nothing_so_that_rows_are_taken_together() -> Non
 
 def test_a_busy_lane_makes_room_for_half_of_what_may_wait_at_once(line: Line) -> None:
     callers = Callers(
-        Lane("sms", "notice"),
+        line.resending._routes[LANE],
         8,
         line.provider,
-        timeout_ms=1_000,
         permit=Held(),
-        accounts=line.limits,
         clock=Standing(line.world),
         finished=line.finished,
+        reroute=line.ledger.reroute,
     )
     assert callers.room == 16
     callers.take_up(12)
     assert callers.room == 0, "all eight call, and four wait to"
     callers.take_up(-1)
     assert callers.room == 5
+
+
+# -- several in a call, another account, a receiver's limit --
+
+
+class Joining(Deduping):
+    """Takes three deliveries of one text, and knows a call by everything that is in it."""
+
+    max_batch: ClassVar[int] = 3
+
+    def batch_key(self, delivery: Delivery) -> Any:
+        return str(delivery.content)
+
+    def fingerprint(self, call: Call) -> str:
+        return "+".join(delivery.key for delivery in call.deliveries)
+
+
+def due(line: Line, *texts: str) -> list[Delivery]:
+    """Rows that wait, each for a receiver of its own."""
+    items = [
+        delivery(text=text, receivers=[f"+861380000{number:04}"])
+        for number, text in enumerate(texts)
+    ]
+    made = claimed(line.ledger, *items)
+    for one in made:
+        settle(line.ledger, one, Event.NOT_SENT, reason="x")
+    return made
+
+
+@pytest.fixture
+def joined(world: World) -> Iterator[Line]:
+    line = Line(world, Guarantee.AT_LEAST_ONCE, Joining())
+    yield line
+    line.callers.close()
+
+
+def one_account(line: Line) -> None:
+    """The lane's other one is out of order."""
+    other = line.resending._routes[LANE].accounts._regular.pop()
+    assert other.account.name == "b"
+
+
+def test_what_says_the_same_shares_a_call_under_one_key_on_record(joined: Line) -> None:
+    items = due(joined, "a", "a", "b", "a", "a")
+    one_account(joined)
+    joined.resend(*[Accepted("p")] * 3)
+    assert sorted(joined.provider.counted.values()) == [1, 1, 3]
+    assert {joined.row(item)[0] for item in items} == {"SENT"}
+    stored = joined.world.rows("SELECT delivery_key, call_key FROM deliveries")
+    keys = dict(stored)
+    assert keys[items[0].key] == keys[items[1].key] == keys[items[3].key]
+    assert len(set(keys.values())) == 3
+
+
+def test_a_joint_call_in_doubt_is_not_repeated_in_part(joined: Line) -> None:
+    """To the provider a part of it would be another call, and no repeat."""
+    items = due(joined, "a", "a")
+    one_account(joined)
+    joined.resend(Unknown("timeout"))
+    assert {joined.row(item)[0] for item in items} == {"UNKNOWN"}
+    joined.world.advance(10)
+    joined.resolving.run_once(LANE)
+    assert {joined.row(item)[1] for item in items} == {"unproven"}
+    joined.world.advance(5_000)
+    joined.resend(Accepted("p"), Accepted("p"))
+    assert len(joined.provider.calls) == 3, "in doubt each goes alone"
+
+
+def test_what_an_account_refuses_goes_through_another_at_once(line: Line) -> None:
+    (one,) = due(line, "a")
+    line.resend(NotSent("no_balance", account=True), Accepted("p"))
+    assert line.row(one) == ("SENT", None, 3)
+    (first, first_key), (second, second_key) = line.provider.calls
+    assert {first, second} == {"a", "b"}
+    assert first_key != second_key
+    stored = line.world.rows("SELECT account, call_key FROM deliveries")
+    assert stored == [(second, second_key)]
+
+
+def test_the_last_attempt_goes_through_no_other_account(line: Line) -> None:
+    routes = line.resending._routes[LANE]
+    retry = RetryPolicy(attempts=2)
+    routes.policy = msgspec.structs.replace(routes.policy, retry=retry)
+    (one,) = due(line, "a")
+    line.resend(NotSent("no_balance", account=True))
+    assert line.row(one) == ("PARKED", "attempts_spent:no_balance", 2)
+    assert len(line.provider.calls) == 1
+
+
+def test_a_repeat_that_is_refused_goes_through_no_other_account(line: Line, item: Delivery) -> None:
+    line.resolving.run_once(LANE)
+    line.world.advance(2_000)
+    line.resend(NotSent("no_balance", account=True))
+    assert line.row(item)[0] == "UNKNOWN"
+    assert [account for account, _ in line.provider.calls] == ["a", "a"]
+
+
+def test_what_the_other_account_could_never_send_keeps_its_outcome(line: Line) -> None:
+    (one,) = due(line, "a")
+
+    def refusal(account: Account, _: Delivery) -> str:
+        return "" if account.name == "a" else "bad_number: not from here"
+
+    line.channel.refusal = refusal  # type: ignore[method-assign]
+    line.resend(NotSent("no_balance", account=True))
+    assert line.row(one)[:2] == ("RETRY", "no_balance")
+    assert len(line.provider.calls) == 1
+
+
+def test_while_the_ledger_is_away_nobody_is_sent_elsewhere(line: Line) -> None:
+    (one,) = due(line, "a")
+
+    def away(_: Any) -> list[bool]:
+        raise LedgerUnavailable("gone")
+
+    line.callers._reroute = away
+    line.resend(NotSent("no_balance", account=True))
+    assert line.row(one)[:2] == ("RETRY", "no_balance")
+    assert len(line.provider.calls) == 1
+
+
+def test_a_receiver_at_its_limit_waits_in_the_ledger_with_its_attempt(line: Line) -> None:
+    one, other = due(line, "a", "b")
+    line.held[one.receiver] = 30_000
+    line.resend(Accepted("p"))
+    assert line.row(one) == ("RETRY", "x", 1)
+    assert line.row(other)[0] == "SENT"
+    row = line.ledger.queries().by_key(one.key)
+    assert row is not None
+    assert row.next_at == line.world.now + 30_000
