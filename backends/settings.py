@@ -141,6 +141,38 @@ class RecoverySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     health_address: str = "127.0.0.1:9466"
 
 
+class DeadLetterSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How many dead letters one worker may write for one lane and reason (docs/dead-letters.md)."""
+
+    burst: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 1_000
+    """So many at once; then the lane is paused until permits are earned."""
+    rate_per_s: Annotated[float, msgspec.Meta(gt=0, le=1e6)] = 5.0
+    """Permits earned per second."""
+
+
+class AlertSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """When a person is called, and how (docs/alerts.md). A threshold of 0 switches its rule off."""
+
+    window_s: Seconds = 300.0
+    """The same alert is told once in so long in the whole fleet, with the number of those kept back."""
+    webhook: str = ""
+    """Where alerts are posted as JSON; empty: the log and the metric alone."""
+    secret: str = ""
+    """Signs what is posted (HMAC-SHA256)."""
+    timeout_s: Seconds = 5.0
+    """Of one post."""
+    ca_file: str = ""
+    """A PEM file of authorities to trust beside the public ones."""
+    uncommitted_s: Annotated[float, msgspec.Meta(ge=0, le=604_800)] = 300.0
+    """Age of a lane's oldest uncommitted record."""
+    lag: Annotated[int, msgspec.Meta(ge=0)] = 100_000
+    """Records that a lane of one worker is behind."""
+    breaker_s: Annotated[float, msgspec.Meta(ge=0, le=604_800)] = 60.0
+    """How long an account's breaker is open without a break."""
+    unknown_s: Annotated[float, msgspec.Meta(ge=0, le=604_800)] = 600.0
+    """Age of a delivery in doubt."""
+
+
 class LogSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Logging to standard error."""
 
@@ -160,6 +192,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     trace: TraceSettings = TraceSettings()
     recovery: RecoverySettings = RecoverySettings()
     receipts: ReceiptsSettings = ReceiptsSettings()
+    dead_letters: DeadLetterSettings = DeadLetterSettings()
+    alerts: AlertSettings = AlertSettings()
     log: LogSettings = LogSettings()
     accounts: dict[str, dict[str, Any]] = {}
     """`[accounts.NAME]`: provider, endpoint and what the provider's adapter reads."""

@@ -37,6 +37,7 @@ from dispatcher.lanes import Pool
 from dispatcher.lease import Heart
 from dispatcher.lifecycle import Door, Stages, Worker
 from dispatcher.metrics import Gauge, Metrics
+from dispatcher.permits import Permits
 from dispatcher.quotas import Quotas, Routes, open_quotas
 from dispatcher.report import Report
 from dispatcher.screen import BadTemplate, Screen
@@ -341,10 +342,16 @@ def _dead_letters(core: _Core) -> DeadLetters:
         dead_letter_topic(core.settings.kafka.topic_prefix),
         on_done=core.done.put,
         on_count=lambda reason: core.metrics.dead_letters.labels(reason).inc(),
+        permits=_permits(core),
         recorder=core.parts.recorder,
         clock=core.clock,
         worker=core.name,
     )
+
+
+def _permits(core: _Core) -> Permits:
+    limits = core.settings.dead_letters
+    return Permits(limits.burst, limits.rate_per_s, core.clock.monotonic)
 
 
 def _source(core: _Core, screens: Mapping[Lane, Screen], dead_letters: DeadLetters) -> Source:
@@ -418,6 +425,9 @@ def _gauges(stages: Stages) -> Iterable[Gauge]:
     for name, age in stages.source.oldest_age.items():
         text = "Seconds that the oldest uncommitted record is here."
         yield "oldest_uncommitted_seconds", text, {"lane": name.name}, age
+    for (held, reason), count in stages.dead_letters.held.items():
+        text = "Poison that waits for a permit; its lane is paused."
+        yield "dead_letters_held", text, {"lane": held.name, "reason": reason}, count
     yield "lease_valid", "1 while the worker may send.", {}, float(stages.heart.valid)
     yield "lease_lapses", "Times the lease lapsed.", {}, stages.heart.lapses
     yield "swept", "Deliveries of dead workers put in doubt by this one.", {}, stages.heart.swept

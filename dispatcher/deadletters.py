@@ -2,12 +2,14 @@
 
 A thread of its own produces them and waits for the broker's word. While the topic cannot be written
 the record simply stays open: its offset holds, the lane goes on, and the source's bound on records in
-flight stops an avalanche.
+flight stops an avalanche. While the permits of its lane and reason are spent (dispatcher/permits.py) it
+stays open too, and the lane is paused.
 """
 
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any, Final
@@ -15,7 +17,9 @@ from typing import Any, Final
 import structlog
 
 from dispatcher.clock import Clock
+from dispatcher.permits import Permits
 from dispatcher.work import Assignment
+from message.vocabulary import Lane
 from tracing.events import Recorder, Stage, TraceEvent
 
 log = structlog.get_logger(__name__)
@@ -30,6 +34,7 @@ PRODUCER: Final = {"delivery.timeout.ms": 8_000, "topic.metadata.propagation.max
 produced once more, and a topic that is not there must be told of soon."""
 _KEEP_OF_OVERSIZED = 512 * 1024
 _IDLE_S = 0.5
+_LEAST_PAUSE_S = 0.02
 _RETRY_S = 1.0
 _TOO_LARGE = ("MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE")
 
@@ -85,20 +90,32 @@ class DeadLetters:
         *,
         on_done: Callable[[Sequence[Poison]], None],
         on_count: Callable[[str], None],
+        permits: Permits,
         recorder: Recorder,
         clock: Clock,
         worker: str,
     ) -> None:
+        self.held: dict[tuple[Lane, str], int] = {}
+        """Lane and reason to the poison that waits for a permit; written whole by this stage's thread,
+        read by the source's and by metrics."""
         self._producer = producer
         self._topic = topic
         self._on_done = on_done
         self._on_count = on_count
+        self._permits = permits
         self._recorder = recorder
         self._clock = clock
         self._worker = worker
         self._queue: SimpleQueue[Poison] = SimpleQueue()
+        self._waiting: list[Poison] = []
+        """Without a permit, in the order in which it came."""
         self._stop = threading.Event()
         self._failing = False
+
+    @property
+    def spent(self) -> frozenset[Lane]:
+        """Lanes that are paused until they earn a permit."""
+        return frozenset(lane for lane, _ in self.held)
 
     def put(self, poison: Poison) -> None:
         """Hand over one poison record."""
@@ -111,20 +128,48 @@ class DeadLetters:
     def run(self) -> None:
         """Until `stop`."""
         while not self._stop.is_set():
-            waiting = self._gather()
-            while waiting and not self._stop.is_set():
-                waiting = self._write(waiting)
-                if waiting:
+            self._waiting += self._gather()
+            permitted = self._permitted()
+            while permitted and not self._stop.is_set():
+                permitted = self._write(permitted)
+                if permitted:
                     self._stop.wait(_RETRY_S)
 
     def _gather(self) -> list[Poison]:
         batch: list[Poison] = []
         try:
-            batch.append(self._queue.get(timeout=_IDLE_S))
+            batch.append(self._queue.get(timeout=self._pause_s()))
             while True:
                 batch.append(self._queue.get_nowait())
         except Empty:
             return batch
+
+    def _pause_s(self) -> float:
+        """Until the first permit that somebody waits for, at most."""
+        waits = (self._permits.wait_s(lane.name, reason) for lane, reason in self.held)
+        return min(_IDLE_S, max(_LEAST_PAUSE_S, min(waits, default=_IDLE_S)))
+
+    def _permitted(self) -> list[Poison]:
+        """Those of the waiting that have a permit; says so when a lane runs out, and when it goes on."""
+        permitted: list[Poison] = []
+        waiting: list[Poison] = []
+        for poison in self._waiting:
+            permit = self._permits.take(poison.assignment.lane.name, poison.code)
+            (permitted if permit else waiting).append(poison)
+        self._waiting = waiting
+        held = dict(Counter((poison.assignment.lane, poison.code) for poison in waiting))
+        for lane, reason in set(held) - set(self.held):
+            log.error(
+                "dead_letter_permits_spent",
+                lane=lane.name,
+                reason=reason,
+                held=held[lane, reason],
+                what="the lane is paused until permits are earned: look at its producer",
+            )
+        for lane, reason in set(self.held) - set(held):
+            log.info("dead_letter_permits_earned", lane=lane.name, reason=reason)
+        self.held = held
+        return permitted
 
     def _write(self, batch: Sequence[Poison]) -> list[Poison]:
         """Produce the batch and wait; returns what was not acknowledged."""

@@ -12,10 +12,11 @@ from hongyan.commands import (
     accounts,
     bench,
     db,
+    dead,
     demo,
     policy,
-    receipts,
     recall,
+    receipts,
     recovery,
     resend,
     send,
@@ -53,11 +54,12 @@ trace.register(app)
 receipts.register(app)
 recovery.register(app)
 resend.register(app)
-app.add_typer(topics.app)
 recall.register(app)
+app.add_typer(topics.app)
 app.add_typer(policy.app)
 app.add_typer(templates.app)
 app.add_typer(accounts.app)
+app.add_typer(dead.app)
 app.add_typer(db.app)
 app.add_typer(bench.app)
 simulator.register(app)

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, text
 from backends import schema
 from backends.settings import Settings, SettingsError
 from backends.sql import Database, database_url
+from idempotency.alerting import AlertWindows
 from idempotency.archive import Archive, folder_of
 from idempotency.archive_opening import archive_of
 from idempotency.batches import Batches
@@ -31,6 +32,7 @@ from idempotency.queries import Queries
 from idempotency.recalls import Recalls
 from idempotency.recovering import Recovering
 from idempotency.recovering_sql import SqlRecovering
+from idempotency.replays import Replays
 from idempotency.sqlite import SqliteBatches
 from idempotency.workers import Workers
 from message.delivery import Delivery
@@ -123,6 +125,14 @@ class SqlLedger:
         """The way out of this ledger for days that are over; `folder` is for SQLite's files."""
         place = folder_of(self.database.url.database, folder, base)
         return archive_of(self.database, self._workers.clock, place)
+
+    def replays(self) -> Replays:
+        """Which dead letters were sent again."""
+        return Replays(self.database, self._workers.clock)
+
+    def alerting(self) -> AlertWindows:
+        """Which alerts were told lately."""
+        return AlertWindows(self.database, self._workers.clock)
 
     def close(self) -> None:
         """See `Ledger.close`."""

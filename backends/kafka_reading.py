@@ -1,0 +1,79 @@
+"""Reading a topic from end to end, outside of any group: nothing is committed, nobody is disturbed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Final
+
+import msgspec
+
+from backends.kafka import (
+    Consumer,
+    KafkaException,
+    KafkaUnavailable,
+    Message,
+    TopicPartition,
+    consumer,
+    is_embedded,
+)
+from backends.settings import KafkaSettings
+
+_ASK_S: Final = 10.0
+_POLL_S: Final = 0.5
+_SILENCE_S: Final = 15.0
+"""Without a message for so long although some are missing: the broker is away."""
+_BATCH: Final = 500
+
+
+def read_topic(settings: KafkaSettings, topic: str, since_ms: int = 0) -> Iterator[Message]:
+    """Every record that the topic has now and that was written since then (epoch milliseconds), in no
+    order across partitions. Nothing for a topic that is not there. Raises KafkaUnavailable."""
+    alone = msgspec.structs.replace(
+        settings, group_id=f"{settings.group_id}-reader", group_instance_id=""
+    )
+    with closing(consumer(alone, protocol="classic")) as reader:
+        try:
+            bounds = _bounds(reader, topic, since_ms)
+            reader.assign([TopicPartition(topic, p, start) for p, (start, _) in bounds.items()])
+        except KafkaException as exc:
+            raise KafkaUnavailable(f"{topic} cannot be read ({exc.args[0].str()})") from exc
+        ends = {p: end for p, (start, end) in bounds.items() if start < end}
+        yield from _until(reader, topic, ends)
+
+
+def _until(reader: Consumer, topic: str, ends: dict[int, int]) -> Iterator[Message]:
+    heard = time.monotonic()
+    while ends:
+        for message in reader.consume(_BATCH, _POLL_S):
+            if message.error() is None:
+                heard = time.monotonic()
+                partition, offset = message.partition(), message.offset()
+                if partition in ends and offset is not None and offset < ends[partition]:
+                    yield message
+        # By position, since the last records of a partition may be none that a reader is given.
+        for place in reader.position([TopicPartition(topic, p) for p in ends]):
+            if place.offset >= ends[place.partition]:
+                del ends[place.partition]
+        if ends and time.monotonic() - heard > _SILENCE_S:
+            raise KafkaUnavailable(f"{topic}: no broker gave the rest of it; try again")
+
+
+def _bounds(reader: Consumer, topic: str, since_ms: int) -> dict[int, tuple[int, int]]:
+    """Partition to first offset wanted and the end."""
+    metadata = reader.list_topics(topic, timeout=_ASK_S).topics[topic]
+    if metadata.error is not None:
+        return {}
+    bounds = {}
+    for partition in metadata.partitions:
+        place = TopicPartition(topic, partition)
+        low, high = reader.get_watermark_offsets(place, timeout=_ASK_S)
+        bounds[partition] = (low, high)
+    if not since_ms or is_embedded(reader):
+        return bounds
+    wanted = [TopicPartition(topic, partition, since_ms) for partition in bounds]
+    for place in reader.offsets_for_times(wanted, timeout=_ASK_S):
+        low, high = bounds[place.partition]
+        bounds[place.partition] = (place.offset if place.offset >= 0 else high, high)
+    return bounds

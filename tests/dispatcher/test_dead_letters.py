@@ -1,0 +1,251 @@
+"""Permits for dead letters, what is shown of one, and sending it again once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from dispatcher.deadletters import DeadLetters, Poison
+from dispatcher.letters import Letter, Wanted, letter_of, newest
+from dispatcher.offsets import Offsets
+from dispatcher.permits import Permits
+from dispatcher.replay import REPLAY_OF, Fate, Replayer
+from dispatcher.work import Assignment
+from idempotency.opening import SqlLedger
+from message.envelope import encode
+from message.vocabulary import Lane
+from tests.dispatcher.fakes import KafkaError
+from tests.harness import notification
+from tests.idempotency.making import World
+from tracing.events import NoRecorder
+
+LANE, OTHER = Lane("webhook", "notice"), Lane("sms", "notice")
+
+
+class Time:
+    """A clock moved by hand."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def now_ms(self) -> int:
+        return int(self.now * 1_000)
+
+
+class Producer:
+    """Answers at once, or not at all."""
+
+    def __init__(self, error: KafkaError | None = None, *, silent: bool = False) -> None:
+        self.produced: list[tuple[str, Any, Any, Any]] = []
+        self.error, self.silent = error, silent
+        self._waiting: list[Any] = []
+
+    def produce(self, topic: str, *, key: Any, value: Any, headers: Any, on_delivery: Any) -> None:
+        self.produced.append((topic, key, value, headers))
+        if not self.silent:
+            self._waiting.append(on_delivery)
+
+    def flush(self, _timeout: float) -> None:
+        for told in self._waiting:
+            told(self.error, None)
+        self._waiting = []
+
+
+class Stage:
+    """The dead letters' stage, a round at a time."""
+
+    def __init__(self, burst: int, rate_per_s: float) -> None:
+        self.time, self.producer = Time(), Producer()
+        self.done: list[Poison] = []
+        self.stage = DeadLetters(
+            self.producer,
+            "dead",
+            on_done=self.done.extend,
+            on_count=lambda _: None,
+            permits=Permits(burst, rate_per_s, self.time.monotonic),
+            recorder=NoRecorder(),
+            clock=self.time,  # type: ignore[arg-type]
+            worker="w1",
+        )
+
+    def put(self, count: int, lane: Lane = LANE, code: str = "not_json") -> None:
+        assignment = Assignment(lane.topic(), 0, lane, Offsets(0))
+        for offset in range(count):
+            poison = Poison(
+                assignment, offset, key=None, payload=b"x", headers=[], code=code, detail=""
+            )
+            self.stage.put(poison)
+
+    def round(self) -> None:
+        self.stage._waiting += self.stage._gather()
+        permitted = self.stage._permitted()
+        assert not permitted or not self.stage._write(permitted)
+
+
+# -- permits --
+
+
+def test_a_burst_is_written_and_the_rest_waits_for_what_time_earns() -> None:
+    one = Stage(burst=3, rate_per_s=2.0)
+    one.put(6)
+    one.round()
+    assert [p.offset for p in one.done] == [0, 1, 2]
+    assert one.stage.held == {(LANE, "not_json"): 3}
+    assert one.stage.spent == {LANE}, "the lane is paused, not the poison dropped"
+    one.time.now += 1.0
+    one.round()
+    assert [p.offset for p in one.done] == [0, 1, 2, 3, 4], "in the order in which it came"
+    one.time.now += 0.5
+    one.round()
+    assert len(one.done) == 6
+    assert (one.stage.held, one.stage.spent) == ({}, frozenset())
+
+
+def test_one_lanes_flood_holds_no_other_lane_and_no_other_reason() -> None:
+    one = Stage(burst=2, rate_per_s=0.001)
+    one.put(5)
+    one.put(2, lane=OTHER)
+    one.put(2, code="unknown_account")
+    one.round()
+    assert len(one.done) == 6
+    assert one.stage.spent == {LANE}
+    assert one.stage.held == {(LANE, "not_json"): 3}
+
+
+def test_permits_never_pile_up_beyond_the_burst() -> None:
+    time = Time()
+    permits = Permits(2, 10.0, time.monotonic)
+    time.now += 1_000
+    assert [permits.take("l", "r") for _ in range(3)] == [True, True, False]
+    assert permits.wait_s("l", "r") == pytest.approx(0.1)
+
+
+# -- what is shown --
+
+
+def letter(value: bytes | None, **changes: Any) -> Letter:
+    fields: dict[str, Any] = {
+        "place": "dead/0/1",
+        "origin": f"{LANE.topic()}/0/7",
+        "at": 1_000,
+        "reason": "bad_ttl",
+        "detail": "",
+        "lane": LANE.name,
+        "key": b"k",
+        "value": value,
+        "headers": [("theirs", b"kept"), ("hongyan-dead-reason", b"bad_ttl")],
+        "truncated": 0,
+    }
+    return Letter(**{**fields, **changes})
+
+
+def test_a_body_shows_its_shape_and_neither_receivers_nor_what_was_said() -> None:
+    value = {
+        "id": "m-1",
+        "channel": "sms",
+        "receivers": ["+8613800000001"],
+        "template": {"id": "SMS_1", "params": {"code": "471147"}},
+        "content": {"text": ["secret words", 4711]},
+    }
+    shown = letter(msgspec.json.encode(value)).body()
+    for secret in ("13800000001", "471147", "secret words", "4711"):
+        assert secret not in shown
+    assert "SMS_1" in shown
+    assert "+86138***0001" in shown
+
+
+def test_what_is_no_json_shows_neither_numbers_nor_addresses_and_is_bounded() -> None:
+    shown = letter(b"\xffto +8613800000001, ann@example.com: hi").body()
+    assert (shown.count("***"), "13800000001" in shown, "ann@" in shown) == (2, False, False)
+    assert letter(b"x " * 5_000).body().endswith("(8,000 more characters)")
+    assert letter(None).body() == ""
+
+
+def test_a_record_is_read_back_as_it_was_written() -> None:
+    class Message:
+        topic, partition, offset = (lambda _: "dead"), (lambda _: 2), (lambda _: 9)
+        key, value = (lambda _: b"k"), (lambda _: b"{")
+
+        def timestamp(self) -> tuple[int, int]:
+            return 1, 1_234
+
+        def headers(self) -> Any:
+            origin = f"{OTHER.topic('p')}/0/5".encode()
+            return [("hongyan-dead-reason", b"not_json"), ("hongyan-dead-origin", origin)]
+
+    found = letter_of(Message(), "p")
+    assert (found.place, found.lane, found.reason, found.at) == (
+        "dead/2/9",
+        "sms.notice",
+        "not_json",
+        1_234,
+    )
+    assert found.topic == OTHER.topic("p")
+
+
+def test_the_newest_come_first_and_a_repeat_once() -> None:
+    made = [letter(b"", at=n, origin=f"t/0/{n}") for n in range(10)]
+    found = newest([*made, letter(b"", at=50, origin="t/0/9")], Wanted(), 3)
+    assert [one.origin for one in found] == ["t/0/9", "t/0/8", "t/0/7"]
+    assert not newest(made, Wanted(reason="other"), 3)
+    assert len(newest(made, Wanted(since_ms=8, lane=LANE.name), 9)) == 2
+
+
+# -- sending it again --
+
+
+@pytest.fixture
+def ledger(sqlite_database: str) -> SqlLedger:
+    return World(sqlite_database).open()
+
+
+def test_a_letter_is_replayed_as_it_came_and_only_once(ledger: SqlLedger) -> None:
+    producer = Producer()
+    replayer = Replayer(producer, ledger.replays())
+    one = letter(encode(notification()))
+    (dry,) = replayer.plan([one], again=False)
+    assert (dry.fate, dry.target, producer.produced) == (Fate.WOULD, LANE.topic(), [])
+    (done,) = replayer.run([one], again=False)
+    assert done.fate is Fate.REPLAYED
+    headers = [("theirs", b"kept"), (REPLAY_OF, one.origin.encode())]
+    assert producer.produced == [(LANE.topic(), b"k", one.value, headers)]
+    (second,) = replayer.run([one], again=False)
+    assert second.fate is Fate.BEFORE
+    assert len(producer.produced) == 1
+    (insisted,) = Replayer(producer, ledger.replays(), target="elsewhere").run([one], again=True)
+    assert (insisted.fate, producer.produced[1][0]) == (Fate.REPLAYED, "elsewhere")
+
+
+def test_what_the_broker_surely_refused_may_be_replayed_again(ledger: SqlLedger) -> None:
+    one = letter(b"x")
+    refusing = Producer(KafkaError("TOPIC_AUTHORIZATION_FAILED"))
+    (done,) = Replayer(refusing, ledger.replays()).run([one], again=False)
+    assert done.fate is Fate.FAILED
+    (done,) = Replayer(Producer(), ledger.replays()).run([one], again=False)
+    assert done.fate is Fate.REPLAYED
+
+
+@pytest.mark.parametrize(
+    "producer", [Producer(silent=True), Producer(KafkaError("_MSG_TIMED_OUT"))]
+)
+def test_what_may_stand_there_is_not_replayed_unasked(
+    ledger: SqlLedger, producer: Producer
+) -> None:
+    one = letter(b"x")
+    (done,) = Replayer(producer, ledger.replays()).run([one], again=False)
+    assert done.fate is Fate.FAILED
+    (done,) = Replayer(Producer(), ledger.replays()).run([one], again=False)
+    assert (done.fate, done.why) == (Fate.BEFORE, f"to {LANE.topic()}, unacknowledged")
+
+
+def test_what_is_not_whole_or_belongs_nowhere_is_not_replayed(ledger: SqlLedger) -> None:
+    producer = Producer()
+    replayer = Replayer(producer, ledger.replays())
+    done = replayer.run([letter(b"x", truncated=9_000_000), letter(b"x", origin="")], again=True)
+    assert [one.fate for one in done] == [Fate.TRUNCATED, Fate.NO_ORIGIN]
+    assert producer.produced == []
