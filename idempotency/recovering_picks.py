@@ -117,6 +117,6 @@ class Picks:
 
 
 def _pick(row: Any) -> Pick:
-    *fields, called_at = row
-    pick = Pick(*fields, doubted=called_at is not None)
-    return pick._replace(state=State(pick.state))
+    fields = row._asdict()
+    doubted = fields.pop("called_at") is not None
+    return Pick(**fields | {"state": State(row.state)}, doubted=doubted)

@@ -7,7 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -239,11 +239,9 @@ def _copied(
 def _show(told: Told) -> None:
     from rich.text import Text
 
-    styles: dict[str, Any] = {"refused": "yellow", "overtaken": "yellow"}
-    parts = [
-        (f"{told.verdict.value:<9} ", styles.get(told.verdict.value, "green")),
-        f"{told.delivery_key}  {told.lane}  {told.state}",
-        f"  → {told.new_id}" if told.new_id else "",
-        f"  {told.detail}" if told.detail else "",
-    ]
-    out().print(Text.assemble(*parts))
+    verdict = told.verdict.value
+    style = "yellow" if verdict in ("refused", "overtaken") else "green"
+    rest = [told.delivery_key, told.lane, told.state]
+    rest += [f"→ {told.new_id}"] if told.new_id else []
+    rest += [told.detail] if told.detail else []
+    out().print(Text.assemble((f"{verdict:<9} ", style), "  ".join(rest)))
