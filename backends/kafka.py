@@ -206,8 +206,8 @@ def is_embedded(client: AdminClient | Producer | Consumer, timeout_s: float = _A
 def resolve_group_protocol(settings: KafkaSettings, timeout_s: float = _PROBE_S) -> GroupProtocol:
     """What `kafka.group_protocol` comes to on this cluster; raises KafkaUnavailable.
 
-    `auto` is found out by doing: a consumer in a group of its own joins by KIP-848, and the broker
-    is asked what that group became. A version proves nothing, since the protocol can be switched
+    `auto` is found out by doing: a consumer in a group of its own joins by KIP-848, and the brokers
+    are asked for their groups' types. A version proves nothing, since the protocol can be switched
     off; and whatever goes wrong, `classic` works everywhere. The embedded cluster gets `classic`
     unasked: only so it finds new topics, and a query it does not know aborts the asking process.
     """
@@ -244,8 +244,10 @@ def _is_refused(message: Message | None) -> bool:
 
 
 def _is_new_style(client: AdminClient, group: str) -> bool:
-    asked = client.describe_consumer_groups([group], request_timeout=_ASK_S)[group]
+    """Not by describing the group: librdkafka 2.16 aborts the process when the coordinator dies while
+    it is asked. A list comes from every broker, and from whichever is there."""
     try:
-        return bool(asked.result().type is ConsumerGroupType.CONSUMER)
+        listed = client.list_consumer_groups(request_timeout=_ASK_S).result()
     except KafkaException:
-        return False  # not there yet, or not ours to see
+        return False
+    return any(g.group_id == group and g.type is ConsumerGroupType.CONSUMER for g in listed.valid)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import secrets
 import socket
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -54,6 +55,7 @@ from policy.templates import Templates
 from policy.templates_variables import TemplateError
 from policy.watching import Newest, Watch
 from tracing.events import Recorder
+from tracing.metrics import show_drops
 
 log = structlog.get_logger(__name__)
 
@@ -128,8 +130,15 @@ def worker_name(settings: Settings) -> str:
     return settings.worker.id or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
 
 
-def build(settings: Settings, policy: Policy, lanes: Sequence[Lane], parts: Parts) -> App:
-    """Wire the stages and register the worker; raises LedgerError, SettingsError."""
+def build(
+    settings: Settings,
+    policy: Policy,
+    lanes: Sequence[Lane],
+    parts: Parts,
+    stop: threading.Event,
+) -> App:
+    """Wire the stages and register the worker, which drains when `stop` is set; raises LedgerError,
+    SettingsError."""
     name, clock, metrics = worker_name(settings), Clock(), Metrics()
     routes = routes_for(settings, policy, lanes)
     heart = _heart(settings, policy, routes, parts.ledger, name, clock)
@@ -173,10 +182,11 @@ def build(settings: Settings, policy: Policy, lanes: Sequence[Lane], parts: Part
         crew=Crew(),
         clock=core.clock,
     )
-    worker = Worker(stages, lanes, settings.worker.drain_s)
+    worker = Worker(stages, lanes, settings.worker.drain_s, stop)
     core.metrics.show(
         lambda: (*_gauges(stages), *_policy_gauges(watch, adoption), *core.quotas.gauges())
     )
+    show_drops(parts.recorder, core.metrics.registry)
     return App(worker, _health(worker, stages), core.metrics, pools)
 
 

@@ -96,20 +96,23 @@ class WorkerFailed(RuntimeError):
 class Worker:
     """Runs the stages; the calling thread becomes the source's."""
 
-    def __init__(self, stages: Stages, lanes: Sequence[Lane], drain_s: float) -> None:
+    def __init__(
+        self, stages: Stages, lanes: Sequence[Lane], drain_s: float, stop: threading.Event
+    ) -> None:
+        """`stop` may be set at any time, also before the start."""
         self.phase = Phase.STARTING
         self.left = 0
         """Deliveries left to the ledger at the end, in doubt."""
         self._stages = stages
         self._lanes = lanes
         self._drain_s = drain_s
-        self._stop = threading.Event()
+        self._stop = stop
         self._ledger_lanes = frozenset(
             p.lane for p in stages.pools if p.policy.guarantee is not Guarantee.BEST_EFFORT
         )
 
     def stop(self) -> None:
-        """Ask for the drain; safe from a signal handler, before the start, and any number of times."""
+        """Ask for the drain; before the start too, and any number of times."""
         self._stop.set()
 
     @property

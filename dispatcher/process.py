@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
-import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Final
 
 import structlog
@@ -55,16 +54,16 @@ def tune_interpreter() -> None:
     gc.set_threshold(*GC_THRESHOLDS)
 
 
-def run_worker(settings: Settings, patterns: Sequence[str] | None = None) -> int:
-    """Serve the lanes until SIGTERM or SIGINT; the process's exit code.
+def run_worker(
+    settings: Settings, stop: threading.Event, patterns: Sequence[str] | None = None
+) -> int:
+    """Serve the lanes until `stop` is set; the process's exit code.
 
     Raises SettingsError, PolicyError, KafkaUnavailable, LedgerError for what keeps it from starting.
     """
     lanes = lanes_matching(patterns or settings.worker.lanes)
     policy = load_for(settings)
-    stop = threading.Event()
     with ExitStack() as stack:
-        stack.enter_context(_signals(stop.set))
         try:
             app = open_worker(settings, policy, lanes, stack, stop)
         except LedgerUnavailable:
@@ -74,9 +73,6 @@ def run_worker(settings: Settings, patterns: Sequence[str] | None = None) -> int
         if app is None:
             log.info("stopped_before_start")
             return EXIT_DONE
-        stack.enter_context(_signals(app.worker.stop))
-        if stop.is_set():
-            app.worker.stop()
         return _run(app)
 
 
@@ -118,7 +114,7 @@ def open_worker(
         protocol=kafka.resolve_group_protocol(settings.kafka),
     )
     followed = now.policy if now.number else policy
-    app = outage.persist("start", lambda: build(settings, followed, lanes, parts))
+    app = outage.persist("start", lambda: build(settings, followed, lanes, parts, stop))
     server = HealthServer(settings.worker.health_address, app.health, app.metrics.registry)
     server.start()
     stack.callback(server.stop)
@@ -147,21 +143,6 @@ def _run(app: App) -> int:
         log.critical("worker_failed", cause=str(exc))
         return EXIT_FAILED
     return EXIT_DONE
-
-
-@contextmanager
-def _signals(stop: Callable[[], None]) -> Iterator[None]:
-    """SIGTERM and SIGINT ask for the drain; a second one changes nothing."""
-
-    def handle(_number: int, _frame: object) -> None:
-        stop()
-
-    previous = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, old in previous.items():
-            signal.signal(number, old)
 
 
 def leave(code: int) -> None:

@@ -5,6 +5,7 @@ the database's. An implementation maps what its driver raises to the ladder belo
 
     LedgerError
      ├─ LedgerUnavailable   the database cannot be reached or went away: nothing is decided, try again
+     ├─ LedgerRefused       the server is there and does not let us in: look at database.url
      └─ LedgerOutdated      its schema is not this version's: run `hongyan db upgrade`
 """
 
@@ -25,6 +26,11 @@ class LedgerError(Exception):
 
 class LedgerUnavailable(LedgerError):
     """The database is away. The statement may or may not have been committed: repeat it as it was."""
+
+
+class LedgerRefused(LedgerError):
+    """The login, the password or the database's name is wrong. Told at the start alone: later, a server
+    that refuses may be one that is being restored."""
 
 
 class LedgerOutdated(LedgerError):

@@ -9,6 +9,7 @@ from typing import Final
 from sqlalchemy import Connection, text
 
 from backends import schema
+from backends.refusals import refusal
 from backends.settings import Settings, SettingsError
 from backends.sql import Database, database_url
 from idempotency.alerting import AlertWindows
@@ -22,6 +23,8 @@ from idempotency.ledger import (
     Lease,
     LedgerError,
     LedgerOutdated,
+    LedgerRefused,
+    LedgerUnavailable,
     Settlement,
     WorkerInfo,
 )
@@ -142,7 +145,8 @@ class SqlLedger:
 def open_ledger(settings: Settings, now_ms: Callable[[], int] = wall_ms) -> SqlLedger:
     """The ledger of `settings.database`. `now_ms` is SQLite's clock; PostgreSQL has its own.
 
-    Raises SettingsError, LedgerOutdated when the schema is not this version's, LedgerUnavailable.
+    Raises SettingsError, LedgerOutdated when the schema is not this version's, LedgerRefused,
+    LedgerUnavailable.
     """
     database, sealer = _configured(settings)
     try:
@@ -181,8 +185,13 @@ def _configured(settings: Settings) -> tuple[Database, Sealer]:
 
 
 def _check(database: Database) -> None:
-    with errors():
-        found, wanted = schema.current(database), schema.head()
+    try:
+        with errors():
+            found, wanted = schema.current(database), schema.head()
+    except LedgerUnavailable as exc:
+        if said := refusal(database.url):
+            raise LedgerRefused(f"database.url: the database refuses us: {said}") from exc
+        raise
     if found != wanted:
         raise LedgerOutdated(f"{OUTDATED} (it has {found or 'none'}, this program wants {wanted})")
 

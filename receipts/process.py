@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Final
@@ -30,6 +30,7 @@ from receipts.matcher import Matcher
 from receipts.metrics import Metrics
 from receipts.pull import Puller
 from tracing import open_recorder
+from tracing.metrics import show_drops
 
 log = structlog.get_logger(__name__)
 
@@ -52,8 +53,8 @@ class _Server(uvicorn.Server):
         yield
 
 
-def run_receipts(settings: Settings, listen: str = "") -> int:
-    """Serve until SIGTERM or SIGINT; the exit code. Raises SettingsError, LedgerError."""
+def run_receipts(settings: Settings, stop: threading.Event, listen: str = "") -> int:
+    """Serve until `stop` is set; the exit code. Raises SettingsError, LedgerError."""
     sources = load_sources(settings)
     with ExitStack() as stack:
         listener = stack.enter_context(_bound(listen or settings.receipts.listen))
@@ -62,7 +63,8 @@ def run_receipts(settings: Settings, listen: str = "") -> int:
         server = _opened(settings, sources, ledger, stack)
         host, port = listener.getsockname()[:2]
         log.info("receipts_started", address=f"{host}:{port}", accounts=sorted(sources))
-        asyncio.run(_serve(server, listener))
+        _end_on(stop, server)
+        asyncio.run(server.serve(sockets=[listener]))
     log.info("stopped")
     return 0
 
@@ -75,6 +77,7 @@ def _opened(
     metrics = Metrics()
     recorder = open_recorder(settings)
     stack.callback(recorder.close)
+    show_drops(recorder, metrics.registry)
     said = settings.receipts
     matcher = Matcher(receipts, recorder, metrics, every_s=said.match_s, keep_days=said.keep_days)
     metrics.show_waiting(matcher.waiting)
@@ -122,15 +125,14 @@ def _start_pulling(
         stack.callback(puller.stop)
 
 
-async def _serve(server: _Server, listener: socket.socket) -> None:
-    loop = asyncio.get_running_loop()
+def _end_on(stop: threading.Event, server: _Server) -> None:
+    """uvicorn looks at `should_exit` ten times a second, and once before it serves."""
 
-    def stop() -> None:
+    def wait() -> None:
+        stop.wait()
         server.should_exit = True
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop)
-    await server.serve(sockets=[listener])
+    threading.Thread(target=wait, name="stop", daemon=True).start()
 
 
 def _bound(address: str) -> socket.socket:

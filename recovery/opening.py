@@ -40,6 +40,7 @@ from recovery.resolving import Resolving
 from recovery.routes import Route, Routes
 from recovery.service import Parts, Recovery
 from tracing import open_recorder
+from tracing.metrics import show_drops
 
 _MS: Final = 1_000
 _BEAT_SHARE: Final = 1 / 6
@@ -99,6 +100,7 @@ def open_recovery(
     finished: SimpleQueue[Resend | None] = SimpleQueue()
     alerts = Alerts(metrics.registry, settings.recovery.alert_window_s, clock.monotonic)
     report = Report(recorder, metrics, alerts, clock=clock, name=name)
+    show_drops(recorder, metrics.registry)
     callers = {
         lane: Callers(
             routes[lane],

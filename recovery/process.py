@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any, Final, Protocol
 
 import structlog
@@ -22,7 +21,7 @@ from recovery.service import Recovery
 
 log = structlog.get_logger(__name__)
 _WATCH_S: Final = 0.2
-"""How soon a signal is seen: its handler runs between two waits."""
+"""How soon `stop` is seen."""
 _JOBS_END_S: Final = 5.0
 """Kept for jobs under way, after everything they wait for was told to stop."""
 
@@ -64,18 +63,20 @@ class Embedded:
 
 
 def run_recovery(
-    settings: Settings, patterns: Sequence[str] | None = None, *, embedded: bool = False
+    settings: Settings,
+    stop: threading.Event,
+    patterns: Sequence[str] | None = None,
+    *,
+    embedded: bool = False,
 ) -> int:
-    """Recover the lanes until SIGTERM or SIGINT; the process's exit code. Without a Redis, or with
+    """Recover the lanes until `stop` is set; the process's exit code. Without a Redis, or with
     `embedded`, the built-in loop schedules, else Celery.
 
     Raises SettingsError, PolicyError, TemplateFileError, LedgerError for what keeps it from starting.
     """
     lanes = lanes_matching(patterns or settings.recovery.lanes)
     policy = load_for(settings)
-    stop = threading.Event()
     with ExitStack() as stack:
-        stack.enter_context(_signals(stop.set))
         scheduling = _scheduling(settings, embedded=embedded)
         try:
             opened = open_recovery(settings, policy, lanes, stack, stop)
@@ -118,18 +119,3 @@ def _scheduling(settings: Settings, *, embedded: bool) -> Scheduling:
     made: Any = Celery(settings)
     scheduling: Scheduling = made
     return scheduling
-
-
-@contextmanager
-def _signals(stop: Callable[[], None]) -> Iterator[None]:
-    """SIGTERM and SIGINT ask for the drain; a second one changes nothing."""
-
-    def handle(_number: int, _frame: object) -> None:
-        stop()
-
-    previous = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, old in previous.items():
-            signal.signal(number, old)

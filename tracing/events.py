@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Protocol
 
@@ -80,6 +80,10 @@ class Recorder(Protocol):
         """Hand events over to be written soon."""
         ...
 
+    def dropped(self) -> Mapping[tuple[str, str], int]:
+        """Events lost since the start, by (sink, reason)."""
+        ...
+
     def close(self, timeout_s: float = 5.0) -> None:
         """Write what is buffered, for at most `timeout_s` seconds; idempotent."""
         ...
@@ -90,6 +94,10 @@ class NoRecorder:
 
     def record(self, events: Sequence[TraceEvent]) -> None:
         """Keeps nothing."""
+
+    def dropped(self) -> Mapping[tuple[str, str], int]:
+        """Was never to keep anything."""
+        return {}
 
     def close(self, timeout_s: float = 5.0) -> None:
         """Has nothing to write."""

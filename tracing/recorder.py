@@ -102,6 +102,10 @@ class QueuedRecorder:
             for queue in self._queues:
                 queue.put(events)
 
+    def dropped(self) -> Mapping[tuple[str, str], int]:
+        """See `Recorder.dropped`."""
+        return self.drops.counts()
+
     def close(self, timeout_s: float = 5.0) -> None:
         """Write what is buffered, for at most `timeout_s` seconds in all; idempotent."""
         deadline = self._monotonic() + timeout_s

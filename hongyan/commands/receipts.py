@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from backends.signals import stopped_by_signals
 from hongyan.errors import WrongUsage
 from hongyan.terminal import explained, settings_of
 
@@ -36,10 +37,11 @@ def receipts(
     ] = "",
 ) -> None:
     """See HELP."""
-    settings = settings_of(context, quiet=False)
-    try:
-        from receipts.process import run_receipts
-    except ModuleNotFoundError as exc:
-        raise WrongUsage(f"{exc}; install hongyan[receipts]") from exc
+    with stopped_by_signals() as stop:
+        settings = settings_of(context, quiet=False)
+        try:
+            from receipts.process import run_receipts
+        except ModuleNotFoundError as exc:
+            raise WrongUsage(f"{exc}; install hongyan[receipts]") from exc
 
-    raise typer.Exit(run_receipts(settings, listen))
+        raise typer.Exit(run_receipts(settings, stop, listen))

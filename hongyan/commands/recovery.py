@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from backends.signals import stopped_by_signals
 from hongyan.terminal import explained, settings_of
 
 HELP = explained(
@@ -44,9 +45,10 @@ def recovery(
     ] = False,
 ) -> None:
     """See HELP."""
-    settings = settings_of(context, quiet=False)
-    from dispatcher.process import leave
-    from hongyan.lanes import patterns
-    from recovery.process import run_recovery
+    with stopped_by_signals() as stop:
+        settings = settings_of(context, quiet=False)
+        from dispatcher.process import leave
+        from hongyan.lanes import patterns
+        from recovery.process import run_recovery
 
-    leave(run_recovery(settings, patterns(lanes), embedded=embedded))
+        leave(run_recovery(settings, stop, patterns(lanes), embedded=embedded))

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from backends.signals import stopped_by_signals
 from hongyan.terminal import explained, settings_of
 
 HELP = explained(
@@ -36,8 +37,9 @@ def worker(
     ] = None,
 ) -> None:
     """See HELP."""
-    settings = settings_of(context, quiet=False)
-    from dispatcher.process import leave, run_worker
-    from hongyan.lanes import patterns
+    with stopped_by_signals() as stop:
+        settings = settings_of(context, quiet=False)
+        from dispatcher.process import leave, run_worker
+        from hongyan.lanes import patterns
 
-    leave(run_worker(settings, patterns(lanes)))
+        leave(run_worker(settings, stop, patterns(lanes)))

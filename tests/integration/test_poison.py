@@ -8,7 +8,7 @@ import msgspec
 
 from message.envelope import encode
 from message.vocabulary import dead_letter_topic
-from tests.harness import Fleet, Sent, await_, notification, notifications, now_ms
+from tests.harness import LANE, Fleet, Sent, await_, notification, notifications, now_ms
 
 MakeFleet = Callable[..., Fleet]
 
@@ -92,7 +92,7 @@ def test_poison_that_nobody_could_keep_is_read_again_by_the_successor(fleet: Mak
 
 
 def test_a_provider_that_refuses_everything_floods_no_dead_letters(fleet: MakeFleet) -> None:
-    one = fleet()
+    one = fleet(policy={LANE: {"breaker": {"min_calls": 100_000}}})  # so that all are called
     one.worker().wait_ready()
     one.slow(0, errors={"400": 0.5, "500": 0.5})
     one.send(notifications(200))

@@ -67,6 +67,7 @@ def test_it_moves_deliveries_and_ends_in_order_on_sigterm(
         assert push(url).status_code == 200
         wait_until(lambda: world.states()[item.key] == "DELIVERED")
         assert httpx.get(f"{url}/readyz").status_code == 200
+        assert "hongyan_trace_dropped_total" in httpx.get(f"{url}/metrics").text
         process.send_signal(signal.SIGTERM)
         _, said = process.communicate(timeout=20)
         assert process.returncode == 0

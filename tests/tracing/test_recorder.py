@@ -5,13 +5,16 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 import pytest
+from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from tracing import recorder as recorder_module
 from tracing.events import NoRecorder, Stage, TraceEvent
+from tracing.metrics import show_drops
 from tracing.recorder import Drops, OpenSink, QueuedRecorder, Sink, SinkAway
 
 PATIENCE_S = 20.0
+DROPPED = "hongyan_trace_dropped_total"
 
 
 def events(count: int, message_id: str = "m") -> list[TraceEvent]:
@@ -127,6 +130,17 @@ def test_what_does_not_fit_is_dropped_and_counted(make: Make) -> None:
     recorder.record(events(99))
     recorder.record(events(7))
     assert recorder.drops.counts() == {("stuck", "full"): 7}
+    stuck.release.set()
+
+
+def test_metrics_show_what_was_dropped(make: Make) -> None:
+    registry, stuck = CollectorRegistry(), Stuck()
+    recorder = make(buffer=1, stuck=lambda _: stuck)
+    show_drops(recorder, registry)
+    assert registry.get_sample_value(DROPPED, {"sink": "stuck", "reason": "full"}) is None
+    recorder.record(events(1))
+    recorder.record(events(3))
+    assert registry.get_sample_value(DROPPED, {"sink": "stuck", "reason": "full"}) == 3
     stuck.release.set()
 
 
