@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Hashable, Sequence
 from enum import StrEnum
+from math import inf
 from typing import Any, ClassVar, Protocol
 
 import httpx
@@ -55,6 +56,8 @@ class Call(msgspec.Struct, frozen=True):
     deliveries: Sequence[Delivery]
     token: str = ""
     """What the account's token source gave; empty where the provider has none."""
+    not_after: float = inf
+    """Monotonic; past it no first byte may leave: whoever calls has lost the right to."""
 
     def __repr__(self) -> str:
         """Without the token: it would stand in a log."""

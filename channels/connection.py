@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from math import inf
 from time import monotonic
 from typing import Final
 
@@ -22,6 +23,7 @@ import pycurl
 
 from channels.answer import Answer
 from channels.channel import Failure, Phase
+from channels.failures import late
 from channels.http1 import BadAnswer, Reader, written
 from channels.sockets import PlainWire, TlsWire, Wire
 
@@ -118,7 +120,10 @@ class Connection:
         self, wire: Wire, request: httpx.Request, data: bytes, deadline: float
     ) -> Reader | Failure:
         reader = Reader(without_body=request.method == "HEAD")
+        not_after = request.extensions.get("not_after", inf)
         try:
+            if monotonic() > not_after:  # nothing may come between this and the first byte
+                return late()
             self._write(wire, data, deadline)
             _read(wire, reader, deadline)
         except TimeoutError:

@@ -135,6 +135,7 @@ class Engine:
         try:
             request = channel.request(call)
             request.extensions["timeout"] = {"total": timeout_s}
+            request.extensions["not_after"] = call.not_after
         except Exception as exc:
             return for_all(call, Rejected("adapter_error", _told(channel, "request", exc))), False
         try:
@@ -203,7 +204,7 @@ def _read(channel: Channel, call: Call, answer: Answer) -> tuple[list[AnyOutcome
 
 
 def _with(call: Call, token: str) -> Call:
-    return Call(call.account, call.deliveries, token)
+    return msgspec.structs.replace(call, token=token)
 
 
 def _one_each(call: Call, outcomes: list[AnyOutcome]) -> list[AnyOutcome]:

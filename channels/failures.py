@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import httpx
 
-from channels.channel import Failure
+from channels.channel import Failure, Phase
 
 
 class TransportFailure(httpx.TransportError):
@@ -23,3 +23,8 @@ class TransportFailure(httpx.TransportError):
 
 class BadRequest(ValueError):
     """A request that cannot be written as HTTP: a line break in a header, another scheme."""
+
+
+def late() -> Failure:
+    """Whoever calls lost the right to before the first byte: it slept past its lease (`Call.not_after`)."""
+    return Failure(Phase.NOT_WRITTEN, "too_late", "the lease was over before the first byte")

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from datetime import timedelta
 from functools import cache
+from math import inf
 from time import monotonic
 from typing import Final, cast
 
@@ -23,7 +24,7 @@ import httpx
 
 from channels.answer import Answer
 from channels.channel import Failure, Phase
-from channels.failures import BadRequest
+from channels.failures import BadRequest, late
 from channels.smtp_net import is_loopback
 from channels.smtp_session import Lost, Route, Session
 from channels.smtp_wire import DEFAULT_PORTS, Envelope, Told, envelope_of, written_told
@@ -67,7 +68,8 @@ class SmtpTransport:
             return Failure(Phase.NOT_WRITTEN, "closed", "the transport is closed")
         started = monotonic()
         timeout_s = request.extensions.get("timeout", {}).get("total") or DEFAULT_TIMEOUT_S
-        told = self._tell(route, envelope, request.read(), started + timeout_s)
+        message, not_after = request.read(), request.extensions.get("not_after", inf)
+        told = self._tell(route, envelope, message, started + timeout_s, not_after)
         if isinstance(told, Failure):
             return told
         fields = [(b"Content-Type", b"application/json")]
@@ -92,7 +94,7 @@ class SmtpTransport:
         self._discard(lambda session: session.used_at < oldest)
 
     def _tell(
-        self, route: Route, envelope: Envelope, message: bytes, deadline: float
+        self, route: Route, envelope: Envelope, message: bytes, deadline: float, not_after: float
     ) -> Told | Failure:
         session: Session | None = None
         try:
@@ -103,6 +105,8 @@ class SmtpTransport:
                 if refused is not None:
                     session.close()
                     return refused
+            if monotonic() > not_after:
+                return late()
             return session.transact(envelope, message, deadline)
         except Lost as exc:
             written = session is not None and session.written

@@ -6,8 +6,8 @@ it (tokens, queries), and raises TransportFailure instead. Why libcurl:
 docs/decisions/020-transport.md.
 
 `request.extensions` it reads: `timeout` (`total` and `connect` in seconds; `total` covers the whole
-call, from resolving to the last byte) and `ca_file` (a PEM file of authorities to trust beside the
-public ones).
+call, from resolving to the last byte), `ca_file` (a PEM file of authorities to trust beside the
+public ones) and `not_after` (monotonic; no first byte leaves later).
 """
 
 from __future__ import annotations

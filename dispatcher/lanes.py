@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from math import inf
 from queue import SimpleQueue
 from typing import Protocol
 
@@ -46,6 +47,11 @@ class Permit(Protocol):
         """True while the lease of that term holds; waits through an outage of the database until it
         holds again. False once a new term began, since what was claimed in the old one is in doubt
         and no longer ours, or when `until` says that waiting is over."""
+        ...
+
+    def ends_at(self, term: int) -> float:
+        """When the lease of that term ends for whoever calls, monotonic: no first byte leaves later.
+        In the past once a new term began."""
         ...
 
 
@@ -206,7 +212,9 @@ class Pool:
             work.started_at = now
         self.busy += 1
         try:
-            call = Call(account, [work.delivery for work in works])
+            call = Call(
+                account, [work.delivery for work in works], not_after=self._not_after(works)
+            )
             outcomes = self._engine.send(channel, call, terms.timeout_s)
         finally:
             self.busy -= 1
@@ -216,6 +224,12 @@ class Pool:
             work.outcome = outcome
             work.answered_at = now
         return accepted
+
+    def _not_after(self, works: Sequence[Work]) -> float:
+        """A thread may sleep between the lease's question and the first byte, too."""
+        if not self._durable:
+            return inf
+        return min(self._permit.ends_at(work.term) for work in works)
 
     def _through_another(self, works: Sequence[Work], tried: Sequence[str]) -> list[Work]:
         """Those that may be called again, their other account on record; the rest keeps its outcome."""

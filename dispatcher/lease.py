@@ -1,8 +1,9 @@
 """The worker's lease: a heartbeat row in the ledger, and the right to send that it gives.
 
 A fence cannot stop a byte. So besides the token on every ledger write, a thread asks `wait_valid`
-right before each first byte: the lease must hold on the monotonic clock, less a margin. A worker that
-was paused past its lease finds it lapsed before it can send anything.
+before each call: the lease must hold on the monotonic clock, less a margin. A worker that was paused past
+its lease finds it lapsed before it can send anything; and since it may be paused between that question
+and the first byte, the call carries the lease's end, which is looked at once more as the byte is written.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ class Heart:
         self._lease_s = worker.lease_ms / 1_000
         self._usable_s = self._lease_s * (1 - MARGIN)
         self._valid_until = float("-inf")
+        self._ends_at = float("-inf")
         self._healthy_since: float | None = None
         self._lease: Lease | None = None
         self._stop = threading.Event()
@@ -70,6 +72,11 @@ class Heart:
                 return False
             time.sleep(_WAIT_S)
         return term == self.term
+
+    def ends_at(self, term: int) -> float:
+        """See `dispatcher.lanes.Permit`."""
+        end = self._ends_at  # before the term: a new one's end is never taken for the old one's
+        return end if term == self.term else float("-inf")
 
     def register(self) -> None:
         """Enter the worker; raises LedgerError."""
@@ -125,6 +132,7 @@ class Heart:
         """The lease counts from before the question was put, so it can only be shorter than real."""
         self._lease = lease
         self._clock.calibrate(lease.now_ms, asked_at)
+        self._ends_at = asked_at + self._lease_s
         self._valid_until = asked_at + self._usable_s
         if self._healthy_since is None:
             self._healthy_since = asked_at

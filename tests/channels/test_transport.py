@@ -4,6 +4,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from time import monotonic
 
 import httpx
 import pycurl
@@ -53,6 +54,25 @@ def test_calls_one_after_another_share_a_connection(transport: Transport) -> Non
         for _ in range(5):
             send(transport, post(provider.url))
         assert (provider.requests, provider.connections, transport.idle) == (5, 1, 1)
+
+
+@pytest.mark.parametrize("calls_before", [0, 1])
+def test_no_first_byte_leaves_once_the_right_to_send_is_over(
+    transport: Transport, calls_before: int
+) -> None:
+    """On a new connection and on a kept one; `not_after` is when the caller's lease ends."""
+    with Wire() as provider:
+        for _ in range(calls_before):
+            send(transport, post(provider.url))
+        late = post(provider.url)
+        late.extensions["not_after"] = monotonic() - 0.001
+        answer = transport.send(late)
+        assert isinstance(answer, Failure)
+        assert (answer.phase, answer.code) == (Phase.NOT_WRITTEN, "too_late")
+        in_time = post(provider.url)
+        in_time.extensions["not_after"] = monotonic() + 60
+        send(transport, in_time)
+        assert provider.requests == calls_before + 1
 
 
 def test_a_thread_that_ends_leaves_its_connection_to_the_others(transport: Transport) -> None:

@@ -58,6 +58,8 @@ class Bench:
         self.claimed: list[Claim] = []
         self.settled: list[Settlement] = []
         self.swept = 0
+        self.lease_ends = 123.0
+        self.not_after: list[float] = []
         self.clock = Clock(lambda: self.time, lambda: self.time)
         self.outage = Outage()
         self.outage.stop.set()  # nobody waits for a database here
@@ -92,9 +94,13 @@ class Bench:
 
     def send(self, _channel: Channel, call: Call, _timeout_s: float) -> list[AnyOutcome]:
         self.calls.append("send")
+        self.not_after.append(call.not_after)
         if isinstance(self.outcome, BaseException):
             raise self.outcome
         return [self.outcome] * len(call.deliveries)
+
+    def ends_at(self, _term: int) -> float:
+        return self.lease_ends
 
     def wait_valid(self, _term: int, _until: Callable[[], bool]) -> bool:
         return self.may_send
@@ -231,6 +237,11 @@ def test_nothing_is_sent_without_a_lease(bench: Bench) -> None:
     ended = bench.serve(bench.work())
     assert (ended.outcome, bench.calls) == (None, [])
     assert ended.event is not None
+
+
+def test_a_call_carries_the_end_of_the_lease_it_is_made_under(bench: Bench) -> None:
+    bench.serve(bench.work())
+    assert bench.not_after == [bench.lease_ends]
 
 
 def test_a_lane_that_stops_gives_back_what_it_has_not_begun(bench: Bench) -> None:

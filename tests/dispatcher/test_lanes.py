@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from math import inf
 from queue import SimpleQueue
 from typing import Any
 
@@ -72,6 +73,9 @@ class Bench:
     def send(self, _channel: Any, call: Call, _timeout_s: float) -> list[AnyOutcome]:
         self.calls.append((call.account.name, [d.receiver for d in call.deliveries]))
         return self._answer(call)
+
+    def ends_at(self, _term: int) -> float:
+        return inf
 
     def wait_valid(self, _term: int, _until: Callable[[], bool]) -> bool:
         return True

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from dispatcher.clock import Clock
 from dispatcher.lease import Heart
 from idempotency.ledger import Lease, WorkerInfo
@@ -71,3 +73,16 @@ def test_what_was_claimed_before_a_lapse_may_not_be_sent_after_it() -> None:
     assert bench.heart.valid
     assert not bench.may_send(old)
     assert bench.may_send(bench.heart.term)
+
+
+def test_the_end_of_a_lease_counts_from_before_it_was_asked_for() -> None:
+    bench = Bench()
+    assert bench.heart.ends_at(bench.heart.term) == 100.0 + LEASE_S
+
+
+def test_the_end_of_an_earlier_lease_is_past_whatever_holds_now() -> None:
+    bench = Bench()
+    old = bench.heart.term
+    bench.ledger.dead = True
+    bench.heart.beat()
+    assert bench.heart.ends_at(old) == -inf
