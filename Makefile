@@ -5,7 +5,7 @@ BIN := .venv/bin
 PYTHON ?= python3
 STACK := $(PYTHON) -m deploy.local
 
-.PHONY: help venv demo test lint up down status bench chaos mutation
+.PHONY: help venv demo test lint up down status bench chaos faults mutation
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ bench: .venv/.synced ## measure the worker on the local stack
 
 chaos: .venv/.synced ## kill workers and servers at random, then prove that nothing was lost (SEED=7 MESSAGES=2000)
 	@SEED="$(SEED)" MESSAGES="$(MESSAGES)" HONGYAN_REQUIRE_STACK=1 $(BIN)/pytest tests/chaos -m chaos --timeout=3600 -s $(ARGS)
+
+faults: .venv/.synced ## every adapter against a provider that fails every fifth call (SEED=7 MESSAGES=500 ONLY=smtp,twilio)
+	@SEED="$(SEED)" MESSAGES="$(MESSAGES)" ONLY="$(ONLY)" WORKERS="$(WORKERS)" HONGYAN_REQUIRE_STACK=1 $(BIN)/python -m tests.chaos.faults
 
 mutation: .venv/.synced ## switch each guard of the worker off in a copy, and see its test fail
 	@$(STACK) up

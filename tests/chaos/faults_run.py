@@ -24,6 +24,7 @@ from message.delivery import deliveries_of
 from tests.chaos import logs
 from tests.chaos.faults_judge import ENDED, Account, Judge
 from tests.chaos.faults_plan import (
+    GUARANTEES,
     Case,
     Extent,
     accounts_of,
@@ -37,6 +38,7 @@ from tests.chaos.faults_plan import (
 )
 from tests.conformance.samples import Sample
 from tests.harness import Fleet, ground_on
+from tests.harness.worker import Metrics
 
 _CHUNK: Final = 500
 _LOOK_S: Final = 0.5
@@ -44,6 +46,7 @@ _TOLD_S: Final = 5.0
 _STALL_S: Final = 150.0
 """Without a delivery ending for so long the run is given up, and judged as it stands."""
 _LEASE_S: Final = 20.0
+_DUPLICATES: Final = "recovery_possible_duplicates"
 _SETTINGS: Final = {
     "recovery": {
         "poll_s": 0.2,
@@ -77,9 +80,8 @@ class FaultRun:
         self._produce()
         self._await_ended()
         self.seconds = time.monotonic() - begun
-        doubles = recovery.metric("recovery_possible_duplicates")
         found = self._judge()
-        self._check_doubles(found, int(doubles))
+        self._check_doubles(found, recovery.metrics())
         self._check_processes()
         return found
 
@@ -137,13 +139,19 @@ class FaultRun:
             of_protocol[record.key].append(record)
         return found
 
-    def _check_doubles(self, found: Sequence[Account], told: int) -> None:
+    def _check_doubles(self, found: Sequence[Account], told: Metrics) -> None:
         """What recovery counted as possible duplicates is what the provider saw come again."""
-        resent = sum(account.resent for account in found)
-        if resent != told:
-            self.troubles.append(
-                f"recovery counted {told} possible duplicates, and the provider saw {resent}"
-            )
+        resent: Counter[str] = Counter()
+        for one, account in zip(self._samples, found, strict=True):
+            resent[one.channel.channel] += account.resent
+        for channel, seen in resent.items():
+            lanes = [f"{channel}.{kind}" for kind in GUARANTEES]
+            counted = sum(told.value(_DUPLICATES, lane=lane) for lane in lanes)
+            if counted != seen:
+                self.troubles.append(
+                    f"{channel}: recovery counted {counted:.0f} possible duplicates, and the"
+                    f" provider saw {seen}"
+                )
 
     def _check_processes(self) -> None:
         for process in (*self._fleet.workers, *self._fleet.recoveries):
