@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import structlog
 
+from dispatcher.gating import Gating
 from dispatcher.lanes import Pool
 from dispatcher.quotas import Quotas, Routes
 from dispatcher.source import Source
@@ -24,6 +25,7 @@ class Adoption:
         self,
         pools: Mapping[str, Pool],
         quotas: Quotas,
+        gating: Gating,
         source: Source,
         routes_for: Callable[[Policy], Routes],
     ) -> None:
@@ -32,6 +34,7 @@ class Adoption:
         """Lanes that could not follow, and keep their terms until the worker is started again."""
         self._pools = pools
         self._quotas = quotas
+        self._gating = gating
         self._source = source
         self._routes_for = routes_for
 
@@ -41,6 +44,7 @@ class Adoption:
         followed = self._mixed(policy)
         routes = self._routes_for(followed.policy)
         self._quotas.follow(followed.policy, routes)
+        self._gating.follow(followed.policy)
         for lane, of_lane in routes.items():
             pool = self._pools.get(lane.name)
             if pool is None or lane.name in followed.kept:

@@ -12,13 +12,14 @@ from queue import Empty, SimpleQueue
 import msgspec
 
 from dispatcher.clock import Clock
+from dispatcher.gating import Gating
 from dispatcher.lanes import Pool
 from dispatcher.report import Report
 from dispatcher.work import Finished, Record, Work
 from idempotency.ledger import Settlement
 from idempotency.payloads import body_digest
 from idempotency.prefilter import Prefilter
-from message.states import SETTLED, State, after
+from message.states import SETTLED, Event, State, after
 from policy.schema import Guarantee
 
 _IDLE_S = 0.5
@@ -45,6 +46,7 @@ class Aftermath:
         report: Report,
         clock: Clock,
         on_records: Callable[[list[Record]], None],
+        gating: Gating | None = None,
     ) -> None:
         self.beat = clock.monotonic()
         """When the loop last went round; for the stuck detector."""
@@ -53,6 +55,7 @@ class Aftermath:
         self._report = report
         self._clock = clock
         self._on_records = on_records
+        self._gating = gating
         self._queue: SimpleQueue[Settled | None] = SimpleQueue()
 
     def put(self, settled: Settled) -> None:
@@ -82,6 +85,8 @@ class Aftermath:
         marks = [_mark(work) for work in ended if _is_markable(work)] + _earned(settled)
         if marks:
             self._prefilter.mark(marks)
+        if self._gating is not None:
+            self._gating.settled(*_ends(settled))
         self._tell(settled, ended)
         self._complete(settled.batch)
 
@@ -120,6 +125,26 @@ def _earned(settled: Settled) -> list[tuple[str, bytes]]:
         for (work, settlement), ours in zip(settled.pairs, settled.written, strict=False)
         if ours and after(State.IN_FLIGHT, settlement.event) in SETTLED
     ]
+
+
+def _ends(settled: Settled) -> tuple[list[Work], list[Event | None]]:
+    """How gated deliveries ended: by what this commit wrote, else as no ledger says."""
+    ends: list[tuple[Work, Event | None]] = [
+        (work, settlement.event)
+        for (work, settlement), ours in zip(settled.pairs, settled.written, strict=False)
+        if ours and work.terms is not None and work.terms.gated
+    ]
+    ends += [
+        (work, None) for work in settled.batch if isinstance(work, Work) and _kept_by_none(work)
+    ]
+    return [work for work, _ in ends], [event for _, event in ends]
+
+
+def _kept_by_none(work: Work) -> bool:
+    terms = work.terms
+    if terms is None or not terms.gated or work.standing is not None or work.left:
+        return False
+    return terms.policy.guarantee is Guarantee.BEST_EFFORT
 
 
 def _is_markable(work: Work) -> bool:

@@ -32,6 +32,7 @@ from dispatcher.crew import Crew
 from dispatcher.deadletters import PRODUCER, DeadLetters, Poison
 from dispatcher.flow import Flow
 from dispatcher.gates import BestEffortGate, Gate, LedgerGate, Outage
+from dispatcher.gating import Gating, open_gating
 from dispatcher.health import Health
 from dispatcher.intake import Intake
 from dispatcher.lanes import Pool
@@ -104,6 +105,7 @@ class _Core(NamedTuple):
     outage: Outage
     report: Report
     quotas: Quotas
+    gating: Gating
     finished: SimpleQueue[Finished]
     done: SimpleQueue[Sequence[Record | Poison]]
 
@@ -142,6 +144,7 @@ def build(
     name, clock, metrics = worker_name(settings), Clock(), Metrics()
     routes = routes_for(settings, policy, lanes)
     heart = _heart(settings, policy, routes, parts.ledger, name, clock)
+    identity = parts.ledger.identity()
     core = _Core(
         settings=settings,
         policy=policy,
@@ -153,9 +156,8 @@ def build(
         metrics=metrics,
         outage=Outage(),
         report=Report(parts.recorder, metrics, clock=clock, worker=name),
-        quotas=open_quotas(
-            settings, policy, routes, parts.ledger, parts.ledger.identity(), clock, parts.stack
-        ),
+        quotas=open_quotas(settings, policy, routes, parts.ledger, identity, clock, parts.stack),
+        gating=open_gating(settings, policy, identity, clock, parts.stack),
         finished=SimpleQueue(),
         done=SimpleQueue(),
     )
@@ -166,7 +168,9 @@ def build(
     settle = _settle(core, pools, doors, aftermath)
     dead_letters = _dead_letters(core)
     source = _source(core, screens, dead_letters)
-    adoption = Adoption(pools, core.quotas, source, lambda new: routes_for(settings, new, lanes))
+    adoption = Adoption(
+        pools, core.quotas, core.gating, source, lambda new: routes_for(settings, new, lanes)
+    )
     watch = Watch(parts.versions, settings.accounts, adoption, number=parts.number)
     stages = Stages(
         source=source,
@@ -184,7 +188,12 @@ def build(
     )
     worker = Worker(stages, lanes, settings.worker.drain_s, stop)
     core.metrics.show(
-        lambda: (*_gauges(stages), *_policy_gauges(watch, adoption), *core.quotas.gauges())
+        lambda: (
+            *_gauges(stages),
+            *_policy_gauges(watch, adoption),
+            *core.quotas.gauges(),
+            *core.gating.gauges(),
+        )
     )
     show_drops(parts.recorder, core.metrics.registry)
     return App(worker, _health(worker, stages), core.metrics, pools)
@@ -280,6 +289,7 @@ def _door(core: _Core, pools: Mapping[str, Pool], best_effort: bool, heart: Hear
         report=core.report,
         clock=core.clock,
         finished=core.finished,
+        gating=core.gating,
     )
     screen = Screen(
         pools,
@@ -321,6 +331,7 @@ def _aftermath(core: _Core, pools: Mapping[str, Pool], screens: Mapping[Lane, Sc
         report=core.report,
         clock=core.clock,
         on_records=on_records,
+        gating=core.gating,
     )
 
 

@@ -212,7 +212,8 @@ def _claim_of(work: Work, token: int, now: int) -> Claim:
     if work.drop is not None:
         return Claim(work.delivery, token, Event.DROP, work.drop)
     if work.hold_ms:
-        return Claim(work.delivery, token, Event.HOLD, RECEIVER_LIMIT, work.hold_ms)
+        reason = work.hold_reason or RECEIVER_LIMIT
+        return Claim(work.delivery, token, Event.HOLD, reason, work.hold_ms)
     return Claim(work.delivery, token)
 
 

@@ -16,6 +16,7 @@ import structlog
 
 from dispatcher.clock import Clock
 from dispatcher.gates import Gate
+from dispatcher.gating import Gating
 from dispatcher.grouping import calls_of
 from dispatcher.lanes import Pool
 from dispatcher.report import Report
@@ -43,6 +44,7 @@ class Intake:
         report: Report,
         clock: Clock,
         finished: SimpleQueue[Finished],
+        gating: Gating | None = None,
     ) -> None:
         """`delays`: per (account, receiver), for how many milliseconds its provider's limit holds it."""
         self.beat = clock.monotonic()
@@ -55,6 +57,7 @@ class Intake:
         self._report = report
         self._clock = clock
         self._finished = finished
+        self._gating = gating
         self._inbox: SimpleQueue[list[Work]] = SimpleQueue()
         self._ready: dict[str, deque[Work]] = {name: deque() for name in pools}
         self._since: dict[str, float] = {}
@@ -220,11 +223,16 @@ class Intake:
         for work in ended:
             self._pools[work.delivery.lane].release(work)
             self._finished.put(work)
+        if self._gating is not None and ended:
+            self._gating.unclaimed(ended)
 
     def _hold_back(self, works: list[Work]) -> None:
-        """What its provider would drop in silence waits in the ledger instead."""
-        pairs = [(work.chosen[0].name, work.delivery.receiver) for work in works]
-        for work, delay_ms in zip(works, self._delays(pairs), strict=True):
+        """What a gate holds or drops; and what its provider would drop in silence waits instead."""
+        if self._gating is not None:
+            self._gating.judge(works)
+        going = [work for work in works if work.drop is None and not work.hold_ms]
+        pairs = [(work.chosen[0].name, work.delivery.receiver) for work in going]
+        for work, delay_ms in zip(going, self._delays(pairs), strict=True):
             work.hold_ms = delay_ms
 
     def _hand_over(self, calls: list[list[Work]], to_send: list[Work]) -> None:

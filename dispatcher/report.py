@@ -9,12 +9,14 @@ from prometheus_client import Histogram
 
 from dispatcher.clock import Clock
 from dispatcher.gates import RECEIVER_LIMIT
+from dispatcher.gating import QUIET_HOURS
 from dispatcher.metrics import Metrics
 from dispatcher.work import Work
 from idempotency.entries import RECALLED
 from idempotency.ledger import Settlement
 from message.outcomes import Accepted, Outcome
 from message.states import Event, State, after
+from policy.schema import TraceLevel
 from tracing.events import Recorder, Stage, TraceEvent
 from tracing.masks import mask
 
@@ -24,11 +26,12 @@ _STAGE_OF_REASON = {
     "ttl_at_intake": Stage.EXPIRED,
     "behind": Stage.BEHIND,
     RECEIVER_LIMIT: Stage.HELD,
+    QUIET_HOURS: Stage.HELD,
     "conflict": Stage.CONFLICT,
     RECALLED: Stage.DROPPED,
 }
 
-_OWN_ENDS = frozenset({"ttl_at_intake", "behind", RECEIVER_LIMIT, RECALLED})
+_OWN_ENDS = frozenset({"ttl_at_intake", "behind", RECEIVER_LIMIT, QUIET_HOURS, RECALLED})
 """Reasons of what this worker entered and did not send; what ended otherwise was there already."""
 
 
@@ -60,7 +63,8 @@ class Report:
         for (work, settlement), ours in zip(pairs, written, strict=True):
             state = after(State.IN_FLIGHT, settlement.event) if ours else None
             counts[work.delivery.lane, state.value if state else "fenced"] += 1
-            events.append(self._settled_event(work, settlement, state, now))
+            if _traced(work, smooth=state is State.SENT):
+                events.append(self._settled_event(work, settlement, state, now))
         self._time([work for work, _ in pairs])
         for (lane, outcome), count in counts.items():
             self._metrics.settled.labels(lane, outcome).inc(count)
@@ -71,14 +75,17 @@ class Report:
         state = after(State.IN_FLIGHT, settlement.event)
         self._metrics.settled.labels(work.delivery.lane, state.value).inc()
         self._time([work])
-        self._recorder.record([self._settled_event(work, settlement, state, self._clock.now_ms())])
+        if _traced(work, smooth=state is State.SENT):
+            event = self._settled_event(work, settlement, state, self._clock.now_ms())
+            self._recorder.record([event])
 
     def ended(self, works: Sequence[Work]) -> None:
         """These ended at intake: duplicates, conflicts, expired, behind."""
         if not works:
             return
         now = self._clock.now_ms()
-        self._recorder.record([self._ended_event(work, now) for work in works])
+        told = [work for work in works if _traced(work, smooth=_stage(work) is Stage.DUPLICATE)]
+        self._recorder.record([self._ended_event(work, now) for work in told])
         for work in works:
             self._count_ended(work)
 
@@ -91,11 +98,8 @@ class Report:
             self._metrics.duplicates.labels(lane, by).inc()
 
     def _ended_event(self, work: Work, now: int) -> TraceEvent:
-        stage = _STAGE_OF_REASON.get(work.reason or "", Stage.DUPLICATE)
-        if work.standing is State.DROPPED and work.reason in (work.drop, RECEIVER_LIMIT):
-            stage = Stage.DROPPED
         state = work.standing.value if work.standing else ""
-        return self._event(work, stage, now, state, work.reason)
+        return self._event(work, _stage(work), now, state, work.reason)
 
     def _settled_event(
         self, work: Work, settlement: Settlement, state: State | None, now: int
@@ -143,6 +147,20 @@ class Report:
                 self._call_seconds[work.delivery.lane].observe(
                     (work.answered_at - work.started_at) / _MS
                 )
+
+
+def _stage(work: Work) -> Stage:
+    """Of one that ended at intake."""
+    stage = _STAGE_OF_REASON.get(work.reason or "", Stage.DUPLICATE)
+    if work.standing is State.DROPPED and work.reason in (work.drop, RECEIVER_LIMIT):
+        stage = Stage.DROPPED
+    return stage
+
+
+def _traced(work: Work, *, smooth: bool) -> bool:
+    """Whether the lane's policy wants it in the trace; `smooth`: nothing about it is worth a look."""
+    level = work.terms.policy.trace if work.terms is not None else TraceLevel.ALL
+    return level is TraceLevel.ALL or (level is TraceLevel.TROUBLE and not smooth)
 
 
 class _ByLane(dict[str, Histogram]):
