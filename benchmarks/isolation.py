@@ -47,7 +47,8 @@ from message.vocabulary import Lane
 ROUNDS: Final = 5
 RATE: Final = 500
 """A second; about a seventh of what the lane does at saturation on two cores."""
-SICK_RATE: Final = 100
+SICK_RATE: Final = 50
+"""Little, so that what a lane which stands still does not cost is no gain to speak of."""
 SETTLE_S: Final = 3.0
 """Under load before it is measured: connections are made, and calls hang."""
 LOAD_S: Final = 12.0
@@ -79,10 +80,10 @@ threads = 100
 accounts = ["well"]
 [lanes."{HANGING.name}"]
 timeout_ms = 2_000
-max_in_flight = 500
+max_in_flight = 200
 accounts = ["hanging"]
 [lanes."{REFUSING.name}"]
-max_in_flight = 500
+max_in_flight = 200
 accounts = ["refusing"]
 """
 _ACCOUNT = """
