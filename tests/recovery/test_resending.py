@@ -493,7 +493,7 @@ def test_what_the_other_account_could_never_send_keeps_its_outcome(line: Line) -
     def refusal(account: Account, _: Delivery) -> str:
         return "" if account.name == "a" else "bad_number: not from here"
 
-    line.channel.refusal = refusal  # type: ignore[method-assign]
+    line.channel.refusal = refusal  # type: ignore[method-assign, assignment]
     line.resend(NotSent("no_balance", account=True))
     assert line.row(one)[:2] == ("RETRY", "no_balance")
     assert len(line.provider.calls) == 1
