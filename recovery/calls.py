@@ -46,6 +46,10 @@ class Permit(Protocol):
         """See `dispatcher.lanes.Permit`."""
         ...
 
+    def ends_at(self, term: int) -> float:
+        """See `dispatcher.lanes.Permit`."""
+        ...
+
 
 class Resend(msgspec.Struct, gc=False):
     """One taken delivery on its way; the thread that calls writes, the one that settles reads."""
@@ -184,7 +188,8 @@ class Callers:
         begun_at = self._clock.monotonic()
         for resend in resends:
             resend.started_at = now
-        call = Call(account, [resend.delivery for resend in resends])
+        not_after = min(self._permit.ends_at(resend.term) for resend in resends)
+        call = Call(account, [resend.delivery for resend in resends], not_after=not_after)
         outcomes = self._engine.send(channel, call, self._routes.policy.timeout_ms / _MS)
         self._accounts.record(account, outcomes, begun_at)
         now = self._clock.now_ms()

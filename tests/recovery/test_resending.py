@@ -38,6 +38,7 @@ from tracing.events import NoRecorder
 
 LANE = "sms.notice"
 WINDOW_MS = 60_000
+LEASE_ENDS = 123.0
 
 
 class Deduping(NullChannel):
@@ -56,11 +57,13 @@ class Provider(Engine):
     def __init__(self) -> None:
         self.answers: list[AnyOutcome] = []
         self.calls: list[tuple[str, str]] = []
+        self.not_after: list[float] = []
         self.counted: Counter[tuple[str, str]] = Counter()
         """Deliveries by account and key."""
 
     def send(self, channel: Any, call: Call, timeout_s: float) -> list[AnyOutcome]:
         self.calls.append((call.account.name, call.key))
+        self.not_after.append(call.not_after)
         self.counted[self.calls[-1]] += len(call.deliveries)
         return [self.answers.pop(0)] * len(call.deliveries)
 
@@ -84,6 +87,9 @@ class Held:
 
     def wait_valid(self, term: int, until: Any) -> bool:
         return True
+
+    def ends_at(self, term: int) -> float:
+        return LEASE_ENDS
 
 
 class Line:
@@ -248,6 +254,11 @@ def test_a_body_that_changed_while_it_waited_is_no_repeat(line: Line, item: Deli
     line.resend()
     assert line.row(item)[:2] == ("UNKNOWN", "dedup_window_over")
     assert len(line.provider.calls) == 1
+
+
+def test_a_call_carries_the_end_of_the_lease_it_is_made_under(line: Line, item: Delivery) -> None:
+    assert line.row(item)[0] == "UNKNOWN"
+    assert line.provider.not_after == [LEASE_ENDS]
 
 
 def test_account_and_key_are_in_the_ledger_before_the_call(line: Line) -> None:
