@@ -4,12 +4,17 @@ done stands in the ledger, so that a lost or doubled task changes nothing.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
 from typing import Any, Final
 
+import structlog
 from celery import Celery
 
+from idempotency.ledger import LedgerError
 from recovery.service import Recovery
 
+log = structlog.get_logger(__name__)
 PREFIX: Final = "hongyan.recovery."
 LOOK, RESEND, RESOLVE, WATCH, TIDY = (
     PREFIX + name for name in ("look", "resend", "resolve", "watch", "tidy")
@@ -57,4 +62,17 @@ def add_tasks(app: Celery, serving: Serving) -> None:
         TIDY: tidy,
     }
     for name, run in tasks.items():
-        app.task(run, name=name, shared=False)
+        app.task(_patient(run), name=name, shared=False)
+
+
+def _patient(run: Callable[..., None]) -> Callable[..., None]:
+    """While the ledger is away a task says so and ends: the next look comes anyway."""
+
+    @wraps(run)
+    def patiently(*args: str) -> None:
+        try:
+            run(*args)
+        except LedgerError as exc:
+            log.warning("job_failed", job=run.__name__, lanes=args, cause=str(exc))
+
+    return patiently

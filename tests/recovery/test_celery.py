@@ -3,12 +3,15 @@
 import signal
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import redis
+from structlog.testing import capture_logs
 
 from backends.settings import SettingsError
 from channels.simulator import Simulator
+from idempotency.ledger import LedgerUnavailable
 from recovery.app import celery_app
 from recovery.beat import DUTY, scheduler_for
 from recovery.tasks import LOOK, RESEND, Serving
@@ -104,3 +107,19 @@ def _holder(place: Ground) -> str:
     with place.ledger.database.begin() as connection:
         found = connection.exec_driver_sql(f"SELECT holder FROM duties WHERE name = '{DUTY}'")
         return str(found.scalar() or "")
+
+
+def test_a_task_that_finds_the_ledger_away_says_so_and_ends(place: Ground) -> None:
+    """As under the built-in loop: no error, nothing that Celery would print a traceback of."""
+    serving, away = Serving(), LedgerUnavailable("away")
+    serving.recovery = MagicMock(
+        look=MagicMock(side_effect=away), resend=MagicMock(side_effect=away)
+    )
+    app = celery_app(place.settings, serving)
+    with capture_logs() as told:
+        app.tasks[LOOK]()
+        app.tasks[RESEND](LANE)
+    assert [(e["event"], e["job"]) for e in told] == [
+        ("job_failed", "look"),
+        ("job_failed", "resend"),
+    ]
