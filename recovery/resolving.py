@@ -1,11 +1,13 @@
 """Resolving: asks what became of calls in doubt, and makes the move that follows.
 
 One row is asked about by one recovery at a time, under a lease in its row; a recovery that dies loses
-nothing but the time until the lease ends.
+nothing but the time until the lease ends. So that this is short the lease does not cover a whole batch of
+slow answers: what was not come to in time is left to the next look.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
@@ -20,9 +22,9 @@ from recovery.routes import Route, Routes
 
 log = structlog.get_logger(__name__)
 BATCH: Final = 20
-"""Rows asked about under one lease."""
+"""Rows asked about under one lease, at most."""
 _QUESTIONS: Final = 4
-"""Of a dialogue, that the lease leaves time for."""
+"""Of the last dialogue, that the lease leaves time for; as long again the others may have taken."""
 _MS: Final = 1_000
 
 Render = Callable[[Delivery], bool]
@@ -51,6 +53,7 @@ class Resolving:
         render: Render,
         report: Report,
         stopping: Callable[[], bool],
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._ledger = ledger
         self._routes = routes
@@ -58,16 +61,18 @@ class Resolving:
         self._render = render
         self._report = report
         self._stopping = stopping
+        self._monotonic = monotonic
 
     def run_once(self, lane: str) -> int:
-        """One batch of the lane's doubts; how many were looked at. Raises LedgerError."""
+        """A batch of the lane's doubts; how many were looked at. Raises LedgerError."""
         routes = self._routes[lane]
-        lease_ms = BATCH * _QUESTIONS * routes.policy.timeout_ms
-        doubts = self._ledger.doubts(lane, lease_ms, BATCH)
+        last_ms = _QUESTIONS * routes.policy.timeout_ms
+        until = self._monotonic() + last_ms / _MS
+        doubts = self._ledger.doubts(lane, 2 * last_ms, BATCH)
         for number, doubt in enumerate(doubts):
-            if self._stopping():
+            if self._stopping() or self._monotonic() > until:
                 self._leave(doubts[number:])
-                break
+                return number
             self._settle(doubt, routes)
         return len(doubts)
 

@@ -1,0 +1,93 @@
+"""How long one recovery keeps doubts to itself: long enough to ask, and short should it die."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from channels.channel import Resolution, Resolved
+from message.delivery import Delivery
+from message.states import Event
+from policy.schema import Guarantee
+from recovery.resolving import Resolving
+from tests.idempotency.making import World, claimed, delivery, settle
+from tests.recovery.test_resending import LANE, Line
+
+TIMEOUT_MS = 1_000
+"""The line's."""
+
+
+class Asked:
+    """A provider whose answers take their time; it dies, or answers, as told."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.takes_s = 0.0
+        self.asked: list[str] = []
+        self.dies = False
+
+    def resolve(self, _channel: Any, _account: Any, attempt: Any, _timeout_s: float) -> Resolved:
+        if self.dies:
+            raise KeyboardInterrupt  # nothing that anybody handles
+        self.now += self.takes_s
+        self.asked.append(attempt.delivery.key)
+        return Resolved(Resolution.SENT)
+
+
+@pytest.fixture
+def line(world: World) -> Iterator[Line]:
+    line = Line(world, Guarantee.AT_MOST_ONCE)
+    yield line
+    line.callers.close()
+
+
+@pytest.fixture
+def items(line: Line) -> list[Delivery]:
+    items = claimed(line.ledger, *(delivery() for _ in range(10)), owner="r1")
+    for item in items:
+        item.account = "a"
+        settle(line.ledger, item, Event.UNKNOWN, reason="timeout")
+    line.world.advance(10)
+    return items
+
+
+def resolving(line: Line, provider: Asked) -> Resolving:
+    made = line.resolving
+    return Resolving(
+        line.rows,
+        made._routes,
+        provider,
+        render=lambda _: True,
+        report=made._report,
+        stopping=lambda: False,
+        monotonic=lambda: provider.now,
+    )
+
+
+def test_quick_answers_settle_a_whole_batch(line: Line, items: list[Delivery]) -> None:
+    provider = Asked()
+    assert resolving(line, provider).run_once(LANE) == len(items)
+    assert {line.row(item)[0] for item in items} == {"SENT"}
+
+
+def test_what_was_not_come_to_in_time_is_anothers_at_once(
+    line: Line, items: list[Delivery]
+) -> None:
+    slow, quick = Asked(), Asked()
+    slow.takes_s = 3.0
+    assert resolving(line, slow).run_once(LANE) == 2
+    assert resolving(line, quick).run_once(LANE) == len(items) - 2
+    assert sorted(slow.asked + quick.asked) == sorted(item.key for item in items)
+
+
+def test_what_a_recovery_was_asking_as_it_died_is_asked_again_after_eight_timeouts(
+    line: Line, items: list[Delivery]
+) -> None:
+    dead, other = Asked(), Asked()
+    dead.dies = True
+    with pytest.raises(KeyboardInterrupt):
+        resolving(line, dead).run_once(LANE)
+    line.world.advance(8 * TIMEOUT_MS - 1)
+    assert resolving(line, other).run_once(LANE) == 0
+    line.world.advance(1)
+    assert resolving(line, other).run_once(LANE) == len(items)
