@@ -4,6 +4,9 @@ any more, and who was, when and because of whom, must be known all the same.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from tests.harness.books import Books
@@ -62,3 +65,9 @@ def moves(books: Books) -> list[Move]:
         Move(*row)
         for row in books.query(f"SELECT {', '.join(Move._fields)} FROM chaos_moves ORDER BY seq")
     ]
+
+
+def keep(moves: Iterable[Move], path: Path) -> None:
+    """One JSON line each: what a person looks through when a verdict is bad."""
+    with path.open("w") as file:
+        file.writelines(json.dumps(move._asdict()) + "\n" for move in moves)

@@ -247,6 +247,8 @@ class Chaos:
         fleet = self._fleet
         for life in self._lives:
             life.read_log()
+        moves = history.moves(fleet.books)
+        history.keep(moves, fleet.folder / "moves.jsonl")
         return Books(
             sent=fleet.sent,
             rows=fleet.books.rows(),
@@ -256,7 +258,7 @@ class Chaos:
             lives=[life.book for life in self._lives],
             limits=LIMITS,
             ordered=fleet.wire.topic(ORDERED),
-            moves=history.moves(fleet.books),
+            moves=moves,
             dead={letter.origin for letter in self._fresh_wire().dead_letters()},
             planned=self._plan.faults,
             troubles=self.troubles,

@@ -189,7 +189,7 @@ class Strikes:
         self._stage.later(seconds, fill)
 
     def _pause(self, fault: Fault) -> bool:
-        life = self._pack(fault).choose(fault.victim)
+        life = self._pack(fault).choose(fault.victim, at_work=True)
         if life is None:
             return False
         hit = self._hit(fault, life, life.point)

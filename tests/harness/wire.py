@@ -27,6 +27,8 @@ from tests.harness.waiting import await_
 
 _QUIET = {"log_level": 2}
 _ASK_S = 10.0
+_ACKNOWLEDGED_S = 180.0
+"""A broker that is down for half a minute takes another to be back on a busy machine."""
 ANY_PARTITION = -1
 
 
@@ -217,7 +219,7 @@ class Wire:
                 partition=ANY_PARTITION if partition is None else partition,
             )
             producer.poll(0)
-        producer.flush(_ASK_S * 6)
+        producer.flush(_ACKNOWLEDGED_S)
         assert not failed, failed[:3]
         assert len(sent) == len(drafts), "some were not acknowledged"
         return [sent[number] for number in range(len(drafts))]
