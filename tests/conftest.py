@@ -29,6 +29,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "services" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.stack)
+        if _shares_with_its_module(item):
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+
+
+def _shares_with_its_module(item: pytest.Item) -> bool:
+    """What a module makes once is made once in one process; all else runs wherever there is room."""
+    known = getattr(item, "_fixtureinfo", None)
+    made = known.name2fixturedefs.values() if known else ()
+    return any(definition.scope == "module" for definitions in made for definition in definitions)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

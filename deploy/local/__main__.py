@@ -4,11 +4,10 @@ import argparse
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from deploy.local.errors import StackError
-from deploy.local.layout import MAX_BROKERS
-from deploy.local.stack import Stack, Status, free_port_base, shared_stack
+from deploy.local.stack import Stack, Status, reserved_base, shared_stack
 
 EXAMPLES = """\
 examples:
@@ -24,7 +23,14 @@ def say(line: str) -> None:
     print(f"  {line}", file=sys.stderr, flush=True)
 
 
-def up(stack: Stack, _arguments: argparse.Namespace) -> int:
+def up(stack: Stack, arguments: argparse.Namespace) -> int:
+    if arguments.free_ports and not any(map(stack.running, stack.names)):
+        with reserved_base(stack.layout.brokers) as base:  # until its servers have the ports
+            return _up(Stack(replace(stack.layout, port_base=base), say))
+    return _up(stack)
+
+
+def _up(stack: Stack) -> int:
     failed = stack.up()
     stack.layout.started_by_tests.unlink(missing_ok=True)  # now a person wants it
     for name, why in failed.items():
@@ -67,17 +73,11 @@ def env(stack: Stack, _arguments: argparse.Namespace) -> int:
     return 0
 
 
-def free_base(_stack: Stack, _arguments: argparse.Namespace) -> int:
-    print(free_port_base(MAX_BROKERS))
-    return 0
-
-
 COMMANDS: dict[str, tuple[Callable[[Stack, argparse.Namespace], int], str]] = {
     "up": (up, "start what does not run, and wait until it answers"),
     "down": (down, "stop what runs; the data stays"),
     "status": (status, "what runs, and where; exit code 1 unless all does"),
     "env": (env, "the settings that point hongyan at the stack"),
-    "free-base": (free_base, "a value for HONGYAN_STACK_PORT_BASE whose ports are all free"),
 }
 
 
@@ -90,6 +90,11 @@ def parser() -> argparse.ArgumentParser:
     )
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     made = {name: commands.add_parser(name, help=text) for name, (_, text) in COMMANDS.items()}
+    made["up"].add_argument(
+        "--free-ports",
+        action="store_true",
+        help="on ports that are free; remembered until it is wiped",
+    )
     made["down"].add_argument("--wipe", action="store_true", help="remove the data and logs too")
     made["status"].add_argument("--json", action="store_true", help="for a program to read")
     return top

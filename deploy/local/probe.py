@@ -2,6 +2,8 @@
 
 import socket
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from deploy.local.layout import HOST
 
@@ -24,6 +26,18 @@ def port_free(port: int) -> bool:
         except OSError:
             return False
         return True
+
+
+@contextmanager
+def held(port: int) -> Iterator[bool]:
+    """Whether nobody had the port, and it is ours until the end; the kernel gives it back if we die."""
+    with socket.socket() as holder:
+        try:
+            holder.bind((HOST, port))  # without SO_REUSEADDR, which would let several of us have it
+        except OSError:
+            yield False
+        else:
+            yield True
 
 
 def redis_answers(port: int) -> bool:

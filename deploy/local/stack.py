@@ -282,19 +282,29 @@ _PRIVATE_BASES = range(20_000, 31_000, 1_000)
 @contextmanager
 def private_stack(folder: Path, brokers: int = 1, only: Collection[str] = ()) -> Iterator[Stack]:
     """A stack of one's own on free ports, to break at will; nothing of it is left at the end."""
-    stack = Stack(Layout(folder / "stack", free_port_base(brokers), brokers))
-    try:
-        failed = stack.up(only)
-        if failed:
-            raise StackError(" ".join(failed.values()))
-        yield stack
-    finally:
-        stack.down(wipe=True)
+    with reserved_base(brokers) as base:
+        stack = Stack(Layout(folder / "stack", base, brokers))
+        try:
+            failed = stack.up(only)
+            if failed:
+                raise StackError(" ".join(failed.values()))
+            yield stack
+        finally:
+            stack.down(wipe=True)
 
 
-def free_port_base(brokers: int) -> int:
+@contextmanager
+def reserved_base(brokers: int) -> Iterator[int]:
+    """A port base whose ports are free, and nobody else's who asks here, until the end.
+
+    No server has the base itself as its port, so it stands for all of them: whoever holds it bound has
+    them, also while a server is down.
+    """
     for base in _PRIVATE_BASES:
-        ports = Layout(Path("/"), base, brokers).ports
-        if all(probe.port_free(port) for port in ports):
-            return base
+        with probe.held(base) as mine:
+            if mine and all(
+                probe.port_free(port) for port in Layout(Path("/"), base, brokers).ports
+            ):
+                yield base
+                return
     raise StackError("no free port range for a private stack; end one of those that run.")

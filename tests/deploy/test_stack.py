@@ -1,6 +1,7 @@
 import argparse
 import json
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -8,12 +9,13 @@ import pytest
 from deploy.local import __main__ as program
 from deploy.local.errors import PortTaken, StackError
 from deploy.local.layout import Layout
-from deploy.local.stack import Stack, Status, free_port_base
+from deploy.local.stack import Stack, Status, reserved_base
 
 
 @pytest.fixture
-def idle(tmp_path: Path) -> Stack:
-    return Stack(Layout(tmp_path / "stack", free_port_base(1)))
+def idle(tmp_path: Path) -> Iterator[Stack]:
+    with reserved_base(1) as base:
+        yield Stack(Layout(tmp_path / "stack", base))
 
 
 def test_status_of_a_stack_that_never_ran(idle: Stack) -> None:
@@ -47,9 +49,15 @@ def test_a_taken_port_is_named(idle: Stack, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_private_stack_keeps_off_taken_ports() -> None:
-    base = free_port_base(1)
-    with socket.create_server(("127.0.0.1", Layout(Path("/"), base).postgres_port)):
-        assert free_port_base(1) != base
+    with reserved_base(1) as base:
+        port = Layout(Path("/"), base).postgres_port
+    with socket.create_server(("127.0.0.1", port)), reserved_base(1) as other:
+        assert other != base
+
+
+def test_two_who_ask_at_once_get_different_ports() -> None:
+    with reserved_base(1) as one, reserved_base(1) as other, reserved_base(3) as third:
+        assert len({one, other, third}) == 3
 
 
 def test_a_table_has_a_column_for_each_thing() -> None:

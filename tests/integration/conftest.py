@@ -12,12 +12,10 @@ from typing import Any
 
 import pytest
 
-from deploy.local.errors import StackError
 from deploy.local.stack import Stack, private_stack
 from tests.harness import Fleet, ground_on
 
 MakeFleet = Callable[..., Fleet]
-_TRIES = 2
 _FLEETS = pytest.StashKey[list[Fleet]]()
 
 
@@ -35,7 +33,7 @@ def fleet(stack: Stack, tmp_path: Path, request: pytest.FixtureRequest) -> Itera
 @pytest.fixture(scope="module")
 def breakable(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     with ExitStack() as held:
-        yield _private(held, tmp_path_factory)
+        yield held.enter_context(private_stack(tmp_path_factory.mktemp("breakable")))
 
 
 @pytest.fixture
@@ -59,16 +57,6 @@ def pytest_runtest_makereport(
         for fleet in item.stash.get(_FLEETS, []):
             report.sections += [(f"worker {w.id}", w.tail()) for w in fleet.workers]
     return report
-
-
-def _private(held: ExitStack, folders: pytest.TempPathFactory) -> Stack:
-    """A second try where another run took the same ports at the same moment."""
-    for _ in range(_TRIES):
-        try:
-            return held.enter_context(private_stack(folders.mktemp("breakable")))
-        except StackError:
-            continue
-    return held.enter_context(private_stack(folders.mktemp("breakable")))
 
 
 def _opener(
