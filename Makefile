@@ -46,12 +46,12 @@ status: ## show what of the local stack runs, and where
 bench: .venv/.synced ## measure the worker on the local stack
 	@$(BIN)/hongyan bench worker --json
 
-chaos: .venv/.synced ## kill workers and servers at random, then prove that nothing was lost (SEED=7 MESSAGES=2000)
+chaos: .venv/.synced ## kill workers, recoveries and servers, then prove that nothing was lost (SEED=7 MESSAGES=2000)
 	@SEED="$(SEED)" MESSAGES="$(MESSAGES)" HONGYAN_REQUIRE_STACK=1 $(BIN)/pytest tests/chaos -m chaos --timeout=3600 -s $(ARGS)
 
 faults: .venv/.synced ## every adapter against a provider that fails every fifth call (SEED=7 MESSAGES=500 ONLY=smtp,twilio)
 	@SEED="$(SEED)" MESSAGES="$(MESSAGES)" ONLY="$(ONLY)" WORKERS="$(WORKERS)" HONGYAN_REQUIRE_STACK=1 $(BIN)/python -m tests.chaos.faults
 
-mutation: .venv/.synced ## switch each guard of the worker off in a copy, and see its test fail
+mutation: .venv/.synced ## switch each guard off in a copy, and see its test fail (ARGS="lease": those)
 	@$(STACK) up
 	@$(BIN)/python -m tests.chaos.mutations $(ARGS)
