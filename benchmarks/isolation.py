@@ -258,7 +258,7 @@ def _ratio(
 ) -> dict[str, Any]:
     pairs = zip(results[name], results["quiet"], strict=True)
     rounds = [round(getattr(a, field) / getattr(b, field), 3) for a, b in pairs]
-    median = statistics.median(rounds)
+    median = round(statistics.median(rounds), 3)
     return {
         "ratio": f"{field}, {name} / quiet",
         "median": median,
