@@ -1,10 +1,12 @@
 """Days that are over leave the ledger: whole, with their names, and never with a row that is still open."""
 
 import gzip
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import psycopg
 import pytest
 
 from idempotency.archive import Archive, DayOpen, least_days
@@ -26,6 +28,7 @@ from tests.idempotency.making import (
     deliveries,
     delivery,
     settle,
+    wait_until,
     worker,
 )
 
@@ -125,6 +128,43 @@ def test_a_row_that_was_opened_after_the_look_keeps_its_day(
     with pytest.raises(DayOpen):
         archive.archive(DAY)
     assert world.states() == {one.key: "RETRY"}
+
+
+@pytest.mark.parametrize("url", ["postgresql"], indirect=True)
+def test_a_row_that_is_being_opened_at_that_moment_keeps_its_day(
+    world: World, ledger: SqlLedger, archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The archive waits for who writes, and looks when nobody can write any more."""
+    monkeypatch.setattr("idempotency.archive_postgres.LOCK_WAIT", "9s")
+    (one,) = sent(ledger, 1)
+    years_later(world, ledger)
+    waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND mode = 'AccessExclusiveLock'"
+    with (
+        ThreadPoolExecutor(1) as pool,
+        psycopg.connect(world.url.replace("+psycopg", "")) as other,
+    ):
+        other.execute("UPDATE deliveries SET state = 'RETRY' WHERE delivery_key = %s", (one.key,))
+        leaving = pool.submit(archive.archive, DAY)
+        wait_until(lambda: world.rows(waiting) != [(0,)])
+        other.commit()
+        with pytest.raises(DayOpen):
+            leaving.result(20)
+    assert world.states() == {one.key: "RETRY"}
+
+
+@pytest.mark.parametrize("url", ["postgresql"], indirect=True)
+def test_claims_go_on_while_somebody_keeps_the_day_from_leaving(
+    world: World, ledger: SqlLedger, archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("idempotency.archive_postgres.LOCK_WAIT", "100ms")
+    (one,) = sent(ledger, 1)
+    years_later(world, ledger)
+    with psycopg.connect(world.url.replace("+psycopg", "")) as other:
+        other.execute("UPDATE deliveries SET reason = 'y' WHERE delivery_key = %s", (one.key,))
+        with pytest.raises(LedgerUnavailable):
+            archive.archive(DAY)
+        assert len(sent(ledger, 3)) == 3
+    assert archive.archive(DAY).rows == 1
 
 
 def test_what_is_young_is_not_named(world: World, ledger: SqlLedger, archive: Archive) -> None:
