@@ -1,4 +1,4 @@
-"""Mutation checks of the worker's guards: each is switched off in a copy of the tree, and the quick
+"""Mutation checks of the guards: each is switched off in a copy of the tree, and the quick
 tests named beside it must fail. A guard whose test stays green is guarded by nobody.
 
     make mutation                 all of them
@@ -14,27 +14,17 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 from rich.console import Console
 
 from deploy.local.layout import REPOSITORY
+from tests.chaos.mutation import Mutation
+from tests.chaos.mutations_recovery import RECOVERY
 
 _LIMIT_S = 180
 _OUTCOME = re.compile(r"^(FAILED|ERROR) (\S+)", re.MULTILINE)
-
-
-@dataclass(frozen=True)
-class Mutation:
-    """`old`, which stands once in `path`, becomes `new`; then each of `killers` must fail."""
-
-    guard: str
-    path: str
-    old: str
-    new: str
-    killers: tuple[str, ...]
 
 
 class Fate(StrEnum):
@@ -56,6 +46,9 @@ _RACES = "tests/idempotency/test_ledger_races.py::"
 _POSTGRES = "tests/idempotency/test_ledger_postgres.py::"
 _BACKLOG = "tests/dispatcher/test_backlog.py::"
 _OUTCOMES = "tests/channels/test_outcomes.py::"
+_ACCOUNTS = "tests/dispatcher/test_accounts.py::"
+_RECEIVERS = "tests/dispatcher/test_receivers.py::"
+_TRANSPORT = "tests/channels/test_transport.py::"
 
 MUTATIONS: tuple[Mutation, ...] = (
     # -- offsets and commits: invariants 1, 9 and 10 --
@@ -452,6 +445,64 @@ MUTATIONS: tuple[Mutation, ...] = (
         '        return for_all(call, Rejected("adapter_error", detail)), False\n',
         ("tests/channels/test_engine.py::test_a_fault_after_the_write_is_in_doubt",),
     ),
+    # -- the first byte --
+    Mutation(
+        "the end of an earlier lease is past",
+        "dispatcher/lease.py",
+        '        return end if term == self.term else float("-inf")\n',
+        "        return end\n",
+        (_LEASE + "test_the_end_of_an_earlier_lease_is_past_whatever_holds_now",),
+    ),
+    Mutation(
+        "a call carries the end of its lease",
+        "dispatcher/lanes.py",
+        "        return min(self._permit.ends_at(work.term) for work in works)\n",
+        "        return inf\n",
+        (_GUARDS + "test_a_call_carries_the_end_of_the_lease_it_is_made_under",),
+    ),
+    Mutation(
+        "no first byte leaves once the lease is over",
+        "channels/connection.py",
+        "            if monotonic() > not_after:",
+        "            if False:",
+        (_TRANSPORT + "test_no_first_byte_leaves_once_the_right_to_send_is_over",),
+    ),
+    # -- accounts and receivers --
+    Mutation(
+        "an account whose breaker is open is passed over",
+        "dispatcher/accounts.py",
+        "        if route.breaker.take(self._monotonic()):\n",
+        "        if True:\n",
+        (_ACCOUNTS + "test_only_the_probes_go_through_a_half_open_account",),
+    ),
+    Mutation(
+        "an account without tokens is passed over",
+        "dispatcher/accounts.py",
+        "        return [route for route, room in zip(passing, rooms, strict=True) if room]\n",
+        "        return passing\n",
+        (_ACCOUNTS + "test_an_account_without_tokens_is_passed_over",),
+    ),
+    Mutation(
+        "after Unknown no other account is tried",
+        "dispatcher/accounts.py",
+        "        if delivery.notification.account is not None or not may_fail_over(outcome):\n",
+        "        if delivery.notification.account is not None:\n",
+        (
+            _ACCOUNTS
+            + "test_another_account_is_tried_only_when_nothing_was_sent_and_the_account_is_why",
+        ),
+    ),
+    Mutation(
+        "what its receiver's limit holds back waits",
+        "dispatcher/receivers.py",
+        "                delays[place] = delay\n",
+        "                delays[place] = 0\n",
+        (
+            _RECEIVERS
+            + "test_so_many_a_minute_go_and_the_rest_waits_a_little_longer_than_the_window",
+        ),
+    ),
+    *RECOVERY,
 )
 
 

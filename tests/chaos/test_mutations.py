@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.chaos.mutations import MUTATIONS, Fate, Mutation, _fate, misfit
+from tests.chaos.mutation import Mutation
+from tests.chaos.mutations import MUTATIONS, Fate, _fate, misfit
 
 ONE = Mutation("a guard", "x.py", "old", "new", ("t.py::test_a", "t.py::test_b"))
 

@@ -1,0 +1,278 @@
+"""The guards of recovery, for `tests/chaos/mutations.py`."""
+
+from __future__ import annotations
+
+from tests.chaos.mutation import Mutation
+
+_CONCLUSIONS = "tests/recovery/test_conclusions.py::"
+_RESENDING = "tests/recovery/test_resending.py::"
+_RESOLVING = "tests/recovery/test_resolving.py::"
+_ROUTES = "tests/recovery/test_routes.py::"
+_ROWS = "tests/idempotency/test_recovering.py::"
+_GUARDS = "tests/chaos/test_recovery_guards.py::"
+_LITE = "[sqlite]"
+
+RECOVERY: tuple[Mutation, ...] = (
+    # -- what is in doubt: invariant 5 --
+    Mutation(
+        "what the provider has not is believed only once a late call had its time",
+        "recovery/conclusions.py",
+        "        if doubt.now < doubt.since + policy.timeout_ms:\n",
+        "        if False:\n",
+        (_CONCLUSIONS + "test_not_sent_is_not_believed_while_a_call_given_up_may_still_arrive",),
+    ),
+    Mutation(
+        "past its TTL what is in doubt is parked",
+        "recovery/conclusions.py",
+        "    if doubt.now >= doubt.delivery.expires_at:\n",
+        "    if False:\n",
+        (_CONCLUSIONS + "test_past_its_ttl_a_person_decides",),
+    ),
+    Mutation(
+        "while the provider may still say, the policy waits",
+        "recovery/conclusions.py",
+        "    if found is not None and doubt.now < _patience_ends(doubt):\n",
+        "    if False:\n",
+        (_CONCLUSIONS + "test_a_provider_that_cannot_say_is_asked_again_ever_more_rarely",),
+    ),
+    Mutation(
+        "with its attempts spent what is in doubt is parked",
+        "recovery/conclusions.py",
+        "    if attempt >= policy.retry.attempts:\n",
+        "    if False:\n",
+        (_CONCLUSIONS + "test_with_its_attempts_spent_a_person_decides",),
+    ),
+    Mutation(
+        "a repeat only while the dedup window is open",
+        "recovery/conclusions.py",
+        "    if facts.repeats_until > doubt.now:\n",
+        "    if facts.repeats_until >= doubt.now:\n",
+        (_CONCLUSIONS + "test_the_end_of_the_window_is_outside_of_it",),
+    ),
+    Mutation(
+        "at_most_once without proof is parked",
+        "recovery/conclusions.py",
+        "    if not policy.resends_unproven:\n",
+        "    if False:\n",
+        (_CONCLUSIONS + "test_half_of_its_time_gone_without_an_answer_the_policy_decides",),
+    ),
+    Mutation(
+        "what one account has not says nothing for another that cannot be asked",
+        "recovery/conclusions.py",
+        "    if not found or len(found) < len(answers):\n",
+        "    if not found:\n",
+        (_CONCLUSIONS + "test_several_accounts_say_one_word",),
+    ),
+    Mutation(
+        "a doubt is one recovery's until its lease ends",
+        "idempotency/recovering_sql.py",
+        "        if not _postpone(connection, _place(row), State.UNKNOWN, now + lease_ms):\n",
+        "        if not _postpone(connection, _place(row), State.UNKNOWN, now):\n",
+        (_ROWS + "test_a_doubt_is_one_recoverys_until_its_lease_ends" + _LITE,),
+    ),
+    Mutation(
+        "a recovery that died holds doubts up for eight timeouts only",
+        "recovery/resolving.py",
+        "        doubts = self._ledger.doubts(lane, 2 * last_ms, BATCH)\n",
+        "        doubts = self._ledger.doubts(lane, BATCH * last_ms, BATCH)\n",
+        (
+            _RESOLVING
+            + "test_what_a_recovery_was_asking_as_it_died_is_asked_again_after_eight_timeouts"
+            + _LITE,
+        ),
+    ),
+    Mutation(
+        "nobody asks about what its lease no longer covers",
+        "recovery/resolving.py",
+        "            if self._stopping() or self._monotonic() > until:\n",
+        "            if self._stopping():\n",
+        (_RESOLVING + "test_what_was_not_come_to_in_time_is_anothers_at_once" + _LITE,),
+    ),
+    # -- repeats in the provider's window --
+    Mutation(
+        "a repeat goes through the account of the call that it repeats",
+        "recovery/routes.py",
+        "        return delivery.account if same else delivery.notification.account\n",
+        "        return delivery.notification.account\n",
+        (_ROUTES + "test_a_repeat_goes_through_the_same_account",),
+    ),
+    Mutation(
+        "a repeat begins a margin and a timeout before the window ends",
+        "recovery/routes.py",
+        "called_at + int(window * (1 - MARGIN)) - timeout_ms if window",
+        "called_at + window if window",
+        (_ROUTES + "test_a_repeat_must_begin_a_margin_and_a_timeout_before_the_window_ends",),
+    ),
+    Mutation(
+        "another body is no repeat",
+        "recovery/resending.py",
+        "    if same and route.fingerprint(delivery) != taken.call_digest:\n",
+        "    if False:\n",
+        (_RESENDING + "test_a_body_that_changed_while_it_waited_is_no_repeat",),
+    ),
+    Mutation(
+        "the resolver repeats only the very same call",
+        "recovery/resolving.py",
+        "        return until if route.fingerprint(doubt.delivery) == doubt.call_digest else 0\n",
+        "        return until\n",
+        (_RESENDING + "test_another_body_is_no_repeat",),
+    ),
+    Mutation(
+        "no repeat begins once its window is over",
+        "recovery/calls.py",
+        "        if resend.not_after and now >= resend.not_after:\n",
+        "        if False:\n",
+        (_GUARDS + "test_no_repeat_begins_once_the_providers_window_is_over",),
+    ),
+    Mutation(
+        "a repeat that was not sent says nothing of the call before it",
+        "recovery/resending.py",
+        "    if resend.doubted and isinstance(resend.outcome, NotSent):\n",
+        "    if False:\n",
+        (_RESENDING + "test_a_repeat_that_was_not_sent_says_nothing_of_the_call_before_it",),
+    ),
+    # -- what is due: invariants 2, 3 and 4 --
+    Mutation(
+        "TTL before a resend is taken",
+        "idempotency/recovering.py",
+        "    if row.expires_at <= now:\n",
+        "    if False:\n",
+        (
+            _ROWS + "test_past_its_ttl_a_row_expires_even_if_its_turn_is_later" + _LITE,
+            _ROWS + "test_past_its_ttl_a_row_that_may_have_been_sent_is_parked" + _LITE,
+        ),
+    ),
+    Mutation(
+        "what may have been sent does not expire",
+        "idempotency/recovering.py",
+        "Verdict(State.PARKED, TTL_IN_DOUBT) if doubted else Verdict(State.EXPIRED, TTL)",
+        "Verdict(State.EXPIRED, TTL)",
+        (_ROWS + "test_past_its_ttl_a_row_that_may_have_been_sent_is_parked" + _LITE,),
+    ),
+    Mutation(
+        "TTL right before a resend",
+        "recovery/calls.py",
+        "        if now >= taken.delivery.expires_at:\n",
+        "        if False:\n",
+        (_GUARDS + "test_nothing_is_sent_again_past_its_ttl_in_recoverys_queue",),
+    ),
+    Mutation(
+        "the lease right before a resend",
+        "recovery/calls.py",
+        '        return self._too_late(resend) or (Event.UNKNOWN, "lease_lapsed")\n',
+        "        return self._too_late(resend)\n",
+        (_GUARDS + "test_nothing_is_sent_again_without_a_lease",),
+    ),
+    Mutation(
+        "a resend carries the end of its lease",
+        "recovery/calls.py",
+        "        not_after = min(self._permit.ends_at(resend.term) for resend in resends)\n",
+        '        not_after = float("inf")\n',
+        (_RESENDING + "test_a_call_carries_the_end_of_the_lease_it_is_made_under",),
+    ),
+    Mutation(
+        "a recovery that stops begins nothing more",
+        "recovery/calls.py",
+        "        if self._stopping:\n",
+        "        if False:\n",
+        (_GUARDS + "test_a_recovery_that_stops_gives_back_what_it_has_not_begun",),
+    ),
+    Mutation(
+        "with its attempts spent a row is parked",
+        "idempotency/recovering.py",
+        "    if row.attempt >= ask.attempts and row.reason != OPERATOR:\n",
+        "    if False:\n",
+        (_ROWS + "test_with_its_attempts_spent_a_row_is_parked" + _LITE,),
+    ),
+    Mutation(
+        "a person's retry counts no attempts",
+        "idempotency/recovering.py",
+        "    if row.attempt >= ask.attempts and row.reason != OPERATOR:\n",
+        "    if row.attempt >= ask.attempts:\n",
+        (_ROWS + "test_a_persons_retry_replaces_the_pending_one" + _LITE,),
+    ),
+    Mutation(
+        "only the head of a line is taken",
+        "idempotency/recovering.py",
+        "    if row.ahead:\n",
+        "    if False:\n",
+        (_ROWS + "test_only_the_head_of_a_line_is_taken" + _LITE,),
+    ),
+    Mutation(
+        "a call after a definite non-send has a key of its own",
+        "idempotency/recovering.py",
+        "    if attempt <= 1:\n",
+        "    if True:\n",
+        (_RESENDING + "test_a_call_after_a_definite_non_send_has_a_key_of_its_own",),
+    ),
+    Mutation(
+        "only what is on record is called again",
+        "recovery/resending.py",
+        "        return kept\n",
+        "        return True\n",
+        (_RESENDING + "test_a_row_swept_between_the_take_and_the_call_is_not_sent",),
+    ),
+    Mutation(
+        "a stale token puts nothing on record",
+        "idempotency/recovering_statements.py",
+        "call_digest = :call_digest\n WHERE delivery_key = :key AND day = :day AND token = :token"
+        " AND state = 'IN_FLIGHT'",
+        "call_digest = :call_digest\n WHERE delivery_key = :key AND day = :day",
+        (_RESENDING + "test_a_row_swept_between_the_take_and_the_call_is_not_sent",),
+    ),
+    # -- two at once --
+    Mutation(
+        "a move is made on the version that it was decided on",
+        "idempotency/recovering_statements.py",
+        "call_digest = CASE WHEN :certain THEN NULL ELSE call_digest END\n"
+        " WHERE delivery_key = :key AND day = :day AND version = :version AND state = :source",
+        "call_digest = CASE WHEN :certain THEN NULL ELSE call_digest END\n"
+        " WHERE delivery_key = :key AND day = :day AND version >= :version AND state = :source",
+        (_ROWS + "test_a_doubt_is_one_recoverys_until_its_lease_ends" + _LITE,),
+    ),
+    Mutation(
+        "a row that went on is moved by nobody who came too late",
+        "idempotency/recovering_statements.py",
+        "call_digest = CASE WHEN :certain THEN NULL ELSE call_digest END\n"
+        " WHERE delivery_key = :key AND day = :day AND version = :version AND state = :source",
+        "call_digest = CASE WHEN :certain THEN NULL ELSE call_digest END\n"
+        " WHERE delivery_key = :key AND day = :day AND :version > 0 AND :source <> ''",
+        (_ROWS + "test_of_a_persons_retry_and_an_automatic_one_the_first_wins" + _LITE,),
+    ),
+    Mutation(
+        "PostgreSQL: a row that another holds is passed by",
+        "idempotency/recovering_statements.py",
+        '"lock": "FOR UPDATE OF d SKIP LOCKED"',
+        '"lock": "FOR UPDATE OF d"',
+        (_GUARDS + "test_a_row_that_another_holds_is_passed_by_and_not_waited_for",),
+    ),
+    Mutation(
+        "a duty has one holder",
+        "idempotency/recovering_statements.py",
+        "\n WHERE duties.holder = excluded.holder OR duties.until < :now",
+        "",
+        (_ROWS + "test_a_duty_has_one_holder_until_its_lease_ends" + _LITE,),
+    ),
+    Mutation(
+        "of all schedulers the one with the duty sends",
+        "recovery/beat.py",
+        "        if not self._holds():\n            return _ASK_S\n",
+        "",
+        ("tests/recovery/test_celery.py::test_a_scheduler_without_the_duty_sends_nothing",),
+    ),
+    # -- live traffic comes first --
+    Mutation(
+        "a lane takes no more than its threads have room for",
+        "recovery/calls.py",
+        "        return free if free > self._capacity // 4 else 0\n",
+        "        return self._capacity\n",
+        (_RESENDING + "test_a_lane_takes_no_more_than_its_threads_and_its_rate_have_room_for",),
+    ),
+    Mutation(
+        "a receiver at its limit waits in the ledger",
+        "recovery/resending.py",
+        "        return [r for r, delay_ms in zip(resends, delays, strict=True) if not delay_ms]\n",
+        "        return list(resends)\n",
+        (_RESENDING + "test_a_receiver_at_its_limit_waits_in_the_ledger_with_its_attempt",),
+    ),
+)

@@ -1,0 +1,91 @@
+"""Recovery's guards that no other quick test would miss: what `make mutation` switches off."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import psycopg
+import pytest
+
+from idempotency.recovering import Ask
+from message.ids import new_token
+from message.states import Event
+from policy.schema import Guarantee
+from recovery.calls import Resend
+from tests.idempotency.making import World, claimed, delivery, settle, worker
+from tests.recovery.test_resending import LANE, Held, Line
+
+TTL_MS = 60_000
+
+
+class Lapsed(Held):
+    """A lease of which another term began."""
+
+    def wait_valid(self, term: int, until: Callable[[], bool]) -> bool:
+        return False
+
+
+@pytest.fixture
+def line(sqlite_database: str) -> Iterator[Line]:
+    world = World(sqlite_database)
+    line = Line(world, Guarantee.AT_LEAST_ONCE)
+    yield line
+    line.callers.close()
+    world.close()
+
+
+def taken(line: Line, not_after: int = 0) -> Resend:
+    """A row that was refused for now and that recovery has taken, on its way to a thread."""
+    (item,) = claimed(line.ledger, delivery())
+    settle(line.ledger, item, Event.NOT_SENT, reason="http_429")
+    (one,) = line.rows.take(Ask(LANE, attempts=9), "r1", new_token()).taken
+    route = line.resending._routes[LANE].of("a")
+    assert route is not None
+    return Resend(one, route, 1, not_after)
+
+
+def served(line: Line, resend: Resend) -> Resend:
+    line.callers.put([resend])
+    ended = line.finished.get(timeout=10)
+    assert ended is resend
+    assert line.provider.calls == []
+    return resend
+
+
+def test_nothing_is_sent_again_past_its_ttl_in_recoverys_queue(line: Line) -> None:
+    resend = taken(line)
+    line.world.advance(TTL_MS)
+    assert served(line, resend).event is Event.TTL
+
+
+def test_no_repeat_begins_once_the_providers_window_is_over(line: Line) -> None:
+    resend = taken(line, not_after=line.world.now + 10)
+    line.world.advance(10)
+    assert served(line, resend).event is Event.UNKNOWN
+
+
+def test_nothing_is_sent_again_without_a_lease(line: Line) -> None:
+    line.callers._permit = Lapsed()
+    assert served(line, taken(line)).event is Event.UNKNOWN
+
+
+def test_a_recovery_that_stops_gives_back_what_it_has_not_begun(line: Line) -> None:
+    resend = taken(line)
+    line.callers.stop()
+    assert served(line, resend).event is Event.GIVEN_BACK
+
+
+@pytest.mark.stack
+def test_a_row_that_another_holds_is_passed_by_and_not_waited_for(database: str) -> None:
+    world = World(database)
+    ledger = world.open()
+    ledger.register(worker("r1"))
+    items = claimed(ledger, delivery(), delivery(), owner="r1")
+    for item in items:
+        settle(ledger, item, Event.NOT_SENT, reason="http_429")
+    held = "SELECT 1 FROM deliveries WHERE delivery_key = %s FOR UPDATE"
+    with psycopg.connect(database.replace("+psycopg", "")) as other:
+        other.execute(held, (items[0].key,))
+        found = ledger.recovering().take(Ask(LANE, attempts=9), "r1", new_token())
+    assert [one.delivery.key for one in found.taken] == [items[1].key]
+    world.close()
