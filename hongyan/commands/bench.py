@@ -28,6 +28,13 @@ ISOLATION_HELP = explained(
     "hongyan bench isolation",
     "hongyan bench isolation --json --rounds 5",
 )
+CHANNELS_HELP = explained(
+    "Measure recipients a second through one account of a provider that takes 200 numbers a call, beside "
+    "the same with one a call, and beside a provider that takes one, in one run on the local stack, as "
+    "ratios. Takes some two minutes. Exits 1 below 50.",
+    "hongyan bench channels",
+    "hongyan bench channels --json --rounds 3",
+)
 _COLUMNS = {
     "per_second": "messages/s",
     "cpu_us_per_message": "µs CPU each",
@@ -76,8 +83,23 @@ def isolation(
     _end(bench.measure(servers, rounds=rounds, say=_say), as_json=as_json)
 
 
+@app.command("channels", help=CHANNELS_HELP, short_help="200 recipients a call beside one.")
+def channels(
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Interleaved rounds.")] = 5,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
+) -> None:
+    """See CHANNELS_HELP."""
+    bench, servers = _bench("channels")
+    _end(bench.measure(servers, rounds=rounds, say=_say), as_json=as_json)
+
+
 def _bench(name: str) -> tuple[Any, Any]:
-    """The module of that benchmark, and the running stack it stands on."""
+    """The module of that benchmark, and the running stack it stands on. Sets up logging, to standard
+    error: migrations and clients of this process have their say there."""
+    from backends import logs
+    from backends.settings import LogSettings
+
+    logs.configure(LogSettings(), quiet=True)
     try:
         from benchmarks.ground import Servers
         from deploy.local.stack import shared_stack
