@@ -132,8 +132,6 @@ class RecoverySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """How often it looks for what is due and what is in doubt."""
     lease_s: Seconds = 30.0
     drain_s: Seconds = 30.0
-    alert_window_s: Seconds = 300.0
-    """The same alert is told once in so long, with the number of those kept back."""
     archive: bool = True
     """Whether days that are over leave the ledger (docs/archive.md)."""
     archive_dir: str = ""

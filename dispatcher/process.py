@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import socket
 import sys
 import threading
 from collections.abc import Sequence
@@ -16,11 +17,15 @@ from backends import kafka
 from backends.settings import Settings
 from channels.token_store import open_tokens
 from channels.wires import Wires
+from dispatcher.alert_opening import open_desk, open_watchman
+from dispatcher.alerts import Desk
 from dispatcher.app import App, Parts, build
+from dispatcher.clock import Clock
 from dispatcher.gates import Outage
 from dispatcher.health import HealthServer
 from dispatcher.lifecycle import WorkerFailed
 from dispatcher.source import SourceFailed
+from idempotency.alerting import AlertWindows
 from idempotency.edge import errors
 from idempotency.ledger import LedgerUnavailable
 from idempotency.opening import open_ledger
@@ -115,12 +120,25 @@ def open_worker(
     )
     followed = now.policy if now.number else policy
     app = outage.persist("start", lambda: build(settings, followed, lanes, parts, stop))
+    _open_alerts(settings, app, ledger.alerting(), transport, stack)
     server = HealthServer(settings.worker.health_address, app.health, app.metrics.registry)
     server.start()
     stack.callback(server.stop)
     tune_interpreter()
     log.info("worker_started", health=server.address, lanes=[lane.name for lane in lanes])
     return app
+
+
+def _open_alerts(
+    settings: Settings, app: App, windows: AlertWindows, wires: Wires, stack: ExitStack
+) -> None:
+    """What calls a person; it never stands in the worker's way."""
+    name = settings.worker.id or socket.gethostname()
+    registry = app.metrics.registry
+    desk = open_desk(Desk, settings, registry, windows, wires, name)
+    watchman = open_watchman(settings, registry, windows, desk, Clock().monotonic)
+    watchman.start()
+    stack.callback(watchman.stop)
 
 
 def _in_force(settings: Settings, versions: Versions) -> InForce:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, Row, text
 
@@ -23,6 +23,13 @@ SELECT id, host, pid, heartbeat_at FROM workers
  WHERE (state = 'DEAD' OR (state NOT IN ('DEAD', 'RETIRED') AND heartbeat_at + 2 * lease_ms < :now))
    AND heartbeat_at > :since
  ORDER BY heartbeat_at""")
+
+
+_DOUBTS = text("""
+SELECT lane, min(since) AS oldest
+  FROM (SELECT lane, updated_at AS since FROM deliveries WHERE state = 'UNKNOWN' LIMIT :bound) AS u
+ GROUP BY lane""")
+_BOUND: Final = 10_000
 
 
 class Lost(NamedTuple):
@@ -63,6 +70,16 @@ class AlertWindows:
             now = self._clock(connection)
             found = connection.execute(_LOST, {"now": now, "since": now - within_ms}).all()
         return [Lost(row.id, row.host, row.pid, row.heartbeat_at) for row in found]
+
+    def doubts(self, age_ms: int) -> dict[str, int]:
+        """Lane to the age of its oldest doubt in milliseconds, where that is at least `age_ms`.
+
+        Of more than 10,000 doubts only so many are looked at: by then there is no lack of alerts.
+        """
+        with errors(), self._database.begin() as connection:
+            now = self._clock(connection)
+            found = connection.execute(_DOUBTS, {"bound": _BOUND}).all()
+        return {row.lane: now - row.oldest for row in found if now - row.oldest >= age_ms}
 
 
 def _counted(connection: Connection, name: dict[str, str], count: int) -> Row[Any]:

@@ -17,6 +17,7 @@ from channels.engine import Engine
 from channels.registry import accounts_for, channel_for
 from channels.token_store import open_tokens
 from channels.wires import Wires
+from dispatcher.alert_opening import open_desk, open_watchman
 from dispatcher.clock import Clock
 from dispatcher.crew import Crew
 from dispatcher.gates import Outage
@@ -98,7 +99,13 @@ def open_recovery(
         for lane, of_lane in plain.items()
     }
     finished: SimpleQueue[Resend | None] = SimpleQueue()
-    alerts = Alerts(metrics.registry, settings.recovery.alert_window_s, clock.monotonic)
+    windows = ledger.alerting()
+    alerts = open_desk(Alerts, settings, metrics.registry, windows, wires, name)
+    watchman = open_watchman(
+        settings, metrics.registry, windows, alerts, clock.monotonic, asks_doubts=True
+    )
+    watchman.start()
+    stack.callback(watchman.stop)
     report = Report(recorder, metrics, alerts, clock=clock, name=name)
     show_drops(recorder, metrics.registry)
     callers = {
