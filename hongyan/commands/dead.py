@@ -90,7 +90,7 @@ def replay(
     context: typer.Context,
     origins: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[ORIGIN]...", help="topic/partition/offset.", show_default=False),
+        typer.Argument(metavar="ORIGIN...", help="topic/partition/offset.", show_default=False),
     ] = None,
     reason: _REASON = "",
     lane: _LANE = "",

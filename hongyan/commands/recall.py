@@ -43,7 +43,7 @@ def register(app: typer.Typer) -> None:
 def recall(
     context: typer.Context,
     message_id: Annotated[
-        str | None, typer.Argument(metavar="[ID]", help="A notification's id.", show_default=False)
+        str | None, typer.Argument(metavar="ID", help="A notification's id.", show_default=False)
     ] = None,
     biz: Annotated[
         str | None,
