@@ -93,20 +93,32 @@ def sent_late(records: Iterable[Record], rows: Mapping[str, Row], limits: Limits
 
 
 def parked_oddly(
-    rows: Iterable[Row], records: Iterable[Record], moves: Iterable[Move], limits: Limits
+    rows: Mapping[str, Row], records: Iterable[Record], moves: Iterable[Move], limits: Limits
 ) -> list[str]:
     """Parked rows that no policy wanted parked."""
-    asked = {record.key for record in records if not record.path.startswith(limits.mute)}
+    asked = _could_be_asked(records, rows, limits)
     doubted = {move.delivery_key for move in moves if move.state == "UNKNOWN"}
     return [
         f"{row.delivery_key}: PARKED ({row.reason}), which no policy explains"
-        for row in rows
+        for row in rows.values()
         if row.state == "PARKED" and not _wanted(row, row.delivery_key in doubted, asked, limits)
     ]
 
 
+def _could_be_asked(records: Iterable[Record], rows: Mapping[str, Row], limits: Limits) -> set[str]:
+    """Deliveries of which the provider would have said what became of the call in doubt: one that it
+    accepted, or the last that the ledger counted."""
+    return {
+        record.key
+        for record in records
+        if not record.path.startswith(limits.mute)
+        and (row := rows.get(record.key)) is not None
+        and (record.accepted or record.attempt == row.attempt)
+    }
+
+
 def _wanted(row: Row, doubted: bool, asked: set[str], limits: Limits) -> bool:
-    """`asked`: what went where the provider says what became of it."""
+    """`asked`: see `_could_be_asked`."""
     reason = (row.reason or "").partition(":")[0]
     if reason in (_ATTEMPTS, _HORIZON):
         return True

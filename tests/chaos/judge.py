@@ -91,7 +91,7 @@ def judge(books: Books) -> Judgement:
         *ends.too_slow(found.troubles, limits),
         *ends.expired_early(rows.values()),
         *ends.sent_late(books.records, rows, limits),
-        *ends.parked_oddly(rows.values(), books.records, moves, limits),
+        *ends.parked_oddly(rows, books.records, moves, limits),
         *ends.poison(books),
         *ends.without_effect(books),
         *_of_silences(found.silences, books),

@@ -476,11 +476,11 @@ MUTATIONS: tuple[Mutation, ...] = (
         (_ACCOUNTS + "test_only_the_probes_go_through_a_half_open_account",),
     ),
     Mutation(
-        "an account without tokens is passed over",
+        "an account sends no more than it has tokens",
         "dispatcher/accounts.py",
-        "        return [route for route, room in zip(passing, rooms, strict=True) if room]\n",
-        "        return passing\n",
-        (_ACCOUNTS + "test_an_account_without_tokens_is_passed_over",),
+        "        if not self._rates.take(route.account.name):\n            return False\n",
+        "",
+        (_ACCOUNTS + "test_of_many_threads_at_once_no_more_choose_than_there_are_tokens",),
     ),
     Mutation(
         "after Unknown no other account is tried",

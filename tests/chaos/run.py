@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from heapq import heappop, heappush
+from itertools import count
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -104,7 +105,7 @@ class Chaos:
         self._strikes = Strikes(fleet, stack, self._workers, self._recoveries, weather, proxy, self)
         self._faults = deque(plan.faults)
         self._due: list[tuple[float, int, Callable[[], None]]] = []
-        self._turn = 0
+        self._turns = count()
         self._reach = self._next_moment()
         """Share of the run at which the next fault lies; the traffic's thread reads."""
         self._armed: float | None = None
@@ -132,9 +133,8 @@ class Chaos:
     # -- what strikes ask for (strikes.Stage) --
 
     def later(self, seconds: float, action: Callable[[], None]) -> None:
-        """Do it in this thread, so much later."""
-        self._turn += 1
-        heappush(self._due, (time.monotonic() + seconds, self._turn, action))
+        """Do it in this thread, so much later; any thread may ask."""
+        heappush(self._due, (time.monotonic() + seconds, next(self._turns), action))
 
     def note(self, hit: Hit) -> None:
         """Keep the hit and say it."""

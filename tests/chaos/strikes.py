@@ -37,7 +37,7 @@ class Stage(Protocol):
     troubles: list[str]
 
     def later(self, seconds: float, action: Callable[[], None]) -> None:
-        """Do it in the driver's thread, so much later."""
+        """Do it in the driver's thread, so much later; any thread may ask."""
         ...
 
     def note(self, hit: Hit) -> None:
@@ -361,11 +361,12 @@ class Strikes:
             return False
         hit = self._hit(fault)
         self._weather.begin(fault.number, fault.kind)
-        self._stage.later(fault.down_s, lambda: self._weather.end(fault.number))
 
         def retry() -> None:
             hit.sent = bursts.produce(self._fleet, fault.kind)
             keys = [key for sent in hit.sent for key in sent.keys]
+            await_(lambda: self._fleet.books.states(keys)["RETRY"], _POINT_S, "some are refused")
+            self._stage.later(fault.down_s, lambda: self._weather.end(fault.number))
             url = self._fleet.ground.database_url
             won, lost = person.race(url, keys, fault.down_s + _HELD_S)
             hit.effect = f"{won} retried by hand, {lost} times too late"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from channels.simulator import Record
@@ -425,6 +426,18 @@ def test_a_row_is_parked_only_as_a_policy_wants(
     made.records[9] = replace_path(made.records[9], path)
     made.change(9, state="PARKED", reason=reason)
     found = judge(replace(made.books(), limits=limits))
+    assert (found.problems == []) is right, found.problems
+
+
+@pytest.mark.parametrize(("attempt", "right"), [(1, False), (2, True)])
+def test_an_earlier_refusal_where_it_could_be_asked_excuses_what_was_parked_later(
+    made: Maker, attempt: int, right: bool
+) -> None:
+    """Refused through the account that can be asked, then in doubt through the other."""
+    made.doubt(9, at=T0 + 10_000, owner="w2", reason="timeout")
+    made.records[9] = msgspec.structs.replace(made.records[9], accepted=False, answer="429")
+    made.change(9, state="PARKED", reason="unproven", attempt=attempt)
+    found = judge(replace(made.books(), limits=PARKING))
     assert (found.problems == []) is right, found.problems
 
 
