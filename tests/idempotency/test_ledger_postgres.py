@@ -210,8 +210,14 @@ def test_claiming_reads_nothing_but_its_line(full: World, statement: str) -> Non
     [
         ("state = 'IN_FLIGHT' AND owner = 'w1'", "_owner_owner_epoch_idx"),
         ("state = 'IN_FLIGHT'", "_owner_owner_epoch_idx"),
-        ("state = 'RETRY' AND next_at <= 5", "_next_at_idx"),
-        ("state = 'UNKNOWN'", "_updated_at_idx"),
+        (
+            "state = 'RETRY' AND lane = 'sms.notice' AND least(next_at, expires_at) <= 5",
+            "_lane_least_idx",
+        ),
+        (
+            "state = 'UNKNOWN' AND lane = 'sms.notice' AND coalesce(next_at, updated_at) <= 5",
+            "_lane_coalesce_idx",
+        ),
         ("message_id = 'm'", "_message_id_idx"),
         ("biz_id = 'b'", "_biz_id_idx"),
     ],
