@@ -36,8 +36,9 @@ def judged(
 ) -> Account:
     """One delivery that stands so, after these answers (`200+`: accepted); `others` in each call."""
     case = Case("key", "sms", kind, "to")
-    records, seq = [], 0
-    strangers = []
+    records: list[Record] = []
+    strangers: list[Record] = []
+    seq = 0
     for call, answer in enumerate(answers, 1):
         for receiver in ("to", *(f"other-{n}" for n in range(others))):
             seq += 1
@@ -118,6 +119,24 @@ def test_doubles_lost_and_resent_are_counted() -> None:
     doubled, lost = judged("SENT", "reset+", "reset+", "200+"), judged("SENT", "busy")
     assert (doubled.doubled, doubled.explained, doubled.resent, doubled.retried) == (1, 1, 2, 2)
     assert (lost.lost, lost.accepted, doubled.lost) == (1, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("answers", "proof", "whole_calls", "resent"),
+    [
+        (("200+",), "", False, 0),
+        (("busy", "reset+", "200+"), "", False, 1),
+        (("reset+", "busy", "busy", "200+"), "", False, 3),
+        (("reset+", "duplicate"), "window", False, 0),
+        (("reset+", "reset+", "duplicate"), "window", True, 1),
+        (("busy", "busy", "200+"), "window", True, 0),
+    ],
+)
+def test_what_may_have_doubled_it_is_every_call_after_a_doubt(
+    answers: tuple[str, ...], proof: str, whole_calls: bool, resent: int
+) -> None:
+    found = judged("SENT", *answers, proof=proof, whole_calls=whole_calls, others=1)
+    assert found.resent == resent
 
 
 ALL = chosen(Extent())
