@@ -3,23 +3,21 @@
 stack             all of it: addresses, and the names of its servers
 kafka_bootstrap   the brokers' addresses           topic_prefix    topics of this test's own
 database          the URL of a fresh PostgreSQL    redis_url       an empty Redis database
-sqlite_database   the URL of a fresh SQLite file   private_stack   one to break at will
+ledger_database   one with an upgraded ledger      private_stack   one to break at will
+sqlite_database   the URL of a fresh SQLite file
 """
 
-import uuid
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 
-import psycopg
 import pytest
-import redis
-from confluent_kafka.admin import AdminClient
 
 from deploy.local import stack as local
-from deploy.local.redis_server import DATABASES
 from deploy.local.stack import Stack
+from tests.harness.databases import fresh_database, fresh_ledger
+from tests.harness.ground import fresh_redis, fresh_topics
 from tests.services import Services, started
 
 _SERVICES = pytest.StashKey[Services]()
@@ -84,25 +82,24 @@ def kafka_bootstrap(services: Services) -> str:
 @pytest.fixture
 def topic_prefix(kafka_bootstrap: str) -> Iterator[str]:
     """For `kafka.topic_prefix`; topics that begin with it are deleted afterwards."""
-    prefix = f"t{uuid.uuid4().hex[:10]}"
-    yield prefix
-    admin = AdminClient({"bootstrap.servers": kafka_bootstrap})
-    topics = [name for name in admin.list_topics(timeout=10).topics if name.startswith(prefix)]
-    if topics:
-        for done in admin.delete_topics(topics, operation_timeout=10).values():
-            done.result()
+    with fresh_topics(kafka_bootstrap) as prefix:
+        yield prefix
 
 
 @pytest.fixture
 def database(services: Services) -> Iterator[str]:
     """The URL of an empty PostgreSQL database, dropped afterwards."""
     services.require("postgres")
-    url = services.stack.database_url
-    name = f"t_{uuid.uuid4().hex[:16]}"
-    with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as admin:
-        admin.execute(f'CREATE DATABASE "{name}"')
-        yield url.rpartition("/")[0] + "/" + name
-        admin.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+    with fresh_database(services.stack.database_url) as url:
+        yield url
+
+
+@pytest.fixture
+def ledger_database(services: Services) -> Iterator[str]:
+    """The URL of a PostgreSQL database with an upgraded ledger, dropped afterwards."""
+    services.require("postgres")
+    with fresh_ledger(services.stack.database_url) as url:
+        yield url
 
 
 @pytest.fixture
@@ -114,23 +111,5 @@ def sqlite_database(tmp_path: Path) -> str:
 def redis_url(services: Services) -> Iterator[str]:
     """The URL of an empty Redis database that no other run uses meanwhile."""
     services.require("redis")
-    base = services.stack.redis_url.rpartition("/")[0]
-    with ExitStack() as held:
-        register = held.enter_context(redis.Redis.from_url(f"{base}/0"))
-        number = _reserve(register)
-        held.callback(register.delete, _key(number))
-        mine = held.enter_context(redis.Redis.from_url(f"{base}/{number}"))
-        mine.flushdb()
-        held.callback(mine.flushdb)
-        yield f"{base}/{number}"
-
-
-def _reserve(register: "redis.Redis") -> int:
-    for number in range(1, DATABASES):
-        if register.set(_key(number), "1", nx=True, ex=900):
-            return number
-    raise RuntimeError("every database of the test Redis is taken; run `make down` and try again.")
-
-
-def _key(number: int) -> str:
-    return f"hongyan-tests:database:{number}"
+    with fresh_redis(services.stack.redis_url) as url:
+        yield url

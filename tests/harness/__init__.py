@@ -4,8 +4,9 @@ Plain classes, no pytest in them: `make chaos` and programs use them too. Fixtur
 tests/integration/conftest.py.
 """
 
+from tests.harness.databases import fresh_database, fresh_ledger
 from tests.harness.fleet import Fleet
-from tests.harness.ground import Ground, fresh_ledger, fresh_redis, fresh_topics, ground_on
+from tests.harness.ground import Ground, fresh_redis, fresh_topics, ground_on
 from tests.harness.notifications import LANE, keys_of, notification, notifications, now_ms
 from tests.harness.oracle import Verdict
 from tests.harness.waiting import TimedOut, await_
@@ -24,6 +25,7 @@ __all__ = [
     "Verdict",
     "WorkerProcess",
     "await_",
+    "fresh_database",
     "fresh_ledger",
     "fresh_redis",
     "fresh_topics",

@@ -11,15 +11,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-import psycopg
 import redis
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from backends.settings import DatabaseSettings, Settings
 from deploy.local.redis_server import DATABASES
 from deploy.local.stack import Stack
-from idempotency.opening import upgrade
+from tests.harness.databases import fresh_ledger
 
 _RESERVED_S = 900
 _ASK_S = 10.0
@@ -47,22 +45,6 @@ def ground_on(stack: Stack, *, with_redis: bool = True) -> Iterator[Ground]:
             redis_url=held.enter_context(fresh_redis(stack.redis_url)) if with_redis else "",
             topic_prefix=held.enter_context(fresh_topics(stack.bootstrap)),
         )
-
-
-@contextmanager
-def fresh_ledger(server_url: str) -> Iterator[str]:
-    """The URL of a new, upgraded PostgreSQL database, dropped afterwards."""
-    name = f"t_{uuid.uuid4().hex[:16]}"
-    _execute(server_url, f'CREATE DATABASE "{name}"')
-    url = server_url.rpartition("/")[0] + "/" + name
-    try:
-        upgrade(Settings(database=DatabaseSettings(url=url)))
-        yield url
-    finally:
-        try:
-            _execute(server_url, f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
-        except psycopg.OperationalError:
-            pass  # a test stopped the server: its data goes with its folder
 
 
 @contextmanager
@@ -94,11 +76,6 @@ def fresh_topics(bootstrap: str) -> Iterator[str]:
     if there:
         for done in admin.delete_topics(there, operation_timeout=_ASK_S).values():
             done.exception()
-
-
-def _execute(server_url: str, statement: str) -> None:
-    with psycopg.connect(server_url.replace("+psycopg", ""), autocommit=True) as connection:
-        connection.execute(statement.encode())
 
 
 def _flush(url: str) -> None:

@@ -17,8 +17,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest) -> str:
-    name = "sqlite_database" if request.param == "sqlite" else "database"
+    name = "sqlite_database" if request.param == "sqlite" else "ledger_database"
     return str(request.getfixturevalue(name))
+
+
+@pytest.fixture
+def empty_url(url: str, request: pytest.FixtureRequest) -> str:
+    """The URL of a database of the same kind with no ledger in it yet."""
+    return url if url.startswith("sqlite") else str(request.getfixturevalue("database"))
 
 
 @pytest.fixture
@@ -35,7 +41,7 @@ def ledger(world: World) -> SqlLedger:
 
 
 @pytest.fixture
-def postgres(database: str) -> Iterator[World]:
-    world = World(database)
+def postgres(ledger_database: str) -> Iterator[World]:
+    world = World(ledger_database)
     yield world
     world.close()

@@ -157,9 +157,9 @@ def migrate(url: str) -> tuple[str, str]:
     return upgrade(Settings(database=DatabaseSettings(url=url)))
 
 
-def test_two_processes_may_upgrade_at_once(url: str) -> None:
+def test_two_processes_may_upgrade_at_once(empty_url: str) -> None:
     with multiprocessing.get_context("spawn").Pool(2) as pool:
-        jobs = [pool.apply_async(migrate, (url,)) for _ in range(2)]
+        jobs = [pool.apply_async(migrate, (empty_url,)) for _ in range(2)]
         befores = sorted(job.get(60)[0] for job in jobs)
     assert befores[0] == ""
-    open_ledger(Settings(database=DatabaseSettings(url=url))).close()
+    open_ledger(Settings(database=DatabaseSettings(url=empty_url))).close()

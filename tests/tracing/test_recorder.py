@@ -117,7 +117,7 @@ def test_recording_does_not_wait_for_a_stuck_sink(make: Make) -> None:
     began = time.perf_counter()
     for _ in range(3_000):
         recorder.record(events(1))
-    assert time.perf_counter() - began < 2.0
+    assert time.perf_counter() - began < PATIENCE_S, "it waited for the sink"
     assert kept.enough.wait(PATIENCE_S)
     stuck.release.set()
 
