@@ -128,18 +128,22 @@ class Accounts:
         return account
 
     def release(self, account: Account, count: int = 1) -> None:
-        """So many chosen deliveries are not sent after all: duplicates, expired, given back."""
+        """So many chosen deliveries are not sent after all: duplicates, expired, given back. One that the
+        lane has no more had its place at a breaker that is gone."""
         self._rates.give_back(account.name, count)
-        for _ in range(count):
-            self._routes[account.name].breaker.give_back()
+        if (route := self._routes.get(account.name)) is not None:
+            for _ in range(count):
+                route.breaker.give_back()
 
     def record(
         self, account: Account, outcomes: Sequence[AnyOutcome], begun_at: float | None = None
     ) -> bool:
         """One call ended; whether all of it was accepted. `begun_at` is when it began, monotonic: a late
         answer then judges nobody anew."""
-        now, breaker = self._monotonic(), self._routes[account.name].breaker
         accepted = [type(outcome) for outcome in outcomes].count(Accepted) == len(outcomes)
+        if account.name not in self._routes:  # called under terms that had it
+            return accepted
+        now, breaker = self._monotonic(), self._routes[account.name].breaker
         if accepted and breaker.well(now):
             return True
         if outcomes:

@@ -7,13 +7,18 @@ from typing import NamedTuple
 
 import structlog
 
+from backends.settings import Settings
 from dispatcher.gating import Gating
 from dispatcher.lanes import Pool
 from dispatcher.quotas import Quotas, Routes
 from dispatcher.source import Source
 from dispatcher.terms import Terms
+from idempotency.edge import errors
+from message.vocabulary import Lane
 from policy.changes import FIXED
+from policy.in_force import InForce, in_force
 from policy.schema import LanePolicy, Policy
+from policy.versions import Versions
 
 log = structlog.get_logger(__name__)
 
@@ -41,37 +46,55 @@ class Adoption:
     def __call__(self, policy: Policy) -> None:
         """Let every lane follow, but those that cannot while they are at work. All that can fail comes
         before the first change."""
-        followed = self._mixed(policy)
-        routes = self._routes_for(followed.policy)
-        self._quotas.follow(followed.policy, routes)
-        self._gating.follow(followed.policy)
+        pools = self._pools.values()
+        new, kept = followed(policy, {p.lane: (p.terms.version, p.policy) for p in pools})
+        routes = self._routes_for(new)
+        self._quotas.follow(new, routes)
+        self._gating.follow(new)
         for lane, of_lane in routes.items():
             pool = self._pools.get(lane.name)
-            if pool is None or lane.name in followed.kept:
+            if pool is None or lane.name in kept:
                 continue
             accounts = self._quotas.accounts[lane.name]
             pool.adopt(Terms(policy.version, policy.of(lane), of_lane, accounts))
             self._source.follow(lane, frozenset(of_lane), policy.of(lane).max_in_flight)
-        self.kept = len(followed.kept)
-        log.info("policy_adopted", version=policy.version, lanes_kept=sorted(followed.kept))
-
-    def _mixed(self, policy: Policy) -> _Followed:
-        """The policy, with the lanes that cannot follow it as they are."""
-        kept = {}
-        for name, pool in self._pools.items():
-            key = unfit(pool.policy, policy.of(pool.lane))
-            if key is not None:
-                kept[name] = pool.policy
-                what = f"{key} cannot change while the lane is at work: start the worker again"
-                log.error("policy_lane_kept", lane=name, version=pool.terms.version, what=what)
-        return _Followed(Policy(policy.version, {**policy.lanes, **kept}), frozenset(kept))
+        self.kept = len(kept)
+        log.info("policy_adopted", version=policy.version, lanes_kept=sorted(kept))
 
 
-class _Followed(NamedTuple):
+class Followed(NamedTuple):
+    """What a process that is at work makes of another policy."""
+
     policy: Policy
+    """With the lanes that cannot follow as they are."""
     kept: frozenset[str]
+
+
+def followed(policy: Policy, now: Mapping[Lane, tuple[str, LanePolicy]]) -> Followed:
+    """The policy, as far as lanes that now follow these (version, policy) can; says which cannot."""
+    kept = {}
+    for lane, (version, of_lane) in now.items():
+        key = unfit(of_lane, policy.of(lane))
+        if key is not None:
+            kept[lane.name] = of_lane
+            what = f"{key} cannot change while the lane is at work: start this process again"
+            log.error("policy_lane_kept", lane=lane.name, version=version, what=what)
+    return Followed(Policy(policy.version, {**policy.lanes, **kept}), frozenset(kept))
 
 
 def unfit(before: LanePolicy, after: LanePolicy) -> str | None:
     """The field that a lane at work cannot change, if it differs."""
     return next((key for key in FIXED if getattr(before, key) != getattr(after, key)), None)
+
+
+def in_force_at_start(settings: Settings, versions: Versions) -> InForce:
+    """What counts now; a file that does not is worth a word. Raises PolicyError, LedgerError."""
+    with errors():
+        now = in_force(settings, versions)
+    if now.file_differs:
+        log.warning(
+            "policy_file_differs",
+            follows=now.policy.version,
+            what="the applied version counts; `hongyan policy apply` puts the file in force",
+        )
+    return now

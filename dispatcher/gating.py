@@ -36,7 +36,7 @@ QUIET_HOURS: Final = "quiet_hours"
 FREQUENCY_CAP: Final = "frequency_cap"
 DUPLICATE_CONTENT: Final = "duplicate_content"
 _DROPS: Final = {Verdict.REPEAT: DUPLICATE_CONTENT, Verdict.ABOVE: FREQUENCY_CAP}
-_NEVER_SENT: Final = frozenset({Event.REJECTED, Event.TTL, Event.BUDGET_SPENT})
+NEVER_SENT: Final = frozenset({Event.REJECTED, Event.TTL, Event.BUDGET_SPENT})
 """Ends of a claimed delivery under which surely nothing went, and nothing will by itself."""
 
 
@@ -203,8 +203,8 @@ def mark_of(delivery: Delivery, policy: LanePolicy) -> Mark:
 def never_sent(work: Work, event: Event | None) -> bool:
     """Whether a delivery ended so that it surely was not sent and nobody will send it by itself."""
     if event is not None:
-        return event in _NEVER_SENT
-    return work.event in _NEVER_SENT or isinstance(work.outcome, Rejected | NotSent)
+        return event in NEVER_SENT
+    return work.event in NEVER_SENT or isinstance(work.outcome, Rejected | NotSent)
 
 
 def _waits(work: Work) -> bool:

@@ -17,6 +17,7 @@ from backends import kafka
 from backends.settings import Settings
 from channels.token_store import open_tokens
 from channels.wires import Wires
+from dispatcher.adoption import in_force_at_start
 from dispatcher.alert_opening import open_desk, open_watchman
 from dispatcher.alerts import Desk
 from dispatcher.app import App, Parts, build
@@ -26,12 +27,10 @@ from dispatcher.health import HealthServer
 from dispatcher.lifecycle import WorkerFailed
 from dispatcher.source import SourceFailed
 from idempotency.alerting import AlertWindows
-from idempotency.edge import errors
 from idempotency.ledger import LedgerUnavailable
 from idempotency.opening import open_ledger
 from idempotency.redis_prefilter import open_prefilter
 from message.vocabulary import Lane, lanes_matching
-from policy.in_force import InForce, in_force
 from policy.loading import load_for
 from policy.schema import Policy
 from policy.templates_loading import load_for as templates_for
@@ -99,7 +98,7 @@ def open_worker(
     ledger = outage.persist("start", lambda: open_ledger(settings))
     stack.callback(ledger.close)
     versions = Versions(ledger.database)
-    now = outage.persist("start", lambda: _in_force(settings, versions))
+    now = outage.persist("start", lambda: in_force_at_start(settings, versions))
     recorder = open_recorder(settings)
     stack.callback(recorder.close)
     transport = Wires()
@@ -139,19 +138,6 @@ def _open_alerts(
     watchman = open_watchman(settings, registry, windows, desk, Clock().monotonic)
     watchman.start()
     stack.callback(watchman.stop)
-
-
-def _in_force(settings: Settings, versions: Versions) -> InForce:
-    """What counts now; a file that does not is worth a word."""
-    with errors():
-        now = in_force(settings, versions)
-    if now.file_differs:
-        log.warning(
-            "policy_file_differs",
-            follows=now.policy.version,
-            what="the applied version counts; `hongyan policy apply` puts the file in force",
-        )
-    return now
 
 
 def _run(app: App) -> int:

@@ -35,6 +35,7 @@ class Wanted(NamedTuple):
     account: str | None = None
     call_key: str | None = None
     call_digest: str | None = None
+    policy_version: str | None = None
 
 
 class Rerouted(NamedTuple):
@@ -129,6 +130,7 @@ class Batches(ABC):
                 d.account or None,
                 d.call_key or None,
                 d.call_digest or None,
+                d.policy_version or None,
             )
             for c in claims
             for d in (c.delivery,)

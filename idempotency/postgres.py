@@ -116,8 +116,9 @@ TAKE: Final = """
 WITH input AS MATERIALIZED (
     SELECT i.*, day
       FROM unnest(%(key)s::text[], %(token)s::bigint[], %(digest)s::bytea[], %(takes)s::bool[],
-                  %(account)s::text[], %(call_key)s::text[], %(call_digest)s::text[])
-               AS i (key, token, digest, takes, account, call_key, call_digest)
+                  %(account)s::text[], %(call_key)s::text[], %(call_digest)s::text[],
+                  %(policy_version)s::text[])
+               AS i (key, token, digest, takes, account, call_key, call_digest, policy_version)
       JOIN delivery_keys ON delivery_key = ANY (ARRAY[key])
 ),
 taken AS (
@@ -125,6 +126,7 @@ taken AS (
        SET state = 'IN_FLIGHT', token = i.token, attempt = d.attempt + 1, reason = NULL,
            next_at = NULL, updated_at = hongyan_now(), version = d.version + 1,
            account = i.account, call_key = i.call_key, call_digest = i.call_digest,
+           policy_version = coalesce(i.policy_version, d.policy_version),
            called_at = hongyan_now(), owner = %(owner)s,
            owner_epoch = coalesce(%(epoch)s::int,
                                   (SELECT epoch FROM workers WHERE id = %(owner)s), 0)

@@ -111,6 +111,8 @@ class Called(NamedTuple):
     account: str
     call_key: str
     call_digest: str | None
+    policy_version: str | None = None
+    """Under which it is made; None: as it was."""
 
 
 class Backlog(NamedTuple):

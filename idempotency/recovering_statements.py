@@ -65,7 +65,8 @@ UPDATE deliveries SET next_at = :next_at, version = version + 1
  WHERE delivery_key = :key AND day = :day AND version = :version AND state = :source""")
 
 KEEP: Final = text("""
-UPDATE deliveries SET account = :account, call_key = :call_key, call_digest = :call_digest
+UPDATE deliveries SET account = :account, call_key = :call_key, call_digest = :call_digest,
+       policy_version = coalesce(:policy_version, policy_version)
  WHERE delivery_key = :key AND day = :day AND token = :token AND state = 'IN_FLIGHT'""")
 
 GIVE_BACK: Final = text("""

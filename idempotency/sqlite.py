@@ -46,7 +46,7 @@ TAKE: Final = """
 UPDATE deliveries
    SET state = 'IN_FLIGHT', token = ?, attempt = attempt + 1, reason = NULL, next_at = NULL,
        called_at = ?, updated_at = ?, version = version + 1, owner = ?, owner_epoch = ?,
-       account = ?, call_key = ?, call_digest = ?
+       account = ?, call_key = ?, call_digest = ?, policy_version = coalesce(?, policy_version)
  WHERE delivery_key = ? AND body_digest = ? AND state = 'RETRY' AND reason = 'given_back'"""
 
 SETTLE: Final = """
@@ -142,7 +142,7 @@ def _inserted(row: Entry, now: int) -> tuple[Any, ...]:
 
 
 def _taken(w: Wanted, now: int, owner: str, epoch: int) -> tuple[Any, ...]:
-    call = (w.account, w.call_key, w.call_digest)
+    call = (w.account, w.call_key, w.call_digest, w.policy_version)
     return w.token, now, now, owner, epoch, *call, w.key, w.digest
 
 
@@ -171,7 +171,12 @@ def _without_recalled(
         return rows, []
     recalls = {(kind, name): made_at for kind, name, made_at in found}
     dropped = {row.key for row in rows if _is_recalled(row, recalls)}
-    changes = {"state": State.DROPPED, "reason": RECALLED, "attempt": 0, "delay_ms": None}
+    changes: dict[str, Any] = {
+        "state": State.DROPPED,
+        "reason": RECALLED,
+        "attempt": 0,
+        "delay_ms": None,
+    }
     kept = [row._replace(**changes) if row.key in dropped else row for row in rows]
     return kept, list(dropped)
 

@@ -105,18 +105,20 @@ class Callers:
     ) -> None:
         """`reroute` is the ledger's: it puts another account on record before that is called."""
         self.lane = routes.lane
-        self.threads = threads
+        self.threads = 0
+        """Those that are not told to end."""
+        self._wanted = threads
         self._capacity = 2 * threads * routes.batch
         self._routes = routes
         self._engine = engine
         self._permit = permit
-        self._accounts = routes.accounts
         self._clock = clock
         self._finished = finished
         self._reroute = reroute
         self._queue: Handoff[Sequence[Resend] | None] = Handoff()
         self._count = threading.Lock()
-        self._open = 0  # put and not settled; guarded by _count
+        self._open = 0  # put and not settled; guarded by _count, as are the numbers of threads
+        self._spawned = 0
         self._stopping = False
 
     @property
@@ -133,8 +135,17 @@ class Callers:
 
     def start(self) -> None:
         """Start the threads."""
-        for number in range(self.threads):
-            self._spawn(f"resend-{self.lane.name}-{number}")
+        with self._count:
+            self._resize(self._wanted)
+
+    def adopt(self, routes: Routes, threads: int) -> None:
+        """Follow another policy: calls that begin from now on act under it. Threads too many end when they
+        have taken what stands in the queue before."""
+        with self._count:
+            self._routes, self._wanted = routes, threads
+            self._capacity = 2 * threads * routes.batch
+            if self.threads:
+                self._resize(threads)
 
     def take_up(self, count: int) -> None:
         """So many are taken and will be put, or were never put after all (below 0)."""
@@ -151,8 +162,16 @@ class Callers:
 
     def close(self) -> None:
         """End the threads, once nothing is put any more."""
-        for _ in range(self.threads):
+        with self._count:
+            self._resize(0)
+
+    def _resize(self, threads: int) -> None:
+        for _ in range(self.threads, threads):
+            self._spawned += 1
+            self._spawn(f"resend-{self.lane.name}-{self._spawned - 1}")
+        for _ in range(threads, self.threads):
             self._queue.put(None)
+        self.threads = threads
 
     def _spawn(self, name: str) -> None:
         threading.Thread(target=self._serve, args=(name,), name=name, daemon=True).start()
@@ -191,7 +210,7 @@ class Callers:
         not_after = min(self._permit.ends_at(resend.term) for resend in resends)
         call = Call(account, [resend.delivery for resend in resends], not_after=not_after)
         outcomes = self._engine.send(channel, call, self._routes.policy.timeout_ms / _MS)
-        self._accounts.record(account, outcomes, begun_at)
+        self._routes.accounts.record(account, outcomes, begun_at)
         now = self._clock.now_ms()
         for resend, outcome in zip(resends, outcomes, strict=True):
             resend.outcome, resend.answered_at = outcome, now
@@ -201,8 +220,9 @@ class Callers:
         first = next((resend for resend in resends if self._may_fail_over(resend)), None)
         if first is None or first.outcome is None:
             return []
-        other = self._accounts.other(first.delivery, first.outcome, tried)
-        route = None if other is None else self._routes.of(other.name)
+        routes = self._routes
+        other = routes.accounts.other(first.delivery, first.outcome, tried)
+        route = None if other is None else routes.of(other.name)
         if route is None:
             return []
         again = self._fitting(resends, first, route)
@@ -217,7 +237,7 @@ class Callers:
             if ours and self._refusal(resend) is None
         ]
         if not going:
-            self._accounts.release(route.account)
+            self._routes.accounts.release(route.account)
         return going
 
     def _fitting(self, resends: Sequence[Resend], first: Resend, route: Route) -> list[Resend]:
@@ -256,7 +276,7 @@ class Callers:
         if refusal is None:
             return True
         resend.event, resend.reason = refusal
-        self._accounts.release(resend.route.account)
+        self._routes.accounts.release(resend.route.account)
         return False
 
     def _refusal(self, resend: Resend) -> tuple[Event, str] | None:

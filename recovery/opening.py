@@ -17,10 +17,12 @@ from channels.engine import Engine
 from channels.registry import accounts_for, channel_for
 from channels.token_store import open_tokens
 from channels.wires import Wires
+from dispatcher.adoption import in_force_at_start
 from dispatcher.alert_opening import open_desk, open_watchman
 from dispatcher.clock import Clock
 from dispatcher.crew import Crew
 from dispatcher.gates import Outage
+from dispatcher.gating import open_gating
 from dispatcher.health import Health
 from dispatcher.lease import Heart
 from dispatcher.quotas import Routes as Plain
@@ -32,13 +34,15 @@ from message.vocabulary import Lane
 from policy.schema import LanePolicy, Policy
 from policy.templates import TemplateError, Templates
 from policy.templates_loading import load_for as load_templates
+from policy.versions import Versions
+from policy.watching import Watch
+from recovery.adoption import Adoption, routes_of
 from recovery.alerts import Alerts
 from recovery.archiving import Archiving
 from recovery.calls import Callers, Resend
 from recovery.report import Metrics, Report
 from recovery.resending import Pace, Resending, served
 from recovery.resolving import Resolving
-from recovery.routes import Route, Routes
 from recovery.service import Parts, Recovery
 from tracing import open_recorder
 from tracing.metrics import show_drops
@@ -73,10 +77,14 @@ def open_recovery(
     Raises SettingsError, LedgerError.
     """
     outage, clock, metrics = Outage(), Clock(), Metrics()
-    plain = routes_for(settings, policy, lanes)
+    routes_for(settings, policy, lanes)
     templates = load_templates(settings)
     outage.stop = threading.Event()
     ledger = _ledger(settings, outage, stack, stop)
+    versions = Versions(ledger.database)
+    now = outage.persist("start", lambda: in_force_at_start(settings, versions))
+    policy = now.policy if now.number else policy
+    plain = routes_for(settings, policy, lanes)
     recorder = open_recorder(settings)
     stack.callback(recorder.close)
     wires = Wires()
@@ -90,14 +98,9 @@ def open_recovery(
     identity = outage.persist("start", ledger.identity)
     quotas = open_quotas(settings, policy, plain, ledger, identity, clock, stack)
     routes = {
-        lane.name: Routes(
-            lane,
-            policy.of(lane),
-            [Route(*pair) for pair in of_lane.values()],
-            quotas.accounts[lane.name],
-        )
-        for lane, of_lane in plain.items()
+        lane.name: routes_of(policy, lane, of_lane, quotas) for lane, of_lane in plain.items()
     }
+    gating = open_gating(settings, policy, identity, clock, stack)
     finished: SimpleQueue[Resend | None] = SimpleQueue()
     windows = ledger.alerting()
     alerts = open_desk(Alerts, settings, metrics.registry, windows, wires, name)
@@ -136,7 +139,16 @@ def open_recovery(
         outage=outage,
         finished=finished,
         delays=quotas.receivers.delays,
+        give_back=gating.give_back,
     )
+    adoption = Adoption(
+        routes,
+        callers,
+        quotas,
+        routes_for=lambda new: routes_for(settings, new, lanes),
+        threads=partial(_threads, settings),
+    )
+    watch = Watch(versions, settings.accounts, adoption, number=now.number)
     resolving = Resolving(rows, routes, engine, render=render, report=report, stopping=stop.is_set)
     crew = Crew()
     archiving = _archiving(settings, policy, ledger, name, clock, stop)
@@ -150,6 +162,7 @@ def open_recovery(
             callers=callers,
             heart=heart,
             upkeep=quotas.upkeep,
+            watch=watch,
             outage=outage,
             report=report,
             clock=clock,

@@ -24,12 +24,14 @@ from backends.token_bucket import LocalBuckets
 from dispatcher.clock import Clock
 from dispatcher.decide import after_call
 from dispatcher.gates import Outage
+from dispatcher.gating import NEVER_SENT
 from idempotency.ledger import Ledger, LedgerUnavailable, Settlement
 from idempotency.recovering import Ask, Called, Recovering, Taken
 from message.delivery import Delivery
 from message.ids import new_token
 from message.outcomes import NotSent, Rejected
 from message.states import SETTLED, Event, State, after
+from policy.quiet import quiet_ms
 from policy.schema import Guarantee, LanePolicy, Ordering
 from recovery.calls import WINDOW_OVER, Callers, Resend, put_on_record
 from recovery.conclusions import REFUSED, REPLAY
@@ -112,8 +114,10 @@ class Resending:
         outage: Outage,
         finished: SimpleQueue[Resend | None],
         delays: Callable[[Sequence[tuple[str, str]]], list[int]] = lambda batch: [0] * len(batch),
+        give_back: Callable[[Sequence[tuple[Delivery, LanePolicy]]], None] = lambda _: None,
     ) -> None:
-        """`delays`: per (account, receiver), for how many milliseconds its provider's limit holds it."""
+        """`delays`: per (account, receiver), for how many milliseconds its provider's limit holds it.
+        `give_back` is told what surely was not sent (dispatcher/gating.py)."""
         self.beat = clock.monotonic()
         """When settling last went round; for the stuck detector."""
         self._ledger = ledger
@@ -129,6 +133,7 @@ class Resending:
         self._outage = outage
         self._finished = finished
         self._delays = delays
+        self._give_back = give_back
 
     # ---- taking ------------------------------------------------------------------------------
 
@@ -159,6 +164,10 @@ class Resending:
         # The same token until it is answered: rows taken by a try whose reply was lost are found again.
         taking = self._outage.persist("take", partial(self._rows.take, ask, self._owner, token))
         self._report.ended(taking.ended)
+        if quiet := quiet_ms(policy.quiet_hours, self._clock.now_ms()):
+            if taking.taken:
+                self._put_off(taking.taken, quiet)
+            return []
         ready: list[Resend] = []
         for taken in taking.taken:
             found = self._resend(taken, routes, term)
@@ -190,6 +199,7 @@ class Resending:
     def _resend(self, taken: Taken, routes: Routes, term: int) -> Resend | Settlement | int:
         """The call to be made; or why there is none; or for how many milliseconds nobody may make it."""
         delivery, same = taken.delivery, taken.reason == REPLAY
+        delivery.policy_version = routes.version
         bound = routes.bound_to(delivery, same=same)
         if bound is not None and routes.of(bound) is None:
             return Settlement(delivery, Event.UNKNOWN if same else Event.BUDGET_SPENT, NO_ACCOUNT)
@@ -255,7 +265,20 @@ class Resending:
             settlements = [settlement for _, settlement in pairs]
             written = self._outage.persist("settle", partial(self._ledger.settle, settlements))
             self._report.resent(pairs, written)
+            self._tell_gates(pairs, written)
             self._release([s for s, ours in zip(settlements, written, strict=True) if ours])
+
+    def _tell_gates(
+        self, pairs: Sequence[tuple[Resend, Settlement]], written: Sequence[bool]
+    ) -> None:
+        """What ended as surely not sent gives back what the gates noted of it."""
+        self._give_back(
+            [
+                (settlement.delivery, self._policy(resend))
+                for (resend, settlement), ours in zip(pairs, written, strict=True)
+                if ours and settlement.event in NEVER_SENT and not resend.doubted
+            ]
+        )
 
     def _release(self, settlements: Sequence[Settlement]) -> None:
         for settlement in settlements:
@@ -315,4 +338,5 @@ def _unfit(taken: Taken, route: Route, *, same: bool) -> Settlement | None:
 
 
 def _called(d: Delivery) -> Called:
-    return Called(d.key, d.day, d.token, d.account, d.call_key, d.call_digest or None)
+    digest, version = d.call_digest or None, d.policy_version or None
+    return Called(d.key, d.day, d.token, d.account, d.call_key, digest, version)

@@ -40,12 +40,20 @@ class Route(NamedTuple):
 
 
 class Routes:
-    """The accounts of one lane, and who of them may send now: the same limits as live traffic's."""
+    """The accounts of one lane, and who of them may send now: the same limits as live traffic's. Another
+    policy brings other Routes."""
 
     def __init__(
-        self, lane: Lane, policy: LanePolicy, routes: Sequence[Route], accounts: Accounts
+        self,
+        lane: Lane,
+        policy: LanePolicy,
+        routes: Sequence[Route],
+        accounts: Accounts,
+        version: str = "",
     ) -> None:
         self.lane = lane
+        self.version = version
+        """Of the policy."""
         self.policy = policy
         self.accounts = accounts
         self._routes = {route.account.name: route for route in routes}

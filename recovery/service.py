@@ -22,6 +22,7 @@ from dispatcher.gates import Outage
 from dispatcher.lease import Heart
 from idempotency.ledger import LedgerError
 from idempotency.recovering import Recovering
+from policy.watching import Watch
 from recovery.archiving import Archiving
 from recovery.calls import Callers, Resend
 from recovery.report import Report
@@ -44,6 +45,8 @@ class Parts(NamedTuple):
     heart: Heart
     upkeep: Upkeep
     """Of the accounts' rates."""
+    watch: Watch
+    """For another policy."""
     outage: Outage
     report: Report
     clock: Clock
@@ -136,6 +139,7 @@ class Recovery:
         self._parts.crew.start("settle", self._parts.resending.settle_forever)
         self._parts.crew.start("heart", self._parts.heart.run)
         self._parts.crew.start("upkeep", self._parts.upkeep.run)
+        self._parts.crew.start("policy", self._parts.watch.run)
 
     def drain(self, deadline_s: float) -> None:
         """End within so many seconds; what cannot be ended is left to the ledger."""
@@ -143,6 +147,7 @@ class Recovery:
         deadline = parts.clock.monotonic() + deadline_s
         log.info("draining", unsettled=self.unsettled, deadline_s=deadline_s)
         parts.stop.set()
+        parts.watch.stop()
         parts.heart.draining()
         for callers in parts.callers.values():
             callers.stop()
