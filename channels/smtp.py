@@ -27,7 +27,16 @@ from channels.channel import Failure, Phase
 from channels.failures import BadRequest, late
 from channels.smtp_net import is_loopback
 from channels.smtp_session import Lost, Route, Session
-from channels.smtp_wire import DEFAULT_PORTS, Envelope, Told, envelope_of, written_told
+from channels.smtp_wire import (
+    DEFAULT_PORTS,
+    NO_CODE,
+    Envelope,
+    Reply,
+    Stage,
+    Told,
+    envelope_of,
+    written_told,
+)
 from channels.tls import Trust
 
 DEFAULT_TIMEOUT_S: Final = 60.0
@@ -109,8 +118,7 @@ class SmtpTransport:
                 return late()
             return session.transact(envelope, message, deadline)
         except Lost as exc:
-            written = session is not None and session.written
-            return Failure(Phase.WRITTEN if written else Phase.NOT_WRITTEN, exc.code, str(exc))
+            return _lost(session, exc)
         except OSError as exc:
             return Failure(Phase.NOT_WRITTEN, "tls", f"the CA file cannot be read: {exc}")
         except ValueError as exc:  # smtplib's word for a line break in a command
@@ -178,6 +186,15 @@ class SmtpTransport:
         except (RuntimeError, CancelledError) as exc:
             raise OSError("the transport is closed") from exc
         return [(family, cast("tuple[str, int]", address)) for family, _, _, _, address in found]
+
+
+def _lost(session: Session | None, exc: Lost) -> Told | Failure:
+    """What is known of a message whose session was lost: who was refused before the dot was."""
+    if session is None or not session.written:
+        return Failure(Phase.NOT_WRITTEN, exc.code, str(exc))
+    if all(reply.positive for reply in session.receivers):
+        return Failure(Phase.WRITTEN, exc.code, str(exc))
+    return Told(Stage.FINAL, Reply(NO_CODE, str(exc)), session.receivers, exc.code)
 
 
 def _route(request: httpx.Request, envelope: Envelope) -> Route:

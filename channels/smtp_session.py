@@ -64,6 +64,8 @@ class Session:
         """Monotonic; written when a call ends, read by the transport's janitor."""
         self.written = False
         """Whether the present message's dot was taken."""
+        self.receivers: list[Reply] = []
+        """The replies to the present message's RCPTs so far."""
         self._route = route
         self._context = context
         self._resolve = resolve
@@ -99,7 +101,7 @@ class Session:
         assert self._client is not None
         client = self._client
         client.deadline = deadline
-        self.written = False
+        self.written, self.receivers = False, []
         self._messages += 1
         told = self._guarded(lambda: self._send(client, envelope, message))
         if told.reply.code == _CLOSING:
@@ -188,7 +190,7 @@ class Session:
         reply = _reply(client.mail(envelope.sender, size))
         if not reply.positive:
             return Told(Stage.MAIL, reply)
-        receivers: list[Reply] = []
+        receivers = self.receivers
         for address in envelope.receivers:
             receivers.append(_reply(client.rcpt(address)))
             if receivers[-1].code == _CLOSING:

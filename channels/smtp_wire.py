@@ -8,6 +8,9 @@ The response: the status is the SMTP reply code that decided, the body the JSON 
 
     {"stage": "final", "reply": {"code": 250, "text": "2.0.0 Ok: queued as 4F1"},
      "receivers": [{"code": 250, "text": "2.1.5 Ok"}, {"code": 550, "text": "5.1.1 No such user"}]}
+
+The connection may be lost after the dot when some receivers had been refused: then `lost` says how, in the
+place of the reply that never came. Without any refused it is a Failure, as over HTTP.
 """
 
 from __future__ import annotations
@@ -69,8 +72,11 @@ class Stage(StrEnum):
 BEFORE_MAIL: Final = frozenset({Stage.GREETING, Stage.HELLO, Stage.STARTTLS, Stage.AUTH})
 
 
+NO_CODE: Final = -1
+
+
 class Reply(msgspec.Struct, frozen=True):
-    """One reply of the server; a code of -1 is no code at all."""
+    """One reply of the server; NO_CODE is no code at all."""
 
     code: int
     text: str = ""
@@ -81,7 +87,7 @@ class Reply(msgspec.Struct, frozen=True):
         return self.code // 100 == 2
 
 
-class Told(msgspec.Struct, frozen=True):
+class Told(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the server said of one message."""
 
     stage: Stage
@@ -89,6 +95,8 @@ class Told(msgspec.Struct, frozen=True):
     """The one that decided."""
     receivers: list[Reply] = []
     """To RCPT, in the envelope's order; shorter where the server broke off."""
+    lost: str = ""
+    """`reset`, `timeout`, …: how the connection went after the dot; empty: the server replied."""
 
 
 _encoder = msgspec.json.Encoder()

@@ -232,6 +232,8 @@ def _outcome(told: Told, place: int, name: str) -> AnyOutcome:
         return _refused(Stage.RCPT, own)
     if told.stage is Stage.FINAL and told.reply.positive:
         return Accepted(name)
+    if told.lost:
+        return Unknown(told.lost, told.reply.text)
     return _refused(told.stage, told.reply)
 
 

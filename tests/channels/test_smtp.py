@@ -17,7 +17,15 @@ from channels.failures import BadRequest
 from channels.secret import Secret
 from channels.smtp import SmtpTransport
 from channels.smtp_session import MAX_MESSAGES
-from channels.smtp_wire import Envelope, Login, Stage, Told, mail_request, read_told
+from channels.smtp_wire import (
+    NO_CODE,
+    Envelope,
+    Login,
+    Stage,
+    Told,
+    mail_request,
+    read_told,
+)
 from tests.channels.smtp_server import (
     PATIENCE_S,
     Act,
@@ -227,6 +235,19 @@ def test_a_refused_receiver_leaves_the_others_theirs(transport: SmtpTransport) -
         assert [one.code for one in said.receivers] == [250, 550, 250]
         assert (said.stage, said.reply.code) == (Stage.FINAL, 250)
         assert len(server.messages) == 1
+
+
+@pytest.mark.parametrize("act", [close, reset])
+def test_a_refused_receiver_is_refused_even_if_the_rest_is_lost_after_the_dot(
+    transport: SmtpTransport, act: Act
+) -> None:
+    receivers = ("b@example.com", "c@example.com")
+    with MailServer({"RCPT": refuse("c@"), ".": act}) as server:
+        said = told(transport.send(mail(server, receivers=receivers)))
+        assert [one.code for one in said.receivers] == [250, 550]
+        assert (said.stage, said.reply.code, said.lost) == (Stage.FINAL, NO_CODE, "reset")
+        failure = failed(transport.send(mail(server)))  # nobody refused: as over HTTP
+        assert (failure.phase, failure.code) == (Phase.WRITTEN, "reset")
 
 
 def test_a_copy_is_never_sent_without_the_receiver(transport: SmtpTransport) -> None:

@@ -367,6 +367,13 @@ def test_each_receiver_has_an_outcome_of_its_own() -> None:
     assert [type(one) for one in found] == [NotSent] * 3
 
 
+def test_who_was_refused_is_so_whatever_became_of_the_message() -> None:
+    told = Told(Stage.FINAL, Reply(-1, "gone"), [Reply(250), Reply(550, "own")], "reset")
+    of = call("u0@example.com", "u1@example.com", to="together")
+    found = CHANNEL.outcomes(of, httpx.Response(250, content=written_told(told)))
+    assert found == [Unknown("reset", "gone"), Rejected("550", "own")]
+
+
 @pytest.mark.parametrize(
     ("stage", "code", "expected"),
     [
