@@ -56,7 +56,7 @@ class Account:
     retried: int = 0
     """Requests after the first."""
     resent: int = 0
-    """Requests after an answer in doubt, where nothing proves what became of it."""
+    """Requests that may have doubled it, where nothing proves what became of the one before."""
     doubled: int = 0
     explained: int = 0
     """Of those doubled, by policy."""
@@ -119,7 +119,7 @@ class Judge:
 
     def _proven(self, seen: Sequence[Seen]) -> bool:
         """Whether what became of this delivery can be found out."""
-        hidden = self._whole_calls and any(one.doubtful and one.joint for one in seen)
+        hidden = self._whole_calls and any(map(self._hides, seen))
         return bool(self.account.proof) and not hidden
 
     def _count(self, case: Case, seen: Sequence[Seen]) -> None:
@@ -128,8 +128,19 @@ class Judge:
         account.accepted += any(one.accepted for one in seen)
         account.doubted += any(one.doubtful for one in seen)
         account.retried += max(len(seen) - 1, 0)
-        if not self._proven(seen):
-            account.resent += sum(one.doubtful for one in seen[:-1])
+        account.resent += self._resent(seen)
+
+    def _resent(self, seen: Sequence[Seen]) -> int:
+        """Requests that may have doubled it. What follows a doubt is one until it is accepted, whatever is
+        answered in between; after a joint call in doubt only the first: that has a window of its own."""
+        if self._proven(seen):
+            return 0
+        hiding = (place for place, one in enumerate(seen) if self._hides(one))
+        after = len(seen) - 1 - next(hiding, len(seen) - 1)
+        return min(after, 1) if self._whole_calls else after
+
+    def _hides(self, one: Seen) -> bool:
+        return one.doubtful and (one.joint or not self._whole_calls)
 
     def _judge_end(self, case: Case, row: Row | None, seen: Sequence[Seen]) -> None:
         """Whether both ledgers say the same."""
