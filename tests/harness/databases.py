@@ -96,4 +96,4 @@ def _create(name: str, template: str) -> sql.Composed:
 
 
 def _statement(text: str, *names: str) -> sql.Composed:
-    return sql.SQL(text).format(*map(sql.Identifier, names))  # type: ignore[arg-type]
+    return sql.SQL(text).format(*map(sql.Identifier, names))
