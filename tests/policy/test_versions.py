@@ -1,0 +1,113 @@
+"""Applied policies in the database: added one after the other, the newest in force."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from backends import schema
+from backends.settings import DatabaseSettings, Settings
+from backends.sql import Database, database_url
+from policy.in_force import in_force
+from policy.loading import PolicyError
+from policy.versions import Overtaken, Versions
+
+ONE = "[defaults]\nthreads = 1\n"
+TWO = "[defaults]\nthreads = 2\n"
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "versions" in metafunc.fixturenames:
+        metafunc.parametrize("kind", ["sqlite_database", "database"], ids=["sqlite", "postgresql"])
+
+
+@pytest.fixture
+def settings(tmp_path: Path, kind: str, request: pytest.FixtureRequest) -> Settings:
+    url = request.getfixturevalue(kind)
+    return Settings(base=str(tmp_path), database=DatabaseSettings(url=url))
+
+
+@pytest.fixture
+def versions(settings: Settings) -> Iterator[Versions]:
+    url = database_url(settings.database.url, settings.base)
+    schema.upgrade(url)
+    database = Database(url, pool_size=1)
+    yield Versions(database)
+    database.close()
+
+
+def test_before_any_was_applied_the_file_counts(versions: Versions, settings: Settings) -> None:
+    assert versions.newest() is None
+    assert in_force(settings, versions)[1:] == (0, "", False)
+    (Path(settings.base) / "policy.toml").write_text(ONE)
+    now = in_force(settings, versions)
+    assert (now.policy.version[:5], now.number, now.text, now.file_differs) == (
+        "file:",
+        0,
+        ONE,
+        False,
+    )
+
+
+def test_the_newest_counts_and_a_file_that_differs_is_told(
+    versions: Versions, settings: Settings
+) -> None:
+    file = Path(settings.base) / "policy.toml"
+    file.write_text(ONE)
+    first = versions.add(ONE, "li", base=0, before=ONE)
+    assert (first.number, first.name[:3], first.author, first.diff) == (1, "v1:", "li", "")
+    assert not in_force(settings, versions).file_differs
+    second = versions.add(TWO, "wang", base=1, before=ONE)
+    now = in_force(settings, versions)
+    assert (now.number, now.policy.version, now.file_differs) == (2, second.name, True)
+    assert now.policy.lanes["sms.notice"].threads == 2
+
+
+def test_a_broken_file_is_an_error_even_where_it_does_not_count(
+    versions: Versions, settings: Settings
+) -> None:
+    versions.add(ONE, "li", base=0, before="")
+    (Path(settings.base) / "policy.toml").write_text("[default]\n")
+    with pytest.raises(PolicyError, match="did you mean defaults"):
+        in_force(settings, versions)
+
+
+def test_what_changed_is_kept_with_author_and_time(versions: Versions) -> None:
+    versions.add(ONE, "li", base=0, before="")
+    second = versions.add(TWO, "wang", base=1, before=ONE)
+    assert second.diff.splitlines() == [
+        "--- v1",
+        "+++ v2",
+        "@@ -1,2 +1,2 @@",
+        " [defaults]",
+        "-threads = 1",
+        "+threads = 2",
+    ]
+    assert versions.history(9) == [second, versions.numbered(1)]
+    assert versions.history(1) == [second]
+    assert second.at > 1_700_000_000_000
+    assert versions.numbered(3) is None
+
+
+def test_only_what_is_newer_is_given(versions: Versions) -> None:
+    versions.add(ONE, "li", base=0, before="")
+    second = versions.add(TWO, "wang", base=1, before=ONE)
+    assert versions.newer_than(0) == versions.newer_than(1) == second
+    assert versions.newer_than(2) is None
+
+
+def test_of_two_who_apply_at_once_the_second_has_to_look_again(versions: Versions) -> None:
+    versions.add(ONE, "li", base=0, before="")
+    with pytest.raises(Overtaken):
+        versions.add(TWO, "wang", base=0, before="")
+    assert [version.author for version in versions.history(9)] == ["li"]
+
+
+def test_a_version_that_names_an_unknown_account_says_which_version_and_line(
+    versions: Versions, settings: Settings
+) -> None:
+    bad = versions.add('[defaults]\naccounts = ["nobody"]\n', "li", base=0, before="")
+    with pytest.raises(PolicyError, match=f"^{bad.name}:2: defaults.accounts: account 'nobody'"):
+        in_force(settings, versions)
