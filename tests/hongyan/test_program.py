@@ -16,6 +16,8 @@ COMMANDS = [
     "topics apply",
     "policy check",
     "policy show",
+    "policy apply",
+    "policy history",
     "db upgrade",
 ]
 
