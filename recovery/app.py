@@ -18,7 +18,9 @@ from recovery.tasks import LOOK, TIDY, WATCH, Serving, add_tasks
 QUEUE: Final = "recovery"
 STALE_LOOKS: Final = 5
 """Looks after which a waiting task is of no use."""
-_SECOND: Final = 1.0
+_LEAST_STALE_S: Final = 10.0
+"""A machine that is too busy to begin a task within this needs no more of them; were it less, every look
+could expire before it is begun, and nothing would ever be sent."""
 
 
 def celery_app(settings: Settings, serving: Serving) -> Celery:
@@ -31,7 +33,7 @@ def celery_app(settings: Settings, serving: Serving) -> Celery:
         )
     app = Celery("hongyan.recovery", broker=settings.redis.url, set_as_current=False)
     poll_s = settings.recovery.poll_s
-    stale_s = max(STALE_LOOKS * poll_s, _SECOND)
+    stale_s = max(STALE_LOOKS * poll_s, _LEAST_STALE_S)
     app.conf.update(
         task_default_queue=QUEUE,
         broker_transport_options={"global_keyprefix": f"{settings.redis.prefix}:celery:"},

@@ -42,7 +42,7 @@ from tests.idempotency.making import wait_until, worker
 
 LANE = "webhook.notice"
 _OWNER = "w1"
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 class Ground:
