@@ -142,9 +142,9 @@ class RecoverySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 class DeadLetterSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How many dead letters one worker may write for one lane and reason (docs/dead-letters.md)."""
 
-    burst: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 1_000
+    burst: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 5_000
     """So many at once; then the lane is paused until permits are earned."""
-    rate_per_s: Annotated[float, msgspec.Meta(gt=0, le=1e6)] = 5.0
+    rate_per_s: Annotated[float, msgspec.Meta(gt=0, le=1e6)] = 50.0
     """Permits earned per second."""
 
 
