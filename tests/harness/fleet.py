@@ -349,9 +349,18 @@ def toml(tables: Table, path: Collection[str] = ()) -> str:
     """Tables of plain values as TOML."""
     plain = {k: v for k, v in tables.items() if not isinstance(v, Mapping)}
     lines = [f"[{'.'.join(map(json.dumps, path))}]"] if path and plain else []
-    lines += [f"{json.dumps(key)} = {json.dumps(value)}" for key, value in plain.items()]
+    lines += [f"{json.dumps(key)} = {_value(value)}" for key, value in plain.items()]
     nested = [toml(v, [*path, k]) for k, v in tables.items() if isinstance(v, Mapping)]
     return "\n".join([*lines, *nested]) + "\n"
+
+
+def _value(value: Any) -> str:
+    """Tables in a list are inline ones."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(_value, value))}]"
+    if isinstance(value, Mapping):
+        return f"{{ {', '.join(f'{json.dumps(k)} = {_value(v)}' for k, v in value.items())} }}"
+    return json.dumps(value)
 
 
 def _merged(tables: Mapping[str, Table], more: Mapping[str, Table]) -> dict[str, Table]:

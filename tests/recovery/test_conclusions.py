@@ -7,7 +7,7 @@ import pytest
 from channels.channel import Resolution, Resolved
 from idempotency.recovering import Doubt, Move
 from message.states import Event
-from policy.schema import Guarantee, LanePolicy, RetryPolicy
+from policy.schema import Guarantee, InDoubt, LanePolicy, RetryPolicy
 from recovery.conclusions import Facts, Later, conclude, together
 from tests.idempotency.making import delivery
 
@@ -123,3 +123,9 @@ def test_with_its_attempts_spent_a_person_decides(until: int) -> None:
 )
 def test_several_accounts_say_one_word(answers: Any, word: Resolved | None) -> None:
     assert together(answers) == word
+
+
+def test_what_nobody_can_prove_is_parked_where_the_policy_says_park() -> None:
+    parking = LanePolicy(timeout_ms=3_000, retry=RETRY, unknown=InDoubt.PARK)
+    assert moved(conclude(doubt(), Facts(None, 0), parking))[0] is Event.PARK_UNPROVEN
+    assert moved(conclude(doubt(), Facts(None, 0), AT_LEAST_ONCE))[0] is Event.RESEND_UNPROVEN

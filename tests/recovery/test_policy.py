@@ -1,0 +1,83 @@
+"""A recovery at work and another policy: it follows, keeps quiet hours, and rows name the version."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from policy.versions import Version, Versions
+from recovery.opening import Opened
+from tests.harness.fleet import toml
+from tests.recovery.conftest import MakeGround
+from tests.recovery.ground import LANE, Ground, until
+
+HOUR_MS = 3_600_000
+
+
+def apply(ground: Ground, **lane: Any) -> Version:
+    """What `hongyan policy apply` writes."""
+    versions = Versions(ground.ledger.database)
+    newest = versions.newest()
+    text = toml({"lanes": {LANE: lane}})
+    base, before = (newest.number, newest.text) if newest is not None else (0, "")
+    return versions.add(text, "test", base=base, before=before)
+
+
+def quiet_now() -> Mapping[str, Any]:
+    now = datetime.now(UTC)
+    begin, end = (f"{now + timedelta(hours=h):%H:%M}" for h in (-1, 2))
+    return {"windows": [f"{begin}-{end}"], "zone": "UTC"}
+
+
+@contextmanager
+def started(ground: Ground) -> Iterator[Opened]:
+    with ground.recovery() as opened:
+        opened.recovery.start()
+        yield opened
+
+
+def await_followed(opened: Opened, version: Version) -> None:
+    watch = opened.recovery._parts.watch
+    until(lambda: watch.number == version.number)
+
+
+def test_what_falls_due_in_quiet_hours_waits_for_their_end(ground: MakeGround) -> None:
+    one = ground(quiet_hours=quiet_now())
+    (item,) = one.waiting()
+    with started(one) as opened:
+        until(lambda: one.ledger.now_ms() >= (_row(one, item).next_at or 0))
+        opened.recovery.resend(LANE)
+        row = _row(one, item)
+    assert (row.state, row.reason, row.attempt) == ("RETRY", "http_429", 1)
+    assert HOUR_MS < (row.next_at or 0) - one.ledger.now_ms() <= 2 * HOUR_MS
+    assert not one.accepted()
+
+
+def test_it_follows_what_is_applied_and_the_row_names_the_version_it_was_sent_under(
+    ground: MakeGround,
+) -> None:
+    one = ground()
+    with started(one) as opened:
+        version = apply(one, threads=40, retry={"base_ms": 50, "cap_ms": 100})
+        await_followed(opened, version)
+        assert opened.recovery._parts.callers[LANE].threads > 1
+        (item,) = one.waiting()
+        until(lambda: opened.recovery.resend(LANE) or one.states()["SENT"])
+        one.await_states(SENT=1)
+        assert _row(one, item).policy_version == version.name
+
+
+def test_a_recovery_that_starts_follows_what_is_applied(ground: MakeGround) -> None:
+    one = ground()
+    version = apply(one, threads=40)
+    with one.recovery() as opened:
+        assert opened.recovery._parts.watch.number == version.number
+        assert opened.recovery._parts.resending._routes[LANE].version == version.name
+
+
+def _row(ground: Ground, item: Any) -> Any:
+    row = ground.ledger.queries().by_key(item.key)
+    assert row is not None
+    return row
