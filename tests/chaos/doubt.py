@@ -8,10 +8,12 @@ from typing import NamedTuple
 
 from tests.chaos.books import Hit, LifeBook, Limits
 from tests.chaos.history import Move
-from tests.chaos.kinds import KILLS, OUTAGES
+from tests.chaos.kinds import KILLS, OUTAGES, STOPS
 
 OWNER_DEAD = "owner_dead"
 LAPSE = "lease lapsed"
+WAKING = ", claimed on waking"
+"""Of a process that slept past its lease: before it knew, it claimed once more, and sent none of it."""
 _SLACK_MS = 2_000
 """Clocks of two processes, and the time a signal takes."""
 
@@ -111,6 +113,8 @@ def _lived_through(life: LifeBook, hit: Hit) -> bool:
 def _cause_of(move: Move, causes: Sequence[_Cause]) -> _Cause | None:
     before = [c for c in causes if c.at_ms <= move.at_ms]
     if before:
-        return before[-1]
+        last = before[-1]
+        woke = last.label in STOPS and move.since_ms > last.at_ms + _SLACK_MS
+        return last._replace(label=last.label + WAKING) if woke else last
     # A peer may notice a lapse before the worker itself does.
     return next((c for c in causes if c.label == LAPSE), None)

@@ -271,8 +271,8 @@ RECOVERY: tuple[Mutation, ...] = (
     Mutation(
         "a receiver at its limit waits in the ledger",
         "recovery/resending.py",
-        "        return [r for r, delay_ms in zip(resends, delays, strict=True) if not delay_ms]\n",
-        "        return list(resends)\n",
+        "        delays = self._delays(pairs)\n",
+        "        delays = [0] * len(pairs)\n",
         (_RESENDING + "test_a_receiver_at_its_limit_waits_in_the_ledger_with_its_attempt",),
     ),
 )

@@ -10,7 +10,7 @@ import pytest
 from channels.simulator import Record
 from tests.chaos import logs
 from tests.chaos.books import Books, Hit, LifeBook, Limits
-from tests.chaos.doubt import Doubt
+from tests.chaos.doubt import WAKING, Doubt
 from tests.chaos.history import Move
 from tests.chaos.judge import Judgement, judge
 from tests.chaos.kinds import Kind
@@ -287,10 +287,20 @@ def test_one_more_in_doubt_than_the_pools_can_hold_is_a_problem(made: Maker) -> 
 
 
 def test_a_stop_has_the_same_bound(made: Maker) -> None:
-    made.hits.append(hit(Kind.STOP, T0 + 500, worker="w1", life=0, until_ms=T0 + 5_000, number=2))
+    made.hits.append(hit(Kind.STOP, T0 + 4_100, worker="w1", life=0, until_ms=T0 + 5_000, number=2))
     for number in range(LIMITS.in_doubt + 1):
         made.doubt(number, at=T0 + 5_200)
     only(made.judge(), "SIGSTOP past the lease of w1 (fault 2) left 5 in doubt")
+
+
+def test_what_a_sleeper_claimed_on_waking_is_bounded_for_itself(made: Maker) -> None:
+    made.hits.append(hit(Kind.STOP, T0 - 500, worker="w1", life=0, until_ms=T0 + 2_900, number=2))
+    for number in range(6):
+        made.doubt(number, at=T0 + 5_200)
+    assert [(d.cause, d.left) for d in made.judge().doubts] == [
+        (Kind.STOP.value, 2),
+        (Kind.STOP.value + WAKING, 4),
+    ]
 
 
 def test_each_fault_is_charged_with_its_own(made: Maker) -> None:
@@ -507,6 +517,14 @@ def test_a_log_of_outages_has_lapses_and_no_complaints() -> None:
     assert logs.lapses_ms(LOG) == [1_789_992_002_500]
     assert logs.complaints(LOG) == []
     assert logs.point_of(LOG) == "joining the group"
+
+
+def test_what_celery_prints_of_an_away_redis_is_an_outages_and_nothing_behind_it() -> None:
+    away = "ERROR celery.beat Message Error: Couldn't apply scheduled task look: Error 111\n"
+    trace = "Traceback (most recent call last):\n  File x\n"
+    assert logs.complaints(LOG + away + trace + trace) == []
+    event = '{"time": "2026-09-21T12:00:00Z", "level": "info", "event": "stopped"}\n'
+    assert logs.complaints(away + trace + event + trace) == [trace.splitlines()[0]]
 
 
 @pytest.mark.parametrize(
