@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from deploy.local import stack as local
@@ -21,6 +22,12 @@ from tests.harness.ground import fresh_redis, fresh_topics
 from tests.services import Services, started
 
 _SERVICES = pytest.StashKey[Services]()
+
+# An example may take its time on a busy machine; what hangs is ended by pytest-timeout.
+hypothesis.settings.register_profile(
+    "hongyan", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("hongyan")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

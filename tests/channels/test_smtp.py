@@ -40,6 +40,8 @@ from tests.conformance.authority import Authority
 
 MESSAGE = b"From: a@example.com\r\n\r\nhello\r\n"
 PASSWORD = "the-password"
+TOTAL_S = 1.0
+"""Enough to reach the stage that hangs, also on a busy machine."""
 
 
 class Time:
@@ -179,9 +181,9 @@ def test_the_deadline_ends_whatever_goes_on(
 ) -> None:
     with MailServer({stage: act}) as server:
         started = monotonic()
-        failure = failed(transport.send(mail(server, total_s=0.3)))
+        failure = failed(transport.send(mail(server, total_s=TOTAL_S)))
         assert (failure.phase, failure.code) == (phase, "timeout")
-        assert 0.2 < monotonic() - started < 2.0
+        assert TOTAL_S - 0.1 < monotonic() - started < TOTAL_S + PATIENCE_S
 
 
 def test_a_server_that_reads_no_content_holds_nobody_past_the_deadline(
@@ -193,7 +195,7 @@ def test_a_server_that_reads_no_content_holds_nobody_past_the_deadline(
         return False
 
     with MailServer({"DATA": deaf}) as server:
-        failure = failed(transport.send(mail(server, b"x" * 50_000_000, total_s=0.3)))
+        failure = failed(transport.send(mail(server, b"x" * 50_000_000, total_s=TOTAL_S)))
         assert (failure.phase, failure.code) == (Phase.NOT_WRITTEN, "timeout")
 
 
