@@ -215,9 +215,9 @@ RECOVERY: tuple[Mutation, ...] = (
     Mutation(
         "a stale token puts nothing on record",
         "idempotency/recovering_statements.py",
-        "call_digest = :call_digest\n WHERE delivery_key = :key AND day = :day AND token = :token"
+        "policy_version)\n WHERE delivery_key = :key AND day = :day AND token = :token"
         " AND state = 'IN_FLIGHT'",
-        "call_digest = :call_digest\n WHERE delivery_key = :key AND day = :day",
+        "policy_version)\n WHERE delivery_key = :key AND day = :day",
         (_RESENDING + "test_a_row_swept_between_the_take_and_the_call_is_not_sent",),
     ),
     # -- two at once --
