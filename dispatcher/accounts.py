@@ -127,6 +127,11 @@ class Accounts:
         self.failovers += account is not None
         return account
 
+    def again(self, account: Account) -> bool:
+        """Whether this very account may take one more now; then it is chosen."""
+        route = self._routes.get(account.name)
+        return route is not None and self._one_of([route], ()) is not None
+
     def release(self, account: Account, count: int = 1) -> None:
         """So many chosen deliveries are not sent after all: duplicates, expired, given back. One that the
         lane has no more had its place at a breaker that is gone."""

@@ -239,8 +239,8 @@ def _pool(core: _Core, lane: Lane, heart: Heart) -> Pool:
 
 
 def _reroute(core: _Core) -> Callable[[Sequence[Delivery]], list[bool]]:
-    """Another account after a definite non-send, on record before it is called. While the ledger is away
-    nobody is sent elsewhere: the non-send stands."""
+    """Another call after a definite non-send, on record before it is made. While the ledger is away none
+    is made: the non-send stands."""
 
     def reroute(deliveries: Sequence[Delivery]) -> list[bool]:
         try:
@@ -280,6 +280,7 @@ def _door(core: _Core, pools: Mapping[str, Pool], best_effort: bool, heart: Hear
             clock=core.clock,
             count=core.metrics,
             term=lambda: heart.term,
+            lease_holds=lambda: heart.valid,
             ordered=frozenset(ordered),
         )
     intake = Intake(
@@ -440,6 +441,7 @@ def _gauges(stages: Stages) -> Iterable[Gauge]:
         lane = {"lane": pool.lane.name}
         yield "in_flight", "Deliveries claimed and not settled.", lane, pool.unsettled
         yield "at_provider", "Calls under way.", lane, pool.busy
+        yield "repeated", "Deliveries called again at once by their thread.", lane, pool.repeated
         yield "threads_replaced", "Lane threads that died.", lane, pool.replaced
     for name, lag in stages.source.lag.items():
         yield "lag", "Records behind the log's end.", {"lane": name.name}, lag

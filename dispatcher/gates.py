@@ -119,8 +119,11 @@ class LedgerGate:
         clock: Clock,
         count: Verdict,
         term: Callable[[], int],
+        lease_holds: Callable[[], bool] = lambda: True,
         ordered: frozenset[str] = frozenset(),
     ) -> None:
+        """`lease_holds` is asked before each claim: what a worker claims that slept past its lease would
+        be in doubt at once."""
         self._ledger = ledger
         self._prefilter = prefilter
         self._owner = owner
@@ -128,6 +131,7 @@ class LedgerGate:
         self._clock = clock
         self._count = count
         self._term = term
+        self._lease_holds = lease_holds
         self._ordered = ordered
 
     def screen(self, works: Sequence[Work]) -> tuple[list[Work], list[Work]]:
@@ -163,6 +167,8 @@ class LedgerGate:
         begun = self._clock.monotonic()
 
         def enter() -> list[Claimed]:
+            if not self._lease_holds():
+                raise LedgerUnavailable("the lease lapsed; claims wait until it is renewed")
             for work in works:
                 work.term = self._term()  # of this try: an outage between two may end a term
             return self._ledger.claim(claims, self._owner, ordered=ordered)

@@ -89,11 +89,12 @@ def _asked(work: Work, most: int | None) -> tuple[int, Hashable]:
     return limit if most is None else min(limit, most), key
 
 
-def put_on_record(works: Sequence[Work]) -> None:
+def put_on_record(works: Sequence[Work], call_key: str | None = None) -> None:
     """Write account and key of their one call on the deliveries, and the digest of its body where the
-    provider's dedup compares bodies."""
+    provider's dedup compares bodies. `call_key` None: of a first call."""
     account, channel = works[0].chosen
-    call_key = works[0].delivery.key if len(works) > 1 else ""
+    if call_key is None:
+        call_key = works[0].delivery.key if len(works) > 1 else ""
     for work in works:
         work.delivery.account, work.delivery.call_key = account.name, call_key
     if channel.dedup_window_ms and not works[0].refused and works[0].drop is None:

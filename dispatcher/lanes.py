@@ -15,9 +15,9 @@ from typing import Protocol
 import structlog
 
 from channels.channel import Call, Channel
-from dispatcher.accounts import Accounts, may_fail_over
+from dispatcher.accounts import Accounts
+from dispatcher.again import Again
 from dispatcher.clock import Clock
-from dispatcher.grouping import put_on_record
 from dispatcher.handoff import Handoff
 from dispatcher.terms import Terms
 from dispatcher.work import Finished, Route, Work
@@ -72,7 +72,7 @@ class Pool:
         reroute: Callable[[Sequence[Delivery]], list[bool]],
         version: str = "",
     ) -> None:
-        """`reroute` puts another account on record before it is called; per delivery, whether it did."""
+        """`reroute` puts another call on record before it is made; per delivery, whether it did."""
         self.lane = lane
         self.terms = Terms(version, policy, routes, accounts)
         """Exchanged by `adopt`; a stage reads it once for what must go together."""
@@ -86,15 +86,26 @@ class Pool:
         self._permit = permit
         self._clock = clock
         self._finished = finished
-        self._reroute = reroute
         self._queue: Handoff[Sequence[Work] | None] = Handoff()
         self._stopping = False
         self._durable = policy.guarantee is not Guarantee.BEST_EFFORT
         """Whether someone else would take up what is given back."""
+        self._again = Again(
+            self._call,
+            refusal=self._refusal,
+            reroute=reroute if self._durable else None,
+            others_wait=lambda: bool(self._queue),
+            monotonic=clock.monotonic,
+        )
         self._sizing = threading.Lock()  # guards the three below
         self._threads = 0  # those that are not told to end
         self._spawned = 0
         self._closed = False
+
+    @property
+    def repeated(self) -> int:
+        """Deliveries that went through the same account again at once."""
+        return self._again.repeated
 
     @property
     def policy(self) -> LanePolicy:
@@ -157,6 +168,7 @@ class Pool:
     def stop(self) -> None:
         """Begin nothing more: what waits is given back, what has begun ends. Idempotent."""
         self._stopping = True
+        self._again.stop()
 
     def close(self) -> None:
         """End the threads, once nobody puts anything in any more."""
@@ -194,14 +206,13 @@ class Pool:
             self._spawn(name)
 
     def _run(self, works: Sequence[Work]) -> None:
-        """One call for all that may still start; what its account refused goes through another."""
+        """One call for all that may still start, and what follows at once on a definite non-send."""
         starting = [work for work in works if self._may_start(work)]
-        tried: list[str] = []
-        while starting:
-            tried.append(starting[0].chosen[0].name)
-            if self._call(starting):
-                return
-            starting = self._through_another(starting, tried)
+        if not starting:
+            return
+        begun_at = self._clock.monotonic()
+        if not self._call(starting):
+            self._again.follow(starting, begun_at)
 
     def _call(self, works: Sequence[Work]) -> bool:
         """Make the call; whether all of it was accepted."""
@@ -230,49 +241,6 @@ class Pool:
         if not self._durable:
             return inf
         return min(self._permit.ends_at(work.term) for work in works)
-
-    def _through_another(self, works: Sequence[Work], tried: Sequence[str]) -> list[Work]:
-        """Those that may be called again, their other account on record; the rest keeps its outcome."""
-        first = next((w for w in works if may_fail_over(_outcome(w))), None)
-        if first is None:
-            return []
-        terms = first.bound
-        other = terms.accounts.other(first.delivery, _outcome(first), tried)
-        if other is None:
-            return []
-        route = terms.routes[other.name]
-        again = self._fitting(works, first, route)
-        for work in again:
-            work.route = route
-        if again:
-            put_on_record(again)
-        kept = (
-            self._reroute([work.delivery for work in again])
-            if self._durable
-            else [True] * len(again)
-        )
-        going = [w for w, ours in zip(again, kept, strict=True) if ours and self._may_go_on(w)]
-        if not going:
-            terms.accounts.release(other)
-        return going
-
-    def _fitting(self, works: Sequence[Work], first: Work, route: Route) -> list[Work]:
-        """As many of the refused as the other account takes in one call, in their order."""
-        channel = route[1]
-        key = channel.batch_key(first.delivery)
-        refused = [
-            work
-            for work in works
-            if may_fail_over(_outcome(work))
-            and self._refusal(work) is None
-            and (work is first or channel.batch_key(work.delivery) == key)
-        ]
-        return refused[: channel.max_batch]
-
-    def _may_go_on(self, work: Work) -> bool:
-        """Its outcome stands if the other account could never send it, or time ran out meanwhile."""
-        account, channel = work.chosen
-        return self._refusal(work) is None and not channel.refusal(account, work.delivery)
 
     def _may_start(self, work: Work) -> bool:
         """False for one that must not start, with the reason on it, or that can never be sent."""
@@ -303,8 +271,3 @@ class Pool:
         if self._clock.now_ms() >= work.delivery.expires_at:
             return Event.TTL, "ttl_in_queue"
         return None
-
-
-def _outcome(work: Work) -> AnyOutcome:
-    assert work.outcome is not None
-    return work.outcome

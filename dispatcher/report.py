@@ -63,7 +63,8 @@ class Report:
         for (work, settlement), ours in zip(pairs, written, strict=True):
             state = after(State.IN_FLIGHT, settlement.event) if ours else None
             counts[work.delivery.lane, state.value if state else "fenced"] += 1
-            if _traced(work, smooth=state is State.SENT):
+            if _traced(work, smooth=state is State.SENT and not work.tries):
+                events += self._tried_events(work)
                 events.append(self._settled_event(work, settlement, state, now))
         self._time([work for work, _ in pairs])
         for (lane, outcome), count in counts.items():
@@ -75,9 +76,9 @@ class Report:
         state = after(State.IN_FLIGHT, settlement.event)
         self._metrics.settled.labels(work.delivery.lane, state.value).inc()
         self._time([work])
-        if _traced(work, smooth=state is State.SENT):
+        if _traced(work, smooth=state is State.SENT and not work.tries):
             event = self._settled_event(work, settlement, state, self._clock.now_ms())
-            self._recorder.record([event])
+            self._recorder.record([*self._tried_events(work), event])
 
     def ended(self, works: Sequence[Work]) -> None:
         """These ended at intake: duplicates, conflicts, expired, behind."""
@@ -116,6 +117,17 @@ class Report:
         event.started_at, event.answered_at = work.started_at, work.answered_at
         event.detail = _detail(work.outcome)
         return event
+
+    def _tried_events(self, work: Work) -> list[TraceEvent]:
+        """The calls before the last, each as what it was."""
+        events = []
+        for tried in work.tries:
+            event = self._event(work, Stage.ATTEMPTED, tried.answered_at, "", tried.code)
+            event.attempt, event.account = tried.attempt, tried.account
+            event.started_at, event.answered_at = tried.started_at, tried.answered_at
+            event.detail = tried.detail or None
+            events.append(event)
+        return events
 
     def _event(
         self, work: Work, stage: Stage, now: int, state: str, reason: str | None

@@ -102,6 +102,25 @@ Route = tuple[Account, Channel]
 """Where a delivery goes: an account and its provider's adapter."""
 
 
+class Try(msgspec.Struct, frozen=True, gc=False):
+    """A call of the delivery that another one followed under the same claim; times in epoch
+    milliseconds."""
+
+    account: str
+    attempt: int
+    code: str
+    detail: str
+    started_at: int
+    answered_at: int
+
+    @classmethod
+    def of(cls, work: Work) -> Try:
+        """The call that was just answered."""
+        code, detail = (getattr(work.answer, name, "") for name in ("code", "detail"))
+        account, attempt = work.delivery.account, work.delivery.attempt
+        return cls(account, attempt, code, detail, work.started_at, work.answered_at)
+
+
 class Work(msgspec.Struct, gc=False):
     """One delivery between its record and its settlement."""
 
@@ -131,6 +150,8 @@ class Work(msgspec.Struct, gc=False):
     claimed_at: int = 0
     started_at: int = 0
     answered_at: int = 0
+    tries: tuple[Try, ...] = ()
+    """The calls before the last; written by the lane's thread."""
     term: int = 0
     """The term of the worker's lease under which it was claimed; written by the gate."""
     left: bool = False
@@ -143,6 +164,12 @@ class Work(msgspec.Struct, gc=False):
         """The terms, where it is known to have some."""
         assert self.terms is not None
         return self.terms
+
+    @property
+    def answer(self) -> AnyOutcome:
+        """The outcome, where a call is known to have ended."""
+        assert self.outcome is not None
+        return self.outcome
 
     @property
     def chosen(self) -> Route:

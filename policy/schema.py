@@ -67,6 +67,9 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     attempts: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 10
     """Provider calls of one delivery in all, the first included; then it is parked."""
+    immediate: Annotated[int, msgspec.Meta(ge=0, le=5)] = 0
+    """Of these, how many the pool's thread makes by itself a moment after the one before, while no other
+    delivery waits for it, and within a second."""
     base_ms: Annotated[int, msgspec.Meta(ge=1, le=86_400_000)] = 5_000
     """Wait after the first, where the provider named no time."""
     factor: Annotated[float, msgspec.Meta(ge=1, le=100)] = 2.0
@@ -145,7 +148,7 @@ DEFAULTS_BY_KIND = {
         timeout_ms=3_000,
         ttl_ms=300_000,
         max_ttl_ms=_HOUR_MS,
-        retry=RetryPolicy(base_ms=1_000, cap_ms=60_000),
+        retry=RetryPolicy(immediate=2, base_ms=1_000, cap_ms=60_000),
         quiet_hours=QuietHours(exempt=True),
         frequency=FrequencyCap(exempt=True),
         dedup=ContentDedup(exempt=True),

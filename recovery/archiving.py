@@ -31,34 +31,42 @@ class Archiving:
     ) -> None:
         """`hold` is `Recovery.hold`."""
         self._archive = archive
-        self._keep_days = policy.retention_days
         self._hold = hold
         self._stopping = stopping
         self._monotonic = monotonic
         self._next_at = float("-inf")
-        least = least_days(policy)
-        self._allowed = self._keep_days >= least
-        if not self._allowed:
-            log.warning("archive_off", retention_days=self._keep_days, least=least)
+        self._refused = False
+        """The database does not let us: nothing more is tried."""
+        self._keep_days: int | None = None
+        """None: the policy in force keeps too few to be let go safely."""
+        self.adopt(policy)
+
+    def adopt(self, policy: Policy) -> None:
+        """Keep as many days as this policy says from now on; any thread."""
+        keep, least = policy.retention_days, least_days(policy)
+        if keep < least:
+            log.warning("archive_off", retention_days=keep, least=least)
+        self._keep_days = keep if keep >= least else None
 
     def run_once(self) -> int:
         """Days that left. Raises LedgerError; then the next call looks again."""
-        if not self._allowed or self._monotonic() < self._next_at:
+        keep_days = self._keep_days
+        if keep_days is None or self._refused or self._monotonic() < self._next_at:
             return 0
         if not self._hold(DUTY, LEASE_MS):
             return 0
         try:
-            left = self._let_go()
+            left = self._let_go(keep_days)
         except NotAllowed as exc:
             log.error("archive_not_allowed", cause=str(exc))
-            self._allowed, left = False, 0
+            self._refused, left = True, 0
         self._next_at = self._monotonic() + EVERY_S
         return left
 
-    def _let_go(self) -> int:
+    def _let_go(self, keep_days: int) -> int:
         left = 0
         self._archive.finish()
-        for day in self._archive.days(self._keep_days):
+        for day in self._archive.days(keep_days):
             if self._stopping() or not self._hold(DUTY, LEASE_MS):
                 break
             left += self._one(day)

@@ -148,10 +148,16 @@ def open_recovery(
         routes_for=lambda new: routes_for(settings, new, lanes),
         threads=partial(_threads, settings),
     )
-    watch = Watch(versions, settings.accounts, adoption, number=now.number)
+    archiving = _archiving(settings, policy, ledger, name, clock, stop)
+
+    def adopt(new: Policy) -> None:
+        adoption(new)
+        if archiving is not None:
+            archiving.adopt(new)
+
+    watch = Watch(versions, settings.accounts, adopt, number=now.number)
     resolving = Resolving(rows, routes, engine, render=render, report=report, stopping=stop.is_set)
     crew = Crew()
-    archiving = _archiving(settings, policy, ledger, name, clock, stop)
     recovery = Recovery(
         Parts(
             name=name,

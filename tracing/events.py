@@ -14,6 +14,7 @@ class Stage(StrEnum):
 
     CLAIMED = "claimed"
     ATTEMPTED = "attempted"
+    """A call that another one followed under the same claim; the last one is on SETTLED."""
     SETTLED = "settled"
     RECEIPT = "receipt"
     """The provider said what became of it."""

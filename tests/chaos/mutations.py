@@ -40,6 +40,7 @@ class Fate(StrEnum):
 _GUARDS = "tests/chaos/test_guards.py::"
 _SOURCE = "tests/dispatcher/test_source.py::"
 _RUNS = "tests/dispatcher/test_runs.py::"
+_AGAIN = "tests/dispatcher/test_again.py::"
 _LEASE = "tests/dispatcher/test_lease.py::"
 _LEDGER = "tests/idempotency/test_ledger_conformance.py::"
 _RACES = "tests/idempotency/test_ledger_races.py::"
@@ -197,6 +198,42 @@ MUTATIONS: tuple[Mutation, ...] = (
         "        if reason is not None or not self._durable:\n            return reason\n",
         "        return reason\n",
         (_GUARDS + "test_nothing_is_sent_without_a_lease",),
+    ),
+    Mutation(
+        "a worker that slept past its lease claims nothing",
+        "dispatcher/gates.py",
+        "            if not self._lease_holds():\n",
+        "            if False:\n",
+        (_GUARDS + "test_a_worker_that_slept_past_its_lease_claims_nothing",),
+    ),
+    Mutation(
+        "what is in doubt is not called again at once",
+        "dispatcher/again.py",
+        "    return isinstance(outcome, NotSent) and not outcome.account",
+        "    if type(outcome).__name__ == 'Unknown':\n        return True\n"
+        "    return isinstance(outcome, NotSent) and not outcome.account",
+        (_AGAIN + "test_what_is_in_doubt_after_the_second_call_is_not_called_a_third_time",),
+    ),
+    Mutation(
+        "only what is on record is called again at once",
+        "dispatcher/again.py",
+        "            if ours and self._refusal(work) is None",
+        "            if self._refusal(work) is None",
+        (_AGAIN + "test_what_lost_its_claim_is_not_called_again",),
+    ),
+    Mutation(
+        "a call made again at once is an attempt like any other",
+        "dispatcher/again.py",
+        "        return work.delivery.attempt < work.bound.policy.retry.attempts\n",
+        "        return True\n",
+        (_AGAIN + "test_it_is_no_more_than_the_attempts",),
+    ),
+    Mutation(
+        "no thread is held that another delivery waits for",
+        "dispatcher/again.py",
+        "        if self._stopping.is_set() or self._others_wait():\n",
+        "        if self._stopping.is_set():\n",
+        (_AGAIN + "test_a_thread_that_another_delivery_waits_for_goes_on_to_it",),
     ),
     Mutation(
         "a lane that stops begins nothing more",

@@ -59,6 +59,7 @@ class Bench:
         self.settled: list[Settlement] = []
         self.swept = 0
         self.lease_ends = 123.0
+        self.lease_holds = True
         self.not_after: list[float] = []
         self.clock = Clock(lambda: self.time, lambda: self.time)
         self.outage = Outage()
@@ -150,6 +151,7 @@ class Bench:
             clock=self.clock,
             count=count,
             term=lambda: 1,
+            lease_holds=lambda: self.lease_holds,
         )
 
     def intake(self) -> Intake:
@@ -242,6 +244,17 @@ def test_nothing_is_sent_without_a_lease(bench: Bench) -> None:
 def test_a_call_carries_the_end_of_the_lease_it_is_made_under(bench: Bench) -> None:
     bench.serve(bench.work())
     assert bench.not_after == [bench.lease_ends]
+
+
+def test_a_worker_that_slept_past_its_lease_claims_nothing(bench: Bench) -> None:
+    bench.lease_holds = False
+    bench.outage.stop.set()
+    with pytest.raises(LedgerUnavailable, match="the lease lapsed"):
+        bench.gate.admit([bench.work()])
+    assert bench.claimed == []
+    bench.lease_holds = True
+    bench.gate.admit([bench.work()])
+    assert len(bench.claimed) == 1
 
 
 def test_a_lane_that_stops_gives_back_what_it_has_not_begun(bench: Bench) -> None:

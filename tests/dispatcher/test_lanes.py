@@ -21,7 +21,7 @@ from dispatcher.work import Assignment, Finished, Record, Route, Work
 from message.delivery import Delivery, deliveries_of
 from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
 from message.states import Event
-from policy.schema import LanePolicy
+from policy.schema import LanePolicy, RetryPolicy
 from tests.dispatcher.fakes import LANE, NOW_MS, TOPIC, notification
 
 
@@ -45,7 +45,12 @@ class Batching:
 class Bench:
     """One thread; `answer` says what each call gets."""
 
-    def __init__(self, answer: Callable[[Call], list[AnyOutcome]], weights: dict[str, int]) -> None:
+    def __init__(
+        self,
+        answer: Callable[[Call], list[AnyOutcome]],
+        weights: dict[str, int],
+        **policy: Any,
+    ) -> None:
         self.calls: list[tuple[str, list[str]]] = []
         self.rerouted: list[tuple[str, str]] = []
         self.stale = False
@@ -53,14 +58,14 @@ class Bench:
         self._answer = answer
         self.finished: SimpleQueue[Finished] = SimpleQueue()
         clock = Clock(lambda: self.ms / 1_000, lambda: self.ms / 1_000)
-        policy = LanePolicy(threads=1, accounts=weights)
+        lane_policy = LanePolicy(threads=1, accounts=weights, **policy)
         accounts = [Account(name, "p", "http://127.0.0.1:9") for name in weights]
         adapter: Any = Batching()
         routes: dict[str, Route] = {account.name: (account, adapter) for account in accounts}
-        chooser = Accounts(LANE, policy, accounts, Rates(accounts, None, workers=lambda _: 1))
+        chooser = Accounts(LANE, lane_policy, accounts, Rates(accounts, None, workers=lambda _: 1))
         self.pool = Pool(
             LANE,
-            policy,
+            lane_policy,
             routes,
             chooser,
             self,
@@ -82,6 +87,8 @@ class Bench:
 
     def _reroute(self, deliveries: Sequence[Delivery]) -> list[bool]:
         self.rerouted += [(d.receiver, d.account) for d in deliveries]
+        for delivery in deliveries:
+            delivery.attempt += not self.stale
         return [not self.stale] * len(deliveries)
 
     def serve(self, *receivers: str) -> list[Work]:
@@ -90,6 +97,7 @@ class Bench:
             one = msgspec.structs.replace(notification(number), receivers=[receiver])
             record = Record(Assignment(TOPIC, 0, LANE, Offsets()), number, one, b"{}", NOW_MS, None)
             (delivery,) = deliveries_of(one, b"{}", expires_at=NOW_MS + 1_000)
+            delivery.attempt = 1
             works.append(Work(delivery, record))
             works[-1].route = self.pool.route(works[-1])
         self.pool.start()
@@ -172,4 +180,11 @@ def test_each_account_is_tried_once() -> None:
     bench = Bench(lambda call: [NO_BALANCE] * len(call.deliveries), {"a": 1, "b": 0})
     (work,) = bench.serve("u1")
     assert bench.calls == [("a", ["u1"]), ("b", ["u1"])]
+    assert work.outcome == NO_BALANCE
+
+
+def test_another_account_is_an_attempt_like_any_other() -> None:
+    bench = Bench(only("b", NO_BALANCE), {"a": 1, "b": 0}, retry=RetryPolicy(attempts=1))
+    (work,) = bench.serve("u1")
+    assert bench.calls == [("a", ["u1"])]
     assert work.outcome == NO_BALANCE
