@@ -1,0 +1,93 @@
+"""When old days leave: by the policy in force, never by one that keeps too few, once for the fleet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from idempotency.archive import Archived, NotAllowed
+from policy.schema import DEFAULTS, LanePolicy, Policy
+from recovery.archiving import EVERY_S, Archiving
+
+_MS_PER_DAY = 86_400_000
+
+
+def keeping(days: int) -> Policy:
+    """Every lane keeps so many days, and lives no longer."""
+    lanes = {
+        name: LanePolicy(retention_days=days, max_ttl_ms=_MS_PER_DAY, ttl_ms=_MS_PER_DAY)
+        for name in DEFAULTS
+    }
+    return Policy(lanes=lanes)
+
+
+class Shelf:
+    """An archive that notes for how many days it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+        self.allowed = True
+
+    def finish(self) -> int:
+        return 0
+
+    def days(self, keep_days: int) -> list[int]:
+        self.asked.append(keep_days)
+        return [1]
+
+    def archive(self, day: int) -> Archived:
+        if not self.allowed:
+            raise NotAllowed("grant it")
+        return Archived(day, 1, "there")
+
+
+class Bench:
+    def __init__(self, policy: Policy) -> None:
+        self.shelf, self.now, self.mine = Shelf(), 0.0, True
+        shelf: Any = self.shelf
+        self.archiving = Archiving(
+            shelf,
+            policy,
+            hold=lambda duty, lease_ms: self.mine,
+            stopping=lambda: False,
+            monotonic=lambda: self.now,
+        )
+
+    def look(self) -> int:
+        self.now += EVERY_S
+        return self.archiving.run_once()
+
+
+def test_the_days_are_those_of_the_policy_in_force() -> None:
+    bench = Bench(keeping(90))
+    assert bench.look() == 1
+    bench.archiving.adopt(keeping(400))
+    assert bench.look() == 1
+    assert bench.shelf.asked == [90, 400]
+
+
+def test_a_policy_that_keeps_too_few_days_archives_nothing_until_another_comes() -> None:
+    bench = Bench(keeping(1))
+    assert bench.look() == 0
+    bench.archiving.adopt(keeping(90))
+    assert bench.look() == 1
+    bench.archiving.adopt(keeping(1))
+    assert bench.look() == 0
+    assert bench.shelf.asked == [90]
+
+
+def test_it_looks_once_an_hour_and_only_where_the_duty_is_its_own() -> None:
+    bench = Bench(keeping(90))
+    bench.mine = False
+    assert bench.look() == 0
+    bench.mine = True
+    assert bench.look() == 1
+    assert bench.archiving.run_once() == 0
+
+
+def test_what_the_database_does_not_allow_is_not_tried_again() -> None:
+    bench = Bench(keeping(90))
+    bench.shelf.allowed = False
+    assert bench.look() == 0
+    bench.archiving.adopt(keeping(400))
+    assert bench.look() == 0
+    assert bench.shelf.asked == [90]
