@@ -150,6 +150,11 @@ class Recovering(Protocol):
         """Rows in doubt, oldest first, that nobody else asks about for `lease_ms`."""
         ...
 
+    def joined(self, doubt: Doubt, lease_ms: int) -> list[Doubt]:
+        """The rows that are in doubt for the same call, the doubt's own among them as it stands now, for
+        `lease_ms` nobody else's to ask about. What was recalled is not among them."""
+        ...
+
     def ask_again(self, doubt: Doubt, delay_ms: int) -> bool:
         """Nothing was found out: look again after `delay_ms`."""
         ...

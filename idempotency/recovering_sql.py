@@ -108,6 +108,16 @@ class SqlRecovering:
             doubts = (self._leased(connection, row, now, lease_ms) for row in found)
             return [doubt for doubt in doubts if doubt is not None]
 
+    def joined(self, doubt: Doubt, lease_ms: int) -> list[Doubt]:
+        """See `Recovering.joined`."""
+        one = doubt.delivery
+        call = {"call_key": one.call_key, "call_digest": doubt.call_digest}
+        place = {"lane": one.lane, "account": one.account}
+        with self._begin() as (connection, now):
+            found = connection.execute(self._sql.joined, {**call, **place, "now": now}).all()
+            doubts = (self._leased(connection, row, now, lease_ms) for row in found)
+            return [doubt for doubt in doubts if doubt is not None]
+
     def ask_again(self, doubt: Doubt, delay_ms: int) -> bool:
         """See `Recovering.ask_again`."""
         with self._begin() as (connection, now):

@@ -35,12 +35,15 @@ SELECT due.*, CASE WHEN :ordered AND due.ordering_key IS NOT NULL THEN EXISTS (
               AND (a.created_at, coalesce(a.kafka_offset, -1), a.message_id)
                   < (due.created_at, coalesce(due.kafka_offset, -1), due.message_id))
            ELSE 1 = 0 END AS ahead,
-       EXISTS (SELECT 1 FROM recalls AS r
-                WHERE r.kind = 'message' AND r.name = due.message_id AND r.until > :now)
-       OR EXISTS (SELECT 1 FROM recalls AS r
-                   WHERE r.kind = 'biz' AND r.name = due.biz_id AND r.until > :now
-                     AND r.made_at >= due.created_at) AS recalled
+       {recalled} AS recalled
   FROM due"""
+
+_RECALLED: Final = """
+       EXISTS (SELECT 1 FROM recalls AS r
+                WHERE r.kind = 'message' AND r.name = {row}.message_id AND r.until > :now)
+       OR EXISTS (SELECT 1 FROM recalls AS r
+                   WHERE r.kind = 'biz' AND r.name = {row}.biz_id AND r.until > :now
+                     AND r.made_at >= {row}.created_at)"""
 
 _HELD: Final = f"""{ROW}
  WHERE d.owner = :owner AND d.owner_epoch = :epoch AND d.token = :token AND d.state = 'IN_FLIGHT'
@@ -83,6 +86,14 @@ WITH doubted AS {materialized} (
      LIMIT :limit {lock}
 )
 SELECT * FROM doubted"""
+
+# Found by the index on the keys of calls whose rows have no provider's id.
+_JOINED: Final = """
+SELECT d.delivery_key, d.day, d.version FROM deliveries AS d
+ WHERE d.call_key = :call_key AND d.provider_id IS NULL AND d.state = 'UNKNOWN'
+   AND d.lane = :lane AND d.account = :account AND d.call_digest = :call_digest
+   AND NOT ({recalled})
+ ORDER BY d.delivery_key {lock}"""
 
 _LEASED: Final = f"""{ROW}
  WHERE d.delivery_key = :key AND d.day = :day AND d.version = :version"""
@@ -150,6 +161,7 @@ class Statements(NamedTuple):
     due: TextClause
     held: TextClause
     doubted: TextClause
+    joined: TextClause
     leased: TextClause
     release: TextClause
     due_lanes: str
@@ -172,9 +184,10 @@ def for_sqlite() -> Statements:
 
 def _statements(words: dict[str, Any]) -> Statements:
     return Statements(
-        due=text(_DUE.format(**words)),
+        due=text(_DUE.format(**words, recalled=_RECALLED.format(row="due"))),
         held=text(_HELD),
         doubted=text(_DOUBTED.format(**words)),
+        joined=text(_JOINED.format(**words, recalled=_RECALLED.format(row="d"))),
         leased=text(_LEASED),
         release=text(_RELEASE),
         due_lanes=_DUE_LANES.format(**words),

@@ -124,9 +124,12 @@ def _patience_ends(doubt: Doubt) -> float:
     return doubt.called_at + (doubt.delivery.expires_at - doubt.called_at) * _PATIENCE
 
 
-def _pause_ms(doubt: Doubt) -> int:
-    """Half as long again as it has been in doubt: each pause is longer than the one before. Never past
-    the moment from which the policy decides."""
+def pause_ms(doubt: Doubt) -> int:
+    """Half as long again as it has been in doubt: each pause is longer than the one before."""
     age = max(doubt.now - doubt.called_at, 0)
-    pause = min(max(age // 2, _SOONEST_MS), _LATEST_MS)
-    return max(1, min(pause, int(_patience_ends(doubt)) - doubt.now))
+    return min(max(age // 2, _SOONEST_MS), _LATEST_MS)
+
+
+def _pause_ms(doubt: Doubt) -> int:
+    """Never past the moment from which the policy decides."""
+    return max(1, min(pause_ms(doubt), int(_patience_ends(doubt)) - doubt.now))

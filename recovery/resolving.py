@@ -17,6 +17,7 @@ from channels.channel import Account, Attempt, Channel, Resolved
 from idempotency.recovering import Doubt, Move, Recovering
 from message.delivery import Delivery
 from recovery.conclusions import Facts, Later, conclude, together
+from recovery.repeating import Calling, Repeating, is_joint
 from recovery.report import Report
 from recovery.routes import Route, Routes
 
@@ -31,7 +32,7 @@ Render = Callable[[Delivery], bool]
 """Fills in `delivery.rendered`; False where its template cannot be filled in any more."""
 
 
-class Asking(Protocol):
+class Asking(Calling, Protocol):
     """What holds an adapter's dialogue and never raises (channels/engine.py)."""
 
     def resolve(
@@ -62,6 +63,9 @@ class Resolving:
         self._report = report
         self._stopping = stopping
         self._monotonic = monotonic
+        self._repeating = Repeating(
+            ledger, engine, render=render, report=report, monotonic=monotonic
+        )
 
     def run_once(self, lane: str) -> int:
         """A batch of the lane's doubts; how many were looked at. Raises LedgerError."""
@@ -69,16 +73,28 @@ class Resolving:
         last_ms = _QUESTIONS * routes.policy.timeout_ms
         until = self._monotonic() + last_ms / _MS
         doubts = self._ledger.doubts(lane, 2 * last_ms, BATCH)
+        seen_to: set[str] = set()
         for number, doubt in enumerate(doubts):
             if self._stopping() or self._monotonic() > until:
                 self._leave(doubts[number:])
                 return number
-            self._settle(doubt, routes)
+            self._settle(doubt, routes, seen_to)
         return len(doubts)
 
-    def _settle(self, doubt: Doubt, routes: Routes) -> None:
-        """Written one by one: an answer that was hard to get is not lost with a batch."""
-        found = conclude(doubt, self._facts(doubt, routes), routes.policy)
+    def _settle(self, doubt: Doubt, routes: Routes, seen_to: set[str]) -> None:
+        """Written one by one: an answer that was hard to get is not lost with a batch. `seen_to` are the
+        joint calls of this look: with the first of a call the others were seen to."""
+        if doubt.delivery.call_key in seen_to:
+            return
+        facts = self._facts(doubt, routes)
+        joint = self._joint(doubt, facts, routes)
+        if joint is not None:
+            left = self._repeating.repeat(doubt, joint, routes)
+            if left is None:
+                seen_to.add(doubt.delivery.call_key)
+                return
+            doubt = left
+        found = conclude(doubt, facts, routes.policy)
         if isinstance(found, Later):
             self._ledger.ask_again(doubt, found.delay_ms)
             self._report.asked_again(doubt)
@@ -97,6 +113,14 @@ class Resolving:
         answers = [self._ask(doubt, route, timeout_ms) for route in asked]
         until = self._repeats_until(doubt, asked[0], timeout_ms) if len(asked) == 1 else 0
         return Facts(together(answers), until)
+
+    def _joint(self, doubt: Doubt, facts: Facts, routes: Routes) -> Route | None:
+        """Where only its whole call could be repeated: through whom that went."""
+        asked = routes.asked(doubt.delivery)
+        told = facts.resolved is not None or facts.repeats_until or len(asked) != 1
+        if told or doubt.now >= doubt.delivery.expires_at:
+            return None
+        return asked[0] if is_joint(doubt, asked[0], routes.policy) else None
 
     def _ask(self, doubt: Doubt, route: Route, timeout_ms: int) -> Resolved | None:
         attempt = Attempt(doubt.delivery, doubt.called_at, doubt.now)

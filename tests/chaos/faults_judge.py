@@ -7,8 +7,7 @@
 
 Doubled is what was accepted more than once. Where the provider has a dedup window or a query nothing is;
 elsewhere only what the policy chose: in an `at_least_once` lane a call in doubt is made again, in an
-`at_most_once` lane nothing follows it. A window that knows a call by all of its receivers (`whole_calls`)
-proves nothing of one receiver of a joint call.
+`at_most_once` lane nothing follows it.
 """
 
 from __future__ import annotations
@@ -37,8 +36,6 @@ class Seen(NamedTuple):
     answer: str
     doubtful: bool
     """Whether who asked could not know what became of it."""
-    joint: bool
-    """Whether the call was for other receivers too."""
 
 
 @dataclass
@@ -75,19 +72,9 @@ class Account:
 class Judge:
     """One adapter's. `doubtful` tells of an answer as the provider's ledger words it."""
 
-    def __init__(
-        self,
-        provider: str,
-        proof: str,
-        doubtful: Callable[[str], bool],
-        *,
-        whole_calls: bool = False,
-    ) -> None:
+    def __init__(self, provider: str, proof: str, doubtful: Callable[[str], bool]) -> None:
         self.account = Account(provider, proof)
         self._doubtful = doubtful
-        self._whole_calls = whole_calls
-        self._sizes: Counter[int] = Counter()
-        """Receivers of each call."""
 
     def judge(
         self,
@@ -97,8 +84,6 @@ class Judge:
     ) -> Account:
         """`rows` by delivery key, `records` by the case's `wire`, in the order of arrival."""
         kept: list[Row] = []
-        found = {record.seq: record for of_one in records.values() for record in of_one}
-        self._sizes = Counter(record.call for record in found.values() if record.call)
         for case in cases:
             row, seen = rows.get(case.key), self._seen(records.get(case.wire, ()))
             self._count(case, seen)
@@ -112,15 +97,12 @@ class Judge:
         return self.account
 
     def _seen(self, records: Iterable[Record]) -> list[Seen]:
-        return [
-            Seen(one.accepted, one.answer, self._doubtful(one.answer), self._sizes[one.call] > 1)
-            for one in records
-        ]
+        return [Seen(one.accepted, one.answer, self._doubtful(one.answer)) for one in records]
 
-    def _proven(self, seen: Sequence[Seen]) -> bool:
-        """Whether what became of this delivery can be found out."""
-        hidden = self._whole_calls and any(map(self._hides, seen))
-        return bool(self.account.proof) and not hidden
+    @property
+    def _proven(self) -> bool:
+        """Whether what became of a delivery can be found out."""
+        return bool(self.account.proof)
 
     def _count(self, case: Case, seen: Sequence[Seen]) -> None:
         account = self.account
@@ -132,15 +114,11 @@ class Judge:
 
     def _resent(self, seen: Sequence[Seen]) -> int:
         """Requests that may have doubled it. What follows a doubt is one until it is accepted, whatever is
-        answered in between; after a joint call in doubt only the first: that has a window of its own."""
-        if self._proven(seen):
+        answered in between."""
+        if self._proven:
             return 0
-        hiding = (place for place, one in enumerate(seen) if self._hides(one))
-        after = len(seen) - 1 - next(hiding, len(seen) - 1)
-        return min(after, 1) if self._whole_calls else after
-
-    def _hides(self, one: Seen) -> bool:
-        return one.doubtful and (one.joint or not self._whole_calls)
+        doubts = (place for place, one in enumerate(seen) if one.doubtful)
+        return len(seen) - 1 - next(doubts, len(seen) - 1)
 
     def _judge_end(self, case: Case, row: Row | None, seen: Sequence[Seen]) -> None:
         """Whether both ledgers say the same."""
@@ -168,7 +146,7 @@ class Judge:
         account.reasons[(row.reason or "").partition(":")[0]] += 1
         if not doubted and not (row.reason or "").startswith(SPENT):
             self._say(case, row, seen, "parked, and nothing about it was in doubt")
-        if self._proven(seen) and (row.reason or "").startswith(UNPROVEN):
+        if self._proven and (row.reason or "").startswith(UNPROVEN):
             self._say(case, row, seen, f"left unproven, and there is a {account.proof}")
         if not doubted and any(one.accepted for one in seen):
             self._say(case, row, seen, "parked, and the provider had said that it has it")
@@ -179,7 +157,7 @@ class Judge:
         if len(accepted) < 2:
             return
         account.doubled += 1
-        by_policy = not self._proven(seen) and GUARANTEES[case.kind] == "at_least_once"
+        by_policy = not self._proven and GUARANTEES[case.kind] == "at_least_once"
         if by_policy and all(one.doubtful for one in accepted[:-1]):
             account.explained += 1
         else:
@@ -187,7 +165,7 @@ class Judge:
 
     def _judge_policy(self, case: Case, row: Row | None, seen: Sequence[Seen]) -> None:
         """Without proof: resent, or left alone; exactly as the lane wants it."""
-        if self._proven(seen) or row is None or not any(one.doubtful for one in seen):
+        if self._proven or row is None or not any(one.doubtful for one in seen):
             return
         if GUARANTEES[case.kind] == "at_most_once":
             if any(one.doubtful for one in seen[:-1]):

@@ -14,12 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
-from channels.channel import Call, Channel
+from channels.channel import Channel
 from channels.simulator import Record, spawn
 from deploy.local.stack import Stack
-from message.delivery import deliveries_of
 from tests.chaos import logs
 from tests.chaos.faults_judge import ENDED, Account, Judge
 from tests.chaos.faults_plan import (
@@ -124,7 +121,6 @@ class FaultRun:
                 one.provider,
                 proof_of(one.channel),
                 partial(doubtful, one.channel),
-                whole_calls=knows_whole_calls(one),
             )
             found.append(judge.judge(self.cases[one.provider], rows, records[one.provider]))
         return found
@@ -166,17 +162,6 @@ def proof_of(channel: Channel) -> str:
     if channel.dedup_window_ms:
         return "window"
     return "query" if "resolve" in vars(type(channel)) else ""
-
-
-def knows_whole_calls(sample: Sample) -> bool:
-    """Whether the provider takes a call to one of its receivers for another call."""
-    first, second = (sample.notification(number) for number in range(2))
-    joint = msgspec.structs.replace(first, receivers=[*first.receivers, *second.receivers])
-    both = deliveries_of(joint, b"", expires_at=0)
-    account, channel = sample.account(f"{sample.scheme}://127.0.0.1"), sample.channel
-    if channel.max_batch == 1 or not channel.dedup_window_ms:
-        return False
-    return channel.fingerprint(Call(account, both)) != channel.fingerprint(Call(account, both[:1]))
 
 
 @contextmanager

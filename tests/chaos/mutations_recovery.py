@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.chaos.mutation import Mutation
 
 _CONCLUSIONS = "tests/recovery/test_conclusions.py::"
+_REPEATING = "tests/recovery/test_repeating.py::"
 _RESENDING = "tests/recovery/test_resending.py::"
 _RESOLVING = "tests/recovery/test_resolving.py::"
 _ROUTES = "tests/recovery/test_routes.py::"
@@ -219,6 +220,37 @@ RECOVERY: tuple[Mutation, ...] = (
         " AND state = 'IN_FLIGHT'",
         "policy_version)\n WHERE delivery_key = :key AND day = :day",
         (_RESENDING + "test_a_row_swept_between_the_take_and_the_call_is_not_sent",),
+    ),
+    Mutation(
+        "a joint call is repeated only where it is the very same",
+        "recovery/repeating.py",
+        "        return route.digest([one.delivery for one in doubts]) == doubts[0].call_digest\n",
+        "        return True\n",
+        (
+            _REPEATING + "test_without_one_of_them_it_is_another_call_and_the_policy_decides",
+            _REPEATING + "test_with_another_text_it_is_another_call",
+        ),
+    ),
+    Mutation(
+        "a joint call is not repeated before all of it can be in doubt",
+        "recovery/repeating.py",
+        "    return max(quiet_ms(policy.quiet_hours, doubt.now), settling, 0)\n",
+        "    return max(quiet_ms(policy.quiet_hours, doubt.now), 0)\n",
+        (_REPEATING + "test_it_waits_until_all_of_the_call_can_be_here",),
+    ),
+    Mutation(
+        "a joint call is not repeated past its window",
+        "recovery/repeating.py",
+        "    return doubt.now < min(ends, doubt.delivery.expires_at)\n",
+        "    return ends > 0\n",
+        (_REPEATING + "test_once_its_window_is_over_the_policy_decides",),
+    ),
+    Mutation(
+        "a refused repeat says nothing of the first call",
+        "recovery/repeating.py",
+        "    if taken and not isinstance(outcome, Unknown):\n",
+        "    if not isinstance(outcome, Unknown):\n",
+        (_REPEATING + "test_a_call_that_is_refused_says_nothing_of_the_first",),
     ),
     # -- two at once --
     Mutation(

@@ -18,7 +18,7 @@ from tests.chaos.faults_plan import (
     rules,
     traffic,
 )
-from tests.chaos.faults_run import knows_whole_calls, proof_of
+from tests.chaos.faults_run import proof_of
 from tests.harness.books import Row
 
 T0 = 1_790_000_000_000
@@ -31,22 +31,13 @@ def judged(
     kind: str = LEAST,
     proof: str = "",
     reason: str = "",
-    whole_calls: bool = False,
-    others: int = 0,
 ) -> Account:
-    """One delivery that stands so, after these answers (`200+`: accepted); `others` in each call."""
+    """One delivery that stands so, after these answers (`200+`: accepted)."""
     case = Case("key", "sms", kind, "to")
-    records: list[Record] = []
-    strangers: list[Record] = []
-    seq = 0
-    for call, answer in enumerate(answers, 1):
-        for receiver in ("to", *(f"other-{n}" for n in range(others))):
-            seq += 1
-            one = record(seq, call, receiver, answer)
-            (records if receiver == "to" else strangers).append(one)
+    records = [record(call, call, "to", answer) for call, answer in enumerate(answers, 1)]
     rows = {"key": row(state, reason)} if state else {}
-    judge = Judge("sms", proof, {"reset", "500"}.__contains__, whole_calls=whole_calls)
-    return judge.judge([case], rows, {"to": records, "others": strangers})
+    judge = Judge("sms", proof, {"reset", "500"}.__contains__)
+    return judge.judge([case], rows, {"to": records})
 
 
 def record(seq: int, call: int, receiver: str, answer: str) -> Record:
@@ -82,7 +73,6 @@ GOOD = [
     judged("PARKED", "busy", "busy", reason="attempts_spent:busy"),
     judged("PARKED", "reset+", kind=MOST, reason="unproven"),
     judged("PARKED", "500", kind=MOST, reason="unproven"),
-    judged("SENT", "reset+", "200+", proof="window", whole_calls=True, others=1),
 ]
 BROKEN = [
     (judged(""), "this is no end"),
@@ -98,7 +88,6 @@ BROKEN = [
     (judged("SENT", "200+", "200+"), "accepted 2 times"),
     (judged("SENT", "reset+", "200+", proof="query"), "accepted 2 times"),
     (judged("SENT", "reset+", "200+", proof="window"), "accepted 2 times"),
-    (judged("SENT", "reset+", "200+", proof="window", whole_calls=True), "accepted 2 times"),
     (judged("SENT", "reset+", "200+", kind=MOST), "called again while in doubt"),
     (judged("SENT", "reset+", kind=MOST), "to be parked"),
     (judged("PARKED", "reset+", reason="unproven"), "to be sent again"),
@@ -122,20 +111,18 @@ def test_doubles_lost_and_resent_are_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answers", "proof", "whole_calls", "resent"),
+    ("answers", "proof", "resent"),
     [
-        (("200+",), "", False, 0),
-        (("busy", "reset+", "200+"), "", False, 1),
-        (("reset+", "busy", "busy", "200+"), "", False, 3),
-        (("reset+", "duplicate"), "window", False, 0),
-        (("reset+", "reset+", "duplicate"), "window", True, 1),
-        (("busy", "busy", "200+"), "window", True, 0),
+        (("200+",), "", 0),
+        (("busy", "reset+", "200+"), "", 1),
+        (("reset+", "busy", "busy", "200+"), "", 3),
+        (("reset+", "duplicate"), "window", 0),
     ],
 )
 def test_what_may_have_doubled_it_is_every_call_after_a_doubt(
-    answers: tuple[str, ...], proof: str, whole_calls: bool, resent: int
+    answers: tuple[str, ...], proof: str, resent: int
 ) -> None:
-    found = judged("SENT", *answers, proof=proof, whole_calls=whole_calls, others=1)
+    found = judged("SENT", *answers, proof=proof)
     assert found.resent == resent
 
 
@@ -193,4 +180,3 @@ def test_how_a_doubt_can_be_settled_is_read_off_the_adapter() -> None:
     assert proofs["tencent_sms"] == proofs["twilio"] == proofs["aliyun_sms"] == "query"
     assert proofs["feishu"] == proofs["resend"] == proofs["wecom"] == "window"
     assert proofs["smtp"] == proofs["fcm"] == proofs["wecom_robot"] == ""
-    assert [one.provider for one in ALL if knows_whole_calls(one)] == ["wecom"]

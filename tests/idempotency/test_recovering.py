@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from idempotency.opening import SqlLedger
+from idempotency.recalls import Kind
 from idempotency.recovering import (
     ATTEMPTS_SPENT,
     BEHIND_PAUSE_MS,
@@ -283,6 +284,53 @@ def test_what_is_kept_of_a_call_is_found_with_its_doubt(
     (doubt,) = recovering.doubts(LANE, 1_000)
     assert (doubt.delivery.account, doubt.delivery.call_key) == ("main", "c" * 32)
     assert doubt.call_digest == "digest"
+
+
+def together(
+    ledger: SqlLedger, *items: Delivery, account: str = "main", key: str = "c" * 32
+) -> list[Delivery]:
+    """In doubt about one call, whose digest is on record."""
+    for item in items:
+        item.account, item.call_key, item.call_digest = account, key, "digest"
+    return doubted(ledger, *items)
+
+
+def test_those_in_doubt_about_one_call_are_found_by_any_of_them(
+    ledger: SqlLedger, recovering: Recovering
+) -> None:
+    mine = together(ledger, *(delivery() for _ in range(3)))
+    together(ledger, delivery(), account="other")
+    together(ledger, delivery(), key="d" * 32)
+    doubted(ledger, delivery())
+    for doubt in recovering.doubts(LANE, 1_000):
+        if doubt.delivery.key in {item.key for item in mine}:
+            found = recovering.joined(doubt, 1_000)
+            assert [d.delivery.key for d in found] == sorted(item.key for item in mine)
+
+
+def test_those_found_to_share_a_call_are_nobody_elses_to_ask_about(
+    world: World, ledger: SqlLedger, recovering: Recovering
+) -> None:
+    together(ledger, delivery(), delivery())
+    first, _ = recovering.doubts(LANE, 0)
+    world.advance(1)
+    found = recovering.joined(first, 1_000)
+    assert recovering.doubts(LANE, 1_000) == []
+    assert [recovering.ask_again(doubt, 0) for doubt in found] == [True, True]
+    assert recovering.ask_again(first, 0) is False, "it stands with another version now"
+
+
+def test_what_ended_or_was_recalled_is_not_found_with_its_call(
+    ledger: SqlLedger, recovering: Recovering
+) -> None:
+    left, ended, _ = together(ledger, delivery(), delivery(), delivery(id="gone"))
+    ledger.recalls().announce(Kind.MESSAGE, "gone", 600_000)
+    doubts = {doubt.delivery.key: doubt for doubt in recovering.doubts(LANE, 1_000)}
+    sent = doubts[ended.key]
+    move = Move(ended.key, ended.day, sent.version, State.UNKNOWN, Event.RESOLVED_SENT, None, "p-1")
+    assert recovering.move([move]) == [True]
+    found = recovering.joined(doubts[left.key], 1_000)
+    assert [doubt.delivery.key for doubt in found] == [left.key]
 
 
 def test_a_repeat_of_a_doubted_call_keeps_its_key_and_the_time_of_the_first(

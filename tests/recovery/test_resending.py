@@ -455,18 +455,18 @@ def test_what_says_the_same_shares_a_call_under_one_key_on_record(joined: Line) 
     assert len(set(keys.values())) == 3
 
 
-def test_a_joint_call_in_doubt_is_not_repeated_in_part(joined: Line) -> None:
+def test_a_joint_call_in_doubt_is_repeated_whole(joined: Line) -> None:
     """To the provider a part of it would be another call, and no repeat."""
     items = due(joined, "a", "a")
     one_account(joined)
     joined.resend(Unknown("timeout"))
-    assert {joined.row(item)[0] for item in items} == {"UNKNOWN"}
-    joined.world.advance(10)
+    joined.world.advance(1_000)
+    joined.provider.answers = [Accepted("p")]
     joined.resolving.run_once(LANE)
-    assert {joined.row(item)[1] for item in items} == {"unproven"}
-    joined.world.advance(5_000)
-    joined.resend(Accepted("p"), Accepted("p"))
-    assert len(joined.provider.calls) == 3, "in doubt each goes alone"
+    assert {joined.row(item)[0] for item in items} == {"SENT"}
+    first, second = joined.provider.calls
+    assert first == second
+    assert joined.provider.counted[first] == 4, "two, twice"
 
 
 def test_what_an_account_refuses_goes_through_another_at_once(line: Line) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from channels.channel import Resolution, Resolved
 from message.delivery import Delivery
+from message.outcomes import AnyOutcome
 from message.states import Event
 from policy.schema import Guarantee
 from recovery.resolving import Resolving
@@ -25,6 +26,9 @@ class Asked:
         self.takes_s = 0.0
         self.asked: list[str] = []
         self.dies = False
+
+    def send(self, _channel: Any, call: Any, _timeout_s: float) -> list[AnyOutcome]:
+        raise AssertionError(f"nothing is to be sent: {call}")
 
     def resolve(self, _channel: Any, _account: Any, attempt: Any, _timeout_s: float) -> Resolved:
         if self.dies:
