@@ -34,6 +34,8 @@ class BaseChannel:
     endpoint: ClassVar[str] = ""
     schemes: ClassVar[Sequence[str]] = HTTP
     takes_anything: ClassVar[bool] = False
+    knows_templates: ClassVar[bool] = False
+    takes_contents: ClassVar[bool] = True
     dedup_window_ms: ClassVar[int] = 0
     account_limits: ClassVar[Sequence[tuple[int, int]]] = ()
     receiver_limits: ClassVar[Sequence[tuple[int, int]]] = ()

@@ -204,6 +204,10 @@ class Channel(Protocol):
     """Of endpoints; what the transport for the request's scheme must serve."""
     takes_anything: ClassVar[bool]
     """One delivery a call, none of them refused, no dedup: there is nothing to ask before the claim."""
+    knows_templates: ClassVar[bool]
+    """It has templates of its own, and finds them by id."""
+    takes_contents: ClassVar[bool]
+    """It sends contents; False: templates of its own alone."""
     dedup_window_ms: ClassVar[int]
     """How long the provider surely drops a repeat of the same call; 0: it does not."""
     account_limits: ClassVar[Sequence[tuple[int, int]]]

@@ -27,6 +27,7 @@ from message.delivery import Delivery
 from message.envelope import Template
 from message.outcomes import Accepted, AnyOutcome
 
+_PROVIDER: Final = "webhook"
 _MAX_PROVIDER_ID: Final = 256
 _SENT, _UNKNOWN_THERE = 200, 404
 
@@ -66,8 +67,9 @@ _decoder = msgspec.json.Decoder(_Answered)
 class WebhookChannel(BaseChannel):
     """Safe from many threads: the prepared parts are written whole and never changed."""
 
-    provider: ClassVar[str] = "webhook"
+    provider: ClassVar[str] = _PROVIDER
     channel: ClassVar[str] = "webhook"
+    knows_templates: ClassVar[bool] = True
     options: ClassVar[type[msgspec.Struct]] = WebhookOptions
     takes_anything: ClassVar[bool] = True
     promises: ClassVar[Promises] = Promises(
@@ -140,8 +142,8 @@ def _body(delivery: Delivery) -> bytes:
             biz_id=notification.biz_id,
             receiver=delivery.receiver,
             attempt=delivery.attempt,
-            content=delivery.content,
-            template=delivery.template,
+            content=delivery.content_for(_PROVIDER),
+            template=delivery.template_for(_PROVIDER),
         )
     )
 

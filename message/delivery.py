@@ -22,10 +22,22 @@ class Origin(msgspec.Struct, frozen=True, gc=False):
 
 
 class Rendered(msgspec.Struct, frozen=True, gc=False):
-    """A notification after its template: exactly one of the two, as in the envelope."""
+    """A notification after its template: one of the two, as in the envelope; neither where every provider
+    that can send it has a form of its own."""
 
     template: Template | None = None
     content: dict[str, Any] | None = None
+    providers: dict[str, Rendered] = {}
+    """What these providers get instead, by name; theirs have none of their own."""
+
+    @property
+    def empty(self) -> bool:
+        """There is nothing that could be sent."""
+        return self.template is None and self.content is None
+
+    def of(self, provider: str) -> Rendered:
+        """What this provider gets: its own form, else the one for all."""
+        return self.providers.get(provider, self)
 
 
 class Delivery(msgspec.Struct, kw_only=True):
@@ -65,13 +77,24 @@ class Delivery(msgspec.Struct, kw_only=True):
 
     @property
     def template(self) -> Template | None:
-        """The provider's template and its parameters, where the channel works with those."""
+        """The provider's template and its parameters, where the channel works with those; of a template
+        with forms for single providers, the one for all others."""
         return self.notification.template if self.rendered is None else self.rendered.template
 
     @property
     def content(self) -> dict[str, Any] | None:
-        """What is to be said, where it is not said by a provider's template."""
+        """What is to be said, where it is not said by a provider's template; else as `template`."""
         return self.notification.content if self.rendered is None else self.rendered.content
+
+    def template_for(self, provider: str) -> Template | None:
+        """As `template`, for this provider."""
+        rendered = self.rendered
+        return self.notification.template if rendered is None else rendered.of(provider).template
+
+    def content_for(self, provider: str) -> dict[str, Any] | None:
+        """As `content`, for this provider."""
+        rendered = self.rendered
+        return self.notification.content if rendered is None else rendered.of(provider).content
 
 
 def deliveries_of(

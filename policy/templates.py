@@ -1,8 +1,9 @@
 """Named templates: from a notification's template and parameters to what its channel sends.
 
 A template of ours makes a content (`subject`, `text`, `html`, …: the keys of its channel), or names a
-provider's template and fills its parameters. An id that is not ours is the provider's own and passes
-through untouched, where the channel has providers with templates; docs/templates.md.
+provider's template and fills its parameters; or one of the two for each of several providers, so that
+another can take over. An id that is not ours is the provider's own and passes through untouched, where the
+channel has providers with templates; docs/templates.md.
 
     Templates.render(notification) ─▶ Rendered    one of ours, filled in
                                       None        sent as it was written
@@ -24,7 +25,7 @@ from policy.templates_parts import Part, filled
 from policy.templates_sandbox import Broken, Overrun, bound
 from policy.templates_variables import TemplateError, Variable, checked_all
 
-__all__ = ["PROVIDER_TEMPLATES", "Template", "TemplateError", "Templates"]
+__all__ = ["PROVIDER_TEMPLATES", "Form", "Template", "TemplateError", "Templates"]
 
 PROVIDER_TEMPLATES: Final = frozenset(
     {"sms", "wechat_official", "wechat_mini", "feishu", "webhook"}
@@ -33,8 +34,29 @@ PROVIDER_TEMPLATES: Final = frozenset(
 says. The others send contents only."""
 
 
-class Template(msgspec.Struct, frozen=True, kw_only=True):
-    """One template, compiled. Exactly one of `template_id` and `content`."""
+class Form(msgspec.Struct, frozen=True, kw_only=True):
+    """What a provider is given: one of `template_id` and `content`; nothing where both are empty."""
+
+    template_id: str = ""
+    """The provider's."""
+    params: dict[str, Part] = {}
+    """Of the provider's template."""
+    content: dict[str, Part] = {}
+
+    @property
+    def empty(self) -> bool:
+        """It gives nothing."""
+        return not (self.template_id or self.content)
+
+    def filled(self, values: Mapping[str, Any]) -> Rendered:
+        """With the values (of `bound`); raises Overrun, Broken."""
+        if self.template_id:
+            return Rendered(template=Named(self.template_id, filled(self.params, values)))
+        return Rendered(content=filled(self.content, values) if self.content else None)
+
+
+class Template(Form, frozen=True, kw_only=True):
+    """One template, compiled: a form for all providers, or some for single ones, or both."""
 
     name: str
     channel: str
@@ -42,23 +64,31 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
     """First 12 hex digits of SHA-256 over what the file says of it."""
     description: str = ""
     variables: dict[str, Variable] = {}
-    template_id: str = ""
-    """The provider's."""
-    params: dict[str, Part] = {}
-    """Of the provider's template."""
-    content: dict[str, Part] = {}
+    providers: dict[str, Form] = {}
+    """What these providers get instead, by name; an empty one says that there is nothing for it."""
+
+    def of(self, provider: str) -> Form:
+        """What this provider gets: its own form, else the one for all."""
+        return self.providers.get(provider, self)
 
     def render(self, params: Mapping[str, Any]) -> Rendered:
-        """What is sent for these parameters; raises TemplateError."""
-        values = bound(self._checked(params))
+        """What is sent for these parameters, by whichever provider; raises TemplateError."""
+        values = self._checked(params)
+        rendered = self._filled(self, values)
+        if not self.providers:
+            return rendered
+        forms = {name: self._filled(form, values, name) for name, form in self.providers.items()}
+        return msgspec.structs.replace(rendered, providers=forms)
+
+    def _filled(self, form: Form, values: Mapping[str, Any], provider: str = "") -> Rendered:
+        """Each form within bounds of its own: one of them is sent."""
+        where = f"providers.{provider}: " if provider else ""
         try:
-            if self.template_id:
-                return Rendered(template=Named(self.template_id, filled(self.params, values)))
-            return Rendered(content=filled(self.content, values))
+            return form.filled(bound(values))
         except Overrun as exc:
-            raise self._error("template_too_large", str(exc)) from exc
+            raise self._error("template_too_large", f"{where}{exc}") from exc
         except Broken as exc:
-            raise self._error("template_failed", str(exc)) from exc
+            raise self._error("template_failed", f"{where}{exc}") from exc
 
     def parsed(self, texts: Mapping[str, str]) -> dict[str, Any]:
         """Parameters from a command line's texts, each by its variable's type; raises TemplateError."""

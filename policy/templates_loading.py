@@ -3,6 +3,7 @@
 [templates."order-paid"]             channel, and the content's keys: subject, text, html, …
 [templates."order-paid".variables]
 [templates."login-code"]             channel, template_id, params: a provider's template
+[templates."login-code".providers.NAME]   either of the two, for this provider alone
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from backends.settings import Settings
 from message.envelope import MAX_RECEIVER
 from message.vocabulary import CHANNELS
 from policy.loading import Problem
-from policy.templates import PROVIDER_TEMPLATES, Template, Templates
+from policy.templates import Template, Templates
 from policy.templates_declared import variables
+from policy.templates_forms import Takers, check, form, nothing, providers
 from policy.templates_page import Page, Place, did_you_mean, digest
-from policy.templates_parts import Part, expanded, parts, readers
+from policy.templates_parts import expanded, readers
 
 DEFAULT_FILE: Final = "templates.toml"
-_OWN: Final = ("channel", "description", "variables", "template_id", "params", "content")
 
 
 class TemplateFileError(ValueError):
@@ -44,33 +45,37 @@ def file_of(settings: Settings) -> Path | None:
     return default if default.is_file() else None
 
 
-def load_for(settings: Settings) -> Templates:
-    """The templates that `settings` names; raises TemplateFileError."""
-    return load(file_of(settings))
+def load_for(settings: Settings, takers: Takers | None = None) -> Templates:
+    """The templates that `settings` names; raises TemplateFileError. Without `takers` any name under
+    `providers` is believed."""
+    return load(file_of(settings), takers)
 
 
-def load(path: str | Path | None) -> Templates:
-    """The templates in `path`, compiled, or none for None; raises TemplateFileError."""
+def load(path: str | Path | None, takers: Takers | None = None) -> Templates:
+    """The templates in `path`, compiled, or none for None; raises TemplateFileError. `takers`: see
+    `load_for`."""
     if path is None:
         return Templates()
     page = Page(Path(path))
-    templates = _templates(page)
+    templates = _templates(page, takers)
     if page.problems:
         raise TemplateFileError(sorted(set(page.problems)))
     return Templates(templates, page.version())
 
 
-def _templates(page: Page) -> dict[str, Template]:
+def _templates(page: Page, takers: Takers | None) -> dict[str, Template]:
     """Every template that has no problem."""
     for key in page.data:
         if key != "templates":
             page.report((key,), f"unknown table{did_you_mean(key, ['templates'])}")
     tables = page.table(page.data, ("templates",))
-    found = [_template(page, name, tables) for name in tables]
+    found = [_template(page, name, tables, takers) for name in tables]
     return {template.name: template for template in found if template is not None}
 
 
-def _template(page: Page, name: str, tables: dict[str, Any]) -> Template | None:
+def _template(
+    page: Page, name: str, tables: dict[str, Any], takers: Takers | None
+) -> Template | None:
     """One template; None where something is wrong with it, which is reported."""
     before, place = len(page.problems), ("templates", name)
     table = page.table(tables, place)
@@ -82,16 +87,16 @@ def _template(page: Page, name: str, tables: dict[str, Any]) -> Template | None:
         channel=_channel(page, table, place),
         description=page.string(table, "description", place),
         variables=variables(page, page.table(table, declared), declared),
-        template_id=page.string(table, "template_id", place),
-        params=parts(page, page.table(table, (*place, "params")), (*place, "params")),
-        content=_content(page, table, place),
+        providers=providers(page, table, place),
+        **msgspec.structs.asdict(form(page, table, place)),
     )
-    _check_kind(page, template, table, place)
+    check(page, template, table, place, takers)
     _check_names(page, template, place)
     if len(page.problems) > before:
         return None
     said = msgspec.json.encode(expanded(page, table), order="deterministic")
-    return msgspec.structs.replace(template, version=digest(said))
+    forms = {**nothing(template, takers or {}), **template.providers}
+    return msgspec.structs.replace(template, version=digest(said), providers=forms)
 
 
 def _channel(page: Page, table: dict[str, Any], place: Place) -> str:
@@ -103,33 +108,13 @@ def _channel(page: Page, table: dict[str, Any], place: Place) -> str:
     return channel
 
 
-def _content(page: Page, table: dict[str, Any], place: Place) -> dict[str, Part]:
-    """The keys that are not ours, and what stands in `content`, where all names are free."""
-    top = {key: value for key, value in table.items() if key not in _OWN}
-    inner = page.table(table, (*place, "content"))
-    for key in sorted(top.keys() & inner.keys()):
-        page.report((*place, key), "stands in content too; give it once")
-    return {**parts(page, top, place), **parts(page, inner, (*place, "content"))}
-
-
-def _check_kind(page: Page, template: Template, table: dict[str, Any], place: Place) -> None:
-    """Ours, with a content, or a provider's, with parameters: one of the two."""
-    if not template.template_id and "params" in table:
-        page.report((*place, "params"), "goes with template_id")
-    elif not (template.template_id or template.content):
-        page.report(place, "says nothing: give subject, text, …, or template_id and params")
-    elif template.template_id and template.content:
-        odd = next(iter(template.content))
-        page.report((*place, odd), "a provider's template (template_id) has params alone")
-    elif template.template_id and template.channel not in PROVIDER_TEMPLATES:
-        said = f"no provider of channel {template.channel} has templates"
-        page.report((*place, "template_id"), said)
-
-
 def _check_names(page: Page, template: Template, place: Place) -> None:
     """Every variable that is read is declared: a misspelt one would fail every notification."""
     known = template.variables
     reading = [*readers(template.params, ("params",)), *readers(template.content)]
+    for provider, one in template.providers.items():
+        at = ("providers", provider)
+        reading += [*readers(one.params, (*at, "params")), *readers(one.content, at)]
     for where, names in reading:
         for name in sorted(names - known.keys()):
             said = f"reads {name}, which is not among its variables{did_you_mean(name, known)}"

@@ -25,9 +25,11 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 import phonenumbers
 
+from channels.forms import no_form
 from message.delivery import Delivery
 
 Text = Annotated[str, msgspec.Meta(min_length=1)]
+_NO_TEMPLATES: Final = "no_provider_template: DingTalk has no templates of its own; give content"
 _MAINLAND: Final = 86
 _KINDS: Final = (
     "text",
@@ -123,12 +125,13 @@ class Content(_Part, frozen=True, kw_only=True):
         return next(kind for kind in _KINDS if getattr(self, kind) is not None)
 
 
-def read(delivery: Delivery, allowed: frozenset[str]) -> Content:
-    """The delivery's content; raises BadContent. `allowed` are the keys that the provider takes."""
-    if delivery.content is None:
-        raise BadContent("no_provider_template: DingTalk has no templates of its own; give content")
+def read(delivery: Delivery, provider: str, allowed: frozenset[str]) -> Content:
+    """The content for this provider; raises BadContent. `allowed` are the keys that it takes."""
+    said = delivery.content_for(provider)
+    if said is None:
+        raise BadContent(no_form(delivery, provider) or _NO_TEMPLATES)
     try:
-        content = msgspec.convert(delivery.content, Content)
+        content = msgspec.convert(said, Content)
     except msgspec.ValidationError as exc:
         raise BadContent(f"bad_content: {exc}") from exc
     given = [key for key in Content.__struct_fields__ if getattr(content, key) is not None]

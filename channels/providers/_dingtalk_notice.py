@@ -14,6 +14,7 @@ from channels.channel import Answer, Failure, Resolution, Resolved
 from channels.providers._dingtalk_content import ActionCard, Content, read
 from message.delivery import Delivery
 
+PROVIDER: Final = "dingtalk"
 KEYS: Final = frozenset({"text", "markdown", "link", "action_card", "oa", "image", "file"})
 """Of `content`."""
 MAX_BYTES: Final = 2_048
@@ -40,7 +41,7 @@ class _Result(msgspec.Struct):
 
 def worded(delivery: Delivery) -> bytes:
     """`msg` as it goes over the wire; raises BadContent."""
-    content = read(delivery, KEYS)
+    content = read(delivery, PROVIDER, KEYS)
     return msgspec.json.encode({"msgtype": content.kind, content.kind: _body(content)})
 
 

@@ -25,6 +25,9 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 from email_validator import EmailNotValidError, validate_email
 
+from channels.forms import no_form
+from message.delivery import Delivery
+
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _NAMED = re.compile(r"(?P<name>[^<>]*?)\s*<(?P<address>[^<>]+)>")
@@ -116,6 +119,14 @@ def read_content(written: dict[str, Any] | None) -> Email:
     if copies > _MAX_COPIES:
         raise BadContent(f"bad_content: {copies} copies; at most {_MAX_COPIES} are sent")
     return Email(content, _all(content.cc), _all(content.bcc), _all(content.reply_to))
+
+
+def read(delivery: Delivery, provider: str) -> Email:
+    """As `read_content`, of what the delivery has for this provider."""
+    written = delivery.content_for(provider)
+    if written is None and (refused := no_form(delivery, provider)):
+        raise BadContent(refused)
+    return read_content(written)
 
 
 def mailbox(text: str) -> Mailbox:

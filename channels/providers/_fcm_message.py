@@ -29,9 +29,12 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from channels.forms import no_form
 from message.delivery import Delivery
 
 Text = Annotated[str, msgspec.Meta(min_length=1)]
+PROVIDER: Final = "fcm"
+_NO_TEMPLATES: Final = "no_provider_template: FCM has no templates of its own; give content"
 _MAX_BYTES: Final = 4_096
 _MAX_TOPIC_BYTES: Final = 2_048
 _TOPIC: Final = "/topics/"
@@ -75,11 +78,12 @@ class Content(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 def read(delivery: Delivery) -> Content:
-    """The delivery's content; raises BadContent."""
-    if delivery.content is None:
-        raise BadContent("no_provider_template: FCM has no templates of its own; give content")
+    """The content for this provider; raises BadContent."""
+    said = delivery.content_for(PROVIDER)
+    if said is None:
+        raise BadContent(no_form(delivery, PROVIDER) or _NO_TEMPLATES)
     try:
-        content = msgspec.convert(delivery.content, Content)
+        content = msgspec.convert(said, Content)
     except msgspec.ValidationError as exc:
         raise BadContent(f"bad_content: {exc}") from exc
     if content.notification is not None and (content.text or content.title):

@@ -25,6 +25,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from channels.forms import no_form
 from message.delivery import Delivery
 
 Text = Annotated[str, msgspec.Meta(min_length=1)]
@@ -97,14 +98,16 @@ class Worded(msgspec.Struct, frozen=True):
     """What the application sends as a JSON text, and the robot as it is."""
 
 
-def read(delivery: Delivery, allowed: frozenset[str]) -> Worded:
-    """The delivery's message; raises BadContent. `allowed` are the keys that the provider takes."""
-    if delivery.template is not None:
-        template = delivery.template
+def read(delivery: Delivery, provider: str, allowed: frozenset[str]) -> Worded:
+    """What this provider sends of the delivery; raises BadContent. `allowed` are the keys that it takes."""
+    template, said = delivery.template_for(provider), delivery.content_for(provider)
+    if template is not None:
         data = {"template_id": template.id, "template_variable": template.params}
         return Worded(_CARD, {"type": "template", "data": data})
+    if said is None and (refused := no_form(delivery, provider)):
+        raise BadContent(refused)
     try:
-        content = msgspec.convert(delivery.content, Content)
+        content = msgspec.convert(said, Content)
     except msgspec.ValidationError as exc:
         raise BadContent(f"bad_content: {exc}") from exc
     given = [key for key in _KEYS if getattr(content, key) is not None]

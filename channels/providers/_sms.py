@@ -18,6 +18,7 @@ import phonenumbers
 
 from channels.channel import Account, Answer, Attempt, Call, Failure, Resolution, Resolved
 from channels.error_table import ErrorTable
+from channels.forms import no_form
 from channels.outcomes import for_all, refusal
 from channels.retry_after import retry_after_ms
 from message.delivery import Delivery
@@ -33,6 +34,7 @@ SIGN_NAME: Final = "sign_name"
 _MOBILE = re.compile(r"\+861[3-9][0-9]{9}", re.ASCII)
 _NUMBER = re.compile(r"\+?[0-9]{7,}", re.ASCII)
 _MAX_TOLD: Final = 200
+_NO_TEMPLATE: Final = "no_template: this provider sends approved templates only; give template.id"
 _ALONE_MS: Final = 0
 _DAY_MS: Final = 86_400_000
 _EDGE_MS: Final = 3_600_000
@@ -88,11 +90,11 @@ def sign_of(default: str, delivery: Delivery) -> str:
     return sign if isinstance(sign, str) else ""
 
 
-def template_refusal(delivery: Delivery, sign: str, *, needs_sign: bool) -> str:
+def template_refusal(delivery: Delivery, provider: str, sign: str, *, needs_sign: bool) -> str:
     """Why a provider that knows approved templates alone cannot send this; empty: it can."""
-    template = delivery.template
+    template = delivery.template_for(provider)
     if template is None or not template.id:
-        return "no_template: this provider sends approved templates only; give template.id"
+        return no_form(delivery, provider) or _NO_TEMPLATE
     if needs_sign and not sign:
         return "no_sign_name: set sign_name in the account or in the notification's attributes"
     return params_refusal(template.params)

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
+from channels.forms import no_form
 from message.delivery import Delivery
 
 _OPENID = re.compile(r"[A-Za-z0-9_-]{6,64}")
@@ -58,20 +59,20 @@ class BadContent(ValueError):
     """A content that cannot be sent: the text is `code: sentence`."""
 
 
-def message_of(delivery: Delivery) -> TemplateMessage:
-    """The delivery's message; raises BadContent."""
+def message_of(delivery: Delivery, provider: str) -> TemplateMessage:
+    """What this provider sends of the delivery; raises BadContent."""
     try:
-        return msgspec.convert(_fields(delivery), TemplateMessage)
+        return msgspec.convert(_fields(delivery, provider), TemplateMessage)
     except msgspec.ValidationError as exc:
         raise BadContent(f"bad_content: {exc}") from exc
 
 
-def refusal_of(delivery: Delivery) -> str:
+def refusal_of(delivery: Delivery, provider: str) -> str:
     """Why it can never be sent, as `code: sentence`; empty: it can."""
     if not _OPENID.fullmatch(delivery.receiver):
         return "bad_openid: an OpenID is 6 to 64 letters, digits, - and _"
     try:
-        message = message_of(delivery)
+        message = message_of(delivery, provider)
     except BadContent as exc:
         return str(exc)
     if not message.template_id or not message.template_id.isprintable():
@@ -87,12 +88,14 @@ def data_of(message: TemplateMessage) -> dict[str, Value]:
     return {key: _value(value) for key, value in message.data.items()}
 
 
-def _fields(delivery: Delivery) -> Any:
-    if delivery.content is not None:
-        return delivery.content
-    template = delivery.template
+def _fields(delivery: Delivery, provider: str) -> Any:
+    content = delivery.content_for(provider)
+    if content is not None:
+        return content
+    template = delivery.template_for(provider)
     if template is None:
-        raise BadContent("bad_content: neither a template nor a content")
+        refused = no_form(delivery, provider)
+        raise BadContent(refused or "bad_content: neither a template nor a content")
     leads = delivery.notification.attributes.get("wechat", {})
     return {
         "template_id": template.id,

@@ -23,6 +23,9 @@ from typing import Any, Final
 
 import msgspec
 
+from channels.forms import no_form
+from message.delivery import Delivery
+
 CARD_TYPES: Final = frozenset(
     {
         "text_notice",
@@ -105,8 +108,16 @@ class BadContent(ValueError):
     """A content that cannot be sent: the text is `code: sentence`."""
 
 
+def content_of(delivery: Delivery, provider: str) -> Mapping[str, Any] | None:
+    """The content for this provider; raises BadContent where its template has nothing for it."""
+    given = delivery.content_for(provider)
+    if given is None and (refused := no_form(delivery, provider)):
+        raise BadContent(refused)
+    return given
+
+
 def message_of(given: Mapping[str, Any] | None) -> Message:
-    """The message in a delivery's content; raises BadContent."""
+    """The message in a content; raises BadContent."""
     if given is None:
         raise BadContent("no_template: WeCom has no templates of its own; give a content")
     try:

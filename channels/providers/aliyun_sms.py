@@ -48,6 +48,7 @@ from channels.providers import _sms_aliyun_wire as wire
 from message.delivery import Delivery
 from message.outcomes import Accepted, AnyOutcome
 
+_PROVIDER: Final = "aliyun_sms"
 _OK: Final = "OK"
 _EACH: Final = 100
 _EQUAL: Final = 1_000
@@ -62,8 +63,10 @@ _json = msgspec.json.Encoder(order="deterministic")
 class AliyunSms(BaseChannel):
     """Safe from many threads: the prepared parts are written whole and never changed."""
 
-    provider: ClassVar[str] = "aliyun_sms"
+    provider: ClassVar[str] = _PROVIDER
     channel: ClassVar[str] = "sms"
+    knows_templates: ClassVar[bool] = True
+    takes_contents: ClassVar[bool] = False
     max_batch: ClassVar[int] = _EACH
     options: ClassVar[type[msgspec.Struct]] = wire.AliyunSmsOptions
     endpoint: ClassVar[str] = "https://dysmsapi.aliyuncs.com"
@@ -91,7 +94,7 @@ class AliyunSms(BaseChannel):
 
     def batch_key(self, delivery: Delivery) -> Hashable:
         """Template and country; for a notification to several, also its text. A retry goes alone."""
-        template = delivery.template
+        template = delivery.template_for(_PROVIDER)
         text = _text(delivery) if _to_several(delivery) else ""
         home = sms.mainland(delivery.receiver)
         return template.id if template else "", text, home, sms.alone(delivery)
@@ -104,15 +107,15 @@ class AliyunSms(BaseChannel):
         """A number that cannot be, no template, parameters that are no texts, no signature."""
         sign = sms.sign_of(account.options.sign_name, delivery)
         return sms.number_refusal(delivery.receiver) or sms.template_refusal(
-            delivery, sign, needs_sign=True
+            delivery, _PROVIDER, sign, needs_sign=True
         )
 
     def request(self, call: Call) -> httpx.Request:
         """SendSms where all are equal, else SendBatchSms."""
         prepared = self._accounts.get(call.account)
-        first = call.deliveries[0]
-        assert first.template is not None
-        query = {"OutId": call.key, "TemplateCode": first.template.id}
+        template = call.deliveries[0].template_for(_PROVIDER)
+        assert template is not None
+        query = {"OutId": call.key, "TemplateCode": template.id}
         signs = [sms.sign_of(prepared.options.sign_name, one) for one in call.deliveries]
         params = [_params(one) for one in call.deliveries]
         numbers = [_wired(one.receiver) for one in call.deliveries]
@@ -190,7 +193,8 @@ def _text(delivery: Delivery) -> str:
 
 
 def _params(delivery: Delivery) -> dict[str, str]:
-    return sms.texts(delivery.template.params) if delivery.template else {}
+    template = delivery.template_for(_PROVIDER)
+    return sms.texts(template.params) if template else {}
 
 
 def _wired(receiver: str) -> str:

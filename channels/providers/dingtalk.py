@@ -63,7 +63,7 @@ from channels.outcomes import for_all, of_failure
 from channels.promises import Promises
 from channels.providers._dingtalk_content import BadContent
 from channels.providers._dingtalk_errors import ERRORS, SAME_TODAY, TOKEN_CODES
-from channels.providers._dingtalk_notice import MAX_BYTES, resolved, worded
+from channels.providers._dingtalk_notice import MAX_BYTES, PROVIDER, resolved, worded
 from channels.providers._dingtalk_wire import (
     ENDPOINT,
     address,
@@ -145,7 +145,7 @@ class DingTalkTokens:
 class DingTalkChannel(BaseChannel):
     """Holds nothing but a clock."""
 
-    provider: ClassVar[str] = "dingtalk"
+    provider: ClassVar[str] = PROVIDER
     channel: ClassVar[str] = "dingtalk"
     max_batch: ClassVar[int] = 100
     options: ClassVar[type[msgspec.Struct]] = DingTalkOptions

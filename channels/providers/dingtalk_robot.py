@@ -58,6 +58,7 @@ from channels.secret import Secret
 from message.delivery import Delivery
 from message.outcomes import Accepted, AnyOutcome
 
+_PROVIDER: Final = "dingtalk_robot"
 _SEND: Final = "robot/send"
 _KEYS: Final = frozenset({"text", "markdown", "link", "action_card", "feed_card", "at"})
 _MAX_BYTES: Final = 20_000
@@ -113,7 +114,7 @@ class _Throttle(msgspec.Struct):
 class DingTalkRobotChannel(BaseChannel):
     """Holds nothing but a clock."""
 
-    provider: ClassVar[str] = "dingtalk_robot"
+    provider: ClassVar[str] = _PROVIDER
     channel: ClassVar[str] = "dingtalk"
     options: ClassVar[type[msgspec.Struct]] = DingTalkRobotOptions
     endpoint: ClassVar[str] = ENDPOINT
@@ -196,7 +197,7 @@ def _told_apart(outcome: AnyOutcome) -> AnyOutcome:
 
 def _body(delivery: Delivery) -> bytes:
     """The message as it goes over the wire; raises BadContent."""
-    content = read(delivery, _KEYS)
+    content = read(delivery, _PROVIDER, _KEYS)
     name = _WIRE_NAMES.get(content.kind, content.kind)
     worded: dict[str, Any] = {"msgtype": name, name: _worded(content)}
     if content.at is not None:

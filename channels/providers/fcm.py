@@ -37,7 +37,7 @@ from channels.endpoints import below, endpoint_url
 from channels.error_table import HOUR, MINUTE, ErrorTable, Row
 from channels.outcomes import for_all, of_failure, refusal
 from channels.promises import Promises
-from channels.providers._fcm_message import BadContent, message, read
+from channels.providers._fcm_message import PROVIDER, BadContent, message, read
 from channels.providers._fcm_token import ENDPOINT, FcmOptions, FcmTokens
 from channels.requests import post_json
 from channels.retry_after import retry_after_ms
@@ -103,7 +103,7 @@ _decoder = msgspec.json.Decoder(_Answered)
 class FcmChannel(BaseChannel):
     """Holds nothing but a clock."""
 
-    provider: ClassVar[str] = "fcm"
+    provider: ClassVar[str] = PROVIDER
     channel: ClassVar[str] = "push"
     options: ClassVar[type[msgspec.Struct]] = FcmOptions
     endpoint: ClassVar[str] = ENDPOINT
@@ -131,7 +131,7 @@ class FcmChannel(BaseChannel):
             return "bad_receiver: give a registration token, or /topics/ and a topic's name"
         try:
             read(delivery)
-            msgspec.json.encode(delivery.content)
+            msgspec.json.encode(delivery.content_for(PROVIDER))
         except BadContent as exc:
             return str(exc)
         except (UnicodeEncodeError, TypeError) as exc:

@@ -178,6 +178,7 @@ class FeishuChannel(BaseChannel):
 
     provider: ClassVar[str] = "feishu"
     channel: ClassVar[str] = "feishu"
+    knows_templates: ClassVar[bool] = True
     options: ClassVar[type[msgspec.Struct]] = FeishuOptions
     endpoint: ClassVar[str] = ENDPOINT
     dedup_window_ms: ClassVar[int] = 55 * MINUTE
@@ -206,7 +207,7 @@ class FeishuChannel(BaseChannel):
         try:
             if "@" in delivery.receiver:
                 validate_email(delivery.receiver, check_deliverability=False)
-            message = read_content(delivery, _KEYS)
+            message = read_content(delivery, self.provider, _KEYS)
             size = len(msgspec.json.encode(message.body))
         except EmailNotValidError as exc:
             return f"bad_receiver: {exc}"
@@ -225,7 +226,7 @@ class FeishuChannel(BaseChannel):
         account, receiver = call.account, delivery.receiver
         url = address_for(account.endpoint, _SEND, f"receive_id_type={_type_of(receiver)}")
         bearer = (b"Authorization", b"Bearer " + call.token.encode("latin-1"))
-        body = _body(receiver, read_content(delivery, _KEYS), call.key)
+        body = _body(receiver, read_content(delivery, self.provider, _KEYS), call.key)
         return post_json(url, [*fields(url), bearer], body, extensions(account))
 
     def outcomes(self, call: Call, answer: Answer) -> list[AnyOutcome]:

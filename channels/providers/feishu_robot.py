@@ -94,6 +94,7 @@ class FeishuRobotChannel(BaseChannel):
 
     provider: ClassVar[str] = "feishu_robot"
     channel: ClassVar[str] = "feishu"
+    knows_templates: ClassVar[bool] = True
     options: ClassVar[type[msgspec.Struct]] = FeishuRobotOptions
     endpoint: ClassVar[str] = ENDPOINT
     errors: ClassVar[ErrorTable] = _ERRORS
@@ -140,7 +141,7 @@ class FeishuRobotChannel(BaseChannel):
         return for_all(call, Accepted(call.key) if outcome is None else _told_apart(outcome))
 
     def _body(self, options: FeishuRobotOptions, delivery: Delivery) -> bytes:
-        message = read(delivery, _KEYS)
+        message = read(delivery, self.provider, _KEYS)
         body = _Body(msg_type=message.msg_type)
         if options.secret is not None:
             timestamp = str(int(self._now()))

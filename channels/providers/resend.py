@@ -35,7 +35,7 @@ from channels.endpoints import below, endpoint_url
 from channels.error_table import HOUR, MINUTE, ErrorTable, Row
 from channels.outcomes import for_all, of_failure, refusal
 from channels.promises import Promises
-from channels.providers._email_content import BadContent, Email, mailbox, read_content, receiver
+from channels.providers._email_content import BadContent, Email, mailbox, read, receiver
 from channels.requests import post_json
 from channels.retry_after import retry_after_ms
 from channels.secret import Secret
@@ -43,6 +43,7 @@ from message.delivery import Delivery
 from message.envelope import Template
 from message.outcomes import Accepted, AnyOutcome, Unknown
 
+_PROVIDER: Final = "resend"
 _WINDOW_MS: Final = 24 * HOUR - 10 * MINUTE
 """The key is kept for 24 hours by Resend's clock; less what clocks and calls may differ by."""
 _MAX_VARIABLES: Final = 50
@@ -133,8 +134,9 @@ _decoder = msgspec.json.Decoder(_Answered)
 class ResendChannel(BaseChannel):
     """Stateless; safe from many threads."""
 
-    provider: ClassVar[str] = "resend"
+    provider: ClassVar[str] = _PROVIDER
     channel: ClassVar[str] = "email"
+    knows_templates: ClassVar[bool] = True
     options: ClassVar[type[msgspec.Struct]] = ResendOptions
     endpoint: ClassVar[str] = "https://api.resend.com"
     dedup_window_ms: ClassVar[int] = _WINDOW_MS
@@ -160,9 +162,10 @@ class ResendChannel(BaseChannel):
         """As `code: sentence`; empty: it can be sent."""
         try:
             receiver(delivery.receiver)
-            if delivery.template is not None:
-                _check_template(delivery.template)
-            elif read_content(delivery.content).content.to != "each":
+            template = delivery.template_for(_PROVIDER)
+            if template is not None:
+                _check_template(template)
+            elif read(delivery, _PROVIDER).content.to != "each":
                 raise BadContent("bad_content: to: receivers who see one another need SMTP")
         except BadContent as exc:
             return str(exc)
@@ -218,10 +221,11 @@ def _body(call: Call) -> bytes:
     (delivery,) = call.deliveries
     options: ResendOptions = call.account.options
     body = _Body(sender=str(mailbox(options.sender)), to=[receiver(delivery.receiver).address])
-    if delivery.template is None:
-        _fill(body, read_content(delivery.content))
+    template = delivery.template_for(_PROVIDER)
+    if template is None:
+        _fill(body, read(delivery, _PROVIDER))
     else:
-        body.template = _Template(delivery.template.id, delivery.template.params)
+        body.template = _Template(template.id, template.params)
     return _encoder.encode(body)
 
 

@@ -44,7 +44,7 @@ from channels.providers._email_content import (
     Email,
     Mailbox,
     mailbox,
-    read_content,
+    read,
     receiver,
 )
 from channels.providers._email_message import Heading, message_bytes
@@ -65,6 +65,7 @@ from message.delivery import Delivery
 from message.envelope import Notification
 from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
 
+_PROVIDER: Final = "smtp"
 _TOGETHER: Final = "together"
 _OF_SENDERS: Final = frozenset({"550", "551", "553", "554", "556"})
 """In reply to MAIL they refuse the account's sender, and so all its mails."""
@@ -124,7 +125,7 @@ ERRORS: Final = ErrorTable(
 class SmtpChannel(BaseChannel):
     """Stateless; safe from many threads."""
 
-    provider: ClassVar[str] = "smtp"
+    provider: ClassVar[str] = _PROVIDER
     channel: ClassVar[str] = "email"
     max_batch: ClassVar[int] = 100
     options: ClassVar[type[msgspec.Struct]] = SmtpOptions
@@ -144,7 +145,7 @@ class SmtpChannel(BaseChannel):
 
     def batch_key(self, delivery: Delivery) -> Hashable:
         """Receivers that see one another join; everyone else has a message of their own."""
-        if (delivery.content or {}).get("to") == _TOGETHER:
+        if (delivery.content_for(_PROVIDER) or {}).get("to") == _TOGETHER:
             return (_TOGETHER, delivery.notification.id, delivery.payload)
         return delivery.key
 
@@ -155,7 +156,7 @@ class SmtpChannel(BaseChannel):
         if url.scheme == "smtp" and options.tls == "none" and not is_loopback(url.host):
             return "tls_required: tls may be none only for a server on this machine"
         try:
-            read_content(delivery.content)
+            read(delivery, _PROVIDER)
             receiver(delivery.receiver)
         except BadContent as exc:
             return str(exc)
@@ -165,7 +166,7 @@ class SmtpChannel(BaseChannel):
         """One message; its To is all the notification's receivers where they see one another."""
         account, first = call.account, call.deliveries[0]
         options: SmtpOptions = account.options
-        email = read_content(first.content)
+        email = read(first, _PROVIDER)
         heading = _heading(call, options, email)
         envelope = Envelope(
             sender=options.bounce_to or heading.sender.address,

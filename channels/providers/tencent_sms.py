@@ -42,6 +42,7 @@ from channels.providers._sms_tencent_errors import TABLE
 from message.delivery import Delivery
 from message.outcomes import Accepted, AnyOutcome, Unknown
 
+_PROVIDER: Final = "tencent_sms"
 _OK: Final = "Ok"
 _LIMIT: Final = 100
 _REACH_DAYS: Final = 7
@@ -64,8 +65,10 @@ _ABOUT_ONE: Final = frozenset(
 class TencentSms(BaseChannel):
     """Safe from many threads: the prepared parts are written whole and never changed."""
 
-    provider: ClassVar[str] = "tencent_sms"
+    provider: ClassVar[str] = _PROVIDER
     channel: ClassVar[str] = "sms"
+    knows_templates: ClassVar[bool] = True
+    takes_contents: ClassVar[bool] = False
     max_batch: ClassVar[int] = 200
     options: ClassVar[type[msgspec.Struct]] = wire.TencentSmsOptions
     endpoint: ClassVar[str] = "https://sms.tencentcloudapi.com"
@@ -89,7 +92,7 @@ class TencentSms(BaseChannel):
 
     def batch_key(self, delivery: Delivery) -> Hashable:
         """One text and one side of the border. A retry goes alone (`_sms.refused`)."""
-        template = delivery.template
+        template = delivery.template_for(_PROVIDER)
         sign = delivery.notification.attributes.get(sms.SIGN_NAME)
         text = msgspec.json.encode([sign, _places(delivery)])
         home = sms.mainland(delivery.receiver)
@@ -101,7 +104,7 @@ class TencentSms(BaseChannel):
         home = sms.mainland(delivery.receiver)
         return (
             sms.number_refusal(delivery.receiver)
-            or sms.template_refusal(delivery, sign, needs_sign=home)
+            or sms.template_refusal(delivery, _PROVIDER, sign, needs_sign=home)
             or _places_refusal(delivery)
         )
 
@@ -109,11 +112,12 @@ class TencentSms(BaseChannel):
         """The SendSms of all the call's numbers."""
         prepared = self._accounts.get(call.account)
         first = call.deliveries[0]
-        assert first.template is not None
+        template = first.template_for(_PROVIDER)
+        assert template is not None
         body: dict[str, Any] = {
             "PhoneNumberSet": [one.receiver for one in call.deliveries],
             "SmsSdkAppId": prepared.options.sdk_app_id,
-            "TemplateId": first.template.id,
+            "TemplateId": template.id,
             "TemplateParamSet": _places(first),
             "SessionContext": call.key,
         }
@@ -181,7 +185,8 @@ class TencentSms(BaseChannel):
 
 def _places(delivery: Delivery) -> list[str]:
     """The parameters in the order of their places."""
-    params = sms.texts(delivery.template.params) if delivery.template else {}
+    template = delivery.template_for(_PROVIDER)
+    params = sms.texts(template.params) if template else {}
     return [params[name] for name in sorted(params, key=_place)]
 
 
@@ -190,7 +195,8 @@ def _place(name: str) -> int:
 
 
 def _places_refusal(delivery: Delivery) -> str:
-    names = delivery.template.params if delivery.template else {}
+    template = delivery.template_for(_PROVIDER)
+    names = template.params if template else {}
     if sorted(names) == sorted(str(place) for place in range(1, len(names) + 1)):
         return ""
     return (

@@ -33,12 +33,14 @@ import msgspec
 from channels.base import BaseChannel
 from channels.channel import Account, Answer, Attempt, Call, Dialogue, Failure
 from channels.error_table import ErrorTable
+from channels.forms import no_form
 from channels.outcomes import for_all, of_failure
 from channels.promises import Promises
 from channels.providers import _sms as sms
 from channels.providers import _sms_twilio_wire as wire
 from channels.providers._sms_twilio_errors import TABLE
 from message.delivery import Delivery
+from message.envelope import Template
 from message.outcomes import Accepted, AnyOutcome, Unknown
 
 _MAX_TEXT: Final = 1_600
@@ -56,8 +58,9 @@ _created = msgspec.json.Decoder(_Created).decode
 class Twilio(BaseChannel):
     """Safe from many threads: the prepared parts are written whole and never changed."""
 
-    provider: ClassVar[str] = "twilio"
+    provider: ClassVar[str] = wire.PROVIDER
     channel: ClassVar[str] = "sms"
+    knows_templates: ClassVar[bool] = True
     options: ClassVar[type[msgspec.Struct]] = wire.TwilioOptions
     endpoint: ClassVar[str] = "https://api.twilio.com"
     errors: ClassVar[ErrorTable] = TABLE
@@ -81,9 +84,13 @@ class Twilio(BaseChannel):
         """A number that cannot be, no text or one that is too long, variables that are no texts."""
         if refused := sms.number_refusal(delivery.receiver):
             return refused
-        if delivery.template is not None:
-            return _template_refusal(delivery)
-        return _text_refusal((delivery.content or {}).get("text"))
+        template = delivery.template_for(wire.PROVIDER)
+        if template is not None:
+            return _template_refusal(template)
+        content = delivery.content_for(wire.PROVIDER)
+        if content is None:
+            return no_form(delivery, wire.PROVIDER) or _text_refusal(None)
+        return _text_refusal(content.get("text"))
 
     def request(self, call: Call) -> httpx.Request:
         """The POST of the call's one delivery."""
@@ -130,11 +137,10 @@ class Twilio(BaseChannel):
 _NO_SID: Final = Unknown("unreadable", "the provider made a message and did not name it")
 
 
-def _template_refusal(delivery: Delivery) -> str:
-    assert delivery.template is not None
-    if not delivery.template.id.startswith("HX"):
+def _template_refusal(template: Template) -> str:
+    if not template.id.startswith("HX"):
         return "bad_template: give the SID of a content template, which begins with HX"
-    return sms.params_refusal(delivery.template.params)
+    return sms.params_refusal(template.params)
 
 
 def _text_refusal(text: object) -> str:

@@ -73,6 +73,7 @@ class WechatMiniChannel(BaseChannel):
 
     provider: ClassVar[str] = "wechat_mini"
     channel: ClassVar[str] = "wechat_mini"
+    knows_templates: ClassVar[bool] = True
     options: ClassVar[type[msgspec.Struct]] = MiniOptions
     endpoint: ClassVar[str] = "https://api.weixin.qq.com"
     tokens: ClassVar[TokenSource | None] = StableToken()
@@ -100,12 +101,12 @@ class WechatMiniChannel(BaseChannel):
 
     def refusal(self, account: Account, delivery: Delivery) -> str:
         """See `Channel.refusal`."""
-        return refusal_of(delivery)
+        return refusal_of(delivery, self.provider)
 
     def request(self, call: Call) -> httpx.Request:
         """The call's one message."""
         (delivery,) = call.deliveries
-        message, options = message_of(delivery), call.account.options
+        message, options = message_of(delivery, self.provider), call.account.options
         body = _Body(
             touser=delivery.receiver,
             template_id=message.template_id,

@@ -71,6 +71,7 @@ class WechatOfficialChannel(BaseChannel):
 
     provider: ClassVar[str] = "wechat_official"
     channel: ClassVar[str] = "wechat_official"
+    knows_templates: ClassVar[bool] = True
     options: ClassVar[type[msgspec.Struct]] = AppOptions
     endpoint: ClassVar[str] = "https://api.weixin.qq.com"
     dedup_window_ms: ClassVar[int] = _DEDUP_MS
@@ -109,12 +110,12 @@ class WechatOfficialChannel(BaseChannel):
 
     def refusal(self, account: Account, delivery: Delivery) -> str:
         """See `Channel.refusal`."""
-        return refusal_of(delivery)
+        return refusal_of(delivery, self.provider)
 
     def request(self, call: Call) -> httpx.Request:
         """The call's one message, under its key."""
         (delivery,) = call.deliveries
-        message = message_of(delivery)
+        message = message_of(delivery, self.provider)
         body = _Body(
             touser=delivery.receiver,
             template_id=message.template_id,

@@ -58,7 +58,14 @@ from channels.providers._wechat import (
     message_id,
     words_of,
 )
-from channels.providers._wecom_content import BadContent, Message, Text, message_of, refusal_of
+from channels.providers._wecom_content import (
+    BadContent,
+    Message,
+    Text,
+    content_of,
+    message_of,
+    refusal_of,
+)
 from channels.providers._wecom_errors import (
     INVALID,
     RECEIVER_CODES,
@@ -72,6 +79,7 @@ from channels.secret import Secret
 from message.delivery import Delivery
 from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected
 
+_PROVIDER: Final = "wecom"
 _SEND: Final = "cgi-bin/message/send"
 _RECALL: Final = "cgi-bin/message/recall"
 _TOKEN: Final = "cgi-bin/gettoken"  # noqa: S105 (a path)
@@ -126,7 +134,7 @@ class CorpToken:
 class WecomChannel(BaseChannel):
     """Safe from many threads."""
 
-    provider: ClassVar[str] = "wecom"
+    provider: ClassVar[str] = _PROVIDER
     channel: ClassVar[str] = "wecom"
     max_batch: ClassVar[int] = 1_000
     options: ClassVar[type[msgspec.Struct]] = WecomOptions
@@ -151,7 +159,7 @@ class WecomChannel(BaseChannel):
 
     def batch_key(self, delivery: Delivery) -> Hashable:
         """The same content joins, whoever it is for."""
-        content = _encoder.encode(delivery.content)
+        content = _encoder.encode(delivery.content_for(_PROVIDER))
         return content if delivery.attempt <= _TOGETHER else (content, delivery.key)
 
     def refusal(self, account: Account, delivery: Delivery) -> str:
@@ -240,7 +248,7 @@ def _body(call: Call) -> bytes:
 
 
 def _parts(delivery: Delivery) -> tuple[Message, Any]:
-    content = delivery.content
+    content = content_of(delivery, _PROVIDER)
     if not isinstance(content, dict) or "safe" not in content:
         return message_of(content), 0
     rest = {name: value for name, value in content.items() if name != "safe"}

@@ -25,7 +25,7 @@ from channels.error_table import MINUTE, ErrorTable, Row
 from channels.outcomes import for_all
 from channels.promises import Promises
 from channels.providers._wechat import PreparedAccounts, failed
-from channels.providers._wecom_content import BadContent, message_of, refusal_of
+from channels.providers._wecom_content import BadContent, content_of, message_of, refusal_of
 from channels.providers._wecom_errors import BUSY, MESSAGE_ROWS
 from channels.secret import Secret
 from message.delivery import Delivery
@@ -78,7 +78,7 @@ class WecomRobotChannel(BaseChannel):
     def refusal(self, account: Account, delivery: Delivery) -> str:
         """See `Channel.refusal`."""
         try:
-            message = message_of(delivery.content)
+            message = message_of(content_of(delivery, self.provider))
         except BadContent as exc:
             return str(exc)
         if message.kind not in _KINDS:
@@ -88,7 +88,7 @@ class WecomRobotChannel(BaseChannel):
     def request(self, call: Call) -> httpx.Request:
         """The call's one message."""
         (delivery,) = call.deliveries
-        message = message_of(delivery.content)
+        message = message_of(content_of(delivery, self.provider))
         body = {"msgtype": message.kind, message.kind: message.body}
         options: RobotOptions = call.account.options
         return self._accounts.of(call.account).post(

@@ -8,6 +8,7 @@ import pytest
 from message.delivery import Rendered
 from message.envelope import Notification, Template
 from policy.templates import TemplateError, Templates
+from policy.templates_forms import Taker
 from policy.templates_loading import load
 from policy.templates_sandbox import MAX_LOOPS, MAX_OUTPUT
 
@@ -280,3 +281,98 @@ def test_texts_of_a_command_line_are_read_by_type(tmp_path: Path) -> None:
     assert template.parsed(texts) == {"a": 7, "b": True, "c": ["x"], "d": "7"}
     with pytest.raises(TemplateError, match="c: expected a list as JSON"):
         template.parsed({"c": "x,y"})
+
+
+# ---- forms for single providers ----------------------------------------------------------------
+
+TAKERS = {
+    "aliyun_sms": Taker("sms", templates=True, contents=False),
+    "tencent_sms": Taker("sms", templates=True, contents=False),
+    "twilio": Taker("sms", templates=True, contents=True),
+    "smtp": Taker("email", templates=False, contents=True),
+}
+FORMS = """
+[templates.login]
+channel = "sms"
+variables = { code = "string", minutes = { type = "int", default = 5 } }
+providers.aliyun_sms = { template_id = "SMS_123", params = { code = "{{ code }}" } }
+[templates.login.providers.tencent_sms]
+template_id = "1234567"
+params = { "1" = "{{ code }}", "2" = "{{ minutes }}" }
+"""
+
+
+def forms(folder: Path, more: str = "") -> Templates:
+    (folder / "templates.toml").write_text(FORMS + more, "utf-8")
+    return load(folder / "templates.toml", TAKERS)
+
+
+def test_each_provider_gets_its_own_form_and_the_others_nothing(tmp_path: Path) -> None:
+    found = forms(tmp_path).render(asked("login", "sms", code="4711"))
+    assert found is not None
+    assert found.empty
+    assert found.of("aliyun_sms") == Rendered(template=Template("SMS_123", {"code": "4711"}))
+    assert found.of("tencent_sms") == Rendered(
+        template=Template("1234567", {"1": "4711", "2": "5"})
+    )
+    assert found.of("twilio").empty
+    assert found.of("unheard_of").empty
+
+
+def test_the_plain_form_is_for_those_that_are_not_named_and_could_send_it(tmp_path: Path) -> None:
+    more = """[templates.mixed]
+channel = "sms"
+text = "{{ code }}"
+variables = { code = "string" }
+providers.aliyun_sms = { template_id = "SMS_1" }
+"""
+    found = forms(tmp_path, more).render(asked("mixed", "sms", code="4711"))
+    assert found is not None
+    assert found.of("twilio").content == found.content == {"text": "4711"}
+    assert found.of("aliyun_sms").template == Template("SMS_1", {})
+    assert found.of("tencent_sms").empty, "it sends templates of its own alone"
+
+
+def test_a_template_without_forms_is_for_whoever_sends_it(tmp_path: Path) -> None:
+    (tmp_path / "templates.toml").write_text(ORDER, "utf-8")
+    known = load(tmp_path / "templates.toml", TAKERS)
+    found = known.render(asked("login-code", "sms", code="1"))
+    assert found is not None
+    assert found.providers == {}
+    assert found.of("twilio") is found
+
+
+def test_a_form_that_fails_refuses_the_notification_and_is_named(tmp_path: Path) -> None:
+    more = """[templates.t]
+channel = "sms"
+text = "x"
+variables = { v = "string" }
+providers.twilio = { text = "{{ v | date }}" }
+"""
+    code, detail = refused(forms(tmp_path, more), asked("t", "sms", v="4711"))
+    assert code == "template_failed"
+    assert detail.startswith("template 't': providers.twilio: ")
+    assert "4711" not in detail
+
+
+def test_each_form_has_the_bounds_to_itself(tmp_path: Path) -> None:
+    rounds = MAX_LOOPS * 2 // 3
+    text = f"{{% for x in range({rounds}) %}}{{% endfor %}}{{{{ v }}}}"
+    more = f"""[templates.t]
+channel = "sms"
+text = "{text}"
+variables = {{ v = "string" }}
+providers.twilio = {{ text = "{text}" }}
+"""
+    found = forms(tmp_path, more).render(asked("t", "sms", v="1"))
+    assert found is not None
+    assert found.of("twilio").content == {"text": "1"}
+
+
+def test_its_version_changes_with_a_form(tmp_path: Path) -> None:
+    first = forms(tmp_path).named("login").version
+    (tmp_path / "templates.toml").write_text(FORMS.replace("1234567", "7654321"), "utf-8")
+    assert load(tmp_path / "templates.toml").named("login").version != first
+    (tmp_path / "templates.toml").write_text(FORMS, "utf-8")
+    unaware = load(tmp_path / "templates.toml")
+    assert unaware.named("login").version == first, "it is of the text, whoever reads it"

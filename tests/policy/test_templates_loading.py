@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from backends.settings import Settings, TemplatesSettings
+from policy.templates_forms import Taker, Takers
 from policy.templates_loading import TemplateFileError, file_of, load, load_for
 from policy.templates_sandbox import MAX_LOOPS, MAX_OUTPUT
 from policy.templates_variables import TemplateError
@@ -24,10 +25,19 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "templates.md"
 HEAD = '[templates.t]\nchannel = "email"\n'
 
 
-def problems(folder: Path, text: str) -> list[str]:
+TAKERS = {
+    "aliyun_sms": Taker("sms", templates=True, contents=False),
+    "twilio": Taker("sms", templates=True, contents=True),
+    "smtp": Taker("email", templates=False, contents=True),
+    "resend": Taker("email", templates=True, contents=True),
+    "null": Taker("*", templates=False, contents=True),
+}
+
+
+def problems(folder: Path, text: str, takers: Takers | None = None) -> list[str]:
     (folder / "templates.toml").write_text(text, "utf-8")
     with pytest.raises(TemplateFileError) as caught:
-        load(folder / "templates.toml")
+        load(folder / "templates.toml", takers)
     return [f"{p.line} {p.key}: {p.text}" for p in caught.value.problems]
 
 
@@ -96,6 +106,84 @@ def test_every_mistake_is_told_with_line_and_key(
     assert len(found) == len(expected)
     for said, wanted in zip(found, expected, strict=True):
         assert said.startswith(wanted)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("providers = 3", "3 templates.t.providers: must be a table"),
+        ("providers = {}", "3 templates.t.providers: names none; write [templates.NAME.prov"),
+        ("providers.smtp = 3", "3 templates.t.providers.smtp: must be a table"),
+        ("providers.smtp = {}", "3 templates.t.providers.smtp: says nothing: give subject"),
+        (
+            'providers.smtp = { text = "x", params = {} }',
+            "3 templates.t.providers.smtp.params: goes with template_id",
+        ),
+        (
+            'providers.resend = { template_id = "T", text = "x" }',
+            "3 templates.t.providers.resend.text: a provider's template (template_id) has params",
+        ),
+        (
+            'providers.smtp = { text = "x", variables = {} }',
+            "3 templates.t.providers.smtp.variables: is said of the whole template, not of one",
+        ),
+        (
+            "[templates.t.providers.smtp]\ntext = '{{ x }}'",
+            "4 templates.t.providers.smtp.text: reads x, which is not among its variables",
+        ),
+        (
+            'providers.smpt = { text = "x" }',
+            "3 templates.t.providers.smpt: there is no provider 'smpt'; did you mean smtp?",
+        ),
+        (
+            'providers.postman = { text = "x" }',
+            "3 templates.t.providers.postman: there is no provider 'postman'; email has resend, sm",
+        ),
+        (
+            'providers.twilio = { text = "x" }',
+            "3 templates.t.providers.twilio: twilio does not serve email; there are resend, smtp",
+        ),
+        ('providers.null = { text = "x" }', "3 templates.t.providers.null: null does not serve"),
+        (
+            'providers.smtp = { template_id = "T" }',
+            "3 templates.t.providers.smtp.template_id: smtp has no templates of its own; give a co",
+        ),
+        (
+            'template_id = "T"\nproviders.resend = { template_id = "T" }',
+            "3 templates.t.template_id: no provider of channel email has templates",
+        ),
+    ],
+)
+def test_every_mistake_under_providers_is_told_with_line_and_key(
+    tmp_path: Path, text: str, expected: str
+) -> None:
+    (found,) = problems(tmp_path, f"{HEAD}{text}\n", TAKERS)
+    assert found.startswith(expected)
+
+
+def test_a_provider_that_has_only_templates_takes_no_content(tmp_path: Path) -> None:
+    text = '[templates.t]\nchannel = "sms"\nproviders.aliyun_sms = { text = "x" }\n'
+    (found,) = problems(tmp_path, text, TAKERS)
+    assert found == (
+        "3 templates.t.providers.aliyun_sms.text: aliyun_sms sends templates of its own alone; "
+        "give template_id and params"
+    )
+
+
+def test_who_knows_no_providers_believes_the_names(tmp_path: Path) -> None:
+    path = tmp_path / "templates.toml"
+    path.write_text(f'{HEAD}providers.postman = {{ text = "x" }}\n')
+    assert list(load(path).named("t").providers) == ["postman"]
+
+
+def test_a_providers_own_template_may_be_of_a_channel_where_not_all_have_some(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "templates.toml"
+    path.write_text(f'{HEAD}text = "x"\nproviders.resend = {{ template_id = "T" }}\n')
+    found = load(path, TAKERS).named("t")
+    assert found.of("resend").template_id == "T"
+    assert found.of("smtp") is found
 
 
 def test_the_first_problem_is_said_and_the_others_are_counted(tmp_path: Path) -> None:

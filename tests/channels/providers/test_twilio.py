@@ -18,7 +18,7 @@ from channels.providers.twilio import Twilio
 from channels.registry import AccountError
 from channels.simulator import Faults, Simulator, spawn
 from channels.transport import Transport
-from message.delivery import Delivery
+from message.delivery import Delivery, Rendered
 from message.envelope import Template
 from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
 from tests.channels.providers.sms_calls import (
@@ -264,6 +264,16 @@ def test_of_a_content_template_only_silence_can_be_found_out() -> None:
     assert found.resolution is Resolution.ASK_LATER
     _, found = held(CHANNEL.resolve(MAIN, attempt_of(templated())), page(), page())
     assert found.resolution is Resolution.NOT_SENT
+
+
+def test_what_a_template_of_ours_said_is_found_by_its_text_only_where_the_text_is_known() -> None:
+    """A recovery has the template's name: what it says today may not be what it said then."""
+    named = one(template=Template("ours", {}))
+    _, found = held(CHANNEL.resolve(MAIN, attempt_of(named)), page(message()))
+    assert found.resolution is Resolution.ASK_LATER
+    named.rendered = Rendered(providers={"twilio": Rendered(content={"text": TEXT})})
+    _, found = held(CHANNEL.resolve(MAIN, attempt_of(named)), page(message()))
+    assert found.resolution is Resolution.SENT
 
 
 @pytest.mark.parametrize(

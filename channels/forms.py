@@ -1,0 +1,13 @@
+"""What an adapter says where the notification's template has nothing for its provider."""
+
+from __future__ import annotations
+
+from message.delivery import Delivery
+
+
+def no_form(delivery: Delivery, provider: str) -> str:
+    """Why the provider has neither template nor content, as a refusal; empty: its template is not why."""
+    named, rendered = delivery.notification.template, delivery.rendered
+    if named is None or rendered is None or not rendered.of(provider).empty:
+        return ""
+    return f"no_template: template {named.id} has nothing for {provider}"
