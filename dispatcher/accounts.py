@@ -1,6 +1,8 @@
 """One lane's accounts: through which one a delivery goes, and how many may go at all.
 
     named in the notification   that account or none
+    its template has forms      only those for whose provider it has one; where there are none, any:
+                                its adapter says what is missing
     otherwise                   by weight, among those whose breaker lets it pass and whose rate has room;
                                 a reserve (weight 0) only when no other may send
 
@@ -20,7 +22,7 @@ import structlog
 from channels.channel import Account
 from dispatcher.breaker import Breaker, State, judgement_of
 from dispatcher.rates import UNBOUNDED, Gauge, Rates
-from message.delivery import Delivery
+from message.delivery import Delivery, Rendered
 from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected
 from message.vocabulary import Lane
 from policy.schema import LanePolicy
@@ -94,11 +96,22 @@ class Accounts:
         Raises KeyError for a named account that the lane has not; the source lets none in.
         """
         named = delivery.notification.account
-        if named is None:
-            if self._simple is not None and self._simple.breaker.closed:
-                return self._simple.account
-            return self._next(())
-        return self._one_of([self._routes[named]], ())
+        if named is not None:
+            return self._one_of([self._routes[named]], ())
+        if delivery.rendered is not None and (unfit := self._unfit(delivery.rendered)):
+            return self._next(unfit)
+        if self._simple is not None and self._simple.breaker.closed:
+            return self._simple.account
+        return self._next(())
+
+    def only(self, delivery: Delivery) -> tuple[str, ...]:
+        """The accounts that alone may send it, by name; empty: any of the lane's."""
+        named = delivery.notification.account
+        if named is not None:
+            return (named,)
+        if delivery.rendered is None or not (unfit := self._unfit(delivery.rendered)):
+            return ()
+        return tuple(name for name in self._routes if name not in unfit)
 
     def any(self) -> Account | None:
         """An account for what will not be sent; to be released like any that was chosen."""
@@ -123,7 +136,8 @@ class Accounts:
         Unknown. The ledger must have it before the call."""
         if delivery.notification.account is not None or not may_fail_over(outcome):
             return None
-        account = self._next(tried)
+        unfit = () if delivery.rendered is None else self._unfit(delivery.rendered)
+        account = self._next((*tried, *unfit))
         self.failovers += account is not None
         return account
 
@@ -166,10 +180,10 @@ class Accounts:
         """Deliveries that may be claimed now, by rates and breakers; at most UNBOUNDED."""
         return min(UNBOUNDED, self._room_of(self._regular) or self._room_of(self._reserve))
 
-    def seconds_until_room(self, account: str | None = None) -> float:
-        """Until `room` may be above 0, by time alone; with `account`, until that one may send. 0 where it
-        may now, or where only asking will tell."""
-        routes = [self._routes[account]] if account is not None else self._routes.values()
+    def seconds_until_room(self, *accounts: str) -> float:
+        """Until `room` may be above 0, by time alone; with `accounts`, until one of those may send. 0 where
+        it may now, or where only asking will tell."""
+        routes = [self._routes[name] for name in accounts or self._routes]
         now = self._monotonic()
         return min(max(r.breaker.wait_s(now), self._rates.wait_s(r.account.name)) for r in routes)
 
@@ -185,6 +199,14 @@ class Accounts:
         yield "failovers", text, {"lane": self._lane}, self.failovers
 
     # ---- choosing ----------------------------------------------------------------------------
+
+    def _unfit(self, rendered: Rendered) -> Collection[str]:
+        """The accounts for whose provider a template has nothing; none where it has nothing for any."""
+        if not rendered.providers:
+            return ()
+        routes = self._routes.items()
+        unfit = [name for name, route in routes if rendered.of(route.account.provider).empty]
+        return unfit if len(unfit) < len(routes) else ()
 
     def _next(self, tried: Collection[str]) -> Account | None:
         """By weight among the regular accounts, else one of the reserve."""

@@ -192,12 +192,19 @@ def mark_of(delivery: Delivery, policy: LanePolicy) -> Mark:
     lane, receiver = delivery.lane, delivery.receiver
     content = counted = ""
     if policy.dedup.holds and delivery.notification.resend_of is None:
-        said = msgspec.json.encode((delivery.template, delivery.content), order="deterministic")
+        said = msgspec.json.encode(_said(delivery), order="deterministic")
         content = _name(lane, receiver, said.decode())
     if policy.frequency.holds:
         within = delivery.notification.channel if policy.frequency.scope is Scope.CHANNEL else lane
         counted = _name(within, receiver)
     return Mark(delivery.key, content, counted)
+
+
+def _said(delivery: Delivery) -> tuple[object, ...]:
+    """What is said, by whichever provider: no account is chosen yet."""
+    said = (delivery.template, delivery.content)
+    rendered = delivery.rendered
+    return (*said, rendered.providers) if rendered is not None and rendered.providers else said
 
 
 def never_sent(work: Work, event: Event | None) -> bool:

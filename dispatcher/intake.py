@@ -181,26 +181,27 @@ class Intake:
         taken: list[Work] = []
         room = min(pool.room, limit)
         passed: list[Work] = []
-        shut: set[str] = set()
+        shut: set[tuple[str, ...]] = set()
         while ready and len(taken) < room:
             work = ready.popleft()
             if work.record.assignment.hold is not Hold.OWNED:
                 self._give_up(work)
                 self._taken[lane] += 1
                 continue
-            work.route = None if _waits_for(work) in shut else pool.route(work)
+            closed = shut and _waits_for(work, pool) in shut
+            work.route = None if closed else pool.route(work)
             if work.route is not None:
                 taken.append(work)
                 continue
             passed.append(work)
-            account = _waits_for(work)
-            if account in shut:
+            if closed:
                 continue
-            self._pause_s = min(self._pause_s, pool.pause_s(account))
-            if account is None:
+            accounts = _waits_for(work, pool)
+            self._pause_s = min(self._pause_s, pool.pause_s(accounts))
+            if not accounts:
                 break
-            shut.add(account)  # asked once a round: every wake-up for any lane comes by here
-        # One that names an account which may not send now holds up nobody else.
+            shut.add(accounts)  # asked once a round: every wake-up for any lane comes by here
+        # One whose accounts, named or left by its template, may not send now holds up nobody else.
         ready.extendleft(reversed(passed))
         self._taken[lane] += len(taken)
         return taken
@@ -260,6 +261,6 @@ class Intake:
                 self._taken[lane] += 1
 
 
-def _waits_for(work: Work) -> str | None:
-    """The account without which it cannot go; None: any will do, as for what ends at its claim."""
-    return None if work.drop is not None else work.delivery.notification.account
+def _waits_for(work: Work, pool: Pool) -> tuple[str, ...]:
+    """The accounts without which it cannot go; empty: any will do, as for what ends at its claim."""
+    return () if work.drop is not None else pool.terms.accounts.only(work.delivery)

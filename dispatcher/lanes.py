@@ -127,10 +127,10 @@ class Pool:
         """Deliveries that may still be claimed: what is claimed and not settled is bounded."""
         return self.terms.capacity - (self.taken - self.returned)
 
-    def pause_s(self, account: str | None) -> float:
-        """How long intake leaves the lane alone when no account may take a delivery, or not the one that
-        is named."""
-        wait_s = self.terms.accounts.seconds_until_room(account)
+    def pause_s(self, accounts: Sequence[str]) -> float:
+        """How long intake leaves the lane alone when none of these accounts may take a delivery; empty: no
+        account at all."""
+        wait_s = self.terms.accounts.seconds_until_room(*accounts)
         return min(max(wait_s, _LEAST_PAUSE_S), _MOST_PAUSE_S)
 
     @property

@@ -15,12 +15,13 @@ import structlog
 
 from backends import kafka
 from backends.settings import Settings
+from channels.takers import TAKERS, gaps
 from channels.token_store import open_tokens
 from channels.wires import Wires
 from dispatcher.adoption import in_force_at_start
 from dispatcher.alert_opening import open_desk, open_watchman
 from dispatcher.alerts import Desk
-from dispatcher.app import App, Parts, build
+from dispatcher.app import App, Parts, build, routes_for
 from dispatcher.clock import Clock
 from dispatcher.gates import Outage
 from dispatcher.health import HealthServer
@@ -33,6 +34,7 @@ from idempotency.redis_prefilter import open_prefilter
 from message.vocabulary import Lane, lanes_matching
 from policy.loading import load_for
 from policy.schema import Policy
+from policy.templates import Templates
 from policy.templates_loading import load_for as templates_for
 from policy.versions import Versions
 from tracing import open_recorder
@@ -111,7 +113,7 @@ def open_worker(
         recorder=recorder,
         transport=transport,
         tokens=tokens,
-        templates=templates_for(settings),
+        templates=templates_for(settings, TAKERS),
         versions=versions,
         number=now.number,
         stack=stack,
@@ -123,9 +125,21 @@ def open_worker(
     server = HealthServer(settings.worker.health_address, app.health, app.metrics.registry)
     server.start()
     stack.callback(server.stop)
+    _tell_gaps(settings, followed, lanes, parts.templates)
     tune_interpreter()
     log.info("worker_started", health=server.address, lanes=[lane.name for lane in lanes])
     return app
+
+
+def _tell_gaps(
+    settings: Settings, policy: Policy, lanes: Sequence[Lane], templates: Templates
+) -> None:
+    """Accounts that a template leaves out are worth a word, and no reason to stay down."""
+    routes = routes_for(settings, policy, lanes)
+    accounts = {lane: [a for a, _ in of_lane.values()] for lane, of_lane in routes.items()}
+    for gap in gaps(templates, accounts):
+        named = [lane.name for lane in gap.lanes]
+        log.warning("template_leaves_out", template=gap.template.name, lanes=named, what=gap.says)
 
 
 def _open_alerts(

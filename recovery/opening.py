@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from backends.settings import Settings, SettingsError
 from channels.engine import Engine
 from channels.registry import accounts_for, channel_for
+from channels.takers import TAKERS
 from channels.token_store import open_tokens
 from channels.wires import Wires
 from dispatcher.adoption import in_force_at_start
@@ -78,7 +79,7 @@ def open_recovery(
     """
     outage, clock, metrics = Outage(), Clock(), Metrics()
     routes_for(settings, policy, lanes)
-    templates = load_templates(settings)
+    templates = load_templates(settings, TAKERS)
     outage.stop = threading.Event()
     ledger = _ledger(settings, outage, stack, stop)
     versions = Versions(ledger.database)

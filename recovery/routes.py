@@ -89,7 +89,7 @@ class Routes:
         chosen = self.accounts.choose(delivery)
         return None if chosen is None else self._routes[chosen.name]
 
-    def pause_ms(self, account: str | None) -> int:
-        """How long to leave alone what nobody may send now."""
-        wait_s = self.accounts.seconds_until_room(account)
+    def pause_ms(self, *accounts: str) -> int:
+        """How long to leave alone what none of these accounts may send now; without any, nobody."""
+        wait_s = self.accounts.seconds_until_room(*accounts)
         return int(min(max(wait_s, _LEAST_PAUSE_S), _MOST_PAUSE_S) * 1_000)

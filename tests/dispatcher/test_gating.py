@@ -17,6 +17,7 @@ from dispatcher.offsets import Offsets
 from dispatcher.terms import Terms
 from dispatcher.work import Assignment, Record, Work
 from message.delivery import Delivery, Rendered, deliveries_of
+from message.envelope import Template
 from message.outcomes import Accepted, NotSent, Rejected, Unknown
 from message.states import Event, State
 from policy.gates import ContentDedup, FrequencyCap, Limit, QuietAction, QuietHours, Scope
@@ -133,6 +134,23 @@ def test_what_the_template_made_is_what_is_compared() -> None:
     one.delivery.rendered = Rendered(content={"text": "1"})
     two.delivery.rendered = Rendered(content={"text": "2"})
     assert bench.judge(one, two) == [None, None]
+
+
+def test_forms_for_single_providers_are_compared_too() -> None:
+    bench = Bench(dedup=DEDUP)
+    works = [bench.work() for _ in range(3)]
+    for work, code in zip(works, ("1", "2", "1"), strict=True):
+        form = Rendered(template=Template("SMS_1", {"code": code}))
+        work.delivery.rendered = Rendered(providers={"aliyun_sms": form})
+    assert bench.judge(*works) == [None, None, "duplicate_content"]
+
+
+def test_a_template_without_forms_is_marked_as_it_ever_was() -> None:
+    bench = Bench(dedup=DEDUP)
+    plain, made = bench.work(text="1"), bench.work(text="{{ a }}")
+    made.delivery.rendered = Rendered(content={"text": "1"})
+    marks = [mark_of(work.delivery, bench.policy).content for work in (plain, made)]
+    assert marks == ["dd6fc39c33b12db0ac0b7bef55aacb1b"] * 2, "Redis knows it by this name"
 
 
 def test_a_deliberate_second_copy_is_no_repeat() -> None:

@@ -231,6 +231,22 @@ def test_an_account_that_may_not_send_is_asked_once_a_round_and_not_again_before
     assert one.intake._pause_s > 0.4, "the other account of the lane has room, and is no help"
 
 
+def test_one_whose_template_leaves_it_a_shut_account_holds_up_nobody_else() -> None:
+    slow = Account("slow", "q", "http://127.0.0.1:9", rate_per_s=1, burst=1)
+    made = Rendered(providers={"p": Rendered(), "q": Rendered(content={"text": "1"})})
+    one = bench(ONE, slow, accounts={"a": 1, "slow": 0}, batch=1, render=lambda _: made)
+    records = one.records(4)
+    for record in records[:2]:
+        record.notification = msgspec.structs.replace(
+            record.notification, template=Template("t"), content=None
+        )
+    one.turn(records)
+    sent = [(w.delivery.receiver, w.delivery.account) for call in one.calls for w in call]
+    assert sent == [("user-0", "slow"), ("user-2", "a"), ("user-3", "a")]
+    assert one.intake.waiting(LANE.name) == 1
+    assert one.intake._pause_s > 0.4, "the other account of the lane has room, and is no help"
+
+
 def test_stopping_gives_up_what_is_not_claimed() -> None:
     one = bench(ONE, batch=1)
     one.screen.put(one.records(20))
