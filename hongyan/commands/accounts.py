@@ -141,13 +141,14 @@ def _delivery(
     settings: Settings, channel: str, account: Account, to: str, fields: dict[str, Any]
 ) -> Delivery:
     """The one delivery, as intake would make it; raises EnvelopeError, TemplateError."""
+    from channels.takers import TAKERS
     from hongyan.sending import prepared, typed
     from message.delivery import deliveries_of
     from policy.schema import DEFAULTS_BY_KIND
     from policy.templates_loading import load_for
 
     now_ms = time.time_ns() // 1_000_000
-    templates = load_for(settings)
+    templates = load_for(settings, TAKERS)
     whole = {"channel": channel, "kind": "notice", "receivers": [to], "account": account.name}
     ready = prepared(typed({**whole, **fields}, templates), now_ms)
     expires_at = now_ms + DEFAULTS_BY_KIND["notice"].lifetime_ms(None)

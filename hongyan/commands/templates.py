@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from hongyan import template_pages
 from hongyan.errors import WrongUsage
 from hongyan.flags import pairs
 from hongyan.terminal import DONE, PROBLEMS, err, explained, out, print_json, settings_of
 
 if TYPE_CHECKING:
+    from backends.settings import Settings
     from message.delivery import Rendered
     from policy.templates import Template, Templates
-    from policy.templates_variables import Variable
 
 app = typer.Typer(name="templates", help="Named texts and their variables.", no_args_is_help=True)
 
 CHECK = explained(
-    "Say everything that is wrong with the templates, with file, line and key. Exits 1 if anything is.",
+    "Say everything that is wrong with the templates, with file, line and key, and which accounts a "
+    "template has nothing for. Exits 1 if anything is wrong, or no account could send a template.",
     "hongyan templates check",
     "hongyan templates check draft.toml --json",
 )
@@ -31,10 +33,12 @@ SHOW = explained(
 )
 RENDER = explained(
     "Fill a template in, as a worker would, and show what would be sent. Lists and tables are given as "
-    "JSON. Exits 1 when a variable is missing, too much or of another type.",
+    "JSON. Exits 1 when a variable is missing, too much or of another type, or there is nothing for the "
+    "provider.",
     "hongyan templates render login-code --var code=4711",
     'hongyan templates render order-paid --var order=o-1 --var \'lines=[{"name":"tea","price":12}]\'',
     "hongyan templates render order-paid --vars order.json --part html > order.html",
+    "hongyan templates render login-code --var code=4711 --provider tencent_sms",
 )
 _FILE = Annotated[
     Path | None,
@@ -55,20 +59,25 @@ _JSON = Annotated[bool, typer.Option("--json", help="For programs.", metavar="")
 def check(context: typer.Context, file: _FILE = None, as_json: _JSON = False) -> None:
     """See CHECK."""
     settings = settings_of(context)
+    from channels.takers import TAKERS
     from policy.templates_loading import TemplateFileError, file_of, load
 
     path = file or file_of(settings)
     try:
-        templates, problems = load(path), []
+        templates, problems = load(path, TAKERS), []
     except TemplateFileError as exc:
         templates, problems = None, exc.problems
+    left_out = _left_out(settings, templates) if templates else _LeftOut([], [])
     if as_json:
         version = templates.version if templates is not None else None
-        print_json({"version": version, "problems": problems})
+        print_json({"version": version, "problems": problems, **left_out._asdict()})
     elif templates is not None:
         count = f"{len(templates):,} template{'' if len(templates) == 1 else 's'}"
         said = f"{path}  {count}  ({templates.version})" if path else "no template file"
         out().print(f"[green]ok[/] {said}")
+        for warning in (*left_out.unsendable, *left_out.warnings):
+            out().print("[yellow]warning[/] ", end="")
+            out().print(warning, markup=False, soft_wrap=True)
     else:
         for problem in problems:
             out().print(f"[bold]{problem.file}:{problem.line}[/]  {problem.key}: ", end="")
@@ -76,7 +85,7 @@ def check(context: typer.Context, file: _FILE = None, as_json: _JSON = False) ->
         err().print(
             f"{len(problems)} problem{'s' if problems[1:] else ''}; no worker starts with it"
         )
-    raise typer.Exit(PROBLEMS if problems else DONE)
+    raise typer.Exit(PROBLEMS if problems or left_out.unsendable else DONE)
 
 
 @app.command("show", help=SHOW)
@@ -92,11 +101,11 @@ def show(
     templates = _templates(context, file)
     chosen = [_named(templates, name)] if name else sorted(templates, key=lambda one: one.name)
     if as_json:
-        print_json({one.name: _described(one) for one in chosen})
+        print_json({one.name: template_pages.described(one) for one in chosen})
     elif name:
-        _page(chosen[0])
+        template_pages.page(chosen[0])
     elif chosen:
-        _table(chosen)
+        template_pages.table(chosen)
     else:
         err().print("there are no templates; docs/templates.md says how to write one")
 
@@ -112,15 +121,23 @@ def render(
     part: Annotated[
         str | None, typer.Option(metavar="KEY", help="Only this part, as it is.")
     ] = None,
+    provider: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="What this one gets.", show_default="all of them"),
+    ] = None,
     file: _FROM = None,
     as_json: _JSON = False,
 ) -> None:
     """See RENDER."""
     template = _named(_templates(context, file), name)
+    if provider is not None:
+        _check_provider(template, provider)
     from policy.templates import TemplateError
 
     try:
         rendered = template.render({**_read(variables), **template.parsed(pairs("--var", var))})
+        if provider is not None:
+            rendered = _of(template, rendered, provider)
     except TemplateError as exc:
         if as_json:
             print_json({"code": exc.code, "detail": exc.detail})
@@ -129,18 +146,69 @@ def render(
             err().print(exc.detail, markup=False)
         raise typer.Exit(PROBLEMS) from exc
     if part is not None:
-        print(_part(rendered, part))
+        print(template_pages.part_of(rendered, part))
     elif as_json:
-        print_json(rendered)
+        print_json(template_pages.as_json(rendered))
     else:
-        _shown(template, rendered)
+        template_pages.filled_in(template, rendered)
+
+
+class _LeftOut(NamedTuple):
+    """What no account, or not every account, could send: sentences."""
+
+    unsendable: list[str]
+    warnings: list[str]
+
+
+def _left_out(settings: Settings, templates: Templates) -> _LeftOut:
+    """By the accounts there are, and by the lanes as the policy's file has them."""
+    from backends.settings import SettingsError
+    from channels.registry import accounts_for, load_accounts
+    from channels.takers import gaps, unsendable
+    from message.vocabulary import lanes_matching
+    from policy.loading import PolicyError, load_for
+
+    try:
+        accounts, policy = load_accounts(settings.accounts).values(), load_for(settings)
+        lanes = {
+            lane: accounts_for(lane, settings.accounts, policy.of(lane).account_names)
+            for lane in lanes_matching(["*"])
+        }
+    except (SettingsError, PolicyError) as exc:
+        err().print(f"which accounts could send them was not looked at: {exc}", markup=False)
+        return _LeftOut([], [])
+    never = {one.name: said for one in templates if (said := unsendable(one, accounts))}
+    sometimes = (gap for gap in gaps(templates, lanes) if gap.template.name not in never)
+    return _LeftOut([f"{name}: {said}" for name, said in never.items()], list(map(str, sometimes)))
 
 
 def _templates(context: typer.Context, file: Path | None) -> Templates:
     settings = settings_of(context)
+    from channels.takers import TAKERS
     from policy.templates_loading import file_of, load
 
-    return load(file or file_of(settings))
+    return load(file or file_of(settings), TAKERS)
+
+
+def _check_provider(template: Template, provider: str) -> None:
+    from channels.takers import TAKERS
+
+    known = [name for name, taker in TAKERS.items() if taker.channel == template.channel]
+    if provider not in known:
+        there = ", ".join(sorted(known))
+        raise WrongUsage(f"--provider {provider!r}: {template.channel} has {there}")
+
+
+def _of(template: Template, rendered: Rendered, provider: str) -> Rendered:
+    """What this provider gets; raises TemplateError in an adapter's words where that is nothing."""
+    import msgspec
+
+    from policy.templates import TemplateError
+
+    found = rendered.of(provider)
+    if found.empty:
+        raise TemplateError("no_template", f"template {template.name} has nothing for {provider}")
+    return msgspec.structs.replace(found, providers={})
 
 
 def _named(templates: Templates, name: str) -> Template:
@@ -164,111 +232,3 @@ def _read(file: Path | None) -> dict[str, Any]:
         raise WrongUsage(f"--vars {file}: {exc.strerror}") from exc
     except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
         raise WrongUsage(f"--vars {file}: must hold one JSON object: {exc}") from exc
-
-
-def _described(template: Template) -> dict[str, Any]:
-    return {
-        "channel": template.channel,
-        "version": template.version,
-        "description": template.description,
-        "template_id": template.template_id or None,
-        "makes": _makes(template),
-        "variables": {name: _variable(one) for name, one in template.variables.items()},
-    }
-
-
-def _variable(variable: Variable) -> dict[str, Any]:
-    import msgspec
-
-    fields = {"fields": {name: _variable(one) for name, one in variable.fields.items()}}
-    default = {} if variable.default is msgspec.UNSET else {"default": variable.default}
-    items = {"items": variable.items} if variable.type == "list" and not variable.anything else {}
-    return {
-        "type": variable.type,
-        "required": variable.required,
-        **default,
-        **(fields if variable.fields else items),
-    }
-
-
-def _makes(template: Template) -> list[str]:
-    return list(template.params if template.template_id else template.content)
-
-
-def _table(templates: list[Template]) -> None:
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("TEMPLATE", "CHANNEL", "MAKES", "VARIABLES", "VERSION"):
-        table.add_column(title, no_wrap=title in ("TEMPLATE", "CHANNEL", "VERSION"))
-    for one in templates:
-        variables = (
-            name if v.required else f"[dim]{name}?[/]" for name, v in one.variables.items()
-        )
-        made = f"{one.template_id}: " if one.template_id else ""
-        table.add_row(
-            escape(one.name),
-            one.channel,
-            escape(made + ", ".join(_makes(one))),
-            ", ".join(variables),
-            f"[dim]{one.version}[/]",
-        )
-    out().print(table)
-
-
-def _page(template: Template) -> None:
-    """One template, a variable a line."""
-    from rich.markup import escape
-    from rich.table import Table
-
-    out().print(f"[bold]{escape(template.name)}[/]  {template.channel}  [dim]{template.version}[/]")
-    if template.description:
-        out().print(template.description, markup=False)
-    made = f"template {template.template_id} with " if template.template_id else ""
-    out().print(f"makes {made}{', '.join(_makes(template)) or 'no parameters'}\n", markup=False)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("VARIABLE", "TYPE", ""):
-        table.add_column(title)
-    _rows(table, template.variables, "")
-    out().print(table)
-
-
-def _rows(table: Any, variables: dict[str, Variable], indent: str) -> None:
-    from rich.markup import escape
-
-    for name, one in variables.items():
-        said = _variable(one)
-        kind = f"list of {said['items']}" if "items" in said else one.type
-        table.add_row(f"{indent}{name}", kind, escape(_when(said)))
-        _rows(table, one.fields, f"{indent}  ")
-
-
-def _when(said: dict[str, Any]) -> str:
-    if said["required"]:
-        return "required"
-    return f"default {said['default']!r}" if "default" in said else "optional"
-
-
-def _part(rendered: Rendered, key: str) -> str:
-    """One part; a text as it is, anything else as JSON."""
-    import msgspec
-
-    parts = rendered.content or (rendered.template.params if rendered.template else {})
-    if key not in parts:
-        raise WrongUsage(f"--part {key!r}: it makes {', '.join(parts) or 'none'}")
-    value = parts[key]
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
-
-
-def _shown(template: Template, rendered: Rendered) -> None:
-    """Each part under its name."""
-    if rendered.template is not None:
-        out().print("[bold]template[/]  ", end="")
-        out().print(rendered.template.id, markup=False)
-    parts = rendered.content or (rendered.template.params if rendered.template else {})
-    for key in parts:
-        text = _part(rendered, key)
-        out().print(key, style="bold", markup=False, end="\n" if "\n" in text else "  ")
-        out().print(text, markup=False, soft_wrap=True)
-    out().print(f"{template.channel}, version {template.version}", style="dim")

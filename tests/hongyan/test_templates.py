@@ -108,6 +108,128 @@ def test_what_is_wrong_with_a_rendering_is_said(
     assert said.out == ""
 
 
+FORMS = """
+[templates.login-code]
+channel = "sms"
+variables = { code = "string", minutes = { type = "int", default = 5 } }
+providers.aliyun_sms = { template_id = "SMS_123", params = { code = "{{ code }}" } }
+providers.tencent_sms = { template_id = "1234567", params = { "1" = "{{ code }}" } }
+[templates.news]
+channel = "sms"
+text = "News: {{ code }}"
+variables = { code = "string" }
+providers.aliyun_sms = { template_id = "SMS_9" }
+"""
+ACCOUNTS = """
+[accounts.ali]
+provider = "aliyun_sms"
+access_key_id = "id"
+access_key_secret = "secret"
+[accounts.tw]
+provider = "twilio"
+account_sid = "AC0123456789abcdef0123456789abcdef"
+auth_token = "secret"
+sender = "+15005550006"
+"""
+
+
+def test_forms_are_shown_by_provider(hongyan: Run, file: Path) -> None:
+    file.write_text(FORMS)
+    assert "aliyun_sms SMS_123: code; tencent_sms 1234567: 1" in hongyan("templates", "show").out
+    said = hongyan("templates", "show", "login-code").out
+    assert "template 1234567 with 1" in said
+    assert "others" not in said
+    assert [line.split() for line in said.splitlines() if "twilio" in line] == [
+        ["twilio", "nothing"]
+    ]
+    assert "others" in hongyan("templates", "show", "news").out
+    found = hongyan("templates", "show", "--json").json["login-code"]
+    assert found["providers"]["aliyun_sms"] == {"template_id": "SMS_123", "makes": ["code"]}
+    assert (found["template_id"], found["makes"]) == (None, [])
+
+
+def test_a_rendering_is_of_all_forms_or_of_one(hongyan: Run, file: Path) -> None:
+    file.write_text(FORMS)
+    whole = ("templates", "render", "login-code", "--var", "code=4711")
+    said = hongyan(*whole).out
+    assert said.startswith(
+        "aliyun_sms\ntemplate  SMS_123\ncode  4711\ntencent_sms\ntemplate  1234567"
+    )
+    forms = hongyan(*whole, "--json").json["providers"]
+    assert forms["tencent_sms"]["template"] == {"id": "1234567", "params": {"1": "4711"}}
+    ours = hongyan(*whole, "--provider", "tencent_sms", "--json").json
+    assert ours == {"template": {"id": "1234567", "params": {"1": "4711"}}, "content": None}
+    assert hongyan(*whole, "--provider", "tencent_sms", "--part", "1").out == "4711\n"
+    news = ("templates", "render", "news", "--var", "code=4711")
+    assert hongyan(*news, "--part", "text").out == "News: 4711\n"
+    others = hongyan(*news, "--provider", "twilio", "--json").json
+    assert others == {"template": None, "content": {"text": "News: 4711"}}
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "error"),
+    [
+        (["--provider", "twilio"], 1, "no_template: template login-code has nothing for twilio"),
+        (["--provider", "smtp"], 2, "--provider 'smtp': sms has aliyun_sms, tencent_sms, twilio"),
+        (
+            ["--part", "code"],
+            2,
+            "--part 'code': it has only forms for single providers; add --prov",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_provider_is_said(
+    hongyan: Run, file: Path, flags: list[str], code: int, error: str
+) -> None:
+    file.write_text(FORMS)
+    said = hongyan("templates", "render", "login-code", "--var", "code=1", *flags)
+    assert (said.code, said.out) == (code, "")
+    assert error in said.err
+
+
+def test_accounts_that_are_left_out_are_told_of(hongyan: Run, file: Path, folder: Path) -> None:
+    file.write_text(FORMS)
+    (folder / "hongyan.toml").write_text(ACCOUNTS)
+    said = hongyan("templates", "check")
+    assert said.code == 0
+    lanes = "sms.verification, sms.notice, sms.marketing"
+    left_out = f"login-code: {lanes}: nothing for tw (twilio): it goes through ali alone"
+    assert said.out.splitlines()[1:] == [f"warning {left_out}"]
+    found = hongyan("templates", "check", "--json").json
+    assert (found["warnings"], found["unsendable"]) == ([left_out], [])
+
+
+def test_what_no_account_could_send_is_a_problem(hongyan: Run, file: Path, folder: Path) -> None:
+    file.write_text(FORMS)
+    (folder / "hongyan.toml").write_text(ACCOUNTS[ACCOUNTS.index("[accounts.tw]") :])
+    said = hongyan("templates", "check")
+    assert said.code == 1
+    assert "login-code: no account could send it: nothing for tw (twilio)" in said.out
+    (folder / "policy.toml").write_text("lanes = 3")
+    said = hongyan("templates", "check")
+    assert said.code == 0
+    assert "which accounts could send them was not looked at" in said.err
+
+
+def test_a_provider_that_there_is_not_is_a_problem(hongyan: Run, file: Path) -> None:
+    file.write_text(FORMS.replace("tencent_sms", "tencent"))
+    said = hongyan("templates", "check")
+    assert said.code == 1
+    assert (
+        "providers.tencent: there is no provider 'tencent'; did you mean tencent_sms?" in said.out
+    )
+
+
+def test_an_account_is_tried_with_its_own_form(hongyan: Run, file: Path, folder: Path) -> None:
+    file.write_text(FORMS)
+    (folder / "hongyan.toml").write_text(ACCOUNTS)
+    flags = ("--to", "+8613800000001", "--template", "login-code", "--param", "code=4711")
+    said = hongyan("accounts", "test", "tw", *flags, "--json")
+    assert said.code == 1
+    assert said.json["outcome"] == {"outcome": "rejected", "code": "no_template"}
+    assert said.json["meaning"] == "template login-code has nothing for twilio"
+
+
 def send(hongyan: Run, *flags: str) -> tuple[int, str]:
     said = hongyan("send", "--lane", "sms.notice", "--to", "+8613800000001", "--check", *flags)
     return said.code, said.err
