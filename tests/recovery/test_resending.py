@@ -415,7 +415,7 @@ class Joining(Deduping):
         return str(delivery.content)
 
     def fingerprint(self, call: Call) -> str:
-        return "+".join(delivery.key for delivery in call.deliveries)
+        return "+".join(sorted(delivery.key for delivery in call.deliveries))
 
 
 def due(line: Line, *texts: str) -> list[Delivery]:
