@@ -42,6 +42,7 @@ from dispatcher.metrics import Gauge, Metrics
 from dispatcher.permits import Permits
 from dispatcher.quotas import Quotas, Routes, open_quotas
 from dispatcher.report import Report
+from dispatcher.riding import Rider
 from dispatcher.screen import BadTemplate, Screen
 from dispatcher.settle import Settle
 from dispatcher.source import Source
@@ -302,7 +303,8 @@ def _door(core: _Core, pools: Mapping[str, Pool], best_effort: bool, heart: Hear
         render=partial(_rendered, core.parts.templates),
     )
     intake.on_taken = screen.wanted
-    return Door(screen, intake, [pool.lane for pool in pools.values()])
+    rider = Rider(intake, gate) if isinstance(gate, LedgerGate) else None
+    return Door(screen, intake, [pool.lane for pool in pools.values()], rider)
 
 
 def _rendered(templates: Templates, notification: Notification) -> Rendered | None:
@@ -355,6 +357,7 @@ def _settle(
         finished=core.finished,
         on_settled=aftermath.put,
         on_room=on_room,
+        rider=next((door.rider for door in doors if door.rider is not None), None),
     )
 
 

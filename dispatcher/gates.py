@@ -18,7 +18,7 @@ from tenacity.wait import wait_base
 from dispatcher.clock import Clock
 from dispatcher.work import Work
 from idempotency.entries import RECALLED
-from idempotency.ledger import Claim, Claimed, Ledger, LedgerUnavailable
+from idempotency.ledger import Claim, Claimed, Ledger, LedgerUnavailable, Settlement
 from idempotency.payloads import body_digest
 from idempotency.prefilter import Prefilter
 from message.ids import new_token
@@ -175,14 +175,55 @@ class LedgerGate:
 
         answers = self._outage.persist("intake", enter)
         self._count.claimed(len(works), self._clock.monotonic() - begun)
-        for work, claim, answer in zip(works, claims, answers, strict=True):
-            if answer.won and answer.state is State.IN_FLIGHT:
-                delivery = work.delivery
-                delivery.token, delivery.attempt, delivery.day = token, answer.attempt, answer.day
-                to_send.append(work)
-            else:
-                _end(work, claim, answer)
-                ended.append(work)
+        _divide(works, claims, answers, to_send, ended)
+
+    def rides(self, lane: str) -> bool:
+        """Whether the lane's claims may go with a settlement: those that lock their lines may not."""
+        return lane not in self._ordered
+
+    def settle_and_claim(
+        self, settlements: Sequence[Settlement], works: list[Work]
+    ) -> tuple[list[bool], tuple[list[Work], list[Work]] | None]:
+        """Record the outcomes and claim the works, whose lanes all ride, in one round trip: what of the
+        outcomes was written, and as `admit`; None: the lease lapsed, and nothing was claimed. Raises
+        LedgerUnavailable only when the worker stops."""
+        token, now = new_token(), self._clock.now_ms()
+        claims = [_claim_of(work, token, now) for work in works]
+        begun = self._clock.monotonic()
+
+        def enter() -> tuple[list[bool], list[Claimed] | None]:
+            if not self._lease_holds():
+                return self._ledger.settle(settlements), None
+            for work in works:
+                work.term = self._term()
+            return self._ledger.settle_and_claim(settlements, claims, self._owner)
+
+        written, answers = self._outage.persist("settle", enter)
+        if answers is None:
+            return written, None
+        self._count.claimed(len(works), self._clock.monotonic() - begun)
+        to_send: list[Work] = []
+        ended: list[Work] = []
+        _divide(works, claims, answers, to_send, ended)
+        return written, (to_send, ended)
+
+
+def _divide(
+    works: Sequence[Work],
+    claims: Sequence[Claim],
+    answers: Sequence[Claimed],
+    to_send: list[Work],
+    ended: list[Work],
+) -> None:
+    """By what the ledger answered."""
+    for work, claim, answer in zip(works, claims, answers, strict=True):
+        if answer.won and answer.state is State.IN_FLIGHT:
+            delivery = work.delivery
+            delivery.token, delivery.attempt, delivery.day = claim.token, answer.attempt, answer.day
+            to_send.append(work)
+        else:
+            _end(work, claim, answer)
+            ended.append(work)
 
 
 class BestEffortGate:

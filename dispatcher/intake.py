@@ -2,7 +2,8 @@
 
 It claims only what a lane has room for and an account may take, so a slow lane leaves its records
 unclaimed and holds up nobody else. Which account a delivery goes through, and which other deliveries
-share its call, is decided before the claim, since the claim puts it on record.
+share its call, is decided before the claim, since the claim puts it on record. Who takes and claims holds
+`claiming`: this stage's thread, or settle's when claims ride along with its commit (dispatcher/riding.py).
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from queue import SimpleQueue
+from types import MappingProxyType
+from typing import Final
 
 import structlog
 
@@ -30,10 +33,11 @@ log = structlog.get_logger(__name__)
 CLAIM_BATCH = 500
 """Deliveries in one claim statement, at most."""
 _IDLE_S = 0.5
+_NONE_FREED: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 class Intake:
-    """Owns what is offered and not yet claimed."""
+    """Owns what is offered and not yet claimed; under `claiming`."""
 
     def __init__(
         self,
@@ -51,6 +55,7 @@ class Intake:
         """When the loop last went round; for the stuck detector."""
         self.on_taken: Callable[[], None] = lambda: None
         """Called when offered deliveries were taken; the screen's `wanted`."""
+        self.claiming = threading.Lock()
         self._pools = pools
         self._gate = gate
         self._delays = delays
@@ -108,22 +113,75 @@ class Intake:
         """Until `close`."""
         while not self._closing:
             self.run_once()
-        self._give_up_rest()
+        with self.claiming:
+            self._give_up_rest()
 
     def run_once(self) -> None:
         """One round: receive, take what fits, claim, hand over."""
         self._wake.wait(self._pause_s)
         self._wake.clear()
-        self._pause_s = _IDLE_S
-        self.beat = self._clock.monotonic()
-        self._receive()
-        while not self._stopping and (works := self._take_what_fits()):
-            self.on_taken()
-            self._admit(works)
-            self._receive()
+        with self.claiming:
+            self._pause_s = _IDLE_S
             self.beat = self._clock.monotonic()
+            while works := self.take():
+                self.admit(works, self.prepared(works))
+                self.beat = self._clock.monotonic()
+            if self._stopping:
+                self._give_up_rest()
+
+    def take(
+        self,
+        freed: Mapping[str, int] = _NONE_FREED,
+        only: Callable[[str], bool] = lambda lane: True,
+    ) -> list[Work]:
+        """Deliveries to be claimed now, from every lane that has room, `freed` places of it as good as
+        free; of the lanes that `only` names. Lanes take turns at going first."""
+        self._receive()
         if self._stopping:
-            self._give_up_rest()
+            return []
+        taken: list[Work] = []
+        names = list(self._ready)
+        self._turn = (self._turn + 1) % max(len(names), 1)
+        for name in names[self._turn :] + names[: self._turn]:
+            if self._ready[name] and only(name) and not self._fills_up(name):
+                taken.extend(self._take(name, CLAIM_BATCH - len(taken), freed.get(name, 0)))
+        if taken:
+            self.on_taken()
+        return taken
+
+    def prepared(self, works: list[Work]) -> list[list[Work]]:
+        """What was taken, as the calls it is going to be; it holds its places from now on."""
+        self._hold_back(works)
+        calls = calls_of(works, self._pools)
+        for work in works:
+            work.taken = True
+            self._pools[work.delivery.lane].taken += 1
+        return calls
+
+    def admit(self, works: list[Work], calls: list[list[Work]]) -> None:
+        """Claim what was prepared, and hand it over."""
+        try:
+            to_send, ended = self._gate.admit(works)
+        except LedgerUnavailable:
+            self.abandon(works)
+            return
+        self.claimed(calls, to_send, ended)
+
+    def claimed(self, calls: list[list[Work]], to_send: list[Work], ended: list[Work]) -> None:
+        """Hand over what was won, and pass on what ended."""
+        self._report.claimed(to_send)
+        self._hand_over(calls, to_send)
+        for work in ended:
+            self._pools[work.delivery.lane].release(work)
+            self._finished.put(work)
+        if self._gating is not None and ended:
+            self._gating.unclaimed(ended)
+
+    def abandon(self, works: Sequence[Work]) -> None:
+        """What was prepared cannot be claimed: the worker stops."""
+        for work in works:
+            self._pools[work.delivery.lane].release(work)
+            self._give_up(work)
 
     def _receive(self) -> None:
         if self._purging:
@@ -155,16 +213,6 @@ class Intake:
             self._taken[lane] += len(ready) - len(kept)
             self._ready[lane] = deque(kept)
 
-    def _take_what_fits(self) -> list[Work]:
-        """Deliveries from every lane that has room; lanes take turns at going first."""
-        taken: list[Work] = []
-        names = list(self._ready)
-        self._turn = (self._turn + 1) % max(len(names), 1)
-        for name in names[self._turn :] + names[: self._turn]:
-            if self._ready[name] and not self._fills_up(name):
-                taken.extend(self._take(name, CLAIM_BATCH - len(taken)))
-        return taken
-
     def _fills_up(self, lane: str) -> bool:
         """Whether the lane waits a moment longer for deliveries that could share a call."""
         terms = self._pools[lane].terms
@@ -175,11 +223,11 @@ class Intake:
             self._pause_s = min(self._pause_s, left_s)
         return left_s > 0
 
-    def _take(self, lane: str, limit: int) -> list[Work]:
+    def _take(self, lane: str, limit: int, freed: int) -> list[Work]:
         """As many as the lane has room for and an account may take."""
         pool, ready = self._pools[lane], self._ready[lane]
         taken: list[Work] = []
-        room = min(pool.room, limit)
+        room = min(pool.room + freed, limit)
         passed: list[Work] = []
         shut: set[tuple[str, ...]] = set()
         while ready and len(taken) < room:
@@ -205,27 +253,6 @@ class Intake:
         ready.extendleft(reversed(passed))
         self._taken[lane] += len(taken)
         return taken
-
-    def _admit(self, works: list[Work]) -> None:
-        self._hold_back(works)
-        calls = calls_of(works, self._pools)
-        for work in works:
-            work.taken = True
-            self._pools[work.delivery.lane].taken += 1
-        try:
-            to_send, ended = self._gate.admit(works)
-        except LedgerUnavailable:
-            for work in works:
-                self._pools[work.delivery.lane].release(work)
-                self._give_up(work)
-            return
-        self._report.claimed(to_send)
-        self._hand_over(calls, to_send)
-        for work in ended:
-            self._pools[work.delivery.lane].release(work)
-            self._finished.put(work)
-        if self._gating is not None and ended:
-            self._gating.unclaimed(ended)
 
     def _hold_back(self, works: list[Work]) -> None:
         """What a gate holds or drops; and what its provider would drop in silence waits instead."""

@@ -28,6 +28,7 @@ from dispatcher.gates import Outage
 from dispatcher.intake import Intake
 from dispatcher.lanes import Pool
 from dispatcher.lease import Heart
+from dispatcher.riding import Rider
 from dispatcher.screen import Screen
 from dispatcher.settle import Settle
 from dispatcher.source import Source
@@ -60,6 +61,8 @@ class Door(NamedTuple):
     screen: Screen
     intake: Intake
     lanes: Sequence[Lane]
+    rider: Rider | None = None
+    """Where the ledger answers for the lanes."""
 
     def run_screen(self) -> None:
         """Nothing is offered after the screen's end, so intake may end too."""

@@ -16,6 +16,7 @@ from dispatcher.decide import settlement_of
 from dispatcher.gates import Outage
 from dispatcher.lanes import Pool
 from dispatcher.report import Report
+from dispatcher.riding import Rider
 from dispatcher.work import Finished, Work
 from idempotency.ledger import Ledger, LedgerUnavailable, Settlement
 from message.states import Event
@@ -40,7 +41,9 @@ class Settle:
         finished: SimpleQueue[Finished],
         on_settled: Callable[[Settled], None],
         on_room: Callable[[], None],
+        rider: Rider | None = None,
     ) -> None:
+        """`rider`: whose claims may go with a commit."""
         self.beat = clock.monotonic()
         """When the loop last went round; for the stuck detector."""
         self.abandoned = 0
@@ -53,6 +56,7 @@ class Settle:
         self._finished = finished
         self._on_settled = on_settled
         self._on_room = on_room
+        self._rider = rider
         self._stopping = False
 
     def stop(self) -> None:
@@ -74,7 +78,7 @@ class Settle:
         works = [item for item in batch if isinstance(item, Work)]
         pairs = [(work, s) for work in works if (s := self._settlement(work)) is not None]
         settled = self._commit(batch, pairs) if pairs else Settled(batch)
-        self._free_room(works)
+        self._free_room(batch)
         self._on_settled(settled)
 
     def _gather(self) -> list[Finished]:
@@ -105,10 +109,19 @@ class Settle:
         settlements = [settlement for _, settlement in pairs]
         begun = self._clock.monotonic()
         try:
-            written = self._outage.persist("settle", lambda: self._ledger.settle(settlements))
+            written = self._with_claims(batch, settlements)
+            if written is None:
+                written = self._outage.persist("settle", lambda: self._ledger.settle(settlements))
         except LedgerUnavailable:
             return self._leave(batch, pairs)
         return Settled(batch, pairs, written, self._clock.monotonic() - begun)
+
+    def _with_claims(
+        self, batch: Sequence[Finished], settlements: Sequence[Settlement]
+    ) -> list[bool] | None:
+        if self._rider is None:
+            return None
+        return self._rider.settle(settlements, _places(batch))
 
     def _leave(
         self, batch: Sequence[Finished], pairs: Sequence[tuple[Work, Settlement]]
@@ -119,7 +132,12 @@ class Settle:
             work.left = True
         return Settled(batch)
 
-    def _free_room(self, works: Sequence[Work]) -> None:
-        for lane, count in Counter(work.delivery.lane for work in works if work.taken).items():
+    def _free_room(self, batch: Sequence[Finished]) -> None:
+        for lane, count in _places(batch).items():
             self._pools[lane].returned += count
         self._on_room()
+
+
+def _places(batch: Sequence[Finished]) -> Counter[str]:
+    """How many places of each lane the batch holds."""
+    return Counter(item.delivery.lane for item in batch if isinstance(item, Work) and item.taken)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from idempotency.entries import Change, Entries, Standing, answer, change, takes_over, wrote
@@ -79,14 +79,42 @@ class Batches(ABC):
         """Put the calls on record where the row is still IN_FLIGHT under its token; the attempt that each
         of those is now in."""
 
+    def _change_and_enter(
+        self, changes: Sequence[Change], batch: Entries, owner: str
+    ) -> tuple[int, Entered]:
+        """`_change`, then `_enter`, in one statement where the database can."""
+        return self._change(changes), self._enter(batch, owner, False)
+
     def claim(self, claims: Sequence[Claim], owner: str, *, ordered: bool = False) -> list[Claimed]:
         """See `Ledger.claim`."""
         if not claims:
             return []
+        return self._claimed(claims, owner, lambda batch: self._enter(batch, owner, ordered))
+
+    def settle_and_claim(
+        self, settlements: Sequence[Settlement], claims: Sequence[Claim], owner: str
+    ) -> tuple[list[bool], list[Claimed]]:
+        """See `Ledger.settle_and_claim`."""
+        if not settlements or not claims:
+            return self.settle(settlements), self.claim(claims, owner)
+        changes = [change(settlement) for settlement in settlements]
+        changed = 0
+
+        def enter(batch: Entries) -> Entered:
+            nonlocal changed
+            changed, entered = self._change_and_enter(changes, batch, owner)
+            return entered
+
+        claimed = self._claimed(claims, owner, enter)
+        return self._written(changes, changed), claimed
+
+    def _claimed(
+        self, claims: Sequence[Claim], owner: str, enter: Callable[[Entries], Entered]
+    ) -> list[Claimed]:
         firsts = {claim.delivery.key: claim for claim in reversed(claims)}
         repeated = len(firsts) < len(claims)
         new = [c for c in claims if firsts[c.delivery.key] is c] if repeated else claims
-        entered = self._enter(Entries(new, self._sealer), owner, ordered)
+        entered = enter(Entries(new, self._sealer))
         if not entered.lost and not repeated:
             return _all_won(claims, entered)
         lost = set(entered.lost)
@@ -106,7 +134,11 @@ class Batches(ABC):
         if not settlements:
             return []
         changes = [change(settlement) for settlement in settlements]
-        if self._change(changes) == len(changes):
+        return self._written(changes, self._change(changes))
+
+    def _written(self, changes: Sequence[Change], changed: int) -> list[bool]:
+        """Per change, whether its row stands so now; `changed` of them were written just now."""
+        if changed == len(changes):
             return [True] * len(changes)
         standing = {row.key: row for row in self._look([change.key for change in changes])}
         return [wrote(change, standing.get(change.key)) for change in changes]

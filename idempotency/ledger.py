@@ -125,6 +125,14 @@ class Ledger(Protocol):
         """
         ...
 
+    def settle_and_claim(
+        self, settlements: Sequence[Settlement], claims: Sequence[Claim], owner: str
+    ) -> tuple[list[bool], list[Claimed]]:
+        """Record outcomes, then enter claims that are not `ordered`, durably, in one statement where the
+        database can: the claims take the places that the outcomes free, and at no time are more rows
+        IN_FLIGHT than before or after. Repeatable as `settle` and `claim` are."""
+        ...
+
     def reroute(self, deliveries: Sequence[Delivery]) -> list[bool]:
         """Put another account and call on record, durably, in one statement, and count the attempt: a
         definite non-send is followed by a call elsewhere under the same claim. False where the token is

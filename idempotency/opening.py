@@ -76,6 +76,12 @@ class SqlLedger:
         """See `Ledger.settle`."""
         return self._batches.settle(settlements)
 
+    def settle_and_claim(
+        self, settlements: Sequence[Settlement], claims: Sequence[Claim], owner: str
+    ) -> tuple[list[bool], list[Claimed]]:
+        """See `Ledger.settle_and_claim`."""
+        return self._batches.settle_and_claim(settlements, claims, owner)
+
     def reroute(self, deliveries: Sequence[Delivery]) -> list[bool]:
         """See `Ledger.reroute`."""
         return self._batches.reroute(deliveries)

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from backends.pg_arrays import array, byte_array
+from backends.pg_numbered import fetched, numbered
 from backends.sql import Database
 from idempotency.batches import MS_PER_DAY, Batches, Entered, Rerouted, Wanted
 from idempotency.edge import connected
@@ -155,6 +156,13 @@ UPDATE deliveries AS d
  WHERE d.delivery_key = ANY (ARRAY[s.key]) AND d.day = s.day AND d.token = s.token
    AND d.state || '' = 'IN_FLIGHT'"""
 
+_SETTLED: Final = "WITH settled AS (" + SETTLE.replace("%(", "%(settled_") + "\nRETURNING d.day),"
+_COUNTED: Final = ", (SELECT count(*) FROM settled)\n  FROM clock"
+SETTLE_AND_CLAIM: Final = (
+    CLAIM.replace("WITH", _SETTLED, 1).removesuffix("\n  FROM clock") + _COUNTED
+)
+_NUMBERED, _ORDER = numbered(SETTLE_AND_CLAIM)
+
 REROUTE: Final = """
 UPDATE deliveries AS d
    SET account = i.account, call_key = i.call_key, call_digest = i.call_digest,
@@ -187,11 +195,7 @@ class PostgresBatches(Batches):
         self._epochs = epochs
 
     def _enter(self, batch: Entries, owner: str, ordered: bool) -> Entered:
-        parameters = columns(Entry._fields, batch.rows)
-        parameters |= shared_columns(batch.shared) | {
-            "owner": owner,
-            "epoch": self._epochs.get(owner),
-        }
+        parameters = self._entering(batch, owner)
         lines = _lines(batch.rows) if ordered else ""
         with connected(self._database) as connection:
             if not lines:
@@ -200,8 +204,21 @@ class PostgresBatches(Batches):
                 with connection.transaction():
                     connection.execute(LOCK_LINES, {"lines": lines}, prepare=True)
                     row = connection.execute(CLAIM_IN_LINE, parameters, prepare=True).fetchone()
-        ms, *keys = row
-        return Entered(ms // MS_PER_DAY, *(text.split(",") if text else () for text in keys))
+        return _entered(row)
+
+    def _change_and_enter(
+        self, changes: Sequence[Change], batch: Entries, owner: str
+    ) -> tuple[int, Entered]:
+        parameters = self._entering(batch, owner)
+        for name, column in columns(Change._fields, changes).items():
+            parameters[f"settled_{name}"] = column
+        with connected(self._database) as connection:
+            row = fetched(connection, _NUMBERED, [parameters[name] for name in _ORDER])
+        return row[-1], _entered(row[:-1])
+
+    def _entering(self, batch: Entries, owner: str) -> dict[str, Any]:
+        parameters = columns(Entry._fields, batch.rows) | shared_columns(batch.shared)
+        return parameters | {"owner": owner, "epoch": self._epochs.get(owner)}
 
     def _take_or_look(self, wanted: Sequence[Wanted], owner: str) -> list[Standing]:
         parameters = columns(Wanted._fields, wanted)
@@ -238,6 +255,11 @@ def shared_columns(shared: dict[tuple[str, bytes], bytes]) -> dict[str, str]:
         "shared_digest": byte_array([digest for _message_id, digest in shared]),
         "shared_payload": byte_array(shared.values()),
     }
+
+
+def _entered(row: Sequence[Any]) -> Entered:
+    ms, *keys = row
+    return Entered(ms // MS_PER_DAY, *(text.split(",") if text else () for text in keys))
 
 
 def _lines(rows: Sequence[Entry]) -> str:

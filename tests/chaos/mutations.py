@@ -40,6 +40,7 @@ class Fate(StrEnum):
 _GUARDS = "tests/chaos/test_guards.py::"
 _SOURCE = "tests/dispatcher/test_source.py::"
 _RUNS = "tests/dispatcher/test_runs.py::"
+_RIDING = "tests/dispatcher/test_riding.py::"
 _AGAIN = "tests/dispatcher/test_again.py::"
 _LEASE = "tests/dispatcher/test_lease.py::"
 _LEDGER = "tests/idempotency/test_ledger_conformance.py::"
@@ -159,15 +160,15 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "only what this claim won is sent",
         "dispatcher/gates.py",
-        "            if answer.won and answer.state is State.IN_FLIGHT:\n",
-        "            if answer.state is State.IN_FLIGHT:\n",
+        "        if answer.won and answer.state is State.IN_FLIGHT:\n",
+        "        if answer.state is State.IN_FLIGHT:\n",
         (_GUARDS + "test_what_is_not_ours_to_send_does_not_reach_a_lane",),
     ),
     Mutation(
         "what stands behind an open one of its key is not sent",
         "dispatcher/gates.py",
-        "            if answer.won and answer.state is State.IN_FLIGHT:\n",
-        "            if answer.won:\n",
+        "        if answer.won and answer.state is State.IN_FLIGHT:\n",
+        "        if answer.won:\n",
         (_GUARDS + "test_what_is_not_ours_to_send_does_not_reach_a_lane",),
     ),
     Mutation(
@@ -180,7 +181,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a lane claims only what it has room for",
         "dispatcher/intake.py",
-        "        room = min(pool.room, limit)\n",
+        "        room = min(pool.room + freed, limit)\n",
         "        room = limit\n",
         (_GUARDS + "test_a_lane_claims_no_more_than_it_has_room_for",),
     ),
@@ -202,9 +203,30 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a worker that slept past its lease claims nothing",
         "dispatcher/gates.py",
-        "            if not self._lease_holds():\n",
-        "            if False:\n",
+        "            if not self._lease_holds():\n                raise",
+        "            if False:\n                raise",
         (_GUARDS + "test_a_worker_that_slept_past_its_lease_claims_nothing",),
+    ),
+    Mutation(
+        "no more claims ride along than places are freed",
+        "dispatcher/intake.py",
+        "        room = min(pool.room + freed, limit)\n",
+        "        room = min(pool.room + freed + 1, limit)\n",
+        (_RIDING + "test_as_many_are_claimed_as_the_commit_frees_places",),
+    ),
+    Mutation(
+        "claims that lock their lines do not hold up outcomes",
+        "dispatcher/gates.py",
+        "        return lane not in self._ordered\n",
+        "        return True\n",
+        (_RIDING + "test_lanes_that_lock_their_lines_do_not_ride",),
+    ),
+    Mutation(
+        "nothing is claimed with an outcome under a lapsed lease",
+        "dispatcher/gates.py",
+        "                return self._ledger.settle(settlements), None\n",
+        "                pass\n",
+        (_RIDING + "test_with_a_lapsed_lease_the_outcomes_are_written_and_nothing_is_claimed",),
     ),
     Mutation(
         "what is in doubt is not called again at once",
@@ -276,11 +298,11 @@ MUTATIONS: tuple[Mutation, ...] = (
         "the ledger is written before Redis",
         "dispatcher/settle.py",
         "        settled = self._commit(batch, pairs) if pairs else Settled(batch)\n"
-        "        self._free_room(works)\n"
+        "        self._free_room(batch)\n"
         "        self._on_settled(settled)\n",
         "        self._on_settled(Settled(batch, pairs, [True] * len(pairs)))\n"
         "        settled = self._commit(batch, pairs) if pairs else Settled(batch)\n"
-        "        self._free_room(works)\n",
+        "        self._free_room(batch)\n",
         (_GUARDS + "test_the_ledger_comes_first_then_room_then_redis_then_the_source",),
     ),
     Mutation(
@@ -631,11 +653,14 @@ def _tracked() -> Iterator[Path]:
 
 
 def main(wanted: Sequence[str]) -> int:
-    """Try those whose guard or path has one of the words; 1 when one was not killed."""
+    """Try those whose guard or path has one of the words; 1 when one was not killed, 2 when none has."""
     console = Console()
     chosen = [
         m for m in MUTATIONS if not wanted or any(w in m.guard or w in m.path for w in wanted)
     ]
+    if not chosen:
+        console.print(f"no guard and no path has {' or '.join(wanted)} in it", markup=False)
+        return 2
     with tempfile.TemporaryDirectory(prefix="hongyan-mutation-") as folder:
         laboratory = Laboratory(Path(folder))
         sick = laboratory.healthy(sorted({k for m in chosen for k in m.killers}))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 import redis
@@ -27,6 +28,8 @@ _CUTS = 3
 _FULL_S = 1.0
 _GROUP_S = 120.0
 _HELD_S = 3.0
+_PATIENCE = 6
+"""Times that a fault which nobody met yet is held a little longer."""
 _NO_CLAIM_S = 2.0
 
 
@@ -281,12 +284,16 @@ class Strikes:
         hit, before = self._hit(fault), self._proxy.cuts
         self._proxy.cut_replies(_CUTS, _ends_a_commit)
 
-        def look() -> None:
+        def look(more: int) -> None:
+            """Whoever goes that way may just have been killed, and takes seconds to be back."""
+            if self._proxy.cuts == before and more:
+                self._stage.later(_HELD_S, partial(look, more - 1))
+                return
             hit.effect = f"{self._proxy.cuts - before} replies lost"
             hit.until_ms = now_ms()
             self._proxy.cut_replies(0)
 
-        self._stage.later(_HELD_S, look)
+        self._stage.later(_HELD_S, partial(look, _PATIENCE))
         return True
 
     def _rebalance(self, fault: Fault) -> bool:

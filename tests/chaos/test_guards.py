@@ -93,6 +93,11 @@ class Bench:
         self.settled += settlements
         return [self.written] * len(settlements)
 
+    def settle_and_claim(
+        self, settlements: Sequence[Settlement], claims: Sequence[Claim], owner: str
+    ) -> tuple[list[bool], list[Claimed]]:
+        return self.settle(settlements), self.claim(claims, owner)
+
     def send(self, _channel: Channel, call: Call, _timeout_s: float) -> list[AnyOutcome]:
         self.calls.append("send")
         self.not_after.append(call.not_after)

@@ -20,7 +20,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from idempotency.ledger import Claim, Lease, LedgerUnavailable, Settlement
+from idempotency.ledger import Claim, Claimed, Lease, LedgerUnavailable, Settlement
 from message.delivery import Delivery
 from message.ids import new_token
 from message.states import OPEN, Event, State, after
@@ -154,6 +154,38 @@ class LedgerModel(RuleBasedStateMachine):
         """What it won is in flight."""
         answers = self.ledger.claim(made, owner, ordered=ordered)
         self._expect(made, owner, ordered)
+        return self._flying(made, answers)
+
+    @rule(
+        target=flying,
+        item=flying,
+        event=st.sampled_from(OUTCOMES),
+        batch=batches,
+        owner=st.sampled_from(OWNERS),
+        lost=st.booleans(),
+    )
+    def settle_and_claim(
+        self, item: Delivery, event: Event, batch: list[tuple[int, Event]], owner: str, lost: bool
+    ) -> object:
+        made = [claims([self.items[n]], entry)[0] for n, entry in batch]
+        outcome = [Settlement(item, event, reason="why", delay_ms=5)]
+        row = self.rows[item.key]
+        ours = row.state is State.IN_FLIGHT and row.token == item.token
+        if lost:
+            with reply_lost(self.ledger.database), pytest.raises(LedgerUnavailable):
+                self.ledger.settle_and_claim(outcome, made, owner)
+        (written,), answers = self.ledger.settle_and_claim(outcome, made, owner)
+        if ours:
+            self._write(row, event)
+        if not lost and row.token != item.token:
+            assert not written
+        elif ours and all(claim.delivery.key != item.key for claim in made):
+            assert written
+        self._expect(made, owner, False)
+        return self._flying(made, answers)
+
+    def _flying(self, made: list[Claim], answers: list[Claimed]) -> object:
+        """The claims that won, as deliveries that may be settled."""
         first: set[str] = set()
         won = []
         for claim, answer in zip(made, answers, strict=True):

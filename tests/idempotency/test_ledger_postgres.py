@@ -229,6 +229,16 @@ def test_the_scans_of_sweep_recovery_and_console_have_their_index(
     assert scans(plan(full, query, {})) == {today(index)}
 
 
+def test_settling_and_claiming_at_once_read_what_each_reads(full: World) -> None:
+    items = claimed(full.open(), *[delivery() for _ in range(50)])
+    changes = [change(Settlement(d, Event.ACCEPTED)) for d in items]
+    values = {f"settled_{k}": v for k, v in postgres.columns(Change._fields, changes).items()}
+    batch = Entries(claims([delivery() for _ in range(50)]), Sealer())
+    values |= postgres.columns(Entry._fields, batch.rows) | postgres.shared_columns({})
+    nodes = plan(full, postgres.SETTLE_AND_CLAIM, values | {"owner": "w1", "epoch": 1})
+    assert {name for name in scans(nodes) if name.startswith(today())} == {today("_pkey")}
+
+
 def test_statements_are_short_enough_for_the_drivers_cache() -> None:
     """psycopg converts longer ones anew each time: MAX_CACHED_STATEMENT_LENGTH in its _queries.py."""
     for statement in (postgres.CLAIM, postgres.CLAIM_IN_LINE, postgres.TAKE, postgres.SETTLE):
