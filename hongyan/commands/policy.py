@@ -13,7 +13,7 @@ from hongyan.terminal import DONE, PROBLEMS, err, explained, out, print_json, se
 if TYPE_CHECKING:
     from backends.settings import Settings
     from message.vocabulary import Lane
-    from policy.schema import LanePolicy, Policy
+    from policy.schema import LanePolicy, Policy, RetryPolicy
 
 app = typer.Typer(name="policy", help="What each lane promises.", no_args_is_help=True)
 
@@ -130,7 +130,8 @@ def _table(policy: Policy, lanes: tuple[Lane, ...]) -> None:
         table.add_row(lane.name, *shown)
     out().print(table)
     out().print(
-        f"\nversion {policy.version}; THREADS: calls at once + waiting; TTL: usual ≤ greatest",
+        f"\nversion {policy.version}; THREADS: calls at once + waiting; RETRY: calls in all (made again at"
+        " once) × first wait; TTL: usual ≤ greatest",
         style="dim",
     )
 
@@ -146,11 +147,17 @@ def _cells(policy: LanePolicy) -> list[str]:
         f"{p.threads}+{p.queue_size}",
         f"{p.max_in_flight:,}",
         _span(p.timeout_ms),
-        f"{p.retry.attempts} × {_span(p.retry.base_ms)}",
+        _retry(p.retry),
         f"{_span(p.ttl_ms)} ≤ {_span(p.max_ttl_ms)}",
         p.ordering.value,
         _accounts(p),
     ]
+
+
+def _retry(retry: RetryPolicy) -> str:
+    """`10 × 5 s`, and `10 (2) × 1 s` where the worker's thread makes two of them by itself."""
+    at_once = f" ({retry.immediate})" if retry.immediate else ""
+    return f"{retry.attempts}{at_once} × {_span(retry.base_ms)}"
 
 
 def _accounts(policy: LanePolicy) -> str:
