@@ -39,6 +39,7 @@ from channels.null import NullChannel
 from channels.outcomes import for_all, of_failure
 from channels.tokens import NoTokens, Tokens, TokenUnavailable
 from message.outcomes import AnyOutcome, NotSent, Rejected, Unknown
+from message.structs import describe_structs
 
 log = structlog.get_logger(__name__)
 
@@ -72,6 +73,8 @@ class Engine:
     """Stateless beside its transport; safe from many threads."""
 
     def __init__(self, transport: Sender, tokens: Tokens | None = None) -> None:
+        """To be made before there are threads that use it, and once the adapters are imported."""
+        describe_structs()
         self._transport = transport
         self._tokens = tokens or NoTokens()
 

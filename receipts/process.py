@@ -23,6 +23,7 @@ from channels.transport import Transport
 from idempotency.opening import SqlLedger, open_ledger
 from idempotency.receipts_sql import open_receipts
 from idempotency.receipts_store import Receipts
+from message.structs import describe_structs
 from receipts.accounts import Source, load_sources
 from receipts.app import Desk, build_app
 from receipts.intake import Intake
@@ -56,6 +57,7 @@ class _Server(uvicorn.Server):
 def run_receipts(settings: Settings, stop: threading.Event, listen: str = "") -> int:
     """Serve until `stop` is set; the exit code. Raises SettingsError, LedgerError."""
     sources = load_sources(settings)
+    describe_structs()
     with ExitStack() as stack:
         listener = stack.enter_context(_bound(listen or settings.receipts.listen))
         ledger = open_ledger(settings)

@@ -340,7 +340,8 @@ def send(engine: Engine, account: Account, *deliveries: Delivery) -> list[AnyOut
 
 def found_out(engine: Engine, account: Account, given: Delivery, provider: Simulator) -> Resolution:
     at = next(record.at_ms for record in provider.records())
-    found = engine.resolve(LIVE, account, attempt_of(given, called_at=at), 5.0)
+    now = attempt_of(given, age_s=0, called_at=at)  # no later: the provider knows no tomorrow
+    found = engine.resolve(LIVE, account, now, 5.0)
     assert found is not None
     return found.resolution
 
