@@ -172,6 +172,7 @@ def test_what_waits_for_a_dead_account_goes_through_the_one_that_is_named_now(
         lambda: worker.metric("breaker_state", account="dead") == 2,
         what="the dead account's breaker is open",
     )
+    await_(lambda: worker.metric("in_flight") == 0, what="what was claimed before has ended")
     waiting = one.books.states()["RETRY"]
     version = apply(one, {LANE: {"accounts": ["demo"]}})
     await_followed([worker], version)
