@@ -121,7 +121,7 @@ def read_record(root: Path) -> dict[str, int]:
         text = json.loads((root / "stack.json").read_text())
         return {"port_base": int(text["port_base"]), "brokers": int(text["brokers"])}
     except (OSError, ValueError, KeyError, TypeError):
-        return {}  # none yet, or half written: the defaults serve
+        return {}  # none yet: the defaults serve
 
 
 def record(layout: Layout) -> dict[str, int]:
@@ -129,4 +129,7 @@ def record(layout: Layout) -> dict[str, int]:
 
 
 def write_record(layout: Layout) -> None:
-    (layout.root / "stack.json").write_text(json.dumps(record(layout)) + "\n")
+    """Whole or not at all: whoever reads half of it would take the defaults for what is up."""
+    draft = layout.root / f"stack.json.{os.getpid()}"
+    draft.write_text(json.dumps(record(layout)) + "\n")
+    draft.replace(layout.root / "stack.json")
