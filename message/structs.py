@@ -7,25 +7,22 @@ docs/decisions/051-structs-are-described-first.md).
 
 from __future__ import annotations
 
-import threading
 from contextlib import suppress
 
 import msgspec
 
-_lock = threading.Lock()
 _described: set[type] = {msgspec.Struct}
 
 
 def describe_structs() -> int:
     """Have msgspec describe every struct that is loaded and was not yet; how many. To be called before
     threads read any, after the modules that define them are imported."""
-    with _lock:
-        new = [kind for kind in _all_of(msgspec.Struct) if kind not in _described]
-        for kind in new:
-            # What cannot be described, for a field that msgspec does not know, cannot be read either.
-            with suppress(TypeError, NameError):
-                msgspec.json.Decoder(kind)
-        _described.update(new)
+    new = [kind for kind in _all_of(msgspec.Struct) if kind not in _described]
+    for kind in new:
+        # What cannot be described, for a field that msgspec does not know, cannot be read either.
+        with suppress(TypeError, NameError):
+            msgspec.json.Decoder(kind)
+    _described.update(new)
     return len(new)
 
 
