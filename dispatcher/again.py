@@ -24,7 +24,8 @@ from tenacity import (
 
 from dispatcher.accounts import may_fail_over
 from dispatcher.grouping import put_on_record
-from dispatcher.work import Route, Try, Work
+from dispatcher.tries import Try, fitting
+from dispatcher.work import Route, Work
 from idempotency.recovering import call_key_of
 from message.delivery import Delivery
 from message.outcomes import AnyOutcome, NotSent
@@ -105,8 +106,7 @@ class Again:
             return []
         route = terms.routes[other.name]
         refused = [work for work in works if may_fail_over(work.answer)]
-        again = self._fitting(refused, first, route)
-        going = self._on_record(again, route)
+        going = self._on_record(self._fitting(refused, first, route), route)
         if not going:
             terms.accounts.release(other)
         return going
@@ -162,31 +162,28 @@ class Again:
 
     def _fitting(self, works: Sequence[Work], first: Work, route: Route) -> list[Work]:
         """As many as the account takes in one call, in their order."""
-        channel = route[1]
-        key = channel.batch_key(first.delivery)
-        fitting = [
-            work
-            for work in works
-            if self._has_attempts(work)
-            and self._refusal(work) is None
-            and (work is first or channel.batch_key(work.delivery) == key)
-        ]
-        return fitting[: channel.max_batch]
+
+        def may(work: Work) -> bool:
+            return self._has_attempts(work) and self._refusal(work) is None
+
+        return fitting(works, first, *route, may)
 
     def _on_record(self, works: Sequence[Work], route: Route) -> list[Work]:
-        """Those whose next call stands in the ledger and may begin."""
+        """Those whose next call stands in the ledger and may begin; the others are as they were."""
         if not works:
             return []
-        account, channel = route
-        first, answered = works[0].delivery, [Try.of(work) for work in works]
+        first, before = works[0].delivery, [(work.route, _answered(work)) for work in works]
         for work in works:
             work.route = route
         put_on_record(works, call_key_of(first.key, max(first.attempt, 1) + 1))
         going = []
-        for work, before, ours in zip(works, answered, self._kept(works), strict=True):
-            if ours and self._refusal(work) is None and not channel.refusal(account, work.delivery):
-                work.tries = (*work.tries, before)
+        for work, (old, tried), ours in zip(works, before, self._kept(works), strict=True):
+            if ours and self._refusal(work) is None:
+                work.tries = (*work.tries, tried)
                 going.append(work)
+            else:
+                work.route = old
+                tried.put_back(work.delivery)
         return going
 
     def _kept(self, works: Sequence[Work]) -> list[bool]:
@@ -196,3 +193,7 @@ class Again:
         for work in works:
             work.delivery.attempt = max(work.delivery.attempt, 1) + 1
         return [True] * len(works)
+
+
+def _answered(work: Work) -> Try:
+    return Try.of(work.delivery, work.outcome, work.started_at, work.answered_at)

@@ -120,14 +120,10 @@ class Report:
 
     def _tried_events(self, work: Work) -> list[TraceEvent]:
         """The calls before the last, each as what it was."""
-        events = []
-        for tried in work.tries:
-            event = self._event(work, Stage.ATTEMPTED, tried.answered_at, "", tried.code)
-            event.attempt, event.account = tried.attempt, tried.account
-            event.started_at, event.answered_at = tried.started_at, tried.answered_at
-            event.detail = tried.detail or None
-            events.append(event)
-        return events
+        return [
+            tried.told_by(self._event(work, Stage.ATTEMPTED, tried.answered_at, "", None))
+            for tried in work.tries
+        ]
 
     def _event(
         self, work: Work, stage: Stage, now: int, state: str, reason: str | None

@@ -9,6 +9,7 @@ import msgspec
 
 from channels.channel import Account, Channel
 from dispatcher.offsets import Offsets
+from dispatcher.tries import Try
 from message.delivery import Delivery
 from message.envelope import Notification
 from message.outcomes import AnyOutcome
@@ -100,25 +101,6 @@ class Record:
 
 Route = tuple[Account, Channel]
 """Where a delivery goes: an account and its provider's adapter."""
-
-
-class Try(msgspec.Struct, frozen=True, gc=False):
-    """A call of the delivery that another one followed under the same claim; times in epoch
-    milliseconds."""
-
-    account: str
-    attempt: int
-    code: str
-    detail: str
-    started_at: int
-    answered_at: int
-
-    @classmethod
-    def of(cls, work: Work) -> Try:
-        """The call that was just answered."""
-        code, detail = (getattr(work.answer, name, "") for name in ("code", "detail"))
-        account, attempt = work.delivery.account, work.delivery.attempt
-        return cls(account, attempt, code, detail, work.started_at, work.answered_at)
 
 
 class Work(msgspec.Struct, gc=False):

@@ -19,6 +19,7 @@ from channels.channel import Call, Channel
 from dispatcher.accounts import may_fail_over
 from dispatcher.clock import Clock
 from dispatcher.handoff import Handoff
+from dispatcher.tries import Try, fitting
 from idempotency.ledger import LedgerUnavailable
 from idempotency.recovering import TTL_IN_DOUBT, Taken, call_key_of
 from message.delivery import Delivery
@@ -66,6 +67,8 @@ class Resend(msgspec.Struct, gc=False):
     reason: str | None = None
     started_at: int = 0
     answered_at: int = 0
+    tries: tuple[Try, ...] = ()
+    """The calls before the last."""
 
     @property
     def delivery(self) -> Delivery:
@@ -225,33 +228,10 @@ class Callers:
         route = None if other is None else routes.of(other.name)
         if route is None:
             return []
-        again = self._fitting(resends, first, route)
-        for resend in again:
-            resend.route = route
-        if again:
-            put_on_record(again, call_key_of(first.delivery.key, first.delivery.attempt + 1))
-        kept = self._on_record(again)
-        going = [
-            resend
-            for resend, ours in zip(again, kept, strict=True)
-            if ours and self._refusal(resend) is None
-        ]
+        going = self._on_record(fitting(resends, first, *route, self._may_fail_over), route)
         if not going:
-            self._routes.accounts.release(route.account)
+            routes.accounts.release(route.account)
         return going
-
-    def _fitting(self, resends: Sequence[Resend], first: Resend, route: Route) -> list[Resend]:
-        """As many of the refused as the other account takes in one call, in their order."""
-        channel = route.channel
-        key = channel.batch_key(first.delivery)
-        refused = [
-            resend
-            for resend in resends
-            if self._may_fail_over(resend)
-            and not channel.refusal(route.account, resend.delivery)
-            and (resend is first or channel.batch_key(resend.delivery) == key)
-        ]
-        return refused[: channel.max_batch]
 
     def _may_fail_over(self, resend: Resend) -> bool:
         """Not what is in doubt: that another account sends it says nothing of the call before; nor what
@@ -264,10 +244,32 @@ class Callers:
             and self._refusal(resend) is None
         )
 
-    def _on_record(self, resends: Sequence[Resend]) -> list[bool]:
+    def _on_record(self, resends: Sequence[Resend], route: Route) -> list[Resend]:
+        """Those whose call through the other account stands in the ledger and may begin; the others are as
+        they were."""
+        if not resends:
+            return []
+        first, before = (
+            resends[0].delivery,
+            [(resend.route, _answered(resend)) for resend in resends],
+        )
+        for resend in resends:
+            resend.route = route
+        put_on_record(resends, call_key_of(first.key, first.attempt + 1))
+        going = []
+        for resend, (old, tried), ours in zip(resends, before, self._kept(resends), strict=True):
+            if ours and self._refusal(resend) is None:
+                resend.tries = (*resend.tries, tried)
+                going.append(resend)
+            else:
+                resend.route = old
+                tried.put_back(resend.delivery)
+        return going
+
+    def _kept(self, resends: Sequence[Resend]) -> list[bool]:
         """While the ledger is away nobody is sent elsewhere: the non-send stands."""
         try:
-            return self._reroute([resend.delivery for resend in resends]) if resends else []
+            return self._reroute([resend.delivery for resend in resends])
         except LedgerUnavailable:
             return [False] * len(resends)
 
@@ -301,3 +303,7 @@ class Callers:
         if resend.not_after and now >= resend.not_after:
             return Event.UNKNOWN, WINDOW_OVER
         return None
+
+
+def _answered(resend: Resend) -> Try:
+    return Try.of(resend.delivery, resend.outcome, resend.started_at, resend.answered_at)

@@ -95,6 +95,7 @@ class Report:
             if resend.answered_at:
                 seconds = (resend.answered_at - resend.started_at) / _MS
                 self._metrics.call_seconds.labels(lane).observe(seconds)
+            events += self._tried_events(resend)
             events.append(self._resent_event(resend, settlement, state))
         self._recorder.record(events)
 
@@ -143,6 +144,13 @@ class Report:
         if resend.outcome is not None and not isinstance(resend.outcome, Accepted):
             event.detail = resend.outcome.detail or None
         return event
+
+    def _tried_events(self, resend: Resend) -> list[TraceEvent]:
+        """The calls before the last, each as what it was."""
+        return [
+            tried.told_by(self._event(resend.delivery, Stage.ATTEMPTED, ""))
+            for tried in resend.tries
+        ]
 
     def _event(self, delivery: Delivery, stage: Stage, state: str) -> TraceEvent:
         notification = delivery.notification

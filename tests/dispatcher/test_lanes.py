@@ -176,6 +176,47 @@ def test_what_lost_its_claim_is_not_called_again() -> None:
     assert work.outcome == NO_BALANCE
 
 
+def test_what_did_not_go_elsewhere_after_all_still_names_its_own_account() -> None:
+    bench = Bench(only("b", NO_BALANCE), {"a": 1, "b": 0})
+    bench.stale = True
+    works = bench.serve("u1", "u2")
+    assert bench.rerouted == [("u1", "b"), ("u2", "b")]
+    assert [work.chosen[0].name for work in works] == ["a", "a"]
+    first, second = (work.delivery for work in works)
+    assert (first.account, second.account) == ("a", "a")
+    assert first.call_key == second.call_key == first.key
+
+
+def test_what_the_other_account_could_never_send_costs_no_attempt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench(only("b", NO_BALANCE), {"a": 1, "b": 0})
+    _, adapter = bench.pool.terms.routes["b"]
+
+    def refusal(account: Account, _: Delivery) -> str:
+        return "bad_number: not from here" if account.name == "b" else ""
+
+    monkeypatch.setattr(adapter, "refusal", refusal)
+    (work,) = bench.serve("u1")
+    assert (bench.calls, bench.rerouted) == ([("a", ["u1"])], [])
+    assert (work.outcome, work.delivery.attempt) == (NO_BALANCE, 1)
+
+
+def test_an_adapter_that_fails_over_it_leaves_the_outcome_and_the_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench(only("b", NO_BALANCE), {"a": 1, "b": 0})
+    _, adapter = bench.pool.terms.routes["b"]
+
+    def refusal(account: Account, _: Delivery) -> str:
+        return {"a": ""}[account.name]
+
+    monkeypatch.setattr(adapter, "refusal", refusal)
+    (work,) = bench.serve("u1")
+    assert (bench.calls, bench.rerouted) == ([("a", ["u1"])], [])
+    assert work.outcome == NO_BALANCE
+
+
 def test_each_account_is_tried_once() -> None:
     bench = Bench(lambda call: [NO_BALANCE] * len(call.deliveries), {"a": 1, "b": 0})
     (work,) = bench.serve("u1")

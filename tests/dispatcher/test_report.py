@@ -10,7 +10,8 @@ from dispatcher.clock import Clock
 from dispatcher.metrics import Metrics
 from dispatcher.offsets import Offsets
 from dispatcher.report import Report
-from dispatcher.work import Assignment, Record, Try, Work
+from dispatcher.tries import Try
+from dispatcher.work import Assignment, Record, Work
 from idempotency.ledger import Settlement
 from message.delivery import deliveries_of
 from message.outcomes import Accepted
@@ -38,7 +39,14 @@ def called_twice() -> Work:
     record = Record(Assignment(TOPIC, 0, LANE, Offsets()), 0, one, b"{}", NOW_MS, None)
     (delivery,) = deliveries_of(one, b"{}", expires_at=NOW_MS + 1_000)
     delivery.attempt, delivery.account = 2, "b"
-    tried = Try("a", 1, "connect", "nobody listens there", NOW_MS + 1, NOW_MS + 2)
+    tried = Try(
+        account="a",
+        attempt=1,
+        code="connect",
+        detail="nobody listens there",
+        started_at=NOW_MS + 1,
+        answered_at=NOW_MS + 2,
+    )
     outcome = Accepted("p-1")
     return Work(delivery, record, outcome=outcome, tries=(tried,), answered_at=NOW_MS + 9)
 

@@ -5,7 +5,7 @@ On a real ledger, with a provider that drops repeats for a while, as several of 
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from queue import SimpleQueue
 from typing import Any, ClassVar
 
@@ -34,7 +34,7 @@ from recovery.resending import Pace, Resending
 from recovery.resolving import Resolving
 from recovery.routes import Route, Routes
 from tests.idempotency.making import World, claimed, delivery, settle, worker
-from tracing.events import NoRecorder
+from tracing.events import NoRecorder, TraceEvent
 
 LANE = "sms.notice"
 WINDOW_MS = 60_000
@@ -77,6 +77,16 @@ class Standing(Clock):
 
     def now_ms(self) -> int:
         return self._world.now
+
+
+class Told(NoRecorder):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.events: list[TraceEvent] = []
+
+    def record(self, events: Sequence[TraceEvent]) -> None:
+        self.events += events
 
 
 class Held:
@@ -122,7 +132,8 @@ class Line:
             finished=self.finished,
             reroute=self.ledger.reroute,
         )
-        report = Report(NoRecorder(), Metrics(), Alerts(registry, 60.0), clock=clock, name="r1")
+        self.told = Told()
+        report = Report(self.told, Metrics(), Alerts(registry, 60.0), clock=clock, name="r1")
         self.resending = Resending(
             self.ledger,
             self.rows,
@@ -478,6 +489,8 @@ def test_what_an_account_refuses_goes_through_another_at_once(line: Line) -> Non
     assert first_key != second_key
     stored = line.world.rows("SELECT account, call_key FROM deliveries")
     assert stored == [(second, second_key)]
+    told = [(e.stage, e.attempt, e.account, e.reason) for e in line.told.events]
+    assert told == [("attempted", 2, first, "no_balance"), ("settled", 3, second, None)]
 
 
 def test_the_last_attempt_goes_through_no_other_account(line: Line) -> None:
@@ -518,6 +531,8 @@ def test_while_the_ledger_is_away_nobody_is_sent_elsewhere(line: Line) -> None:
 
     line.callers._reroute = away
     line.resend(NotSent("no_balance", account=True))
+    ((called, _),) = line.provider.calls
+    assert [(e.stage, e.account) for e in line.told.events] == [("settled", called)]
     assert line.row(one)[:2] == ("RETRY", "no_balance")
     assert len(line.provider.calls) == 1
 
