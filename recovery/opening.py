@@ -6,7 +6,7 @@ import os
 import secrets
 import socket
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from queue import SimpleQueue
@@ -23,13 +23,14 @@ from dispatcher.alert_opening import open_desk, open_watchman
 from dispatcher.clock import Clock
 from dispatcher.crew import Crew
 from dispatcher.gates import Outage
-from dispatcher.gating import open_gating
+from dispatcher.gating import Gating, open_gating
 from dispatcher.health import Health
 from dispatcher.lease import Heart
+from dispatcher.quotas import Quotas, open_quotas
 from dispatcher.quotas import Routes as Plain
-from dispatcher.quotas import open_quotas
 from idempotency.ledger import WorkerInfo
 from idempotency.opening import SqlLedger, open_ledger
+from idempotency.recovering import Recovering
 from message.delivery import Delivery
 from message.vocabulary import Lane
 from policy.schema import LanePolicy, Policy
@@ -44,6 +45,7 @@ from recovery.calls import Callers, Resend
 from recovery.report import Metrics, Report
 from recovery.resending import Pace, Resending, served
 from recovery.resolving import Resolving
+from recovery.routes import Routes
 from recovery.service import Parts, Recovery
 from tracing import open_recorder
 from tracing.metrics import show_drops
@@ -66,6 +68,29 @@ def recovery_name(settings: Settings) -> str:
     return settings.recovery.id or own
 
 
+class _Core(NamedTuple):
+    """What several parts share."""
+
+    settings: Settings
+    lanes: Sequence[Lane]
+    name: str
+    policy: Policy
+    """In force at the start."""
+    number: int
+    """Of its version; 0: the file's."""
+    versions: Versions
+    ledger: SqlLedger
+    rows: Recovering
+    engine: Engine
+    render: Callable[[Delivery], bool]
+    report: Report
+    metrics: Metrics
+    clock: Clock
+    outage: Outage
+    finished: SimpleQueue[Resend | None]
+    stop: threading.Event
+
+
 def open_recovery(
     settings: Settings,
     policy: Policy,
@@ -77,117 +102,91 @@ def open_recovery(
 
     Raises SettingsError, LedgerError.
     """
-    outage, clock, metrics = Outage(), Clock(), Metrics()
+    core = _core(settings, policy, lanes, stack, stop)
+    plain = routes_for(settings, core.policy, lanes)
+    threads = {lane.name: _threads(settings, core.policy.of(lane)) for lane in plain}
+    heart = _heart(core, threads)
+    identity = core.outage.persist("start", core.ledger.identity)
+    quotas = open_quotas(settings, core.policy, plain, core.ledger, identity, core.clock, stack)
+    gating = open_gating(settings, core.policy, identity, core.clock, stack)
+    routes = {
+        lane.name: routes_of(core.policy, lane, of_lane, quotas) for lane, of_lane in plain.items()
+    }
+    callers = {lane: _callers(core, routes[lane], heart, n) for lane, n in threads.items()}
+    resending = _resending(core, routes, callers, heart, quotas, gating)
+    resolving = Resolving(
+        core.rows,
+        routes,
+        core.engine,
+        render=core.render,
+        report=core.report,
+        stopping=stop.is_set,
+    )
+    archiving, crew = _archiving(core), Crew()
+    parts = Parts(
+        name=core.name,
+        lanes=list(routes),
+        rows=core.rows,
+        resending=resending,
+        resolving=resolving,
+        callers=callers,
+        heart=heart,
+        upkeep=quotas.upkeep,
+        watch=_watch(core, routes, callers, quotas, archiving),
+        outage=core.outage,
+        report=core.report,
+        clock=core.clock,
+        crew=crew,
+        finished=core.finished,
+        archiving=archiving,
+        poll_s=settings.recovery.poll_s,
+        stop=stop,
+    )
+    return Opened(Recovery(parts), _health(parts), core.metrics)
+
+
+def _core(
+    settings: Settings,
+    policy: Policy,
+    lanes: Sequence[Lane],
+    stack: ExitStack,
+    stop: threading.Event,
+) -> _Core:
+    """Opens what is outside; what is wrong with the configuration is said before anything is."""
     routes_for(settings, policy, lanes)
     templates = load_templates(settings, TAKERS)
+    outage, clock, name = Outage(), Clock(), recovery_name(settings)
     outage.stop = threading.Event()
-    ledger = _ledger(settings, outage, stack, stop)
+    ledger = _ledger(settings, stack, stop)
     versions = Versions(ledger.database)
     now = outage.persist("start", lambda: in_force_at_start(settings, versions))
-    policy = now.policy if now.number else policy
-    plain = routes_for(settings, policy, lanes)
     recorder = open_recorder(settings)
     stack.callback(recorder.close)
     wires = Wires()
     stack.callback(wires.close)
     tokens = open_tokens(settings, wires)
     stack.callback(tokens.close)
-    engine = Engine(wires, tokens)
-    name = recovery_name(settings)
-    callers_of = {lane.name: _threads(settings, policy.of(lane)) for lane in plain}
-    heart = _heart(settings, ledger, name, callers_of, clock, outage)
-    identity = outage.persist("start", ledger.identity)
-    quotas = open_quotas(settings, policy, plain, ledger, identity, clock, stack)
-    routes = {
-        lane.name: routes_of(policy, lane, of_lane, quotas) for lane, of_lane in plain.items()
-    }
-    gating = open_gating(settings, policy, identity, clock, stack)
-    finished: SimpleQueue[Resend | None] = SimpleQueue()
-    windows = ledger.alerting()
-    alerts = open_desk(Alerts, settings, metrics.registry, windows, wires, name)
-    watchman = open_watchman(
-        settings, metrics.registry, windows, alerts, clock.monotonic, asks_doubts=True
-    )
-    watchman.start()
-    stack.callback(watchman.stop)
-    report = Report(recorder, metrics, alerts, clock=clock, name=name)
+    metrics = Metrics()
     show_drops(recorder, metrics.registry)
-    callers = {
-        lane: Callers(
-            routes[lane],
-            threads,
-            engine,
-            permit=heart,
-            clock=clock,
-            finished=finished,
-            reroute=ledger.reroute,
-        )
-        for lane, threads in callers_of.items()
-    }
-    render = partial(_rendered, templates)
-    rows = ledger.recovering()
-    resending = Resending(
-        ledger,
-        rows,
-        routes,
-        callers,
-        owner=name,
-        lease=heart,
-        pace=Pace(settings.recovery.rate_per_s, clock),
-        render=render,
-        report=report,
+    alerts = _alerts(settings, ledger, wires, metrics, clock, name, stack)
+    return _Core(
+        settings=settings,
+        lanes=lanes,
+        name=name,
+        policy=now.policy if now.number else policy,
+        number=now.number,
+        versions=versions,
+        ledger=ledger,
+        rows=ledger.recovering(),
+        engine=Engine(wires, tokens),
+        render=partial(_rendered, templates),
+        report=Report(recorder, metrics, alerts, clock=clock, name=name),
+        metrics=metrics,
         clock=clock,
         outage=outage,
-        finished=finished,
-        delays=quotas.receivers.delays,
-        give_back=gating.give_back,
+        finished=SimpleQueue(),
+        stop=stop,
     )
-    adoption = Adoption(
-        routes,
-        callers,
-        quotas,
-        routes_for=lambda new: routes_for(settings, new, lanes),
-        threads=partial(_threads, settings),
-    )
-    archiving = _archiving(settings, policy, ledger, name, clock, stop)
-
-    def adopt(new: Policy) -> None:
-        adoption(new)
-        if archiving is not None:
-            archiving.adopt(new)
-
-    watch = Watch(versions, settings.accounts, adopt, number=now.number)
-    resolving = Resolving(rows, routes, engine, render=render, report=report, stopping=stop.is_set)
-    crew = Crew()
-    recovery = Recovery(
-        Parts(
-            name=name,
-            lanes=list(routes),
-            rows=rows,
-            resending=resending,
-            resolving=resolving,
-            callers=callers,
-            heart=heart,
-            upkeep=quotas.upkeep,
-            watch=watch,
-            outage=outage,
-            report=report,
-            clock=clock,
-            crew=crew,
-            finished=finished,
-            archiving=archiving,
-            poll_s=settings.recovery.poll_s,
-            stop=stop,
-        )
-    )
-    health = Health(
-        {"settle": lambda: resending.beat},
-        ready=lambda: _not_ready(stop, outage, heart),
-        dead=lambda: crew.casualty[0] if crew.casualty else None,
-        waiting=lambda: outage.on,
-        monotonic=clock.monotonic,
-    )
-    return Opened(recovery, health, metrics)
 
 
 def routes_for(settings: Settings, policy: Policy, lanes: Sequence[Lane]) -> Plain:
@@ -205,9 +204,7 @@ def routes_for(settings: Settings, policy: Policy, lanes: Sequence[Lane]) -> Pla
     return found
 
 
-def _ledger(
-    settings: Settings, outage: Outage, stack: ExitStack, stop: threading.Event
-) -> SqlLedger:
+def _ledger(settings: Settings, stack: ExitStack, stop: threading.Event) -> SqlLedger:
     """Waiting for a database that is away ends with `stop`; later, draining has its own time."""
     waiting = Outage()
     waiting.stop = stop
@@ -216,45 +213,125 @@ def _ledger(
     return ledger
 
 
-def _heart(
+def _alerts(
     settings: Settings,
     ledger: SqlLedger,
-    name: str,
-    threads: Mapping[str, int],
+    wires: Wires,
+    metrics: Metrics,
     clock: Clock,
-    outage: Outage,
-) -> Heart:
-    lease_s = settings.recovery.lease_s
+    name: str,
+    stack: ExitStack,
+) -> Alerts:
+    """Where alerts go, and the watchman who looks for some, at work."""
+    windows = ledger.alerting()
+    alerts = open_desk(Alerts, settings, metrics.registry, windows, wires, name)
+    watchman = open_watchman(
+        settings, metrics.registry, windows, alerts, clock.monotonic, asks_doubts=True
+    )
+    watchman.start()
+    stack.callback(watchman.stop)
+    return alerts
+
+
+def _heart(core: _Core, threads: Mapping[str, int]) -> Heart:
+    """The recovery's lease, registered."""
+    lease_s = core.settings.recovery.lease_s
     info = WorkerInfo(
-        id=name,
+        id=core.name,
         host=socket.gethostname(),
         pid=os.getpid(),
         lanes=list(threads),
         threads=sum(threads.values()),
         lease_ms=int(lease_s * _MS),
     )
-    heart = Heart(ledger, info, clock=clock, interval_s=lease_s * _BEAT_SHARE)
-    outage.persist("start", heart.register)
+    heart = Heart(core.ledger, info, clock=core.clock, interval_s=lease_s * _BEAT_SHARE)
+    core.outage.persist("start", heart.register)
     return heart
 
 
-def _archiving(
-    settings: Settings,
-    policy: Policy,
-    ledger: SqlLedger,
-    name: str,
-    clock: Clock,
-    stop: threading.Event,
-) -> Archiving | None:
+def _callers(core: _Core, routes: Routes, heart: Heart, threads: int) -> Callers:
+    return Callers(
+        routes,
+        threads,
+        core.engine,
+        permit=heart,
+        clock=core.clock,
+        finished=core.finished,
+        reroute=core.ledger.reroute,
+    )
+
+
+def _resending(
+    core: _Core,
+    routes: Mapping[str, Routes],
+    callers: Mapping[str, Callers],
+    heart: Heart,
+    quotas: Quotas,
+    gating: Gating,
+) -> Resending:
+    return Resending(
+        core.ledger,
+        core.rows,
+        routes,
+        callers,
+        owner=core.name,
+        lease=heart,
+        pace=Pace(core.settings.recovery.rate_per_s, core.clock),
+        render=core.render,
+        report=core.report,
+        clock=core.clock,
+        outage=core.outage,
+        finished=core.finished,
+        delays=quotas.receivers.delays,
+        give_back=gating.give_back,
+    )
+
+
+def _watch(
+    core: _Core,
+    routes: dict[str, Routes],
+    callers: Mapping[str, Callers],
+    quotas: Quotas,
+    archiving: Archiving | None,
+) -> Watch:
+    """For another policy, which lanes and archive then follow."""
+    settings = core.settings
+    adoption = Adoption(
+        routes,
+        callers,
+        quotas,
+        routes_for=lambda new: routes_for(settings, new, core.lanes),
+        threads=partial(_threads, settings),
+    )
+
+    def adopt(new: Policy) -> None:
+        adoption(new)
+        if archiving is not None:
+            archiving.adopt(new)
+
+    return Watch(core.versions, settings.accounts, adopt, number=core.number)
+
+
+def _archiving(core: _Core) -> Archiving | None:
+    settings = core.settings
     if not settings.recovery.archive:
         return None
-    rows = ledger.recovering()
     return Archiving(
-        ledger.archive(settings.recovery.archive_dir, settings.base),
-        policy,
-        hold=lambda duty, lease_ms: rows.hold(duty, name, lease_ms),
-        stopping=stop.is_set,
-        monotonic=clock.monotonic,
+        core.ledger.archive(settings.recovery.archive_dir, settings.base),
+        core.policy,
+        hold=lambda duty, lease_ms: core.rows.hold(duty, core.name, lease_ms),
+        stopping=core.stop.is_set,
+        monotonic=core.clock.monotonic,
+    )
+
+
+def _health(parts: Parts) -> Health:
+    return Health(
+        {"settle": lambda: parts.resending.beat},
+        ready=lambda: _not_ready(parts.stop, parts.outage, parts.heart),
+        dead=lambda: parts.crew.casualty[0] if parts.crew.casualty else None,
+        waiting=lambda: parts.outage.on,
+        monotonic=parts.clock.monotonic,
     )
 
 
