@@ -16,7 +16,10 @@ _NAMED: Final = re.compile(r"%\((\w+)\)s")
 
 
 def numbered(statement: str) -> tuple[str, list[str]]:
-    """The statement with numbers for `%(name)s`, and the names in their order; `%%` is not known."""
+    """The statement with numbers for `%(name)s`, and the names in their order. Raises ValueError for a
+    `%%`, which only psycopg's own way of writing has."""
+    if "%%" in statement:
+        raise ValueError("write a lone % in a numbered statement, not %%")
     names = list(dict.fromkeys(_NAMED.findall(statement)))
     numbers = {name: number for number, name in enumerate(names, 1)}
     return _NAMED.sub(lambda found: f"${numbers[found[1]]}", statement), names

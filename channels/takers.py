@@ -33,9 +33,8 @@ class Gap(NamedTuple):
         """One sentence, without the template's name and the lanes'."""
         if not self.through:
             return f"nothing for {_named(self.without)}, and there is no other account"
-        if (
-            not self.template.providers
-        ):  # nobody looks at the forms of such a one before it is refused
+        if not self.template.providers:
+            # Nobody looks at the forms of such a one before it is refused.
             return f"nothing for {_named(self.without)}: what goes there is refused"
         others = ", ".join(account.name for account in self.through)
         return f"nothing for {_named(self.without)}: it goes through {others} alone"
