@@ -1,30 +1,22 @@
 """One connection: opened by libcurl, spoken over by us, one call at a time.
 
 libcurl resolves, connects, goes through a proxy and does TLS (CURLOPT_CONNECT_ONLY). The request is
-written here, because only who writes knows what was written:
-
-    opening failed, or not every byte was taken     NOT_WRITTEN: nobody can act on a part of a request
-    every byte was taken, and no whole answer came  WRITTEN
-
-No error's name or number is asked, and nothing is ever written a second time. What libcurl's own HTTP
-would do differently, and cost: docs/decisions/020-transport.md.
+written by us (channels/exchange.py), because only who writes knows what was written. What libcurl's own
+HTTP would do differently, and cost: docs/decisions/020-transport.md.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
-from math import inf
 from time import monotonic
 from typing import Final
 
 import httpx
 import pycurl
 
-from channels.answer import Answer
 from channels.channel import Failure, Phase
-from channels.failures import late
-from channels.http1 import BadAnswer, Reader, written
+from channels.exchange import Exchange
+from channels.http1 import written
 from channels.sockets import PlainWire, TlsWire, Wire
 
 _MS: Final = 1_000
@@ -60,33 +52,19 @@ class Connection:
         self._clock = clock
         self._wire: Wire | None = None
         """The open connection; None: there is none that may be used."""
-        self._sent = 0
-        """Bytes of the present request that were taken."""
         self._curl = _easy(ca_bundle, proxy)
 
-    def perform(
+    def begin(
         self, request: httpx.Request, timeout_s: float, connect_s: float
-    ) -> Answer | Failure:
-        """Make the call within the deadline. Raises BadRequest, and then nothing was sent."""
+    ) -> Exchange | Failure:
+        """Write the whole request. Raises BadRequest, and then nothing was sent."""
         data = written(request)
-        started = monotonic()
-        deadline = started + timeout_s
+        deadline = monotonic() + timeout_s
         wire = self._alive() or self._open(request.url, timeout_s, connect_s)
         if isinstance(wire, Failure):
             return wire
-        clean = False
-        try:
-            answer = self._exchange(wire, request, data, deadline)
-            clean = isinstance(answer, Reader) and answer.reusable
-        finally:  # a late answer must never be taken for the next call's
-            if not clean:
-                self._wire = None
-                wire.hang_up()
-            self.used_at = self._clock()
-        if isinstance(answer, Failure):
-            return answer
-        elapsed = timedelta(seconds=monotonic() - started)
-        return Answer(answer.status, answer.headers, answer.body, request, elapsed)
+        exchange = Exchange(request, wire, deadline - timeout_s, deadline, self._ended)
+        return exchange.write(data) or exchange
 
     def close(self) -> None:
         """Close it for good."""
@@ -116,47 +94,13 @@ class Connection:
         self._wire = PlainWire(descriptor) if plain else TlsWire(curl, descriptor)
         return self._wire
 
-    def _exchange(
-        self, wire: Wire, request: httpx.Request, data: bytes, deadline: float
-    ) -> Reader | Failure:
-        reader = Reader(without_body=request.method == "HEAD")
-        not_after = request.extensions.get("not_after", inf)
-        try:
-            if monotonic() > not_after:  # nothing may come between this and the first byte
-                return late()
-            self._write(wire, data, deadline)
-            _read(wire, reader, deadline)
-        except TimeoutError:
-            return self._failure(data, "timeout", "the deadline passed before the answer was whole")
-        except BadAnswer as exc:
-            return self._failure(data, exc.code, str(exc))
-        except OSError as exc:
-            return self._failure(data, "reset", str(exc))
-        return reader
-
-    def _failure(self, data: bytes, code: str, detail: str) -> Failure:
-        if self._sent == len(data):
-            return Failure(Phase.WRITTEN, code, detail)
-        return Failure(
-            Phase.NOT_WRITTEN, code, f"{detail} ({self._sent} of {len(data)} bytes sent)"
-        )
-
-    def _write(self, wire: Wire, data: bytes, deadline: float) -> None:
-        self._sent = wire.send(data, deadline - monotonic())
-        while self._sent < len(data):
-            self._sent += wire.send(data[self._sent :], deadline - monotonic())
-
-
-def _read(wire: Wire, reader: Reader, deadline: float) -> None:
-    while not reader.done:
-        left_s = deadline - monotonic()
-        if left_s <= 0:
-            raise TimeoutError
-        piece = wire.receive(left_s)
-        if piece:
-            reader.feed(piece)
-        else:
-            reader.end()
+    def _ended(self, clean: bool) -> None:
+        """The exchange is over; unless it ended clean, no other call goes over this wire."""
+        wire = self._wire
+        if not clean and wire is not None:
+            self._wire = None
+            wire.hang_up()
+        self.used_at = self._clock()
 
 
 def _told(exc: pycurl.error) -> tuple[int, str]:

@@ -11,7 +11,7 @@ A token that the provider refuses is renewed, and the call made once more: refus
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import httpx
 import msgspec
@@ -32,7 +32,6 @@ from channels.channel import (
     Sent,
     Taken,
     TakenBack,
-    TokenSource,
 )
 from channels.failures import BadRequest
 from channels.null import NullChannel
@@ -69,6 +68,22 @@ class Sender(Protocol):
         ...
 
 
+class Beginner(Sender, Protocol):
+    """What an engine needs that does not wait."""
+
+    def begin(
+        self, request: httpx.Request, done: Callable[[httpx.Response | Failure], None]
+    ) -> httpx.Response | Failure | None:
+        """As `send`; None: `done` is told by another thread, which must not wait."""
+        ...
+
+
+class Refused(NamedTuple):
+    """The provider refused the token of a call that `LiveEngine.begin` began: nothing was sent."""
+
+    call: Call
+
+
 class Engine:
     """Stateless beside its transport; safe from many threads."""
 
@@ -83,12 +98,23 @@ class Engine:
         requests made: one, or with a token two."""
         if isinstance(channel, NullChannel):
             return channel.accept(call)
-        if channel.tokens is None:
-            return self._send(channel, call, timeout_s)[0]
+        found = self._with_token(channel, call)
+        if not isinstance(found, Call):
+            return found
+        outcomes = self._send(channel, found, timeout_s)
+        return self.renewed(channel, found, timeout_s) if outcomes is None else outcomes
+
+    def renewed(self, channel: Channel, call: Call, timeout_s: float) -> list[AnyOutcome]:
+        """The call, whose token was refused, made once more with another one; as `send`."""
+        assert channel.tokens is not None
         try:
-            return self._send_with_token(channel, channel.tokens, call, timeout_s)
+            token = self._tokens.renew(call.account, channel.tokens, call.token)
         except TokenUnavailable as exc:
-            return for_all(call, NotSent("token_unavailable", str(exc)))
+            return _no_token(call, exc)
+        outcomes = self._send(channel, _with(call, token), timeout_s)
+        return (
+            for_all(call, NotSent("token_refused", account=True)) if outcomes is None else outcomes
+        )
 
     def resolve(
         self, channel: Channel, account: Account, attempt: Attempt, timeout_s: float
@@ -121,35 +147,37 @@ class Engine:
         except Exception as exc:
             return TakenBack(Taken.ASK_LATER, _told(channel, "recall", exc))
 
-    def _send_with_token(
-        self, channel: Channel, source: TokenSource, call: Call, timeout_s: float
-    ) -> list[AnyOutcome]:
-        token = self._tokens.get(call.account, source)
-        outcomes, refused = self._send(channel, _with(call, token), timeout_s)
-        if refused:
-            token = self._tokens.renew(call.account, source, token)
-            outcomes, refused = self._send(channel, _with(call, token), timeout_s)
-        return for_all(call, NotSent("token_refused", account=True)) if refused else outcomes
+    def _with_token(self, channel: Channel, call: Call) -> Call | list[AnyOutcome]:
+        """The call with the account's token, where its provider wants one; outcomes where none is to be
+        had."""
+        if channel.tokens is None:
+            return call
+        try:
+            return _with(call, self._tokens.get(call.account, channel.tokens))
+        except TokenUnavailable as exc:
+            return _no_token(call, exc)
 
-    def _send(
-        self, channel: Channel, call: Call, timeout_s: float
-    ) -> tuple[list[AnyOutcome], bool]:
-        """The outcomes, and whether the token was refused."""
+    def _send(self, channel: Channel, call: Call, timeout_s: float) -> list[AnyOutcome] | None:
+        """The outcomes; None: the token was refused."""
+        answer = self._asked(channel, call, timeout_s, self._transport.send)
+        return answer if isinstance(answer, list) else _read(channel, call, answer)
+
+    def _asked(
+        self, channel: Channel, call: Call, timeout_s: float, ask: Callable[[httpx.Request], T]
+    ) -> T | list[AnyOutcome]:
+        """What `ask` gives, or the outcomes of a call that could not be made."""
         try:
             request = channel.request(call)
             request.extensions["timeout"] = {"total": timeout_s}
             request.extensions["not_after"] = call.not_after
         except Exception as exc:
-            return for_all(call, Rejected("adapter_error", _told(channel, "request", exc))), False
+            return for_all(call, Rejected("adapter_error", _told(channel, "request", exc)))
         try:
-            answer = self._transport.send(request)
+            return ask(request)
         except BadRequest as exc:
-            return for_all(call, Rejected("adapter_error", _told(channel, "request", exc))), False
+            return for_all(call, Rejected("adapter_error", _told(channel, "request", exc)))
         except Exception as exc:
-            return for_all(
-                call, Unknown("transport_error", _told(channel, "transport", exc))
-            ), False
-        return _read(channel, call, answer)
+            return for_all(call, Unknown("transport_error", _told(channel, "transport", exc)))
 
     def _ask(
         self, channel: Channel, account: Account, begin: Begin[T], timeout_s: float
@@ -194,16 +222,60 @@ class Engine:
             return Failure(Phase.NOT_WRITTEN, "adapter_error", str(exc))
 
 
-def _read(channel: Channel, call: Call, answer: Answer) -> tuple[list[AnyOutcome], bool]:
+class LiveEngine(Engine):
+    """A lane's: its calls need not be waited for."""
+
+    def __init__(self, transport: Beginner, tokens: Tokens | None = None) -> None:
+        super().__init__(transport, tokens)
+        self._beginner = transport
+
+    def begin(
+        self,
+        channel: Channel,
+        call: Call,
+        timeout_s: float,
+        done: Callable[[list[AnyOutcome] | Refused], None],
+    ) -> list[AnyOutcome] | None:
+        """As `send`, without waiting for the answer where its transport can do without: then None, and
+        `done` is told by the thread that reads answers, which must not wait. What is known already is
+        returned. Of a Refused call `renewed` is asked, in a thread that may wait."""
+        if isinstance(channel, NullChannel):
+            return channel.accept(call)
+        found = self._with_token(channel, call)
+        if not isinstance(found, Call):
+            return found
+        call = found
+
+        def told(answer: httpx.Response | Failure) -> None:
+            outcomes = _read(channel, call, answer)
+            done(Refused(call) if outcomes is None else outcomes)
+
+        answer = self._asked(
+            channel, call, timeout_s, lambda request: self._beginner.begin(request, told)
+        )
+        if answer is None or isinstance(answer, list):
+            return answer
+        outcomes = _read(channel, call, answer)
+        return self.renewed(channel, call, timeout_s) if outcomes is None else outcomes
+
+
+def _read(
+    channel: Channel, call: Call, answer: httpx.Response | Failure
+) -> list[AnyOutcome] | None:
+    """What the answer means; None: the token was refused."""
     try:
         if not isinstance(answer, Failure) and channel.token_refused(answer):
-            return [], True
-        return _one_each(call, channel.outcomes(call, answer)), False
+            return None
+        return _one_each(call, channel.outcomes(call, answer))
     except Exception as exc:
         detail = _told(channel, "outcomes", exc)
         if isinstance(answer, Failure):
-            return for_all(call, of_failure(answer)), False
-        return for_all(call, Unknown("adapter_error", detail)), False
+            return for_all(call, of_failure(answer))
+        return for_all(call, Unknown("adapter_error", detail))
+
+
+def _no_token(call: Call, cause: TokenUnavailable) -> list[AnyOutcome]:
+    return for_all(call, NotSent("token_unavailable", str(cause)))
 
 
 def _with(call: Call, token: str) -> Call:

@@ -69,6 +69,12 @@ class SmtpTransport:
         self._starting = threading.Lock()
         self._resolvers = ThreadPoolExecutor(_RESOLVERS, thread_name_prefix="smtp-names")
 
+    def begin(
+        self, request: httpx.Request, done: Callable[[Answer | Failure], None]
+    ) -> Answer | Failure:
+        """`send`: a dialogue of many lines is waited for by the calling thread."""
+        return self.send(request)
+
     def send(self, request: httpx.Request) -> Answer | Failure:
         """One message on the wire, never two. Raises only BadRequest, and then nothing was sent."""
         envelope = envelope_of(request)

@@ -3,8 +3,9 @@
 Python gives the interpreter away around every system call and must get it back afterwards. With a hundred
 threads that costs more than the calls: a message that was polled, sent, polled for and received changed
 threads nine times. Writing into a socket's buffer and looking whether it has something to say return at
-once, so they are made without letting go (`ctypes.PyDLL`); only the wait for the answer lets go, in one
-blocking `recv` with the deadline as the socket's own timeout (docs/decisions/044-plain-sockets.md).
+once, so they are made without letting go (`ctypes.PyDLL`); only the wait for the answer lets go: in one
+blocking `recv` with the deadline as the socket's own timeout (docs/decisions/044-plain-sockets.md), or in
+one `epoll` for the answers to many calls (channels/answers.py), whose `watch` returns at once too.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import platform
 import select
 import socket
 import struct
@@ -28,6 +30,19 @@ _send, _look, _receive = _holding.send, _holding.recv, _letting_go.recv
 for _call in (_send, _look, _receive):
     _call.argtypes, _call.restype = _BYTES, ctypes.c_ssize_t
 
+
+class _Watched(ctypes.Structure):
+    """The kernel's `epoll_event`, which is packed on x86-64 alone."""
+
+    _pack_ = 1 if platform.machine() == "x86_64" else ctypes.alignment(ctypes.c_uint64)
+    _fields_ = (("events", ctypes.c_uint32), ("data", ctypes.c_uint64))
+
+
+_control = _holding.epoll_ctl
+_control.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.POINTER(_Watched))
+_ADD, _CHANGE = 1, 3
+_ONCE: Final = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLONESHOT
+
 _WRITE: Final = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
 _PEEK: Final = socket.MSG_DONTWAIT | socket.MSG_PEEK
 _NOT_NOW: Final = frozenset({errno.EAGAIN, errno.EWOULDBLOCK})
@@ -43,6 +58,11 @@ _SLACK_S: Final = 0.01
 class Wire(Protocol):
     """An open connection. One thread at a time; libcurl opened it and closes it."""
 
+    @property
+    def descriptor(self) -> int:
+        """The socket's."""
+        ...
+
     def silent(self) -> bool:
         """Whether it is open and has nothing to say."""
         ...
@@ -55,6 +75,10 @@ class Wire(Protocol):
         """What comes next, empty at the end; good until the next call. Raises TimeoutError, OSError."""
         ...
 
+    def receive_now(self) -> bytes | memoryview | None:
+        """As `receive`, but waits for nothing: None where nothing has come. Raises OSError."""
+        ...
+
     def hang_up(self) -> None:
         """End it now, in both directions."""
         ...
@@ -65,28 +89,28 @@ class PlainWire:
 
     def __init__(self, descriptor: int) -> None:
         os.set_blocking(descriptor, True)
-        self._descriptor = descriptor
+        self.descriptor = descriptor
         self._buffer = ctypes.create_string_buffer(_CHUNK)
         self._bytes = memoryview(self._buffer).cast("B")
         self._timeout_s = 0.0
 
     def silent(self) -> bool:
-        taken: int = _look(self._descriptor, self._buffer, 1, _PEEK)
+        taken: int = _look(self.descriptor, self._buffer, 1, _PEEK)
         return taken < 0 and ctypes.get_errno() in _NOT_NOW
 
     def send(self, data: bytes, left_s: float) -> int:
         while True:
-            taken: int = _send(self._descriptor, data, len(data), _WRITE)
+            taken: int = _send(self.descriptor, data, len(data), _WRITE)
             if taken >= 0:
                 return taken
             _raise_unless(ctypes.get_errno(), _NOT_NOW | {errno.EINTR})
-            _wait(_poll_for(self._descriptor, select.POLLOUT), left_s)
+            _wait(_poll_for(self.descriptor, select.POLLOUT), left_s)
 
     def receive(self, left_s: float) -> memoryview:
         if abs(self._timeout_s - left_s) > _SLACK_S:
             self._set_timeout(left_s)
         while True:
-            taken: int = _receive(self._descriptor, self._buffer, _CHUNK, 0)
+            taken: int = _receive(self.descriptor, self._buffer, _CHUNK, 0)
             if taken >= 0:
                 return self._bytes[:taken]
             number = ctypes.get_errno()
@@ -94,12 +118,19 @@ class PlainWire:
                 raise TimeoutError
             _raise_unless(number, {errno.EINTR})
 
+    def receive_now(self) -> memoryview | None:
+        taken: int = _look(self.descriptor, self._buffer, _CHUNK, socket.MSG_DONTWAIT)
+        if taken >= 0:
+            return self._bytes[:taken]
+        _raise_unless(ctypes.get_errno(), _NOT_NOW | {errno.EINTR})
+        return None
+
     def hang_up(self) -> None:
-        _shut_down(self._descriptor)
+        _shut_down(self.descriptor)
 
     def _set_timeout(self, seconds: float) -> None:
         whole, fraction = divmod(max(seconds, _MIN_S), 1)
-        with _borrowed(self._descriptor) as connection:
+        with _borrowed(self.descriptor) as connection:
             value = struct.pack("@ll", int(whole), int(fraction * _US))
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, value)
         self._timeout_s = seconds
@@ -110,7 +141,7 @@ class TlsWire:
 
     def __init__(self, curl: pycurl.Curl, descriptor: int) -> None:
         self._curl = curl
-        self._descriptor = descriptor
+        self.descriptor = descriptor
         self._readable = _poll_for(descriptor, select.POLLIN)
 
     def silent(self) -> bool:
@@ -121,7 +152,7 @@ class TlsWire:
             try:
                 return self._curl.send(data)
             except BlockingIOError:
-                _wait(_poll_for(self._descriptor, select.POLLOUT), left_s)
+                _wait(_poll_for(self.descriptor, select.POLLOUT), left_s)
             except pycurl.error as exc:
                 raise OSError(str(exc.args[-1])) from exc
 
@@ -135,8 +166,26 @@ class TlsWire:
             except pycurl.error as exc:
                 raise OSError(str(exc.args[-1])) from exc
 
+    def receive_now(self) -> bytes | None:
+        try:
+            return self._curl.recv(_CHUNK)
+        except BlockingIOError:
+            return None
+        except pycurl.error as exc:
+            raise OSError(str(exc.args[-1])) from exc
+
     def hang_up(self) -> None:
-        _shut_down(self._descriptor)
+        _shut_down(self.descriptor)
+
+
+def watch(epoll: select.epoll, descriptor: int) -> None:
+    """Let `epoll` tell once that the socket has something to say, or has already. Raises OSError."""
+    event = _Watched(_ONCE, descriptor)
+    if not _control(epoll.fileno(), _CHANGE, descriptor, event):
+        return
+    _raise_unless(ctypes.get_errno(), {errno.ENOENT})  # not watched before, or another socket
+    if _control(epoll.fileno(), _ADD, descriptor, event):
+        _raise_unless(ctypes.get_errno(), ())
 
 
 @contextmanager

@@ -1,7 +1,8 @@
 """The one transport: httpx's interface over libcurl, called directly on the send path of every lane.
 
 `send` answers with a value, whatever happens: a Response, or a Failure that says whether the
-provider may have acted on the request. `handle_request` is the same for an `httpx.Client` mounted on
+provider may have acted on the request. `begin` does not wait for the answer: one thread reads those of
+all calls (channels/answers.py). `handle_request` is `send` for an `httpx.Client` mounted on
 it (tokens, queries), and raises TransportFailure instead. Why libcurl:
 docs/decisions/020-transport.md.
 
@@ -16,13 +17,15 @@ import threading
 from collections import defaultdict, deque
 from collections.abc import Callable
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import httpx
 
 from channels.answer import Answer
+from channels.answers import Answers
 from channels.channel import Failure, Phase
 from channels.connection import Connection
+from channels.exchange import Exchange
 from channels.failures import BadRequest, TransportFailure
 from channels.tls import Trust
 
@@ -33,6 +36,14 @@ DEFAULT_IDLE_S: Final = 60.0
 
 Origin = tuple[str, bytes, str]
 """What calls must share to share a connection: scheme, host with port, CA file."""
+
+
+class _Begun(NamedTuple):
+    """A call whose request is written, and the connection that it has to itself."""
+
+    origin: Origin
+    connection: Connection
+    exchange: Exchange
 
 
 class Transport(httpx.BaseTransport):
@@ -57,24 +68,53 @@ class Transport(httpx.BaseTransport):
         self._clock = clock
         self._idle: defaultdict[Origin, deque[Connection]] = defaultdict(deque)
         self._closed = threading.Event()
+        self._answers = Answers()
         self._janitor: threading.Thread | None = None
         self._starting = threading.Lock()
 
     def send(self, request: httpx.Request) -> Answer | Failure:
         """One call on the wire, never two. Raises only BadRequest, and then nothing was sent."""
+        begun = self._begin(request)
+        return begun if isinstance(begun, Failure) else self._wait(begun)
+
+    def begin(
+        self, request: httpx.Request, done: Callable[[Answer | Failure], None]
+    ) -> Answer | Failure | None:
+        """As `send`, without waiting for the answer: `done` gets it, from the thread that reads answers,
+        which must not wait. What is known already is returned, and not told to `done`."""
+        begun = self._begin(request)
+        if isinstance(begun, Failure):
+            return begun
+
+        def ended(answer: Answer | Failure) -> None:
+            self._give_back(begun)
+            done(answer)
+
+        return None if self._answers.add(begun.exchange, ended) else self._wait(begun)
+
+    def _begin(self, request: httpx.Request) -> _Begun | Failure:
+        """Write it over a connection, which whoever reads the answer gives back."""
         if self._closed.is_set():
             return Failure(Phase.NOT_WRITTEN, "closed", "the transport is closed")
-        extensions = request.extensions
-        url = request.url
+        url, extensions = request.url, request.extensions
         origin = (url.scheme, url.netloc, extensions.get("ca_file", ""))
         try:
             connection = self._take(origin)
         except OSError as exc:
             return Failure(Phase.NOT_WRITTEN, "tls", f"the CA file cannot be read: {exc}")
+        exchange: Exchange | Failure | None = None
         try:
-            return connection.perform(request, *_timeouts(extensions.get("timeout")))
+            exchange = connection.begin(request, *_timeouts(extensions.get("timeout")))
         finally:
-            self._give_back(origin, connection)
+            if not isinstance(exchange, Exchange):
+                self._put(origin, connection)
+        return exchange if isinstance(exchange, Failure) else _Begun(origin, connection, exchange)
+
+    def _wait(self, begun: _Begun) -> Answer | Failure:
+        try:
+            return begun.exchange.wait()
+        finally:
+            self._give_back(begun)
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """`send` for httpx: raises TransportFailure, or LocalProtocolError for a BadRequest."""
@@ -90,6 +130,7 @@ class Transport(httpx.BaseTransport):
         """Close every idle connection; those in use close when their call ends. Idempotent."""
         self._closed.set()
         self._discard(lambda _: True)
+        self._answers.close()
         self._trust.close()
 
     @property
@@ -109,7 +150,10 @@ class Transport(httpx.BaseTransport):
             bundle = self._trust.with_extra(origin[2])
             return Connection(bundle, proxy=self._proxy, clock=self._clock)
 
-    def _give_back(self, origin: Origin, connection: Connection) -> None:
+    def _give_back(self, begun: _Begun) -> None:
+        self._put(begun.origin, begun.connection)
+
+    def _put(self, origin: Origin, connection: Connection) -> None:
         self._idle[origin].append(connection)
         if self._closed.is_set():
             self._discard(lambda _: True)

@@ -11,10 +11,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Protocol
+from typing import Final, Protocol
 
 import httpx
 
+from channels.answer import Answer
 from channels.channel import Failure, Phase
 from channels.endpoints import HTTP
 from channels.failures import BadRequest
@@ -22,12 +23,20 @@ from channels.smtp import SmtpTransport
 from channels.smtp_wire import SCHEMES
 from channels.transport import Transport
 
+_CLOSED: Final = Failure(Phase.NOT_WRITTEN, "closed", "the transports are closed")
+
 
 class Wire(Protocol):
     """A transport that is closed when nobody needs it any more."""
 
     def send(self, request: httpx.Request) -> httpx.Response | Failure:
         """One call on the wire; raises BadRequest alone."""
+        ...
+
+    def begin(
+        self, request: httpx.Request, done: Callable[[Answer | Failure], None]
+    ) -> httpx.Response | Failure | None:
+        """As `send`; None where the answer is waited for by another thread, and `done` told there."""
         ...
 
     def close(self) -> None:
@@ -53,17 +62,25 @@ class Wires:
 
     def send(self, request: httpx.Request) -> httpx.Response | Failure:
         """One call on the wire of its scheme; raises BadRequest alone, and then nothing was sent."""
-        scheme = request.url.scheme
-        wire = self._open.get(scheme) or self._opened_for(scheme)
-        if wire is None:
-            return Failure(Phase.NOT_WRITTEN, "closed", "the transports are closed")
-        return wire.send(request)
+        wire = self._for(request)
+        return _CLOSED if wire is None else wire.send(request)
+
+    def begin(
+        self, request: httpx.Request, done: Callable[[Answer | Failure], None]
+    ) -> httpx.Response | Failure | None:
+        """As `send`, and as the transport's own `begin`."""
+        wire = self._for(request)
+        return _CLOSED if wire is None else wire.begin(request, done)
 
     def close(self) -> None:
         """Close what was opened. Idempotent."""
         with self._opening:
             self._closed = True
             self._opened.close()
+
+    def _for(self, request: httpx.Request) -> Wire | None:
+        scheme = request.url.scheme
+        return self._open.get(scheme) or self._opened_for(scheme)
 
     def _opened_for(self, scheme: str) -> Wire | None:
         """The scheme's transport, opened now if need be; None once all are closed."""

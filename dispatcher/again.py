@@ -73,6 +73,15 @@ class Again:
         """Nothing is called again; whoever waits to, leaves it."""
         self._stopping.set()
 
+    def wanted(self, works: Sequence[Work]) -> bool:
+        """Whether some of what was answered may be called again: then `follow` is for a thread that may
+        wait."""
+        at_once = works[0].bound.policy.retry.immediate > 0
+        return any(
+            may_fail_over(work.answer) or (at_once and may_work_at_once(work.answer))
+            for work in works
+        )
+
     def follow(self, works: Sequence[Work], begun_at: float) -> None:
         """A call that was not wholly accepted ended; `begun_at` is when it began, monotonic. What cannot
         be called again keeps its outcome."""

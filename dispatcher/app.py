@@ -20,7 +20,7 @@ import structlog
 
 from backends import kafka
 from backends.settings import Settings, SettingsError
-from channels.engine import Engine
+from channels.engine import LiveEngine
 from channels.registry import accounts_for, channel_for
 from channels.tokens import Tokens
 from channels.wires import Wires
@@ -230,7 +230,7 @@ def _pool(core: _Core, lane: Lane, heart: Heart) -> Pool:
         core.policy.of(lane),
         core.routes[lane],
         core.quotas.accounts[lane.name],
-        Engine(core.parts.transport, core.parts.tokens),
+        LiveEngine(core.parts.transport, core.parts.tokens),
         permit=heart,
         clock=core.clock,
         finished=core.finished,

@@ -84,7 +84,7 @@ class Intake:
         for work in works:
             self._offered[work.delivery.lane] += 1
         self._inbox.put(works)
-        self._wake.set()
+        self._wake_for_room()
 
     def waiting(self, lane: str) -> int:
         """Offered deliveries of a lane that are not yet claimed."""
@@ -97,7 +97,7 @@ class Intake:
 
     def room_made(self) -> None:
         """Settle freed places in some lane."""
-        self._wake.set()
+        self._wake_for_room()
 
     def stop(self) -> None:
         """Claim nothing more: what is offered, now or later, is given up. Idempotent."""
@@ -182,6 +182,13 @@ class Intake:
         for work in works:
             self._pools[work.delivery.lane].release(work)
             self._give_up(work)
+
+    def _wake_for_room(self) -> None:
+        """Where nothing waits, or claims that rode along took all the room there was, this stage is left
+        asleep: awake it would only hold `claiming` up. Who makes the other of the two looks here too."""
+        lanes = self._pools.items()
+        if self._stopping or any(self.waiting(name) and pool.room > 0 for name, pool in lanes):
+            self._wake.set()
 
     def _receive(self) -> None:
         if self._purging:

@@ -1,4 +1,13 @@
-"""A lane's bounded pool: threads that take one call each, of one claimed delivery or several, and make it.
+"""A lane's bounded pool: so many calls at once, each of one claimed delivery or several.
+
+    take ──▶ may it start? ──▶ begin ──▶ answered ──▶ settle
+                                 │           │
+                                 │           └─▶ refused: once more, or elsewhere (dispatcher/again.py)
+                                 └─▶ what must be waited for (mail, a first connection) holds its thread
+
+A thread begins a call and goes on to the next; the answer is told by the thread that reads all answers
+(channels/answers.py), which must not wait, and hands what needs more back to the pool. A call under way has
+one of the lane's slots, as many as the policy's `threads`, whichever thread it is with.
 
 Nothing starts here that must not: not past its expires_at, not under a lapsed lease, not while the
 worker is stopping. What does not start goes to settle with the reason.
@@ -8,17 +17,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from math import inf
 from queue import SimpleQueue
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import structlog
 
 from channels.channel import Call, Channel
+from channels.engine import Refused
 from dispatcher.accounts import Accounts
 from dispatcher.again import Again
 from dispatcher.clock import Clock
-from dispatcher.handoff import Handoff
+from dispatcher.handoff import Slotted
 from dispatcher.terms import Terms
 from dispatcher.work import Finished, Route, Work
 from message.delivery import Delivery
@@ -39,6 +50,20 @@ class Engine(Protocol):
         """One outcome per delivery of the call."""
         ...
 
+    def begin(
+        self,
+        channel: Channel,
+        call: Call,
+        timeout_s: float,
+        done: Callable[[Sequence[AnyOutcome] | Refused], None],
+    ) -> Sequence[AnyOutcome] | None:
+        """As `send`; None: `done` is told by another thread, which must not wait."""
+        ...
+
+    def renewed(self, channel: Channel, call: Call, timeout_s: float) -> Sequence[AnyOutcome]:
+        """A Refused call, made once more with another token."""
+        ...
+
 
 class Permit(Protocol):
     """Whether a send may begin now (dispatcher/lease.py)."""
@@ -53,6 +78,18 @@ class Permit(Protocol):
         """When the lease of that term ends for whoever calls, monotonic: no first byte leaves later.
         In the past once a new term began."""
         ...
+
+
+class _Begun(NamedTuple):
+    """A call under way."""
+
+    works: Sequence[Work]
+    """All that were taken together."""
+    starting: Sequence[Work]
+    """Those that it carries."""
+    begun_at: float
+    refused: Call | None = None
+    """Its token was: what it was made with."""
 
 
 class Pool:
@@ -78,15 +115,13 @@ class Pool:
         """Exchanged by `adopt`; a stage reads it once for what must go together."""
         self.taken = 0
         self.returned = 0
-        self.busy = 0
-        """Calls at the provider, roughly; for metrics."""
         self.replaced = 0
         """Threads that died and were replaced."""
         self._engine = engine
         self._permit = permit
         self._clock = clock
         self._finished = finished
-        self._queue: Handoff[Sequence[Work] | None] = Handoff()
+        self._queue: Slotted[Sequence[Work] | _Begun | None] = Slotted(policy.threads)
         self._stopping = False
         self._durable = policy.guarantee is not Guarantee.BEST_EFFORT
         """Whether someone else would take up what is given back."""
@@ -101,6 +136,11 @@ class Pool:
         self._threads = 0  # those that are not told to end
         self._spawned = 0
         self._closed = False
+
+    @property
+    def busy(self) -> int:
+        """Calls under way."""
+        return self._queue.busy
 
     @property
     def repeated(self) -> int:
@@ -177,6 +217,8 @@ class Pool:
             self._resize(0)
 
     def _resize(self, threads: int) -> None:
+        if threads:
+            self._queue.resize(threads)
         for _ in range(self._threads, threads):
             self._spawned += 1
             self._spawn(f"{self.lane.name}-{self._spawned - 1}")
@@ -189,47 +231,97 @@ class Pool:
 
     def _serve(self, name: str) -> None:
         """Serve until told to stop; a thread that dies is replaced and its delivery is in doubt."""
-        call: Sequence[Work] | None = None
+        held: Sequence[Work] | None = None  # what nobody but this thread can end
         seat = self._queue.seat()
         try:
-            while (call := self._queue.take(seat)) is not None:
-                self._run(call)
-                for work in call:
-                    self._finished.put(work)
+            while (task := self._queue.take(seat)) is not None:
+                if isinstance(task, _Begun):
+                    held = task.works
+                    self._follow(task)
+                else:
+                    held = task
+                    if not self._begin(task):
+                        held = None
+                        continue
+                self._end(held)
+                held = None
         except BaseException as exc:  # a dead thread must neither shrink the pool nor keep its work
             log.exception("lane_thread_died", thread=name, cause=repr(exc))
             self.replaced += 1
-            for work in call or ():
-                if work.event is None and work.outcome is None:
-                    work.outcome = Unknown(code="thread_died", detail=repr(exc))
-                self._finished.put(work)
+            if held is not None:
+                self._doubt(held, exc)
             self._spawn(name)
+        else:
+            self._queue.free()
 
-    def _run(self, works: Sequence[Work]) -> None:
-        """One call for all that may still start, and what follows at once on a definite non-send."""
+    def _begin(self, works: Sequence[Work]) -> bool:
+        """One call for all that may still start, and what follows at once on a definite non-send; False: it
+        is under way without this thread."""
         starting = [work for work in works if self._may_start(work)]
         if not starting:
-            return
-        begun_at = self._clock.monotonic()
-        if not self._call(starting):
-            self._again.follow(starting, begun_at)
+            return True
+        (_, channel), call = starting[0].chosen, self._called(starting)
+        begun = _Begun(works, starting, self._clock.monotonic())
+        timeout_s = starting[0].bound.timeout_s
+        outcomes = self._engine.begin(channel, call, timeout_s, partial(self._answered, begun))
+        if outcomes is None:
+            return False
+        if not self._note(begun, outcomes):
+            self._again.follow(starting, begun.begun_at)
+        return True
+
+    def _answered(self, begun: _Begun, outcomes: Sequence[AnyOutcome] | Refused) -> None:
+        """Told by the thread that reads answers: what may have to wait goes back to the pool."""
+        try:
+            if isinstance(outcomes, Refused):
+                self._queue.urge(begun._replace(refused=outcomes.call))
+            elif self._note(begun, outcomes) or not self._again.wanted(begun.starting):
+                self._end(begun.works)
+            else:
+                self._queue.urge(begun)
+        except BaseException as exc:
+            log.exception("answer_not_noted", lane=self.lane.name, cause=repr(exc))
+            self._doubt(begun.works, exc)
+
+    def _follow(self, begun: _Begun) -> None:
+        """What is left to do of a call that was answered."""
+        starting, refused = begun.starting, begun.refused
+        if refused is not None:
+            channel, timeout_s = starting[0].chosen[1], starting[0].bound.timeout_s
+            if self._note(begun, self._engine.renewed(channel, refused, timeout_s)):
+                return
+        self._again.follow(starting, begun.begun_at)
+
+    def _end(self, works: Sequence[Work]) -> None:
+        self._queue.free()
+        for work in works:
+            self._finished.put(work)
+
+    def _doubt(self, works: Sequence[Work], cause: BaseException) -> None:
+        """Nobody knows what became of those that have no end."""
+        for work in works:
+            if work.event is None and work.outcome is None:
+                work.outcome = Unknown(code="thread_died", detail=repr(cause))
+        self._end(works)
 
     def _call(self, works: Sequence[Work]) -> bool:
-        """Make the call; whether all of it was accepted."""
-        account, channel = works[0].chosen
-        terms = works[0].bound
-        now, begun_at = self._clock.now_ms(), self._clock.monotonic()
+        """Make the call and wait for its answer; whether all of it was accepted."""
+        call, channel = self._called(works), works[0].chosen[1]
+        begun = _Begun(works, works, self._clock.monotonic())
+        return self._note(begun, self._engine.send(channel, call, works[0].bound.timeout_s))
+
+    def _called(self, works: Sequence[Work]) -> Call:
+        now = self._clock.now_ms()
         for work in works:
             work.started_at = now
-        self.busy += 1
-        try:
-            call = Call(
-                account, [work.delivery for work in works], not_after=self._not_after(works)
-            )
-            outcomes = self._engine.send(channel, call, terms.timeout_s)
-        finally:
-            self.busy -= 1
-        accepted = terms.accounts.record(account, outcomes, begun_at)
+        deliveries = [work.delivery for work in works]
+        return Call(works[0].chosen[0], deliveries, not_after=self._not_after(works))
+
+    def _note(self, begun: _Begun, outcomes: Sequence[AnyOutcome]) -> bool:
+        """Keep what was answered; whether all of it was accepted."""
+        works = begun.starting
+        accounts, account = works[0].bound.accounts, works[0].chosen[0]
+        accepted = accounts.record(account, outcomes, begun.begun_at)
         now = self._clock.now_ms()
         for work, outcome in zip(works, outcomes, strict=True):
             work.outcome = outcome

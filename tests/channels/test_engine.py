@@ -1,12 +1,16 @@
 """The engine: never raises, and what an adapter breaks is judged by what was written."""
 
+from collections.abc import Callable
+from typing import ClassVar
+
 import httpx
 import pytest
 
-from channels.channel import Account, Attempt, Call, Failure, Phase, Token
-from channels.engine import Engine
+from channels.channel import Account, Attempt, Call, Failure, Phase, Token, TokenSource
+from channels.engine import Engine, LiveEngine, Refused
 from channels.failures import BadRequest
 from channels.null import NullChannel
+from channels.tokens import TokenUnavailable
 from channels.webhook import WebhookChannel
 from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
 from tests.channels.calls import account, call, delivery
@@ -26,6 +30,74 @@ class Sender:
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer
+
+
+class Beginner(Sender):
+    """Tells its answers when it is asked to, or knows them at once."""
+
+    def __init__(
+        self, *answers: httpx.Response | Failure | Exception, at_once: bool = False
+    ) -> None:
+        super().__init__(answers[0])
+        self.left = list(answers)
+        self.at_once = at_once
+        self.told: Callable[[httpx.Response | Failure], None] | None = None
+
+    def send(self, request: httpx.Request) -> httpx.Response | Failure:
+        self.answer = self.left.pop(0)
+        return super().send(request)
+
+    def begin(
+        self, request: httpx.Request, done: Callable[[httpx.Response | Failure], None]
+    ) -> httpx.Response | Failure | None:
+        if self.at_once or isinstance(self.left[0], Exception):
+            return self.send(request)
+        self.told = lambda answer: done(answer)
+        return None
+
+    def tell(self) -> None:
+        assert self.told is not None
+        answer = self.left.pop(0)
+        assert not isinstance(answer, Exception)
+        self.told(answer)
+
+
+class Source:
+    """Asked by nobody here."""
+
+    def request(self, account: Account, stale: str) -> httpx.Request:
+        raise NotImplementedError
+
+    def read(self, answer: httpx.Response) -> Token:
+        raise NotImplementedError
+
+
+class WithToken(WebhookChannel):
+    """Wants a token; 401 says that it is not the right one."""
+
+    tokens: ClassVar[TokenSource | None] = Source()
+
+    def token_refused(self, answer: httpx.Response) -> bool:
+        return answer.status_code == 401
+
+
+class Issuer:
+    """Tokens by number; `away`: there is none to be had."""
+
+    def __init__(self) -> None:
+        self.number = 1
+        self.away = False
+        self.refused: list[str] = []
+
+    def get(self, _account: Account, _source: TokenSource) -> str:
+        if self.away:
+            raise TokenUnavailable("nobody answers")
+        return f"token-{self.number}"
+
+    def renew(self, account: Account, source: TokenSource, stale: str) -> str:
+        self.refused.append(stale)
+        self.number += 1
+        return self.get(account, source)
 
 
 class Broken(WebhookChannel):
@@ -105,3 +177,89 @@ def test_no_token_stands_in_what_a_log_may_show() -> None:
     one = Call(Account("a", "p", "http://127.0.0.1:9"), (delivery(),), "t0ken")
     attempt = Attempt(delivery(), called_at=1, now=2, token="t0ken")
     assert "t0ken" not in f"{one!r} {attempt!r} {Token('t0ken', 7_200)!r} {one} {attempt}"
+
+
+# ---- what is not waited for ----------------------------------------------------------------------
+
+REFUSED = httpx.Response(401)
+Told = list[AnyOutcome] | Refused
+
+
+def begun(engine: LiveEngine, channel: WebhookChannel, told: list[Told]) -> list[AnyOutcome] | None:
+    return engine.begin(channel, call(), 1.0, told.append)
+
+
+def test_an_answer_is_told_when_it_comes() -> None:
+    sender, told = Beginner(OK), list[Told]()
+    assert begun(LiveEngine(sender), WebhookChannel(), told) is None
+    assert told == []
+    sender.tell()
+    assert told == [[Accepted("7")]]
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome"),
+    [
+        (OK, Accepted),
+        (Failure(Phase.NOT_WRITTEN, "connect"), NotSent),
+        (BadRequest("a line break"), Rejected),
+        (RuntimeError("out of everything"), Unknown),
+    ],
+    ids=repr,
+)
+def test_what_is_known_at_once_is_not_told(
+    answer: httpx.Response | Failure | Exception, outcome: type[AnyOutcome]
+) -> None:
+    told: list[Told] = []
+    known = begun(LiveEngine(Beginner(answer, at_once=True)), WebhookChannel(), told)
+    assert known is not None
+    assert [type(one) for one in known] == [outcome]
+    assert told == []
+
+
+def test_a_fault_over_an_answer_that_is_told_is_in_doubt() -> None:
+    sender, told = Beginner(OK), list[Told]()
+    begun(LiveEngine(sender), Broken("outcomes"), told)
+    sender.tell()
+    ((outcome,),) = told
+    assert isinstance(outcome, Unknown)
+
+
+def test_a_refused_token_is_told_and_the_call_made_again_with_another() -> None:
+    sender, issuer, told = Beginner(REFUSED, OK), Issuer(), list[Told]()
+    engine = LiveEngine(sender, issuer)
+    assert begun(engine, WithToken(), told) is None
+    sender.tell()
+    (refused,) = told
+    assert isinstance(refused, Refused)
+    assert refused.call.token == "token-1"
+    assert engine.renewed(WithToken(), refused.call, 1.0) == [Accepted("7")]
+    assert issuer.refused == ["token-1"]
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_token_refused_twice_is_the_accounts_fault(at_once: bool) -> None:
+    sender, told = Beginner(REFUSED, REFUSED, at_once=at_once), list[Told]()
+    engine = LiveEngine(sender, Issuer())
+    known = begun(engine, WithToken(), told)
+    if not at_once:
+        sender.tell()
+        (refused,) = told
+        assert isinstance(refused, Refused)
+        known = engine.renewed(WithToken(), refused.call, 1.0)
+    assert known == [NotSent("token_refused", account=True)]
+
+
+def test_without_a_token_nothing_is_sent() -> None:
+    sender, issuer, told = Beginner(OK), Issuer(), list[Told]()
+    issuer.away = True
+    known = begun(LiveEngine(sender, issuer), WithToken(), told)
+    assert known == [NotSent("token_unavailable", "nobody answers")]
+    assert sender.sent == []
+    assert LiveEngine(sender, issuer).renewed(WithToken(), call(), 1.0) == known
+
+
+def test_the_null_provider_is_never_waited_for() -> None:
+    one = Call(Account("n", "null", ""), (delivery(),))
+    engine = LiveEngine(Beginner(OK))
+    assert engine.begin(NullChannel(), one, 1.0, lambda _: None) == [Accepted(delivery().key)]

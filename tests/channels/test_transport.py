@@ -10,14 +10,15 @@ import httpx
 import pycurl
 import pytest
 
-from channels import connection as connection_module
 from channels.channel import Failure, Phase
 from channels.connection import Connection
+from channels.exchange import Exchange
 from channels.failures import BadRequest, TransportFailure
+from channels.http1 import Reader
 from channels.tls import Trust
 from channels.transport import MAX_TIMEOUT_S, Transport
 from tests.conformance import wire as w
-from tests.conformance.senders import post
+from tests.conformance.senders import Unwaited, post
 from tests.conformance.wire import Wire
 
 
@@ -36,9 +37,9 @@ def time() -> Time:
     return Time()
 
 
-@pytest.fixture
-def transport(time: Time) -> Iterator[Transport]:
-    transport = Transport(idle_s=60, clock=time)
+@pytest.fixture(params=[Transport, Unwaited])
+def transport(time: Time, request: pytest.FixtureRequest) -> Iterator[Transport]:
+    transport: Transport = request.param(idle_s=60, clock=time)
     yield transport
     transport.close()
 
@@ -231,6 +232,25 @@ def test_odd_timeouts_neither_hang_nor_raise(transport: Transport, total: float 
     assert MAX_TIMEOUT_S < 1e30
 
 
+def test_an_answer_that_comes_too_late_is_not_the_next_calls(transport: Transport) -> None:
+    go = threading.Event()
+
+    def late(wire: Wire, connection: socket.socket) -> bool:
+        return go.wait(w.PATIENCE_S) and w.answer("200 OK", b"first")(wire, connection)
+
+    with Wire(late, w.answer("200 OK", b"second")) as provider:
+        assert isinstance(transport.send(post(provider.url, 0.2)), Failure)
+        threading.Timer(0.05, go.set).start()
+        assert send(transport, post(provider.url)).content == b"second"
+        assert provider.connections == 2
+
+
+def begun(connection: Connection, url: str) -> Exchange:
+    exchange = connection.begin(post(url), 5.0, 5.0)
+    assert isinstance(exchange, Exchange)
+    return exchange
+
+
 def test_a_call_that_breaks_off_leaves_no_answer_for_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -240,10 +260,10 @@ def test_a_call_that_breaks_off_leaves_no_answer_for_the_next(
     connection = Connection(Trust().with_extra(""))
     with Wire(w.answer("200 OK", b"first"), w.answer("200 OK", b"second")) as provider:
         with monkeypatch.context() as patch:
-            patch.setattr(connection_module, "_read", interrupted)
+            patch.setattr(Reader, "feed", interrupted)
             with pytest.raises(KeyboardInterrupt):
-                connection.perform(post(provider.url), 5.0, 5.0)
-        answer = connection.perform(post(provider.url), 5.0, 5.0)
+                begun(connection, provider.url).wait()
+        answer = begun(connection, provider.url).wait()
         assert isinstance(answer, httpx.Response)
         assert answer.content == b"second"
     connection.close()

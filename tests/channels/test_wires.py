@@ -26,6 +26,9 @@ class Fake:
         self.sent.append(request.url.scheme)
         return httpx.Response(200)
 
+    def begin(self, request: httpx.Request, done: object) -> httpx.Response:
+        return self.send(request)
+
     def close(self) -> None:
         self.closed += 1
 

@@ -42,6 +42,9 @@ _SOURCE = "tests/dispatcher/test_source.py::"
 _RUNS = "tests/dispatcher/test_runs.py::"
 _RIDING = "tests/dispatcher/test_riding.py::"
 _AGAIN = "tests/dispatcher/test_again.py::"
+_LANES = "tests/dispatcher/test_lanes.py::"
+_ANSWERS = "tests/channels/test_answers.py::"
+_DEAD_READER = "test_what_the_thread_dies_of_leaves_its_calls_in_doubt_and_the_next_are_read"
 _LEASE = "tests/dispatcher/test_lease.py::"
 _LEDGER = "tests/idempotency/test_ledger_conformance.py::"
 _RACES = "tests/idempotency/test_ledger_races.py::"
@@ -267,9 +270,59 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a lane thread that dies leaves its delivery in doubt",
         "dispatcher/lanes.py",
-        '                work.outcome = Unknown(code="thread_died", detail=repr(exc))\n',
+        '                work.outcome = Unknown(code="thread_died", detail=repr(cause))\n',
         "                pass\n",
-        (_GUARDS + "test_a_lane_thread_that_dies_leaves_its_delivery_in_doubt_and_is_replaced",),
+        (
+            _GUARDS + "test_a_lane_thread_that_dies_leaves_its_delivery_in_doubt_and_is_replaced",
+            _LANES
+            + "test_an_answer_that_nobody_can_note_leaves_its_call_in_doubt_and_the_lane_at_work",
+        ),
+    ),
+    Mutation(
+        "no more calls are under way than the policy has threads",
+        "dispatcher/handoff.py",
+        "        self._slots.pop()\n        try:\n            return super()",
+        "        try:\n            return super()",
+        (
+            _LANES
+            + "test_a_thread_goes_on_and_no_more_calls_are_under_way_than_the_policy_has_threads",
+            "tests/dispatcher/test_handoff.py::test_no_more_is_taken_than_there_are_slots",
+        ),
+    ),
+    Mutation(
+        "the thread that reads answers makes no call",
+        "dispatcher/lanes.py",
+        "                self._queue.urge(begun)\n",
+        "                self._follow(begun)\n                self._end(begun.works)\n",
+        (_LANES + "test_the_thread_that_reads_answers_makes_no_call",),
+    ),
+    Mutation(
+        "an answer that does not come ends at its deadline",
+        "channels/answers.py",
+        "            if now >= exchange.deadline:\n",
+        "            if False:\n",
+        (_ANSWERS + "test_one_that_hangs_ends_at_its_deadline_and_holds_up_nobody",),
+    ),
+    Mutation(
+        "a deadline is looked at whoever is at rest",
+        "channels/answers.py",
+        "        if self._resting:\n            self._ring()\n",
+        "",
+        (_ANSWERS + "test_a_deadline_is_kept_by_a_thread_that_was_at_rest",),
+    ),
+    Mutation(
+        "calls whose answers nobody reads any more are in doubt",
+        "channels/answers.py",
+        '                    self._end(descriptor, exchange.give_up("thread_died", repr(exc)))\n',
+        "                    pass\n",
+        (_ANSWERS + _DEAD_READER,),
+    ),
+    Mutation(
+        "a late answer is never taken for the next call's",
+        "channels/connection.py",
+        "        if not clean and wire is not None:\n",
+        "        if False:\n",
+        (_TRANSPORT + "test_an_answer_that_comes_too_late_is_not_the_next_calls",),
     ),
     Mutation(
         "the lease is used less a margin",
@@ -500,8 +553,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "an adapter that fails after the write leaves the call in doubt",
         "channels/engine.py",
-        '        return for_all(call, Unknown("adapter_error", detail)), False\n',
-        '        return for_all(call, Rejected("adapter_error", detail)), False\n',
+        '        return for_all(call, Unknown("adapter_error", detail))\n',
+        '        return for_all(call, Rejected("adapter_error", detail))\n',
         ("tests/channels/test_engine.py::test_a_fault_after_the_write_is_in_doubt",),
     ),
     # -- the first byte --
@@ -521,9 +574,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "no first byte leaves once the lease is over",
-        "channels/connection.py",
-        "            if monotonic() > not_after:",
-        "            if False:",
+        "channels/exchange.py",
+        '            if monotonic() > self._request.extensions.get("not_after", inf):\n',
+        "            if False:\n",
         (_TRANSPORT + "test_no_first_byte_leaves_once_the_right_to_send_is_over",),
     ),
     # -- accounts and receivers --

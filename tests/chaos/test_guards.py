@@ -37,14 +37,14 @@ from message.delivery import deliveries_of
 from message.outcomes import Accepted, AnyOutcome, Unknown
 from message.states import Event, State, after
 from policy.schema import LanePolicy
-from tests.dispatcher.fakes import LANE, NOW_MS, TOPIC, notification
+from tests.dispatcher.fakes import LANE, NOW_MS, TOPIC, AtOnce, notification
 from tests.idempotency.making import World, claimed, claims, delivery, settle
 
 TTL_MS = 60_000
 LEASE_S = 10.0
 
 
-class Bench:
+class Bench(AtOnce):
     """Every stage's surroundings: all calls are noted in `calls`, in order."""
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ from channels.channel import Failure
 from channels.outcomes import of_failure, refusal
 from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
 from tests.conformance import wire as w
-from tests.conformance.senders import Reference, Sender, lean, post
+from tests.conformance.senders import Reference, Sender, lean, post, unwaited
 from tests.conformance.wire import Script, Wire
 
 SHORT_S = 0.3
@@ -139,7 +139,7 @@ ROWS = [
 ]
 
 
-@pytest.fixture(params=[lean, Reference], ids=["lean", "httpx"])
+@pytest.fixture(params=[lean, unwaited, Reference], ids=["lean", "unwaited", "httpx"])
 def sender(request: pytest.FixtureRequest) -> Iterator[Sender]:
     made: Callable[[], Sender] = request.param
     transport = made()

@@ -13,7 +13,7 @@ from channels.channel import Failure, Phase
 from channels.transport import Transport
 from tests.conformance import wire as w
 from tests.conformance.authority import Authority
-from tests.conformance.senders import post
+from tests.conformance.senders import Unwaited, post
 from tests.conformance.wire import Wire
 
 
@@ -22,9 +22,9 @@ def authority(tmp_path: Path) -> Authority:
     return Authority(tmp_path)
 
 
-@pytest.fixture
-def transport() -> Iterator[Transport]:
-    transport = Transport()
+@pytest.fixture(params=[Transport, Unwaited])
+def transport(request: pytest.FixtureRequest) -> Iterator[Transport]:
+    transport: Transport = request.param()
     yield transport
     transport.close()
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
+from threading import Thread
 from typing import Any
 
+from channels.channel import Call
+from channels.engine import Refused
 from dispatcher.clock import Clock
 from dispatcher.commits import Commits
 from dispatcher.deadletters import Poison
@@ -15,11 +18,49 @@ from dispatcher.metrics import Metrics
 from dispatcher.source import Source
 from dispatcher.work import Record
 from message.envelope import Notification, encode
+from message.outcomes import AnyOutcome
 from message.vocabulary import Lane
 
 LANE = Lane("webhook", "notice")
 TOPIC = LANE.topic()
 NOW_MS = 1_790_000_000_000
+
+
+class AtOnce:
+    """An engine that waits for every answer: its `send` is all there is to it."""
+
+    def send(self, channel: Any, call: Call, timeout_s: float) -> list[AnyOutcome]:
+        raise NotImplementedError
+
+    def begin(
+        self,
+        channel: Any,
+        call: Call,
+        timeout_s: float,
+        done: Callable[[Sequence[AnyOutcome] | Refused], None],
+    ) -> Sequence[AnyOutcome] | None:
+        return self.send(channel, call, timeout_s)
+
+    def renewed(self, channel: Any, call: Call, timeout_s: float) -> Sequence[AnyOutcome]:
+        raise NotImplementedError
+
+
+class Later(AtOnce):
+    """Its answers are told by another thread, if it is so `told_later`."""
+
+    told_later = False
+
+    def begin(
+        self,
+        channel: Any,
+        call: Call,
+        timeout_s: float,
+        done: Callable[[Sequence[AnyOutcome] | Refused], None],
+    ) -> Sequence[AnyOutcome] | None:
+        if not self.told_later:
+            return self.send(channel, call, timeout_s)
+        Thread(target=lambda: done(self.send(channel, call, timeout_s)), daemon=True).start()
+        return None
 
 
 class Place:

@@ -13,7 +13,9 @@ from channels.channel import Call
 from dispatcher.work import Work
 from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
 from policy.schema import BreakerPolicy, Guarantee, RetryPolicy
-from tests.dispatcher.test_lanes import NO_BALANCE, Bench, accepted
+from tests.dispatcher.test_lanes import NO_BALANCE, Bench, accepted, told
+
+__all__ = ["told"]
 
 REFUSED = NotSent("connect", "nobody listens there")
 

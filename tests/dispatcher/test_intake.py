@@ -276,3 +276,25 @@ def test_a_template_is_rendered_before_the_claim_or_drops_its_deliveries(broken:
         assert [work.delivery.content for call in one.calls for work in call] == [
             {"text": "4711"}
         ] * 2
+
+
+def test_intake_is_woken_by_what_may_be_claimed_and_by_nothing_else() -> None:
+    one = bench(ONE, batch=1)
+    awake = one.intake._wake
+    one.intake.room_made()
+    assert not awake.is_set(), "there is room, and nothing to claim"
+    one.turn(one.records(4))
+    assert one.pool.room == 0
+    awake.clear()
+    one.screen.put(one.records(4))
+    one.screen.run_once()
+    assert one.intake.waiting(LANE.name) == 4
+    assert not awake.is_set(), "there is something to claim, and no room"
+    one.pool.returned += 1
+    one.intake.room_made()
+    assert awake.is_set()
+    awake.clear()
+    one.intake.stop()
+    awake.clear()
+    one.intake.offer([])
+    assert awake.is_set(), "what is offered to one that stops is to be given up"

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Hashable, Sequence
 from math import inf
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import msgspec
 import pytest
 
 from channels.channel import Account, Call
+from channels.engine import Refused
 from dispatcher.accounts import Accounts
 from dispatcher.clock import Clock
 from dispatcher.grouping import calls_of
 from dispatcher.lanes import Pool
 from dispatcher.offsets import Offsets
 from dispatcher.rates import Rates
+from dispatcher.terms import Terms
 from dispatcher.work import Assignment, Finished, Record, Route, Work
 from message.delivery import Delivery, deliveries_of
 from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
 from message.states import Event
 from policy.schema import LanePolicy, RetryPolicy
-from tests.dispatcher.fakes import LANE, NOW_MS, TOPIC, notification
+from tests.dispatcher.fakes import LANE, NOW_MS, TOPIC, Later, notification
 
 
 class Batching:
@@ -42,7 +45,13 @@ class Batching:
         return "no_such_receiver: there is none" if "nobody" in delivery.receiver else ""
 
 
-class Bench:
+@pytest.fixture(params=["at_once", "later"], autouse=True)
+def told(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers come to the thread that asked, or are told by another."""
+    monkeypatch.setattr(Bench, "told_later", request.param == "later")
+
+
+class Bench(Later):
     """One thread; `answer` says what each call gets."""
 
     def __init__(
@@ -58,7 +67,7 @@ class Bench:
         self._answer = answer
         self.finished: SimpleQueue[Finished] = SimpleQueue()
         clock = Clock(lambda: self.ms / 1_000, lambda: self.ms / 1_000)
-        lane_policy = LanePolicy(threads=1, accounts=weights, **policy)
+        lane_policy = LanePolicy(**{"threads": 1, "accounts": weights, **policy})
         accounts = [Account(name, "p", "http://127.0.0.1:9") for name in weights]
         adapter: Any = Batching()
         routes: dict[str, Route] = {account.name: (account, adapter) for account in accounts}
@@ -91,7 +100,7 @@ class Bench:
             delivery.attempt += not self.stale
         return [not self.stale] * len(deliveries)
 
-    def serve(self, *receivers: str) -> list[Work]:
+    def works(self, *receivers: str) -> list[Work]:
         works = []
         for number, receiver in enumerate(receivers):
             one = msgspec.structs.replace(notification(number), receivers=[receiver])
@@ -100,6 +109,10 @@ class Bench:
             delivery.attempt = 1
             works.append(Work(delivery, record))
             works[-1].route = self.pool.route(works[-1])
+        return works
+
+    def serve(self, *receivers: str) -> list[Work]:
+        works = self.works(*receivers)
         self.pool.start()
         for call in calls_of(works, {LANE.name: self.pool}):
             self.pool.put(call)
@@ -229,3 +242,111 @@ def test_another_account_is_an_attempt_like_any_other() -> None:
     (work,) = bench.serve("u1")
     assert bench.calls == [("a", ["u1"])]
     assert work.outcome == NO_BALANCE
+
+
+# ---- answers that are told later -----------------------------------------------------------------
+
+
+class Pending(Bench):
+    """Its calls are answered when the test says so."""
+
+    def __init__(self, threads: int, **policy: Any) -> None:
+        super().__init__(accepted, {"a": 1}, threads=threads, batch=1, **policy)
+        self.under_way: SimpleQueue[Callable[[Any], None]] = SimpleQueue()
+        self.made: list[Call] = []
+
+    def begin(self, channel: Any, call: Call, timeout_s: float, done: Any) -> None:
+        self.made.append(call)
+        self.under_way.put(done)
+
+    def renewed(self, channel: Any, call: Call, timeout_s: float) -> list[AnyOutcome]:
+        assert call.token == "old"
+        return self.send(channel, call, timeout_s)
+
+    def put(self, *receivers: str) -> list[Work]:
+        works = self.works(*receivers)
+        self.pool.start()
+        for call in calls_of(works, {LANE.name: self.pool}):
+            self.pool.put(call)
+        return works
+
+
+def test_a_thread_goes_on_and_no_more_calls_are_under_way_than_the_policy_has_threads() -> None:
+    bench = Pending(threads=3)
+    bench.put(*map(str, range(5)))
+    first = [bench.under_way.get(timeout=10) for _ in range(3)]
+    with pytest.raises(Empty):
+        bench.under_way.get(timeout=0.1)
+    assert bench.pool.busy == 3
+    first[1]([Accepted("p")])
+    bench.under_way.get(timeout=10)
+    ended = bench.finished.get(timeout=10)
+    assert isinstance(ended, Work)
+    assert ended.delivery is bench.made[1].deliveries[0]
+    assert bench.pool.busy == 3
+    bench.pool.close()
+
+
+def test_fewer_threads_are_fewer_calls_as_those_under_way_end() -> None:
+    bench = Pending(threads=2)
+    bench.put(*map(str, range(4)))
+    first = [bench.under_way.get(timeout=10) for _ in range(2)]
+    terms = bench.pool.terms
+    fewer = msgspec.structs.replace(terms.policy, threads=1)
+    bench.pool.adopt(Terms("v2", fewer, terms.routes, terms.accounts))
+    first[0]([Accepted("p")])
+    with pytest.raises(Empty):
+        bench.under_way.get(timeout=0.1)
+    first[1]([Accepted("p")])
+    bench.under_way.get(timeout=10)([Accepted("p")])
+    bench.under_way.get(timeout=10)([Accepted("p")])
+    assert len([bench.finished.get(timeout=10) for _ in range(4)]) == 4
+    bench.pool.close()
+
+
+def test_a_refused_token_is_renewed_by_a_thread_that_may_wait() -> None:
+    bench = Pending(threads=1)
+    (work,) = bench.put("u1")
+    done = bench.under_way.get(timeout=10)
+    done(Refused(msgspec.structs.replace(bench.made[0], token="old")))
+    assert bench.finished.get(timeout=10) is work
+    assert work.outcome == Accepted(work.delivery.key)
+    assert bench.pool.busy == 0
+    bench.pool.close()
+
+
+def test_an_answer_that_nobody_can_note_leaves_its_call_in_doubt_and_the_lane_at_work() -> None:
+    bench = Pending(threads=1)
+    first, second = bench.put("u1", "u2")
+    bench.under_way.get(timeout=10)([])  # one delivery, and no outcome for it
+    assert bench.finished.get(timeout=10) is first
+    assert isinstance(first.outcome, Unknown)
+    bench.under_way.get(timeout=10)([Accepted("p")])
+    assert bench.finished.get(timeout=10) is second
+    assert second.outcome == Accepted("p")
+    bench.pool.close()
+
+
+def test_the_thread_that_reads_answers_makes_no_call() -> None:
+    """It would hold up everybody's: what goes elsewhere is a lane's thread's to begin."""
+    bench = Pending(threads=1)
+    (work,) = bench.put("u1")
+    callers: list[str] = []
+
+    def elsewhere(works: Sequence[Work], begun_at: float) -> None:
+        callers.append(threading.current_thread().name)
+
+    bench.pool._again.follow = elsewhere  # type: ignore[method-assign]
+    bench.under_way.get(timeout=10)([NO_BALANCE])
+    assert bench.finished.get(timeout=10) is work
+    assert callers == [f"{LANE.name}-0"]
+    bench.pool.close()
+
+
+def test_what_cannot_be_called_again_costs_no_other_thread() -> None:
+    bench = Pending(threads=1)
+    (work,) = bench.put("u1")
+    bench.pool._again.follow = None  # type: ignore[method-assign, assignment]
+    bench.under_way.get(timeout=10)([Unknown("timeout")])
+    assert bench.finished.get_nowait() is work, "noted by whoever told it"
+    bench.pool.close()

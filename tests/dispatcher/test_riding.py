@@ -38,7 +38,7 @@ class Riding(Bench):
         return self.rider.settle(self.outcomes(count), {LANE.name: count})
 
     def queued(self) -> list[Work]:
-        return [work for call in self.pool._queue._items if call for work in call]
+        return [work for call in self.pool._queue._items if isinstance(call, list) for work in call]
 
 
 @pytest.fixture

@@ -33,6 +33,7 @@ from message.vocabulary import Lane
 from policy.schema import LanePolicy, Policy
 from policy.templates import Templates
 from policy.templates_loading import load
+from tests.dispatcher.fakes import AtOnce
 
 LANE = Lane("sms", "verification")
 NOW_MS = 1_790_000_000_000
@@ -87,7 +88,7 @@ def sent_by_ten(call: Call) -> dict[str, Any]:
     return {"Response": {"SendStatusSet": statuses, "RequestId": "r"}}
 
 
-class Bench:
+class Bench(AtOnce):
     """A lane of one thread over the real adapters; `answers` says what each provider replies."""
 
     def __init__(self, templates: Templates, weights: dict[str, int], **answers: Any) -> None:

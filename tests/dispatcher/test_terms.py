@@ -26,7 +26,7 @@ from dispatcher.work import Assignment, Finished, Record, Route, Work
 from message.delivery import deliveries_of
 from message.outcomes import Accepted, AnyOutcome, NotSent
 from policy.schema import BreakerPolicy, LanePolicy, Ordering, Policy
-from tests.dispatcher.fakes import LANE, NOW_MS, TOPIC, notification
+from tests.dispatcher.fakes import LANE, NOW_MS, TOPIC, AtOnce, notification
 
 
 def terms(version: str, policy: LanePolicy, *names: str) -> Terms:
@@ -43,7 +43,7 @@ def work(under: Terms | None = None, **changes: Any) -> Work:
     return Work(delivery, record, terms=under)
 
 
-class Lane:
+class Lane(AtOnce):
     """A pool whose calls wait until they are let go."""
 
     def __init__(self, threads: int) -> None:

@@ -1,0 +1,151 @@
+"""One thread that waits for the answers to many calls, so that no lane's thread has to.
+
+A thread that waits for a provider costs the interpreter two changes of thread a call, and a hundred of
+them keep it from the work there is (docs/decisions/052-answers-in-one-thread.md). Here `epoll` tells which
+sockets have something to say, and the answers are read one after the other.
+
+    added ──▶ something came ──▶ whole, or broken ──▶ `ended`
+                   ▲     │
+                   └─────┘ not all of it
+
+An answer that is not whole by its deadline ends as a timeout, at most 20 ms later.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+from collections.abc import Callable
+from time import monotonic
+from typing import Final
+
+import structlog
+
+from channels.answer import Answer
+from channels.channel import Failure
+from channels.exchange import Exchange
+from channels.sockets import watch
+
+log = structlog.get_logger(__name__)
+_LOOK_S: Final = 0.02
+"""How often deadlines are looked at."""
+_AT_ONCE: Final = 256
+"""Sockets told of in one go, at most."""
+
+Ended = Callable[[Answer | Failure], None]
+"""Gets what became of a call; must not wait."""
+
+
+class Answers:
+    """`add` is any thread's; what is added is read by the one thread, which the first call starts."""
+
+    def __init__(self) -> None:
+        self._pending: dict[int, tuple[Exchange, Ended]] = {}
+        """By the socket's descriptor. One that adds and the one that ends it never meet."""
+        self._starting = threading.Lock()  # guards the four below
+        self._thread: threading.Thread | None = None
+        self._epoll: select.epoll | None = None
+        self._bell = -1  # an eventfd: there is something to look at
+        self._closed = False
+        self._resting = False
+        """The thread waits for the bell alone: there is no deadline to look at."""
+
+    def add(self, exchange: Exchange, ended: Ended) -> bool:
+        """Read the answer; False where it must be waited for otherwise, and `ended` is not told."""
+        epoll = self._epoll or self._start()
+        if epoll is None:
+            return False
+        descriptor = exchange.wire.descriptor
+        self._pending[descriptor] = (exchange, ended)
+        try:
+            watch(epoll, descriptor)
+        except (OSError, ValueError) as exc:  # no room for more, or closed just now
+            log.warning("answer_not_watched", cause=str(exc))
+            return self._pending.pop(descriptor, None) is None
+        if self._resting:
+            self._ring()
+        return True
+
+    def close(self) -> None:
+        """End the thread, once the answers to what was added have come. Idempotent."""
+        with self._starting:
+            self._closed = True
+            if self._thread is not None:
+                self._ring()
+
+    def _start(self) -> select.epoll | None:
+        with self._starting:
+            if self._epoll is None and not self._closed:
+                epoll = select.epoll()
+                self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+                epoll.register(self._bell, select.EPOLLIN)
+                self._thread = threading.Thread(
+                    target=self._run, args=(epoll,), name="answers", daemon=True
+                )
+                self._thread.start()
+                self._epoll = epoll
+            return self._epoll
+
+    def _ring(self) -> None:
+        os.eventfd_write(self._bell, 1)
+
+    def _run(self, epoll: select.epoll) -> None:
+        """Until closed. What this thread dies of leaves its calls in doubt, and it goes on."""
+        while self._pending or not self._closed:
+            try:
+                self._serve(epoll)
+            except Exception as exc:
+                log.exception("answers_thread_died", calls=len(self._pending), cause=repr(exc))
+                for descriptor, (exchange, _) in self._pending.copy().items():
+                    self._end(descriptor, exchange.give_up("thread_died", repr(exc)))
+        with self._starting:
+            epoll.close()
+        for descriptor, (exchange, _) in self._pending.copy().items():  # added as it was closed
+            self._end(descriptor, exchange.wait())
+
+    def _serve(self, epoll: select.epoll) -> None:
+        look_at = monotonic() + _LOOK_S
+        while self._pending or not self._closed:
+            for descriptor, _ in self._told(epoll):
+                self._read(epoll, descriptor)
+            now = monotonic()
+            if now >= look_at:
+                look_at = now + _LOOK_S
+                self._expire(now)
+
+    def _told(self, epoll: select.epoll) -> list[tuple[int, int]]:
+        """Sockets that have something to say. Without any to ask there is no deadline: only the bell ends
+        the wait, and whoever adds rings it who sees that."""
+        self._resting = True
+        if self._pending or self._closed:  # looked at after the announcement
+            self._resting = False
+        found = epoll.poll(None if self._resting else _LOOK_S, _AT_ONCE)
+        self._resting = False
+        return found
+
+    def _read(self, epoll: select.epoll, descriptor: int) -> None:
+        if descriptor == self._bell:
+            os.eventfd_read(descriptor)
+            return
+        exchange, _ = self._pending.get(descriptor, (None, None))
+        if exchange is None:
+            return  # told of too late: it has ended
+        answer = exchange.advance()
+        if answer is None:
+            watch(epoll, descriptor)
+        else:
+            self._end(descriptor, answer)
+
+    def _expire(self, now: float) -> None:
+        for descriptor, (exchange, _) in self._pending.copy().items():
+            if now >= exchange.deadline:
+                self._end(descriptor, exchange.expire())
+
+    def _end(self, descriptor: int, answer: Answer | Failure) -> None:
+        """Take it out first: whoever is told may use the connection again at once."""
+        _, ended = self._pending.pop(descriptor)
+        try:
+            ended(answer)
+        except Exception:
+            log.exception("answer_not_taken")
