@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -95,7 +95,8 @@ def _claims(orders: Path) -> None:
     from idempotency import postgres
     from idempotency.edge import connected
 
-    enter = postgres.PostgresBatches._enter
+    batches = postgres.PostgresBatches
+    enter, ride = batches._enter, batches._change_and_enter
     claiming = threading.local()
 
     @contextmanager
@@ -108,15 +109,19 @@ def _claims(orders: Path) -> None:
                 yield connection
                 _at(Point.CLAIM, orders)
 
-    def entered(self: Any, *args: Any, **named: Any) -> Any:
-        claiming.on = True
-        try:
-            return enter(self, *args, **named)
-        finally:
-            claiming.on = False
+    def marked(claim: Callable[..., Any]) -> Callable[..., Any]:
+        def entered(self: Any, *args: Any, **named: Any) -> Any:
+            claiming.on = True
+            try:
+                return claim(self, *args, **named)
+            finally:
+                claiming.on = False
+
+        return entered
 
     vars(postgres)["connected"] = watched
-    postgres.PostgresBatches._enter = entered  # type: ignore[method-assign]
+    batches._enter = marked(enter)  # type: ignore[method-assign]
+    batches._change_and_enter = marked(ride)  # type: ignore[method-assign]
 
 
 def _takes(orders: Path) -> None:
@@ -133,17 +138,25 @@ def _takes(orders: Path) -> None:
 
 
 def _calls(orders: Path) -> None:
-    from channels.engine import Engine
+    from channels.engine import Engine, LiveEngine
     from message.outcomes import Accepted
 
-    send, resolve = Engine.send, Engine.resolve
+    send, begin, resolve = Engine.send, LiveEngine.begin, Engine.resolve
+
+    def answered(outcomes: Any) -> Any:
+        if isinstance(outcomes, list) and any(isinstance(one, Accepted) for one in outcomes):
+            _at(Point.ANSWER, orders)
+        return outcomes
 
     def sending(self: Engine, channel: Any, call: Any, timeout_s: float) -> Sequence[Any]:
         _at(Point.CALL, orders)
-        outcomes = send(self, channel, call, timeout_s)
-        if any(isinstance(outcome, Accepted) for outcome in outcomes):
-            _at(Point.ANSWER, orders)
+        outcomes: Sequence[Any] = answered(send(self, channel, call, timeout_s))
         return outcomes
+
+    def beginning(self: LiveEngine, channel: Any, call: Any, timeout_s: float, done: Any) -> Any:
+        _at(Point.CALL, orders)
+        told = begin(self, channel, call, timeout_s, lambda found: done(answered(found)))
+        return answered(told)
 
     def asking(self: Engine, *args: Any, **named: Any) -> Any:
         found = resolve(self, *args, **named)
@@ -151,4 +164,5 @@ def _calls(orders: Path) -> None:
         return found
 
     Engine.send = sending  # type: ignore[method-assign, assignment]
+    LiveEngine.begin = beginning  # type: ignore[method-assign]
     Engine.resolve = asking  # type: ignore[method-assign]

@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Sequence
 from typing import Any
 
 JUMP_S = 7_200.0
@@ -20,16 +19,16 @@ class ThreadKilled(BaseException):
 
 def lane_thread_dies() -> None:
     """The thread that sends to a receiver that begins with `fatal` dies of it, before the call."""
-    from channels.engine import Engine
+    from channels.engine import LiveEngine
 
-    send = Engine.send
+    begin = LiveEngine.begin
 
-    def dying(self: Engine, channel: Any, call: Any, timeout_s: float) -> Sequence[Any]:
+    def dying(self: LiveEngine, channel: Any, call: Any, timeout_s: float, done: Any) -> Any:
         if call.deliveries[0].receiver.startswith("fatal"):
             raise ThreadKilled("killed by the test")
-        return send(self, channel, call, timeout_s)
+        return begin(self, channel, call, timeout_s, done)
 
-    Engine.send = dying  # type: ignore[method-assign, assignment]
+    LiveEngine.begin = dying  # type: ignore[method-assign]
 
 
 def has_points() -> None:
