@@ -50,6 +50,14 @@ class Answers:
         self._closed = False
         self._resting = False
         """The thread waits for the bell alone: there is no deadline to look at."""
+        self._round_at = 0.0
+        """When the thread last went round, monotonic."""
+
+    @property
+    def beat(self) -> float:
+        """When the thread last went round, monotonic; now, where it has nothing to do."""
+        idle = self._resting or self._closed or self._thread is None
+        return monotonic() if idle else self._round_at
 
     def add(self, exchange: Exchange, ended: Ended) -> bool:
         """Read the answer; False where it must be waited for otherwise, and `ended` is not told."""
@@ -83,6 +91,7 @@ class Answers:
                 self._thread = threading.Thread(
                     target=self._run, args=(epoll,), name="answers", daemon=True
                 )
+                self._round_at = monotonic()
                 self._thread.start()
                 self._epoll = epoll
             return self._epoll
@@ -121,6 +130,7 @@ class Answers:
         if self._pending or self._closed:  # looked at after the announcement
             self._resting = False
         found = epoll.poll(None if self._resting else _LOOK_S, _AT_ONCE)
+        self._round_at = monotonic()  # before the rest is over
         self._resting = False
         return found
 

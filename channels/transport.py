@@ -134,6 +134,11 @@ class Transport(httpx.BaseTransport):
         self._trust.close()
 
     @property
+    def beat(self) -> float:
+        """When the thread that reads answers last went round, monotonic; now, where it rests."""
+        return self._answers.beat
+
+    @property
     def idle(self) -> int:
         """Kept-alive connections that no call is using."""
         return sum(len(connections) for connections in list(self._idle.values()))

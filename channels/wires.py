@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
+from time import monotonic
 from typing import Final, Protocol
 
 import httpx
@@ -28,6 +29,11 @@ _CLOSED: Final = Failure(Phase.NOT_WRITTEN, "closed", "the transports are closed
 
 class Wire(Protocol):
     """A transport that is closed when nobody needs it any more."""
+
+    @property
+    def beat(self) -> float:
+        """When the loop that it has last went round, monotonic."""
+        ...
 
     def send(self, request: httpx.Request) -> httpx.Response | Failure:
         """One call on the wire; raises BadRequest alone."""
@@ -71,6 +77,11 @@ class Wires:
         """As `send`, and as the transport's own `begin`."""
         wire = self._for(request)
         return _CLOSED if wire is None else wire.begin(request, done)
+
+    @property
+    def beat(self) -> float:
+        """When the loop that went round least lately did, monotonic; now, where there is none."""
+        return min((wire.beat for wire in list(self._open.values())), default=monotonic())
 
     def close(self) -> None:
         """Close what was opened. Idempotent."""

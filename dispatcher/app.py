@@ -197,7 +197,7 @@ def build(
         )
     )
     show_drops(parts.recorder, core.metrics.registry)
-    return App(worker, _health(worker, stages), core.metrics, pools)
+    return App(worker, _health(worker, stages, parts.transport), core.metrics, pools)
 
 
 def _heart(
@@ -420,8 +420,9 @@ class _Late:
             self.commits.acknowledged(error, places)
 
 
-def _health(worker: Worker, stages: Stages) -> Health:
+def _health(worker: Worker, stages: Stages, transport: Wires) -> Health:
     beats = {
+        "answers": lambda: transport.beat,
         "source": lambda: stages.source.beat,
         "settle": lambda: stages.settle.beat,
         "aftermath": lambda: stages.aftermath.beat,

@@ -220,5 +220,23 @@ def test_a_call_added_as_the_thread_ends_is_read_by_it(transport: Transport) -> 
         assert status(told) == 200
 
 
+def test_a_reader_that_stands_still_is_seen(transport: Transport) -> None:
+    told: Told = SimpleQueue()
+    go = threading.Event()
+    assert transport.beat == pytest.approx(monotonic(), abs=0.1), "there is none yet"
+
+    def hang(_: Answer | Failure) -> None:
+        go.wait(WAIT_S)
+
+    with Wire() as provider:
+        assert transport.begin(post(provider.url), hang) is None
+        pause(0.5)
+        assert monotonic() - transport.beat > 0.2
+        go.set()
+        begin(transport, told, provider.url)
+        assert status(told) == 200
+        assert transport.beat == pytest.approx(monotonic(), abs=0.1)
+
+
 def pause(seconds: float) -> None:
     threading.Event().wait(seconds)

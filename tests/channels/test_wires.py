@@ -2,6 +2,7 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from time import monotonic
 
 import httpx
 import pytest
@@ -21,6 +22,7 @@ class Fake:
     def __init__(self) -> None:
         self.sent: list[str] = []
         self.closed = 0
+        self.beat = float(len(self.sent))
 
     def send(self, request: httpx.Request) -> httpx.Response:
         self.sent.append(request.url.scheme)
@@ -103,3 +105,12 @@ def test_the_real_transports_serve_both_kinds() -> None:
         assert (provider.requests, len(server.messages)) == (1, 1)
     wires.close()
     assert isinstance(wires.send(post("http://127.0.0.1:9/")), Failure)
+
+
+def test_the_loop_that_went_round_least_lately_is_told_of() -> None:
+    bench = Bench()
+    assert bench.wires.beat == pytest.approx(monotonic(), abs=1)
+    bench.send("http://a.example")
+    bench.send("smtp://a.example")
+    bench.http[0].beat, bench.mail[0].beat = 7.0, 9.0
+    assert bench.wires.beat == 7.0
