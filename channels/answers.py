@@ -79,7 +79,7 @@ class Answers:
         """End the thread, once the answers to what was added have come. Idempotent."""
         with self._starting:
             self._closed = True
-            if self._thread is not None:
+            if self._epoll is not None and not self._epoll.closed:
                 self._ring()
 
     def _start(self) -> select.epoll | None:
@@ -106,12 +106,13 @@ class Answers:
                 self._serve(epoll)
             except Exception as exc:
                 log.exception("answers_thread_died", calls=len(self._pending), cause=repr(exc))
-                for descriptor, (exchange, _) in self._pending.copy().items():
-                    self._end(descriptor, exchange.give_up("thread_died", repr(exc)))
+                for descriptor in list(self._pending):
+                    self._give_up(descriptor, "thread_died", exc)
         with self._starting:
             epoll.close()
-        for descriptor, (exchange, _) in self._pending.copy().items():  # added as it was closed
-            self._end(descriptor, exchange.wait())
+            os.close(self._bell)
+        for descriptor in list(self._pending):  # added as it was closed
+            self._end(descriptor, Exchange.wait)
 
     def _serve(self, epoll: select.epoll) -> None:
         look_at = monotonic() + _LOOK_S
@@ -141,21 +142,31 @@ class Answers:
         exchange, _ = self._pending.get(descriptor, (None, None))
         if exchange is None:
             return  # told of too late: it has ended
-        answer = exchange.advance()
-        if answer is None:
-            watch(epoll, descriptor)
+        try:
+            answer = exchange.advance()
+            if answer is None:
+                watch(epoll, descriptor)
+                return
+        except Exception as exc:
+            log.exception("answer_not_read", cause=repr(exc))
+            self._give_up(descriptor, "not_read", exc)
         else:
-            self._end(descriptor, answer)
+            self._end(descriptor, lambda _: answer)
 
     def _expire(self, now: float) -> None:
         for descriptor, (exchange, _) in self._pending.copy().items():
             if now >= exchange.deadline:
-                self._end(descriptor, exchange.expire())
+                self._end(descriptor, Exchange.expire)
 
-    def _end(self, descriptor: int, answer: Answer | Failure) -> None:
-        """Take it out first: whoever is told may use the connection again at once."""
-        _, ended = self._pending.pop(descriptor)
+    def _give_up(self, descriptor: int, code: str, cause: Exception) -> None:
+        self._end(descriptor, lambda exchange: exchange.give_up(code, repr(cause)))
+
+    def _end(self, descriptor: int, how: Callable[[Exchange], Answer | Failure]) -> None:
+        """Take it out, then end it: whoever is told may use the connection again at once."""
+        exchange, ended = self._pending.pop(descriptor, (None, None))
+        if exchange is None or ended is None:
+            return  # who added it could not have it watched, and waits for it
         try:
-            ended(answer)
+            ended(how(exchange))
         except Exception:
             log.exception("answer_not_taken")

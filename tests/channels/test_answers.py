@@ -136,19 +136,40 @@ def test_what_the_thread_dies_of_leaves_its_calls_in_doubt_and_the_next_are_read
     transport: Transport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: Told = SimpleQueue()
-    with Wire() as provider:
+    with Wire(w.stall) as provider:
         with monkeypatch.context() as patch:
-            patch.setattr(Exchange, "advance", broken)
+            patch.setattr(Answers, "_expire", broken)
             begin(transport, told, provider.url)
             failure = told.get(timeout=WAIT_S)
         assert isinstance(failure, Failure)
         assert (failure.phase, failure.code) == (Phase.WRITTEN, "thread_died")
         begin(transport, told, provider.url)
         assert status(told) == 200
-        assert provider.connections == 2, "nobody read what came over the first"
+        assert provider.connections == 2, "nobody reads what may still come over the first"
 
 
-def broken(_: Exchange) -> None:
+def test_an_answer_that_cannot_be_read_harms_no_other_call(
+    transport: Transport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told, other = Told(), Told()
+    go = threading.Event()
+
+    def held(wire: Wire, connection: socket.socket) -> bool:
+        return go.wait(WAIT_S) and w.ok(wire, connection)
+
+    with Wire(held, w.ok) as provider:
+        begin(transport, other, provider.url)
+        with monkeypatch.context() as patch:
+            patch.setattr(Exchange, "advance", broken)
+            begin(transport, told, provider.url)
+            failure = told.get(timeout=WAIT_S)
+        assert isinstance(failure, Failure)
+        assert (failure.phase, failure.code) == (Phase.WRITTEN, "not_read")
+        go.set()
+        assert status(other) == 200
+
+
+def broken(*_: object) -> None:
     raise RuntimeError("out of everything")
 
 

@@ -313,7 +313,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "calls whose answers nobody reads any more are in doubt",
         "channels/answers.py",
-        '                    self._end(descriptor, exchange.give_up("thread_died", repr(exc)))\n',
+        '                    self._give_up(descriptor, "thread_died", exc)\n',
         "                    pass\n",
         (_ANSWERS + _DEAD_READER,),
     ),
