@@ -308,6 +308,8 @@ class Pool:
         """Make the call and wait for its answer; whether all of it was accepted."""
         call, channel = self._called(works), works[0].chosen[1]
         begun = _Begun(works, works, self._clock.monotonic())
+        for work in works:
+            work.outcome = None  # what was answered before says nothing of this call
         return self._note(begun, self._engine.send(channel, call, works[0].bound.timeout_s))
 
     def _called(self, works: Sequence[Work]) -> Call:

@@ -279,6 +279,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     Mutation(
+        "a thread that dies of a second call leaves that in doubt",
+        "dispatcher/lanes.py",
+        "            work.outcome = None  # what was answered before says nothing of this call\n",
+        "            pass\n",
+        (_LANES + "test_a_thread_that_dies_of_the_second_call_leaves_it_in_doubt",),
+    ),
+    Mutation(
         "no more calls are under way than the policy has threads",
         "dispatcher/handoff.py",
         "        self._slots.pop()\n        try:\n            return super()",

@@ -244,6 +244,25 @@ def test_another_account_is_an_attempt_like_any_other() -> None:
     assert work.outcome == NO_BALANCE
 
 
+class Killed(BaseException):
+    """What no handler of errors catches."""
+
+
+def test_a_thread_that_dies_of_the_second_call_leaves_it_in_doubt() -> None:
+    """What the first was answered says nothing of it."""
+
+    def answer(call: Call) -> list[AnyOutcome]:
+        if call.account.name == "b":
+            raise Killed
+        return [NO_BALANCE]
+
+    bench = Bench(answer, {"a": 1, "b": 0})
+    (work,) = bench.serve("u1")
+    assert isinstance(work.outcome, Unknown)
+    assert bench.pool.replaced == 1
+    assert (bench.pool.busy, work.delivery.account) == (0, "b")
+
+
 # ---- answers that are told later -----------------------------------------------------------------
 
 
