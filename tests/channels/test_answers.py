@@ -89,6 +89,7 @@ def test_one_that_hangs_ends_at_its_deadline_and_holds_up_nobody(transport: Tran
     with Wire(w.stall, w.ok) as provider:
         begun = monotonic()
         begin(transport, told, provider.url, 0.3)
+        assert provider.stalled.wait(WAIT_S)
         begin(transport, quick, provider.url)
         assert status(quick) == 200
         failure = told.get(timeout=WAIT_S)
@@ -244,7 +245,7 @@ def test_a_call_added_as_the_thread_ends_is_read_by_it(transport: Transport) -> 
 def test_a_reader_that_stands_still_is_seen(transport: Transport) -> None:
     told: Told = SimpleQueue()
     go = threading.Event()
-    assert transport.beat == pytest.approx(monotonic(), abs=0.1), "there is none yet"
+    assert transport.beat == pytest.approx(monotonic(), abs=1), "there is none yet"
 
     def hang(_: Answer | Failure) -> None:
         go.wait(WAIT_S)
@@ -256,7 +257,10 @@ def test_a_reader_that_stands_still_is_seen(transport: Transport) -> None:
         go.set()
         begin(transport, told, provider.url)
         assert status(told) == 200
-        assert transport.beat == pytest.approx(monotonic(), abs=0.1)
+        deadline = monotonic() + WAIT_S
+        while monotonic() - transport.beat > 0.2:
+            assert monotonic() < deadline
+            pause(0.01)
 
 
 def pause(seconds: float) -> None:

@@ -29,6 +29,8 @@ class Wire:
         self.bodies: list[bytes] = []
         self.done = threading.Event()
         """Set when an act ended its connection: whatever it sent, FIN and RST too, is under way."""
+        self.stalled = threading.Event()
+        """Set when an act leaves a request without an answer."""
         self.over = threading.Event()
         self._script = deque(script)
         self._tls = tls
@@ -149,6 +151,7 @@ def then(first: Script, second: Script) -> Script:
 
 def stall(wire: Wire, connection: socket.socket) -> bool:
     """No answer until the test is over."""
+    wire.stalled.set()
     wire.over.wait(PATIENCE_S)
     return False
 

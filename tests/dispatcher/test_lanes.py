@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Hashable, Sequence
 from math import inf
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pytest
@@ -266,17 +266,25 @@ def test_a_thread_that_dies_of_the_second_call_leaves_it_in_doubt() -> None:
 # ---- answers that are told later -----------------------------------------------------------------
 
 
+class Asked(NamedTuple):
+    """A call that was begun, and whom to tell of its answer."""
+
+    call: Call
+    tell: Callable[[Any], None]
+
+
 class Pending(Bench):
     """Its calls are answered when the test says so."""
 
     def __init__(self, threads: int, **policy: Any) -> None:
         super().__init__(accepted, {"a": 1}, threads=threads, batch=1, **policy)
-        self.under_way: SimpleQueue[Callable[[Any], None]] = SimpleQueue()
-        self.made: list[Call] = []
+        self.under_way: SimpleQueue[Asked] = SimpleQueue()
 
     def begin(self, channel: Any, call: Call, timeout_s: float, done: Any) -> None:
-        self.made.append(call)
-        self.under_way.put(done)
+        self.under_way.put(Asked(call, done))
+
+    def asked(self) -> Asked:
+        return self.under_way.get(timeout=10)
 
     def renewed(self, channel: Any, call: Call, timeout_s: float) -> list[AnyOutcome]:
         assert call.token == "old"
@@ -293,15 +301,15 @@ class Pending(Bench):
 def test_a_thread_goes_on_and_no_more_calls_are_under_way_than_the_policy_has_threads() -> None:
     bench = Pending(threads=3)
     bench.put(*map(str, range(5)))
-    first = [bench.under_way.get(timeout=10) for _ in range(3)]
+    first = [bench.asked() for _ in range(3)]
     with pytest.raises(Empty):
         bench.under_way.get(timeout=0.1)
     assert bench.pool.busy == 3
-    first[1]([Accepted("p")])
-    bench.under_way.get(timeout=10)
+    first[1].tell([Accepted("p")])
+    bench.asked()
     ended = bench.finished.get(timeout=10)
     assert isinstance(ended, Work)
-    assert ended.delivery is bench.made[1].deliveries[0]
+    assert ended.delivery is first[1].call.deliveries[0]
     assert bench.pool.busy == 3
     bench.pool.close()
 
@@ -309,16 +317,16 @@ def test_a_thread_goes_on_and_no_more_calls_are_under_way_than_the_policy_has_th
 def test_fewer_threads_are_fewer_calls_as_those_under_way_end() -> None:
     bench = Pending(threads=2)
     bench.put(*map(str, range(4)))
-    first = [bench.under_way.get(timeout=10) for _ in range(2)]
+    first = [bench.asked() for _ in range(2)]
     terms = bench.pool.terms
     fewer = msgspec.structs.replace(terms.policy, threads=1)
     bench.pool.adopt(Terms("v2", fewer, terms.routes, terms.accounts))
-    first[0]([Accepted("p")])
+    first[0].tell([Accepted("p")])
     with pytest.raises(Empty):
         bench.under_way.get(timeout=0.1)
-    first[1]([Accepted("p")])
-    bench.under_way.get(timeout=10)([Accepted("p")])
-    bench.under_way.get(timeout=10)([Accepted("p")])
+    first[1].tell([Accepted("p")])
+    bench.asked().tell([Accepted("p")])
+    bench.asked().tell([Accepted("p")])
     assert len([bench.finished.get(timeout=10) for _ in range(4)]) == 4
     bench.pool.close()
 
@@ -326,8 +334,8 @@ def test_fewer_threads_are_fewer_calls_as_those_under_way_end() -> None:
 def test_a_refused_token_is_renewed_by_a_thread_that_may_wait() -> None:
     bench = Pending(threads=1)
     (work,) = bench.put("u1")
-    done = bench.under_way.get(timeout=10)
-    done(Refused(msgspec.structs.replace(bench.made[0], token="old")))
+    asked = bench.asked()
+    asked.tell(Refused(msgspec.structs.replace(asked.call, token="old")))
     assert bench.finished.get(timeout=10) is work
     assert work.outcome == Accepted(work.delivery.key)
     assert bench.pool.busy == 0
@@ -337,10 +345,10 @@ def test_a_refused_token_is_renewed_by_a_thread_that_may_wait() -> None:
 def test_an_answer_that_nobody_can_note_leaves_its_call_in_doubt_and_the_lane_at_work() -> None:
     bench = Pending(threads=1)
     first, second = bench.put("u1", "u2")
-    bench.under_way.get(timeout=10)([])  # one delivery, and no outcome for it
+    bench.asked().tell([])  # one delivery, and no outcome for it
     assert bench.finished.get(timeout=10) is first
     assert isinstance(first.outcome, Unknown)
-    bench.under_way.get(timeout=10)([Accepted("p")])
+    bench.asked().tell([Accepted("p")])
     assert bench.finished.get(timeout=10) is second
     assert second.outcome == Accepted("p")
     bench.pool.close()
@@ -356,7 +364,7 @@ def test_the_thread_that_reads_answers_makes_no_call() -> None:
         callers.append(threading.current_thread().name)
 
     bench.pool._again.follow = elsewhere  # type: ignore[method-assign]
-    bench.under_way.get(timeout=10)([NO_BALANCE])
+    bench.asked().tell([NO_BALANCE])
     assert bench.finished.get(timeout=10) is work
     assert callers == [f"{LANE.name}-0"]
     bench.pool.close()
@@ -366,6 +374,6 @@ def test_what_cannot_be_called_again_costs_no_other_thread() -> None:
     bench = Pending(threads=1)
     (work,) = bench.put("u1")
     bench.pool._again.follow = None  # type: ignore[method-assign, assignment]
-    bench.under_way.get(timeout=10)([Unknown("timeout")])
+    bench.asked().tell([Unknown("timeout")])
     assert bench.finished.get_nowait() is work, "noted by whoever told it"
     bench.pool.close()

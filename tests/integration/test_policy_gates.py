@@ -82,6 +82,7 @@ def test_what_was_refused_gives_its_place_back(fleet: MakeFleet) -> None:
     for number in range(5):
         one.send([notification(receivers=["li"], content={"text": "the same"})])
         one.await_states(REJECTED=number + 1)
+        one.await_committed()  # which follows on giving back, a moment after the outcome is written
     one.provider.control(rules=[])
     one.send([notification(receivers=["li"], content={"text": "the same"})])
     one.await_states(REJECTED=5, SENT=1)
