@@ -306,11 +306,15 @@ def test_a_thread_goes_on_and_no_more_calls_are_under_way_than_the_policy_has_th
         bench.under_way.get(timeout=0.1)
     assert bench.pool.busy == 3
     first[1].tell([Accepted("p")])
-    bench.asked()
+    fourth = bench.asked()
     ended = bench.finished.get(timeout=10)
     assert isinstance(ended, Work)
     assert ended.delivery is first[1].call.deliveries[0]
     assert bench.pool.busy == 3
+    for asked in (first[0], first[2], fourth):
+        asked.tell([Accepted("p")])
+    bench.asked().tell([Accepted("p")])
+    assert len([bench.finished.get(timeout=10) for _ in range(4)]) == 4
     bench.pool.close()
 
 
