@@ -23,7 +23,7 @@ from typing import Final
 import structlog
 
 from channels.answer import Answer
-from channels.channel import Failure
+from channels.channel import Failure, Phase
 from channels.exchange import Exchange
 from channels.sockets import watch
 
@@ -42,7 +42,7 @@ class Answers:
 
     def __init__(self) -> None:
         self._pending: dict[int, tuple[Exchange, Ended]] = {}
-        """By the socket's descriptor. One that adds and the one that ends it never meet."""
+        """By the socket's descriptor. Who takes a call out of here ends it."""
         self._starting = threading.Lock()  # guards the four below
         self._thread: threading.Thread | None = None
         self._epoll: select.epoll | None = None
@@ -167,6 +167,11 @@ class Answers:
         if exchange is None or ended is None:
             return  # who added it could not have it watched, and waits for it
         try:
-            ended(how(exchange))
-        except Exception:
+            answer = how(exchange)
+        except Exception as exc:  # whatever it was: who waits for this call must hear of its end
+            log.exception("answer_not_read", cause=repr(exc))
+            answer = Failure(Phase.WRITTEN, "not_read", repr(exc))
+        try:
+            ended(answer)
+        except Exception:  # whatever who is told raises: the others' answers are still to be read
             log.exception("answer_not_taken")

@@ -87,8 +87,10 @@ class Transport(httpx.BaseTransport):
             return begun
 
         def ended(answer: Answer | Failure) -> None:
-            self._give_back(begun)
-            done(answer)
+            try:
+                self._give_back(begun)
+            finally:
+                done(answer)
 
         return None if self._answers.add(begun.exchange, ended) else self._wait(begun)
 

@@ -170,6 +170,18 @@ def test_an_answer_that_cannot_be_read_harms_no_other_call(
         assert status(other) == 200
 
 
+def test_a_call_whose_end_itself_fails_is_told_of_all_the_same(
+    transport: Transport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: Told = SimpleQueue()
+    monkeypatch.setattr(Exchange, "expire", broken)
+    with Wire(w.stall) as provider:
+        begin(transport, told, provider.url, 0.1)
+        failure = told.get(timeout=WAIT_S)
+    assert isinstance(failure, Failure)
+    assert (failure.phase, failure.code) == (Phase.WRITTEN, "not_read")
+
+
 def broken(*_: object) -> None:
     raise RuntimeError("out of everything")
 
