@@ -33,7 +33,7 @@ class Program:
             )
         try:
             self.url = f"http://{self._await_address()}"
-        except BaseException:
+        except BaseException:  # the process must not outlive what started it
             self.kill()
             raise
 

@@ -116,7 +116,7 @@ class FleetTokens:
         begun = self._monotonic()
         try:
             token = self._ask(account, wanted)
-        except BaseException:
+        except BaseException:  # nobody else may ask before the lease is given up
             with suppress(CacheAway):
                 cache.give_up(seal.name, fence)
             raise

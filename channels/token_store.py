@@ -166,7 +166,7 @@ class SharedTokens:
         except TokenUnavailable as exc:
             entry.failed = (0.0, "")  # what is held is good: nobody else has to hear of it
             log.warning("access_token_not_refreshed", account=entry.account.name, reason=str(exc))
-        except Exception:
+        except Exception:  # whatever it was: the token that is held is still good
             log.exception("access_token_refresh_broke", account=entry.account.name)
         finally:
             entry.lock.release()

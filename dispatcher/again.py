@@ -24,9 +24,8 @@ from tenacity import (
 
 from dispatcher.accounts import may_fail_over
 from dispatcher.grouping import put_on_record
-from dispatcher.tries import Try, fitting
+from dispatcher.tries import fitting, on_record
 from dispatcher.work import Route, Work
-from idempotency.recovering import call_key_of
 from message.delivery import Delivery
 from message.outcomes import AnyOutcome, NotSent
 from message.states import Event
@@ -178,22 +177,13 @@ class Again:
         return fitting(works, first, *route, may)
 
     def _on_record(self, works: Sequence[Work], route: Route) -> list[Work]:
-        """Those whose next call stands in the ledger and may begin; the others are as they were."""
-        if not works:
-            return []
-        first, before = works[0].delivery, [(work.route, _answered(work)) for work in works]
-        for work in works:
-            work.route = route
-        put_on_record(works, call_key_of(first.key, max(first.attempt, 1) + 1))
-        going = []
-        for work, (old, tried), ours in zip(works, before, self._kept(works), strict=True):
-            if ours and self._refusal(work) is None:
-                work.tries = (*work.tries, tried)
-                going.append(work)
-            else:
-                work.route = old
-                tried.put_back(work.delivery)
-        return going
+        return on_record(
+            works,
+            route,
+            put=put_on_record,
+            kept=self._kept,
+            may=lambda work: self._refusal(work) is None,
+        )
 
     def _kept(self, works: Sequence[Work]) -> list[bool]:
         """Per delivery, whether its next call is on record."""
@@ -202,7 +192,3 @@ class Again:
         for work in works:
             work.delivery.attempt = max(work.delivery.attempt, 1) + 1
         return [True] * len(works)
-
-
-def _answered(work: Work) -> Try:
-    return Try.of(work.delivery, work.outcome, work.started_at, work.answered_at)

@@ -208,7 +208,7 @@ class Watchman:
             stopping = self._stop.wait(self._every_s)
             try:
                 self.look_once()
-            except Exception:
+            except Exception:  # whatever one look dies of: the next comes
                 log.exception("alerts_failed")
             if stopping:
                 return

@@ -108,6 +108,6 @@ def _digest(works: Sequence[Work]) -> str:
     account, channel = works[0].chosen
     try:
         return channel.fingerprint(Call(account, [work.delivery for work in works]))
-    except Exception:
+    except Exception:  # whatever an adapter raises: no repeat is relied on then
         log.exception("adapter_failed", provider=channel.provider, step="fingerprint")
         return ""

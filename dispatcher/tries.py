@@ -7,12 +7,13 @@ Used by a live lane (dispatcher/again.py) and by recovery (recovery/calls.py).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 import structlog
 
 from channels.channel import Account, Channel
+from idempotency.recovering import call_key_of
 from message.delivery import Delivery
 from message.outcomes import Accepted, AnyOutcome
 from tracing.events import Stage, TraceEvent
@@ -33,10 +34,9 @@ class Try(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     call_digest: str = ""
 
     @classmethod
-    def of(
-        cls, delivery: Delivery, answer: AnyOutcome | None, started_at: int, answered_at: int
-    ) -> Try:
-        """The call that the delivery is on record for."""
+    def of(cls, one: Carried) -> Try:
+        """The call that was just answered."""
+        delivery, answer = one.delivery, one.outcome
         assert answer is not None
         assert not isinstance(answer, Accepted)
         return cls(
@@ -44,8 +44,8 @@ class Try(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             attempt=delivery.attempt,
             code=answer.code,
             detail=answer.detail,
-            started_at=started_at,
-            answered_at=answered_at,
+            started_at=one.started_at,
+            answered_at=one.answered_at,
             call_key=delivery.call_key,
             call_digest=delivery.call_digest,
         )
@@ -66,6 +66,12 @@ class Try(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 class Carried(Protocol):
     """What carries one delivery: a lane's Work, recovery's Resend."""
+
+    outcome: AnyOutcome | None
+    started_at: int
+    answered_at: int
+    route: Any
+    tries: tuple[Try, ...]
 
     @property
     def delivery(self) -> Delivery:
@@ -91,6 +97,34 @@ def fitting(
             and not channel.refusal(account, one.delivery)
             and (one is first or channel.batch_key(one.delivery) == key)
         ][: channel.max_batch]
-    except Exception:
+    except Exception:  # whatever an adapter raises over one message
         log.exception("adapter_failed", provider=channel.provider, step="again")
         return []
+
+
+def on_record(
+    some: Sequence[C],
+    route: Any,
+    *,
+    put: Callable[[Sequence[C], str], None],
+    kept: Callable[[Sequence[C]], list[bool]],
+    may: Callable[[C], bool],
+) -> list[C]:
+    """Those whose next call, one for all of them, stands in the ledger and may begin; the others are as
+    they were. `put` writes it on their deliveries under its key, `kept` says of each whether the ledger has
+    it."""
+    if not some:
+        return []
+    first, before = some[0].delivery, [(one.route, Try.of(one)) for one in some]
+    for one in some:
+        one.route = route
+    put(some, call_key_of(first.key, max(first.attempt, 1) + 1))
+    going = []
+    for one, (old, tried), ours in zip(some, before, kept(some), strict=True):
+        if ours and may(one):
+            one.tries = (*one.tries, tried)
+            going.append(one)
+        else:
+            one.route = old
+            tried.put_back(one.delivery)
+    return going

@@ -87,7 +87,7 @@ class Watch:
             self._adopt(policy_of(version, self._accounts))
         except ValueError as exc:  # PolicyError and SettingsError among them
             log.error("policy_refused", version=version.name, cause=str(exc), keeps=self.number)
-        except Exception:
+        except Exception:  # whatever adopting it raises: the policy before stays in force
             log.exception("policy_refused", version=version.name, keeps=self.number)
         else:
             self.number = version.number

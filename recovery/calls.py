@@ -19,9 +19,9 @@ from channels.channel import Call, Channel
 from dispatcher.accounts import may_fail_over
 from dispatcher.clock import Clock
 from dispatcher.handoff import Handoff
-from dispatcher.tries import Try, fitting
+from dispatcher.tries import Try, fitting, on_record
 from idempotency.ledger import LedgerUnavailable
-from idempotency.recovering import TTL_IN_DOUBT, Taken, call_key_of
+from idempotency.recovering import TTL_IN_DOUBT, Taken
 from message.delivery import Delivery
 from message.outcomes import AnyOutcome, Unknown
 from message.states import Event
@@ -245,26 +245,13 @@ class Callers:
         )
 
     def _on_record(self, resends: Sequence[Resend], route: Route) -> list[Resend]:
-        """Those whose call through the other account stands in the ledger and may begin; the others are as
-        they were."""
-        if not resends:
-            return []
-        first, before = (
-            resends[0].delivery,
-            [(resend.route, _answered(resend)) for resend in resends],
+        return on_record(
+            resends,
+            route,
+            put=put_on_record,
+            kept=self._kept,
+            may=lambda resend: self._refusal(resend) is None,
         )
-        for resend in resends:
-            resend.route = route
-        put_on_record(resends, call_key_of(first.key, first.attempt + 1))
-        going = []
-        for resend, (old, tried), ours in zip(resends, before, self._kept(resends), strict=True):
-            if ours and self._refusal(resend) is None:
-                resend.tries = (*resend.tries, tried)
-                going.append(resend)
-            else:
-                resend.route = old
-                tried.put_back(resend.delivery)
-        return going
 
     def _kept(self, resends: Sequence[Resend]) -> list[bool]:
         """While the ledger is away nobody is sent elsewhere: the non-send stands."""
@@ -303,7 +290,3 @@ class Callers:
         if resend.not_after and now >= resend.not_after:
             return Event.UNKNOWN, WINDOW_OVER
         return None
-
-
-def _answered(resend: Resend) -> Try:
-    return Try.of(resend.delivery, resend.outcome, resend.started_at, resend.answered_at)

@@ -94,7 +94,7 @@ class Loop:
             run()
         except LedgerError as exc:
             log.warning("job_failed", job=job, lane=lane, cause=str(exc))
-        except Exception:
+        except Exception:  # whatever a job dies of: it is due again, and others go on
             log.exception("job_died", job=job, lane=lane)
         finally:
             with self._lock:

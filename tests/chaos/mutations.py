@@ -241,9 +241,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "only what is on record is called again at once",
-        "dispatcher/again.py",
-        "            if ours and self._refusal(work) is None",
-        "            if self._refusal(work) is None",
+        "dispatcher/tries.py",
+        "        if ours and may(one):\n",
+        "        if may(one):\n",
         (_AGAIN + "test_what_lost_its_claim_is_not_called_again",),
     ),
     Mutation(
