@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,6 +34,7 @@ _FLAGS = frozenset(SimulatorOptions.__struct_fields__) - {
     "fsync",
 }
 """Options that a flag of the same name sets."""
+_GC_THRESHOLDS = (50_000, 20, 100)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -68,6 +70,10 @@ def serve(options: SimulatorOptions) -> None:
     async def run() -> None:
         await Server(options).run()
 
+    # Everything seen is remembered, and each collection of cycles would look at all of it.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_GC_THRESHOLDS)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(run())
 
