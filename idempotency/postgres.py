@@ -1,4 +1,4 @@
-"""Claiming and settling on PostgreSQL: whole columns travel as array literals, one statement a batch.
+"""Claiming and settling on PostgreSQL: whole columns travel as arrays, one statement a batch.
 
 Claiming inserts into `delivery_keys` first: whoever enters a key there makes its row. Ordered lanes
 take an advisory lock per line before it, in one transaction: two claims that do not see each other
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from backends.pg_arrays import array, byte_array
+from backends.pg_arrays import ByteArray, array, byte_array
 from backends.pg_numbered import fetched, numbered
 from backends.sql import Database
 from idempotency.batches import MS_PER_DAY, Batches, Entered, Rerouted, Wanted
@@ -241,14 +241,14 @@ class PostgresBatches(Batches):
 
 
 def columns(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
-    """One array literal per column."""
+    """One array per column."""
     return {
         name: byte_array(values) if name in _BYTES else array(values)
         for name, values in zip(names, zip(*rows, strict=True), strict=True)
     }
 
 
-def shared_columns(shared: dict[tuple[str, bytes], bytes]) -> dict[str, str]:
+def shared_columns(shared: dict[tuple[str, bytes], bytes]) -> dict[str, str | ByteArray]:
     """The columns of the payloads that several rows share."""
     return {
         "shared_id": array([message_id for message_id, _digest in shared]),

@@ -16,7 +16,9 @@ from tracing.events import TraceEvent
 from tracing.recorder import Drops, Sink
 
 RECORD_BYTES: Final = 256 * 1024
-"""Roughly at most; one event alone may be longer."""
+"""At most; one event alone may be longer."""
+RECORD_EVENTS: Final = 250
+"""At most; as many as usually fit."""
 _PRODUCER: Final[Mapping[str, int | str | bool]] = {
     "linger.ms": 50,
     "compression.type": "zstd",
@@ -77,18 +79,16 @@ class KafkaSink:
 
 def records(events: Sequence[TraceEvent], limit: int = RECORD_BYTES) -> Iterator[tuple[int, bytes]]:
     """The events as (number of events, JSON array), each array within `limit` where it can be."""
-    pending: list[bytes] = []
-    size = 0
-    for event in events:
-        line = _encoder.encode(event)
-        if pending and size + len(line) >= limit:
-            yield len(pending), _array(pending)
-            pending, size = [], 0
-        pending.append(line)
-        size += len(line) + 1
-    if pending:
-        yield len(pending), _array(pending)
+    for start in range(0, len(events), RECORD_EVENTS):
+        yield from _within(events[start : start + RECORD_EVENTS], limit)
 
 
-def _array(lines: Sequence[bytes]) -> bytes:
-    return b"[" + b",".join(lines) + b"]"
+def _within(events: Sequence[TraceEvent], limit: int) -> Iterator[tuple[int, bytes]]:
+    """One call of the encoder for many events; few are so long that it takes several."""
+    value = _encoder.encode(events)
+    if len(value) <= limit or len(events) == 1:
+        yield len(events), value
+        return
+    half = len(events) // 2
+    yield from _within(events[:half], limit)
+    yield from _within(events[half:], limit)

@@ -17,6 +17,7 @@ from tracing.events import TraceEvent
 DAY_MS: Final = 86_400_000
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(list[TraceEvent])
+_BACK, _TWICE = "\\", "\\\\"
 _SPECIAL = re.compile(r"[\\\x00-\x1f]")
 
 
@@ -46,9 +47,11 @@ def events_in(texts: Iterable[str]) -> list[TraceEvent]:
 
 
 def copy_text(rows: Iterable[Row]) -> str:
-    """The rows as PostgreSQL's COPY reads them."""
+    """The rows as PostgreSQL's COPY reads them. JSON has no control character as it is: of what COPY
+    would take for something else only backslashes are left."""
     return "".join(
-        f"{row.day}\t{row.at}\t{_escaped(row.message_id)}\t{_escaped(row.events)}\n" for row in rows
+        f"{row.day}\t{row.at}\t{_escaped(row.message_id)}\t{row.events.replace(_BACK, _TWICE)}\n"
+        for row in rows
     )
 
 
@@ -58,6 +61,6 @@ def _row(name: str, events: list[TraceEvent]) -> Row:
 
 
 def _escaped(text: str) -> str:
-    if not _SPECIAL.search(text):
+    if text.isprintable() and _BACK not in text:
         return text
     return _SPECIAL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
