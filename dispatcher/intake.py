@@ -54,7 +54,7 @@ class Intake:
         self.beat = clock.monotonic()
         """When the loop last went round; for the stuck detector."""
         self.on_taken: Callable[[], None] = lambda: None
-        """Called when offered deliveries were taken; the screen's `wanted`."""
+        """Called when of what was offered only half a lane-full is left; the screen's `wanted`."""
         self.claiming = threading.Lock()
         self._pools = pools
         self._gate = gate
@@ -140,12 +140,15 @@ class Intake:
         if self._stopping:
             return []
         taken: list[Work] = []
+        runs_low = False
         names = list(self._ready)
         self._turn = (self._turn + 1) % max(len(names), 1)
         for name in names[self._turn :] + names[: self._turn]:
             if self._ready[name] and only(name) and not self._fills_up(name):
-                taken.extend(self._take(name, CLAIM_BATCH - len(taken), freed.get(name, 0)))
-        if taken:
+                found = self._take(name, CLAIM_BATCH - len(taken), freed.get(name, 0))
+                taken.extend(found)
+                runs_low |= bool(found) and self._runs_low(name)
+        if runs_low:
             self.on_taken()
         return taken
 
@@ -229,6 +232,10 @@ class Intake:
         if left_s > 0:
             self._pause_s = min(self._pause_s, left_s)
         return left_s > 0
+
+    def _runs_low(self, lane: str) -> bool:
+        """The screen asks Redis for a batch at a time: it is called for many rather than for each."""
+        return self.waiting(lane) <= self._pools[lane].capacity // 2
 
     def _take(self, lane: str, limit: int, freed: int) -> list[Work]:
         """As many as the lane has room for and an account may take."""
