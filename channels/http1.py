@@ -72,7 +72,7 @@ def _method(request: httpx.Request) -> bytes:
 class Reader:
     """Takes one answer in, piece by piece; interim ones (100, 103) are passed over.
 
-    A new one for each answer. `feed` and `end` raise BadAnswer.
+    A new one for each answer. `feed` and `end` raise BadAnswer; nothing is fed once it is done.
     """
 
     def __init__(self, *, without_body: bool = False) -> None:
@@ -111,6 +111,8 @@ class Reader:
                 raise BadAnswer("too_large", f"the answer's head is over {MAX_HEAD:,} bytes")
         if self._room < 0:
             raise BadAnswer("too_large", f"the answer's body is over {MAX_BODY:,} bytes")
+        if self.done:
+            del self._parser  # it holds our methods: a circle that only the collector would find
 
     def end(self) -> None:
         """The connection ended. Only a body without a length ends with it."""

@@ -1,5 +1,7 @@
 """The request as bytes and the answer from bytes, however the network cuts them."""
 
+import gc
+import weakref
 from itertools import pairwise
 
 import httpx
@@ -62,6 +64,17 @@ def test_a_body_without_a_length_ends_with_the_connection() -> None:
 def test_bytes_behind_an_answer_end_the_connection() -> None:
     assert not read([PLAIN + PLAIN]).reusable
     assert not read([PLAIN + b"garbage"]).reusable
+
+
+def test_an_answer_that_was_read_leaves_nothing_to_the_collector() -> None:
+    gc.disable()
+    try:
+        reader = read([PLAIN])
+        left = weakref.ref(reader)
+        del reader
+        assert left() is None
+    finally:
+        gc.enable()
 
 
 def test_a_change_of_protocol_is_no_answer() -> None:
