@@ -319,7 +319,7 @@ def _rendered(templates: Templates, notification: Notification) -> Rendered | No
 
 
 def _aftermath(core: _Core, pools: Mapping[str, Pool], screens: Mapping[Lane, Screen]) -> Aftermath:
-    ordered = {p.lane for p in pools.values() if p.policy.ordering is Ordering.KEY}
+    ordered = frozenset(p.lane for p in pools.values() if p.policy.ordering is Ordering.KEY)
 
     def on_records(records: list[Record]) -> None:
         core.done.put(records)
@@ -335,6 +335,7 @@ def _aftermath(core: _Core, pools: Mapping[str, Pool], screens: Mapping[Lane, Sc
         clock=core.clock,
         on_records=on_records,
         gating=core.gating,
+        hurried=ordered,
     )
 
 

@@ -334,7 +334,7 @@ class Pool:
         """A thread may sleep between the lease's question and the first byte, too."""
         if not self._durable:
             return inf
-        return min(self._permit.ends_at(work.term) for work in works)
+        return min([self._permit.ends_at(work.term) for work in works])
 
     def _may_start(self, work: Work) -> bool:
         """False for one that must not start, with the reason on it, or that can never be sent."""

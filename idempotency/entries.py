@@ -108,6 +108,7 @@ class Entries:
         state = _ENTRY.get(event) or after(None, event)
         if delivery.payload is not self._payload:
             self._payload, self._digest = delivery.payload, body_digest(delivery.payload)
+        delivery.body_digest = self._digest
         self.rows.append(
             Entry(
                 delivery.key,

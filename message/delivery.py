@@ -43,8 +43,8 @@ class Rendered(msgspec.Struct, frozen=True, gc=False):
 class Delivery(msgspec.Struct, kw_only=True):
     """One notification to one receiver, on its way through a worker.
 
-    The first block never changes. `attempt`, `token` and `day` are set once by the claim (the thread
-    that claims writes them before it hands the delivery on; later readers only read).
+    The first block never changes. `attempt`, `token`, `day` and `body_digest` are set once by the claim
+    (the thread that claims writes them before it hands the delivery on; later readers only read).
     """
 
     key: str
@@ -65,6 +65,8 @@ class Delivery(msgspec.Struct, kw_only=True):
     """Fencing token of the claim under which this attempt runs."""
     day: int = 0
     """Ledger partition, as days since 1970-01-01 by the database's clock."""
+    body_digest: bytes = b""
+    """Of the payload, as the claim put it on record; empty where a batch named the key twice."""
     account: str = ""
     """Account chosen for this attempt; in the ledger before the call."""
     call_key: str = ""

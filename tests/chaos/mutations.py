@@ -575,7 +575,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a call carries the end of its lease",
         "dispatcher/lanes.py",
-        "        return min(self._permit.ends_at(work.term) for work in works)\n",
+        "        return min([self._permit.ends_at(work.term) for work in works])\n",
         "        return inf\n",
         (_GUARDS + "test_a_call_carries_the_end_of_the_lease_it_is_made_under",),
     ),
