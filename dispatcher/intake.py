@@ -54,7 +54,7 @@ class Intake:
         self.beat = clock.monotonic()
         """When the loop last went round; for the stuck detector."""
         self.on_taken: Callable[[], None] = lambda: None
-        """Called when of what was offered only half a lane-full is left; the screen's `wanted`."""
+        """Called when of what was offered only one lane-full is left; the screen's `wanted`."""
         self.claiming = threading.Lock()
         self._pools = pools
         self._gate = gate
@@ -235,7 +235,7 @@ class Intake:
 
     def _runs_low(self, lane: str) -> bool:
         """The screen asks Redis for a batch at a time: it is called for many rather than for each."""
-        return self.waiting(lane) <= self._pools[lane].capacity // 2
+        return self.waiting(lane) <= self._pools[lane].capacity
 
     def _take(self, lane: str, limit: int, freed: int) -> list[Work]:
         """As many as the lane has room for and an account may take."""

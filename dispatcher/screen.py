@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from queue import Empty, SimpleQueue
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from dispatcher.backlog import Backlog, backlog_for
 from dispatcher.clock import Clock
@@ -23,6 +23,9 @@ from message.envelope import Notification
 
 SCREEN_BATCH = 500
 """Deliveries in one question to Redis, at most."""
+AHEAD: Final = 2
+"""Lane-fulls that are asked about before there is room for them: while one is claimed, Redis tells of the
+other."""
 _IDLE_S = 0.5
 T = TypeVar("T")
 
@@ -143,14 +146,14 @@ class Screen:
                 self._backlogs[record.assignment.lane.name].add(record)
 
     def _take_ahead(self) -> list[Work]:
-        """Deliveries of every lane, up to one lane-full ahead of it; lanes take turns at going first."""
+        """Deliveries of every lane, up to two lane-fulls ahead of it; lanes take turns at going first."""
         taken: list[Work] = []
         names = list(self._backlogs)
         self._turn = (self._turn + 1) % max(len(names), 1)
         for name in names[self._turn :] + names[: self._turn]:
             backlog = self._backlogs[name]
             if backlog:
-                ahead = self._pools[name].capacity - self._onward.waiting(name)
+                ahead = AHEAD * self._pools[name].capacity - self._onward.waiting(name)
                 taken.extend(backlog.take(min(ahead, SCREEN_BATCH - len(taken))))
                 self._pass_over(backlog.dropped())
         return taken

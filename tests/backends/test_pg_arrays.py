@@ -2,14 +2,14 @@ import psycopg
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from backends.pg_arrays import array, byte_array
+from backends.pg_arrays import ByteArray, array, byte_array
 
 texts = st.lists(st.none() | st.text() | st.text(st.sampled_from('"\\{},nulNUL \n\t')), max_size=8)
 
 
-def sent(database: str, literal: str, kind: str) -> object:
+def sent(database: str, parameter: str | ByteArray, kind: str) -> object:
     with psycopg.connect(database.replace("+psycopg", "")) as connection:
-        row = connection.execute(f"SELECT %s::{kind}[]", (literal,)).fetchone()
+        row = connection.execute(f"SELECT %s::{kind}[]", (parameter,)).fetchone()
     assert row is not None
     return row[0]
 

@@ -144,12 +144,26 @@ def bench(*accounts: Account, render: Any = None, **policy: Any) -> Bench:
 ONE = Account("a", "p", "http://127.0.0.1:9")
 
 
-def test_what_is_screened_is_at_most_one_lane_full_ahead() -> None:
+def test_what_is_screened_is_at_most_two_lane_fulls_ahead() -> None:
     one = bench(ONE, batch=1)
     one.screen.put(one.records(100))
     one.screen.run_once()
-    assert sum(one.screened) == one.pool.capacity == 4
-    assert one.intake.waiting(LANE.name) == 4
+    assert sum(one.screened) == 2 * one.pool.capacity == 8
+    assert one.intake.waiting(LANE.name) == 8
+
+
+def test_the_screen_is_called_when_one_lane_full_is_left() -> None:
+    one = bench(ONE, batch=1)
+    called: list[int] = []
+    one.intake.on_taken = lambda: called.append(one.intake.waiting(LANE.name))
+    one.screen.put(one.records(100))
+    one.screen.run_once()
+    one.pool.taken = one.pool.capacity - 1
+    assert len(one.intake.take()) == 1
+    assert called == []
+    one.pool.returned = one.pool.taken
+    assert len(one.intake.take()) == 4
+    assert called == [3]
 
 
 def test_no_more_is_claimed_than_the_lane_has_room_for() -> None:
@@ -194,11 +208,11 @@ def test_what_was_screened_of_a_leaving_partition_is_given_up_without_room() -> 
     one = bench(ONE, batch=1)
     one.turn(one.records(20))
     one.turn()
-    assert one.intake.waiting(LANE.name) == 4
+    assert one.intake.waiting(LANE.name) == 8
     one.assignment.hold = Hold.LEAVING
     one.screen.leaving()
     one.intake.run_once()
-    assert len(one.given_up) == 4
+    assert len(one.given_up) == 8
     assert one.intake.waiting(LANE.name) == 0
 
 
@@ -256,7 +270,7 @@ def test_stopping_gives_up_what_is_not_claimed() -> None:
     one.screen.run()
     one.intake.close()
     one.intake.run()
-    assert len(one.given_up) == 4
+    assert len(one.given_up) == 8
     assert one.admitted == []
 
 
