@@ -35,6 +35,8 @@ class Servers(msgspec.Struct, frozen=True):
     database_url: str
     redis_url: str
     """A database of the benchmarks' own: it is emptied after each."""
+    processes: Sequence[int] = ()
+    """Their process ids."""
 
 
 @contextmanager

@@ -21,6 +21,7 @@ import msgspec
 
 from backends import kafka
 from backends.settings import Settings, load
+from benchmarks.cores import take_own
 from benchmarks.ground import LANE
 from benchmarks.meter import Meter
 from channels.transport import Transport
@@ -181,6 +182,7 @@ def _claim(ledger: Ledger, deliveries: Sequence[Delivery]) -> None:
 
 def main(name: str, warm: int, span: int) -> None:
     """Run one and print what was measured."""
+    take_own()
     settings = load()
     tune_interpreter()
     if name == "worker":

@@ -1,8 +1,8 @@
 """`hongyan bench worker`: the worker beside loops that do less, in one run, as ratios.
 
 Every variant reads the same preloaded topic under a group, a database and Redis keys of its own, in a
-process of its own, against the same servers; rounds are interleaved, so that what else the machine
-does hits all of them. Medians of the rounds are reported.
+process of its own on a core of its own (benchmarks/cores.py), against the same servers; rounds are
+interleaved, so that what else the machine does hits all of them. Medians of the rounds are reported.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -19,6 +20,7 @@ from typing import Any
 import msgspec
 
 from benchmarks import endurance
+from benchmarks.cores import apart
 from benchmarks.ground import (
     LANE,
     Servers,
@@ -87,13 +89,16 @@ def measure(
     *,
     rounds: int = ROUNDS,
     only: Sequence[str] = (),
+    share_cores: bool = False,
     say: Callable[[str], None] = print,
 ) -> dict[str, Any]:
-    """Run every variant `rounds` times and report medians and ratios."""
+    """Run every variant `rounds` times and report medians and ratios. `share_cores`: who runs where is
+    left to the scheduler."""
     variants = [v for v in VARIANTS if not only or v.name in only]
     results: dict[str, list[dict[str, float]]] = {v.name: [] for v in variants}
     with (
         TemporaryDirectory() as folder,
+        _cores(servers, share_cores, say) as core,
         preloaded(servers, PRELOADED) as prefix,
         provider_at(Path(folder), "slow", latency_ms="50") as slow,
         provider_at(Path(folder), "fast", latency_ms="10") as fast,
@@ -102,7 +107,7 @@ def measure(
         (Path(folder) / "hongyan.toml").write_text(configuration)
         for number in range(rounds):
             for variant in variants:
-                found = _run(variant, servers, prefix, Path(folder))
+                found = _run(variant, servers, prefix, Path(folder), core)
                 results[variant.name].append(found)
                 say(f"round {number + 1}/{rounds}  {variant.name:22} {_line(found)}")
     return _report(results)
@@ -148,7 +153,15 @@ def _line(found: Mapping[str, float]) -> str:
     )
 
 
-def _run(variant: Variant, servers: Servers, prefix: str, folder: Path) -> dict[str, float]:
+def _cores(
+    servers: Servers, shared: bool, say: Callable[[str], None]
+) -> AbstractContextManager[Mapping[str, str]]:
+    return nullcontext({}) if shared else apart(servers.processes, say)
+
+
+def _run(
+    variant: Variant, servers: Servers, prefix: str, folder: Path, core: Mapping[str, str]
+) -> dict[str, float]:
     """One variant once, in a fresh process on a fresh database."""
     name = f"b{uuid.uuid4().hex[:12]}"
     policy = folder / f"{name}.toml"
@@ -162,7 +175,7 @@ def _run(variant: Variant, servers: Servers, prefix: str, folder: Path) -> dict[
         command = [sys.executable, "-m", "benchmarks.loops", variant.loop]
         done = subprocess.run(
             [*command, str(variant.warm), str(variant.span)],
-            env=environment | {"BENCH_ACCOUNT": variant.account},
+            env={**environment, **core, "BENCH_ACCOUNT": variant.account},
             cwd=Path(__file__).parent.parent,
             stdout=subprocess.PIPE,
             timeout=_TIMEOUT_S,

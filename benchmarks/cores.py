@@ -1,0 +1,71 @@
+"""Which core does what while something is measured.
+
+    the measured process    one core to itself: it runs Python, and could not use a second
+    servers, providers      the others, with the benchmark's own process
+
+In production Kafka, the database and the providers run elsewhere. Here they would take the core from under
+the measured process in the middle of its work, the more so the more it asks of them, and a ratio would tell
+of the scheduler (docs/decisions/053-a-core-of-its-own.md).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from deploy.local.process import family
+
+_OWN: Final = "BENCH_CORE"
+_PROC: Final = Path("/proc")
+
+
+@contextmanager
+def apart(servers: Sequence[int], say: Callable[[str], None]) -> Iterator[dict[str, str]]:
+    """Keep these processes, all below them and this one with all that it starts off one core; yields the
+    variables by which `take_own` finds that. Empty, and every core everybody's, where there is but one or
+    the servers are somebody else's."""
+    cores = os.sched_getaffinity(0)
+    own, *others = sorted(cores)
+    everyone = [os.getpid(), *servers]
+    if not others:
+        say("One core only: the servers share it with what is measured.")
+        yield {}
+        return
+    try:
+        try:
+            _move(everyone, others)
+            variables = {_OWN: str(own)}
+        except PermissionError:
+            _move(everyone[:1], cores)
+            say("The servers are another user's: they share all cores with what is measured.")
+            variables = {}
+        yield variables
+    finally:
+        _move(everyone if variables else everyone[:1], cores)
+
+
+def take_own() -> None:
+    """Move this process to the core that is kept for it, if one is; before it starts threads."""
+    if core := os.environ.get(_OWN):
+        os.sched_setaffinity(0, {int(core)})
+
+
+def _move(processes: Sequence[int], cores: Collection[int]) -> None:
+    """Their threads, and those of all below them; what they start later follows. Raises PermissionError."""
+    for process in processes:
+        for member in family(process):
+            for thread in _threads(member):
+                try:
+                    os.sched_setaffinity(thread, cores)
+                except ProcessLookupError:
+                    pass  # it has just ended
+
+
+def _threads(process: int) -> list[int]:
+    try:
+        return [int(entry.name) for entry in (_PROC / str(process) / "task").iterdir()]
+    except FileNotFoundError:
+        return []
