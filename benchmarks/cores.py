@@ -29,22 +29,21 @@ def apart(servers: Sequence[int], say: Callable[[str], None]) -> Iterator[dict[s
     the servers are somebody else's."""
     cores = os.sched_getaffinity(0)
     own, *others = sorted(cores)
-    everyone = [os.getpid(), *servers]
+    ours = [os.getpid()]
     if not others:
         say("One core only: the servers share it with what is measured.")
         yield {}
         return
+    if not _moved(_families(servers), others):
+        _moved(_families(servers), cores)
+        say("The servers are another user's: they share all cores with what is measured.")
+        yield {}
+        return
+    _moved(ours, others)
     try:
-        try:
-            _move(everyone, others)
-            variables = {_OWN: str(own)}
-        except PermissionError:
-            _move(everyone[:1], cores)
-            say("The servers are another user's: they share all cores with what is measured.")
-            variables = {}
-        yield variables
+        yield {_OWN: str(own)}
     finally:
-        _move(everyone if variables else everyone[:1], cores)
+        _moved(ours + _families(servers), cores)
 
 
 def take_own() -> None:
@@ -53,15 +52,22 @@ def take_own() -> None:
         os.sched_setaffinity(0, {int(core)})
 
 
-def _move(processes: Sequence[int], cores: Collection[int]) -> None:
-    """Their threads, and those of all below them; what they start later follows. Raises PermissionError."""
+def _moved(processes: Sequence[int], cores: Collection[int]) -> bool:
+    """All their threads; what they start later follows. Whether all of them are ours to move."""
+    ours = True
     for process in processes:
-        for member in family(process):
-            for thread in _threads(member):
-                try:
-                    os.sched_setaffinity(thread, cores)
-                except ProcessLookupError:
-                    pass  # it has just ended
+        for thread in _threads(process):
+            try:
+                os.sched_setaffinity(thread, cores)
+            except ProcessLookupError:
+                pass  # it has just ended
+            except PermissionError:
+                ours = False
+    return ours
+
+
+def _families(processes: Sequence[int]) -> list[int]:
+    return [member for process in processes for member in family(process)]
 
 
 def _threads(process: int) -> list[int]:

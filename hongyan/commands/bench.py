@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -145,13 +146,20 @@ def _show(report: dict[str, Any]) -> None:
     for variant, found in report["medians"].items():
         table.add_row(variant, *(f"{found[name]:,.1f}" for name in names))
     out().print(table)
-    ratios = Table("ratio", "median", "wanted", "", title="Ratios")
-    for ratio in report["ratios"]:
-        good = "[green]holds[/]" if ratio["holds"] else "[red]missed[/]"
-        wanted = f"{'≤' if ratio.get('at_most') else '≥'} {ratio['wanted']}"
-        ratios.add_row(ratio["ratio"], f"{ratio['median']:.2f}", wanted, good)
-    out().print(ratios)
+    if report["ratios"]:
+        _show_ratios(report["ratios"])
     for name in ("memory", "sigterm"):
         if name in report:
             shown = "  ".join(f"{key} {value}" for key, value in report[name].items())
             out().print(f"[bold]{name}[/]  {shown}")
+
+
+def _show_ratios(found: Sequence[Mapping[str, Any]]) -> None:
+    from rich.table import Table
+
+    ratios = Table("ratio", "median", "wanted", "", title="Ratios")
+    for ratio in found:
+        good = "[green]holds[/]" if ratio["holds"] else "[red]missed[/]"
+        wanted = f"{'≤' if ratio.get('at_most') else '≥'} {ratio['wanted']}"
+        ratios.add_row(ratio["ratio"], f"{ratio['median']:.2f}", wanted, good)
+    out().print(ratios)

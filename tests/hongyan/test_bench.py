@@ -23,6 +23,7 @@ class Standing:
     bootstrap = "127.0.0.1:1"
     database_url = "postgresql://127.0.0.1:1/x"
     redis_url = "redis://127.0.0.1:1/0"
+    names: tuple[str, ...] = ()
 
     def up(self) -> dict[str, str]:
         return {}
