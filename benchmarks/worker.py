@@ -1,8 +1,10 @@
 """`hongyan bench worker`: the worker beside loops that do less, in one run, as ratios.
 
 Every variant reads the same preloaded topic under a group, a database and Redis keys of its own, in a
-process of its own on a core of its own (benchmarks/cores.py), against the same servers; rounds are
-interleaved, so that what else the machine does hits all of them. Medians of the rounds are reported.
+process of its own, against the same servers; rounds are interleaved, so that what else the machine does
+hits all of them. Medians of the rounds are reported, but for a first one: by then the broker's compiler
+and everybody's caches are warm, as they are in production. On request each variant has a core of its own
+(benchmarks/cores.py).
 """
 
 from __future__ import annotations
@@ -89,27 +91,29 @@ def measure(
     *,
     rounds: int = ROUNDS,
     only: Sequence[str] = (),
-    share_cores: bool = False,
+    own_core: bool = False,
     say: Callable[[str], None] = print,
 ) -> dict[str, Any]:
-    """Run every variant `rounds` times and report medians and ratios. `share_cores`: who runs where is
-    left to the scheduler."""
+    """Run every variant `rounds` times, and once before, and report medians and ratios. `own_core`: servers
+    and provider stay off the core of the process that is measured."""
     variants = [v for v in VARIANTS if not only or v.name in only]
     results: dict[str, list[dict[str, float]]] = {v.name: [] for v in variants}
     with (
         TemporaryDirectory() as folder,
-        _cores(servers, share_cores, say) as core,
+        _cores(servers, own_core, say) as core,
         preloaded(servers, PRELOADED) as prefix,
         provider_at(Path(folder), "slow", latency_ms="50") as slow,
         provider_at(Path(folder), "fast", latency_ms="10") as fast,
     ):
         configuration = CONFIGURATION.format(slow=f"{slow.url}/send", fast=f"{fast.url}/send")
         (Path(folder) / "hongyan.toml").write_text(configuration)
-        for number in range(rounds):
+        for number in range(rounds + 1):
             for variant in variants:
                 found = _run(variant, servers, prefix, Path(folder), core)
-                results[variant.name].append(found)
-                say(f"round {number + 1}/{rounds}  {variant.name:22} {_line(found)}")
+                if number:
+                    results[variant.name].append(found)
+                title = f"round {number}/{rounds}" if number else "not counted"
+                say(f"{title:11}  {variant.name:22} {_line(found)}")
     return _report(results)
 
 
@@ -154,9 +158,9 @@ def _line(found: Mapping[str, float]) -> str:
 
 
 def _cores(
-    servers: Servers, shared: bool, say: Callable[[str], None]
+    servers: Servers, own: bool, say: Callable[[str], None]
 ) -> AbstractContextManager[Mapping[str, str]]:
-    return nullcontext({}) if shared else apart(servers.processes, say)
+    return apart(servers.processes, say) if own else nullcontext({})
 
 
 def _run(

@@ -94,6 +94,9 @@ class Rule:
         self.faults = faults
         self._latency = Latency(faults.latency_ms)
         self._fates = _fates(faults)
+        certain = self._latency.constant and not self._fates
+        self.certain = Fate(delay_ms=self._latency.at(0.0)) if certain else None
+        """The one fate there is; None: it is drawn."""
 
     def fits(self, method: str, path: str, receiver: str) -> bool:
         """Whether this rule decides about the request."""
@@ -140,6 +143,11 @@ class Latency:
         else:
             self._low = _number(text)
 
+    @property
+    def constant(self) -> bool:
+        """Whether every delay is the same."""
+        return not self._width and not self._sigma
+
     def at(self, quantile: float) -> float:
         """The delay at a quantile in [0, 1)."""
         if self._sigma:
@@ -153,7 +161,7 @@ def decide(
     """The fate of the `turn`-th request for `key`."""
     for rule in rules:
         if rule.fits(method, path, receiver):
-            return rule.draw(*luck(f"{seed}\0{method}\0{key}\0{turn}"))
+            return rule.certain or rule.draw(*luck(f"{seed}\0{method}\0{key}\0{turn}"))
     return Fate()
 
 

@@ -6,6 +6,7 @@ import asyncio
 import socket
 import struct
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Final, Protocol, cast
 
@@ -133,6 +134,11 @@ class Connection(asyncio.Protocol):
 
 def head(status: int, length: int, retry_after: str = "", fields: Fields = ()) -> bytes:
     """Status line and fields of an answer; `fields` beside or in place of our own."""
+    return _worded(status, length, retry_after, tuple(fields))
+
+
+@lru_cache(maxsize=256)
+def _worded(status: int, length: int, retry_after: str, fields: Fields) -> bytes:
     extra = f"Retry-After: {retry_after}\r\n" if retry_after else ""
     extra += "".join(f"{name}: {value}\r\n" for name, value in fields)
     if not any(name.lower() == "content-type" for name, _ in fields):

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import msgspec
 
+from channels.simulator.later import attempt
+
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """One receiver of one call as it was received, and what the simulator decided to do with it."""
@@ -103,8 +105,7 @@ class LedgerWriter:
 
     def _finish(self, waiting: list[Callable[[], None]]) -> None:
         for done in waiting:
-            # Not called from here: an answer that cannot be worded must not hold up all others.
-            self._loop.call_soon(done)
+            attempt(self._loop, done)
         self._loop.call_soon(self._commit)
 
 

@@ -18,6 +18,7 @@ import msgspec
 from channels.simulator.exchange import Exchange
 from channels.simulator.faults import Ending, Fate, decide
 from channels.simulator.http import Connection, Request, head
+from channels.simulator.later import Later
 from channels.simulator.ledger import LedgerWriter, Record
 from channels.simulator.options import Rules, SimulatorOptions
 from channels.simulator.report import Memory, provider_id
@@ -48,6 +49,7 @@ class Provider:
         self.seed = options.seed
         self.writer = writer
         self._loop = asyncio.get_running_loop()
+        self._later = Later(self._loop)
         self._queries: dict[str, int] = {}
         self._exchange = Exchange(self, options)
 
@@ -118,12 +120,12 @@ class Provider:
     def then(
         self, fate: Fate, connection: Connection, reply: Callable[[Fate], Reply]
     ) -> Callable[[], None]:
-        """What is done once the record is kept: after the delay, the ending."""
+        """What is done once the record is kept: after the delay, which counts from the request's arrival,
+        the ending."""
         end = partial(self._end, fate, connection, reply)
         if not fate.delay_ms:
             return end
-        due = self._loop.time() + fate.delay_ms / _MS
-        return lambda: _at(self._loop, due, end)
+        return partial(self._later.at, self._loop.time() + fate.delay_ms / _MS, end)
 
     def _end(self, fate: Fate, connection: Connection, reply: Callable[[Fate], Reply]) -> None:
         if fate.ending is Ending.ANSWER:
@@ -155,14 +157,6 @@ class _Named:
 
     def __call__(self, fate: Fate) -> Reply:
         return Reply(_body(fate.status, self._name), fate.status)
-
-
-def _at(loop: asyncio.AbstractEventLoop, due: float, end: Callable[[], None]) -> None:
-    """The delay counts from the request's arrival; keeping the record is part of it."""
-    if due > loop.time():
-        loop.call_at(due, end)
-    else:
-        end()
 
 
 def _read(body: bytes) -> _Message | None:

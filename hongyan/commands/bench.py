@@ -12,8 +12,7 @@ from hongyan.terminal import PROBLEMS, complain, err, explained, out, print_json
 
 HELP = explained(
     "Measure the worker beside loops that do less, in one run on the local stack (`make up`), as "
-    "ratios: each in a process with a core to itself, the servers and the provider on the others. Takes "
-    "some minutes. Exits 1 when a ratio is below what the project promises.",
+    "ratios. Takes some minutes. Exits 1 when a ratio is below what the project promises.",
     "hongyan bench worker",
     "hongyan bench worker --json --rounds 5",
 )
@@ -52,16 +51,14 @@ app = typer.Typer(name="bench", help="Measure.", no_args_is_help=True)
 def worker(
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="Interleaved rounds.")] = 5,
     only: Annotated[list[str] | None, typer.Option("--only", help="Only these variants.")] = None,
-    share_cores: Annotated[
-        bool, typer.Option("--share-cores", help="Leave who runs where to the scheduler.")
+    own_core: Annotated[
+        bool, typer.Option("--own-core", help="Keep a core for what is measured alone.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
 ) -> None:
     """See HELP."""
     bench, servers = _bench("worker")
-    report = bench.measure(
-        servers, rounds=rounds, only=only or (), share_cores=share_cores, say=_say
-    )
+    report = bench.measure(servers, rounds=rounds, only=only or (), own_core=own_core, say=_say)
     if not only:
         report |= bench.endure(servers, say=_say)
     _end(report, as_json=as_json)
