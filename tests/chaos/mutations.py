@@ -41,6 +41,7 @@ _GUARDS = "tests/chaos/test_guards.py::"
 _SOURCE = "tests/dispatcher/test_source.py::"
 _RUNS = "tests/dispatcher/test_runs.py::"
 _RIDING = "tests/dispatcher/test_riding.py::"
+_AFTERMATH = "tests/dispatcher/test_aftermath.py::"
 _AGAIN = "tests/dispatcher/test_again.py::"
 _LANES = "tests/dispatcher/test_lanes.py::"
 _ANSWERS = "tests/channels/test_answers.py::"
@@ -364,6 +365,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         "        settled = self._commit(batch, pairs) if pairs else Settled(batch)\n"
         "        self._free_room(batch)\n",
         (_GUARDS + "test_the_ledger_comes_first_then_room_then_redis_then_the_source",),
+    ),
+    Mutation(
+        "a mark in Redis is the body's digest, whoever made it",
+        "dispatcher/aftermath.py",
+        "    return delivery.key, delivery.body_digest or body_digest(delivery.payload)\n",
+        "    return delivery.key, delivery.body_digest\n",
+        (_AFTERMATH + "test_a_mark_is_the_digest_that_the_claim_put_on_record_or_the_same",),
     ),
     Mutation(
         "Redis is marked only with what the ledger has settled",
