@@ -66,7 +66,7 @@ class Delivery(msgspec.Struct, kw_only=True):
     day: int = 0
     """Ledger partition, as days since 1970-01-01 by the database's clock."""
     body_digest: bytes = b""
-    """Of the payload, as the claim put it on record; empty where a batch named the key twice."""
+    """Of the payload, as the claim put it on record; empty where none did, or it named the key twice."""
     account: str = ""
     """Account chosen for this attempt; in the ledger before the call."""
     call_key: str = ""

@@ -88,7 +88,7 @@ def test_a_due_row_comes_back_as_it_was_for_one_more_attempt(
     token = new_token()
     (taken,) = recovering.take(ASK, "r1", token).taken
     assert taken.delivery == msgspec.structs.replace(
-        item, attempt=2, token=token, call_key=call_key_of(item.key, 2), account=""
+        item, attempt=2, token=token, call_key=call_key_of(item.key, 2), account="", body_digest=b""
     )
     assert (taken.reason, taken.doubted_since) == ("http_429", None)
     row = ledger.queries().by_key(item.key)
