@@ -43,7 +43,15 @@ def await_(
         except _NOT_YET as exc:
             last = exc
         if time.monotonic() >= deadline:
-            said = what() if callable(what) else what or getattr(condition, "__name__", "it")
+            said = _said(what) or getattr(condition, "__name__", "it")
             raise TimedOut(f"not within {timeout:g} s: {said}; at last: {last!r}")
         time.sleep(pause)
         pause = min(pause * 1.5, _LONGEST_S)
+
+
+def _said(what: str | Callable[[], str]) -> str:
+    """The condition's name; asking for it may fail where the condition itself could not be asked."""
+    try:
+        return what() if callable(what) else what
+    except _NOT_YET as exc:
+        return f"it (and to say what failed too: {exc!r})"

@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     AlterConfigOpType,
@@ -90,8 +90,8 @@ class Wire:
     def __init__(self, bootstrap: str, prefix: str, group: str) -> None:
         self.prefix = prefix
         self.group = group
-        self.admin = AdminClient({"bootstrap.servers": bootstrap, **_QUIET})
         self._bootstrap = bootstrap
+        self.admin = self._new_admin()
         self._producer: Producer | None = None
         self._member: Consumer | None = None
 
@@ -138,7 +138,11 @@ class Wire:
 
     def partitions(self, name: str) -> int:
         """How many partitions a topic has; 0 when it is not there."""
-        found = self.admin.list_topics(name, timeout=_ASK_S).topics.get(name)
+        try:
+            found = self.admin.list_topics(name, timeout=_ASK_S).topics.get(name)
+        except KafkaException:
+            self.admin = self._new_admin()  # one that knew the broker frozen may not find it again
+            raise
         return len(found.partitions) if found is not None and found.error is None else 0
 
     def ends(self, name: str) -> dict[Place, int]:
@@ -304,6 +308,9 @@ class Wire:
         member, self._member = self._member, None
         if member is not None:
             member.close()
+
+    def _new_admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self._bootstrap, **_QUIET})
 
     def _watcher(self) -> Consumer:
         """Of the group by name, and never a member of it."""
