@@ -6,6 +6,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from deploy.local.stack import Stack
+from tests.harness.waiting import await_
 
 
 def test_every_server_of_the_stack_runs(stack: Stack) -> None:
@@ -32,4 +33,5 @@ def test_brokers_create_no_topic_by_themselves(kafka_bootstrap: str, topic_prefi
     name = f"{topic_prefix}.seen"
     assert admin.list_topics(name, timeout=10).topics[name].error is not None
     admin.create_topics([NewTopic(name, 1)])[name].result()
-    assert admin.list_topics(name, timeout=10).topics[name].error is None
+    # The controller answers first; what the broker tells of its topics follows a moment later.
+    await_(lambda: admin.list_topics(name, timeout=10).topics[name].error is None)
