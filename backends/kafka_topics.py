@@ -6,8 +6,9 @@ Nothing is ever deleted or altered: a topic that is there and differs is reporte
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from time import monotonic, sleep
 from typing import Final, Literal
 
 import msgspec
@@ -36,6 +37,7 @@ from message.vocabulary import Lane, dead_letter_topic, trace_topic
 
 _ASK_S = 10.0
 _CREATE_S = 30.0
+_TOLD_S, _POLL_S = 5.0, 0.05
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _DAY_MS = 86_400_000
 _MIB = 1 << 20
@@ -136,11 +138,15 @@ def apply(
     plans = plan(settings.topic_prefix, lanes, wish, len(metadata.brokers))
     if is_embedded(client):
         return _apply_embedded(settings, plans, metadata, dry_run)
-    there = [p for p in plans if p.name in metadata.topics]
     missing = [p for p in plans if p.name not in metadata.topics]
+    reports = [_as_made(p) for p in missing] if dry_run else _create(client, missing)
+    meanwhile = {r.name for r in reports if r.status == "exists"}
+    if meanwhile:
+        metadata = _told_of(client, meanwhile)
+    there = [p for p in plans if p not in missing or p.name in meanwhile & metadata.topics.keys()]
     configs = _configs(client, [p.name for p in there])
-    reports = [_compare(p, metadata.topics[p.name], configs.get(p.name, {})) for p in there]
-    reports += [_as_made(p) for p in missing] if dry_run else _create(client, missing)
+    compared = [_compare(p, metadata.topics[p.name], configs.get(p.name, {})) for p in there]
+    reports = compared + [r for r in reports if r.name not in {p.name for p in there}]
     return sorted(reports, key=lambda r: [p.name for p in plans].index(r.name))
 
 
@@ -151,6 +157,18 @@ def _metadata(client: AdminClient) -> ClusterMetadata:
         raise KafkaUnavailable(
             f"Kafka did not answer ({exc.args[0].str()}); start it, or set kafka.bootstrap"
         ) from exc
+
+
+def _told_of(client: AdminClient, names: Collection[str]) -> ClusterMetadata:
+    """The cluster with these topics, which somebody else made a moment ago: the controller knows them at
+    once, and the brokers tell of them shortly after."""
+    deadline = monotonic() + _TOLD_S
+    while True:
+        metadata = _metadata(client)
+        told = [metadata.topics.get(name) for name in names]
+        if all(t is not None and t.error is None for t in told) or monotonic() >= deadline:
+            return metadata
+        sleep(_POLL_S)
 
 
 def _apply_embedded(

@@ -2,10 +2,11 @@
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from backends import kafka
+from backends import kafka, kafka_topics
 from backends.kafka_topics import TopicPlan, TopicsRefused, Wish, apply, plan
 from backends.settings import KafkaSettings
 from message.vocabulary import LANES, Lane
@@ -76,6 +77,29 @@ def test_on_a_real_broker_topics_are_made_compared_and_never_changed(
     assert (lane.status, lane.partitions) == ("differs", 2)
     assert "2 partitions, 3 asked for" in lane.remarks[0]
     assert again[f"{topic_prefix}.trace"].status == "exists"
+
+
+def test_topics_that_somebody_else_made_meanwhile_are_compared_too(
+    kafka_bootstrap: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = KafkaSettings(bootstrap=kafka_bootstrap, topic_prefix=topic_prefix)
+    apply(settings, [LANE], Wish(partitions=2))
+    told, asked = kafka_topics._metadata, []
+
+    def late(client: Any) -> Any:
+        """A broker that does not tell of them at once."""
+        metadata = told(client)
+        asked.append(metadata)
+        if len(asked) < 3:
+            for name in [n for n in metadata.topics if n.startswith(topic_prefix)]:
+                del metadata.topics[name]
+        return metadata
+
+    monkeypatch.setattr(kafka_topics, "_metadata", late)
+    found = {r.name: r for r in apply(settings, [LANE], Wish(partitions=3))}
+    lane = found[LANE.topic(topic_prefix)]
+    assert (lane.status, lane.partitions) == ("differs", 2)
+    assert len(asked) >= 3
 
 
 @pytest.mark.parametrize("protocol", ["consumer", "classic"])
