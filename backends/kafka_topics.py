@@ -138,15 +138,17 @@ def apply(
     plans = plan(settings.topic_prefix, lanes, wish, len(metadata.brokers))
     if is_embedded(client):
         return _apply_embedded(settings, plans, metadata, dry_run)
-    missing = [p for p in plans if p.name not in metadata.topics]
+    topics = metadata.topics
+    missing = [p for p in plans if p.name not in topics]
     reports = [_as_made(p) for p in missing] if dry_run else _create(client, missing)
     meanwhile = {r.name for r in reports if r.status == "exists"}
     if meanwhile:
-        metadata = _told_of(client, meanwhile)
-    there = [p for p in plans if p not in missing or p.name in meanwhile & metadata.topics.keys()]
+        topics = {**topics, **_told_of(client, meanwhile).topics}
+    unseen = {r.name for r in reports} - (meanwhile & topics.keys())
+    there = [p for p in plans if p.name not in unseen]
     configs = _configs(client, [p.name for p in there])
-    compared = [_compare(p, metadata.topics[p.name], configs.get(p.name, {})) for p in there]
-    reports = compared + [r for r in reports if r.name not in {p.name for p in there}]
+    compared = [_compare(p, topics[p.name], configs.get(p.name, {})) for p in there]
+    reports = [*compared, *(r for r in reports if r.name in unseen)]
     return sorted(reports, key=lambda r: [p.name for p in plans].index(r.name))
 
 

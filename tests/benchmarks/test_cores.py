@@ -14,10 +14,11 @@ from benchmarks.cores import apart, take_own
 from deploy.local.process import family
 
 _THREADED = """
-import threading, time
-threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+import threading
+never = threading.Event()
+threading.Thread(target=never.wait, daemon=True).start()
 print("up", flush=True)
-time.sleep(60)
+never.wait()
 """
 
 
