@@ -3,6 +3,10 @@
 Each mark carries the delivery that made it: one that is read again finds its own mark and passes, and
 nobody can give back what another made. A content is a key that expires; the deliveries to a receiver are a
 sorted set by the time at which each may go.
+
+A third key per delivery says where it is marked, so that a process which knows the delivery's key alone can
+give its marks back. The emptied key stays for as long as a mark could: another process that remembers the
+mark in its own memory can then tell "given back" from "Redis forgot" (decision 074).
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ _ENTER: Final = """
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local answer, place = {}, 1
-for i = 1, #KEYS, 2 do
+for i = 1, #KEYS, 3 do
     local member, ttl, delay = ARGV[place], tonumber(ARGV[place + 1]), tonumber(ARGV[place + 2])
     local keep, windows = tonumber(ARGV[place + 3]), tonumber(ARGV[place + 4])
     local at, verdict, made = now + delay, 1, false
@@ -53,19 +57,28 @@ for i = 1, #KEYS, 2 do
             redis.call('DEL', KEYS[i])
         end
     end
+    if verdict == 1 and made then
+        redis.call('SET', KEYS[i + 2], KEYS[i] .. '\\n' .. KEYS[i + 1], 'PX',
+                   string.format('%.0f', math.max(ttl, keep) + delay))
+    end
     place = place + 2 * windows
     answer[#answer + 1] = (verdict == 1 and made) and 0 or verdict
 end
 return answer"""
+# Where a delivery is marked stands in its own key: these names cannot be told beforehand (one server, 014).
 _GIVE_BACK: Final = """
-for i = 1, #KEYS, 2 do
-    local member = ARGV[(i + 1) / 2]
-    if redis.call('GET', KEYS[i]) == member then
-        redis.call('DEL', KEYS[i])
+for i, key in ipairs(KEYS) do
+    local places, left = redis.call('GET', key), redis.call('PTTL', key)
+    local content, receiver = string.match(places or '', '^(.-)\\n(.*)$')
+    if content then
+        if redis.call('GET', content) == ARGV[2 * i - 1] then
+            redis.call('DEL', content)
+        end
+        redis.call('ZREM', receiver, ARGV[2 * i - 1])
     end
-    redis.call('ZREM', KEYS[i + 1], member)
+    redis.call('SET', key, '', 'PX', string.format('%.0f', math.max(left, tonumber(ARGV[2 * i]))))
 end
-return #KEYS / 2"""
+return #KEYS"""
 
 
 class Verdict(IntEnum):
@@ -105,6 +118,15 @@ class Passing(NamedTuple):
     """From now to when it may go."""
 
 
+class Returned(NamedTuple):
+    """One delivery that was surely not sent: its marks go."""
+
+    member: str
+    """The delivery's key."""
+    keep_ms: int
+    """The longest time for which its lane's marks hold; more than 0."""
+
+
 class Marks(Protocol):
     """Answers in the order asked; a name may stand several times."""
 
@@ -113,8 +135,12 @@ class Marks(Protocol):
         marked."""
         ...
 
-    def give_back(self, batch: Sequence[Mark]) -> None:
+    def give_back(self, batch: Sequence[Returned]) -> None:
         """These were not sent. Raises RedisAway."""
+        ...
+
+    def returned(self, members: Sequence[str]) -> list[bool]:
+        """Whether each of these deliveries gave its marks back. Raises RedisAway."""
         ...
 
 
@@ -142,10 +168,18 @@ class RedisMarks:
         keys = self._keys(passing.mark for passing in batch)
         return [Verdict(number) for number in guarded(self._enter, keys, arguments)]
 
-    def give_back(self, batch: Sequence[Mark]) -> None:
+    def give_back(self, batch: Sequence[Returned]) -> None:
         """See `Marks.give_back`; one round trip."""
         if batch:
-            guarded(self._give_back, self._keys(batch), [mark.member for mark in batch])
+            keys = [self._own_key(member) for member, _ in batch]
+            guarded(self._give_back, keys, [value for one in batch for value in one])
+
+    def returned(self, members: Sequence[str]) -> list[bool]:
+        """See `Marks.returned`; one round trip."""
+        if not members:
+            return []
+        keys = [self._own_key(member) for member in members]
+        return [value == b"" for value in guarded(self._client.mget, keys)]
 
     def close(self) -> None:
         """Close the connections; idempotent."""
@@ -156,7 +190,11 @@ class RedisMarks:
         keys = []
         for mark in marks:
             keys += [f"{self._prefix}c:{mark.content}", f"{self._prefix}r:{mark.receiver}"]
+            keys.append(self._own_key(mark.member))
         return keys
+
+    def _own_key(self, member: str) -> str:
+        return f"{self._prefix}d:{member}"
 
 
 class LocalMarks:
@@ -171,11 +209,13 @@ class LocalMarks:
         self._at_most = at_most
         self._lock = (
             threading.Lock()
-        )  # guards the two below; what was not used for longest goes first
+        )  # guards the three below; what was not used for longest goes first
         self._contents: OrderedDict[str, tuple[str, float]] = OrderedDict()
         """The delivery that made it, and until when it stands, in milliseconds."""
         self._receivers: OrderedDict[str, dict[str, float]] = OrderedDict()
         """When each delivery may go."""
+        self._places: OrderedDict[str, Mark | None] = OrderedDict()
+        """Where each delivery is marked; None: it gave its marks back."""
 
     def enter(self, batch: Sequence[Passing]) -> list[Verdict]:
         """See `Marks.enter`."""
@@ -183,13 +223,38 @@ class LocalMarks:
             now = self._monotonic() * 1_000
             return [self._pass(passing, now) for passing in batch]
 
-    def give_back(self, batch: Sequence[Mark]) -> None:
+    def give_back(self, batch: Sequence[Returned]) -> None:
         """See `Marks.give_back`."""
         with self._lock:
-            for member, content, receiver in batch:
-                if self._contents.get(content, ("", 0.0))[0] == member:
-                    del self._contents[content]
-                self._receivers.get(receiver, {}).pop(member, None)
+            for member, _ in batch:
+                mark = self._places.get(member)
+                if mark is not None:
+                    self._remove(mark)
+                self._note(member, None)
+
+    def returned(self, members: Sequence[str]) -> list[bool]:
+        """See `Marks.returned`."""
+        with self._lock:
+            return [member in self._places and self._places[member] is None for member in members]
+
+    def makers(self, batch: Sequence[Passing]) -> list[str]:
+        """The deliveries whose marks may stand in the way of these, each once."""
+        with self._lock:
+            found: dict[str, None] = {}
+            for passing in batch:
+                maker, _ = self._contents.get(passing.mark.content, ("", 0.0))
+                found.update(dict.fromkeys(self._receivers.get(passing.mark.receiver, ())))
+                found.update({maker: None} if maker else {})
+            return list(found)
+
+    def _remove(self, mark: Mark) -> None:
+        if self._contents.get(mark.content, ("", 0.0))[0] == mark.member:
+            del self._contents[mark.content]
+        self._receivers.get(mark.receiver, {}).pop(mark.member, None)
+
+    def _note(self, member: str, mark: Mark | None) -> None:
+        self._places[member] = mark
+        _bound(self._places, member, 2 * self._at_most)
 
     def _pass(self, passing: Passing, now: float) -> Verdict:
         mark, at = passing.mark, now + passing.delay_ms
@@ -209,6 +274,8 @@ class LocalMarks:
             self._receivers[mark.receiver] = kept | {mark.member: at}
             _bound(self._receivers, mark.receiver, self._at_most)
         made = not counted or (bool(mark.content and passing.content_ms) and not stands)
+        if made:
+            self._note(mark.member, mark)
         return Verdict.MARKED if made else Verdict.KNOWN
 
 

@@ -17,7 +17,15 @@ from typing import Final
 
 import msgspec
 
-from backends.receiver_marks import LocalMarks, Mark, Marks, Passing, RedisMarks, Verdict
+from backends.receiver_marks import (
+    LocalMarks,
+    Mark,
+    Marks,
+    Passing,
+    RedisMarks,
+    Returned,
+    Verdict,
+)
 from backends.receiver_windows import Window
 from backends.redis_patience import Patience
 from backends.settings import Settings, SettingsError
@@ -66,6 +74,7 @@ class Gating:
                 longest = max(limit.span_ms for limit in of_lane.limits)
                 spans[lane.channel] = max(spans.get(lane.channel, 0), longest)
         self._spans = spans
+        self._keeps = {lane.name: gates_ms(policy.of(lane)) for lane in LANES}
 
     def judge(self, works: Iterable[Work]) -> None:
         """Write on each delivery whether it waits or ends at its claim; at most one question."""
@@ -87,25 +96,27 @@ class Gating:
 
     def unclaimed(self, works: Iterable[Work]) -> None:
         """These ended at their claim: what was marked for one that will not go is given back."""
-        self.give_back([(w.delivery, w.bound.policy) for w in works if w.marked and not _waits(w)])
+        ended = [w.delivery for w in works if w.marked and not _waits(w)]
+        self.give_back([(one.lane, one.key) for one in ended])
 
     def settled(self, works: Iterable[Work], events: Iterable[Event | None]) -> None:
         """These ended so; None where no ledger says how."""
         self.give_back(
             [
-                (work.delivery, work.terms.policy)
+                (work.delivery.lane, work.delivery.key)
                 for work, event in zip(works, events, strict=True)
                 if work.terms is not None and work.terms.gated and never_sent(work, event)
             ]
         )
 
-    def give_back(self, deliveries: Sequence[tuple[Delivery, LanePolicy]]) -> None:
-        """These were surely not sent, and will not be by themselves."""
-        marks = [mark for one, policy in deliveries if any((mark := mark_of(one, policy))[1:])]
-        if marks:
-            self._own.give_back(marks)
+    def give_back(self, ended: Sequence[tuple[str, str]]) -> None:
+        """These deliveries (lane, key) were surely not sent, and will not be by themselves. While Redis is
+        away their marks stay until their windows end."""
+        back = [Returned(key, keep) for lane, key in ended if (keep := self._keeps.get(lane, 0))]
+        if back:
+            self._own.give_back(back)
             if (fleet := self._fleet) is not None:
-                self._patience.ask(lambda: fleet.give_back(marks))
+                self._patience.ask(lambda: fleet.give_back(back))
 
     def gauges(self) -> Iterator[Gauge]:
         """What `/metrics` shows."""
@@ -153,16 +164,44 @@ class Gating:
         if verdicts is None:
             self._alone += len(batch)
             return self._own.enter(batch)
-        own = iter(self._own.enter(_going(batch, verdicts)))
+        own = iter(self._remembered(_going(batch, verdicts), fleet))
         found = [v if v in _DROPS else next(own) for v in verdicts]
         forgotten = [
-            passing.mark
+            Returned(passing.mark.member, _keep_ms(passing))
             for passing, verdict, own_verdict in zip(batch, verdicts, found, strict=True)
             if verdict is Verdict.MARKED and own_verdict in _DROPS
         ]
         if forgotten:
             self._patience.ask(lambda: fleet.give_back(forgotten) if fleet else None)
         return [f if f in _DROPS else v for f, v in zip(found, verdicts, strict=True)]
+
+    def _remembered(self, batch: Sequence[Passing], fleet: Marks | None) -> list[Verdict]:
+        """What this worker's own marks say. Where they stop what the fleet's let pass, either Redis forgot
+        or another process gave marks back: the fleet is asked which, once."""
+        found = self._own.enter(batch)
+        stopped = [place for place, verdict in enumerate(found) if verdict in _DROPS]
+        if not stopped or fleet is None:
+            return found
+        makers = self._own.makers([batch[place] for place in stopped])
+        answers = self._patience.ask(lambda: fleet.returned(makers)) or [False] * len(makers)
+        back = [Returned(m, 0) for m, gone in zip(makers, answers, strict=True) if gone]
+        if back:
+            self._own.give_back(back)
+            again = self._own.enter([batch[place] for place in stopped])
+            for place, verdict in zip(stopped, again, strict=True):
+                found[place] = verdict
+        return found
+
+
+def gates_ms(policy: LanePolicy) -> int:
+    """How long a mark of the lane may hold; 0: it marks nothing."""
+    dedup = policy.dedup.window_ms if policy.dedup.holds else 0
+    limits = policy.frequency.limits if policy.frequency.holds else ()
+    return max([dedup, *(limit.span_ms for limit in limits)])
+
+
+def _keep_ms(passing: Passing) -> int:
+    return max(passing.content_ms, passing.keep_ms, 1)
 
 
 def _going(batch: Sequence[Passing], verdicts: Sequence[Verdict]) -> list[Passing]:

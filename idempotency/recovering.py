@@ -60,6 +60,8 @@ class Ended(NamedTuple):
     lane: str
     state: State
     reason: str
+    doubted: bool
+    """An earlier call of it may have sent it."""
 
 
 class Taking(NamedTuple):

@@ -188,19 +188,21 @@ class SqlRecovering:
                 _postpone(connection, _place(row), State.RETRY, now + BEHIND_PAUSE_MS)
                 postponed += 1
             else:
-                ended.append(_end(connection, row, State.RETRY, verdict, now))
+                doubted = row.called_at is not None
+                ended.append(_end(connection, row, State.RETRY, verdict, now, doubted=doubted))
         return ended, postponed
 
     def _taken(
         self, connection: Connection, row: Any, ended: list[Ended], now: int
     ) -> Taken | None:
         delivery = self._delivery(row)
-        if delivery is None:
-            verdict = Verdict(State.PARKED, UNREADABLE)
-            ended.append(_end(connection, row, State.IN_FLIGHT, verdict, now))
-            return None
         # The take itself began the call, or left the time at which an earlier one began.
         doubted = row.called_at if row.called_at < row.updated_at else None
+        if delivery is None:
+            verdict, in_doubt = Verdict(State.PARKED, UNREADABLE), doubted is not None
+            source = State.IN_FLIGHT
+            ended.append(_end(connection, row, source, verdict, now, doubted=in_doubt))
+            return None
         return Taken(delivery, row.reason or "", doubted, row.call_digest or "")
 
     def _leased(self, connection: Connection, row: Any, now: int, lease_ms: int) -> Doubt | None:
@@ -210,7 +212,8 @@ class SqlRecovering:
         whole = connection.execute(self._sql.leased, place).one()
         delivery = self._delivery(whole)
         if delivery is None:
-            _end(connection, whole, State.UNKNOWN, Verdict(State.PARKED, UNREADABLE), now)
+            unreadable = Verdict(State.PARKED, UNREADABLE)
+            _end(connection, whole, State.UNKNOWN, unreadable, now, doubted=True)
             return None
         return Doubt(
             delivery,
@@ -264,11 +267,20 @@ def _postpone(
     return bool(connection.execute(sql.POSTPONE, values).rowcount)
 
 
-def _end(connection: Connection, row: Any, source: State, verdict: Verdict, now: int) -> Ended:
+def _end(
+    connection: Connection,
+    row: Any,
+    source: State,
+    verdict: Verdict,
+    now: int,
+    *,
+    doubted: bool,
+) -> Ended:
     """The row is locked, or ours: nobody else can have written it."""
     ending = {"state": verdict.state, "reason": verdict.reason, "source": source, "now": now}
-    connection.execute(sql.END, {**_named(row), **ending})
-    return Ended(row.delivery_key, row.message_id, row.lane, verdict.state, verdict.reason or "")
+    connection.execute(sql.END, {**_named(row), **ending, "doubted": doubted})
+    place = (row.delivery_key, row.message_id, row.lane)
+    return Ended(*place, verdict.state, verdict.reason or "", doubted)
 
 
 def _given_back(connection: Connection, taken: Taken, now: int, next_at: int) -> bool:

@@ -60,7 +60,8 @@ UPDATE deliveries
 
 END: Final = text("""
 UPDATE deliveries
-   SET state = :state, reason = :reason, next_at = NULL, updated_at = :now, version = version + 1
+   SET state = :state, reason = :reason, next_at = NULL, updated_at = :now, version = version + 1,
+       called_at = CASE WHEN :doubted THEN called_at END
  WHERE delivery_key = :key AND day = :day AND version = :version AND state = :source""")
 
 POSTPONE: Final = text("""

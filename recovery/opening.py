@@ -132,7 +132,7 @@ def open_recovery(
         callers=callers,
         heart=heart,
         upkeep=quotas.upkeep,
-        watch=_watch(core, routes, callers, quotas, archiving),
+        watch=_watch(core, routes, callers, quotas, gating, archiving),
         outage=core.outage,
         report=core.report,
         clock=core.clock,
@@ -292,9 +292,10 @@ def _watch(
     routes: dict[str, Routes],
     callers: Mapping[str, Callers],
     quotas: Quotas,
+    gating: Gating,
     archiving: Archiving | None,
 ) -> Watch:
-    """For another policy, which lanes and archive then follow."""
+    """For another policy, which lanes, gates and archive then follow."""
     settings = core.settings
     adoption = Adoption(
         routes,
@@ -306,6 +307,7 @@ def _watch(
 
     def adopt(new: Policy) -> None:
         adoption(new)
+        gating.follow(new)
         if archiving is not None:
             archiving.adopt(new)
 

@@ -91,8 +91,10 @@ class Recalling:
         *,
         timeout_s: float,
         wait: Callable[[], bool],
+        give_back: Callable[[Sequence[tuple[str, str]]], None] = lambda _: None,
     ) -> None:
-        """`wait` pauses a moment for calls under way; False once it has been long enough."""
+        """`wait` pauses a moment for calls under way; False once it has been long enough. `give_back` gets
+        (lane, key) of each delivery that was cancelled (dispatcher/gating.py)."""
         self._recalls = recalls
         self._rows = rows
         self._engine = engine
@@ -100,6 +102,7 @@ class Recalling:
         self._recorder = recorder
         self._timeout_s = timeout_s
         self._wait = wait
+        self._give_back = give_back
 
     def run(self, kind: Kind, name: str, life_ms: int, *, whole_calls: bool = False) -> Recalled:
         """Recall it; raises LedgerError. `whole_calls`: also from receivers who merely shared a call."""
@@ -119,7 +122,9 @@ class Recalling:
             if not waiting:
                 break
             moved = self._rows.move([cancelling(row) for row in waiting])
-            self._trace([row for row, ours in zip(waiting, moved, strict=True) if ours])
+            cancelled = [row for row, ours in zip(waiting, moved, strict=True) if ours]
+            self._trace(cancelled)
+            self._give_back([(row.lane, row.key) for row in cancelled if not row.doubted])
             rows = self._recalls.rows(kind, name, made_at)
         return rows
 

@@ -11,6 +11,8 @@ from channels.engine import Engine
 from channels.registry import channel_for, load_accounts
 from channels.token_store import open_tokens
 from channels.wires import Wires
+from dispatcher.clock import Clock
+from dispatcher.gating import open_gating
 from idempotency.opening import open_ledger
 from message.vocabulary import LANES
 from policy.in_force import in_force
@@ -40,6 +42,7 @@ def open_recalling(settings: Settings, stack: ExitStack, wait: Callable[[], bool
     ledger = open_ledger(settings)
     stack.callback(ledger.close)
     policy = in_force(settings, Versions(ledger.database)).policy
+    gating = open_gating(settings, policy, ledger.identity(), Clock(), stack)
     accounts = load_accounts(settings.accounts)
     wires = Wires()
     stack.callback(wires.close)
@@ -55,6 +58,7 @@ def open_recalling(settings: Settings, stack: ExitStack, wait: Callable[[], bool
         recorder,
         timeout_s=TIMEOUT_S,
         wait=wait,
+        give_back=gating.give_back,
     )
     unseen = [x.name for x in LANES if policy.of(x).guarantee is Guarantee.BEST_EFFORT]
     longest = max(policy.of(lane).max_ttl_ms for lane in LANES)

@@ -114,10 +114,10 @@ class Resending:
         outage: Outage,
         finished: SimpleQueue[Resend | None],
         delays: Callable[[Sequence[tuple[str, str]]], list[int]] = lambda batch: [0] * len(batch),
-        give_back: Callable[[Sequence[tuple[Delivery, LanePolicy]]], None] = lambda _: None,
+        give_back: Callable[[Sequence[tuple[str, str]]], None] = lambda _: None,
     ) -> None:
         """`delays`: per (account, receiver), for how many milliseconds its provider's limit holds it.
-        `give_back` is told what surely was not sent (dispatcher/gating.py)."""
+        `give_back` gets (lane, key) of each delivery that surely was not sent (dispatcher/gating.py)."""
         self.beat = clock.monotonic()
         """When settling last went round; for the stuck detector."""
         self._ledger = ledger
@@ -164,6 +164,7 @@ class Resending:
         # The same token until it is answered: rows taken by a try whose reply was lost are found again.
         taking = self._outage.persist("take", partial(self._rows.take, ask, self._owner, token))
         self._report.ended(taking.ended)
+        self._give_back([(row.lane, row.key) for row in taking.ended if not row.doubted])
         if quiet := quiet_ms(policy.quiet_hours, self._clock.now_ms()):
             if taking.taken:
                 self._put_off(taking.taken, quiet)
@@ -174,7 +175,7 @@ class Resending:
             if isinstance(found, Resend):
                 ready.append(found)
             elif isinstance(found, Settlement):
-                self._end(found)
+                self._end(found, doubted=taken.doubted_since is not None)
             else:
                 self._put_off([taken], found)
         calls = calls_of(self._held_back(ready, routes), routes.most)
@@ -216,9 +217,11 @@ class Resending:
         until = route.window_ends(taken.doubted_since or 0, timeout_ms) if same else 0
         return Resend(taken, route, term, until)
 
-    def _end(self, settlement: Settlement) -> None:
-        self._outage.persist("settle", partial(self._ledger.settle, [settlement]))
+    def _end(self, settlement: Settlement, *, doubted: bool) -> None:
+        (ours,) = self._outage.persist("settle", partial(self._ledger.settle, [settlement]))
         self._report.unsendable(settlement)
+        if ours and settlement.event in NEVER_SENT and not doubted:
+            self._give_back([(settlement.delivery.lane, settlement.delivery.key)])
 
     def _kept(self, calls: list[list[Resend]]) -> list[list[Resend]]:
         """The calls that are in the ledger now; a row that was swept meanwhile is not ours to send."""
@@ -274,7 +277,7 @@ class Resending:
         """What ended as surely not sent gives back what the gates noted of it."""
         self._give_back(
             [
-                (settlement.delivery, self._policy(resend))
+                (settlement.delivery.lane, settlement.delivery.key)
                 for (resend, settlement), ours in zip(pairs, written, strict=True)
                 if ours and settlement.event in NEVER_SENT and not resend.doubted
             ]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import redis
 
-from backends.receiver_marks import LocalMarks, Mark, Marks, Passing, RedisMarks, Verdict
+from backends.receiver_marks import LocalMarks, Mark, Marks, Passing, RedisMarks, Returned, Verdict
 from backends.receiver_windows import Window
 from backends.settings import RedisSettings
 
@@ -82,15 +82,27 @@ def test_a_repeat_does_not_count_against_the_cap(marks: Marks) -> None:
 
 def test_what_is_given_back_may_go_again(marks: Marks) -> None:
     marks.enter([passing("d1", "c", "r", most=1)])
-    marks.give_back([Mark("d1", "c", "r")])
+    assert marks.returned(["d1", "d2"]) == [False, False]
+    marks.give_back([Returned("d1", MINUTE_MS)])
+    assert marks.returned(["d1", "d2"]) == [True, False]
     assert marks.enter([passing("d2", "c", "r", most=1)]) == [MARKED]
 
 
 def test_nobody_gives_back_what_another_delivery_marked(marks: Marks) -> None:
     marks.enter([passing("d1", "c", "r", most=1)])
-    marks.give_back([Mark("d2", "c", "r"), Mark("d2", "", "")])
+    marks.enter([passing("d2", "c", "r", most=1)])
+    marks.give_back([Returned("d2", MINUTE_MS), Returned("d0", MINUTE_MS)])
     assert marks.enter([passing("d3", "c")]) == [REPEAT]
     assert marks.enter([passing("d3", receiver="r", most=1)]) == [ABOVE]
+
+
+def test_one_that_is_marked_again_has_not_given_its_marks_back(marks: Marks) -> None:
+    for _ in range(2):
+        assert marks.enter([passing("d1", "c", "r")]) == [MARKED]
+        assert marks.returned(["d1"]) == [False]
+        marks.give_back([Returned("d1", MINUTE_MS)])
+    assert marks.returned(["d1"]) == [True]
+    assert marks.returned([]) == []
 
 
 def test_what_may_go_later_counts_at_that_time(marks: Marks) -> None:
@@ -118,6 +130,13 @@ def test_on_redis_marks_end_with_their_time(redis_url: str) -> None:
     with redis.Redis.from_url(redis_url) as raw:
         left = {key.decode().rpartition(":")[2]: raw.pttl(key) for key in raw.scan_iter()}
     assert 7_000 < left["c"] <= 8_000
+    assert 7_000 < left["d1"] <= 8_000
+    marks.give_back([Returned("d1", 3_000), Returned("unheard of", 3_000)])
+    with redis.Redis.from_url(redis_url) as raw:
+        after = {key.decode().rpartition(":")[2]: raw.pttl(key) for key in raw.scan_iter()}
+    assert set(after) == {"d1", "unheard of"}
+    assert 7_000 < after["d1"] <= 8_000, "for as long as somebody may remember the mark"
+    assert 0 < after["unheard of"] <= 3_000
     assert 5_000 < left["r"] <= 6_000
     marks.close()
 

@@ -7,6 +7,7 @@ from tests.chaos.mutation import Mutation
 _CONCLUSIONS = "tests/recovery/test_conclusions.py::"
 _REPEATING = "tests/recovery/test_repeating.py::"
 _RESENDING = "tests/recovery/test_resending.py::"
+_MARKS = "tests/recovery/test_marks.py::"
 _RESOLVING = "tests/recovery/test_resolving.py::"
 _ROUTES = "tests/recovery/test_routes.py::"
 _ROWS = "tests/idempotency/test_recovering.py::"
@@ -306,5 +307,22 @@ RECOVERY: tuple[Mutation, ...] = (
         "        delays = self._delays(pairs)\n",
         "        delays = [0] * len(pairs)\n",
         (_RESENDING + "test_a_receiver_at_its_limit_waits_in_the_ledger_with_its_attempt",),
+    ),
+    # -- marks of the gates --
+    Mutation(
+        "what may have been sent keeps its marks",
+        "recovery/resending.py",
+        "for row in taking.ended if not row.doubted])\n",
+        "for row in taking.ended])\n",
+        (_MARKS + "test_what_may_have_been_sent_keeps_its_marks",),
+    ),
+    Mutation(
+        "a worker forgets what another process gave back, and nothing else",
+        "dispatcher/gating.py",
+        "        back = [Returned(m, 0) for m, gone in zip(makers, answers, strict=True) if gone]\n",
+        "        back = [Returned(m, 0) for m, _ in zip(makers, answers, strict=True)]\n",
+        (
+            "tests/dispatcher/test_gating.py::test_a_redis_that_forgot_marks_nothing_that_is_dropped",
+        ),
     ),
 )

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from backends.receiver_marks import LocalMarks, Mark, Passing, Verdict
+from backends.receiver_marks import LocalMarks, Mark, Passing, Returned, Verdict
 from backends.redis_client import RedisAway
 from dispatcher.clock import Clock
 from dispatcher.gating import Gating, mark_of, never_sent
@@ -38,7 +38,8 @@ class Fleet:
         self._bench = bench
         self.away = False
         self.asked: list[Sequence[Passing]] = []
-        self.given_back: list[Mark] = []
+        self.questions: list[list[str]] = []
+        self.given_back: list[Returned] = []
         self.flush()
 
     def flush(self) -> None:
@@ -50,9 +51,15 @@ class Fleet:
             raise RedisAway("connection refused")
         return self.marks.enter(batch)
 
-    def give_back(self, batch: Sequence[Mark]) -> None:
+    def give_back(self, batch: Sequence[Returned]) -> None:
+        if self.away:
+            raise RedisAway("connection refused")
         self.given_back += batch
         self.marks.give_back(batch)
+
+    def returned(self, members: Sequence[str]) -> list[bool]:
+        self.questions.append(list(members))
+        return self.marks.returned(members)
 
 
 class Bench:
@@ -272,7 +279,50 @@ def test_a_redis_that_forgot_marks_nothing_that_is_dropped() -> None:
     bench.fleet.flush()
     repeat = bench.work()
     assert bench.judge(repeat) == ["duplicate_content"]
-    assert bench.fleet.given_back == [mark_of(repeat.delivery, bench.policy)]
+    assert [one.member for one in bench.fleet.given_back] == [repeat.delivery.key]
+
+
+@pytest.mark.parametrize("gates", [{"dedup": DEDUP}, {"frequency": ONE_AN_HOUR}])
+def test_what_another_process_gave_back_is_forgotten_here_too(gates: dict[str, Any]) -> None:
+    bench = Bench(**gates)
+    first = bench.work()
+    assert bench.judge(first) == [None]
+    bench.fleet.marks.give_back([Returned(first.delivery.key, HOUR_MS)])
+    second = bench.work()
+    assert bench.judge(second) == [None], "by Redis it may go, and Redis did not merely forget"
+    assert second.marked
+    assert bench.fleet.questions == [[first.delivery.key]]
+    assert len(set(bench.judge(bench.work()))) == 1, "the second one's mark holds"
+    assert bench.judge(bench.work()) != [None]
+
+
+def test_while_redis_is_away_a_mark_stays_until_its_window_ends() -> None:
+    bench = Bench(dedup=DEDUP)
+    work = bench.work()
+    bench.judge(work)
+    bench.fleet.away = True
+    bench.gating.give_back([(work.delivery.lane, work.delivery.key)])
+    bench.fleet.away = False
+    bench.ms += 2_000
+    assert bench.judge(bench.work()) == ["duplicate_content"]
+    bench.ms += DEDUP.window_ms
+    assert bench.judge(bench.work()) == [None]
+
+
+def test_a_lane_without_gates_asks_redis_nothing_when_its_deliveries_end() -> None:
+    bench = Bench()
+    work = bench.work()
+    bench.gating.give_back([(work.delivery.lane, work.delivery.key)])
+    assert bench.fleet.given_back == []
+
+
+def test_a_mark_is_given_back_by_the_delivery_whatever_the_policy_says_by_then() -> None:
+    bench = Bench(dedup=DEDUP)
+    work = bench.work()
+    bench.judge(work)
+    work.delivery.rendered = Rendered(content={"text": "the template was changed"})
+    bench.gating.give_back([(work.delivery.lane, work.delivery.key)])
+    assert bench.judge(bench.work()) == [None]
 
 
 def test_a_mark_names_the_delivery_and_no_gate_leaves_none() -> None:
