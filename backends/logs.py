@@ -43,11 +43,18 @@ def configure(settings: LogSettings, *, quiet: bool = False, stream: TextIO | No
         logger_factory=structlog.WriteLoggerFactory(file=stream),
         cache_logger_on_first_use=True,
     )
-    logging.basicConfig(
-        level=max(level, logging.WARNING),
-        stream=stream,
-        format="%(levelname)s %(name)s %(message)s",
-    )
+    logging.basicConfig(level=max(level, logging.WARNING), handlers=[LibraryLog()], force=True)
+
+
+class LibraryLog(logging.Handler):
+    """What libraries log, as one event each among ours. `emit` is any thread's."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See `logging.Handler.emit`."""
+        error = record.exc_info if record.exc_info and record.exc_info[0] else None
+        structlog.get_logger().log(
+            record.levelno, "library", logger=record.name, text=record.getMessage(), exc_info=error
+        )
 
 
 def _is_console(settings: LogSettings, stream: TextIO) -> bool:

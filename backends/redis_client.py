@@ -31,6 +31,10 @@ end
 return made"""
 
 
+CLIENT_ERRORS: Final = (redis.RedisError, OSError)
+"""What a Redis client raises, whoever uses it."""
+
+
 class RedisAway(Exception):
     """Redis did not do it: away, too slow, full, loading, read-only or not what we took it for."""
 
@@ -59,7 +63,7 @@ def guarded(call: Any, *arguments: Any) -> Any:
     """What the call answers; raises RedisAway for whatever went wrong."""
     try:
         return call(*arguments)
-    except (redis.RedisError, OSError) as exc:
+    except CLIENT_ERRORS as exc:
         raise RedisAway(str(exc) or type(exc).__name__) from exc
 
 

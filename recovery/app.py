@@ -12,8 +12,8 @@ from typing import Final
 from celery import Celery
 
 from backends.settings import Settings, SettingsError
-from recovery.loop import TIDY_EVERY, WATCH_EVERY
-from recovery.tasks import LOOK, TIDY, WATCH, Serving, add_tasks
+from recovery.loop import TIDY_EVERY
+from recovery.tasks import LOOK, TIDY, Serving, add_tasks
 
 QUEUE: Final = "recovery"
 STALE_LOOKS: Final = 5
@@ -21,6 +21,13 @@ STALE_LOOKS: Final = 5
 _LEAST_STALE_S: Final = 10.0
 """A machine that is too busy to begin a task within this needs no more of them; were it less, every look
 could expire before it is begun, and nothing would ever be sent."""
+_ANSWER_S: Final = 10.0
+"""How long a server may take to answer before its connection counts as dead."""
+
+
+def key_prefix(settings: Settings) -> str:
+    """What the names of all keys begin with that Celery keeps in Redis."""
+    return f"{settings.redis.prefix}:celery:"
 
 
 def celery_app(settings: Settings, serving: Serving) -> Celery:
@@ -36,7 +43,12 @@ def celery_app(settings: Settings, serving: Serving) -> Celery:
     stale_s = max(STALE_LOOKS * poll_s, _LEAST_STALE_S)
     app.conf.update(
         task_default_queue=QUEUE,
-        broker_transport_options={"global_keyprefix": f"{settings.redis.prefix}:celery:"},
+        broker_transport_options={
+            "global_keyprefix": key_prefix(settings),
+            "socket_timeout": _ANSWER_S,
+            "socket_connect_timeout": _ANSWER_S,
+            "socket_keepalive": True,
+        },
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
         task_ignore_result=True,
@@ -52,11 +64,6 @@ def celery_app(settings: Settings, serving: Serving) -> Celery:
         timezone="UTC",
         beat_schedule={
             "look": {"task": LOOK, "schedule": poll_s, "options": {"expires": stale_s}},
-            "watch": {
-                "task": WATCH,
-                "schedule": poll_s * WATCH_EVERY,
-                "options": {"expires": stale_s},
-            },
             "tidy": {
                 "task": TIDY,
                 "schedule": poll_s * TIDY_EVERY,

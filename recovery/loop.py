@@ -15,8 +15,6 @@ from idempotency.ledger import LedgerError
 log = structlog.get_logger(__name__)
 WORKERS: Final = 4
 """Jobs at once: a provider that is slow to answer queries must not hold up another lane's retries."""
-WATCH_EVERY: Final = 10
-"""Looks between two measurements of what waits."""
 TIDY_EVERY: Final = 100
 """Looks between two questions whether a day of the ledger is over."""
 
@@ -36,10 +34,6 @@ class Jobs(Protocol):
         """Ask about what is in doubt."""
         ...
 
-    def watch(self) -> None:
-        """Measure what waits."""
-        ...
-
     def tidy(self) -> None:
         """Let days that are over leave the ledger."""
         ...
@@ -55,6 +49,7 @@ class Loop:
         self._lock = threading.Lock()
         self._under_way: set[tuple[str, str]] = set()  # guarded by _lock
         self._turn = 0
+        self._away = False  # written by `run_once`: the last look failed
 
     def run(self) -> None:
         """Until `stop`; what has begun ends first."""
@@ -68,14 +63,15 @@ class Loop:
         try:
             due, doubted = self._jobs.look()
         except LedgerError as exc:
-            log.warning("look_failed", cause=str(exc))
+            if not self._away:
+                self._away = True
+                log.warning("look_failed", cause=str(exc))
             return
+        self._away = False
         for lane in due:
             self._begin(pool, "resend", lane, partial(self._jobs.resend, lane))
         for lane in doubted:
             self._begin(pool, "resolve", lane, partial(self._jobs.resolve, lane))
-        if self._turn % WATCH_EVERY == 0:
-            self._begin(pool, "watch", "", self._jobs.watch)
         if self._turn % TIDY_EVERY == 0:
             self._begin(pool, "tidy", "", self._jobs.tidy)
         self._turn += 1

@@ -38,6 +38,7 @@ from policy.templates import TemplateError, Templates
 from policy.templates_loading import load_for as load_templates
 from policy.versions import Versions
 from policy.watching import Watch
+from recovery.activity import Activity
 from recovery.adoption import Adoption, routes_of
 from recovery.alerts import Alerts
 from recovery.archiving import Archiving
@@ -52,6 +53,9 @@ from tracing.metrics import show_drops
 
 _MS: Final = 1_000
 _BEAT_SHARE: Final = 1 / 6
+_LATE_LOOKS: Final = 15
+_LEAST_LATE_S: Final = 15.0
+"""A schedule that was silent for longer does not work; the built-in one stands in for Celery earlier."""
 
 
 class Opened(NamedTuple):
@@ -139,6 +143,7 @@ def open_recovery(
         crew=crew,
         finished=core.finished,
         archiving=archiving,
+        schedule=Activity(core.clock.monotonic),
         poll_s=settings.recovery.poll_s,
         stop=stop,
     )
@@ -329,8 +334,8 @@ def _archiving(core: _Core) -> Archiving | None:
 
 def _health(parts: Parts) -> Health:
     return Health(
-        {"settle": lambda: parts.resending.beat},
-        ready=lambda: _not_ready(parts.stop, parts.outage, parts.heart),
+        {"settle": lambda: parts.resending.beat, "schedule": lambda: _scheduled_at(parts)},
+        ready=lambda: _not_ready(parts),
         dead=lambda: parts.crew.casualty[0] if parts.crew.casualty else None,
         waiting=lambda: parts.outage.on,
         monotonic=parts.clock.monotonic,
@@ -349,9 +354,20 @@ def _rendered(templates: Templates, delivery: Delivery) -> bool:
     return True
 
 
-def _not_ready(stop: threading.Event, outage: Outage, heart: Heart) -> str | None:
-    if stop.is_set():
+def _scheduled_at(parts: Parts) -> float:
+    """When a job was last called; a recovery that drains calls none."""
+    silent_s = 0.0 if parts.stop.is_set() else parts.schedule.silent_s()
+    return parts.clock.monotonic() - silent_s
+
+
+def _not_ready(parts: Parts) -> str | None:
+    if parts.stop.is_set():
         return "draining"
-    if outage.on:
+    if parts.outage.on:
         return "the ledger's database is away"
-    return None if heart.valid else "the lease lapsed"
+    if not parts.heart.valid:
+        return "the lease lapsed"
+    silent_s = parts.schedule.silent_s()
+    if silent_s > max(_LATE_LOOKS * parts.poll_s, _LEAST_LATE_S):
+        return f"the schedule has called nothing for {silent_s:.0f} s"
+    return None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from dispatcher.clock import Clock
 from idempotency.ledger import Settlement
@@ -13,6 +14,7 @@ from message.delivery import Delivery
 from message.outcomes import Accepted
 from message.states import Event, State, after
 from recovery.alerts import Alerts
+from recovery.backlog_gauges import BacklogGauges
 from recovery.calls import Resend
 from tracing.events import Recorder, Stage, TraceEvent
 from tracing.masks import mask
@@ -25,8 +27,10 @@ _SECONDS = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0)
 class Metrics:
     """One recovery's counters and gauges. Safe from any thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.registry = CollectorRegistry()
+        self.backlog = BacklogGauges(monotonic)
+        self.registry.register(self.backlog)
         self.resent = self._counter(
             "resent", "Deliveries sent again, by how they ended.", "outcome"
         )
@@ -41,25 +45,10 @@ class Metrics:
             buckets=_SECONDS,
             registry=self.registry,
         )
-        self._due = self._gauge("due", "Deliveries due and not taken; counted up to 10,000.")
-        self._unknown = self._gauge("unknown", "Deliveries in doubt; counted up to 10,000.")
-        self._due_age = self._gauge("oldest_due_seconds", "How long the oldest is due.")
-        self._doubt_age = self._gauge("oldest_unknown_seconds", "Age of a doubt that comes next.")
-
-    def show(self, backlog: Sequence[Backlog]) -> None:
-        """What waits now."""
-        for lane, due, doubted, due_ms, doubt_ms in backlog:
-            self._due.labels(lane).set(due)
-            self._unknown.labels(lane).set(doubted)
-            self._due_age.labels(lane).set(due_ms / _MS)
-            self._doubt_age.labels(lane).set(doubt_ms / _MS)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         name = f"hongyan_recovery_{name}"
         return Counter(name, text, ("lane", *labels), registry=self.registry)
-
-    def _gauge(self, name: str, text: str) -> Gauge:
-        return Gauge(f"hongyan_recovery_{name}", text, ("lane",), registry=self.registry)
 
 
 class Report:
@@ -127,9 +116,9 @@ class Report:
         """Nothing was found out yet."""
         self._metrics.asked_again.labels(doubt.delivery.lane).inc()
 
-    def backlog(self, backlog: Sequence[Backlog]) -> None:
-        """What waits now."""
-        self._metrics.show(backlog)
+    def backlog(self, backlog: Sequence[Backlog], valid_s: float) -> None:
+        """What waits now; the number counts for so many seconds."""
+        self._metrics.backlog.show(backlog, valid_s)
 
     def _resent_event(
         self, resend: Resend, settlement: Settlement, state: State | None

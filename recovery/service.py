@@ -23,6 +23,7 @@ from dispatcher.lease import Heart
 from idempotency.ledger import LedgerError
 from idempotency.recovering import Recovering
 from policy.watching import Watch
+from recovery.activity import Activity
 from recovery.archiving import Archiving
 from recovery.calls import Callers, Resend
 from recovery.report import Report
@@ -31,6 +32,11 @@ from recovery.resolving import Resolving
 
 log = structlog.get_logger(__name__)
 _POLL_S: Final = 0.05
+MEASURE_LOOKS: Final = 10
+"""Looks between two measurements of what waits. Each recovery measures for itself, so that its numbers
+are its own and depend on no broker."""
+_MEASURES_VALID: Final = 3
+"""Measurements that may fail before the last number is not shown any more."""
 
 
 class Parts(NamedTuple):
@@ -54,6 +60,8 @@ class Parts(NamedTuple):
     finished: SimpleQueue[Resend | None]
     archiving: Archiving | None
     """None: switched off."""
+    schedule: Activity
+    """When a job was last called, by whatever schedule."""
     poll_s: float
     stop: threading.Event
     """Set: begin nothing more."""
@@ -64,6 +72,8 @@ class Recovery:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
+        self._ended = threading.Event()
+        self._measure_s = MEASURE_LOOKS * parts.poll_s
         self.left = 0
         """Deliveries left to the ledger at the end, in doubt."""
 
@@ -71,10 +81,15 @@ class Recovery:
 
     def look(self) -> tuple[list[str], list[str]]:
         """The lanes with something due, and those with something in doubt."""
-        return self._parts.rows.lanes_with_work(self._parts.lanes)
+        with self._parts.schedule.job():
+            return self._parts.rows.lanes_with_work(self._parts.lanes)
 
     def resend(self, lane: str) -> int:
         """Send again what is due in the lane, for at most the time until the next look; how many."""
+        with self._parts.schedule.job():
+            return self._resend(lane)
+
+    def _resend(self, lane: str) -> int:
         parts, count = self._parts, 0
         deadline = parts.clock.monotonic() + parts.poll_s
         while not parts.stop.is_set() and parts.clock.monotonic() < deadline:
@@ -88,11 +103,21 @@ class Recovery:
 
     def resolve(self, lane: str) -> int:
         """Ask about a batch of the lane's doubts; how many."""
-        return 0 if self._parts.stop.is_set() else self._parts.resolving.run_once(lane)
+        with self._parts.schedule.job():
+            return 0 if self._parts.stop.is_set() else self._parts.resolving.run_once(lane)
 
-    def watch(self) -> None:
+    def measure(self) -> None:
         """Measure what waits."""
-        self._parts.report.backlog(self._parts.rows.backlog(self._parts.lanes))
+        backlog = self._parts.rows.backlog(self._parts.lanes)
+        self._parts.report.backlog(backlog, _MEASURES_VALID * self._measure_s)
+
+    def measure_forever(self) -> None:
+        """Measure again and again until recovery ends. While the ledger is away there is no number."""
+        while not self._ended.wait(self._measure_s):
+            try:
+                self.measure()
+            except LedgerError as exc:
+                log.debug("backlog_not_measured", cause=str(exc))
 
     def tidy(self) -> None:
         """Let days that are over leave the ledger."""
@@ -140,6 +165,7 @@ class Recovery:
         self._parts.crew.start("heart", self._parts.heart.run)
         self._parts.crew.start("upkeep", self._parts.upkeep.run)
         self._parts.crew.start("policy", self._parts.watch.run)
+        self._parts.crew.start("backlog", self.measure_forever)
 
     def drain(self, deadline_s: float) -> None:
         """End within so many seconds; what cannot be ended is left to the ledger."""
@@ -163,6 +189,7 @@ class Recovery:
     def _end(self) -> None:
         parts = self._parts
         parts.outage.stop.set()
+        self._ended.set()
         parts.finished.put(None)
         for callers in parts.callers.values():
             callers.close()

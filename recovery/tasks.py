@@ -10,8 +10,10 @@ from typing import Any, Final
 
 import structlog
 from celery import Celery
+from kombu.exceptions import OperationalError
 
 from idempotency.ledger import LedgerError
+from recovery.activity import Activity
 from recovery.service import Recovery
 
 log = structlog.get_logger(__name__)
@@ -24,8 +26,9 @@ LOOK, RESEND, RESOLVE, WATCH, TIDY = (
 class Serving:
     """The recovery that this process serves tasks with: set before its worker starts, then only read."""
 
-    def __init__(self) -> None:
+    def __init__(self, activity: Activity | None = None) -> None:
         self.recovery: Recovery | None = None
+        self.activity = activity or Activity()
 
     def __call__(self) -> Recovery:
         if self.recovery is None:
@@ -49,7 +52,7 @@ def add_tasks(app: Celery, serving: Serving) -> None:
         serving().resolve(lane)
 
     def watch() -> None:
-        serving().watch()
+        """No schedule calls it any more: each recovery measures for itself."""
 
     def tidy() -> None:
         serving().tidy()
@@ -62,17 +65,20 @@ def add_tasks(app: Celery, serving: Serving) -> None:
         TIDY: tidy,
     }
     for name, run in tasks.items():
-        app.task(_patient(run), name=name, shared=False)
+        app.task(_patient(run, serving.activity), name=name, shared=False)
 
 
-def _patient(run: Callable[..., None]) -> Callable[..., None]:
-    """While the ledger is away a task says so and ends: the next look comes anyway."""
+def _patient(run: Callable[..., None], activity: Activity) -> Callable[..., None]:
+    """While the ledger or the broker is away a task notes it and ends: the next look comes anyway."""
 
     @wraps(run)
     def patiently(*args: str) -> None:
         try:
-            run(*args)
+            with activity.job():
+                run(*args)
         except LedgerError as exc:
             log.warning("job_failed", job=run.__name__, lanes=args, cause=str(exc))
+        except OperationalError as exc:
+            activity.note(f"{type(exc).__name__}: {exc}")
 
     return patiently

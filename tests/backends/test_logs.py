@@ -2,6 +2,7 @@
 
 import io
 import json
+import logging
 from collections.abc import Iterator
 from typing import Literal
 
@@ -14,8 +15,12 @@ from backends.settings import LogSettings
 
 @pytest.fixture(autouse=True)
 def _untouched_afterwards() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
     yield
     structlog.reset_defaults()
+    root.handlers = handlers
+    root.setLevel(level)
 
 
 def logged(settings: LogSettings, **fields: object) -> str:
@@ -75,3 +80,21 @@ def test_a_traceback_shows_no_local_variable(form: Literal["json", "console"]) -
 def test_what_is_no_secret_stays_as_it_is() -> None:
     event = {"event": "x", "url": "http://h:80/p", "key": "a1", "token": "", "count": 3}
     assert redact(None, "info", dict(event)) == event
+
+
+def test_what_a_library_logs_is_one_line_of_json_among_the_others() -> None:
+    stream = io.StringIO()
+    configure(LogSettings(), stream=stream)
+    try:
+        raise OSError("no route to redis://:hunter2@cache")
+    except OSError:
+        logging.getLogger("some.library").warning("lost %s", "it", exc_info=True)
+    logging.getLogger("some.library").info("below the level")
+    (line,) = stream.getvalue().splitlines()
+    entry = json.loads(line)
+    assert (entry["event"], entry["logger"], entry["text"]) == (
+        "library",
+        "some.library",
+        "lost it",
+    )
+    assert entry["level"] == "warning"

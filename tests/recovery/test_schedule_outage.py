@@ -1,0 +1,274 @@
+"""Celery's broker away, or its keys of a wrong type: recovery goes on by itself, and says so once."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from typing import Any, cast
+from urllib.request import urlopen
+
+import pytest
+import redis
+from structlog.testing import capture_logs
+
+from backends.settings import RedisSettings
+from deploy.local.stack import Stack
+from idempotency.ledger import LedgerUnavailable
+from idempotency.recovering import Backlog
+from recovery.activity import Activity
+from recovery.app import QUEUE, celery_app, key_prefix
+from recovery.backlog_gauges import BacklogGauges
+from recovery.celery_keys import key_types
+from recovery.stand_in import StandIn
+from recovery.tasks import LOOK, Serving
+from tests.recovery.conftest import MakeGround
+from tests.recovery.ground import LANE, Ground, until
+
+PrivateStack = Callable[..., AbstractContextManager[Stack]]
+on_postgres = pytest.mark.parametrize("url", ["postgresql"], indirect=True)
+
+
+class Time:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def place(ground: MakeGround, redis_url: str) -> Ground:
+    return ground(redis_url=redis_url)
+
+
+@pytest.fixture
+def broker(redis_url: str) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(redis_url) as client:
+        yield client
+
+
+def lines(place: Ground, name: str, event: str) -> list[dict[str, Any]]:
+    entries = (json.loads(line) for line in place.log(name).splitlines() if line[:1] == "{")
+    return [entry for entry in entries if entry["event"] == event]
+
+
+def page(place: Ground, name: str, path: str) -> str:
+    (started,) = lines(place, name, "recovery_started")
+    with urlopen(f"http://{started['health']}{path}", timeout=5) as answer:
+        return str(answer.read().decode())
+
+
+# -- Redis away --
+
+
+@on_postgres
+def test_while_redis_is_away_recovery_goes_on_and_says_so_once(
+    ground: MakeGround, private_stack: PrivateStack
+) -> None:
+    with private_stack(only=["redis"]) as stack:
+        place = ground(redis_url=stack.redis_url)
+        process = place.process("r1", embedded=False)
+        items = place.waiting(5)
+        place.await_states(SENT=5)
+        stack.stop("redis")
+        until(lambda: lines(place, "r1", "celery_silent"))
+        before = len(place.log("r1").splitlines())
+        for count in (10, 15, 20):
+            items += place.waiting(5)
+            place.await_states(SENT=count, timeout_s=20)
+            assert '"reason": null' in page(place, "r1", "/readyz")
+        stack.start("redis")
+        until(lambda: lines(place, "r1", "celery_back"))
+        items += place.waiting(5)
+        place.await_states(SENT=25)
+        process.terminate()
+        assert process.wait(30) == 0, place.log("r1")
+    assert place.accepted() == {item.key: 1 for item in items}
+    (silent,) = lines(place, "r1", "celery_silent")
+    assert "ConnectionError" in silent["cause"] or "OperationalError" in silent["cause"], silent
+    log = place.log("r1")
+    assert "Traceback" not in log
+    assert "exception" not in log
+    assert len(log.splitlines()) - before < 20, log
+    assert all(line.startswith("{") for line in log.splitlines()), log
+
+
+@on_postgres
+def test_a_recovery_that_starts_while_redis_is_away_works(
+    ground: MakeGround, private_stack: PrivateStack
+) -> None:
+    with private_stack(only=["redis"]) as stack:
+        place = ground(redis_url=stack.redis_url)
+        stack.stop("redis")
+        place.waiting(5)
+        process = place.process("r1", embedded=False)
+        place.await_states(SENT=5)
+        process.terminate()
+        assert process.wait(30) == 0, place.log("r1")
+
+
+# -- keys of a wrong type --
+
+
+def test_the_names_and_types_of_celerys_keys_are_what_it_really_uses(
+    ground: MakeGround, broker: redis.Redis, redis_url: str
+) -> None:
+    place = ground(redis_url=redis_url)
+    app = celery_app(place.settings, Serving())
+    app.send_task(LOOK)
+    known = key_types(key_prefix(place.settings), QUEUE)
+    keys = cast("list[bytes]", broker.keys("*celery*"))
+    found = {key.decode(): cast("bytes", broker.type(key)).decode() for key in keys}
+    assert found
+    assert found.items() <= known.items()
+
+
+@on_postgres
+@pytest.mark.parametrize("key", ["unacked", "unacked_index", QUEUE, f"_kombu.binding.{QUEUE}"])
+def test_a_key_of_a_wrong_type_is_named_and_moved_aside_at_the_start(
+    place: Ground, broker: redis.Redis, key: str
+) -> None:
+    name = f"{key_prefix(place.settings)}{key}"
+    broker.set(name, "somebody else's")
+    items = place.waiting(5)
+    process = place.process("r1", embedded=False)
+    place.await_states(SENT=5)
+    until(lambda: broker.type(f"{key_prefix(place.settings)}{QUEUE}") != b"string")
+    (moved,) = lines(place, "r1", "celery_key_moved")
+    assert moved["key"] == name
+    assert broker.get(moved["to"]) == b"somebody else's"
+    assert process.poll() is None
+    assert place.accepted() == {item.key: 1 for item in items}
+
+
+@on_postgres
+@pytest.mark.parametrize("key", ["unacked", "unacked_index", QUEUE])
+def test_a_key_that_turns_wrong_while_celery_runs_ends_nothing(
+    place: Ground, broker: redis.Redis, key: str
+) -> None:
+    process = place.process("r1", embedded=False)
+    place.waiting(5)
+    place.await_states(SENT=5)
+    name = f"{key_prefix(place.settings)}{key}"
+    with broker.pipeline() as pipe:
+        pipe.delete(name)
+        pipe.set(name, "somebody else's")
+        pipe.execute()
+    place.waiting(5)
+    place.await_states(SENT=10)
+    until(lambda: lines(place, "r1", "celery_key_moved"))
+    place.waiting(5)
+    place.await_states(SENT=15)
+    assert process.poll() is None
+    assert "Traceback" not in place.log("r1")
+
+
+# -- who stands in, and when --
+
+
+class Counted:
+    """Jobs that only count."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def look(self) -> tuple[list[str], list[str]]:
+        self.looks += 1
+        return [], []
+
+    def resend(self, lane: str) -> int:
+        return 0
+
+    def resolve(self, lane: str) -> int:
+        return 0
+
+    def tidy(self) -> None: ...
+
+
+def test_the_built_in_schedule_looks_only_while_celery_is_silent() -> None:
+    time, jobs, mended = Time(), Counted(), []
+    activity = Activity(time)
+    one = StandIn(jobs, activity, poll_s=1.0, stop=threading.Event(), mend=lambda: mended.append(1))
+    with ThreadPoolExecutor(1) as pool, capture_logs() as logs:
+        one.run_once(pool)
+        time.now = 5.0
+        activity.note("ConnectionError: refused")
+        one.run_once(pool)
+        one.run_once(pool)
+        assert jobs.looks == 2
+        assert mended
+        with activity.job():
+            time.now = 100.0
+            one.run_once(pool)
+        one.run_once(pool)
+        assert jobs.looks == 2, "a job that runs long is no silence"
+    assert [(e["event"], e.get("cause")) for e in logs] == [
+        ("celery_silent", "ConnectionError: refused"),
+        ("celery_back", None),
+    ]
+
+
+def test_a_recovery_whose_schedule_calls_nothing_is_not_ready(ground: MakeGround) -> None:
+    with ground().recovery() as opened:
+        opened.recovery.start()
+        assert opened.health.ready() == (True, {"reason": None})
+        silent = opened.recovery._parts.schedule
+        silent._last_at -= 16
+        good, shown = opened.health.ready()
+        assert (good, shown["reason"]) == (False, "the schedule has called nothing for 16 s")
+        opened.recovery.look()
+        assert opened.health.ready()[0]
+        silent._last_at -= 61
+        assert opened.health.alive()[1]["stuck"] == ["schedule"]
+
+
+# -- what waits is measured by each recovery itself --
+
+
+def test_what_nobody_measured_is_not_shown_as_zero() -> None:
+    time = Time()
+    gauges = BacklogGauges(time)
+    assert list(gauges.collect()) == []
+    gauges.show([Backlog(LANE, 5, 1, 2_000, 0)], 30.0)
+    due = next(family for family in gauges.collect() if family.name == "hongyan_recovery_due")
+    assert [(sample.labels["lane"], sample.value) for sample in due.samples] == [(LANE, 5.0)]
+    time.now = 30.0
+    assert list(gauges.collect()) == [], "an old number says nothing of now"
+
+
+def test_a_recovery_measures_without_any_schedule(ground: MakeGround) -> None:
+    one = ground()
+    one.waiting(3)
+    with one.recovery() as opened:
+        registry = opened.metrics.registry
+
+        def due() -> float | None:
+            return registry.get_sample_value("hongyan_recovery_due", {"lane": LANE})
+
+        assert due() is None
+        opened.recovery.start()
+        until(lambda: due() == 3)
+
+
+def test_a_look_at_a_ledger_that_is_away_is_told_once() -> None:
+    class Away(Counted):
+        def look(self) -> tuple[list[str], list[str]]:
+            raise LedgerUnavailable("gone")
+
+    time = Time()
+    one = StandIn(Away(), Activity(time), poll_s=1.0, stop=threading.Event(), mend=lambda: None)
+    time.now = 10.0
+    with ThreadPoolExecutor(1) as pool, capture_logs() as logs:
+        for _ in range(3):
+            one.run_once(pool)
+    assert [e["event"] for e in logs] == ["celery_silent", "look_failed"]
+
+
+def test_a_redis_that_does_not_answer_leaves_keys_as_they_are() -> None:
+    from recovery.celery_keys import CeleryKeys
+
+    keys = CeleryKeys(RedisSettings(url="redis://127.0.0.1:1/0"), "p:", QUEUE)
+    keys.mend()
+    keys.close()
