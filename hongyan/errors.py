@@ -11,6 +11,10 @@ class WrongUsage(Exception):
     """Flags that do not go together; one sentence says what to write."""
 
 
+class NotDone(Exception):
+    """It could not be done now, or not all of it; one sentence says what to do."""
+
+
 def judged(exc: BaseException) -> tuple[str, int] | None:
     """The sentence and the exit code; None for what nobody expected.
 
@@ -25,6 +29,7 @@ def judged(exc: BaseException) -> tuple[str, int] | None:
 
 _EXPECTED = (
     ("hongyan.errors", "WrongUsage", USAGE, "{}"),
+    ("hongyan.errors", "NotDone", PROBLEMS, "{}"),
     ("backends.settings", "SettingsError", USAGE, "{}"),
     ("policy.loading", "PolicyError", USAGE, "{}"),
     ("policy.versions", "Overtaken", PROBLEMS, "{}"),

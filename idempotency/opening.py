@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from sqlalchemy import Connection, text
@@ -15,6 +16,7 @@ from backends.sql import Database, database_url
 from idempotency.alerting import AlertWindows
 from idempotency.archive import Archive, folder_of
 from idempotency.archive_opening import archive_of
+from idempotency.archived import ArchivedDeliveries, find_in_files, find_in_postgres
 from idempotency.batches import Batches
 from idempotency.edge import OUTDATED, connected, errors
 from idempotency.ledger import (
@@ -34,6 +36,7 @@ from idempotency.postgres import PostgresBatches
 from idempotency.queries import Queries
 from idempotency.recalls import Recalls
 from idempotency.recovering import Recovering
+from idempotency.recovering_picks import Picks
 from idempotency.recovering_sql import SqlRecovering
 from idempotency.replays import Replays
 from idempotency.sqlite import SqliteBatches
@@ -126,6 +129,10 @@ class SqlLedger:
         """What recovery asks of this ledger, on its connections and for the workers registered here."""
         return SqlRecovering(self.database, self._sealer, self._workers.epochs, self._workers.clock)
 
+    def picks(self) -> Picks:
+        """What a person picks from this ledger, on its connections."""
+        return Picks(self.database, self._workers.clock)
+
     def recalls(self) -> Recalls:
         """Recalls in this ledger, on its connections."""
         return Recalls(self.database, self._sealer, self._workers.clock)
@@ -134,6 +141,13 @@ class SqlLedger:
         """The way out of this ledger for days that are over; `folder` is for SQLite's files."""
         place = folder_of(self.database.url.database, folder, base)
         return archive_of(self.database, self._workers.clock, place)
+
+    def archived(self, folder: str = "", base: str = ".") -> ArchivedDeliveries:
+        """What left this ledger with its day; `folder` is where SQLite's files are."""
+        if self.database.is_postgres:
+            return ArchivedDeliveries(partial(find_in_postgres, self.database), self._sealer)
+        place = folder_of(self.database.url.database, folder, base)
+        return ArchivedDeliveries(partial(find_in_files, place), self._sealer)
 
     def replays(self) -> Replays:
         """Which dead letters were sent again."""

@@ -35,6 +35,7 @@ class Row(msgspec.Struct, frozen=True):
     expires_at: int
     policy_version: str
     resend_of: str | None
+    account: str | None = None
 
 
 class Kept(msgspec.Struct, frozen=True):

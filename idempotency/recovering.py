@@ -23,6 +23,7 @@ LIMIT: Final = 100
 BEHIND_PAUSE_MS: Final = 1_000
 """When a row whose turn has not come is looked at again, if nobody calls it earlier."""
 OPERATOR: Final = "operator"
+"""Up to a colon, who and why stand behind it."""
 TTL: Final = "ttl_in_retry"
 TTL_IN_DOUBT: Final = "ttl_in_doubt"
 ATTEMPTS_SPENT: Final = "attempts_spent"
@@ -204,11 +205,16 @@ def judge(row: Any, ask: Ask, now: int) -> Verdict:
         return recalled(doubted=doubted)
     if row.reason == GIVEN_BACK:
         return Verdict(State.RETRY, row.reason)
-    if row.attempt >= ask.attempts and row.reason != OPERATOR:
+    if row.attempt >= ask.attempts and not by_operator(row.reason):
         return Verdict(State.PARKED, ATTEMPTS_SPENT)
     if row.ahead:
         return Verdict(State.RETRY, row.reason)
     return Verdict(State.IN_FLIGHT, row.reason)
+
+
+def by_operator(reason: str | None) -> bool:
+    """Whether a waiting row waits because a person wants it sent."""
+    return reason is not None and reason.partition(":")[0] == OPERATOR
 
 
 def recalled(*, doubted: bool) -> Verdict:

@@ -41,6 +41,8 @@ from message.states import Event, State, after
 
 _NEVER_SENT: Final = frozenset({State.REJECTED, State.EXPIRED})
 """States that say of every earlier call that it sent nothing."""
+_PROVED_NOT_SENT: Final = frozenset({Event.RESOLVED_NOT_SENT, Event.OPERATOR_NOT_SENT})
+"""Moves that say so, too."""
 BOUND: Final = 10_000
 """Rows of a lane's backlog that are counted at most."""
 
@@ -296,7 +298,7 @@ def _moved(connection: Connection, move: Move, target: State, now: int) -> bool:
         "reason": _reason(move),
         "provider_id": clean(move.provider_id) if move.provider_id else None,
         "next_at": now + move.delay_ms if target is State.RETRY else None,
-        "certain": move.event is Event.RESOLVED_NOT_SENT or move.source in _NEVER_SENT,
+        "certain": move.event in _PROVED_NOT_SENT or move.source in _NEVER_SENT,
         "now": now,
     }
     if connection.execute(sql.MOVE, values).rowcount:

@@ -45,6 +45,9 @@ _RECALLED: Final = """
                    WHERE r.kind = 'biz' AND r.name = {row}.biz_id AND r.until > :now
                      AND r.made_at >= {row}.created_at)"""
 
+RECALLED_ROW: Final = f"({_RECALLED.format(row='d')})"
+"""Whether a recall covers the row `d` at `:now`."""
+
 _HELD: Final = f"""{ROW}
  WHERE d.owner = :owner AND d.owner_epoch = :epoch AND d.token = :token AND d.state = 'IN_FLIGHT'
  ORDER BY d.created_at, d.kafka_offset"""

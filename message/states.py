@@ -51,6 +51,9 @@ class Event(StrEnum):
     PARK_UNPROVEN = "no proof, lane is at_most_once"
     OPERATOR_RETRY = "operator: retry"
     OPERATOR_SENT = "operator saw it arrive"
+    OPERATOR_NOT_SENT = "operator: it did not arrive"
+    OPERATOR_RISK = "operator: sent again, maybe a second copy"
+    OPERATOR_DISCARD = "operator: discard"
     RECEIPT_DELIVERED = "receipt: delivered"
     RECEIPT_UNDELIVERED = "receipt: undelivered"
 
@@ -94,6 +97,15 @@ TRANSITIONS: Final[dict[tuple[State | None, Event], State]] = {
     # Replaces the automatic one that was pending.
     (_S.RETRY, _E.OPERATOR_RETRY): _S.RETRY,
     (_S.PARKED, _E.OPERATOR_SENT): _S.SENT,
+    # A person asked the provider, or the receiver, where no resolver can.
+    (_S.UNKNOWN, _E.OPERATOR_SENT): _S.SENT,
+    (_S.UNKNOWN, _E.OPERATOR_NOT_SENT): _S.RETRY,
+    (_S.PARKED, _E.OPERATOR_NOT_SENT): _S.RETRY,
+    (_S.UNKNOWN, _E.OPERATOR_RISK): _S.RETRY,
+    # Only where something may still happen: what was rejected or expired has ended with its reason.
+    (_S.PARKED, _E.OPERATOR_DISCARD): _S.DROPPED,
+    (_S.RETRY, _E.OPERATOR_DISCARD): _S.DROPPED,
+    (_S.UNKNOWN, _E.OPERATOR_DISCARD): _S.DROPPED,
     (_S.SENT, _E.RECEIPT_DELIVERED): _S.DELIVERED,
     (_S.SENT, _E.RECEIPT_UNDELIVERED): _S.UNDELIVERED,
 }

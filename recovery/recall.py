@@ -207,6 +207,8 @@ def _without_provider(row: Covered) -> tuple[Verdict, str]:
     if row.state is State.DROPPED:
         if reason == RECALLED:
             return Verdict.CANCELLED, "before the send"
+        if row.doubted:
+            return Verdict.TOO_LATE, _IN_DOUBT
         return Verdict.NOT_SENT, f"dropped: {reason}"
     if row.state is State.IN_FLIGHT:
         return Verdict.TOO_LATE, "its call is under way; recall again to take it back"

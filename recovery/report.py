@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from dispatcher.clock import Clock
 from idempotency.ledger import Settlement
-from idempotency.recovering import Backlog, Doubt, Ended, Move
+from idempotency.recovering import Backlog, Doubt, Ended, Move, by_operator
 from message.delivery import Delivery
 from message.outcomes import Accepted
 from message.states import Event, State, after
@@ -36,7 +36,9 @@ class Metrics:
         )
         self.resolved = self._counter("resolved", "Doubts ended, by what was found out.", "as")
         self.asked_again = self._counter("asked_again", "Doubts that nobody could end yet.")
-        self.doubles = self._counter("possible_duplicates", "Resent without proof, by policy.")
+        self.doubles = self._counter(
+            "possible_duplicates", "Resent without proof, by policy or by a person."
+        )
         self.ended = self._counter("ended", "Due rows that were not sent.", "state", "reason")
         self.call_seconds = Histogram(
             "hongyan_recovery_call_seconds",
@@ -81,6 +83,8 @@ class Report:
             self._metrics.resent.labels(lane, state.value if state else "fenced").inc()
             if state is State.PARKED:
                 self._alerts.parked(lane, settlement.reason or "", settlement.delivery.key)
+            if resend.doubted and resend.answered_at and by_operator(resend.taken.reason):
+                self._metrics.doubles.labels(lane).inc()
             if resend.answered_at:
                 seconds = (resend.answered_at - resend.started_at) / _MS
                 self._metrics.call_seconds.labels(lane).observe(seconds)

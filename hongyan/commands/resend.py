@@ -3,36 +3,51 @@
 from __future__ import annotations
 
 import secrets
-import sys
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Annotated
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import typer
 
+from hongyan.author import author_of
 from hongyan.errors import WrongUsage
-from hongyan.flags import duration_ms
-from hongyan.terminal import PROBLEMS, complain, err, explained, out, print_json, settings_of
+from hongyan.resend_desk import ResendDesk, ResendOrders
+from hongyan.resend_output import ResendOutput
+from hongyan.resend_selection import Filters, alone, wanted
+from hongyan.terminal import complain, explained, settings_of
 
 if TYPE_CHECKING:
-    from backends.settings import Settings
-    from idempotency.opening import SqlLedger
-    from idempotency.recovering_picks import Pick, Picks, Wanted
-    from recovery.operator import Operator, Told
+    from idempotency.recovering_picks import Pick
+    from recovery.operator_results import Told
+
+_T = TypeVar("_T")
 
 HELP = explained(
     "Have deliveries sent again that ended badly: by delivery key, message id or business id, or all of a "
-    "state. Recovery sends them; what is under way, or was sent, is left alone and said so. --new-id makes "
-    "a second copy instead, under an id of its own. Exits 1 if any was refused.",
+    "state. Recovery sends them, and not before quiet hours end; what is under way, was sent or was "
+    "recalled is left alone and said so. Other orders: --new-id makes a second copy under an id of its "
+    "own; --arrived, --not-arrived and --accept-risk decide by hand what is in doubt; --discard ends what "
+    "still waits. Exits 1 if any was refused, or more match than --limit.",
     "hongyan resend 0192f3c47b1a7cc0a1b2c3d4e5f60718",
-    "hongyan resend --biz order-1001 --new-id",
-    "hongyan resend --state PARKED --lane 'sms.*' --since 6h --dry-run",
-    "hongyan resend --sent 5d0f6c1e9a7b4c3d8e2f1a0b9c8d7e6f",
+    "hongyan resend --biz-id order-1001 --new-id",
+    "hongyan resend --state PARKED --lane 'sms.*' --since 6h --account main --dry-run",
+    "hongyan resend --state UNDELIVERED --since 1d --new-id --limit 500",
+    "hongyan resend KEY --not-arrived --reason 'the portal shows no such message'",
+    "hongyan resend --state PARKED --since 7d --discard --reason 'campaign withdrawn'",
 )
-_SHOWN = 50
-_CHUNK = 200
-_LEASE_MS = 60_000
+_CHUNK: Final = 200
+_VERBS: Final = ("arrived", "not_arrived", "accept_risk", "discard")
+_STATES: Final = {
+    "again": ("PARKED", "REJECTED", "EXPIRED"),
+    "arrived": ("UNKNOWN", "PARKED"),
+    "not_arrived": ("UNKNOWN", "PARKED"),
+    "accept_risk": ("UNKNOWN", "PARKED"),
+    "discard": ("PARKED", "RETRY", "UNKNOWN"),
+    "copy": ("PARKED", "REJECTED", "EXPIRED", "UNDELIVERED", "DROPPED"),
+}
+"""What --state may be, by what is done."""
+_DOUBTED: Final = {"arrived": True, "not_arrived": True, "accept_risk": True, "discard": None}
+"""Whether only rows are meant that an earlier call may have sent; None: both."""
 
 
 def register(app: typer.Typer) -> None:
@@ -45,17 +60,40 @@ def resend(
     names: Annotated[
         list[str] | None, typer.Argument(metavar="ID", help="Delivery keys or message ids.")
     ] = None,
-    biz: Annotated[str | None, typer.Option("--biz", metavar="ID", help="A business id.")] = None,
+    biz: Annotated[
+        str | None, typer.Option("--biz-id", "--biz", metavar="ID", help="A business id.")
+    ] = None,
     state: Annotated[
         list[str] | None,
-        typer.Option("--state", metavar="STATE", help="PARKED, REJECTED or EXPIRED; repeat it."),
+        typer.Option(
+            "--state",
+            metavar="STATE",
+            help="All of it: PARKED, REJECTED or EXPIRED; other orders take others. Repeat it.",
+        ),
     ] = None,
     lane: Annotated[
         list[str] | None, typer.Option("--lane", metavar="PATTERN", help="With --state.")
     ] = None,
     since: Annotated[
         str | None,
-        typer.Option("--since", metavar="AGO", help="With --state: made in the last 90m, 6h, 7d."),
+        typer.Option(
+            "--since",
+            metavar="AGO",
+            help="With --state: in that state since 90m, 6h, 7d ago or later.",
+        ),
+    ] = None,
+    account: Annotated[
+        str,
+        typer.Option("--account", metavar="NAME", help="With --state: last tried through it."),
+    ] = "",
+    row_reason: Annotated[
+        str,
+        typer.Option(
+            "--row-reason", metavar="CODE", help="With --state: for this reason of the row."
+        ),
+    ] = "",
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, metavar="N", help="With --state: N at most.")
     ] = None,
     in_doubt: Annotated[
         bool,
@@ -67,181 +105,123 @@ def resend(
     job: Annotated[
         str, typer.Option("--job", metavar="NAME", help="With --new-id: go on with that job.")
     ] = "",
+    arrived: Annotated[
+        bool, typer.Option("--arrived", help="In doubt: somebody saw it arrive.", metavar="")
+    ] = False,
+    not_arrived: Annotated[
+        bool, typer.Option("--not-arrived", help="In doubt: it surely was not sent.", metavar="")
+    ] = False,
+    accept_risk: Annotated[
+        bool,
+        typer.Option("--accept-risk", help="In doubt: send it, maybe a second time.", metavar=""),
+    ] = False,
+    discard: Annotated[
+        bool, typer.Option("--discard", help="End it unsent, for good.", metavar="")
+    ] = False,
     sent: Annotated[
-        str, typer.Option("--sent", metavar="KEY", help="Say that this delivery arrived.")
+        str, typer.Option("--sent", metavar="KEY", help="Short for KEY --arrived.")
+    ] = "",
+    reason: Annotated[
+        str,
+        typer.Option("--reason", metavar="TEXT", help="Why; for the trace and the ledger."),
+    ] = "",
+    author: Annotated[
+        str, typer.Option("--author", metavar="NAME", help="Who.", show_default="user@host")
     ] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing.", metavar="")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
 ) -> None:
     """See HELP."""
+    flags = [arrived or bool(sent), not_arrived, accept_risk, discard]
+    verb = _verb(dict(zip(_VERBS, flags, strict=True)), copy=new_id)
     if sum(map(bool, (names, biz, state, sent))) != 1:
-        raise WrongUsage("give IDs, or --biz, or --state with --since, or --sent")
-    if bool(state) != bool(since) or (lane and not state):
-        raise WrongUsage("--state wants --since, and --lane and --since want --state")
-    if sent and (new_id or dry_run):
-        raise WrongUsage("--sent goes with no other flag but --json")
+        raise WrongUsage("give IDs, or --biz-id, or --state with --since, or --sent")
+    if bool(state) != bool(since):
+        raise WrongUsage("--state wants --since, and --since wants --state")
+    if not state and (lane or account or row_reason or limit or in_doubt):
+        raise WrongUsage("--lane, --account, --row-reason, --limit and --in-doubt want --state")
+    if verb in _VERBS and not reason and not sent:
+        raise WrongUsage(
+            f"--{verb.replace('_', '-')} wants --reason TEXT: it is a person's decision"
+        )
     settings = settings_of(context)
-    job = job or f"job-{secrets.token_hex(4)}"
+    from recovery.operator_rules import OperatorNote
+
+    note = OperatorNote(author_of(author), reason)
+    orders = ResendOrders(verb, note, job or f"job-{secrets.token_hex(4)}", dry_run)
     with ExitStack() as stack:
-        ledger, operator, picks = _opened(settings, stack)
+        desk = ResendDesk(settings, stack, orders)
+        heading = {"job": orders.job if new_id else None, "dry_run": dry_run, "author": note.author}
+        output = ResendOutput(as_json=as_json, heading=heading)
         if state:
-            wanted = _wanted(state, lane, since or "", ledger.now_ms())
-            found = _selected(ledger, picks, wanted, job, in_doubt=in_doubt, dry_run=dry_run)
+            filters = Filters(state, lane, since or "", account, row_reason)
+            more, found = _selected(desk, filters, limit, output, in_doubt=in_doubt), True
         else:
-            found = iter([_named(picks, names or ([sent] if sent else []), biz)])
-        act = _act(settings, operator, job, arrived=bool(sent), new_id=new_id, dry_run=dry_run)
-        told = _Told(shown=not as_json)
-        for some in found:
-            for start in range(0, len(some), _CHUNK):
-                told.take(act(some[start : start + _CHUNK]))
-    told.end(job if new_id else "", named=not state, dry_run=dry_run, as_json=as_json)
+            more, found = False, _named(desk, names or ([sent] if sent else []), biz, output)
+    output.end(orders.job if new_id else "", found=found, more=more, dry_run=dry_run)
 
 
-class _Told:
-    """What was said so far: all of it for programs, the first ones and sums for people."""
-
-    def __init__(self, *, shown: bool) -> None:
-        self._shown = shown
-        self._kept: list[Told] = []
-        self._sums: Counter[str] = Counter()
-
-    def take(self, some: Sequence[Told]) -> None:
-        """Show and count them."""
-        for one in some:
-            if self._shown and self._sums.total() < _SHOWN:
-                _show(one)
-            self._sums[one.verdict.value] += 1
-        if not self._shown:
-            self._kept += some
-        elif self._sums.total() > _SHOWN and sys.stderr.isatty():
-            err().print(f"{self._sums.total():,} …")
-
-    def end(self, job: str, *, named: bool, dry_run: bool, as_json: bool) -> None:
-        """The sums; exits 1 where nothing of that name was found, or some were refused."""
-        if as_json:
-            print_json({"job": job or None, "dry_run": dry_run, "deliveries": self._kept})
-        else:
-            sums = ", ".join(f"{count:,} {verdict}" for verdict, count in self._sums.items())
-            would = " (dry run: nothing was changed)" if dry_run else ""
-            out().print(f"{sums or 'nothing found'}{would}{f'  job {job}' if job else ''}")
-        if (named and not self._sums) or self._sums["refused"] or self._sums["overtaken"]:
-            raise typer.Exit(PROBLEMS)
+def _verb(given: dict[str, bool], *, copy: bool) -> str:
+    chosen = [name for name, on in given.items() if on] + (["copy"] if copy else [])
+    if len(chosen) > 1:
+        raise WrongUsage(
+            "give one of --new-id, --arrived, --not-arrived, --accept-risk and --discard"
+        )
+    return chosen[0] if chosen else "again"
 
 
-def _opened(settings: Settings, stack: ExitStack) -> tuple[SqlLedger, Operator, Picks]:
-    from idempotency.opening import open_ledger
-    from idempotency.recovering_picks import Picks
-    from policy.loading import load_for
-    from recovery.operator import Operator
-    from tracing import open_recorder
-
-    ledger = open_ledger(settings)
-    stack.callback(ledger.close)
-    recorder = open_recorder(settings)
-    stack.callback(recorder.close)
-    policy = load_for(settings)
-    operator = Operator(
-        ledger.recovering(), ledger.queries(), policy, recorder, now_ms=ledger.now_ms
-    )
-    return ledger, operator, Picks(ledger.database)
-
-
-def _named(picks: Picks, names: Sequence[str], biz: str | None) -> list[Pick]:
-    found = picks.of_biz(biz) if biz else []
+def _named(desk: ResendDesk, names: Sequence[str], biz: str | None, output: ResendOutput) -> bool:
+    """Whether everything named was found."""
+    found = True
+    if biz:
+        found = _in_chunks(desk.picks.of_biz(biz), desk.act, output)
+        if not found:
+            complain(
+                f"nothing is known of the business id {biz!r}; the archive is searched by ID alone"
+            )
     for name in names:
-        some = picks.named(name)
-        if not some:
+        known = _in_chunks(desk.picks.named(name), desk.act, output)
+        known = known or _in_chunks(desk.archived.find(name), desk.act_on_archived, output)
+        if not known:
             complain(f"nothing is known of {name!r}")
-        found += some
+            found = False
     return found
 
 
-def _wanted(states: Sequence[str], lanes: list[str] | None, since: str, now: int) -> Wanted:
-    from hongyan.lanes import patterns
-    from idempotency.recovering_picks import Wanted
-    from message.states import State
-    from message.vocabulary import lanes_matching
-
-    allowed = {s.value: s for s in (State.PARKED, State.REJECTED, State.EXPIRED)}
-    unknown = [name for name in states if name.upper() not in allowed]
-    if unknown:
-        raise WrongUsage(f"--state {unknown[0]}: write {', '.join(allowed)}")
-    return Wanted(
-        [allowed[name.upper()] for name in states],
-        [one.name for one in lanes_matching(patterns(lanes) or ["*"])],
-        now - duration_ms("--since", since),
-    )
+def _in_chunks(
+    some: Sequence[_T], act: Callable[[Sequence[_T]], list[Told]], output: ResendOutput
+) -> bool:
+    for start in range(0, len(some), _CHUNK):
+        output.take(act(some[start : start + _CHUNK]))
+    return bool(some)
 
 
 def _selected(
-    ledger: SqlLedger, picks: Picks, wanted: Wanted, job: str, *, in_doubt: bool, dry_run: bool
-) -> Iterator[list[Pick]]:
-    """Page by page, by one job at a time; what was moved is not met again, so it may be begun anew."""
-    now = ledger.now_ms()
-    with _alone(ledger, job, dry_run=dry_run) as still:
-        for page in picks.pages(wanted, now):
-            still()
-            yield [pick for pick in page if in_doubt or not pick.doubted]
+    desk: ResendDesk, filters: Filters, limit: int | None, output: ResendOutput, *, in_doubt: bool
+) -> bool:
+    """Page by page, by one job at a time; what was moved is not met again, so it may be begun anew.
+    Returns whether more match than the limit."""
+    from recovery.operator_results import Verdict
+
+    orders, now = desk.orders, desk.ledger.now_ms()
+    doubted = _DOUBTED.get(orders.verb, None if in_doubt else False)
+    chosen = wanted(filters, _STATES[orders.verb], now, doubted=doubted)
+    left = limit
+    with alone(desk.ledger, orders.job, dry_run=orders.dry_run) as still:
+        for chunk in _chunks(desk.picks.pages(chosen, now)):
+            while chunk:
+                if left == 0:
+                    return True
+                still()
+                told = desk.act(chunk[:left])
+                chunk = chunk[len(told) :]
+                output.take(told)
+                if left is not None:
+                    left -= sum(one.verdict is not Verdict.COPIED_BEFORE for one in told)
+    return False
 
 
-@contextmanager
-def _alone(ledger: SqlLedger, job: str, *, dry_run: bool) -> Iterator[Callable[[], None]]:
-    from recovery.operator import DUTY
-
-    rows, holder = ledger.recovering(), f"{job}-{secrets.token_hex(4)}"
-
-    def hold() -> None:
-        if not dry_run and not rows.hold(DUTY, holder, _LEASE_MS):
-            raise WrongUsage(
-                "another resend job is under way: wait for its end, or a minute after it"
-            )
-
-    hold()
-    try:
-        yield hold
-    finally:
-        rows.drop(DUTY, holder)
-
-
-def _act(
-    settings: Settings, operator: Operator, job: str, *, arrived: bool, new_id: bool, dry_run: bool
-) -> Callable[[Sequence[Pick]], list[Told]]:
-    if new_id:
-        return lambda picks: _copied(settings, operator, picks, job, dry_run=dry_run)
-    if arrived:
-        return lambda picks: [operator.arrived(pick) for pick in picks]
-    return lambda picks: operator.again(picks, dry_run=dry_run)
-
-
-def _copied(
-    settings: Settings, operator: Operator, picks: Sequence[Pick], job: str, *, dry_run: bool
-) -> list[Told]:
-    """Told as copied once Kafka acknowledged them all; else the job says how to go on."""
-    from hongyan import sending
-    from recovery.operator import Copy
-
-    made = [operator.copy(pick, job) for pick in picks]
-    copies = [one for one in made if isinstance(one, Copy)]
-    if copies and not dry_run:
-        outcome = sending.Outcome()
-        sender = sending.Sender(settings.kafka, outcome)
-        for copy in copies:
-            sender.send(sending.prepared(copy.fields, copy.fields["created_at"]))
-        sender.finish(30.0)
-        if not outcome.ok:
-            raise WrongUsage(
-                "Kafka did not acknowledge every copy: run it again with --job "
-                f"{job}, which doubles nothing"
-            )
-    return [one.told if isinstance(one, Copy) else one for one in made]
-
-
-def _show(told: Told) -> None:
-    from rich.text import Text
-
-    verdict = told.verdict.value
-    style = "yellow" if verdict in ("refused", "overtaken") else "green"
-    rest = [told.delivery_key, told.lane, told.state]
-    rest += [f"→ {told.new_id}"] if told.new_id else []
-    rest += [told.detail] if told.detail else []
-    out().print(Text.assemble((f"{verdict:<9} ", style), "  ".join(rest)))
+def _chunks(pages: Iterator[list[Pick]]) -> Iterator[list[Pick]]:
+    for page in pages:
+        for start in range(0, len(page), _CHUNK):
+            yield page[start : start + _CHUNK]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.chaos.mutation import Mutation
 
 _CONCLUSIONS = "tests/recovery/test_conclusions.py::"
+_OPERATOR = "tests/recovery/test_operator.py::"
 _REPEATING = "tests/recovery/test_repeating.py::"
 _RESENDING = "tests/recovery/test_resending.py::"
 _MARKS = "tests/recovery/test_marks.py::"
@@ -182,14 +183,14 @@ RECOVERY: tuple[Mutation, ...] = (
     Mutation(
         "with its attempts spent a row is parked",
         "idempotency/recovering.py",
-        "    if row.attempt >= ask.attempts and row.reason != OPERATOR:\n",
+        "    if row.attempt >= ask.attempts and not by_operator(row.reason):\n",
         "    if False:\n",
         (_ROWS + "test_with_its_attempts_spent_a_row_is_parked" + _LITE,),
     ),
     Mutation(
         "a person's retry counts no attempts",
         "idempotency/recovering.py",
-        "    if row.attempt >= ask.attempts and row.reason != OPERATOR:\n",
+        "    if row.attempt >= ask.attempts and not by_operator(row.reason):\n",
         "    if row.attempt >= ask.attempts:\n",
         (_ROWS + "test_a_persons_retry_replaces_the_pending_one" + _LITE,),
     ),
@@ -324,5 +325,20 @@ RECOVERY: tuple[Mutation, ...] = (
         (
             "tests/dispatcher/test_gating.py::test_a_redis_that_forgot_marks_nothing_that_is_dropped",
         ),
+    ),
+    # -- a person's word --
+    Mutation(
+        "a person's word about one call is not taken for another's",
+        "recovery/operator.py",
+        "            if now is None or _doubt(now) != _doubt(pick):\n",
+        "            if now is None:\n",
+        (_OPERATOR + "test_a_doubt_of_another_call_is_looked_at_again" + _LITE,),
+    ),
+    Mutation(
+        "what surely was not sent is not said to have arrived",
+        "recovery/operator_rules.py",
+        "    if pick.state is State.UNKNOWN or (pick.state is State.PARKED and pick.doubted):\n",
+        "    if pick.state is State.UNKNOWN or pick.state is State.PARKED:\n",
+        (_OPERATOR + "test_what_surely_was_not_sent_is_not_decided_by_hand",),
     ),
 )

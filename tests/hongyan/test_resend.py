@@ -34,6 +34,12 @@ def parked(ledger: SqlLedger, count: int = 1, lane: str = "sms.notice") -> list[
     return made
 
 
+def doubted(ledger: SqlLedger) -> Delivery:
+    (one,) = claimed(ledger, *deliveries())
+    assert settle(ledger, one, Event.UNKNOWN, reason="timeout")
+    return one
+
+
 def state(ledger: SqlLedger, item: Delivery) -> str:
     row = ledger.queries().by_key(item.key)
     assert row is not None
@@ -59,7 +65,7 @@ def test_a_second_job_waits_for_the_first(hongyan: Run, ledger: SqlLedger) -> No
     (item,) = parked(ledger)
     assert ledger.recovering().hold("resend", "another", 60_000)
     said = hongyan("resend", "--state", "PARKED", "--since", "1h")
-    assert said.code == 2
+    assert said.code == 1, "nothing is wrong with the command"
     assert "another resend job is under way" in said.err
     assert state(ledger, item) == "PARKED"
 
@@ -68,8 +74,10 @@ def test_a_copy_goes_through_kafka_under_one_id_however_often_its_job_is_run(
     hongyan: Run, ledger: SqlLedger, kafka: str
 ) -> None:
     (item,) = parked(ledger, lane="push.marketing")
-    asked = ("resend", "--biz", "order-1", "--new-id", "--job", "j1", "--json")
-    ids = {hongyan(*asked).json["deliveries"][0]["new_id"] for _ in range(2)}
+    ids = set()
+    for flag in ("--biz", "--biz-id"):
+        said = hongyan("resend", flag, "order-1", "--new-id", "--job", "j1", "--json")
+        ids.add(said.json["deliveries"][0]["new_id"])
     assert len(ids) == 1
     made = [decode(m.value()) for m in records(kafka, "hongyan.dispatch.push.marketing", 2)]
     assert {one.id for one in made} == ids
@@ -80,7 +88,11 @@ def test_a_copy_goes_through_kafka_under_one_id_however_often_its_job_is_run(
 def test_what_was_sent_is_refused_and_what_somebody_saw_arrive_is_sent(
     hongyan: Run, ledger: SqlLedger
 ) -> None:
-    (item,) = parked(ledger)
+    (surely_not,) = parked(ledger)
+    refused = hongyan("resend", "--sent", surely_not.key)
+    assert refused.code == 1
+    assert "it surely was not sent" in refused.out
+    item = doubted(ledger)
     assert hongyan("resend", "--sent", item.key).code == 0
     assert state(ledger, item) == "SENT"
     said = hongyan("resend", item.notification.id)
@@ -97,7 +109,12 @@ def test_what_was_sent_is_refused_and_what_somebody_saw_arrive_is_sent(
         ("x", "--since", "1h"),
         ("--state", "SENT", "--since", "1h"),
         ("--state", "PARKED", "--since", "soon"),
-        ("--sent", "x", "--dry-run"),
+        ("--sent", "x", "--discard", "--reason", "y"),
+        ("x", "--not-arrived"),
+        ("x", "--arrived", "--discard", "--reason", "y"),
+        ("x", "--account", "main"),
+        ("--state", "UNDELIVERED", "--since", "1h"),
+        ("--state", "REJECTED", "--since", "1h", "--discard", "--reason", "y"),
     ],
 )
 def test_flags_that_do_not_go_together_are_said_so(
@@ -106,6 +123,120 @@ def test_flags_that_do_not_go_together_are_said_so(
     said = hongyan("resend", *flags)
     assert said.code == 2
     assert said.err
+
+
+def test_a_limit_is_kept_and_what_is_left_is_said(hongyan: Run, ledger: SqlLedger) -> None:
+    items = parked(ledger, 5)
+    asked = ("resend", "--state", "PARKED", "--since", "1h", "--limit", "2", "--json")
+    codes = []
+    for _ in range(3):
+        said = hongyan(*asked)
+        codes.append((said.code, said.json["counts"], said.json["more"]))
+    assert codes == [
+        (1, {"retried": 2}, True),
+        (1, {"retried": 2}, True),
+        (0, {"retried": 1}, False),
+    ]
+    assert {state(ledger, item) for item in items} == {"RETRY"}
+
+
+def test_what_is_in_doubt_is_decided_by_hand_with_author_and_reason(
+    hongyan: Run, ledger: SqlLedger
+) -> None:
+    item = doubted(ledger)
+    said = hongyan("resend", item.key)
+    assert said.code == 1
+    assert "--not-arrived" in said.out
+    why = ("--reason", "the portal shows nothing", "--author", "li")
+    assert hongyan("resend", item.key, "--not-arrived", *why, "--dry-run").code == 0
+    assert state(ledger, item) == "UNKNOWN"
+    said = hongyan("resend", item.key, "--not-arrived", *why, "--json")
+    assert (said.code, said.json["author"]) == (0, "li")
+    row = ledger.queries().by_key(item.key)
+    assert row is not None
+    assert (row.state, row.reason) == ("RETRY", "operator:li: the portal shows nothing")
+    story = hongyan("trace", item.key)
+    assert "it did not arrive (li: the portal shows nothing)" in story.out
+
+
+def test_what_is_discarded_is_said_so_and_not_met_again(hongyan: Run, ledger: SqlLedger) -> None:
+    items = parked(ledger, 3)
+    asked = ("resend", "--state", "PARKED", "--since", "1h", "--discard", "--reason", "withdrawn")
+    assert "3 discarded" in hongyan(*asked).out
+    assert {state(ledger, item) for item in items} == {"DROPPED"}
+    assert hongyan(*asked).code == 0
+
+
+def test_a_user_without_a_name_has_to_give_one(
+    hongyan: Run, ledger: SqlLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nobody() -> str:
+        raise KeyError("uid 12345")
+
+    monkeypatch.setattr("getpass.getuser", nobody)
+    (item,) = parked(ledger)
+    said = hongyan("resend", item.key)
+    assert (said.code, state(ledger, item)) == (2, "PARKED")
+    assert "--author" in said.err
+    assert hongyan("resend", item.key, "--author", "li").code == 0
+
+
+def test_what_was_not_delivered_is_copied_in_bulk_each_once(
+    hongyan: Run, ledger: SqlLedger, kafka: str
+) -> None:
+    made = [claimed(ledger, *deliveries(lane="push.verification"))[0] for _ in range(3)]
+    for one in made:
+        assert settle(ledger, one, Event.ACCEPTED, provider_id=one.key)
+    with ledger.database.connection() as connection:
+        connection.execute("UPDATE deliveries SET state = 'UNDELIVERED'")
+    asked = ("resend", "--state", "UNDELIVERED", "--since", "1h", "--new-id", "--job", "j9")
+    said = hongyan(*asked, "--limit", "2", "--json")
+    assert (said.code, said.json["counts"]) == (1, {"copied": 2})
+    sent = [decode(m.value()) for m in records(kafka, "hongyan.dispatch.push.verification", 2)]
+    for copy in sent:  # as their worker claims them
+        claimed(ledger, *deliveries(lane="push.verification", id=copy.id))
+    said = hongyan(*asked, "--limit", "2", "--json")
+    assert (said.code, said.json["counts"]) == (0, {"copied_before": 2, "copied": 1})
+
+
+def test_a_policy_that_was_applied_counts_and_not_the_file(
+    hongyan: Run, ledger: SqlLedger, folder: Path
+) -> None:
+    (folder / "policy.toml").write_text('[lanes."sms.notice"]\nttl_ms = 60_000\n')
+    applied = folder / "applied.toml"
+    applied.write_text('[lanes."sms.notice"]\nttl_ms = 7_200_000\n')
+    assert hongyan("policy", "apply", str(applied)).code == 0
+    (item,) = parked(ledger)
+    with ledger.database.connection() as connection:
+        connection.execute("UPDATE deliveries SET expires_at = 1")
+    assert hongyan("resend", item.key).code == 0
+    row = ledger.queries().by_key(item.key)
+    assert row is not None
+    assert row.expires_at > ledger.now_ms() + 7_000_000
+
+
+def test_what_left_with_its_day_is_named_and_can_be_copied(
+    hongyan: Run, ledger: SqlLedger, kafka: str
+) -> None:
+    one, *two = parked(ledger, lane="push.notice") + [
+        claimed(ledger, item)[0]
+        for item in deliveries(receivers=("user-1", "user-2"), lane="push.notice")
+    ]
+    for item in two:
+        assert settle(ledger, item, Event.BUDGET_SPENT, reason="attempts_spent")
+    with ledger.database.connection() as connection:
+        connection.execute("UPDATE deliveries SET day = day - 100")
+        connection.execute("UPDATE payloads SET day = day - 100")
+    assert hongyan("db", "archive").code == 0
+    said = hongyan("resend", one.notification.id)
+    assert said.code == 1
+    assert "it left the ledger with its day" in said.out
+    assert "archive" in said.out
+    copied = hongyan("resend", one.key, two[0].notification.id, "--new-id", "--json").json
+    assert [told["state"] for told in copied["deliveries"]] == ["PARKED"] * 3
+    sent = [decode(m.value()) for m in records(kafka, "hongyan.dispatch.push.notice", 3)]
+    assert {n.resend_of for n in sent} == {one.notification.id, two[0].notification.id}
+    assert {n.receivers[0] for n in sent} == {one.receiver, "user-1", "user-2"}
 
 
 def test_a_ledger_is_not_archived_sooner_than_it_may_be(hongyan: Run, ledger: SqlLedger) -> None:

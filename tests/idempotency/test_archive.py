@@ -282,3 +282,25 @@ def test_a_ledger_keeps_longer_than_kafka_and_the_longest_ttl() -> None:
     lanes = {"sms.notice": LanePolicy(max_ttl_ms=30 * MS_PER_DAY)}
     assert least_days(Policy()) == 8 + 7 + 1
     assert least_days(Policy(lanes=lanes)) == 8 + 30 + 1
+
+
+def test_what_left_is_found_by_its_key_and_its_message_and_can_be_opened(
+    world: World, ledger: SqlLedger, archive: Archive, tmp_path: Path
+) -> None:
+    two = claimed(ledger, *deliveries(receivers=("+8613800000001", "+8613800000002")))
+    (one,) = claimed(ledger, delivery())
+    for item in (one, *two):
+        settle(ledger, item, Event.BUDGET_SPENT, reason="attempts_spent")
+    archived = ledger.archived(str(tmp_path / "archive"))
+    assert archived.find(one.key) == []
+    years_later(world, ledger)
+    archive.archive(DAY)
+    (row,) = archived.find(one.key)
+    assert (row.state, row.reason, row.lane) == ("PARKED", "attempts_spent", "sms.notice")
+    assert "20261213" in row.where
+    kept = archived.kept(row)
+    assert (kept.receiver, kept.payload) == (one.receiver, one.payload)
+    both = archived.find(two[0].notification.id)
+    assert {archived.kept(row).receiver for row in both} == {item.receiver for item in two}
+    assert {archived.kept(row).payload for row in both} == {two[0].payload}
+    assert archived.find("nobody") == []

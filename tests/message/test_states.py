@@ -16,7 +16,13 @@ from message.states import (
 )
 
 RECEIPTS = {Event.RECEIPT_DELIVERED, Event.RECEIPT_UNDELIVERED}
-PERSON = {Event.OPERATOR_RETRY, Event.OPERATOR_SENT}
+PERSON = {
+    Event.OPERATOR_RETRY,
+    Event.OPERATOR_SENT,
+    Event.OPERATOR_NOT_SENT,
+    Event.OPERATOR_RISK,
+    Event.OPERATOR_DISCARD,
+}
 
 
 def test_every_state_can_be_reached() -> None:
@@ -46,9 +52,10 @@ def test_nothing_leaves_what_was_delivered() -> None:
     assert not [e for s, e in TRANSITIONS if s in (State.DELIVERED, State.UNDELIVERED)]
 
 
-def test_unknown_is_resent_only_by_a_resolver_or_by_policy() -> None:
+def test_unknown_is_resent_only_by_a_resolver_by_policy_or_by_a_persons_word() -> None:
     resends = {e for (s, e), to in TRANSITIONS.items() if s is State.UNKNOWN and to is State.RETRY}
-    assert resends == {Event.RESOLVED_NOT_SENT, Event.REPLAY, Event.RESEND_UNPROVEN}
+    machine = {Event.RESOLVED_NOT_SENT, Event.REPLAY, Event.RESEND_UNPROVEN}
+    assert resends == machine | {Event.OPERATOR_NOT_SENT, Event.OPERATOR_RISK}
 
 
 def test_sent_is_entered_only_on_proof() -> None:
@@ -68,4 +75,5 @@ def test_every_move_is_either_in_the_table_or_refused() -> None:
 def test_the_sources_of_an_event_are_those_of_the_table() -> None:
     waiting = {State.PARKED, State.REJECTED, State.EXPIRED, State.RETRY}
     assert sources(Event.OPERATOR_RETRY) == waiting
+    assert sources(Event.OPERATOR_DISCARD) == {State.PARKED, State.RETRY, State.UNKNOWN}
     assert sources(Event.CLAIM) == frozenset()
