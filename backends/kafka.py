@@ -35,6 +35,7 @@ from confluent_kafka.admin import AdminClient
 from backends.kafka_config import (
     Config,
     GroupProtocol,
+    assignors,
     common_config,
     consumer_config,
     producer_config,
@@ -55,9 +56,12 @@ __all__ = [
     "Producer",
     "TopicPartition",
     "admin",
+    "assignors",
     "consumer",
     "existing_topics",
+    "group_refusal",
     "is_embedded",
+    "member_epoch",
     "producer",
     "resolve_group_protocol",
     "wait_for_broker",
@@ -69,6 +73,13 @@ OnCommit = Callable[[KafkaError | None, Sequence[TopicPartition]], None]
 OnError = Callable[[KafkaError], None]
 _C = TypeVar("_C", Consumer, Producer, AdminClient)
 
+_GROUP_REFUSALS: Final = (
+    KafkaError.UNSUPPORTED_ASSIGNOR,
+    KafkaError.INCONSISTENT_GROUP_PROTOCOL,
+    KafkaError.UNRELEASED_INSTANCE_ID,
+    KafkaError.FENCED_INSTANCE_ID,
+)
+_METADATA_MAGIC: Final = b"CGMDv2:"
 _EMBEDDED_CLUSTER: Final = "mockCluster"
 _ASK_S = 2.0
 _LIST_S = 10.0
@@ -93,14 +104,39 @@ def consumer(
     *,
     protocol: GroupProtocol,
     client_id: str = "",
+    assignor: str | None = None,
     on_commit: OnCommit | None = None,
     on_error: OnError | None = None,
 ) -> Consumer:
-    """A group member, not yet subscribed. One thread owns it and runs its callbacks inside poll."""
-    config = consumer_config(settings, protocol, client_id)
+    """A group member, not yet subscribed. One thread owns it and runs its callbacks inside poll, whose
+    messages tell of fatal errors; the log does not."""
+    config = consumer_config(settings, protocol, client_id, assignor)
     if on_commit is not None:
         config["on_commit"] = on_commit
-    return _client(Consumer, config, on_error)
+    return _client(Consumer, config, on_error, fatal=False)
+
+
+def group_refusal(error: KafkaError) -> str:
+    """Returns the name of the error with which a group turned its member away; empty for any other error.
+
+    A polled fatal error has but one code, and the reason in its text.
+    """
+    if error.code() != KafkaError._FATAL:  # noqa: SLF001 - its name
+        return error.name() if error.code() in _GROUP_REFUSALS else ""
+    known = (KafkaError(code) for code in _GROUP_REFUSALS)
+    return next((one.name() for one in known if one.str() in error.str()), "")
+
+
+def member_epoch(consumer: Consumer) -> int:
+    """Returns the epoch (classic protocol: the generation) of the member, above 0 once it has joined.
+
+    librdkafka tells it by its group metadata alone: a magic, then 4 bytes little-endian.
+    """
+    metadata = consumer.consumer_group_metadata()
+    if not isinstance(metadata, bytes) or not metadata.startswith(_METADATA_MAGIC):
+        return 0
+    start = len(_METADATA_MAGIC)
+    return int.from_bytes(metadata[start : start + 4], "little", signed=True)
 
 
 def producer(
@@ -120,9 +156,14 @@ def admin(settings: KafkaSettings, *, quiet: bool = False) -> AdminClient:
 
 
 def _client(
-    kind: Callable[[Config], _C], config: Config, on_error: OnError | None, *, quiet: bool = False
+    kind: Callable[[Config], _C],
+    config: Config,
+    on_error: OnError | None = None,
+    *,
+    quiet: bool = False,
+    fatal: bool = True,
 ) -> _C:
-    client_log = ClientLog(quiet=quiet)
+    client_log = ClientLog(quiet=quiet, fatal=fatal)
     config = {**config, "error_cb": on_error or client_log.on_error, "logger": client_log}
     try:
         return kind(config)

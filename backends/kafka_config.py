@@ -54,6 +54,14 @@ _SAFE_PRODUCER: Final = {
     "linger.ms": 5,
 }
 
+CLASSIC_ASSIGNORS: Final = frozenset({"range", "roundrobin", "cooperative-sticky"})
+_ASSIGNORS: Final[dict[GroupProtocol, tuple[str, ...]]] = {
+    # The first of each spreads every topic. The second lets a worker in at all: the broker's own, and the
+    # one that older workers use (docs/decisions/063-every-lane-over-all-workers.md).
+    "consumer": ("range", ""),
+    "classic": ("roundrobin", "cooperative-sticky"),
+}
+
 OURS: Final = frozenset(
     {
         *("bootstrap.servers", "metadata.broker.list", "group.id", "group.protocol"),
@@ -75,6 +83,8 @@ _SETTING_FOR: Final = {
     "group.protocol": "kafka.group_protocol",
     "group.instance.id": "kafka.group_instance_id",
     "session.timeout.ms": "kafka.session_timeout_s",
+    "group.remote.assignor": "kafka.assignor",
+    "partition.assignment.strategy": "kafka.assignor",
 }
 
 
@@ -101,10 +111,22 @@ def common_config(settings: KafkaSettings, client_id: str = "") -> Config:
     }
 
 
+def assignors(settings: KafkaSettings, protocol: GroupProtocol) -> list[str]:
+    """What a member offers its group, in this order; empty text: the broker's own choice."""
+    asked = settings.assignor
+    known = asked and (protocol == "consumer" or asked in CLASSIC_ASSIGNORS)
+    return list(dict.fromkeys([*([asked] if known else []), *_ASSIGNORS[protocol]]))
+
+
 def consumer_config(
-    settings: KafkaSettings, protocol: GroupProtocol, client_id: str = ""
+    settings: KafkaSettings,
+    protocol: GroupProtocol,
+    client_id: str = "",
+    assignor: str | None = None,
 ) -> Config:
-    """A member of the worker group; see `backends.kafka.consumer`."""
+    """A member of the worker group, with the first of `assignors` unless another one is named; see
+    `backends.kafka.consumer`."""
+    chosen = assignors(settings, protocol)[0] if assignor is None else assignor
     config = {
         **_SAFE_CONSUMER,
         **common_config(settings, client_id),
@@ -114,8 +136,10 @@ def consumer_config(
     if settings.group_instance_id:
         config["group.instance.id"] = settings.group_instance_id
     if protocol == "classic":  # under KIP-848 both are the broker's, and refused from a client
-        config["partition.assignment.strategy"] = "cooperative-sticky"
+        config["partition.assignment.strategy"] = chosen
         config["session.timeout.ms"] = int(settings.session_timeout_s * 1_000)
+    elif chosen:
+        config["group.remote.assignor"] = chosen
     return config
 
 

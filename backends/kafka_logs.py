@@ -20,17 +20,23 @@ class ClientLog(logging.Logger):
     """What `logger=` of a client wants. Served by whichever thread polls that client."""
 
     def __init__(
-        self, *, quiet: bool = False, monotonic: Callable[[], float] = time.monotonic
+        self,
+        *,
+        quiet: bool = False,
+        fatal: bool = True,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
+        """Without `fatal` lines about fatal errors are left to whoever polls the client."""
         super().__init__("kafka")
         self._quiet = quiet
+        self._chatter = _CHATTER if fatal else _CHATTER | {"FATAL"}
         self._monotonic = monotonic
         self._said: dict[tuple[str, str], float] = {}
 
     def log(self, level: int, msg: object, *args: object, **_: Any) -> None:
         """Called by librdkafka as (level, "%s [%s] %s", facility, client, text)."""
         facility, client, text = (str(a) for a in args) if len(args) == 3 else ("", "", str(msg))
-        if self._quiet or facility in _CHATTER or self._just_said(facility, client):
+        if self._quiet or facility in self._chatter or self._just_said(facility, client):
             return
         # librdkafka tries again by itself, and what it cannot mend is raised elsewhere.
         level = min(level, logging.WARNING)

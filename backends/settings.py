@@ -40,6 +40,8 @@ class KafkaSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     group_protocol: Literal["auto", "consumer", "classic"] = "auto"
     group_instance_id: str = ""
     """Static membership; empty: none."""
+    assignor: str = ""
+    """Who shares the partitions out, and how; empty: `range` under KIP-848, else `roundrobin`."""
     session_timeout_s: Annotated[float, msgspec.Meta(ge=1, le=1_800)] = 15.0
     """After this time a killed worker's partitions go to others. Classic protocol only: under
     KIP-848 the broker decides (`group.consumer.session.timeout.ms`, 45 s)."""

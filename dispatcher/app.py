@@ -33,12 +33,14 @@ from dispatcher.deadletters import PRODUCER, DeadLetters, Poison
 from dispatcher.flow import Flow
 from dispatcher.gates import BestEffortGate, Gate, LedgerGate, Outage
 from dispatcher.gating import Gating, open_gating
+from dispatcher.group_member import GroupMember
 from dispatcher.health import Health
 from dispatcher.intake import Intake
 from dispatcher.lanes import Pool
 from dispatcher.lease import Heart
 from dispatcher.lifecycle import Door, Stages, Worker
 from dispatcher.metrics import Gauge, Metrics
+from dispatcher.missing_topics import MissingTopics
 from dispatcher.permits import Permits
 from dispatcher.quotas import Quotas, Routes, open_quotas
 from dispatcher.report import Report
@@ -180,6 +182,7 @@ def build(
         settle=settle,
         aftermath=aftermath,
         dead_letters=dead_letters,
+        topics=_topics(core),
         heart=heart,
         outage=core.outage,
         upkeep=core.quotas.upkeep,
@@ -382,12 +385,7 @@ def _permits(core: _Core) -> Permits:
 
 def _source(core: _Core, screens: Mapping[Lane, Screen], dead_letters: DeadLetters) -> Source:
     late = _Late()
-    consumer = kafka.consumer(
-        core.settings.kafka,
-        protocol=core.parts.protocol,
-        client_id=core.name,
-        on_commit=late.acknowledged,
-    )
+    consumer = _member(core, late)
     commits = Commits(
         consumer,
         kafka.TopicPartition,
@@ -409,6 +407,35 @@ def _source(core: _Core, screens: Mapping[Lane, Screen], dead_letters: DeadLette
         clock=core.clock,
         metrics=core.metrics,
     )
+
+
+def _member(core: _Core, late: _Late) -> GroupMember:
+    settings, protocol = core.settings.kafka, core.parts.protocol
+
+    def opened(assignor: str) -> kafka.Consumer:
+        return kafka.consumer(
+            settings,
+            protocol=protocol,
+            client_id=core.name,
+            assignor=assignor,
+            on_commit=late.acknowledged,
+        )
+
+    return GroupMember(
+        opened,
+        kafka.assignors(settings, protocol),
+        wanted=settings.assignor,
+        instance_id=settings.group_instance_id,
+        epoch=kafka.member_epoch,
+        refusal=kafka.group_refusal,
+        monotonic=core.clock.monotonic,
+    )
+
+
+def _topics(core: _Core) -> MissingTopics:
+    prefix = core.settings.kafka.topic_prefix
+    served = [lane.topic(prefix) for lane, routes in core.routes.items() if routes]
+    return MissingTopics(served, partial(kafka.existing_topics, core.settings.kafka))
 
 
 class _Late:
@@ -435,6 +462,7 @@ def _health(worker: Worker, stages: Stages, transport: Wires) -> Health:
     return Health(
         beats,
         ready=lambda: worker.not_ready,
+        missing=lambda: stages.topics.missing,
         dead=lambda: casualty.casualty[0] if casualty.casualty else None,
         waiting=lambda: stages.outage.on,
         monotonic=stages.clock.monotonic,

@@ -11,7 +11,7 @@ import json
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -35,6 +35,7 @@ class Health:
         beats: Mapping[str, Callable[[], float]],
         *,
         ready: Callable[[], str | None],
+        missing: Callable[[], Sequence[str]] = tuple,
         dead: Callable[[], str | None],
         waiting: Callable[[], bool],
         monotonic: Callable[[], float],
@@ -42,6 +43,7 @@ class Health:
     ) -> None:
         self._beats = beats
         self._ready = ready
+        self._missing = missing
         self._dead = dead
         self._waiting = waiting
         self._monotonic = monotonic
@@ -65,7 +67,7 @@ class Health:
     def ready(self) -> tuple[bool, dict[str, Any]]:
         """(ready, what to show); a reason means: send no more work here yet."""
         reason = self._ready()
-        return reason is None, {"reason": reason}
+        return reason is None, {"reason": reason, "missing_topics": list(self._missing())}
 
 
 class HealthServer:

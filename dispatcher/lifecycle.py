@@ -28,6 +28,7 @@ from dispatcher.gates import Outage
 from dispatcher.intake import Intake
 from dispatcher.lanes import Pool
 from dispatcher.lease import Heart
+from dispatcher.missing_topics import MissingTopics
 from dispatcher.riding import Rider
 from dispatcher.screen import Screen
 from dispatcher.settle import Settle
@@ -84,6 +85,7 @@ class Stages(NamedTuple):
     settle: Settle
     aftermath: Aftermath
     dead_letters: DeadLetters
+    topics: MissingTopics
     heart: Heart
     outage: Outage
     upkeep: Upkeep
@@ -125,7 +127,7 @@ class Worker:
             return self.phase.name.lower()
         if self._stages.outage.on:
             return "the ledger's database is away"
-        return None if self._stages.source.assigned_once else "waiting for partitions"
+        return self._stages.topics.nothing_to_read or self._stages.source.absence
 
     def run(self) -> None:
         """Start, work until `stop`, drain. Raises WorkerFailed when a thread died."""
@@ -156,6 +158,7 @@ class Worker:
             stages.crew.start(f"intake-{number}", door.intake.run)
             stages.crew.start(f"screen-{number}", door.run_screen)
         stages.crew.start("dead-letters", stages.dead_letters.run)
+        stages.crew.start("topics", stages.topics.run)
         stages.crew.start("upkeep", stages.upkeep.run)
         stages.crew.start("policy", stages.watch.run)
         stages.crew.start("heart", stages.heart.run)
@@ -173,6 +176,7 @@ class Worker:
         log.info("draining", unsettled=self._unsettled(), deadline_s=self._drain_s)
         stages.heart.draining()
         stages.watch.stop()
+        stages.topics.stop()
         stages.source.quiet()
         for door in stages.doors:
             door.stop()

@@ -24,6 +24,7 @@ from dispatcher.alerts import Desk
 from dispatcher.app import App, Parts, build, routes_for
 from dispatcher.clock import Clock
 from dispatcher.gates import Outage
+from dispatcher.group_member import MemberFenced
 from dispatcher.health import HealthServer
 from dispatcher.lifecycle import WorkerFailed
 from dispatcher.source import SourceFailed
@@ -157,7 +158,7 @@ def _open_alerts(
 def _run(app: App) -> int:
     try:
         app.worker.run()
-    except (WorkerFailed, SourceFailed) as exc:
+    except (WorkerFailed, SourceFailed, MemberFenced) as exc:
         log.critical("worker_failed", cause=str(exc))
         return EXIT_FAILED
     return EXIT_DONE

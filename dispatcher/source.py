@@ -95,7 +95,8 @@ class Source:
         """Records between watermark and log end; written once a second, read by metrics."""
         self.oldest_age: dict[Lane, float] = {}
         """Seconds that each lane's oldest uncommitted record has been here; likewise."""
-        self.assigned_once = False
+        self.absence: str | None = "waiting for partitions"
+        """Why it is not in the group; None once it is, with partitions or without. Written by the loop."""
         self._consumer = consumer
         self._commits = commits
         self._flow = flow
@@ -122,6 +123,7 @@ class Source:
             on_assign=self._on_assign,
             on_revoke=self._on_revoke,
             on_lost=self._on_lost,
+            on_refused=self._on_refused,
         )
 
     def run_once(self) -> None:
@@ -291,6 +293,7 @@ class Source:
         if now - self._observed_at < OBSERVE_INTERVAL_S:
             return
         self._observed_at = now
+        self.absence = self._consumer.absence()
         lag: dict[Lane, int] = {}
         ages: dict[Lane, float] = {}
         for assignment in self._assignments.values():
@@ -310,7 +313,7 @@ class Source:
 
     def _on_assign(self, consumer: Any, places: Sequence[Any]) -> None:
         """Partitions came. A pause survives losing and regaining one, so resume, then pause anew."""
-        self.assigned_once = True
+        self.absence = None
         if not places:
             return
         committed = self._committed(consumer, places)
@@ -373,6 +376,13 @@ class Source:
         self._let_go(lost)
         log.warning("partitions_lost", partitions=_names(places))
 
+    def _on_refused(self) -> None:
+        """The group turned this member away: nothing it held is its own any more."""
+        lost = self.assignments
+        self._let_go(lost)
+        if lost:
+            log.warning("partitions_lost", partitions=_names(lost))
+
     def _let_go(self, assignments: Iterable[Assignment]) -> None:
         for assignment in assignments:
             assignment.hold = Hold.GONE
@@ -412,5 +422,5 @@ def _header(headers: Sequence[tuple[str, bytes | None]] | None, name: str) -> st
     return None
 
 
-def _names(places: Sequence[Any]) -> list[str]:
+def _names(places: Iterable[Any]) -> list[str]:
     return [f"{place.topic}/{place.partition}" for place in places]

@@ -3,7 +3,7 @@
 import pytest
 
 from backends import kafka
-from backends.kafka_config import OURS, consumer_config, producer_config
+from backends.kafka_config import OURS, assignors, consumer_config, producer_config
 from backends.settings import KafkaSettings, SettingsError
 
 
@@ -27,10 +27,31 @@ def test_a_consumer_holds_little_memory_whatever_the_backlog() -> None:
     assert config["fetch.max.bytes"] <= config["queued.max.messages.kbytes"] * 1024
 
 
-def test_the_classic_protocol_is_cooperative() -> None:
+def test_each_protocol_spreads_every_topic_unless_told_otherwise() -> None:
     config = consumer_config(KafkaSettings(session_timeout_s=7), "classic")
-    assert config["partition.assignment.strategy"] == "cooperative-sticky"
+    assert config["partition.assignment.strategy"] == "roundrobin"
     assert config["session.timeout.ms"] == 7_000
+    assert consumer_config(settings(), "consumer")["group.remote.assignor"] == "range"
+    asked = KafkaSettings(assignor="uniform")
+    assert consumer_config(asked, "consumer")["group.remote.assignor"] == "uniform"
+    assert "group.remote.assignor" not in consumer_config(asked, "consumer", assignor="")
+
+
+def test_what_a_protocol_does_not_have_is_not_offered() -> None:
+    assert assignors(KafkaSettings(assignor="uniform"), "classic") == [
+        "roundrobin",
+        "cooperative-sticky",
+    ]
+    assert assignors(KafkaSettings(assignor="range"), "classic")[0] == "range"
+    assert assignors(KafkaSettings(assignor="mine"), "consumer") == ["mine", "range", ""]
+
+
+def test_the_reason_of_a_fatal_error_is_read_from_its_text() -> None:
+    used = kafka.KafkaError(kafka.KafkaError.UNRELEASED_INSTANCE_ID)
+    fatal = kafka.KafkaError(kafka.KafkaError._FATAL, f"Fatal error: {used.str()}: heartbeat")
+    assert kafka.group_refusal(fatal) == "UNRELEASED_INSTANCE_ID"
+    assert kafka.group_refusal(kafka.KafkaError(kafka.KafkaError._FATAL, "a disk")) == ""
+    assert kafka.group_refusal(kafka.KafkaError(kafka.KafkaError._MAX_POLL_EXCEEDED)) == ""
 
 
 def test_the_new_protocol_gets_nothing_that_it_refuses() -> None:

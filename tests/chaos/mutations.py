@@ -39,6 +39,7 @@ class Fate(StrEnum):
 
 _GUARDS = "tests/chaos/test_guards.py::"
 _SOURCE = "tests/dispatcher/test_source.py::"
+_MEMBER = "tests/dispatcher/test_group_member.py::"
 _RUNS = "tests/dispatcher/test_runs.py::"
 _RIDING = "tests/dispatcher/test_riding.py::"
 _AFTERMATH = "tests/dispatcher/test_aftermath.py::"
@@ -93,6 +94,27 @@ MUTATIONS: tuple[Mutation, ...] = (
             _SOURCE + "test_nothing_is_committed_for_a_partition_that_was_revoked",
             _SOURCE + "test_a_lost_partition_is_not_committed_at_all",
         ),
+    ),
+    Mutation(
+        "a member that its group refused has nothing any more",
+        "dispatcher/source.py",
+        "        lost = self.assignments\n        self._let_go(lost)\n",
+        "        lost = self.assignments\n",
+        (_SOURCE + "test_what_a_refused_member_held_is_not_committed_by_its_successor",),
+    ),
+    Mutation(
+        "what a refused member held is let go before its consumer closes",
+        "dispatcher/group_member.py",
+        "        self._on_refused()\n",
+        "        pass\n",
+        (_MEMBER + "test_what_it_held_is_let_go_before_the_refused_consumer_closes",),
+    ),
+    Mutation(
+        "an instance id in use is waited for",
+        "dispatcher/group_member.py",
+        "        elif code == _ID_IN_USE:\n            self._wait_for_id()\n",
+        "",
+        (_MEMBER + "test_it_waits_for_its_instance_id_a_second_at_a_time_and_says_why",),
     ),
     Mutation(
         "a failed commit leaves the position dirty",

@@ -137,10 +137,14 @@ class Consumer:
         self.on_assign: Any = None
         self.on_revoke: Any = None
         self.on_lost: Any = None
+        self.on_refused: Any = None
         self._rest: list[Message] = []
 
     def subscribe(self, topics: Sequence[str], **callbacks: Any) -> None:
         self.__dict__.update(callbacks)
+
+    def absence(self) -> str | None:
+        return None
 
     def poll(self, _timeout: float) -> Message | None:
         if not self.script:

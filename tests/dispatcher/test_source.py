@@ -139,6 +139,16 @@ def test_a_lost_partition_is_not_committed_at_all() -> None:
     assert bench.consumer.commits == []
 
 
+def test_what_a_refused_member_held_is_not_committed_by_its_successor() -> None:
+    bench = Bench()
+    bench.assign(0)
+    bench.step(message(0))
+    bench.done.put(bench.inbox.records)
+    bench.consumer.on_refused()
+    bench.step()
+    assert bench.consumer.commits == []
+
+
 def test_a_record_given_back_keeps_its_offset() -> None:
     bench = Bench()
     bench.assign(0)

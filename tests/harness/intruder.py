@@ -37,7 +37,7 @@ class Intruder:
         }
         if protocol == "classic":
             config |= {
-                "partition.assignment.strategy": "cooperative-sticky",
+                "partition.assignment.strategy": "roundrobin",
                 "session.timeout.ms": 6_000,
                 "heartbeat.interval.ms": 500,
             }
