@@ -10,6 +10,7 @@ import logging
 import re
 import sys
 from collections.abc import Mapping, MutableMapping
+from traceback import walk_tb
 from typing import Any, Final, TextIO
 
 import structlog
@@ -22,12 +23,13 @@ _SECRET_KEY = re.compile(
     r"pass(word|wd)?$|secret|token|authorization|credential|api_?key|private_?key|payload_key|cookie",
     re.IGNORECASE,
 )
-_URL_LOGIN = re.compile(r"(?P<head>[a-z][a-z0-9+.-]*://[^\s/:@]*):[^\s/@]+@", re.IGNORECASE)
+_URL_LOGIN = re.compile(r"(?P<head>://[^\s/:@]*):[^\s/@]+@")
 _URL_QUERY = re.compile(
     r"(?P<head>[?&][a-z_-]*(?:token|secret|key|sign|signature|password)=)[^&\s\"']+", re.IGNORECASE
 )
 """Some providers have them there: WeCom's corpsecret, WeChat's access_token, a robot's key."""
 _DEPTH: Final = 5
+_FRAMES: Final = 8
 _HEAD: Final = ("time", "level", "event")
 
 
@@ -55,6 +57,16 @@ class LibraryLog(logging.Handler):
         structlog.get_logger().log(
             record.levelno, "library", logger=record.name, text=record.getMessage(), exc_info=error
         )
+
+
+def where(exc: BaseException) -> list[str]:
+    """The innermost frames of an exception, as `file:line in function`. For exceptions whose own text may
+    hold what a message held."""
+    frames = [
+        f"{frame.f_code.co_filename}:{line} in {frame.f_code.co_name}"
+        for frame, line in walk_tb(exc.__traceback__)
+    ]
+    return frames[-_FRAMES:]
 
 
 def _is_console(settings: LogSettings, stream: TextIO) -> bool:

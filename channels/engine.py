@@ -17,6 +17,7 @@ import httpx
 import msgspec
 import structlog
 
+from backends.logs import where
 from channels.channel import (
     Account,
     Answer,
@@ -35,8 +36,10 @@ from channels.channel import (
 )
 from channels.failures import BadRequest
 from channels.null import NullChannel
-from channels.outcomes import for_all, of_failure
+from channels.outcomes import for_all, of_failure, shown_outcomes
 from channels.tokens import NoTokens, Tokens, TokenUnavailable
+from message.delivery import Delivery
+from message.foreign_text import shown
 from message.outcomes import AnyOutcome, NotSent, Rejected, Unknown
 from message.structs import describe_structs
 
@@ -47,6 +50,7 @@ MAX_QUESTIONS = 100
 
 
 T = TypeVar("T")
+D = TypeVar("D", Resolved, TakenBack)
 Talk = Generator[httpx.Request, Answer, T]
 Begin = Callable[[str], "Talk[T] | None"]
 """Begins a dialogue with a token; None where the provider has none."""
@@ -126,11 +130,12 @@ class Engine:
             return channel.resolve(account, msgspec.structs.replace(attempt, token=token))
 
         try:
-            return self._ask(channel, account, begin, timeout_s)
+            found = self._ask(channel, account, begin, timeout_s)
+            return None if found is None else _shown_detail(found, attempt.delivery)
         except _Unanswered as exc:
-            return Resolved(Resolution.ASK_LATER, detail=str(exc))
+            return Resolved(Resolution.ASK_LATER, detail=shown(str(exc)))
         except Exception as exc:
-            return Resolved(Resolution.ASK_LATER, detail=_told(channel, "resolve", exc))
+            return Resolved(Resolution.ASK_LATER, detail=adapter_failed(channel, "resolve", exc))
 
     def recall(
         self, channel: Channel, account: Account, sent: Sent, timeout_s: float
@@ -141,11 +146,12 @@ class Engine:
             return channel.recall(account, msgspec.structs.replace(sent, token=token))
 
         try:
-            return self._ask(channel, account, begin, timeout_s)
+            found = self._ask(channel, account, begin, timeout_s)
+            return None if found is None else _shown_detail(found)
         except _Unanswered as exc:
-            return TakenBack(Taken.ASK_LATER, str(exc))
+            return TakenBack(Taken.ASK_LATER, shown(str(exc)))
         except Exception as exc:
-            return TakenBack(Taken.ASK_LATER, _told(channel, "recall", exc))
+            return TakenBack(Taken.ASK_LATER, adapter_failed(channel, "recall", exc))
 
     def _with_token(self, channel: Channel, call: Call) -> Call | list[AnyOutcome]:
         """The call with the account's token, where its provider wants one; outcomes where none is to be
@@ -171,13 +177,15 @@ class Engine:
             request.extensions["timeout"] = {"total": timeout_s}
             request.extensions["not_after"] = call.not_after
         except Exception as exc:
-            return for_all(call, Rejected("adapter_error", _told(channel, "request", exc)))
+            return for_all(call, Rejected("adapter_error", adapter_failed(channel, "request", exc)))
         try:
             return ask(request)
         except BadRequest as exc:
-            return for_all(call, Rejected("adapter_error", _told(channel, "request", exc)))
+            return for_all(call, Rejected("adapter_error", adapter_failed(channel, "request", exc)))
         except Exception as exc:
-            return for_all(call, Unknown("transport_error", _told(channel, "transport", exc)))
+            return for_all(
+                call, Unknown("transport_error", adapter_failed(channel, "transport", exc))
+            )
 
     def _ask(
         self, channel: Channel, account: Account, begin: Begin[T], timeout_s: float
@@ -266,16 +274,16 @@ def _read(
     try:
         if not isinstance(answer, Failure) and channel.token_refused(answer):
             return None
-        return _one_each(call, channel.outcomes(call, answer))
+        return shown_outcomes(call, _one_each(call, channel.outcomes(call, answer)))
     except Exception as exc:
-        detail = _told(channel, "outcomes", exc)
+        detail = adapter_failed(channel, "outcomes", exc)
         if isinstance(answer, Failure):
             return for_all(call, of_failure(answer))
         return for_all(call, Unknown("adapter_error", detail))
 
 
 def _no_token(call: Call, cause: TokenUnavailable) -> list[AnyOutcome]:
-    return for_all(call, NotSent("token_unavailable", str(cause)))
+    return for_all(call, NotSent("token_unavailable", shown(str(cause))))
 
 
 def _with(call: Call, token: str) -> Call:
@@ -288,7 +296,17 @@ def _one_each(call: Call, outcomes: list[AnyOutcome]) -> list[AnyOutcome]:
     return outcomes
 
 
-def _told(channel: Channel, step: str, exc: Exception) -> str:
-    """Log with its traceback what only a programmer can mend, and put it in one sentence."""
-    log.exception("adapter_failed", provider=channel.provider, step=step)
-    return f"the {channel.provider} adapter failed in {step}: {type(exc).__name__}: {exc}"
+def _shown_detail(found: D, delivery: Delivery | None = None) -> D:
+    """With its detail as it may be shown."""
+    if not found.detail:
+        return found
+    detail = shown(found.detail, delivery.private_texts() if delivery is not None else ())
+    return msgspec.structs.replace(found, detail=detail)
+
+
+def adapter_failed(channel: Channel, step: str, exc: Exception) -> str:
+    """Log where an adapter failed, which only a programmer can mend, and put it in one sentence. The
+    exception's own text is in neither: it may hold what the message held."""
+    cause = type(exc).__name__
+    log.error("adapter_failed", provider=channel.provider, step=step, cause=cause, where=where(exc))
+    return f"the {channel.provider} adapter failed in {step}: {cause}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from message.delivery import Delivery
+from message.foreign_text import shown_name
 
 
 def no_form(delivery: Delivery, provider: str) -> str:
@@ -10,4 +11,4 @@ def no_form(delivery: Delivery, provider: str) -> str:
     named, rendered = delivery.notification.template, delivery.rendered
     if named is None or rendered is None or not rendered.of(provider).empty:
         return ""
-    return f"no_template: template {named.id} has nothing for {provider}"
+    return f"no_template: template {shown_name(named.id)} has nothing for {provider}"

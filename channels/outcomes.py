@@ -13,14 +13,17 @@ An adapter asks `refusal` first and overrides what its provider documents otherw
 
 from __future__ import annotations
 
+from itertools import chain
 from time import time
 from typing import Final
 
 import httpx
+import msgspec
 
 from channels.channel import Call, Failure, Phase
 from channels.retry_after import retry_after_ms
-from message.outcomes import AnyOutcome, NotSent, Rejected, Unknown
+from message.foreign_text import shown, shown_code
+from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
 
 _LATER: Final = frozenset({408, 425, 429})
 _UNAVAILABLE: Final = 503
@@ -55,3 +58,25 @@ def refusal(answer: httpx.Response, now_s: float | None = None) -> AnyOutcome | 
 def for_all(call: Call, outcome: AnyOutcome) -> list[AnyOutcome]:
     """The same outcome for every delivery of the call."""
     return [outcome] * len(call.deliveries)
+
+
+def shown_outcomes(call: Call, outcomes: list[AnyOutcome]) -> list[AnyOutcome]:
+    """The same, with the provider's codes and sentences as they may be shown: it may repeat any receiver
+    of the call, or the content."""
+    if all(type(outcome) is Accepted for outcome in outcomes):
+        return outcomes
+    receivers = [delivery.receiver for delivery in call.deliveries]
+    private = list(chain(receivers, call.deliveries[0].private_texts()))
+    # One outcome often stands for all deliveries of a call.
+    done: dict[int, AnyOutcome] = {}
+    for outcome in outcomes:
+        if id(outcome) not in done:
+            done[id(outcome)] = _shown(outcome, private)
+    return [done[id(outcome)] for outcome in outcomes]
+
+
+def _shown(outcome: AnyOutcome, private: list[str]) -> AnyOutcome:
+    if isinstance(outcome, Accepted):
+        return outcome
+    code, detail = shown_code(outcome.code, private), shown(outcome.detail, private)
+    return msgspec.structs.replace(outcome, code=code, detail=detail)

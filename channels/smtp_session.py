@@ -25,6 +25,7 @@ log = structlog.get_logger(__name__)
 
 _READY, _GO_AHEAD, _CLOSING = 220, 354, 421
 _MAX_TEXT: Final = 500
+_LEADING_DOT: Final = re.compile(rb"(?m)^\.")
 MAX_MESSAGES: Final = 100
 """In one session: some servers end longer ones in the middle of the next message."""
 _RENEW_SHARE: Final = 4
@@ -220,7 +221,7 @@ class Session:
 
 def _stuffed(message: bytes) -> bytes:
     """With its leading dots doubled (RFC 5321 §4.5.2) and its last line ended."""
-    data = re.sub(rb"(?m)^\.", b"..", message)
+    data = _LEADING_DOT.sub(b"..", message)
     return data if data.endswith(b"\r\n") else data + b"\r\n"
 
 

@@ -11,6 +11,7 @@ never in a URL, where proxies would log it.
 
 from __future__ import annotations
 
+import re
 from typing import Any, ClassVar, Final
 
 import httpx
@@ -25,6 +26,7 @@ from channels.requests import post_json
 from channels.secret import Secret
 from message.delivery import Delivery
 from message.envelope import Template
+from message.foreign_text import repeats
 from message.outcomes import Accepted, AnyOutcome
 
 _PROVIDER: Final = "webhook"
@@ -62,6 +64,8 @@ class _Prepared(msgspec.Struct, frozen=True):
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(_Answered)
+_OPAQUE: Final = re.compile(r"[0-9a-fA-F-]{20,64}")
+"""Such as a UUID or the delivery's own key: too long for a number, and no word."""
 
 
 class WebhookChannel(BaseChannel):
@@ -97,7 +101,7 @@ class WebhookChannel(BaseChannel):
         refused = refusal(answer)
         if refused is not None:
             return for_all(call, refused)
-        return [Accepted(_provider_id(answer.content) or d.key) for d in call.deliveries]
+        return [Accepted(_provider_id(answer.content, d) or d.key) for d in call.deliveries]
 
     def resolve(self, account: Account, attempt: Attempt) -> Dialogue:
         """Ask by the delivery key: 200 it was sent, 404 it was not, anything else tells nothing."""
@@ -106,7 +110,7 @@ class WebhookChannel(BaseChannel):
         answer = yield httpx.Request(
             "GET", url, headers=prepared.headers, extensions=dict(prepared.extensions)
         )
-        return _resolved(answer)
+        return _resolved(answer, attempt.delivery)
 
     def _for(self, account: Account) -> _Prepared:
         prepared = self._prepared.get(account.name)
@@ -124,11 +128,11 @@ def _prepare(account: Account) -> _Prepared:
     return _Prepared(account, url, headers, {"ca_file": account.ca_file} if account.ca_file else {})
 
 
-def _resolved(answer: Answer) -> Resolved:
+def _resolved(answer: Answer, delivery: Delivery) -> Resolved:
     if isinstance(answer, Failure):
         return Resolved(Resolution.ASK_LATER, detail=answer.code)
     if answer.status_code == _SENT:
-        return Resolved(Resolution.SENT, _provider_id(answer.content))
+        return Resolved(Resolution.SENT, _provider_id(answer.content, delivery))
     if answer.status_code == _UNKNOWN_THERE:
         return Resolved(Resolution.NOT_SENT)
     return Resolved(Resolution.ASK_LATER, detail=f"http_{answer.status_code}")
@@ -148,10 +152,15 @@ def _body(delivery: Delivery) -> bytes:
     )
 
 
-def _provider_id(content: bytes) -> str:
-    """The answer's JSON `id`, or nothing where there is none that a person could look up."""
+def _provider_id(content: bytes, delivery: Delivery) -> str:
+    """The answer's JSON `id`, or nothing where there is none that a person could look up, or one that
+    repeats a receiver or the content: an id is shown as it is."""
     try:
         found = str(_decoder.decode(content).id)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return ""
-    return found if len(found) <= _MAX_PROVIDER_ID and found.isprintable() else ""
+    if _OPAQUE.fullmatch(found):
+        return found
+    if len(found) > _MAX_PROVIDER_ID or not found.isprintable():
+        return ""
+    return "" if repeats(found, delivery.private_texts()) else found

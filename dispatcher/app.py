@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import structlog
 
 from backends import kafka
+from backends.logs import where
 from backends.settings import Settings, SettingsError
 from channels.engine import LiveEngine
 from channels.registry import accounts_for, channel_for
@@ -51,8 +52,9 @@ from dispatcher.source import Source
 from dispatcher.work import Finished, Record
 from idempotency.ledger import Ledger, LedgerUnavailable, WorkerInfo
 from idempotency.prefilter import Prefilter
-from message.delivery import Delivery, Rendered
+from message.delivery import Delivery, Rendered, private_of
 from message.envelope import Notification
+from message.foreign_text import shown, shown_name
 from message.vocabulary import Lane, dead_letter_topic
 from policy.schema import Guarantee, Ordering, Policy
 from policy.templates import Templates
@@ -314,11 +316,17 @@ def _rendered(templates: Templates, notification: Notification) -> Rendered | No
     try:
         return templates.render(notification)
     except TemplateError as exc:
-        raise BadTemplate(f"{exc.code}: {exc.detail}") from exc
+        raise BadTemplate(f"{exc.code}: {shown(exc.detail, private_of(notification))}") from exc
     except Exception as exc:  # one message must not take the worker down, which would read it again
         named = notification.template
-        log.exception("template_failed", template=named.id if named else None)
-        raise BadTemplate(f"template_failed: {type(exc).__name__}") from exc
+        cause = type(exc).__name__
+        log.error(
+            "template_failed",
+            template=shown_name(named.id) if named else None,
+            cause=cause,
+            where=where(exc),
+        )
+        raise BadTemplate(f"template_failed: {cause}") from exc
 
 
 def _aftermath(core: _Core, pools: Mapping[str, Pool], screens: Mapping[Lane, Screen]) -> Aftermath:

@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Protocol
 
-import structlog
-
 from channels.channel import Call
+from channels.engine import adapter_failed
 from dispatcher.work import Work
-
-log = structlog.get_logger(__name__)
+from message.delivery import Delivery
+from message.foreign_text import shown
 
 
 class Lanes(Protocol):
@@ -77,14 +76,14 @@ def _asked(work: Work, most: int | None) -> tuple[int, Hashable]:
     account, channel = work.chosen
     delivery = work.delivery
     try:
-        work.refused = channel.refusal(account, delivery)
+        refused = channel.refusal(account, delivery)
+        work.refused = shown_refusal(refused, delivery) if refused else ""
         if channel.max_batch == 1 or work.drop is not None or work.hold_ms or work.refused:
             return 1, None
         limit = channel.batch_limit(delivery)
         key = (delivery.lane, work.terms, account.name, channel.batch_key(delivery))
     except Exception as exc:
-        log.exception("adapter_failed", provider=channel.provider, step="refusal")
-        work.refused = f"adapter_error: the {channel.provider} adapter failed: {type(exc).__name__}"
+        work.refused = f"adapter_error: {adapter_failed(channel, 'refusal', exc)}"
         return 1, None
     return limit if most is None else min(limit, most), key
 
@@ -103,11 +102,17 @@ def put_on_record(works: Sequence[Work], call_key: str | None = None) -> None:
             work.delivery.call_digest = digest
 
 
+def shown_refusal(refused: str, delivery: Delivery) -> str:
+    """An adapter's `code: sentence` without what it may repeat of the message."""
+    code, colon, detail = refused.partition(": ")
+    return f"{code}{colon}{shown(detail, delivery.private_texts())}"
+
+
 def _digest(works: Sequence[Work]) -> str:
     """Of the call's body; none where the adapter fails over it: then no repeat is relied on."""
     account, channel = works[0].chosen
     try:
         return channel.fingerprint(Call(account, [work.delivery for work in works]))
-    except Exception:  # whatever an adapter raises: no repeat is relied on then
-        log.exception("adapter_failed", provider=channel.provider, step="fingerprint")
+    except Exception as exc:  # whatever an adapter raises: no repeat is relied on then
+        adapter_failed(channel, "fingerprint", exc)
         return ""

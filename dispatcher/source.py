@@ -22,6 +22,7 @@ from dispatcher.offsets import Offsets, Seen
 from dispatcher.runs import decode as decode_runs
 from dispatcher.work import Assignment, Hold, Record
 from message.envelope import EnvelopeError, Notification, check_arrival, decode
+from message.foreign_text import shown
 from message.vocabulary import Lane, lane_of_topic
 
 log = structlog.get_logger(__name__)
@@ -274,7 +275,7 @@ class Source:
             raise EnvelopeError(
                 "unknown_account",
                 "$.account",
-                f"{account!r} serves not {lane.name}; known: {names}",
+                f"no such account serves lane {lane.name}; there are {names}",
             )
 
     def _hand_on(self, records: Mapping[Lane, list[Record]]) -> None:
@@ -411,7 +412,7 @@ def _poison(message: Any, assignment: Assignment, offset: int, exc: EnvelopeErro
         payload=message.value(),
         headers=list(message.headers() or ()),
         code=exc.code,
-        detail=f"{exc.path}: {exc.detail}",
+        detail=shown(f"{exc.path}: {exc.detail}"),
     )
 
 

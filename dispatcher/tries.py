@@ -10,15 +10,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 import msgspec
-import structlog
 
 from channels.channel import Account, Channel
+from channels.engine import adapter_failed
 from idempotency.recovering import call_key_of
 from message.delivery import Delivery
 from message.outcomes import Accepted, AnyOutcome
 from tracing.events import Stage, TraceEvent
-
-log = structlog.get_logger(__name__)
 
 
 class Try(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -97,8 +95,8 @@ def fitting(
             and not channel.refusal(account, one.delivery)
             and (one is first or channel.batch_key(one.delivery) == key)
         ][: channel.max_batch]
-    except Exception:  # whatever an adapter raises over one message
-        log.exception("adapter_failed", provider=channel.provider, step="again")
+    except Exception as exc:  # whatever an adapter raises over one message
+        adapter_failed(channel, "again", exc)
         return []
 
 

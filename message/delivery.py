@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Final
 
 import msgspec
 
 from message.envelope import Notification, Template
+from message.foreign_text import MASK, private_texts, shown_name
 from message.keys import delivery_key, normalise_receiver
+
+_RECEIVERS: Final = 20
+"""Of those of the notification that stand among the private texts."""
+
+
+def private_of(notification: Notification) -> Iterator[str]:
+    """As `Delivery.private_texts`, before there are deliveries."""
+    n = notification
+    named = n.template
+    if named is not None and shown_name(named.id) == MASK:
+        yield named.id  # it is no template's name, and may be anything
+    params = named.params if named is not None else None
+    yield from private_texts(n.attributes, n.content, params, n.receivers[:_RECEIVERS])
 
 
 class Origin(msgspec.Struct, frozen=True, gc=False):
@@ -76,6 +91,15 @@ class Delivery(msgspec.Struct, kw_only=True):
     """Digest of the call's body, where the provider dedups by that; in the ledger before the call."""
     rendered: Rendered | None = None
     """What a template of ours made of the notification; None: it is sent as it was written."""
+
+    def private_texts(self) -> Iterator[str]:
+        """What no detail, reason or log line may repeat: receivers, and the values of contents and
+        parameters."""
+        yield self.receiver
+        if self.rendered is not None:
+            made = self.rendered.template
+            yield from private_texts(self.rendered.content, made.params if made else None)
+        yield from private_of(self.notification)
 
     @property
     def template(self) -> Template | None:

@@ -119,9 +119,9 @@ def decode(value: bytes | None) -> Notification:
 def check_arrival(notification: Notification, lane: Lane, now_ms: int) -> None:
     """The rules that need the topic and the time; raises EnvelopeError."""
     if notification.channel != lane.channel:
-        raise _mismatch("$.channel", notification.channel, lane)
+        raise _mismatch("$.channel", lane)
     if notification.kind != lane.kind:
-        raise _mismatch("$.kind", notification.kind, lane)
+        raise _mismatch("$.kind", lane)
     if notification.created_at > now_ms + MAX_AHEAD_MS:
         ahead = (notification.created_at - now_ms) // 1000
         raise EnvelopeError(
@@ -131,10 +131,8 @@ def check_arrival(notification: Notification, lane: Lane, now_ms: int) -> None:
         )
 
 
-def _mismatch(path: str, found: str, lane: Lane) -> EnvelopeError:
-    return EnvelopeError(
-        "wrong_topic", path, f"{found!r} does not belong into the topic of lane {lane.name}"
-    )
+def _mismatch(path: str, lane: Lane) -> EnvelopeError:
+    return EnvelopeError("wrong_topic", path, f"does not belong into the topic of lane {lane.name}")
 
 
 def _check_size(value: bytes) -> None:
@@ -180,9 +178,9 @@ def _check(n: Notification) -> None:
     if not _PRINTABLE_ASCII.fullmatch(n.id):
         raise EnvelopeError("bad_id", "$.id", f"must be 1 to {MAX_ID} printable ASCII characters")
     if n.channel not in CHANNELS:
-        raise EnvelopeError("unknown_channel", "$.channel", f"{n.channel!r} is no channel")
+        raise EnvelopeError("unknown_channel", "$.channel", f"must be one of {', '.join(CHANNELS)}")
     if n.kind not in KINDS:
-        raise EnvelopeError("unknown_kind", "$.kind", f"{n.kind!r} is no kind")
+        raise EnvelopeError("unknown_kind", "$.kind", f"must be one of {', '.join(KINDS)}")
     if (n.template is None) == (n.content is None):
         raise EnvelopeError("no_content", "$", "exactly one of template and content must be given")
     if n.ttl_ms is not None and n.ttl_ms <= 0:

@@ -27,6 +27,7 @@ from policy.schema import (
     TraceLevel,
 )
 
+_AT_LINE: Final = re.compile(r"at line (\d+)")
 _FIELDS: Final = frozenset(LanePolicy.__struct_fields__)
 _TABLES: Final[Mapping[str, type[msgspec.Struct]]] = {
     "breaker": BreakerPolicy,
@@ -232,5 +233,5 @@ def _dotted(path: Place) -> str:
 
 
 def _line_in(exc: tomllib.TOMLDecodeError) -> int:
-    found = re.search(r"at line (\d+)", str(exc))
+    found = _AT_LINE.search(str(exc))
     return int(found[1]) if found else 1

@@ -21,6 +21,7 @@ import msgspec
 from message.delivery import Rendered
 from message.envelope import Notification
 from message.envelope import Template as Named
+from message.foreign_text import shown_name
 from policy.templates_parts import Part, filled
 from policy.templates_sandbox import Broken, Overrun, bound
 from policy.templates_variables import TemplateError, Variable, checked_all
@@ -167,4 +168,4 @@ class Templates:
     def _unknown(self, name: str) -> str:
         close = get_close_matches(name, self._templates, n=1)
         hint = f" (did you mean {close[0]!r}?)" if close else ""
-        return f"there is no template {name!r}{hint}"
+        return f"there is no template {shown_name(name)!r}{hint}"

@@ -14,6 +14,7 @@ from policy.lines import key_lines, line_of
 from policy.loading import Problem
 
 Place = tuple[str, ...]
+_AT_LINE: Final = re.compile(r"at line (\d+)")
 _DIGEST: Final = 12
 NUL: Final = "\0"
 
@@ -81,7 +82,7 @@ class Page:
         except UnicodeDecodeError:
             self._problem(1, "the file", "is not UTF-8")
         except tomllib.TOMLDecodeError as exc:
-            line = re.search(r"at line (\d+)", str(exc))
+            line = _AT_LINE.search(str(exc))
             self._problem(int(line[1]) if line else 1, "the file", f"no TOML: {exc}")
         else:
             self._lines = key_lines(self._text)

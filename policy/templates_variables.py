@@ -18,6 +18,8 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from message.foreign_text import shown_name
+
 Type = Literal["string", "int", "number", "bool", "date", "list"]
 TYPES: Final[tuple[Type, ...]] = ("string", "int", "number", "bool", "date", "list")
 _DAY: Final = len("2026-11-21")
@@ -101,7 +103,9 @@ def checked_all(
     for name in given:
         if name not in variables:
             known = _hint(name, variables)
-            raise TemplateError("variable_surplus", f"{prefix}{name}: no such variable{known}")
+            raise TemplateError(
+                "variable_surplus", f"{prefix}{shown_name(name)}: no such variable{known}"
+            )
     return {name: _one(variable, name, given, prefix) for name, variable in variables.items()}
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-MASK: Final = "***"
+from message.foreign_text import MASK as MASK
+
 _PHONE_HEAD, _PHONE_TAIL = 3, 4
 _COUNTRY = 3
 """`+86`; another country's code shows a digit more or less of the number, which tells nobody."""

@@ -27,6 +27,7 @@ import phonenumbers
 
 from channels.forms import no_form
 from message.delivery import Delivery
+from message.foreign_text import broken_rule
 
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 _NO_TEMPLATES: Final = "no_provider_template: DingTalk has no templates of its own; give content"
@@ -133,7 +134,7 @@ def read(delivery: Delivery, provider: str, allowed: frozenset[str]) -> Content:
     try:
         content = msgspec.convert(said, Content)
     except msgspec.ValidationError as exc:
-        raise BadContent(f"bad_content: {exc}") from exc
+        raise BadContent(f"bad_content: {broken_rule(exc)}") from exc
     given = [key for key in Content.__struct_fields__ if getattr(content, key) is not None]
     if foreign := [key for key in given if key not in allowed]:
         raise BadContent(f"bad_content: this provider cannot send {', '.join(foreign)}")
@@ -149,7 +150,7 @@ def mobile(number: str) -> str:
     try:
         parsed = phonenumbers.parse(number, "CN")
     except phonenumbers.NumberParseException as exc:
-        raise BadContent(f"bad_mobile: a number under at.mobiles cannot be read: {exc}") from exc
+        raise BadContent("bad_mobile: a number under at.mobiles cannot be read") from exc
     if not phonenumbers.is_possible_number(parsed):
         raise BadContent("bad_mobile: a number under at.mobiles cannot exist")
     national = phonenumbers.national_significant_number(parsed)

@@ -27,18 +27,25 @@ from email_validator import EmailNotValidError, validate_email
 
 from channels.forms import no_form
 from message.delivery import Delivery
+from message.foreign_text import broken_rule, rule_in
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
-_NAMED = re.compile(r"(?P<name>[^<>]*?)\s*<(?P<address>[^<>]+)>")
 _ESCAPED = re.compile(r"\\(.)")
 _FIELD_NAME = re.compile(r"[!-9;-~]{1,76}")
 _TYPE = re.compile(r"(?!multipart/|message/)[a-z0-9][a-z0-9!#$&^_.+-]*/[a-z0-9][a-z0-9!#$&^_.+-]*")
 _CID = re.compile(r"[A-Za-z0-9._@-]{1,128}")
 _MAX_LINE: Final = 900
 """Of subjects, header values and names: what fits into one line of 998 octets (RFC 5322 §2.1.1)."""
+_MAX_ADDRESS: Final = 254
+"""RFC 5321 §4.5.3.1.3, less the angle brackets."""
+_MAX_MAILBOX: Final = 2 * _MAX_LINE + _MAX_ADDRESS
+"""Of an address with its name, in which every character may be escaped."""
 _MAX_FILENAME: Final = 255
 _MAX_COPIES: Final = 50
+_MAX_REPLY_TO: Final = 50
+_MAX_HEADERS: Final = 100
+_MAX_ATTACHMENTS: Final = 100
 _OURS: Final = frozenset(
     {
         *("bcc", "cc", "from", "reply-to", "sender", "subject", "to"),
@@ -111,13 +118,15 @@ def read_content(written: dict[str, Any] | None) -> Email:
     try:
         content = msgspec.convert(written, EmailContent)
     except msgspec.ValidationError as exc:
-        raise BadContent(f"bad_content: {exc}") from exc
+        raise BadContent(f"bad_content: {broken_rule(exc)}") from exc
     _check_texts(content)
     _check_headers(content.headers)
     _check_attachments(content)
     copies = len(content.cc) + len(content.bcc)
     if copies > _MAX_COPIES:
         raise BadContent(f"bad_content: {copies} copies; at most {_MAX_COPIES} are sent")
+    if len(content.reply_to) > _MAX_REPLY_TO:
+        raise BadContent(f"bad_content: reply_to has more than {_MAX_REPLY_TO} addresses")
     return Email(content, _all(content.cc), _all(content.bcc), _all(content.reply_to))
 
 
@@ -131,12 +140,21 @@ def read(delivery: Delivery, provider: str) -> Email:
 
 def mailbox(text: str) -> Mailbox:
     """`a@example.com` or `Ann <a@example.com>`; raises BadContent."""
-    named = _NAMED.fullmatch(text.strip())
-    name, address = (named["name"], named["address"]) if named else ("", text.strip())
+    if len(text) > _MAX_MAILBOX:
+        raise BadContent(f"bad_address: longer than {_MAX_MAILBOX:,} characters with its name")
+    name, address = _parts(text.strip())
     if name.startswith('"') and name.endswith('"') and len(name) > 1:
         name = _ESCAPED.sub(r"\1", name[1:-1])
     _check_line("the name of an address", name)
     return Mailbox(name, _ascii(address, "bad_address"))
+
+
+def _parts(text: str) -> tuple[str, str]:
+    """Name and address, in one pass; a text without brackets is an address."""
+    head, bracket, address = text[:-1].partition("<")
+    if not text.endswith(">") or not bracket or not address or set("<>") & {*head, *address}:
+        return "", text
+    return head.rstrip(), address
 
 
 def receiver(text: str) -> Mailbox:
@@ -145,10 +163,12 @@ def receiver(text: str) -> Mailbox:
 
 
 def _ascii(address: str, code: str) -> str:
+    if len(address) > _MAX_ADDRESS:
+        raise BadContent(f"{code}: an address has at most {_MAX_ADDRESS} characters")
     try:
         found = validate_email(address, allow_smtputf8=False, check_deliverability=False)
     except EmailNotValidError as exc:
-        raise BadContent(f"{code}: {exc}") from exc
+        raise BadContent(f"{code}: {rule_in(str(exc))}") from exc
     assert found.ascii_email is not None  # since allow_smtputf8 is off
     return found.ascii_email
 
@@ -168,29 +188,33 @@ def _check_texts(content: EmailContent) -> None:
 
 
 def _check_headers(headers: dict[str, str]) -> None:
+    if len(headers) > _MAX_HEADERS:
+        raise BadContent(f"bad_header: more than {_MAX_HEADERS} header fields")
     if len({name.lower() for name in headers}) != len(headers):
         raise BadContent("bad_header: a header field stands twice")
     for name, value in headers.items():
         if not _FIELD_NAME.fullmatch(name):
-            raise BadContent(f"bad_header: {name!r} is no name of a header field")
+            raise BadContent("bad_header: a key of headers is no name of a header field")
         if name.lower() in _OURS or name.lower().startswith(("content-", "resent-")):
             raise BadContent(f"bad_header: {name} cannot be given here")
         _check_line(f"header field {name}", value)
 
 
 def _check_attachments(content: EmailContent) -> None:
+    if len(content.attachments) > _MAX_ATTACHMENTS:
+        raise BadContent(f"bad_attachment: more than {_MAX_ATTACHMENTS} attachments")
     cids = [one.cid for one in content.attachments if one.cid]
     if len(set(cids)) != len(cids):
         raise BadContent("bad_attachment: a cid stands twice")
     if cids and not content.html:
         raise BadContent("bad_attachment: a cid needs an html that shows it")
-    for one in content.attachments:
+    for place, one in enumerate(content.attachments):
         if not 0 < len(one.filename) <= _MAX_FILENAME or _CONTROL.search(one.filename):
             raise BadContent("bad_attachment: a filename is 1 to 255 characters of one line")
         if not _TYPE.fullmatch(one.mime):
-            raise BadContent(f"bad_attachment: {one.filename}: {one.type!r} is no type of a file")
+            raise BadContent(f"bad_attachment: attachments[{place}].type is no type of a file")
         if one.cid and not _CID.fullmatch(one.cid):
-            raise BadContent(f"bad_attachment: {one.filename}: {one.cid!r} is no cid")
+            raise BadContent(f"bad_attachment: attachments[{place}].cid is no cid")
 
 
 def _check_line(what: str, text: str) -> None:

@@ -31,6 +31,7 @@ import msgspec
 
 from channels.forms import no_form
 from message.delivery import Delivery
+from message.foreign_text import broken_rule, shown_name
 
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 PROVIDER: Final = "fcm"
@@ -85,7 +86,7 @@ def read(delivery: Delivery) -> Content:
     try:
         content = msgspec.convert(said, Content)
     except msgspec.ValidationError as exc:
-        raise BadContent(f"bad_content: {exc}") from exc
+        raise BadContent(f"bad_content: {broken_rule(exc)}") from exc
     if content.notification is not None and (content.text or content.title):
         raise BadContent("bad_content: give notification, or text and title, not both")
     if content.shown is None and not content.data:
@@ -121,7 +122,7 @@ def message(delivery: Delivery, key: str, now_s: float) -> dict[str, Any]:
 def _check_data(data: dict[str, str]) -> None:
     for key in data:
         if not key or key in _RESERVED or key.startswith(_OWN):
-            raise BadContent(f"bad_content: data: the key {key!r} is FCM's own")
+            raise BadContent(f"bad_content: data: the key {shown_name(key)!r} is FCM's own")
 
 
 def _check_objects(content: Content) -> None:

@@ -27,6 +27,7 @@ import msgspec
 
 from channels.forms import no_form
 from message.delivery import Delivery
+from message.foreign_text import broken_rule
 
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 Filled = Annotated[dict[str, Any], msgspec.Meta(min_length=1)]
@@ -109,7 +110,7 @@ def read(delivery: Delivery, provider: str, allowed: frozenset[str]) -> Worded:
     try:
         content = msgspec.convert(said, Content)
     except msgspec.ValidationError as exc:
-        raise BadContent(f"bad_content: {exc}") from exc
+        raise BadContent(f"bad_content: {broken_rule(exc)}") from exc
     given = [key for key in _KEYS if getattr(content, key) is not None]
     if len(given) != 1 or given[0] not in allowed:
         listed = ", ".join(key for key in _KEYS if key in allowed)

@@ -22,6 +22,7 @@ from channels.forms import no_form
 from channels.outcomes import for_all, refusal
 from channels.retry_after import retry_after_ms
 from message.delivery import Delivery
+from message.foreign_text import shown, shown_name
 from message.outcomes import AnyOutcome, NotSent, Unknown
 
 Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._-]{1,128}$")]
@@ -32,7 +33,6 @@ MAINLAND: Final = "+86"
 """The prefix of mainland China alone: Hong Kong is +852, Macao +853, Taiwan +886."""
 SIGN_NAME: Final = "sign_name"
 _MOBILE = re.compile(r"\+861[3-9][0-9]{9}", re.ASCII)
-_NUMBER = re.compile(r"\+?[0-9]{7,}", re.ASCII)
 _MAX_TOLD: Final = 200
 _NO_TEMPLATE: Final = "no_template: this provider sends approved templates only; give template.id"
 _ALONE_MS: Final = 0
@@ -104,7 +104,7 @@ def params_refusal(params: Mapping[str, Any]) -> str:
     """Why the parameters cannot be sent; empty: they can."""
     for name, value in params.items():
         if isinstance(value, bool) or not isinstance(value, str | int | float):
-            return f"bad_params: parameter {name!r} must be a text or a number"
+            return f"bad_params: parameter {shown_name(name)!r} must be a text or a number"
     return ""
 
 
@@ -115,7 +115,7 @@ def texts(params: Mapping[str, Any]) -> dict[str, str]:
 
 def told(message: str) -> str:
     """The provider's sentence without the numbers it may repeat, and not longer than a sentence."""
-    return _NUMBER.sub("***", message)[:_MAX_TOLD]
+    return shown(message, most=_MAX_TOLD)
 
 
 def read(decode: Callable[[bytes], T], content: bytes) -> T | None:

@@ -19,6 +19,7 @@ import msgspec
 
 from channels.forms import no_form
 from message.delivery import Delivery
+from message.foreign_text import broken_rule, shown_name
 
 _OPENID = re.compile(r"[A-Za-z0-9_-]{6,64}")
 _MAX_URL: Final = 1_024
@@ -64,7 +65,7 @@ def message_of(delivery: Delivery, provider: str) -> TemplateMessage:
     try:
         return msgspec.convert(_fields(delivery, provider), TemplateMessage)
     except msgspec.ValidationError as exc:
-        raise BadContent(f"bad_content: {exc}") from exc
+        raise BadContent(f"bad_content: {broken_rule(exc)}") from exc
 
 
 def refusal_of(delivery: Delivery, provider: str) -> str:
@@ -80,7 +81,9 @@ def refusal_of(delivery: Delivery, provider: str) -> str:
     if len(message.url.encode()) > _MAX_URL:
         return f"url_too_long: a link has at most {_MAX_URL:,} bytes"
     wrong = next((key for key in message.data if not _PLACE.fullmatch(key)), None)
-    return f"bad_content: {wrong!r} is no place in a template" if wrong is not None else ""
+    return (
+        f"bad_content: {shown_name(wrong)!r} is no place in a template" if wrong is not None else ""
+    )
 
 
 def data_of(message: TemplateMessage) -> dict[str, Value]:

@@ -25,6 +25,7 @@ import msgspec
 
 from channels.forms import no_form
 from message.delivery import Delivery
+from message.foreign_text import broken_rule
 
 CARD_TYPES: Final = frozenset(
     {
@@ -123,7 +124,7 @@ def message_of(given: Mapping[str, Any] | None) -> Message:
     try:
         content = msgspec.convert(given, Content)
     except msgspec.ValidationError as exc:
-        raise BadContent(f"bad_content: {exc}") from exc
+        raise BadContent(f"bad_content: {broken_rule(exc)}") from exc
     found = [(kind, getattr(content, kind)) for kind in content.__struct_fields__]
     found = [(kind, body) for kind, body in found if body is not None]
     if len(found) != 1:

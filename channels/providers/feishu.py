@@ -49,6 +49,7 @@ from channels.providers._feishu_wire import (
 from channels.requests import post_json
 from channels.secret import Secret
 from message.delivery import Delivery
+from message.foreign_text import rule_in
 from message.outcomes import Accepted, AnyOutcome
 
 _SEND: Final = "open-apis/im/v1/messages"
@@ -210,7 +211,7 @@ class FeishuChannel(BaseChannel):
             message = read_content(delivery, self.provider, _KEYS)
             size = len(msgspec.json.encode(message.body))
         except EmailNotValidError as exc:
-            return f"bad_receiver: {exc}"
+            return f"bad_receiver: {rule_in(str(exc))}"
         except BadContent as exc:
             return str(exc)
         except (UnicodeEncodeError, TypeError) as exc:

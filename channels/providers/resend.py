@@ -41,6 +41,7 @@ from channels.retry_after import retry_after_ms
 from channels.secret import Secret
 from message.delivery import Delivery
 from message.envelope import Template
+from message.foreign_text import shown_name
 from message.outcomes import Accepted, AnyOutcome, Unknown
 
 _PROVIDER: Final = "resend"
@@ -247,9 +248,9 @@ def _check_template(template: Template) -> None:
         raise BadContent(f"bad_template: more than {_MAX_VARIABLES} variables")
     for name, value in template.params.items():
         if not _VARIABLE.fullmatch(name) or name in _RESERVED:
-            raise BadContent(f"bad_template: {name!r} is no name of a variable")
+            raise BadContent(f"bad_template: {shown_name(name)!r} is no name of a variable")
         if isinstance(value, bool) or not isinstance(value, str | int | float):
-            raise BadContent(f"bad_template: {name} must be a text or a number")
+            raise BadContent(f"bad_template: {shown_name(name)} must be a text or a number")
 
 
 CHANNELS = (ResendChannel(),)

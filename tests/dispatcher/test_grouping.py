@@ -121,7 +121,9 @@ def test_an_adapter_that_fails_over_a_message_refuses_it_and_no_other() -> None:
     broken: Any = Broken()
     works[1].route = (works[1].chosen[0], broken)
     assert calls_of(works, LANES) == [[works[0], works[2]], [works[1]]]
-    assert works[1].refused.startswith("adapter_error: the broken adapter failed: KeyError")
+    assert works[1].refused.startswith(
+        "adapter_error: the broken adapter failed in refusal: KeyError"
+    )
 
 
 class Undigested(Batching):

@@ -36,7 +36,7 @@ _MAX_TO: Final = 50
 _MAX_BYTES: Final = 40 << 20
 _DIGEST: Final = 16
 _ADDRESS = re.compile(
-    r"(?:[^<>]+ )?<[^<>@\s]+@[^<>@\s]+\.[^<>@\s]+>|[^<>@\s]+@[^<>@\s]+\.[^<>@\s]+"
+    r"(?:[^<>]+ )?<[^<>@\s]+@[^<>@\s.]+(?:\.[^<>@\s.]+)+>|[^<>@\s]+@[^<>@\s.]+(?:\.[^<>@\s.]+)+"
 )
 _STATUS: Final = {
     **dict.fromkeys(("invalid_idempotency_key", "validation_error"), 400),

@@ -1,0 +1,153 @@
+"""Texts of strangers as they may be shown: bounded, on one line, without receivers or contents.
+
+What a provider answers, or a malformed record holds, may repeat a receiver or a content. Every such text
+passes `shown` before it reaches a log line, a ledger row, a trace event or a dead letter's header
+(docs/decisions/078-details-name-the-field.md).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any, Final
+from urllib.parse import unquote_plus
+
+import msgspec
+
+MASK: Final = "***"
+MAX_SHOWN: Final = 300
+"""Characters of a text that are shown."""
+MAX_CODE: Final = 64
+_MAX_READ: Final = 1_024
+"""Characters of a text that are looked at."""
+_MAX_PRIVATE: Final = 64 * 1_024
+"""Characters of one private text that are compared."""
+_MOST_PRIVATE: Final = 200
+"""Private texts that are compared, at most."""
+_UNKNOWN_FIELD: Final = "Object contains unknown field"
+_LEAST: Final = 4
+"""A shorter private text tells nothing."""
+_RUN: Final = 8
+"""So many characters in a row of a private text are masked where only a part of it is repeated."""
+_UNSHOWN: Final = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff]+"
+)
+_WORD: Final = re.compile(r"[^\s\"'<>(){}\[\]:,;=]+")
+_NUMBER: Final = re.compile(r"\+?\d(?:[ .()-]{0,2}\d){6,}")
+"""Seven digits and more, however grouped; shorter ones are most often a provider's code."""
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
+_DIGITS: Final = re.compile(r"\d{7,}")
+
+
+def shown(text: str, private: Iterable[str] = (), *, most: int = MAX_SHOWN) -> str:
+    """At most `most` characters of the text; addresses, long numbers and private texts are masked."""
+    text = _NUMBER.sub(MASK, _impersonal(text, private))
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def shown_code(code: str, private: Iterable[str] = ()) -> str:
+    """A provider's error code, likewise: its digits stay, since many codes are numbers."""
+    return _impersonal(code, private)[:MAX_CODE]
+
+
+def shown_name(name: str) -> str:
+    """The name of a field or a template, where it is one; a mask for anything else."""
+    return name if _NAME.fullmatch(name) and not _DIGITS.search(name) else MASK
+
+
+def broken_rule(exc: msgspec.ValidationError) -> str:
+    """Which rule of its type a value breaks, and where; without the value, which msgspec may quote."""
+    rule, at, path = str(exc).partition(" - at `")
+    if rule.startswith("Invalid enum value"):
+        rule = "None of the possible values"
+    elif rule.startswith(_UNKNOWN_FIELD):
+        rule = f"{_UNKNOWN_FIELD} `{shown_name(rule[len(_UNKNOWN_FIELD) :].strip(' `'))}`"
+    return f"{rule}{at}{path}"
+
+
+def rule_in(sentence: str) -> str:
+    """A library's sentence up to where it begins to quote."""
+    return f"{sentence.partition(':')[0].partition('(')[0].rstrip(' .')}."
+
+
+def repeats(text: str, private: Iterable[str]) -> bool:
+    """Whether the text holds one of the private texts, or a part of it."""
+    return _without(text, private) != text
+
+
+def private_texts(*trees: Any) -> Iterator[str]:
+    """Every text and number in receivers, contents or parameters, as decoded from JSON, and every key
+    that is no name."""
+    return islice(_leaves(list(trees)), _MOST_PRIVATE)
+
+
+def _leaves(open_: list[Any]) -> Iterator[str]:
+    """Without recursion: the depth is a stranger's."""
+    while open_:
+        value = open_.pop()
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, dict):
+            open_.extend(value.values())
+            open_.extend(key for key in value if shown_name(key) == MASK)
+        elif isinstance(value, list | tuple):
+            open_.extend(value)
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            yield repr(value) if abs(value) < 1e15 else ""
+
+
+def _impersonal(text: str, private: Iterable[str]) -> str:
+    """On one line, without addresses and private texts; a form's escapes are undone first."""
+    text = text[:_MAX_READ]
+    text = _UNSHOWN.sub(" ", unquote_plus(text) if "%" in text else text)
+    return _WORD.sub(_without_address, _without(text, private))
+
+
+def _without_address(word: re.Match[str]) -> str:
+    return MASK if "@" in word[0].strip("@") else word[0]
+
+
+def _without(text: str, private: Iterable[str]) -> str:
+    hidden = bytearray(len(text))
+    low = _lowered(text)
+    for one in private:
+        _hide(low, _lowered(one[:_MAX_PRIVATE].lstrip("+")), hidden)
+    return _masked(text, hidden) if any(hidden) else text
+
+
+def _hide(text: str, private: str, hidden: bytearray) -> None:
+    """Note which characters repeat the private text, or eight in a row of it."""
+    if len(private) < _RUN:
+        _hide_whole(text, private, hidden)
+        return
+    for start in range(len(text) - _RUN + 1):
+        if text[start : start + _RUN] in private:
+            hidden[start : start + _RUN] = b"\1" * _RUN
+
+
+def _hide_whole(text: str, private: str, hidden: bytearray) -> None:
+    """A short one only where it stands alone: `4711`, but not the `time` of `timeout`."""
+    size = len(private)
+    start = text.find(private) if size >= _LEAST else -1
+    while start >= 0:
+        around = text[max(start - 1, 0) : start] + text[start + size : start + size + 1]
+        if not any(char.isascii() and char.isalnum() for char in around):
+            hidden[start : start + size] = b"\1" * size
+        start = text.find(private, start + 1)
+
+
+def _masked(text: str, hidden: bytearray) -> str:
+    pieces: list[str] = []
+    for place, char in enumerate(text):
+        if not hidden[place]:
+            pieces.append(char)
+        elif not place or not hidden[place - 1]:
+            pieces.append(MASK)
+    return "".join(pieces)
+
+
+def _lowered(text: str) -> str:
+    """In lower case, where that keeps every character's place."""
+    low = text.lower()
+    return low if len(low) == len(text) else text

@@ -1,0 +1,96 @@
+"""What an e-mail's content may say, and that reading it takes no longer than its length warrants."""
+
+import pytest
+
+from channels.providers._email_content import BadContent, Mailbox, mailbox, read_content, receiver
+
+MIB = 1 << 20
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    "address",
+    [
+        f"a{' ' * MIB}b",
+        f"{' ' * MIB}<a@example.com",
+        f"a{' ' * MIB}<a@example.com>",
+        "<" * MIB,
+        "a@" * MIB,
+        f"a@{'b.' * MIB}c",
+        '"' + "\\" * MIB + '" <a@example.com>',
+    ],
+)
+def test_an_address_of_a_mebibyte_is_refused_at_once(address: str) -> None:
+    for key in ("cc", "bcc", "reply_to"):
+        with pytest.raises(BadContent, match=r"^bad_address: longer than 2,054 characters"):
+            read_content({"subject": "s", "text": "t", key: [address]})
+    with pytest.raises(BadContent, match=r"^bad_receiver: an address has at most 254 characters"):
+        receiver(address)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("a@example.com", Mailbox("", "a@example.com")),
+        ("  a@example.com ", Mailbox("", "a@example.com")),
+        ("<a@example.com>", Mailbox("", "a@example.com")),
+        ("Ann  <a@example.com>", Mailbox("Ann", "a@example.com")),
+        ("Ann<a@example.com>", Mailbox("Ann", "a@example.com")),
+        ('"Smith, Ann" <a@example.com>', Mailbox("Smith, Ann", "a@example.com")),
+        ('"a \\"b\\"" <a@example.com>', Mailbox('a "b"', "a@example.com")),
+        ("鸿雁 <a@例子.com>", Mailbox("鸿雁", "a@xn--fsqu00a.com")),
+    ],
+)
+def test_an_address_with_and_without_its_name_is_read(text: str, found: Mailbox) -> None:
+    assert mailbox(text) == found
+
+
+@pytest.mark.parametrize(
+    "text", ["", "Ann", "Ann <>", "a > <a@example.com>", "<<a@example.com>>", "a@b@example.com <c"]
+)
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(BadContent, match=r"^bad_address: "):
+        mailbox(text)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ({"reply_to": ["a@example.com"] * 51}, "bad_content: reply_to has more than 50"),
+        ({"headers": {f"X-{i}": "v" for i in range(101)}}, "bad_header: more than 100"),
+        (
+            {"attachments": [{"filename": "a", "content": ""}] * 101},
+            "bad_attachment: more than 100",
+        ),
+    ],
+)
+def test_lists_that_would_make_a_mail_of_parts_alone_are_refused(
+    content: dict[str, object], said: str
+) -> None:
+    with pytest.raises(BadContent) as refused:
+        read_content({"subject": "s", "text": "t", **content})
+    assert str(refused.value).startswith(said)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"cc": ["geheim geheim"]},
+        {"cc": ["geheim@geheim@geheim"]},
+        {"cc": ["a@gehe(im"]},
+        {"headers": {"geheim geheim": "v"}},
+        {"geheim": 1},
+        {"to": "geheim"},
+        {"attachments": [{"filename": "geheim", "content": "", "type": "geheim"}]},
+        {
+            "text": "t",
+            "html": "h",
+            "attachments": [{"filename": "a", "content": "", "cid": "ge heim"}],
+        },
+    ],
+)
+def test_a_refusal_names_the_field_and_not_the_value(content: dict[str, object]) -> None:
+    with pytest.raises(BadContent) as refused:
+        read_content({"subject": "s", "text": "t", **content})
+    field = "unknown field `geheim`"
+    assert "geheim" not in str(refused.value).replace(field, "")

@@ -1,0 +1,121 @@
+"""What may be shown of a stranger's text."""
+
+import time
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from message.foreign_text import (
+    MASK,
+    MAX_SHOWN,
+    broken_rule,
+    private_texts,
+    repeats,
+    shown,
+    shown_code,
+    shown_name,
+)
+
+LETTERS = st.text(st.characters(codec="utf-8"), max_size=60)
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("550 <ann@example.com>: no such user", f"550 <{MASK}>: no such user"),
+        ("no such number +86 138-0013-8000 today", f"no such number {MASK} today"),
+        ("errcode 40013, rid 61a2", "errcode 40013, rid 61a2"),
+        ("a\r\nforged: line\x00 \u202edrow", "a forged: line   drow"),
+        ("half \ud800 a pair", "half   a pair"),
+    ],
+)
+def test_addresses_long_numbers_and_controls_are_not_shown(text: str, left: str) -> None:
+    assert shown(text) == left
+
+
+@given(LETTERS, st.text(st.characters(codec="utf-8"), min_size=8, max_size=40), LETTERS)
+def test_no_eight_characters_of_a_private_text_are_shown(
+    before: str, private: str, after: str
+) -> None:
+    said = shown(before + private + after, [private])
+    runs = {private[i : i + 8] for i in range(len(private) - 7)}
+    assert not [run for run in runs if run in said and MASK not in run]
+
+
+def test_a_short_private_text_is_masked_where_it_stands_alone() -> None:
+    assert shown("code 4711 refused", ["4711"]) == f"code {MASK} refused"
+    assert shown("验证码4711是", ["4711"]) == f"验证码{MASK}是"
+    assert shown("timeout", ["time"]) == "timeout"
+
+
+def test_a_private_text_is_found_in_another_case_and_without_its_plus_sign() -> None:
+    assert (
+        shown("to 4915112 and ANN.SMITH-9", ["+4915112", "ann.smith-9"]) == f"to {MASK} and {MASK}"
+    )
+
+
+def test_a_long_text_is_bounded_and_costs_no_more_than_its_beginning() -> None:
+    begun = time.process_time()
+    said = shown("x" * 50_000_000, ["y" * 1_000_000] * 200)
+    assert len(said) == MAX_SHOWN
+    assert time.process_time() - begun < 10
+
+
+def test_a_code_keeps_its_digits() -> None:
+    assert shown_code("99992402") == "99992402"
+    assert shown_code("isv.BUSINESS_LIMIT_CONTROL") == "isv.BUSINESS_LIMIT_CONTROL"
+    assert shown_code("no such ann@example.com") == f"no such {MASK}"
+    assert len(shown_code("x" * 1_000)) == 64
+
+
+@pytest.mark.parametrize("name", ["order-paid", "SMS_154950", "user.name"])
+def test_a_name_is_shown(name: str) -> None:
+    assert shown_name(name) == name
+
+
+@pytest.mark.parametrize(
+    "name", ["+8613800138000", "ann@example.com", "a b", "", "验证", "u13800138000"]
+)
+def test_what_is_no_name_is_not_shown(name: str) -> None:
+    assert shown_name(name) == MASK
+
+
+def test_every_value_is_private_and_a_key_that_is_no_name() -> None:
+    tree = {
+        "code": "4711",
+        "+8613800138000": "",
+        "list": [1.5, {"deep": "text"}],
+        "yes": True,
+        "none": None,
+    }
+    assert set(private_texts(tree, ["+861"])) == {
+        "4711",
+        "1.5",
+        "text",
+        "+861",
+        "+8613800138000",
+        "",
+    }
+
+
+def test_a_tree_of_any_depth_is_walked() -> None:
+    deep: object = "end"
+    for _ in range(100_000):
+        deep = [deep]
+    assert list(private_texts(deep)) == ["end"]
+
+
+def test_an_id_that_repeats_a_content_is_told_from_one_that_does_not() -> None:
+    assert repeats("sms-8613800138000-1", ["+8613800138000"])
+    assert not repeats("900619746936498440^0", ["+8613800138000", "hello"])
+
+
+def test_a_broken_rule_is_told_without_the_value() -> None:
+    class Kind(msgspec.Struct, forbid_unknown_fields=True):
+        to: str = "each"
+
+    with pytest.raises(msgspec.ValidationError) as refused:
+        msgspec.convert({"+8613800138000": 1}, Kind)
+    assert broken_rule(refused.value) == f"Object contains unknown field `{MASK}`"
