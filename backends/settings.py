@@ -171,6 +171,8 @@ class AlertSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """How long an account's breaker is open without a break."""
     unknown_s: Annotated[float, msgspec.Meta(ge=0, le=604_800)] = 600.0
     """Age of a delivery in doubt."""
+    overdue_s: Annotated[float, msgspec.Meta(ge=0, le=604_800)] = 120.0
+    """How long a row is due, or to be asked about, and no recovery takes it."""
 
 
 class LogSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 import structlog
@@ -10,6 +10,7 @@ import structlog
 from backends.settings import Settings
 from dispatcher.gating import Gating
 from dispatcher.lanes import Pool
+from dispatcher.metrics import Gauge
 from dispatcher.quotas import Quotas, Routes
 from dispatcher.source import Source
 from dispatcher.terms import Terms
@@ -19,6 +20,7 @@ from policy.changes import FIXED
 from policy.in_force import InForce, in_force
 from policy.schema import LanePolicy, Policy
 from policy.versions import Versions
+from policy.watching import Watch
 
 log = structlog.get_logger(__name__)
 
@@ -60,6 +62,15 @@ class Adoption:
             self._source.follow(lane, frozenset(of_lane), policy.of(lane).max_in_flight)
         self.kept = len(kept)
         log.info("policy_adopted", version=policy.version, lanes_kept=sorted(kept))
+
+
+def policy_gauges(watch: Watch, kept: Callable[[], int]) -> Iterable[Gauge]:
+    """Of every process that follows policies; `kept` tells how many lanes could not."""
+    text = "The applied policy version that is followed; 0: the file."
+    yield "policy_number", text, {}, watch.number
+    text = "1 while the newest applied version is one that this process cannot follow."
+    yield "policy_refused", text, {}, float(watch.refused)
+    yield "policy_lanes_kept", "Lanes that follow only after a restart.", {}, kept()
 
 
 class Followed(NamedTuple):

@@ -12,7 +12,10 @@ from channels.alert_hook import AlertHook
 from channels.engine import Sender
 from dispatcher.alert_rules import Looking, Watchman, rules_of
 from dispatcher.alerts import Desk
-from idempotency.alerting import AlertWindows
+from dispatcher.fleet_alerts import FleetAlerts
+from dispatcher.metrics import show_gauges
+from idempotency.opening import SqlLedger
+from message.vocabulary import lanes_matching
 
 D = TypeVar("D", bound=Desk)
 
@@ -21,34 +24,29 @@ def open_desk(
     kind: Callable[..., D],
     settings: Settings,
     registry: CollectorRegistry,
-    windows: AlertWindows,
+    ledger: SqlLedger,
     sender: Sender,
     name: str,
 ) -> D:
     """A desk of that kind; raises SettingsError for a webhook that is no address."""
     alerts = settings.alerts
-    options: dict[str, Any] = {"windows": windows, "name": name}
+    options: dict[str, Any] = {"windows": ledger.alerting(), "name": name}
     if alerts.webhook:
-        options["post"] = AlertHook(alerts, sender).post
+        options |= {"post": AlertHook(alerts, sender).post, "post_s": alerts.timeout_s}
     return kind(registry, alerts.window_s, **options)
 
 
 def open_watchman(
     settings: Settings,
     registry: CollectorRegistry,
-    windows: AlertWindows,
+    ledger: SqlLedger,
     desk: Desk,
     monotonic: Callable[[], float],
-    *,
-    asks_doubts: bool = False,
 ) -> Watchman:
-    """Over what `/metrics` shows of this process; not started. `asks_doubts` is for recovery."""
-    alerts = settings.alerts
-    return Watchman(
-        registry,
-        Looking(rules_of(alerts), monotonic),
-        desk,
-        windows,
-        window_s=alerts.window_s,
-        unknown_s=alerts.unknown_s if asks_doubts else 0.0,
+    """Over what `/metrics` shows of this process, and over the fleet; not started."""
+    lanes = [lane.name for lane in lanes_matching(["*"])]
+    fleet = FleetAlerts(
+        desk, ledger.fleet_health(), ledger.duties(), settings.alerts, lanes, monotonic
     )
+    show_gauges(registry, fleet.gauges)
+    return Watchman(registry, Looking(rules_of(settings.alerts), monotonic), desk, fleet)

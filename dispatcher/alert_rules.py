@@ -1,26 +1,25 @@
 """When a person is called: rules over what `/metrics` shows, and over what the ledger knows of the fleet.
 
 They read the numbers that everybody sees, so an alert and a dashboard cannot disagree. What one process
-alone cannot know (who was lost, what is in doubt) is asked of the ledger (docs/alerts.md).
+alone cannot know (who was lost, what is in doubt) is asked of the ledger (dispatcher/fleet_alerts.py).
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import structlog
 from prometheus_client import CollectorRegistry
 
 from backends.settings import AlertSettings
+from dispatcher.alert_windows import Subject
 from dispatcher.alerts import Alert, Desk
-from idempotency.alerting import Lost
-from idempotency.ledger import LedgerError
+from dispatcher.fleet_alerts import FleetAlerts
 
 log = structlog.get_logger(__name__)
 LOOK_EVERY_S: Final = 5.0
-_MS: Final = 1_000
 _SPENT: Final = ("attempts_spent", "horizon_over")
 """Reasons of a row whose retries are spent, up to their colon."""
 Key = tuple[str, str, str]
@@ -80,6 +79,19 @@ def rules_of(settings: AlertSettings) -> Rules:
             "{value:,.0f} poison records wait for a permit and the lane is paused",
             "reason",
         ),
+        Level(
+            "policy_refused",
+            "hongyan_policy_refused",
+            1,
+            "a process refused the newest policy version and goes on by an older one;"
+            " its log says why (policy_refused)",
+        ),
+        Level(
+            "policy_lanes_kept",
+            "hongyan_policy_lanes_kept",
+            1,
+            "{value:,.0f} lanes of a process follow the newest policy only after a restart",
+        ),
     )
     lasting = (
         Lasting(
@@ -101,15 +113,18 @@ class Looking:
         self._monotonic = monotonic
         self._since: dict[Key, float] = {}
         self._parked: dict[str, float] = {}
+        self._going_on: set[Subject] = set()
 
     def look(self, samples: Iterable[Sample]) -> list[tuple[Alert, int]]:
-        """What these numbers call for, and how often it came up."""
+        """What these numbers call for, and how often it came up; 0: it goes on since the last look."""
         by_name: dict[str, list[Sample]] = {}
         for sample in samples:
             by_name.setdefault(sample.name, []).append(sample)
-        found = [(a, 1) for rule in self._rules.levels for a in _reached(rule, by_name)]
-        found += [(a, 1) for rule in self._rules.lasting for a in self._lasted(rule, by_name)]
-        return found + self._newly_parked(by_name.get("hongyan_settled_total", ()))
+        found = [a for rule in self._rules.levels for a in _reached(rule, by_name)]
+        found += [a for rule in self._rules.lasting for a in self._lasted(rule, by_name)]
+        counted = [(a, int(a.subject not in self._going_on)) for a in found]
+        self._going_on = {a.subject for a in found}
+        return counted + self._newly_parked(by_name.get("hongyan_settled_total", ()))
 
     def _lasted(self, rule: Lasting, by_name: Mapping[str, list[Sample]]) -> list[Alert]:
         now, alerts = self._monotonic(), []
@@ -137,18 +152,6 @@ class Looking:
         return alerts
 
 
-class Fleet(Protocol):
-    """What the ledger knows (idempotency/alerting.py). Raises LedgerError."""
-
-    def lost(self, within_ms: int) -> list[Lost]:
-        """Workers and recoveries lost in the last so many milliseconds."""
-        ...
-
-    def doubts(self, age_ms: int) -> dict[str, int]:
-        """Lane to the age of its oldest doubt, in milliseconds, where that is at least `age_ms`."""
-        ...
-
-
 class Watchman:
     """Looks every few seconds and keeps the desk. Whatever goes wrong here ends nobody's work."""
 
@@ -157,19 +160,14 @@ class Watchman:
         registry: CollectorRegistry,
         looking: Looking,
         desk: Desk,
-        fleet: Fleet,
+        fleet: FleetAlerts,
         *,
-        window_s: float,
-        unknown_s: float = 0.0,
         every_s: float = LOOK_EVERY_S,
     ) -> None:
-        """`unknown_s`: from which age on a doubt calls; 0: somebody else asks."""
         self._registry = registry
         self._looking = looking
         self._desk = desk
         self._fleet = fleet
-        self._window_ms = int(window_s * _MS)
-        self._unknown_ms = int(unknown_s * _MS)
         self._every_s = every_s
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="alerts", daemon=True)
@@ -189,19 +187,8 @@ class Watchman:
         """Look, and tell what is due."""
         for alert, count in self._looking.look(_samples(self._registry)):
             self._desk.raise_(alert, count)
-        try:
-            self._ask_ledger()
-        except LedgerError as exc:
-            log.debug("ledger_not_asked", cause=str(exc))
         self._desk.flush()
-
-    def _ask_ledger(self) -> None:
-        for lost in self._fleet.lost(self._window_ms):
-            self._desk.raise_(_of_lost(lost))
-        doubts = self._fleet.doubts(self._unknown_ms) if self._unknown_ms else {}
-        for lane, age_ms in doubts.items():
-            text = f"a delivery has been in doubt for {age_ms / _MS:,.0f} s"
-            self._desk.raise_(Alert("unknown_age", lane, "", text))
+        self._fleet.look()
 
     def _run(self) -> None:
         while True:
@@ -211,6 +198,7 @@ class Watchman:
             except Exception:  # whatever one look dies of: the next comes
                 log.exception("alerts_failed")
             if stopping:
+                self._fleet.stop()
                 return
 
 
@@ -233,11 +221,6 @@ def _reached(rule: Level, by_name: Mapping[str, list[Sample]]) -> list[Alert]:
         for _, labels, value in by_name.get(rule.metric, ())
         if value >= rule.limit
     ]
-
-
-def _of_lost(lost: Lost) -> Alert:
-    text = f"{lost.id} (pid {lost.pid} on {lost.host}) ended without a farewell"
-    return Alert("heartbeat_lost", "", lost.id, text)
 
 
 def _samples(registry: CollectorRegistry) -> Iterable[Sample]:

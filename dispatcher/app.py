@@ -25,7 +25,7 @@ from channels.engine import LiveEngine
 from channels.registry import accounts_for, channel_for
 from channels.tokens import Tokens
 from channels.wires import Wires
-from dispatcher.adoption import Adoption
+from dispatcher.adoption import Adoption, policy_gauges
 from dispatcher.aftermath import Aftermath
 from dispatcher.clock import Clock
 from dispatcher.commits import Commits
@@ -196,7 +196,7 @@ def build(
     core.metrics.show(
         lambda: (
             *_gauges(stages),
-            *_policy_gauges(watch, adoption),
+            *policy_gauges(watch, lambda: adoption.kept),
             *core.quotas.gauges(),
             *core.gating.gauges(),
         )
@@ -497,15 +497,3 @@ def _gauges(stages: Stages) -> Iterable[Gauge]:
     yield "swept", "Deliveries of dead workers put in doubt by this one.", {}, stages.heart.swept
     yield "ledger_away", "1 while the database is away.", {}, float(stages.outage.on)
     yield "settle_abandoned", "Outcomes left unwritten.", {}, stages.settle.abandoned
-
-
-def _policy_gauges(watch: Watch, adoption: Adoption) -> Iterable[Gauge]:
-    yield (
-        "policy_number",
-        "The applied policy version that is followed; 0: the file.",
-        {},
-        watch.number,
-    )
-    text = "1 while the newest applied version is one that this worker cannot follow."
-    yield "policy_refused", text, {}, float(watch.refused)
-    yield "policy_lanes_kept", "Lanes that follow only after a restart.", {}, adoption.kept

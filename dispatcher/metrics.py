@@ -50,7 +50,7 @@ class Metrics:
 
     def show(self, gauges: Gauges) -> None:
         """Let `/metrics` ask `gauges` at each scrape."""
-        self.registry.register(_Gauges(gauges))
+        show_gauges(self.registry, gauges)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(f"hongyan_{name}", text, labels, registry=self.registry)
@@ -59,6 +59,11 @@ class Metrics:
         self, name: str, text: str, buckets: tuple[float, ...], *labels: str
     ) -> Histogram:
         return Histogram(f"hongyan_{name}", text, labels, buckets=buckets, registry=self.registry)
+
+
+def show_gauges(registry: CollectorRegistry, gauges: Gauges) -> None:
+    """Let a scrape of this registry ask `gauges`."""
+    registry.register(_Gauges(gauges))
 
 
 class _Gauges(Collector):

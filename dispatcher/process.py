@@ -28,9 +28,8 @@ from dispatcher.group_member import MemberFenced
 from dispatcher.health import HealthServer
 from dispatcher.lifecycle import WorkerFailed
 from dispatcher.source import SourceFailed
-from idempotency.alerting import AlertWindows
 from idempotency.ledger import LedgerUnavailable
-from idempotency.opening import open_ledger
+from idempotency.opening import SqlLedger, open_ledger
 from idempotency.redis_prefilter import open_prefilter
 from message.vocabulary import Lane, lanes_matching
 from policy.loading import load_for
@@ -122,7 +121,7 @@ def open_worker(
     )
     followed = now.policy if now.number else policy
     app = outage.persist("start", lambda: build(settings, followed, lanes, parts, stop))
-    _open_alerts(settings, app, ledger.alerting(), transport, stack)
+    _open_alerts(settings, app, ledger, transport, stack)
     server = HealthServer(settings.worker.health_address, app.health, app.metrics.registry)
     server.start()
     stack.callback(server.stop)
@@ -144,13 +143,13 @@ def _tell_gaps(
 
 
 def _open_alerts(
-    settings: Settings, app: App, windows: AlertWindows, wires: Wires, stack: ExitStack
+    settings: Settings, app: App, ledger: SqlLedger, wires: Wires, stack: ExitStack
 ) -> None:
     """What calls a person; it never stands in the worker's way."""
     name = settings.worker.id or socket.gethostname()
     registry = app.metrics.registry
-    desk = open_desk(Desk, settings, registry, windows, wires, name)
-    watchman = open_watchman(settings, registry, windows, desk, Clock().monotonic)
+    desk = open_desk(Desk, settings, registry, ledger, wires, name)
+    watchman = open_watchman(settings, registry, ledger, desk, Clock().monotonic)
     watchman.start()
     stack.callback(watchman.stop)
 

@@ -10,6 +10,7 @@ import typer
 
 from hongyan.commands import (
     accounts,
+    alerts,
     bench,
     db,
     dead,
@@ -60,6 +61,7 @@ app.add_typer(policy.app)
 app.add_typer(templates.app)
 app.add_typer(accounts.app)
 app.add_typer(dead.app)
+app.add_typer(alerts.app)
 app.add_typer(db.app)
 app.add_typer(bench.app)
 simulator.register(app)

@@ -13,12 +13,15 @@ from backends import schema
 from backends.refusals import refusal
 from backends.settings import Settings, SettingsError
 from backends.sql import Database, database_url
+from idempotency.alert_book import AlertBook
 from idempotency.alerting import AlertWindows
 from idempotency.archive import Archive, folder_of
 from idempotency.archive_opening import archive_of
 from idempotency.archived import ArchivedDeliveries, find_in_files, find_in_postgres
 from idempotency.batches import Batches
+from idempotency.duties import Duties
 from idempotency.edge import OUTDATED, connected, errors
+from idempotency.fleet_health import FleetHealth
 from idempotency.ledger import (
     Claim,
     Claimed,
@@ -40,7 +43,7 @@ from idempotency.recovering_picks import Picks
 from idempotency.recovering_sql import SqlRecovering
 from idempotency.replays import Replays
 from idempotency.sqlite import SqliteBatches
-from idempotency.workers import Workers
+from idempotency.workers import Clock, Workers
 from message.delivery import Delivery
 
 _MAINTAIN_S: Final = 6 * 3600.0
@@ -154,8 +157,20 @@ class SqlLedger:
         return Replays(self.database, self._workers.clock)
 
     def alerting(self) -> AlertWindows:
-        """Which alerts were told lately."""
+        """Alerts: counted, told, posted."""
         return AlertWindows(self.database, self._workers.clock)
+
+    def alert_book(self) -> AlertBook:
+        """Alerts as a person sees them."""
+        return AlertBook(self.database, self._workers.clock)
+
+    def fleet_health(self) -> FleetHealth:
+        """What this ledger knows of the fleet."""
+        return FleetHealth(self.database, self._workers.clock)
+
+    def duties(self) -> Duties:
+        """What one process of the fleet does at a time."""
+        return Duties(self.database, self._workers.clock)
 
     def close(self) -> None:
         """See `Ledger.close`."""
@@ -216,13 +231,17 @@ def _check(database: Database) -> None:
         raise LedgerOutdated(f"{OUTDATED} (it has {found or 'none'}, this program wants {wanted})")
 
 
+def clock_of(database: Database, now_ms: Callable[[], int] = wall_ms) -> Clock:
+    """The clock of that database; `now_ms` stands in where it has none."""
+    return _server_clock if database.is_postgres else lambda _connection: now_ms()
+
+
 def _ledger(database: Database, sealer: Sealer, now_ms: Callable[[], int]) -> SqlLedger:
+    workers = Workers(database, clock_of(database, now_ms))
     if database.is_postgres:
-        workers = Workers(database, _server_clock)
         return SqlLedger(
             database, sealer, PostgresBatches(database, sealer, workers.epochs), workers
         )
-    workers = Workers(database, lambda _connection: now_ms())
     batches = SqliteBatches(database, sealer, workers.epochs, now_ms)
     return SqlLedger(database, sealer, batches, workers)
 

@@ -15,6 +15,7 @@ from sqlalchemy import Connection, text
 
 from backends.sql import Database
 from idempotency import recovering_statements as sql
+from idempotency.duties import Duties
 from idempotency.edge import errors
 from idempotency.entries import GIVEN_BACK, clean
 from idempotency.payloads import PayloadUnreadable, Sealer
@@ -60,6 +61,7 @@ class SqlRecovering:
         self._sealer = sealer
         self._epochs = epochs
         self._clock = clock
+        self._duties = Duties(database, clock)
         self._sql = sql.for_postgres() if database.is_postgres else sql.for_sqlite()
 
     def lanes_with_work(self, lanes: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -158,14 +160,11 @@ class SqlRecovering:
 
     def hold(self, duty: str, holder: str, lease_ms: int) -> bool:
         """See `Recovering.hold`."""
-        with self._begin() as (connection, now):
-            wanted = {"name": duty, "holder": holder, "until": now + lease_ms, "now": now}
-            return bool(connection.execute(sql.HOLD, wanted).rowcount)
+        return self._duties.hold(duty, holder, lease_ms)
 
     def drop(self, duty: str, holder: str) -> None:
         """See `Recovering.drop`."""
-        with self._begin() as (connection, _now):
-            connection.execute(sql.DROP, {"name": duty, "holder": holder})
+        self._duties.drop(duty, holder)
 
     @contextmanager
     def _begin(self) -> Iterator[tuple[Connection, int]]:

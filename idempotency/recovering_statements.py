@@ -151,13 +151,6 @@ SELECT count(*) AS rows, min(since) AS oldest FROM (
      WHERE d.state = 'UNKNOWN' AND d.lane = :lane
      ORDER BY coalesce(d.next_at, d.updated_at) LIMIT :bound) AS doubted""")
 
-HOLD: Final = text("""
-INSERT INTO duties (name, holder, until) VALUES (:name, :holder, :until)
-ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, until = excluded.until
- WHERE duties.holder = excluded.holder OR duties.until < :now""")
-
-DROP: Final = text("DELETE FROM duties WHERE name = :name AND holder = :holder")
-
 
 class Statements(NamedTuple):
     """Those that differ."""

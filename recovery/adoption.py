@@ -32,6 +32,8 @@ class Adoption:
     ) -> None:
         """`routes` is what the jobs look into: an entry is exchanged at once. `routes_for` raises
         SettingsError for a policy that the accounts do not fit; `threads` tells a lane's."""
+        self.kept = 0
+        """Lanes that follow only once recovery is started again."""
         self._routes = routes
         self._callers = callers
         self._quotas = quotas
@@ -44,13 +46,16 @@ class Adoption:
         new, kept = followed(policy, now)
         plain = self._routes_for(new)
         self._quotas.follow(new, plain)
+        unserved = 0
         for lane, of_lane in plain.items():
             if lane.name not in self._routes:
+                unserved += 1
                 log.error("policy_lane_not_served", lane=lane.name, what="start recovery again")
             elif lane.name not in kept:
                 routes = routes_of(policy, lane, of_lane, self._quotas)
                 self._routes[lane.name] = routes
                 self._callers[lane.name].adopt(routes, self._threads(routes.policy))
+        self.kept = len(kept) + unserved
         log.info("policy_adopted", version=policy.version, lanes_kept=sorted(kept))
 
 

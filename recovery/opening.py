@@ -18,7 +18,7 @@ from channels.registry import accounts_for, channel_for
 from channels.takers import TAKERS
 from channels.token_store import open_tokens
 from channels.wires import Wires
-from dispatcher.adoption import in_force_at_start
+from dispatcher.adoption import in_force_at_start, policy_gauges
 from dispatcher.alert_opening import open_desk, open_watchman
 from dispatcher.clock import Clock
 from dispatcher.crew import Crew
@@ -26,6 +26,7 @@ from dispatcher.gates import Outage
 from dispatcher.gating import Gating, open_gating
 from dispatcher.health import Health
 from dispatcher.lease import Heart
+from dispatcher.metrics import show_gauges
 from dispatcher.quotas import Quotas, open_quotas
 from dispatcher.quotas import Routes as Plain
 from idempotency.ledger import WorkerInfo
@@ -228,11 +229,8 @@ def _alerts(
     stack: ExitStack,
 ) -> Alerts:
     """Where alerts go, and the watchman who looks for some, at work."""
-    windows = ledger.alerting()
-    alerts = open_desk(Alerts, settings, metrics.registry, windows, wires, name)
-    watchman = open_watchman(
-        settings, metrics.registry, windows, alerts, clock.monotonic, asks_doubts=True
-    )
+    alerts = open_desk(Alerts, settings, metrics.registry, ledger, wires, name)
+    watchman = open_watchman(settings, metrics.registry, ledger, alerts, clock.monotonic)
     watchman.start()
     stack.callback(watchman.stop)
     return alerts
@@ -316,7 +314,9 @@ def _watch(
         if archiving is not None:
             archiving.adopt(new)
 
-    return Watch(core.versions, settings.accounts, adopt, number=core.number)
+    watch = Watch(core.versions, settings.accounts, adopt, number=core.number)
+    show_gauges(core.metrics.registry, lambda: policy_gauges(watch, lambda: adoption.kept))
+    return watch
 
 
 def _archiving(core: _Core) -> Archiving | None:

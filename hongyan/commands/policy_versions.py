@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
-import socket
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from hongyan.flags import whoami
 from hongyan.terminal import DONE, PROBLEMS, complain, err, explained, out, print_json, settings_of
 
 if TYPE_CHECKING:
@@ -76,7 +75,7 @@ def apply(
         wanted = bool(plan.content != plan.now.text or plan.now.number == 0)
         version = None
         if wanted and not plan.refusals and not dry_run:
-            version = _apply(ledger, plan, author or _author())
+            version = _apply(ledger, plan, author or whoami())
     finally:
         ledger.close()
     if as_json:
@@ -158,14 +157,6 @@ def _apply(ledger: SqlLedger, plan: Plan, author: str) -> Version:
 
     versions, now = Versions(ledger.database), plan.now
     return versions.add(plan.content, author, base=now.number, before=now.text)
-
-
-def _author() -> str:
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # a container's user without a name
-        user = "unknown"
-    return f"{user}@{socket.gethostname()}"
 
 
 def _as_json(plan: Plan, version: Version | None, *, dry_run: bool) -> dict[str, Any]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from tests.chaos.mutation import Mutation
 
+_ALERTS = "tests/recovery/test_fleet_alerts.py::"
+_OUTAGE = "tests/recovery/test_schedule_outage.py::"
 _CONCLUSIONS = "tests/recovery/test_conclusions.py::"
 _OPERATOR = "tests/recovery/test_operator.py::"
 _REPEATING = "tests/recovery/test_repeating.py::"
@@ -282,10 +284,62 @@ RECOVERY: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a duty has one holder",
-        "idempotency/recovering_statements.py",
+        "idempotency/duties.py",
         "\n WHERE duties.holder = excluded.holder OR duties.until < :now",
         "",
         (_ROWS + "test_a_duty_has_one_holder_until_its_lease_ends" + _LITE,),
+    ),
+    Mutation(
+        "while Celery is silent the built-in schedule looks",
+        "recovery/stand_in.py",
+        "        self._loop.run_once(pool)\n",
+        "",
+        (_OUTAGE + "test_the_built_in_schedule_looks_only_while_celery_is_silent",),
+    ),
+    Mutation(
+        "a key that Celery cannot use is moved aside",
+        "backends/redis_types.py",
+        "found ~= 'none' and found ~= ARGV[i + 1]",
+        "false",
+        (
+            _OUTAGE
+            + "test_a_key_of_a_wrong_type_is_named_and_moved_aside_at_the_start[unacked-postgresql]",
+        ),
+    ),
+    Mutation(
+        "an alert is told once in its window",
+        "idempotency/alerting.py",
+        "row.told_at + window_ms <= now and (row.kept or row.lasting)",
+        "(row.kept or row.lasting)",
+        (_ALERTS + "test_many_processes_at_once_tell_and_post_exactly_what_came_up" + _LITE,),
+    ),
+    Mutation(
+        "what was kept back is told when the window ends",
+        "idempotency/alerting_statements.py",
+        "(a.kept > 0 AND a.told_at + :window <= :now)",
+        "(a.kept < 0 AND a.told_at + :window <= :now)",
+        (_ALERTS + "test_what_was_kept_back_is_told_when_the_window_ends" + _LITE,),
+    ),
+    Mutation(
+        "a post is claimed before it is made",
+        "idempotency/alerting.py",
+        '            connection.execute(sql.LEASE_POST, name | {"until": now + lease_ms})\n',
+        "",
+        (_ALERTS + "test_a_process_that_died_while_it_posted_is_replaced_after_its_lease" + _LITE,),
+    ),
+    Mutation(
+        "after an outage of the ledger nothing is taken for over or lost",
+        "dispatcher/fleet_alerts.py",
+        "settled = self._monotonic() - self._answers_since >= CLEAR_S",
+        "settled = True",
+        (_ALERTS + "test_after_an_outage_of_the_ledger_nothing_is_taken_for_over" + _LITE,),
+    ),
+    Mutation(
+        "one lost worker is counted once",
+        "idempotency/fleet_health.py",
+        "a.last_at >= w.heartbeat_at",
+        "a.last_at < w.heartbeat_at",
+        (_ALERTS + "test_one_lost_worker_is_one_alert_counted_once" + _LITE,),
     ),
     Mutation(
         "of all schedulers the one with the duty sends",

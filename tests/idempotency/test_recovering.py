@@ -628,3 +628,16 @@ def test_rows_are_found_by_their_lanes_index_in_its_order(
     assert "Merge Append" in plan, plan
     assert "Sort  (" not in plan, plan
     assert "Seq Scan" not in plan, plan
+
+
+def test_what_is_overdue_is_found_at_the_head_of_each_lanes_index(explained: SqlLedger) -> None:
+    from idempotency.fleet_health import OVERDUE
+
+    statement = OVERDUE.format(least="least", lanes="(%(lane)s)").replace(":now", "%(now)s")
+    with explained.database.begin() as connection:
+        values = {"lane": LANE, "now": NOON}
+        plan = "\n".join(connection.exec_driver_sql("EXPLAIN " + statement, values).scalars())
+    assert "lane_least_idx" in plan, plan
+    assert "lane_coalesce_idx" in plan, plan
+    assert plan.count("Merge Append") == 2, plan
+    assert "Sort  (" not in plan, plan

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -19,11 +20,13 @@ from channels.alert_hook import SIGNATURE, TIMESTAMP, AlertHook
 from channels.transport import Transport
 from dispatcher.alert_rules import Watchman, parked
 from dispatcher.alerts import Alert, Desk
+from dispatcher.fleet_alerts import FleetAlerts
 from idempotency.ledger import LedgerUnavailable
+from idempotency.opening import SqlLedger
 from message.states import Event
 from recovery.alerts import Alerts
 from tests.idempotency.making import World, claimed, delivery, settle, worker
-from tests.recovery.ground import Ground
+from tests.recovery.ground import LANE, Ground
 
 MakeGround = Callable[..., Ground]
 WINDOW_MS = 60_000
@@ -71,6 +74,14 @@ def hook(server: Any, **settings: Any) -> Iterator[AlertHook]:
         yield AlertHook(AlertSettings(webhook=server.url, **settings), transport)
     finally:
         transport.close()
+
+
+def fleet_alerts(
+    ledger: SqlLedger, desk: Desk, monotonic: Callable[[], float] = lambda: 0.0, **settings: Any
+) -> FleetAlerts:
+    alerts = AlertSettings(**{"window_s": 60.0, **settings})
+    asked, duties = ledger.fleet_health(), ledger.duties()
+    return FleetAlerts(desk, asked, duties, alerts, ["sms.notice", LANE], monotonic)
 
 
 def told(logs: Any) -> list[tuple[str, str, str, int]]:
@@ -125,11 +136,9 @@ def test_two_processes_tell_an_alert_once_between_them(world: World) -> None:
 
 
 def test_while_the_ledger_is_away_a_process_tells_by_its_own_window() -> None:
-    class Away:
-        def due(self, *_: Any) -> dict[tuple[str, str], int]:
-            raise LedgerUnavailable("gone")
-
-    desk = Desk(CollectorRegistry(), 60.0, Time(), windows=Away())
+    away: Any = Mock(**{"note.side_effect": LedgerUnavailable("gone")})
+    away.claim_post.side_effect = LedgerUnavailable("gone")
+    desk = Desk(CollectorRegistry(), 60.0, Time(), windows=away)
     with capture_logs() as logs:
         for _ in range(3):
             desk.raise_(parked("sms.notice", "unproven"))
@@ -149,6 +158,7 @@ def test_an_alert_is_posted_signed_over_time_and_body() -> None:
     signed = headers[TIMESTAMP].encode() + b"." + body
     assert headers[SIGNATURE] == "v1=" + hmac.new(b"s3cret", signed, sha256).hexdigest()
     said = json.loads(body)
+    assert said["state"] == "firing"
     assert {k: said[k] for k in ("rule", "lane", "text", "from", "count")} == {
         "rule": "lag",
         "lane": "sms.notice",
@@ -198,7 +208,7 @@ def test_a_lost_worker_and_an_old_doubt_are_seen_and_a_retired_one_is_not(world:
     ledger.retire(ledger.register(worker("gone home")))
     (item,) = claimed(ledger, delivery(), owner="lost")
     assert settle(ledger, item, Event.UNKNOWN, reason="timeout")
-    windows = ledger.alerting()
+    windows = ledger.fleet_health()
     assert windows.lost(WINDOW_MS) == []
     assert windows.doubts(10_000) == {}
     world.advance(10_000)
@@ -221,7 +231,7 @@ def test_the_watchman_asks_and_tells_and_survives_a_ledger_that_is_away(world: W
 
     desk = Desk(CollectorRegistry(), 60.0, windows=ledger.alerting())
     looking: Any = Nothing()
-    watchman = Watchman(CollectorRegistry(), looking, desk, ledger.alerting(), window_s=60.0)
+    watchman = Watchman(CollectorRegistry(), looking, desk, fleet_alerts(ledger, desk))
     with capture_logs() as logs:
         watchman.look_once()
     assert sorted(told(logs)) == [("heartbeat_lost", "", "lost", 1), ("lag", "sms.notice", "", 1)]

@@ -1,0 +1,177 @@
+"""`hongyan alerts`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from hongyan.errors import WrongUsage
+from hongyan.flags import duration_ms, whoami
+from hongyan.terminal import DONE, PROBLEMS, complain, err, explained, out, print_json, settings_of
+
+if TYPE_CHECKING:
+    from idempotency.alert_book import AlertBook, AlertShown, SilenceShown
+
+app = typer.Typer(name="alerts", help="What a person has to look at.", no_args_is_help=True)
+
+LIST = explained(
+    "List the open alerts, oldest first: since when, what was not told yet, who silenced them, and where "
+    "docs/alerts.md says what to do.",
+    "hongyan alerts list",
+    "hongyan alerts list --all --json",
+)
+SILENCE = explained(
+    "Keep alerts of a rule quiet for a while: they are counted and listed, but not posted and not "
+    "logged. The silence ends by itself. That an alert is over is still told where its beginning was.",
+    "hongyan alerts silence lag --for 2h --reason 'spring campaign'",
+    "hongyan alerts silence breaker_open 'sms.notice main' --for 30m --reason 'provider repairs'",
+)
+UNSILENCE = explained(
+    "End a silence now. Exits 1 if there is none of that name.",
+    "hongyan alerts unsilence lag",
+    "hongyan alerts unsilence breaker_open 'sms.notice main'",
+)
+_JSON = Annotated[bool, typer.Option("--json", help="For programs.", metavar="")]
+_RULE = Annotated[str, typer.Argument(metavar="RULE", help="As `alerts list` shows it.")]
+_SUBJECT = Annotated[
+    str,
+    typer.Argument(
+        metavar="SUBJECT",
+        help="As `alerts list` shows it; without it: every alert of the rule.",
+        show_default=False,
+    ),
+]
+_MS: Final = 1_000
+
+
+@app.command("list", help=LIST)
+def list_(
+    context: typer.Context,
+    every: Annotated[
+        bool, typer.Option("--all", help="Also those that are over.", metavar="")
+    ] = False,
+    as_json: _JSON = False,
+) -> None:
+    """See LIST."""
+    with _book(context) as book:
+        alerts, silences = book.alerts(every=every), book.silences()
+    if as_json:
+        print_json({"alerts": [_told(one) for one in alerts], "silences": silences})
+        return
+    _table(alerts)
+    for silence in silences:
+        out().print(_silence_line(silence), markup=False)
+
+
+@app.command("silence", help=SILENCE)
+def silence(
+    context: typer.Context,
+    rule: _RULE,
+    subject: _SUBJECT = "",
+    for_: Annotated[
+        str, typer.Option("--for", metavar="TIME", help="30m, 2h, 1d.", show_default=False)
+    ] = "",
+    reason: Annotated[
+        str,
+        typer.Option("--reason", metavar="TEXT", help="Why; others see it.", show_default=False),
+    ] = "",
+    author: Annotated[
+        str, typer.Option("--author", metavar="NAME", help="Who.", show_default="user@host")
+    ] = "",
+    as_json: _JSON = False,
+) -> None:
+    """See SILENCE."""
+    if not for_ or not reason.strip():
+        raise WrongUsage("give --for TIME and --reason TEXT")
+    for_ms = duration_ms("--for", for_)
+    if not for_ms:
+        raise WrongUsage(f"--for {for_!r}: a silence lasts longer than that")
+    _check_rule(rule)
+    with _book(context) as book:
+        made = book.silence(rule, subject, for_ms, author=author or whoami(), reason=reason)
+    if as_json:
+        print_json(made)
+    else:
+        out().print(_silence_line(made), markup=False)
+
+
+@app.command("unsilence", help=UNSILENCE)
+def unsilence(context: typer.Context, rule: _RULE, subject: _SUBJECT = "") -> None:
+    """See UNSILENCE."""
+    with _book(context) as book:
+        ended = book.unsilence(rule, subject)
+    if not ended:
+        complain(f"there is no silence of {_name(rule, subject)}; `hongyan alerts list` has them")
+        raise typer.Exit(PROBLEMS)
+    err().print(f"the silence of {_name(rule, subject)} has ended", markup=False)
+    raise typer.Exit(DONE)
+
+
+@contextmanager
+def _book(context: typer.Context) -> Iterator[AlertBook]:
+    settings = settings_of(context)
+    from hongyan.database import existing
+    from idempotency.alert_book import AlertBook
+    from idempotency.opening import clock_of
+
+    database = existing(settings)
+    try:
+        yield AlertBook(database, clock_of(database))
+    finally:
+        database.close()
+
+
+def _check_rule(rule: str) -> None:
+    from dispatcher.alerts import RULES
+
+    if rule not in RULES:
+        raise WrongUsage(f"there is no rule {rule!r}; there are {', '.join(sorted(RULES))}")
+
+
+def _told(alert: AlertShown) -> dict[str, Any]:
+    import msgspec
+
+    from dispatcher.alerts import runbook
+
+    return {**msgspec.to_builtins(alert), "runbook": runbook(alert.rule)}
+
+
+def _table(alerts: Sequence[AlertShown]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from dispatcher.alerts import runbook
+
+    if not alerts:
+        out().print("no open alerts")
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("SINCE", "RULE", "SUBJECT", "STATE", "UNTOLD", "TEXT", "RUNBOOK"):
+        table.add_column(title, no_wrap=title != "TEXT")
+    for one in alerts:
+        kept = str(one.kept) if one.silenced_until is None else f"{one.silenced} silenced"
+        row = (_time(one.since), one.rule, one.subject or "-", _state(one), kept, one.text)
+        table.add_row(*map(Text, (*row, runbook(one.rule))))
+    out().print(table)
+
+
+def _state(alert: AlertShown) -> str:
+    return f"{alert.state}, not posted: {alert.not_posted}" if alert.not_posted else alert.state
+
+
+def _silence_line(silence: SilenceShown) -> str:
+    name = _name(silence.rule, silence.subject)
+    until = _time(silence.until)
+    return f"{name} is silenced until {until} by {silence.author}: {silence.reason}"
+
+
+def _name(rule: str, subject: str) -> str:
+    return f"{rule} {subject!r}" if subject else rule
+
+
+def _time(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / _MS).astimezone().isoformat(" ", "seconds")[:19]
