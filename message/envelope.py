@@ -22,6 +22,7 @@ MAX_AHEAD_MS: Final = 600_000
 """A creation time further ahead than this is a broken clock, not a schedule."""
 _MAX_TIME_MS = 253_402_300_799_999  # the end of the year 9999
 
+_BOM = b"\xef\xbb\xbf"
 _PRINTABLE_ASCII = re.compile(rf"[\x20-\x7e]{{1,{MAX_ID}}}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
@@ -104,12 +105,13 @@ def decode(value: bytes | None) -> Notification:
     if not value:
         raise EnvelopeError("not_json", "$", "the value is empty; send one JSON object")
     _check_size(value)
+    _check_utf8(value)
     try:
         notification = _decoder.decode(value)
     except msgspec.ValidationError as exc:
         raise _wrong(value, exc) from exc
-    except (msgspec.DecodeError, UnicodeDecodeError) as exc:
-        raise EnvelopeError("not_json", "$", f"the value is not UTF-8 JSON: {exc}") from exc
+    except msgspec.DecodeError as exc:
+        raise EnvelopeError("not_json", "$", f"the value is not JSON: {exc}") from exc
     except RecursionError as exc:
         raise EnvelopeError("not_json", "$", "the value is nested too deeply") from exc
     _check(notification)
@@ -140,6 +142,20 @@ def _check_size(value: bytes) -> None:
         raise EnvelopeError(
             "too_large", "$", f"{len(value):,} bytes; at most {MAX_BYTES:,} are taken"
         )
+
+
+def _check_utf8(value: bytes) -> None:
+    """All of it: the decoder checks only the fields that it reads, and the value travels on whole."""
+    if value.isascii():
+        return
+    if value.startswith(_BOM):
+        raise EnvelopeError(
+            "not_json", "$", "a byte order mark stands before the JSON; leave it out"
+        )
+    try:
+        str(value, "utf-8")
+    except UnicodeDecodeError as exc:
+        raise EnvelopeError("not_json", "$", f"the value is not UTF-8 at byte {exc.start}") from exc
 
 
 def _wrong(value: bytes, exc: msgspec.ValidationError) -> EnvelopeError:

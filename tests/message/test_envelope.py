@@ -78,12 +78,50 @@ def test_unknown_fields_are_ignored_and_the_raw_bytes_still_have_them() -> None:
         (b'{"v":1,"attributes":' + b'{"a":' * 100_000, "not_json"),
         (b'{"v":1,"id":"' + b"\xc3\x28" + b'"}', "not_json"),
         (b" " * (MAX_BYTES + 1), "too_large"),
+        (value(x="MARK").replace(b"MARK", b"\xff\xfe"), "not_json"),
+        (value(x="MARK").replace(b"MARK", b"\xed\xa0\x80"), "not_json"),
+        (value(x="MARK").replace(b"MARK", b"\xc0\x80"), "not_json"),
+        (value(MARK=1).replace(b"MARK", b"\xff"), "not_json"),
+        (value(x=["MARK"]).replace(b"MARK", b"\xf4\x90\x80\x80"), "not_json"),
+        (value(x="MARK").replace(b"MARK", rb"\ud800"), "not_json"),
+        (value(attributes={"x": "MARK"}).replace(b"MARK", rb"\ude00\ud83d"), "not_json"),
+        (b"\xef\xbb\xbf" + value(), "not_json"),
+        (value().decode().encode("utf-16"), "not_json"),
+        (value(x="MARK").replace(b'"MARK"', b"NaN"), "not_json"),
+        (value(attributes={"x": "MARK"}).replace(b'"MARK"', b"-Infinity"), "not_json"),
+        (value(x="MARK").replace(b"MARK", b"a\nb"), "not_json"),
+        (value() + b"{}", "not_json"),
+        (value() + b"\x00", "not_json"),
     ],
-    ids=["null", "empty", "cut", "not-utf8", "text", "nested", "bad-utf8-inside", "large"],
+    ids=[
+        *("null", "empty", "cut", "not-utf8", "text", "nested", "bad-utf8-inside", "large"),
+        *("bad-utf8-unread", "surrogate-bytes-unread", "overlong-unread", "bad-utf8-name"),
+        *("beyond-unicode", "half-a-pair-unread", "pair-turned-round", "byte-order-mark", "utf16"),
+        *("nan-unread", "infinity", "line-break-in-text", "two-values", "trailing-nul"),
+    ],
 )
 def test_what_is_no_envelope_is_named_at_the_root(raw: bytes | None, code: str) -> None:
     error = refusal(raw)
     assert (error.code, error.path) == (code, "$")
+
+
+def test_of_a_member_given_twice_the_last_counts() -> None:
+    raw = value()[:-1] + b',"id":"the-second","biz_id":null}'
+    assert (decode(raw).id, decode(raw).biz_id) == ("the-second", None)
+
+
+def test_all_of_unicode_is_taken_as_text_and_as_escapes() -> None:
+    text = "您好 😀 \u0000\u202e\ufeff"
+    for ascii_only in (True, False):
+        raw = json.dumps({**GOOD, "attributes": {"x": text}}, ensure_ascii=ascii_only)
+        assert decode(raw.encode()).attributes == {"x": text}
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1e999", "1" * 5_000])
+def test_a_number_beyond_all_bounds_is_refused_where_it_is_read(number: str) -> None:
+    raw = value(attributes={"x": "MARK"}).replace(b'"MARK"', number.encode())
+    assert refusal(raw).code == "wrong_type"
+    assert decode(value(x="MARK").replace(b'"MARK"', number.encode())).id == GOOD["id"]
 
 
 @pytest.mark.parametrize(
