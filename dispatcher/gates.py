@@ -17,16 +17,23 @@ from tenacity.wait import wait_base
 
 from dispatcher.clock import Clock
 from dispatcher.work import Work
-from idempotency.entries import RECALLED
 from idempotency.ledger import Claim, Claimed, Ledger, LedgerUnavailable, Settlement
 from idempotency.payloads import body_digest
 from idempotency.prefilter import Prefilter
 from message.ids import new_token
+from message.reasons import (
+    BEHIND,
+    CONFLICT,
+    DUPLICATE,
+    DUPLICATE_PREFILTER,
+    RECALLED,
+    RECEIVER_LIMIT,
+    TTL_AT_INTAKE,
+)
 from message.states import Event, State
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
-RECEIVER_LIMIT = "receiver_limit"
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
 
 
@@ -144,7 +151,7 @@ class LedgerGate:
             else:
                 work.standing = State.SENT
                 same = mark == body_digest(work.delivery.payload)
-                work.reason = "duplicate_prefilter" if same else "conflict"
+                work.reason = DUPLICATE_PREFILTER if same else CONFLICT
                 ended.append(work)
         if ended:
             self._count.prefilter_hits(len(ended))
@@ -244,9 +251,9 @@ class BestEffortGate:
         for work, first in zip(works, firsts, strict=True):
             work.delivery.attempt = 1
             if not first:
-                work.standing, work.reason = State.SENT, "duplicate_prefilter"
+                work.standing, work.reason = State.SENT, DUPLICATE_PREFILTER
             elif now >= work.delivery.expires_at:
-                work.standing, work.reason = State.EXPIRED, "ttl_at_intake"
+                work.standing, work.reason = State.EXPIRED, TTL_AT_INTAKE
             elif work.drop is not None or work.hold_ms:
                 work.standing, work.reason = State.DROPPED, work.drop or RECEIVER_LIMIT
             (to_send if work.standing is None else ended).append(work)
@@ -255,7 +262,7 @@ class BestEffortGate:
 
 def _claim_of(work: Work, token: int, now: int) -> Claim:
     if now >= work.delivery.expires_at:
-        return Claim(work.delivery, token, Event.TTL_AT_INTAKE, "ttl_at_intake")
+        return Claim(work.delivery, token, Event.TTL_AT_INTAKE, TTL_AT_INTAKE)
     if work.drop is not None:
         return Claim(work.delivery, token, Event.DROP, work.drop)
     if work.hold_ms:
@@ -267,10 +274,10 @@ def _claim_of(work: Work, token: int, now: int) -> Claim:
 def _end(work: Work, claim: Claim, answer: Claimed) -> None:
     work.standing = answer.state
     if answer.conflict:
-        work.reason = "conflict"
+        work.reason = CONFLICT
     elif answer.won:
-        work.reason = claim.reason or "behind"
+        work.reason = claim.reason or BEHIND
         if answer.state is State.DROPPED and claim.event is not Event.DROP:
             work.reason = RECALLED
     else:
-        work.reason = "duplicate"
+        work.reason = DUPLICATE

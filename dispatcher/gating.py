@@ -10,6 +10,7 @@ A lane without gates is not asked about. What is marked as passing and surely no
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from hashlib import blake2b
@@ -34,15 +35,21 @@ from dispatcher.rates import Gauge
 from dispatcher.work import Work
 from message.delivery import Delivery
 from message.outcomes import NotSent, Rejected
+from message.reasons import (
+    CONFLICT,
+    DUPLICATE,
+    DUPLICATE_CONTENT,
+    FREQUENCY_CAP,
+    GATE_REASONS,
+    QUIET_HOURS,
+    code_of,
+)
 from message.states import Event, State
 from message.vocabulary import LANES
 from policy.gates import QuietAction, Scope
 from policy.quiet import quiet_ms
 from policy.schema import LanePolicy, Policy
 
-QUIET_HOURS: Final = "quiet_hours"
-FREQUENCY_CAP: Final = "frequency_cap"
-DUPLICATE_CONTENT: Final = "duplicate_content"
 _DROPS: Final = {Verdict.REPEAT: DUPLICATE_CONTENT, Verdict.ABOVE: FREQUENCY_CAP}
 NEVER_SENT: Final = frozenset({Event.REJECTED, Event.TTL, Event.BUDGET_SPENT})
 """Ends of a claimed delivery under which surely nothing went, and nothing will by itself."""
@@ -61,7 +68,7 @@ class Gating:
         )
         self._alone = 0
         """Deliveries judged without the fleet's marks; a lost count is worth no lock."""
-        self._dropped = dict.fromkeys((QUIET_HOURS, FREQUENCY_CAP, DUPLICATE_CONTENT), 0)
+        self._dropped = Counter(dict.fromkeys(GATE_REASONS, 0))
         self._held = 0
         self.follow(policy)
 
@@ -91,7 +98,7 @@ class Gating:
         for work in gated:
             if work.drop is not None:
                 work.hold_ms, work.hold_reason = 0, ""
-                self._dropped[work.drop] += 1
+                self._dropped[code_of(work.drop)] += 1
             self._held += work.hold_ms > 0
 
     def unclaimed(self, works: Iterable[Work]) -> None:
@@ -123,7 +130,7 @@ class Gating:
         text = "Deliveries judged without the fleet's marks."
         yield "gates_alone", text, {}, self._alone
         yield "gates_held", "Deliveries that wait for the end of quiet hours.", {}, self._held
-        for reason, count in self._dropped.items():
+        for reason, count in list(self._dropped.items()):
             yield "gates_dropped", "Deliveries that a gate dropped.", {"reason": reason}, count
 
     # ---- deciding ----------------------------------------------------------------------------
@@ -255,7 +262,7 @@ def never_sent(work: Work, event: Event | None) -> bool:
 
 def _waits(work: Work) -> bool:
     """Whether the ledger holds it, as this very claim entered it."""
-    return work.standing is State.RETRY and work.reason not in ("duplicate", "conflict")
+    return work.standing is State.RETRY and work.reason not in (DUPLICATE, CONFLICT)
 
 
 def _name(*parts: str) -> str:

@@ -8,13 +8,11 @@ from collections.abc import Sequence
 from prometheus_client import Histogram
 
 from dispatcher.clock import Clock
-from dispatcher.gates import RECEIVER_LIMIT
-from dispatcher.gating import QUIET_HOURS
 from dispatcher.metrics import Metrics
 from dispatcher.work import Work
-from idempotency.entries import RECALLED
 from idempotency.ledger import Settlement
 from message.outcomes import Accepted, Outcome
+from message.reasons import BY_CODE, INTAKE, RECEIVER_LIMIT, IntakeEnd
 from message.states import Event, State, after
 from policy.schema import TraceLevel
 from tracing.events import Recorder, Stage, TraceEvent
@@ -22,16 +20,9 @@ from tracing.masks import mask
 
 _MS = 1_000
 _STAGE_OF_EVENT = {Event.TTL: Stage.EXPIRED}
-_STAGE_OF_REASON = {
-    "ttl_at_intake": Stage.EXPIRED,
-    "behind": Stage.BEHIND,
-    RECEIVER_LIMIT: Stage.HELD,
-    QUIET_HOURS: Stage.HELD,
-    "conflict": Stage.CONFLICT,
-    RECALLED: Stage.DROPPED,
-}
-
-_OWN_ENDS = frozenset({"ttl_at_intake", "behind", RECEIVER_LIMIT, QUIET_HOURS, RECALLED})
+_OWN_ENDS = frozenset(
+    reason.code for reason in INTAKE if reason.end not in (IntakeEnd.KNOWN, IntakeEnd.CONFLICT)
+)
 """Reasons of what this worker entered and did not send; what ended otherwise was there already."""
 
 
@@ -92,7 +83,7 @@ class Report:
 
     def _count_ended(self, work: Work) -> None:
         lane, reason = work.delivery.lane, work.reason or ""
-        if work.standing is not None and reason in _OWN_ENDS | {work.drop}:
+        if work.standing is not None and (reason in _OWN_ENDS or _decided_here(work)):
             self._metrics.settled.labels(lane, work.standing.value).inc()
         else:
             by = "redis" if reason == "duplicate_prefilter" else "ledger"
@@ -159,10 +150,17 @@ class Report:
 
 def _stage(work: Work) -> Stage:
     """Of one that ended at intake."""
-    stage = _STAGE_OF_REASON.get(work.reason or "", Stage.DUPLICATE)
-    if work.standing is State.DROPPED and work.reason in (work.drop, RECEIVER_LIMIT):
-        stage = Stage.DROPPED
-    return stage
+    if work.standing is State.DROPPED and (_decided_here(work) or work.reason == RECEIVER_LIMIT):
+        return Stage.DROPPED
+    known = BY_CODE.get(work.reason or "")
+    if known is None:
+        return Stage.HELD if _decided_here(work) else Stage.DUPLICATE
+    return Stage(known.end)
+
+
+def _decided_here(work: Work) -> bool:
+    """Whether this worker's own stages dropped or held it, under whatever reason."""
+    return bool(work.reason) and work.reason in (work.drop, work.hold_reason)
 
 
 def _traced(work: Work, *, smooth: bool) -> bool:

@@ -12,10 +12,10 @@ from typing import Final
 from dispatcher.accounts import Accounts
 from dispatcher.work import Route, Work
 from message.envelope import Notification
+from message.reasons import UNKNOWN_ACCOUNT
 from policy.schema import LanePolicy, Ordering
 
 _MS: Final = 1_000
-UNKNOWN_ACCOUNT: Final = "unknown_account"
 
 
 class Terms:

@@ -7,13 +7,14 @@ from typing import Final, NamedTuple
 
 from idempotency.ledger import Claim, Claimed, Settlement
 from idempotency.payloads import Sealer, body_digest
+from message import reasons
 from message.envelope import Notification
 from message.states import OPEN, TRANSITIONS, Event, State, after
 
-BEHIND: Final = "behind"
+BEHIND: Final = reasons.BEHIND
 GIVEN_BACK: Final = "given_back"
 OWNER_DEAD: Final = "owner_dead"
-RECALLED: Final = "recalled"
+RECALLED: Final = reasons.RECALLED
 SHARED_FROM: Final = 2
 """Receivers from which a notification's payload is kept once beside its rows, not in each of them."""
 MAX_TEXT: Final = 500
