@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import re
-import socket
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -21,15 +19,6 @@ def duration_ms(flag: str, text: str) -> int:
     if found is None:
         raise WrongUsage(f"{flag} {text!r}: write a number and s, m or min, h or d, such as 6h")
     return int(found[1]) * _UNITS[found[2]]
-
-
-def whoami() -> str:
-    """`user@host`: the author of a change, unless another one is named."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # a container's user without a name
-        user = "unknown"
-    return f"{user}@{socket.gethostname()}"
 
 
 def optional(**fields: Any) -> dict[str, Any]:

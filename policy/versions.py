@@ -7,6 +7,7 @@ The first is applied on top of the file; from then on the file alone changes not
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 from difflib import unified_diff
 from typing import Any, Final
 
@@ -27,6 +28,7 @@ INSERT INTO policy_versions (number, name, author, at, text, diff)
 SELECT :number, :name, :author, :at, :text, :diff
  WHERE (SELECT coalesce(max(number), 0) FROM policy_versions) = :base
 ON CONFLICT DO NOTHING""")
+_MS: Final = 1_000
 _NOW: Final = text("SELECT hongyan_now()")
 
 
@@ -47,6 +49,18 @@ class Version(msgspec.Struct, frozen=True):
     text: str
     diff: str
     """Against the version before; the first one's against the file that held until then."""
+
+
+def overtaken(newest: Version | None, expected: int) -> str:
+    """Who applied what, where version `expected` (0: none) should have been the newest."""
+    wanted = f"v{expected}" if expected else "no applied version"
+    if newest is None:
+        return f"{wanted} is expected, but no policy was ever applied: look at the file's, and apply again"
+    at = datetime.fromtimestamp(newest.at / _MS, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    return (
+        f"{wanted} is expected, but {newest.author} applied {newest.name} at {at}: see `hongyan policy"
+        f" history {newest.number}`, take its change over, and apply again"
+    )
 
 
 class Versions:
@@ -92,8 +106,12 @@ class Versions:
             version = Version(number, name, author, now, content, diff)
             values = msgspec.structs.asdict(version) | {"base": base}
             if not connection.execute(_ADD, values).rowcount:
-                raise Overtaken("another policy was applied meanwhile: look at it, and apply again")
+                raise Overtaken(overtaken(self._newest(connection), base))
         return version
+
+    def _newest(self, connection: Connection) -> Version | None:
+        row = connection.execute(_NEWER, {"known": 0}).one_or_none()
+        return Version(*row) if row is not None else None
 
     def _one(self, statement: Any, **values: int) -> Version | None:
         with self._database.begin() as connection:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from hongyan.author import author_of
 from hongyan.errors import WrongUsage
-from hongyan.flags import duration_ms, whoami
+from hongyan.flags import duration_ms
 from hongyan.terminal import DONE, PROBLEMS, complain, err, explained, out, print_json, settings_of
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def silence(
         raise WrongUsage(f"--for {for_!r}: a silence lasts longer than that")
     _check_rule(rule)
     with _book(context) as book:
-        made = book.silence(rule, subject, for_ms, author=author or whoami(), reason=reason)
+        made = book.silence(rule, subject, for_ms, author=author_of(author), reason=reason)
     if as_json:
         print_json(made)
     else:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from hongyan.flags import whoami
+from hongyan.author import author_of
+from hongyan.errors import WrongUsage
 from hongyan.terminal import DONE, PROBLEMS, complain, err, explained, out, print_json, settings_of
 
 if TYPE_CHECKING:
@@ -23,8 +24,10 @@ if TYPE_CHECKING:
 APPLY = explained(
     "Put a policy in force: every worker and recovery acts under it within seconds, without a restart. "
     "Shows what changes and what that means for deliveries that wait. Exits 1 if it must not be applied "
-    "now.",
+    "now: a lane at work cannot follow, another version than the expected one is in force, or whole "
+    "tables are dropped and --yes is not given.",
     "hongyan policy apply policy.toml --dry-run",
+    "hongyan policy apply policy.toml --expect v12",
     "hongyan policy apply policy.toml --author 'ci: 4f2c9e1'",
 )
 HISTORY = explained(
@@ -47,6 +50,10 @@ class Plan(NamedTuple):
     changes: Sequence[Change]
     effects: Sequence[Effect]
     refusals: Sequence[str]
+    dropped: Sequence[str]
+    """Tables that the text in force has and this one has not."""
+    resets: Sequence[Change]
+    """What changes for the lanes for which these tables stood."""
 
 
 def register(app: typer.Typer) -> None:
@@ -65,17 +72,34 @@ def apply(
         str,
         typer.Option(metavar="TEXT", help="Who changes it.", show_default="user@host"),
     ] = "",
+    expect: Annotated[
+        str,
+        typer.Option(
+            "--expect",
+            metavar="vN",
+            help="Only if this version is in force; v0: none was ever applied.",
+            show_default="the one that the changes are shown against",
+        ),
+    ] = "",
+    yes: Annotated[
+        bool,
+        typer.Option("--yes", help="Also if whole tables of the policy are dropped.", metavar=""),
+    ] = False,
     as_json: _JSON = False,
 ) -> None:
     """See APPLY."""
+    expected = _number(expect) if expect else None
+    who = author_of(author)
     settings = settings_of(context)
     ledger = _ledger(settings)
     try:
-        plan = _plan(settings, ledger, file)
+        plan = _plan(settings, ledger, file, expected)
+        if plan.resets and not yes:
+            plan = plan._replace(refusals=[*plan.refusals, _unconfirmed(plan)])
         wanted = bool(plan.content != plan.now.text or plan.now.number == 0)
         version = None
         if wanted and not plan.refusals and not dry_run:
-            version = _apply(ledger, plan, author or whoami())
+            version = _apply(ledger, plan, who)
     finally:
         ledger.close()
     if as_json:
@@ -101,7 +125,6 @@ def history(
     from contextlib import closing
 
     from hongyan.database import existing
-    from hongyan.errors import WrongUsage
     from policy.versions import Versions
 
     with closing(existing(settings)) as database:
@@ -127,28 +150,55 @@ def _ledger(settings: Settings) -> SqlLedger:
     return open_ledger(settings)
 
 
-def _plan(settings: Settings, ledger: SqlLedger, file: Path) -> Plan:
+def _number(expect: str) -> int:
+    """`v12`, `12` or the whole name `v12:3f…` as 12."""
+    number = expect.partition(":")[0].removeprefix("v")
+    if not (number.isascii() and number.isdigit()):
+        raise WrongUsage(
+            f"--expect {expect!r}: write a version such as v12; see `hongyan policy history`"
+        )
+    return int(number)
+
+
+def _unconfirmed(plan: Plan) -> str:
+    said = "is empty" if not plan.content.strip() else f"drops {', '.join(plan.dropped)}"
+    lanes = len({change.lane for change in plan.resets})
+    return (
+        f"the policy {said}, which resets {len(plan.resets)} values of {lanes} lanes: give --yes if that is"
+        " meant"
+    )
+
+
+def _plan(settings: Settings, ledger: SqlLedger, file: Path, expected: int | None) -> Plan:
     from channels.registry import accounts_for
     from idempotency.waiting import waiting
     from message.vocabulary import LANES
     from policy.changes import changes, effects, refusals
     from policy.in_force import in_force
     from policy.loading import load, read
-    from policy.versions import Versions
+    from policy.resets import dropped_tables, resets
+    from policy.versions import Overtaken, Versions, overtaken
 
     policy = load(file, settings.accounts)
     for lane in LANES:
         if names := policy.of(lane).account_names:
             accounts_for(lane, settings.accounts, names)
-    now = in_force(settings, Versions(ledger.database))
+    versions = Versions(ledger.database)
+    now = in_force(settings, versions)
+    if expected is not None and now.number != expected:
+        raise Overtaken(overtaken(versions.newest(), expected))
+    content = read(file).decode()
+    dropped = dropped_tables(now.text, content)
     found, rows = changes(now.policy, policy), waiting(ledger.database)
     return Plan(
         now,
         policy,
-        read(file).decode(),
+        content,
         found,
         effects(now.policy, policy, found, rows),
         refusals(found, rows, ledger.live_lanes()),
+        dropped,
+        resets(found, dropped),
     )
 
 
@@ -170,6 +220,9 @@ def _as_json(plan: Plan, version: Version | None, *, dry_run: bool) -> dict[str,
         ],
         "effects": [effect._asdict() for effect in plan.effects],
         "refusals": plan.refusals,
+        "expected": f"v{plan.now.number}",
+        "dropped": plan.dropped,
+        "resets": [{"lane": c.lane.name, "key": c.key, "after": c.after} for c in plan.resets],
     }
 
 
@@ -183,7 +236,8 @@ def _say(plan: Plan, version: Version | None, *, wanted: bool) -> None:
     if version is not None:
         out().print(f"[green]applied[/] {version.name} by {version.author}", highlight=False)
     elif not plan.refusals:
-        err().print("dry run: nothing was applied", style="dim")
+        expect = f"--expect v{plan.now.number} applies it against what is shown here"
+        err().print(f"dry run: nothing was applied; {expect}", style="dim")
 
 
 def _say_changes(plan: Plan) -> None:

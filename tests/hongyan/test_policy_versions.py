@@ -111,3 +111,48 @@ def test_without_a_database_the_file_is_shown_and_nothing_is_made(
     assert hongyan("policy", "show", "--json").json["version"].startswith("file:")
     assert hongyan("policy", "apply", "policy.toml").code == 2
     assert not (folder / "hongyan.db").exists()
+
+
+def test_only_the_expected_version_is_replaced_and_who_came_first_is_named(
+    ready: Path, hongyan: Run
+) -> None:
+    assert hongyan("policy", "apply", "policy.toml", "--author", "li", "--expect", "v0").code == 0
+    assert hongyan("policy", "apply", "new.toml", "--author", "wang", "--expect", "1").code == 0
+    (ready / "third.toml").write_text(FOUR.replace("threads = 4", "threads = 5"))
+    late = hongyan("policy", "apply", "third.toml", "--expect", "v1")
+    assert late.code == 1
+    assert "v1 is expected, but wang applied v2:" in late.err
+    assert "hongyan policy history 2" in late.err
+    assert len(hongyan("policy", "history", "--json").json) == 2
+    name = hongyan("policy", "history", "--json").json[0]["name"]
+    assert hongyan("policy", "apply", "third.toml", "--expect", name).code == 0
+    for wrong in ("newest", "v", "v\u0663"):
+        assert hongyan("policy", "apply", "new.toml", "--expect", wrong).code == 2
+
+
+def test_a_dry_run_says_which_version_to_expect(ready: Path, hongyan: Run) -> None:
+    hongyan("policy", "apply", "policy.toml")
+    assert "--expect v1" in hongyan("policy", "apply", "new.toml", "--dry-run").err
+    assert hongyan("policy", "apply", "new.toml", "--dry-run", "--json").json["expected"] == "v1"
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", THREE, FOUR.replace(THREE, "")])
+def test_dropped_tables_need_a_yes_and_are_named(ready: Path, hongyan: Run, text: str) -> None:
+    assert hongyan("policy", "apply", "new.toml").code == 0
+    (ready / "less.toml").write_text(text)
+    assert hongyan("policy", "apply", "less.toml", "--dry-run").code == 1
+    said = hongyan("policy", "apply", "less.toml", "--json")
+    assert (said.code, said.json["applied"]) == (1, None)
+    gone = [table for table in ("[defaults]", '[lanes."webhook.notice"]') if table not in text]
+    assert said.json["dropped"] == gone
+    assert "give --yes" in said.json["refusals"][0]
+    assert "threads" in {reset["key"] for reset in said.json["resets"]}
+    assert len(hongyan("policy", "history", "--json").json) == 1
+    assert hongyan("policy", "apply", "less.toml", "--yes").code == 0
+
+
+def test_a_table_that_moves_without_a_change_needs_no_yes(ready: Path, hongyan: Run) -> None:
+    assert hongyan("policy", "apply", "policy.toml").code == 0
+    kinds = ("verification", "notice", "marketing")
+    (ready / "moved.toml").write_text("".join(f"[defaults.{k}]\nthreads = 3\n" for k in kinds))
+    assert hongyan("policy", "apply", "moved.toml").code == 0
