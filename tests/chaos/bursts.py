@@ -8,12 +8,13 @@ from message.envelope import Notification
 from message.ids import new_id
 from tests.chaos.kinds import Kind
 from tests.chaos.plan import FICKLE, ORDERED, RESENDING
-from tests.chaos.weather import AGAIN, CUT_OFF, SLOW, STALE
+from tests.chaos.weather import AGAIN, BEHIND, CUT_OFF, SLOW, STALE
 from tests.harness import Fleet, Sent, notification
 
 MAIN = "main"
 """The account whose provider says what became of a call."""
 _COPIES = 3
+_BACKLOG_KEYS, _BACKLOG_EACH = 4, 150
 _POISON = (b"not an envelope", b"{}", b'{"v":1}', b"\xff\xfe", b"[]", b'{"v":99,"id":"x"}')
 _SLOW_TTL_MS, _STALE_TTL_MS = 1_500, 2_500
 
@@ -31,6 +32,10 @@ def produce(fleet: Fleet, kind: Kind) -> list[Sent]:
             return fleet.send(_several(100, RESENDING, AGAIN))
         case Kind.KILL_TAKE | Kind.KILL_RESEND:
             return fleet.send(_several(60, RESENDING, AGAIN))
+        case Kind.REDIS_AWAY | Kind.NO_RECOVERY:
+            return fleet.send(_several(100, RESENDING, AGAIN))
+        case Kind.BACKLOG:
+            return fleet.send(_lines(_BACKLOG_KEYS, _BACKLOG_EACH))
         case Kind.KILL_RESOLVE:
             return fleet.send(_several(60, FICKLE, CUT_OFF))
         case Kind.RESEND:
@@ -43,6 +48,16 @@ def _several(count: int, lane: str, receiver: str, ttl_ms: int | None = None) ->
     return [
         notification(lane, receivers=[f"{receiver}{new_id()}"], account=MAIN, ttl_ms=ttl_ms)
         for _ in range(count)
+    ]
+
+
+def _lines(keys: int, each: int) -> list[Notification]:
+    """For each of some ordering keys so many, in turn."""
+    names = [f"backlog-{new_id()}" for _ in range(keys)]
+    return [
+        notification(ORDERED, receivers=[f"{BEHIND}{new_id()}"], account=MAIN, ordering_key=name)
+        for _ in range(each)
+        for name in names
     ]
 
 

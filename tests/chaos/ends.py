@@ -10,7 +10,7 @@ from channels.simulator import Record
 from message.states import OPEN, TRANSITIONS
 from tests.chaos.books import Books, Hit, Limits
 from tests.chaos.history import Move
-from tests.chaos.kinds import Kind
+from tests.chaos.kinds import DRAINED, Kind
 from tests.harness.books import Row
 from tests.harness.wire import Sent
 
@@ -159,6 +159,24 @@ def without_effect(books: Books) -> list[str]:
     return missing + idle
 
 
+def not_drained(books: Books) -> list[str]:
+    """What a fault brought along that had to be sent in the end, and was not."""
+    rows = (
+        (hit, row)
+        for hit in books.hits
+        if hit.fault.kind in DRAINED
+        for sent in hit.sent
+        for key in sent.keys
+        if (row := books.rows.get(key)) is not None
+    )
+    return [
+        f"{row.delivery_key}: {row.state} ({row.reason}) after fault {hit.fault.number}"
+        f" ({hit.fault.kind}), which it had to outlast"
+        for hit, row in rows
+        if row.state != "SENT"
+    ]
+
+
 def _bit(hit: Hit, ends: Sequence[str]) -> bool:
     match hit.fault.kind:
         case Kind.SLOW | Kind.STALE:
@@ -167,7 +185,7 @@ def _bit(hit: Hit, ends: Sequence[str]) -> bool:
             return bool(hit.effect) and not hit.effect.startswith("0 ")
         case Kind.OFFSETS | Kind.REBALANCE:
             return bool(hit.effect)
-        case Kind.POISON | Kind.RESEND:
+        case Kind.POISON | Kind.RESEND | Kind.BACKLOG | Kind.REDIS_AWAY | Kind.NO_RECOVERY:
             return bool(hit.sent)
         case _:
             return True

@@ -94,6 +94,7 @@ def judge(books: Books) -> Judgement:
         *ends.parked_oddly(rows, books.records, moves, limits),
         *ends.poison(books),
         *ends.without_effect(books),
+        *ends.not_drained(books),
         *_of_silences(found.silences, books),
         *(problem for life in books.lives for problem in of_life(life, limits)),
     ]

@@ -40,6 +40,9 @@ class Kind(StrEnum):
     RESEND = "produced again while the original is in flight"
     MANUAL = "manual retry races the automatic one"
     OFFSETS = "all workers killed, committed offsets deleted"
+    BACKLOG = "ordered backlog"
+    REDIS_AWAY = "Redis away 60 s under retries"
+    NO_RECOVERY = "no recovery for a lease"
 
 
 COUNTS: Final[Mapping[Kind, int]] = {
@@ -71,8 +74,11 @@ COUNTS: Final[Mapping[Kind, int]] = {
     Kind.RESEND: 2,
     Kind.MANUAL: 2,
     Kind.OFFSETS: 1,
+    Kind.BACKLOG: 1,
+    Kind.REDIS_AWAY: 1,
+    Kind.NO_RECOVERY: 1,
 }
-"""Some 34 kills and 28 kinds in all."""
+"""Some 36 kills and 31 kinds in all."""
 
 POINTS: Final[Mapping[Kind, Point]] = {
     Kind.KILL_CLAIM: Point.CLAIM,
@@ -88,7 +94,11 @@ OF_RECOVERY: Final = frozenset(
     {Kind.KILL_RECOVERY, Kind.KILL_TAKE, Kind.KILL_RESEND, Kind.KILL_RESOLVE, Kind.STOP_RECOVERY}
 )
 """Whose victim is a recovery."""
-KILLS: Final = frozenset({Kind.KILL, Kind.KILL_RECOVERY, Kind.OFFSETS, *POINTS})
+ALL_OF: Final = frozenset({Kind.OFFSETS, Kind.NO_RECOVERY})
+"""Kill every process of a pack."""
+DRAINED: Final = frozenset({Kind.BACKLOG, Kind.REDIS_AWAY, Kind.NO_RECOVERY})
+"""Bring notifications along that all have to be sent, once the fault is over or during it."""
+KILLS: Final = frozenset({Kind.KILL, Kind.KILL_RECOVERY, *ALL_OF, *POINTS})
 STOPS: Final = frozenset({Kind.STOP, Kind.STOP_RECOVERY})
 ILLS: Final = frozenset({Kind.RESETS, Kind.ERRORS, Kind.HANGS, Kind.LIMITS})
 """What ails the provider, whoever calls."""

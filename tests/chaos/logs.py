@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any
@@ -12,11 +11,6 @@ EXPECTED = frozenset({"ledger_away", "lease_lapsed", "dead_letters_held", "outco
 """Errors that an outage of a server brings with it, and what a person has to know."""
 _TRACEBACK = "Traceback (most recent call last)"
 _ALARMING = (_TRACEBACK, "ERROR ", "CRITICAL ")
-_NO_BROKER = re.compile(
-    r"ERROR celery\.(worker\.consumer\S* consumer: Cannot connect to redis"
-    r"|beat Message Error: Couldn't apply scheduled task)"
-)
-"""What Celery prints of a Redis that is away, with tracebacks behind it."""
 _SHOWN = 300
 
 
@@ -27,17 +21,10 @@ def lapses_ms(text: str) -> list[int]:
 
 def complaints(text: str) -> list[str]:
     """Errors other than the expected ones, and whatever a library printed in despair."""
-    found, excused = [], False
+    found = []
     for line in text.splitlines():
         event = _event(line)
-        if event is not None:
-            excused = False
-            if _is_alarming(event):
-                found.append(line[:_SHOWN])
-        elif _NO_BROKER.match(line):
-            excused = True
-        elif line.startswith(_ALARMING) and not (excused and line.startswith(_TRACEBACK)):
-            excused = False
+        if _is_alarming(event) if event is not None else line.startswith(_ALARMING):
             found.append(line[:_SHOWN])
     return found
 

@@ -315,9 +315,9 @@ RECOVERY: tuple[Mutation, ...] = (
     ),
     Mutation(
         "what was kept back is told when the window ends",
-        "idempotency/alerting_statements.py",
-        "(a.kept > 0 AND a.told_at + :window <= :now)",
-        "(a.kept < 0 AND a.told_at + :window <= :now)",
+        "idempotency/alerting.py",
+        "tail = row.kept > 0 and row.told_at + window_ms <= now",
+        "tail = False",
         (_ALERTS + "test_what_was_kept_back_is_told_when_the_window_ends" + _LITE,),
     ),
     Mutation(

@@ -137,6 +137,12 @@ def _down_s(kind: Kind, luck: random.Random) -> float:
             return luck.uniform(1.0, 5.0)
         case Kind.BROKER_DOWN:
             return 30.0
+        case Kind.REDIS_AWAY:
+            return 60.0
+        case Kind.NO_RECOVERY:
+            return luck.uniform(LEASE_S * 1.3, LEASE_S * 2.5)
+        case Kind.BACKLOG:
+            return 8.0
         case Kind.BROKER | Kind.FLUSH | Kind.OFFSETS | Kind.POISON | Kind.RESEND:
             return 0.0
         case Kind.SLOW:

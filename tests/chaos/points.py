@@ -49,9 +49,11 @@ class Orders:
         draft.write_text(f"{verb} {point}")
         draft.rename(self.path)
 
-    def take_back(self) -> None:
-        """Forget the order; idempotent."""
+    def take_back(self) -> bool:
+        """Forget the order; idempotent. Returns False if it was carried out before: who gets the file, the
+        process or this, decides."""
         self.path.unlink(missing_ok=True)
+        return not self.carried_out
 
     @property
     def carried_out(self) -> bool:

@@ -19,7 +19,7 @@ from tests.chaos.pack import Life, Pack
 from tests.chaos.plan import Fault
 from tests.chaos.points import Point
 from tests.chaos.weather import Weather
-from tests.harness import Fleet, await_, now_ms
+from tests.harness import Fleet, Sent, await_, now_ms
 from tests.harness.proxy import Proxy
 
 _POINT_S = 60.0
@@ -31,6 +31,10 @@ _HELD_S = 3.0
 _PATIENCE = 6
 """Times that a fault which nobody met yet is held a little longer."""
 _NO_CLAIM_S = 2.0
+_REFUSED_S = 15.0
+"""How long retries are refused while Redis is away: they fall due again in the outage."""
+
+Produce = Callable[[Fleet, Kind], list[Sent]]
 
 
 class Stage(Protocol):
@@ -67,6 +71,8 @@ class Strikes:
         self._weather, self._proxy, self._stage = weather, proxy, stage
         self._armed: dict[int, tuple[Fault, Life, float]] = {}
         """Faults whose victim has not come to its point yet; the moment from which it is too late."""
+        self._ordered: dict[int, Fault] = {}
+        """Life number to the fault whose order it got last: however late it obeys, it was our doing."""
         self._leaving: dict[int, Hit] = {}
         """Life number to the SIGTERM it got."""
         self._held_back = False
@@ -96,6 +102,8 @@ class Strikes:
             Kind.BROKER_DOWN: self._break,
             Kind.REBALANCE: self._rebalance,
             Kind.OFFSETS: self._forget_offsets,
+            Kind.REDIS_AWAY: self._starve,
+            Kind.NO_RECOVERY: self._bare,
             Kind.MANUAL: self._race,
         }
         return ways.get(fault.kind, self._ail)(fault)
@@ -130,10 +138,9 @@ class Strikes:
         """Let a victim kill itself where its code comes to the point; where that is in a recovery, with
         something for it to do."""
         life = self._pack(fault).choose(fault.victim, at_work=True)
-        if life is None or life.orders.path.exists():
+        if life is None or self._has_orders(life):
             return False
-        life.orders.give("kill", POINTS[fault.kind])
-        self._armed[fault.number] = (fault, life, time.monotonic() + _POINT_S)
+        self._order(fault, life)
         if fault.kind in OF_RECOVERY:
             self._weather.begin(fault.number, fault.kind)
             self._stage.later(fault.down_s, lambda: self._weather.end(fault.number))
@@ -145,7 +152,9 @@ class Strikes:
         for number, (fault, life, until) in list(self._armed.items()):
             if life.process.running and time.monotonic() < until:
                 continue
-            life.orders.take_back()
+            if not life.orders.take_back():
+                continue  # it obeyed a moment ago, and is about to be found gone
+            self._ordered.pop(life.book.number, None)
             if life.process.running:
                 del self._armed[number]
                 self._stage.troubles.append(
@@ -153,22 +162,30 @@ class Strikes:
                 )
                 continue
             other = self._pack(fault).choose(fault.victim, at_work=True)
-            if other is not None and not other.orders.path.exists():
-                other.orders.give("kill", POINTS[fault.kind])
-                self._armed[number] = (fault, other, time.monotonic() + _POINT_S)
+            if other is not None and not self._has_orders(other):
+                self._order(fault, other)
 
     def _was_meant(self, pack: Pack, life: Life) -> bool:
         if life.book.number in self._leaving:
             hit = self._leaving.pop(life.book.number)
             self._replace(pack, pack.leave(life, "SIGTERM"), hit)
             return True
-        mine = [n for n, (_, victim, _) in self._armed.items() if victim is life]
-        if not mine or not life.orders.carried_out:
+        fault = self._ordered.get(life.book.number)
+        if fault is None or not life.orders.carried_out:
             return False
-        fault, _, _ = self._armed.pop(mine[0])
+        self._armed.pop(fault.number, None)
         hit = self._hit(fault, life, POINTS[fault.kind].value)
         self._replace(pack, pack.leave(life, "kill -9"), hit)
         return True
+
+    def _order(self, fault: Fault, life: Life) -> None:
+        life.orders.give("kill", POINTS[fault.kind])
+        self._ordered[life.book.number] = fault
+        self._armed[fault.number] = (fault, life, time.monotonic() + _POINT_S)
+
+    def _has_orders(self, life: Life) -> bool:
+        """Whether it was told something that it has not done, or has just done."""
+        return life.orders.path.exists() or life.orders.carried_out
 
     def _replace(self, pack: Pack, place: int, hit: Hit) -> None:
         name = hit.worker if hit.fault.same_name else ""
@@ -210,7 +227,7 @@ class Strikes:
     def _drain(self, fault: Fault) -> bool:
         """The provider is slow until the queues are full; then SIGTERM."""
         life = self._workers.choose(fault.victim, at_work=True)
-        if life is None:
+        if life is None or self._has_orders(life):
             return False
         self._weather.begin(fault.number, fault.kind)
         life.leaving = True
@@ -219,6 +236,9 @@ class Strikes:
         return True
 
     def _term(self, fault: Fault, life: Life) -> None:
+        if not life.process.running:
+            self._stage.troubles.append(f"fault {fault.number} ({fault.kind}): its victim was gone")
+            return
         held = self._fleet.books.in_flight_of(life.book.worker) if not self.away else -1
         hit = self._hit(fault, life, f"{held} in flight" if held >= 0 else life.point)
         self._leaving[life.book.number] = hit
@@ -239,7 +259,7 @@ class Strikes:
     def _break_mid_claim(self, fault: Fault) -> bool:
         """Hold a worker inside a claim's transaction, then stop the server."""
         life = self._workers.choose(fault.victim, at_work=True)
-        if life is None or life.orders.path.exists() or "postgres" in self.away:
+        if life is None or self._has_orders(life) or "postgres" in self.away:
             return False
         life.orders.give("hold", Point.CLAIM)
 
@@ -264,18 +284,36 @@ class Strikes:
         self._beside(lambda: self._take_away(fault, server, ""))
         return True
 
-    def _take_away(self, fault: Fault, server: str, point: str) -> None:
+    def _take_away(
+        self, fault: Fault, server: str, point: str, produce: Produce | None = None
+    ) -> None:
+        """`produce` is called while the server is away."""
         hit = self._hit(fault, point=point)
         try:
             if fault.kind is Kind.OUTAGE:
                 self._stack.kill(server)
             else:
                 self._stack.stop(server)
+            hit.sent = produce(self._fleet, fault.kind) if produce is not None else []
             time.sleep(fault.down_s)
             self._stack.start(server)
         finally:
             hit.until_ms = now_ms()
             self.away.discard(server)
+
+    def _starve(self, fault: Fault) -> bool:
+        """Take Redis away for a minute while the provider refuses some and then takes them."""
+        if "redis" in self.away:
+            return False
+        self.away.add("redis")
+        self._weather.begin(fault.number, fault.kind)
+        self._stage.later(_REFUSED_S, lambda: self._weather.end(fault.number))
+
+        def starve() -> None:
+            self._take_away(fault, "redis", "", bursts.produce)
+
+        self._beside(starve)
+        return True
 
     def _cut(self, fault: Fault) -> bool:
         """Lose replies to commits on the way to the worker and the recovery in the first places."""
@@ -331,6 +369,20 @@ class Strikes:
                 self._held_back = False
 
         self._beside(delete)
+        return True
+
+    def _bare(self, fault: Fault) -> bool:
+        """Kill every recovery while there is something to send again; none runs for longer than a lease."""
+        struck = [life for life in self._recoveries.running() if life.fit]
+        if len(struck) < len(self._recoveries.places):
+            return False
+        hit = self._hit(fault, point=", ".join(life.point for life in struck))
+        hit.lives = tuple(life.book.number for life in struck)
+        for life in struck:
+            self._refill(self._recoveries, self._recoveries.kill(life), fault.down_s)
+        self._weather.begin(fault.number, fault.kind)
+        self._stage.later(fault.down_s, lambda: self._well(hit))
+        self._beside(lambda: self._produce(hit))
         return True
 
     def _delete_group(self) -> bool:

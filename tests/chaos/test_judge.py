@@ -519,14 +519,6 @@ def test_a_log_of_outages_has_lapses_and_no_complaints() -> None:
     assert logs.point_of(LOG) == "joining the group"
 
 
-def test_what_celery_prints_of_an_away_redis_is_an_outages_and_nothing_behind_it() -> None:
-    away = "ERROR celery.beat Message Error: Couldn't apply scheduled task look: Error 111\n"
-    trace = "Traceback (most recent call last):\n  File x\n"
-    assert logs.complaints(LOG + away + trace + trace) == []
-    event = '{"time": "2026-09-21T12:00:00Z", "level": "info", "event": "stopped"}\n'
-    assert logs.complaints(away + trace + event + trace) == [trace.splitlines()[0]]
-
-
 @pytest.mark.parametrize(
     "line",
     [
@@ -539,3 +531,13 @@ def test_what_celery_prints_of_an_away_redis_is_an_outages_and_nothing_behind_it
 )
 def test_whatever_else_goes_wrong_in_a_log_is_a_complaint(line: str) -> None:
     assert logs.complaints(LOG + line) == [line]
+
+
+@pytest.mark.parametrize("kind", [Kind.BACKLOG, Kind.REDIS_AWAY, Kind.NO_RECOVERY])
+def test_what_had_to_outlast_a_fault_and_was_not_sent_is_named(kind: Kind) -> None:
+    made = Maker()
+    made.hits.append(hit(kind, T0 + 2_000))
+    made.hits[-1].sent = made.sent[3:4]
+    assert made.judge().problems == []
+    made.change(3, state="PARKED", reason="attempts_spent")
+    assert any(f"{made.key(3)}: PARKED" in p and kind in p for p in made.judge().problems)

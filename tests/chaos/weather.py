@@ -9,7 +9,7 @@ from tests.chaos.plan import FICKLE_RECEIVER
 LATENCY: str = "p50=10,p99=60"
 MUTE = "/mute"
 """Path of the account whose provider never says what became of a call."""
-SLOW, STALE, AGAIN, CUT_OFF = "slow-", "stale-", "again-", "cut-off-"
+SLOW, STALE, AGAIN, CUT_OFF, BEHIND = "slow-", "stale-", "again-", "cut-off-", "behind-"
 """What receivers that a fault brings along begin with."""
 _USUAL = (
     Faults(method="GET", path=MUTE, errors={"503": 1.0}),
@@ -32,6 +32,9 @@ _SPELLS = {
     Kind.MANUAL: Faults(receiver=AGAIN, errors={"429": 1.0}, retry_after="1"),
     Kind.KILL_TAKE: Faults(receiver=AGAIN, errors={"429": 1.0}),
     Kind.KILL_RESEND: Faults(receiver=AGAIN, errors={"429": 1.0}),
+    Kind.BACKLOG: Faults(receiver=BEHIND, errors={"429": 1.0}, retry_after="1"),
+    Kind.REDIS_AWAY: Faults(receiver=AGAIN, errors={"429": 1.0}),
+    Kind.NO_RECOVERY: Faults(receiver=AGAIN, errors={"429": 1.0}),
     Kind.KILL_RESOLVE: Faults(receiver=CUT_OFF, reset=1.0),
 }
 
