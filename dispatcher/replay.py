@@ -1,8 +1,8 @@
 """Dead letters sent again: as they came, to where they came from, each once.
 
-It is put on record before it is produced, so two who replay the same letter send it once. The record of one
-whose acknowledgement never came stays: it may stand there, and only `again` sends it once more. A second
-copy does no harm where the letter is a notification by now: it has the same id.
+Each is put on record before it is produced, so two who replay the same letter send it once. The record of
+one whose acknowledgement never came stays: it may stand there, and only `again` sends it once more. A
+second copy does no harm where the letter is a notification by now: it has the same id.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Done(NamedTuple):
 
 
 class Replayer:
-    """Produces letters one by one; `producer` is `backends.kafka.producer`'s."""
+    """Produces letters; `producer` is `backends.kafka.producer`'s."""
 
     def __init__(self, producer: Any, replays: Replays, *, target: str = "") -> None:
         """`target`: another topic than the one each came from."""
@@ -57,11 +57,10 @@ class Replayer:
         return [self._planned(letter, known.get(letter.origin), again) for letter in letters]
 
     def run(self, letters: Sequence[Letter], *, again: bool) -> list[Done]:
-        """Send them; raises LedgerError, then those before it are on record."""
+        """Send them together; raises LedgerError, then what was begun is on record."""
         planned = self.plan(letters, again=again)
-        return [
-            self._replayed(done, again) if done.fate is Fate.WOULD else done for done in planned
-        ]
+        sent = iter(self._replayed([one for one in planned if one.fate is Fate.WOULD], again))
+        return [next(sent) if one.fate is Fate.WOULD else one for one in planned]
 
     def _planned(self, letter: Letter, earlier: Replay | None, again: bool) -> Done:
         target = self._target or letter.topic
@@ -74,21 +73,39 @@ class Replayer:
             return Done(letter, target, Fate.BEFORE, f"to {earlier.target}{sure}")
         return Done(letter, target, Fate.WOULD)
 
-    def _replayed(self, done: Done, again: bool) -> Done:
-        origin = done.letter.origin
-        if not self._replays.begin(origin, done.target, again=again):
-            return done._replace(fate=Fate.BEFORE, why="by somebody else just now")
-        error = self._produced(done)
-        if error is None:
-            self._replays.end(origin, sent=True)
-            return done._replace(fate=Fate.REPLAYED)
-        if not error.maybe:
-            self._replays.end(origin, sent=False)
-        return done._replace(fate=Fate.FAILED, why=error.text)
+    def _replayed(self, going: Sequence[Done], again: bool) -> list[Done]:
+        if not going:
+            return []
+        begun = self._replays.begin([(d.letter.origin, d.target) for d in going], again=again)
+        errors = self._produced([done for done, ours in zip(going, begun, strict=True) if ours])
+        self._replays.end(
+            [origin for origin, error in errors.items() if error is None],
+            [origin for origin, error in errors.items() if error and not error.maybe],
+        )
+        return [
+            _ended(done, errors[done.letter.origin])
+            if ours
+            else done._replace(fate=Fate.BEFORE, why="by somebody else just now")
+            for done, ours in zip(going, begun, strict=True)
+        ]
 
-    def _produced(self, done: Done) -> _Failure | None:
-        """None once the broker has it."""
-        letter, told = done.letter, list[Any]()
+    def _produced(self, going: Sequence[Done]) -> dict[str, _Failure | None]:
+        """Origin to None where the broker has it."""
+        told: dict[str, Any] = {}
+        found: dict[str, _Failure | None] = {}
+        for done in going:
+            if (failure := self._handed_over(done, told)) is not None:
+                found[done.letter.origin] = failure
+        self._producer.flush(_FLUSH_S)
+        for done in going:
+            origin = done.letter.origin
+            if origin not in found:
+                found[origin] = _failure(told[origin]) if origin in told else _UNANSWERED
+        return found
+
+    def _handed_over(self, done: Done, told: dict[str, Any]) -> _Failure | None:
+        """`told` gets the broker's word under the letter's origin."""
+        letter = done.letter
         headers = [*letter.theirs(), (REPLAY_OF, letter.origin.encode())]
         try:
             self._producer.produce(
@@ -96,18 +113,28 @@ class Replayer:
                 key=letter.key,
                 value=letter.value,
                 headers=headers,
-                on_delivery=lambda error, _message: told.append(error),
+                on_delivery=lambda error, _message: told.update({letter.origin: error}),
             )
         except Exception as exc:  # KafkaException, BufferError: nothing was handed over
             return _Failure(str(exc), maybe=False)
-        self._producer.flush(_FLUSH_S)
-        if not told:
-            return _Failure("the broker did not answer; it may have it", maybe=True)
-        # A timeout of the client's is no word of the broker's.
-        return told[0] and _Failure(told[0].str(), maybe=told[0].name() == "_MSG_TIMED_OUT")
+        return None
 
 
 class _Failure(NamedTuple):
     text: str
     maybe: bool
     """Whether the broker may have it all the same."""
+
+
+_UNANSWERED: Final = _Failure("the broker did not answer; it may have it", maybe=True)
+
+
+def _failure(error: Any) -> _Failure | None:
+    """A timeout of the client's is no word of the broker's."""
+    return error and _Failure(error.str(), maybe=error.name() == "_MSG_TIMED_OUT")
+
+
+def _ended(done: Done, failure: _Failure | None) -> Done:
+    if failure is None:
+        return done._replace(fate=Fate.REPLAYED)
+    return done._replace(fate=Fate.FAILED, why=failure.text)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from sqlalchemy import text
 
@@ -18,7 +18,7 @@ ON CONFLICT (origin) DO UPDATE
  WHERE :again""")
 _SENT = text("UPDATE dead_replays SET sent_at = :now WHERE origin = :origin")
 _TAKE_BACK = text("DELETE FROM dead_replays WHERE origin = :origin AND sent_at IS NULL")
-_KNOWN = text("SELECT origin, target, begun_at, sent_at FROM dead_replays WHERE origin = :origin")
+_KNOWN: Final = "SELECT origin, target, begun_at, sent_at FROM dead_replays WHERE origin IN ({})"
 
 
 class Replay(NamedTuple):
@@ -38,24 +38,34 @@ class Replays:
         self._database = database
         self._clock = clock
 
-    def begin(self, origin: str, target: str, *, again: bool) -> bool:
-        """Put on record, before it is produced, that it will be; False where it is on record already."""
-        with errors(), self._database.begin() as connection:
-            values = {"origin": origin, "target": target, "again": again}
-            done = connection.execute(_BEGIN, values | {"now": self._clock(connection)})
-        return bool(done.rowcount)
-
-    def end(self, origin: str, *, sent: bool) -> None:
-        """The broker has it, or surely has not."""
+    def begin(self, batch: Sequence[tuple[str, str]], *, again: bool) -> list[bool]:
+        """Put on record, before they are produced, that these (origin, target) will be; False where one is
+        on record already."""
+        begun: dict[str, bool] = {}
         with errors(), self._database.begin() as connection:
             now = self._clock(connection)
-            if sent:
+            for origin, target in sorted(
+                batch
+            ):  # two who begin the same ones must not lock crosswise
+                values = {"origin": origin, "target": target, "again": again, "now": now}
+                begun[origin] = bool(connection.execute(_BEGIN, values).rowcount)
+        return [begun[origin] for origin, _ in batch]
+
+    def end(self, sent: Sequence[str], not_sent: Sequence[str]) -> None:
+        """The broker has the first, and surely has not the second; what is in neither stays begun."""
+        with errors(), self._database.begin() as connection:
+            now = self._clock(connection)
+            for origin in sorted(sent):
                 connection.execute(_SENT, {"origin": origin, "now": now})
-            else:
+            for origin in sorted(not_sent):
                 connection.execute(_TAKE_BACK, {"origin": origin})
 
     def known(self, origins: Sequence[str]) -> dict[str, Replay]:
         """Those of them that were begun."""
+        named = {f"o{number}": origin for number, origin in enumerate(origins)}
+        if not named:
+            return {}
+        statement = text(_KNOWN.format(", ".join(f":{name}" for name in named)))
         with errors(), self._database.begin() as connection:
-            rows = [connection.execute(_KNOWN, {"origin": one}).one_or_none() for one in origins]
-        return {row.origin: Replay(*row) for row in rows if row is not None}
+            rows = connection.execute(statement, named).all()
+        return {row.origin: Replay(*row) for row in rows}

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from hongyan.errors import WrongUsage
-from hongyan.terminal import DONE, PROBLEMS, complain, err, explained, out, print_json, settings_of
+from hongyan.flags import duration_ms
+from hongyan.replay_run import ReplayRun
+from hongyan.terminal import DONE, PROBLEMS, complain, explained, out, print_json, settings_of
 
 if TYPE_CHECKING:
     from backends.settings import Settings
     from dispatcher.letters import Letter, Wanted
-    from dispatcher.replay import Done
+    from dispatcher.replay import Replayer
 
 app = typer.Typer(name="dead", help="Records that could not be sent at all.", no_args_is_help=True)
 
@@ -30,16 +34,17 @@ SHOW = explained(
 )
 REPLAY = explained(
     "Send dead letters again, as they came, to the topic they came from. Without --yes it only says "
-    "what it would do. One that was replayed before is left alone unless --again is given.",
+    "what it would do. One that was replayed before is left alone unless --again is given. All that match "
+    "are sent, or --limit of them; exits 1 if some are left, failed or cannot be sent.",
     "hongyan dead replay hongyan.dispatch.sms.notice/3/1745 --yes",
     "hongyan dead replay --reason unknown_account --since 2h",
     "hongyan dead replay --reason wrong_topic --to-lane sms.notice --yes",
 )
-_UNITS: Final = {"s": 1, "min": 60, "h": 3_600, "d": 86_400}
+_GOOD: Final = ("replayed", "would_replay", "replayed_before")
 _REASON = Annotated[str, typer.Option("--reason", metavar="CODE", help="Only these.")]
 _LANE = Annotated[str, typer.Option("--lane", metavar="LANE", help="Only from this lane.")]
 _SINCE = Annotated[
-    str, typer.Option("--since", metavar="AGE", help="Only younger ones: 30min, 12h, 7d.")
+    str, typer.Option("--since", metavar="AGE", help="Only younger ones: 30m, 12h, 7d.")
 ]
 _LIMIT = Annotated[int, typer.Option("--limit", min=1, metavar="N", help="At most.")]
 _JSON = Annotated[bool, typer.Option("--json", help="For programs.", metavar="")]
@@ -102,7 +107,10 @@ def replay(
         bool, typer.Option("--again", help="Also those that were replayed before.", metavar="")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do it.", metavar="")] = False,
-    limit: _LIMIT = 1_000,
+    limit: Annotated[
+        int | None,
+        typer.Option("--limit", min=1, metavar="N", help="At most; else all that match."),
+    ] = None,
     as_json: _JSON = False,
 ) -> None:
     """See REPLAY."""
@@ -110,38 +118,35 @@ def replay(
         raise WrongUsage("name the letters: by ORIGIN, --reason, --lane or --since")
     settings = settings_of(context)
     wanted = _wanted(origins=origins or (), reason=reason, lane=lane, since=since)
-    letters = _found(settings, wanted, limit)
-    done = _replayed(settings, letters[::-1], _topic_of(settings, to_lane), again=again, yes=yes)
-    if as_json:
-        print_json([_fate(one) for one in done])
-    else:
-        for one in done:
-            out().print(
-                f"{one.fate:<16} {one.letter.origin} → {one.target} {one.why}", markup=False
-            )
-        if not yes:
-            err().print("nothing was sent: this was a dry run; give --yes")
-    missing = set(origins or ()) - {letter.origin for letter in letters}
+    missing = set(origins or ())
+    with _replayer(settings, _topic_of(settings, to_lane)) as replayer:
+        send = partial(replayer.run, again=again) if yes else None
+        plan = partial(replayer.plan, again=again)
+        run = ReplayRun(plan, send, limit=limit, as_json=as_json)
+        run.through(_matching(settings, wanted, missing))
     for origin in sorted(missing):
         complain(f"there is no dead letter from {origin!r}")
-    good = {"replayed", "would_replay", "replayed_before"}
-    raise typer.Exit(PROBLEMS if missing or any(one.fate not in good for one in done) else DONE)
+    bad = run.fates.total() - sum(run.fates[fate] for fate in _GOOD)
+    raise typer.Exit(PROBLEMS if missing or bad or run.left else DONE)
 
 
-def _replayed(
-    settings: Settings, letters: list[Letter], target: str, *, again: bool, yes: bool
-) -> list[Done]:
+@contextmanager
+def _replayer(settings: Settings, target: str) -> Iterator[Replayer]:
     from backends import kafka
     from dispatcher.replay import Replayer
     from idempotency.opening import open_ledger
 
-    ledger = open_ledger(settings)
-    try:
+    with closing(open_ledger(settings)) as ledger:
         producer = kafka.producer(settings.kafka, client_id="hongyan-replay")
-        replayer = Replayer(producer, ledger.replays(), target=target)
-        return (replayer.run if yes else replayer.plan)(letters, again=again)
-    finally:
-        ledger.close()
+        yield Replayer(producer, ledger.replays(), target=target)
+
+
+def _matching(settings: Settings, wanted: Wanted, missing: set[str]) -> Iterator[Letter]:
+    """The letters that fit, as the topic has them; `missing` loses the origins that were found."""
+    for letter in _letters(settings, wanted.since_ms):
+        if wanted.fits(letter):
+            missing.discard(letter.origin)
+            yield letter
 
 
 def _found(settings: Settings, wanted: Wanted, limit: int) -> list[Letter]:
@@ -168,16 +173,8 @@ def _wanted(*, origins: Any = (), reason: str = "", lane: str = "", since: str =
 
     if lane and lane_named(lane) is None:
         raise WrongUsage(f"--lane {lane!r}: there is no such lane")
-    since_ms = int((time.time() - _seconds(since)) * 1_000) if since else 0
+    since_ms = time.time_ns() // 1_000_000 - duration_ms("--since", since) if since else 0
     return Wanted(origins=frozenset(origins), reason=reason, lane=lane, since_ms=since_ms)
-
-
-def _seconds(age: str) -> float:
-    unit = next((u for u in sorted(_UNITS, key=len, reverse=True) if age.endswith(u)), "")
-    number = age.removesuffix(unit)
-    if not unit or not number.isdigit():
-        raise WrongUsage(f"--since {age!r}: write a number and s, min, h or d, such as 12h")
-    return int(number) * _UNITS[unit]
 
 
 def _topic_of(settings: Settings, lane: str) -> str:
@@ -208,11 +205,6 @@ def _told(letter: Letter) -> dict[str, Any]:
 
 def _headers(letter: Letter) -> list[tuple[str, str]]:
     return [(name, (value or b"").decode("utf-8", "replace")) for name, value in letter.headers]
-
-
-def _fate(done: Done) -> dict[str, Any]:
-    origin = done.letter.origin
-    return {"origin": origin, "target": done.target, "fate": done.fate.value, "why": done.why}
 
 
 def _table(letters: list[Letter]) -> None:

@@ -48,6 +48,7 @@ def recall(
     biz: Annotated[
         str | None,
         typer.Option(
+            "--biz-id",
             "--biz",
             metavar="BIZ_ID",
             help="Instead: every notification of this business id that was created until now.",

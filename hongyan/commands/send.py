@@ -60,7 +60,9 @@ def send(
     template: Annotated[str | None, typer.Option(metavar="ID", help="A template.")] = None,
     param: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="Of it.")] = None,
     content: Annotated[str | None, typer.Option(metavar="JSON", help="Instead: inline.")] = None,
-    biz_id: Annotated[str | None, typer.Option(metavar="ID", help="Yours, to find it by.")] = None,
+    biz_id: Annotated[
+        str | None, typer.Option("--biz-id", "--biz", metavar="ID", help="Yours, to find it by.")
+    ] = None,
     ttl: Annotated[float | None, typer.Option(metavar="SECONDS", min=0.001)] = None,
     ordering_key: Annotated[str | None, typer.Option(metavar="KEY", help="Keeps order.")] = None,
     account: Annotated[str | None, typer.Option(metavar="NAME", help="Send through it.")] = None,

@@ -1,12 +1,15 @@
 """hongyan dead: from the topic to the terminal, and back to the lane."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from backends import kafka
 from backends.kafka_reading import read_topic
 from backends.settings import KafkaSettings
+from dispatcher.letters import Letter
+from hongyan.replay_run import batches
 from tests.hongyan.conftest import Run
 
 LANE_TOPIC = "{}.dispatch.sms.notice"
@@ -67,9 +70,10 @@ def test_letters_are_listed_shown_and_replayed_once(hongyan: Run, kafka: str, pr
     dry = hongyan("dead", "replay", one)
     assert (dry.code, "would_replay" in dry.out, "dry run" in dry.err) == (0, True, True)
     done = hongyan("dead", "replay", one, "--yes", "--json")
-    assert [x["fate"] for x in done.json] == ["replayed"]
+    assert [x["fate"] for x in done.json["letters"]] == ["replayed"]
     again = hongyan("dead", "replay", "--lane", "sms.notice", "--yes", "--json")
-    assert {x["origin"]: x["fate"] for x in again.json} == {one: "replayed_before", two: "replayed"}
+    fates = {x["origin"]: x["fate"] for x in again.json["letters"]}
+    assert fates == {one: "replayed_before", two: "replayed"}
     settings = KafkaSettings(bootstrap=kafka)
     arrived = {m.value(): m.headers() for m in read_topic(settings, LANE_TOPIC.format(prefix))}
     assert arrived[body] == [("theirs", b"kept"), ("hongyan-replay-of", one.encode())]
@@ -84,3 +88,52 @@ def test_what_is_not_there_is_said(hongyan: Run, prefix: str) -> None:
     assert hongyan("dead", "replay").code == 2
     assert hongyan("dead", "list", "--since", "soon").code == 2
     assert hongyan("dead", "list", "--lane", "pigeon.post").code == 2
+
+
+def test_all_that_match_are_replayed_however_many_they_are(
+    hongyan: Run, kafka: str, prefix: str
+) -> None:
+    producer = kafka_producer(kafka)
+    for number in range(1_250):
+        origin = f"{LANE_TOPIC.format(prefix)}/0/{number}".encode()
+        headers: list[tuple[str, str | bytes | None]] = [
+            ("hongyan-dead-reason", b"bad_ttl"),
+            ("hongyan-dead-origin", origin),
+        ]
+        producer.produce(f"{prefix}.dead", value=b"%d" % number, headers=headers)
+    assert producer.flush(30) == 0
+    asked = ("dead", "replay", "--reason", "bad_ttl", "--since", "30min")
+    dry = hongyan(*asked)
+    assert "1,250 match: 1,250 would_replay" in dry.out
+    some = hongyan(*asked, "--yes", "--limit", "1100", "--json")
+    sums = {name: some.json[name] for name in ("matched", "replayed", "left")}
+    assert (some.code, sums) == (1, {"matched": 1_250, "replayed": 1_100, "left": 150})
+    assert len(some.json["letters"]) == 1_100
+    rest = hongyan(*asked, "--yes")
+    assert rest.code == 0
+    assert "1,250 match: " in rest.out
+    assert "1,100 replayed_before" in rest.out
+    assert "150 replayed" in rest.out
+    settings = KafkaSettings(bootstrap=kafka)
+    arrived = [m.value() or b"" for m in read_topic(settings, LANE_TOPIC.format(prefix))]
+    assert sorted(arrived) == sorted(b"%d" % number for number in range(1_250))
+
+
+def test_a_batch_is_bounded_by_its_bytes_and_names_an_origin_once() -> None:
+    def letter(number: int, size: int = 1) -> Letter:
+        fields: dict[str, Any] = {
+            "reason": "",
+            "detail": "",
+            "lane": "",
+            "key": None,
+            "headers": [],
+            "truncated": 0,
+        }
+        place = f"dead/0/{number}"
+        return Letter(place=place, origin=f"t/0/{number}", at=-number, value=b"x" * size, **fields)
+
+    large = [letter(n, 20 << 20) for n in range(3)]
+    assert [len(batch) for batch in batches(large)] == [2, 1]
+    twice = list(batches([letter(1), letter(2), letter(1)]))
+    assert [[one.origin for one in batch] for batch in twice] == [["t/0/2", "t/0/1"]]
+    assert [len(batch) for batch in batches(letter(n) for n in range(250))] == [100, 100, 50]

@@ -1,0 +1,113 @@
+"""One run of `hongyan dead replay`: through all letters of the topic, a batch at a time."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from hongyan.terminal import err, out
+
+if TYPE_CHECKING:
+    from dispatcher.letters import Letter
+    from dispatcher.replay import Done
+
+BATCH: Final = 100
+"""Letters that are held, put on record and produced together; each may have 1 MiB."""
+_SHOWN: Final = 50
+"""Letters that people are shown; programs get all."""
+_BATCH_BYTES: Final = 32 << 20
+
+
+class ReplayRun:
+    """Counts and shows what becomes of each letter; keeps no letter longer than its batch."""
+
+    def __init__(
+        self,
+        plan: Callable[[Sequence[Letter]], list[Done]],
+        send: Callable[[Sequence[Letter]], list[Done]] | None,
+        *,
+        limit: int | None,
+        as_json: bool,
+    ) -> None:
+        """`plan` and `send` are `Replayer.plan` and `Replayer.run`; `send` is None in a dry run."""
+        self.matched = 0
+        self.left = 0
+        """Letters that match and could be sent, beyond the limit."""
+        self.fates: Counter[str] = Counter()
+        self._plan = plan
+        self._send = send
+        self._limit = limit
+        self._as_json = as_json
+
+    def through(self, letters: Iterable[Letter]) -> None:
+        """Send them, or say what would be."""
+        if self._as_json:
+            sys.stdout.write('{"letters": [')
+        for batch in batches(letters):
+            self.matched += len(batch)
+            for one in self._done(batch):
+                self._show(one)
+                self.fates[one.fate.value] += 1
+        if self._as_json:
+            print(f"], {json.dumps(self._sums())[1:]}")
+        else:
+            self._say_sums()
+
+    def _done(self, batch: Sequence[Letter]) -> list[Done]:
+        """The first ones that may be sent, up to the limit; of the others only what they are."""
+        from dispatcher.replay import Fate
+
+        planned = self._plan(batch)
+        going = [one.letter for one in planned if one.fate is Fate.WOULD]
+        if self._limit is not None:
+            used = self.fates[Fate.REPLAYED.value] + self.fates[Fate.FAILED.value]
+            used += self.fates[Fate.WOULD.value]
+            room = max(self._limit - used, 0)
+            self.left += len(going[room:])
+            going = going[:room]
+        chosen = {id(letter) for letter in going}
+        sent = {id(one.letter): one for one in self._send(going)} if self._send and going else {}
+        return [
+            sent.get(id(one.letter), one)
+            for one in planned
+            if one.fate is not Fate.WOULD or id(one.letter) in chosen
+        ]
+
+    def _sums(self) -> dict[str, Any]:
+        sums = {"matched": self.matched, **dict(self.fates), "left": self.left}
+        return sums | {"dry_run": self._send is None}
+
+    def _show(self, one: Done) -> None:
+        number = self.fates.total()
+        if self._as_json:
+            fate = {"origin": one.letter.origin, "target": one.target, "fate": one.fate.value}
+            sys.stdout.write(f"{', ' if number else ''}{json.dumps(fate | {'why': one.why})}")
+        elif number < _SHOWN:
+            line = f"{one.fate:<16} {one.letter.origin} → {one.target} {one.why}"
+            out().print(line.rstrip(), markup=False)
+        elif number % BATCH == 0 and sys.stderr.isatty():
+            err().print(f"{number:,} …")
+
+    def _say_sums(self) -> None:
+        sums = [f"{count:,} {fate}" for fate, count in self.fates.items()]
+        sums += [f"{self.left:,} left, since --limit is reached"] if self.left else []
+        out().print(f"{self.matched:,} match: {', '.join(sums)}" if sums else "no letter matches")
+        if self._send is None:
+            err().print("nothing was sent: this was a dry run; give --yes")
+
+
+def batches(letters: Iterable[Letter]) -> Iterator[list[Letter]]:
+    """In the order they come, the oldest of each batch first; an origin once in a batch."""
+    batch: dict[str, Letter] = {}
+    size = 0
+    for letter in letters:
+        batch[letter.origin or letter.place] = letter
+        size += len(letter.value or b"")
+        if len(batch) == BATCH or size >= _BATCH_BYTES:
+            yield sorted(batch.values(), key=lambda one: (one.at, one.place))
+            batch, size = {}, 0
+    if batch:
+        yield sorted(batch.values(), key=lambda one: (one.at, one.place))
