@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -97,10 +97,12 @@ def notification(number: int, account: str | None = None, lane: Lane = LANE) -> 
     )
 
 
-def provider_at(folder: Path, name: str, **faults: Any) -> Simulator:
-    """Its ledger is written but not synced: what is measured is the client."""
-    rules = [Faults(**faults)]
-    return spawn(folder, ledger=str(folder / f"{name}.jsonl"), fsync=False, rules=rules)
+def provider_at(
+    folder: Path, name: str, options: Mapping[str, Any] | None = None, **faults: Any
+) -> Simulator:
+    """Its ledger is written but not synced: what is measured is the client. `options`: of the simulator."""
+    ledger, rules = str(folder / f"{name}.jsonl"), [Faults(**faults)]
+    return spawn(folder, ledger=ledger, fsync=False, rules=rules, **options or {})
 
 
 @contextmanager

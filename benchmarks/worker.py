@@ -13,8 +13,8 @@ import statistics
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -32,6 +32,7 @@ from benchmarks.ground import (
     provider_at,
 )
 from benchmarks.loops import THREADS
+from channels.simulator.authority import Authority
 
 ROUNDS = 5
 PRELOADED = 40_000
@@ -50,10 +51,22 @@ endpoint = "{slow}"
 [accounts.fast]
 provider = "webhook"
 endpoint = "{fast}"
+[accounts.tls]
+provider = "webhook"
+endpoint = "{tls}"
+ca_file = "{authority}"
+[accounts.closing]
+provider = "webhook"
+endpoint = "{closing}"
+ca_file = "{authority}"
 [accounts.none]
 provider = "null"
 endpoint = "http://127.0.0.1:9"
 """
+
+
+CLOSING: dict[str, Any] = {"close_after": 100, "idle_close_ms": 1_000}
+"""How the provider of `closing` ends connections: as servers do that shed them early."""
 
 
 class Variant(msgspec.Struct, frozen=True):
@@ -72,6 +85,8 @@ VARIANTS = (
     Variant("best_effort_50ms", "worker", "slow", "best_effort", warm=1_000, span=5_000),
     Variant("at_least_once_10ms", "worker", "fast", span=12_000),
     Variant("best_effort_10ms", "worker", "fast", "best_effort", span=12_000),
+    Variant("at_least_once_10ms_tls", "worker", "tls", span=12_000),
+    Variant("at_least_once_10ms_tls_closing", "worker", "closing", span=12_000),
     Variant("bare_loop_10ms", "bare_http", "fast", span=12_000),
     Variant("full_path_null", "worker", "none", span=24_000),
     Variant("bare_loop_batched_io", "batched_io", "none", span=24_000),
@@ -81,6 +96,7 @@ RATIOS = (
     ("at_least_once / best_effort, 50 ms", "at_least_once_50ms", "best_effort_50ms", 0.95),
     ("at_least_once / best_effort, 10 ms", "at_least_once_10ms", "best_effort_10ms", 0.80),
     ("at_least_once / bare loop, 10 ms", "at_least_once_10ms", "bare_loop_10ms", 0.70),
+    ("https / http, 10 ms", "at_least_once_10ms_tls", "at_least_once_10ms", 0.85),
     ("full path, null / same batched I/O", "full_path_null", "bare_loop_batched_io", 0.60),
     ("full path, null / round trip a message", "full_path_null", "round_trip_a_message", 8.0),
 )
@@ -102,11 +118,8 @@ def measure(
         TemporaryDirectory() as folder,
         _cores(servers, own_core, say) as core,
         preloaded(servers, PRELOADED) as prefix,
-        provider_at(Path(folder), "slow", latency_ms="50") as slow,
-        provider_at(Path(folder), "fast", latency_ms="10") as fast,
+        _configured(Path(folder)),
     ):
-        configuration = CONFIGURATION.format(slow=f"{slow.url}/send", fast=f"{fast.url}/send")
-        (Path(folder) / "hongyan.toml").write_text(configuration)
         for number in range(rounds + 1):
             for variant in variants:
                 found = _run(variant, servers, prefix, Path(folder), core)
@@ -125,6 +138,28 @@ def endure(
         kept = endurance.memory(servers, Path(folder), backlog=backlog, say=say)
         stopped = endurance.stop(servers, Path(folder))
     return {"memory": msgspec.to_builtins(kept), "sigterm": msgspec.to_builtins(stopped)}
+
+
+@contextmanager
+def _configured(folder: Path) -> Iterator[None]:
+    """The providers, and a configuration that names them."""
+    authority = Authority(folder)
+    tls: dict[str, Any] = {"certificate": str(authority.certificate("127.0.0.1"))}
+    with (
+        provider_at(folder, "slow", latency_ms="50") as slow,
+        provider_at(folder, "fast", latency_ms="10") as fast,
+        provider_at(folder, "tls", tls, latency_ms="10") as https,
+        provider_at(folder, "closing", tls | CLOSING, latency_ms="10") as closing,
+    ):
+        configuration = CONFIGURATION.format(
+            slow=f"{slow.url}/send",
+            fast=f"{fast.url}/send",
+            tls=f"{https.url}/send",
+            closing=f"{closing.url}/send",
+            authority=authority.file,
+        )
+        (folder / "hongyan.toml").write_text(configuration)
+        yield
 
 
 def _report(results: Mapping[str, list[dict[str, float]]]) -> dict[str, Any]:

@@ -9,13 +9,11 @@ resolving to the reply to the final dot. A server may take minutes for that one 
 from __future__ import annotations
 
 import socket
-import ssl
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from datetime import timedelta
-from functools import cache
 from math import inf
 from time import monotonic
 from typing import Final, cast
@@ -60,7 +58,6 @@ class SmtpTransport:
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._trust = Trust(ca_bundle)
-        self._context = cache(self._make_context)
         self._idle_s = idle_s
         self._clock = clock
         self._idle: defaultdict[Route, deque[Session]] = defaultdict(deque)
@@ -101,7 +98,6 @@ class SmtpTransport:
         self._closed.set()
         self._discard(lambda _: True)
         self._resolvers.shutdown(wait=False, cancel_futures=True)
-        self._trust.close()
 
     @property
     def idle(self) -> int:
@@ -120,7 +116,7 @@ class SmtpTransport:
         try:
             session = self._kept(route, deadline)
             if session is None:
-                session = Session(route, self._context(route.ca_file), self._resolve)
+                session = Session(route, self._trust.context(route.ca_file), self._resolve)
                 refused = session.open(deadline)
                 if refused is not None:
                     session.close()
@@ -180,12 +176,6 @@ class SmtpTransport:
     def _keep_house(self) -> None:
         while not self._closed.wait(self._idle_s / 2):
             self.sweep()
-
-    def _make_context(self, ca_file: str) -> ssl.SSLContext:
-        """Verifies chain and name; raises OSError for a file that cannot be read."""
-        context = ssl.create_default_context(cafile=self._trust.with_extra(ca_file))
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        return context
 
     def _resolve(
         self, host: str, port: int, timeout_s: float

@@ -1,4 +1,4 @@
-"""How bytes go over an open connection: through libcurl where it does TLS, else straight to the socket.
+"""How bytes go over an open connection: straight to the socket, with TLS (channels/tls_wire.py) or without.
 
 Python gives the interpreter away around every system call and must get it back afterwards. With a hundred
 threads that costs more than the calls: a message that was polled, sent, polled for and received changed
@@ -20,8 +20,6 @@ import struct
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Final, Protocol
-
-import pycurl
 
 _BYTES = (ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 _holding = ctypes.PyDLL(None, use_errno=True)
@@ -46,6 +44,7 @@ _ONCE: Final = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLONESHOT
 _WRITE: Final = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
 _PEEK: Final = socket.MSG_DONTWAIT | socket.MSG_PEEK
 _NOT_NOW: Final = frozenset({errno.EAGAIN, errno.EWOULDBLOCK})
+_PASSING: Final = _NOT_NOW | {errno.EINTR}
 _CHUNK: Final = 16 << 10
 _MS: Final = 1_000
 _US: Final = 1_000_000
@@ -103,7 +102,7 @@ class PlainWire:
             taken: int = _send(self.descriptor, data, len(data), _WRITE)
             if taken >= 0:
                 return taken
-            _raise_unless(ctypes.get_errno(), _NOT_NOW | {errno.EINTR})
+            _raise_unless(ctypes.get_errno(), _PASSING)
             _wait(_poll_for(self.descriptor, select.POLLOUT), left_s)
 
     def receive(self, left_s: float) -> memoryview:
@@ -122,7 +121,7 @@ class PlainWire:
         taken: int = _look(self.descriptor, self._buffer, _CHUNK, socket.MSG_DONTWAIT)
         if taken >= 0:
             return self._bytes[:taken]
-        _raise_unless(ctypes.get_errno(), _NOT_NOW | {errno.EINTR})
+        _raise_unless(ctypes.get_errno(), _PASSING)
         return None
 
     def hang_up(self) -> None:
@@ -134,48 +133,6 @@ class PlainWire:
             value = struct.pack("@ll", int(whole), int(fraction * _US))
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, value)
         self._timeout_s = seconds
-
-
-class TlsWire:
-    """libcurl's TLS session over the socket, which stays non-blocking."""
-
-    def __init__(self, curl: pycurl.Curl, descriptor: int) -> None:
-        self._curl = curl
-        self.descriptor = descriptor
-        self._readable = _poll_for(descriptor, select.POLLIN)
-
-    def silent(self) -> bool:
-        return not self._readable.poll(0)
-
-    def send(self, data: bytes, left_s: float) -> int:
-        while True:
-            try:
-                return self._curl.send(data)
-            except BlockingIOError:
-                _wait(_poll_for(self.descriptor, select.POLLOUT), left_s)
-            except pycurl.error as exc:
-                raise OSError(str(exc.args[-1])) from exc
-
-    def receive(self, left_s: float) -> bytes:
-        """libcurl may hold decrypted bytes that no poll tells of: it is asked before any wait."""
-        while True:
-            try:
-                return self._curl.recv(_CHUNK)
-            except BlockingIOError:
-                _wait(self._readable, left_s)
-            except pycurl.error as exc:
-                raise OSError(str(exc.args[-1])) from exc
-
-    def receive_now(self) -> bytes | None:
-        try:
-            return self._curl.recv(_CHUNK)
-        except BlockingIOError:
-            return None
-        except pycurl.error as exc:
-            raise OSError(str(exc.args[-1])) from exc
-
-    def hang_up(self) -> None:
-        _shut_down(self.descriptor)
 
 
 def watch(epoll: select.epoll, descriptor: int) -> None:

@@ -1,49 +1,58 @@
-"""Whom we trust: the public certificate authorities, and those an account adds."""
+"""Our side of TLS: whom we trust, and what connections to one host share."""
 
 from __future__ import annotations
 
-import tempfile
+import ssl
 import threading
+from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
 
 import certifi
 
 
 class Trust:
-    """Bundle files for libcurl: certifi's own, or one that has an account's authorities as well.
+    """Contexts that verify chain and host name, TLS 1.2 or later.
 
-    A file rather than bytes, because libcurl keeps a parsed file between connections and parsing
-    costs milliseconds. The folder of merged bundles is removed by `close`.
+    They trust the public certificate authorities, and those an account adds. One per file of added
+    authorities, made when it is first asked for: parsing all authorities costs milliseconds and half a
+    megabyte. Nothing is taken from the environment.
     """
 
-    def __init__(self, bundle: str = "") -> None:
+    def __init__(self, bundle: str = "", protocols: Sequence[str] = ()) -> None:
+        """`protocols`: offered by ALPN."""
         self._bundle = bundle or certifi.where()
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._merging = threading.Lock()
-        self._merged = cache(self._merge)
+        self._protocols = list(protocols)
+        self._making = threading.Lock()
+        self._made = cache(self._make)
 
-    def with_extra(self, extra: str) -> str:
-        """Path of the bundle that also holds the authorities in the PEM file `extra`, if any.
+    def context(self, extra: str = "") -> ssl.SSLContext:
+        """The context that also trusts the authorities in the PEM file `extra`, if any.
 
-        Raises OSError when that cannot be read. Many threads may ask at once; one merges.
+        Raises OSError when that cannot be read. Many threads may ask at once; one makes it.
         """
-        if not extra:
-            return self._bundle
-        with self._merging:
-            return self._merged(extra)
+        with self._making:
+            return self._made(extra)
 
-    def close(self) -> None:
-        """Remove what was merged. Idempotent."""
-        if self._folder is not None:
-            self._folder.cleanup()
+    def _make(self, extra: str) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.options |= ssl.OP_NO_RENEGOTIATION
+        context.load_verify_locations(self._bundle)
+        if extra:
+            context.load_verify_locations(extra)
+        if self._protocols:
+            context.set_alpn_protocols(self._protocols)
+        return context
 
-    def _merge(self, extra: str) -> str:
-        pem = Path(self._bundle).read_bytes() + b"\n" + Path(extra).read_bytes()
-        if self._folder is None:
-            self._folder = tempfile.TemporaryDirectory(prefix="hongyan-ca-")
-        with tempfile.NamedTemporaryFile(
-            suffix=".pem", dir=self._folder.name, delete=False
-        ) as file:
-            file.write(pem)
-        return file.name
+
+class TlsPeer:
+    """A host as its connections see it. Any thread may write `session`: each is as good as another."""
+
+    __slots__ = ("context", "host", "session")
+
+    def __init__(self, context: ssl.SSLContext, host: str) -> None:
+        self.context = context
+        self.host = host
+        """The name, or the address, that the certificate must be for."""
+        self.session: ssl.SSLSession | None = None
+        """The newest session, which the next connection resumes. Written by `TlsWire`."""

@@ -27,7 +27,7 @@ from channels.channel import Failure, Phase
 from channels.connection import Connection
 from channels.exchange import Exchange
 from channels.failures import BadRequest, TransportFailure
-from channels.tls import Trust
+from channels.tls import TlsPeer, Trust
 
 DEFAULT_TIMEOUT_S: Final = 30.0
 MAX_TIMEOUT_S: Final = 86_400.0
@@ -62,7 +62,8 @@ class Transport(httpx.BaseTransport):
         idle_s: float = DEFAULT_IDLE_S,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        self._trust = Trust(ca_bundle)
+        self._trust = Trust(ca_bundle, ["http/1.1"])
+        self._peers: dict[Origin, TlsPeer] = {}
         self._proxy = proxy
         self._idle_s = idle_s
         self._clock = clock
@@ -133,7 +134,6 @@ class Transport(httpx.BaseTransport):
         self._closed.set()
         self._discard(lambda _: True)
         self._answers.close()
-        self._trust.close()
 
     @property
     def beat(self) -> float:
@@ -154,8 +154,18 @@ class Transport(httpx.BaseTransport):
         try:
             return self._idle[origin].pop()
         except IndexError:
-            bundle = self._trust.with_extra(origin[2])
-            return Connection(bundle, proxy=self._proxy, clock=self._clock)
+            return Connection(self._peer(origin), proxy=self._proxy, clock=self._clock)
+
+    def _peer(self, origin: Origin) -> TlsPeer | None:
+        """The origin's, if TLS is spoken there. Raises OSError for a CA file that cannot be read."""
+        scheme, netloc, ca_file = origin
+        if scheme != "https":
+            return None
+        peer = self._peers.get(origin)
+        if peer is None:
+            host = httpx.URL(scheme=scheme, netloc=netloc).raw_host.decode("ascii").rstrip(".")
+            peer = self._peers.setdefault(origin, TlsPeer(self._trust.context(ca_file), host))
+        return peer
 
     def _give_back(self, begun: _Begun) -> None:
         self._put(begun.origin, begun.connection)

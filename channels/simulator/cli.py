@@ -89,6 +89,9 @@ def _options(flags: argparse.Namespace, arguments: Sequence[str] | None) -> Simu
         admin_port=flags.admin_port,
         smtp_port=flags.smtp_port,
         smtp_certificate=flags.smtp_certificate,
+        certificate=flags.certificate,
+        idle_close_ms=flags.idle_close_ms,
+        close_after=flags.close_after,
         ledger=flags.ledger,
         report=flags.report,
         rules=[*_rules_in(flags.rules), _rule_of(flags)],
@@ -152,6 +155,16 @@ def _parser() -> argparse.ArgumentParser:
     add("--admin-port", type=int, default=0, help="for /_control and /_report, on loopback")
     add("--smtp-port", type=int, default=-1, help="also a mail server; 0: on any free port")
     add("--smtp-certificate", default="", metavar="PEM", help="key and chain: STARTTLS is required")
+    add("--certificate", default="", metavar="PEM", help="key and chain: https in place of http")
+    add(
+        "--idle-close-ms", type=int, default=0, help="close a connection idle for so long; 0: never"
+    )
+    add(
+        "--close-after",
+        type=int,
+        default=0,
+        help="answers that a connection carries; 0: any number",
+    )
     add("--ledger", default=DEFAULT_LEDGER, help="JSON lines, synced before every answer")
     add("--report", default="", metavar="FILE", help="write the report there at exit")
     add("--latency", default="0", metavar="MS")

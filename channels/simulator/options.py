@@ -26,6 +26,12 @@ class SimulatorOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Of the mail server (channels/simulator/smtp.py). -1: none; 0: any free one, printed at start."""
     smtp_certificate: str = ""
     """PEM file with key and chain: the mail server wants STARTTLS. Empty: it offers none."""
+    certificate: str = ""
+    """PEM file with key and chain: the protocols are served over https. Empty: over http."""
+    idle_close_ms: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """Close a connection that has been idle for so long, as servers do. 0: never."""
+    close_after: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """Answers a connection carries; the last one says `Connection: close`. 0: any number."""
     ledger: str = DEFAULT_LEDGER
     report: str = ""
     """File to write the report to at exit; empty: none."""

@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -18,12 +19,14 @@ from channels.simulator.ledger import LedgerWriter, mend, read_ledger
 from channels.simulator.options import SimulatorOptions
 from channels.simulator.provider import Provider
 from channels.simulator.report import Memory
+from channels.simulator.tls import server_context
 
 if TYPE_CHECKING:
     from channels.simulator.smtp import PostOffice
 
 _LOOPBACK = "127.0.0.1"
 _BACKLOG = 1_024
+_MS = 1_000
 
 
 class Started(msgspec.Struct):
@@ -45,6 +48,10 @@ class Server:
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
         self._opened: set[Connection] = set()
+        """The provider's connections."""
+        self._controlling: set[Connection] = set()
+        """The admin's."""
+        self._tls = server_context(options.certificate)
         self._port = options.port
         self._changing = asyncio.Lock()
         self._listener: asyncio.Server | None = None
@@ -67,21 +74,24 @@ class Server:
         await self._listen()
         admin = Admin(self._provider, self._refuse)
         back_door = await self._loop.create_server(
-            factory(admin.serve, self._opened), _LOOPBACK, self._options.admin_port
+            factory(admin.serve, self._controlling), _LOOPBACK, self._options.admin_port
         )
         self._announce(_address(_LOOPBACK, _port(back_door)))
+        if self._options.idle_close_ms:
+            self._close_idle()
         await self._stopping.wait()
         back_door.close()
         self._deafen()
-        for connection in list(self._opened):
+        for connection in self._opened | self._controlling:
             connection.close()
 
     async def _listen(self) -> None:
         self._listener = await self._loop.create_server(
-            factory(self._provider.serve, self._opened),
+            factory(self._provider.serve, self._opened, self._options.close_after),
             self._options.host,
             self._port,
             backlog=_BACKLOG,
+            ssl=self._tls,
         )
         self._port = _port(self._listener)
         if self._post is not None:
@@ -89,6 +99,15 @@ class Server:
                 self._post.open_door, self._options.host, self._smtp_port, backlog=_BACKLOG
             )
             self._smtp_port = _port(self._mail)
+
+    def _close_idle(self) -> None:
+        """Close connections that have been idle for too long, and look again after half of that time."""
+        idle_s = self._options.idle_close_ms / _MS
+        oldest = monotonic() - idle_s
+        for connection in list(self._opened):
+            if connection.idle_since < oldest:
+                connection.close()
+        self._loop.call_later(idle_s / 2, self._close_idle)
 
     def _post_office(self) -> PostOffice | None:
         """The mail server, if one is wanted; raises OSError for a certificate that cannot be read."""
@@ -120,7 +139,8 @@ class Server:
                 await asyncio.sleep(0)  # the loop lets go of the socket in its next turn
 
     def _announce(self, admin: str) -> None:
-        url = _address(self._options.host, self._port)
+        scheme = "https" if self._tls else "http"
+        url = _address(self._options.host, self._port, scheme)
         mail = _address(self._options.host, self._smtp_port, "smtp") if self._mail else ""
         ledger = str(Path(self._options.ledger).resolve())
         if self._options.json:

@@ -24,7 +24,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-import ssl
 import struct
 from collections.abc import Callable
 from hashlib import sha256
@@ -48,6 +47,7 @@ from channels.simulator.smtp_replies import (
     staged,
     worded,
 )
+from channels.simulator.tls import server_context
 from channels.simulator.wire import ID, SECRET
 
 NAME: Final = "smtp"
@@ -88,7 +88,7 @@ class PostOffice:
         self._user = given.get("user", ID).encode()
         self._password = given.get("password", SECRET).encode()
         self._turns: dict[str, int] = {}
-        self._certificate = _certificate(options.smtp_certificate)
+        self._certificate = server_context(options.smtp_certificate)
 
     def open_door(self) -> Door:
         """For `create_server`."""
@@ -260,15 +260,6 @@ class PostOffice:
 def _once(kept: asyncio.Future[None]) -> Callable[[], None]:
     """The connection may be gone by then, and with it whoever waited."""
     return lambda: None if kept.done() else kept.set_result(None)
-
-
-def _certificate(file: str) -> ssl.SSLContext | None:
-    """Of a PEM file with key and chain; raises OSError."""
-    if not file:
-        return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(file)
-    return context
 
 
 def _nothing() -> None:

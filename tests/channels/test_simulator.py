@@ -24,6 +24,7 @@ from channels.simulator import (
     report_of,
     spawn,
 )
+from channels.simulator.authority import Authority
 from channels.transport import Transport
 from channels.webhook import WebhookChannel
 from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
@@ -340,3 +341,29 @@ def test_a_failure_names_what_happened(provider: Simulator, sender: Sender) -> N
     answer = sender.transport.send(request)
     assert isinstance(answer, Failure)
     assert answer.code == "reset"
+
+
+def test_it_serves_tls_with_a_given_certificate(tmp_path: Path, transport: Transport) -> None:
+    authority = Authority(tmp_path)
+    with spawn(tmp_path, certificate=str(authority.certificate("127.0.0.1"))) as provider:
+        assert provider.url.startswith("https://127.0.0.1:")
+        account = Account("main", "webhook", f"{provider.url}/hook", ca_file=str(authority.file))
+        for number in range(2):
+            call = Call(account, (delivery(f"m{number}"),))
+            assert Engine(transport).send(CHANNEL, call, 5.0) == [Accepted(f"sim-{number + 1}")]
+        assert provider.report().summary.requests == 2
+
+
+def test_an_answer_that_is_the_last_of_its_connection_says_so(tmp_path: Path) -> None:
+    with spawn(tmp_path, close_after=2) as provider, httpx.Client(trust_env=False) as client:
+        said = [client.get(f"{provider.url}/hook/k").headers.get("connection") for _ in range(4)]
+    assert said == [None, "close", None, "close"]
+
+
+def test_an_idle_connection_is_closed_after_the_limit(tmp_path: Path) -> None:
+    with spawn(tmp_path, idle_close_ms=50) as provider:
+        url = httpx.URL(provider.url)
+        with socket.create_connection((url.host, url.port or 0), timeout=10) as connection:
+            connection.sendall(b"GET /hook/k HTTP/1.1\r\nHost: a\r\n\r\n")
+            assert connection.recv(65_536).startswith(b"HTTP/1.1 404")
+            assert connection.recv(1) == b""

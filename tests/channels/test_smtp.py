@@ -15,6 +15,7 @@ import structlog
 from channels.channel import Failure, Phase
 from channels.failures import BadRequest
 from channels.secret import Secret
+from channels.simulator.authority import Authority
 from channels.smtp import SmtpTransport
 from channels.smtp_session import MAX_MESSAGES
 from channels.smtp_wire import (
@@ -36,7 +37,6 @@ from tests.channels.smtp_server import (
     say,
     stall,
 )
-from tests.conformance.authority import Authority
 
 MESSAGE = b"From: a@example.com\r\n\r\nhello\r\n"
 PASSWORD = "the-password"

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from channels.simulator import Faults, Simulator, read_ledger, spawn
-from tests.conformance.authority import Authority
+from channels.simulator.authority import Authority
 
 HEAD = "Message-ID: <k1@x.com>\r\nDate: Mon, 21 Sep 2026 14:13:20 +0000\r\nFrom: a@x.com\r\n"
 LETTER = HEAD + "To: b@x.com\r\n\r\nhello\r\n"

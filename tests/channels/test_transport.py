@@ -15,7 +15,6 @@ from channels.connection import Connection
 from channels.exchange import Exchange
 from channels.failures import BadRequest, TransportFailure
 from channels.http1 import Reader
-from channels.tls import Trust
 from channels.transport import MAX_TIMEOUT_S, Transport
 from tests.conformance import wire as w
 from tests.conformance.senders import Unwaited, post
@@ -257,7 +256,7 @@ def test_a_call_that_breaks_off_leaves_no_answer_for_the_next(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    connection = Connection(Trust().with_extra(""))
+    connection = Connection()
     with Wire(w.answer("200 OK", b"first"), w.answer("200 OK", b"second")) as provider:
         with monkeypatch.context() as patch:
             patch.setattr(Reader, "feed", interrupted)

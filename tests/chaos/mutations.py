@@ -55,6 +55,7 @@ _BACKLOG = "tests/dispatcher/test_backlog.py::"
 _OUTCOMES = "tests/channels/test_outcomes.py::"
 _ACCOUNTS = "tests/dispatcher/test_accounts.py::"
 _RECEIVERS = "tests/dispatcher/test_receivers.py::"
+_TLS = "tests/channels/test_tls_wire.py::"
 _TRANSPORT = "tests/channels/test_transport.py::"
 
 MUTATIONS: tuple[Mutation, ...] = (
@@ -353,6 +354,27 @@ MUTATIONS: tuple[Mutation, ...] = (
         "        if not clean and wire is not None:\n",
         "        if False:\n",
         (_TRANSPORT + "test_an_answer_that_comes_too_late_is_not_the_next_calls",),
+    ),
+    Mutation(
+        "the beginning of a stray answer over TLS is seen",
+        "channels/tls_wire.py",
+        "            return self.receive_now() is None and not self._part\n",
+        "            return self.receive_now() is None\n",
+        (_TLS + "test_the_beginning_of_a_stray_answer_ends_the_silence",),
+    ),
+    Mutation(
+        "a stray answer over TLS is seen",
+        "channels/tls_wire.py",
+        "            return self.receive_now() is None and not self._part\n",
+        "            return True\n",
+        (_TLS + "test_a_stray_answer_in_tls_ends_the_silence",),
+    ),
+    Mutation(
+        "an answer over TLS ends with TLS's own end alone",
+        "channels/tls_wire.py",
+        "            found = self._tls.read(_RECORD)\n",
+        "            found = b'' if self._incoming.eof else self._tls.read(_RECORD)\n",
+        (_TLS + "test_an_end_that_tls_did_not_say_is_no_end",),
     ),
     Mutation(
         "the lease is used less a margin",

@@ -30,7 +30,7 @@ class Sender(Protocol):
 class Reference:
     """httpx.HTTPTransport as it comes. It has no total deadline and no bound on an answer."""
 
-    def __init__(self) -> None:
+    def __init__(self, _authority: str = "") -> None:
         self._transport = httpx.HTTPTransport(trust_env=False)
 
     def send(self, request: httpx.Request) -> httpx.Response | Failure:
@@ -57,12 +57,12 @@ class Unwaited(Transport):
         return told.get(timeout=WAIT_S) if known is None else known
 
 
-def lean() -> Sender:
-    return Transport()
+def lean(authority: str = "") -> Sender:
+    return Transport(ca_bundle=authority)
 
 
-def unwaited() -> Sender:
-    return Unwaited()
+def unwaited(authority: str = "") -> Sender:
+    return Unwaited(ca_bundle=authority)
 
 
 def post(url: str, total_s: float = TOTAL_S, body: bytes = b'{"attempt":1}') -> httpx.Request:

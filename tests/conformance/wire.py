@@ -25,6 +25,8 @@ class Wire:
         self.requests = 0
         """Read whole, headers and body."""
         self.connections = 0
+        self.resumed = 0
+        """Of these, how many resumed a TLS session."""
         self.heads: list[bytes] = []
         self.bodies: list[bytes] = []
         self.done = threading.Event()
@@ -71,9 +73,10 @@ class Wire:
     def _serve(self, connection: socket.socket) -> None:
         with self._lock:
             self.connections += 1
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
             if self._tls:
-                connection = self._tls.wrap_socket(connection, server_side=True)
+                connection = self._secured(connection, self._tls)
             with self._lock:
                 self._open.add(connection)
             while self._read(connection) and self._act()(self, connection):
@@ -83,6 +86,12 @@ class Wire:
         finally:
             connection.close()
             self.done.set()
+
+    def _secured(self, connection: socket.socket, tls: ssl.SSLContext) -> ssl.SSLSocket:
+        secured = tls.wrap_socket(connection, server_side=True)
+        with self._lock:
+            self.resumed += bool(secured.session_reused)
+        return secured
 
     def _act(self) -> Script:
         with self._lock:
@@ -135,6 +144,17 @@ ok = answer("200 OK")
 
 def close(wire: Wire, connection: socket.socket) -> bool:
     """FIN without a word."""
+    return False
+
+
+def goodbye(wire: "Wire", connection: socket.socket) -> bool:
+    """FIN, over TLS with its own end before it."""
+    if isinstance(connection, ssl.SSLSocket):
+        connection.settimeout(PATIENCE_S)
+        try:
+            connection.unwrap()
+        except OSError:
+            pass  # the client says no goodbye to a connection that has ended
     return False
 
 

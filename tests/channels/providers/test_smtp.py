@@ -16,12 +16,12 @@ from channels.engine import Engine
 from channels.providers.smtp import CHANNELS, ERRORS, SmtpChannel
 from channels.registry import AccountError, load_accounts
 from channels.simulator import Faults, Simulator, spawn
+from channels.simulator.authority import Authority
 from channels.smtp_wire import Envelope, Reply, Stage, Told, written_told
 from channels.wires import Wires
 from message.delivery import Delivery, deliveries_of
 from message.envelope import Notification, Template
 from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
-from tests.conformance.authority import Authority
 
 CHANNEL: SmtpChannel = CHANNELS[0]
 ACCOUNT: dict[str, Any] = {

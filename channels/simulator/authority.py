@@ -1,7 +1,13 @@
-"""A certificate authority of the test's own."""
+"""A certificate authority made at run time, for tests and benchmarks over TLS.
+
+Needs `cryptography`, which the simulator's own process does without.
+"""
+
+from __future__ import annotations
 
 import ssl
 from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from pathlib import Path
 
 from cryptography import x509
@@ -9,11 +15,13 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from channels.simulator.tls import server_context
+
 _DAY = timedelta(days=1)
 
 
 class Authority:
-    """Signs server certificates; `file` is what a client must trust."""
+    """Signs server certificates; `file` is what a client must trust. Valid for a day."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -25,9 +33,15 @@ class Authority:
 
     def server(self, host: str) -> ssl.SSLContext:
         """A server's side for that host name."""
+        context = server_context(str(self.certificate(host)))
+        assert context is not None
+        return context
+
+    def certificate(self, host: str) -> Path:
+        """A PEM file with key and certificate for that host name or IP address."""
         key = ec.generate_private_key(ec.SECP256R1())
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host)])
-        certificate = self._sign(name, key, x509.SubjectAlternativeName([x509.DNSName(host)]))
+        certificate = self._sign(name, key, x509.SubjectAlternativeName([_named(host)]))
         file = self._folder / f"{host}.pem"
         file.write_bytes(
             certificate.public_bytes(serialization.Encoding.PEM)
@@ -37,9 +51,7 @@ class Authority:
                 serialization.NoEncryption(),
             )
         )
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(file)
-        return context
+        return file
 
     def _sign(
         self, name: x509.Name, key: ec.EllipticCurvePrivateKey, extension: x509.ExtensionType
@@ -56,3 +68,10 @@ class Authority:
             .add_extension(extension, critical=False)
             .sign(self._key, hashes.SHA256())
         )
+
+
+def _named(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
