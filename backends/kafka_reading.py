@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from typing import Final
 
 import msgspec
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
 from backends.kafka import (
+    AdminClient,
     Consumer,
+    KafkaError,
     KafkaException,
     KafkaUnavailable,
     Message,
@@ -25,6 +28,9 @@ _POLL_S: Final = 0.5
 _SILENCE_S: Final = 15.0
 """Without a message for so long although some are missing: the broker is away."""
 _BATCH: Final = 500
+_EARLIEST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+_LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+_NOT_THERE: Final = (KafkaError._NOENT, KafkaError.UNKNOWN_TOPIC_OR_PART)  # noqa: SLF001 - its name
 
 
 def read_topic(settings: KafkaSettings, topic: str, since_ms: int = 0) -> Iterator[Message]:
@@ -41,6 +47,31 @@ def read_topic(settings: KafkaSettings, topic: str, since_ms: int = 0) -> Iterat
             raise KafkaUnavailable(f"{topic} cannot be read ({exc.args[0].str()})") from exc
         ends = {p: end for p, (start, end) in bounds.items() if start < end}
         yield from _until(reader, topic, ends)
+
+
+def log_bounds(
+    client: AdminClient, places: Iterable[tuple[str, int]]
+) -> dict[tuple[str, int], tuple[int, int]]:
+    """Each partition's first offset and its end; one that is not there is left out. Raises
+    KafkaUnavailable."""
+    wanted = [TopicPartition(topic, partition) for topic, partition in places]
+    first = _listed(client, wanted, _EARLIEST)
+    ends = _listed(client, wanted, _LATEST)
+    return {place: (first[place], ends[place]) for place in first.keys() & ends.keys()}
+
+
+def _listed(
+    client: AdminClient, wanted: list[TopicPartition], spec: OffsetSpec
+) -> dict[tuple[str, int], int]:
+    asked = client.list_offsets(dict.fromkeys(wanted, spec), request_timeout=_ASK_S)
+    found = {}
+    for place, answer in asked.items():
+        try:
+            found[place.topic, place.partition] = answer.result().offset
+        except KafkaException as exc:
+            if exc.args[0].code() not in _NOT_THERE:
+                raise KafkaUnavailable(f"offsets are not listed ({exc.args[0].str()})") from exc
+    return found
 
 
 def _until(reader: Consumer, topic: str, ends: dict[int, int]) -> Iterator[Message]:

@@ -22,6 +22,19 @@ log = structlog.get_logger(__name__)
 LOOK_EVERY_S: Final = 5.0
 _SPENT: Final = ("attempts_spent", "horizon_over")
 """Reasons of a row whose retries are spent, up to their colon."""
+_RISING: Final = (
+    (
+        "records_removed",
+        "hongyan_records_removed_total",
+        "Kafka removed records before they were read; the log names topic, partition and offsets",
+    ),
+    (
+        "log_began_anew",
+        "hongyan_logs_begun_anew_total",
+        "a topic was made anew or cut below its committed offset; the log names it",
+    ),
+)
+"""Rule, counter, text: each rise calls."""
 Key = tuple[str, str, str]
 """Rule, lane, and what it is about."""
 
@@ -114,6 +127,7 @@ class Looking:
         self._since: dict[Key, float] = {}
         self._parked: dict[str, float] = {}
         self._going_on: set[Subject] = set()
+        self._risen: dict[tuple[str, str], float] = {}
 
     def look(self, samples: Iterable[Sample]) -> list[tuple[Alert, int]]:
         """What these numbers call for, and how often it came up; 0: it goes on since the last look."""
@@ -124,7 +138,19 @@ class Looking:
         found += [a for rule in self._rules.lasting for a in self._lasted(rule, by_name)]
         counted = [(a, int(a.subject not in self._going_on)) for a in found]
         self._going_on = {a.subject for a in found}
+        for rule, metric, text in _RISING:
+            counted += self._rises(rule, by_name.get(metric, ()), text)
         return counted + self._newly_parked(by_name.get("hongyan_settled_total", ()))
+
+    def _rises(self, rule: str, samples: Iterable[Sample], text: str) -> list[tuple[Alert, int]]:
+        alerts = []
+        for _, labels, value in samples:
+            lane = labels["lane"]
+            more = int(value - self._risen.get((rule, lane), 0.0))
+            self._risen[rule, lane] = value
+            if more > 0:
+                alerts.append((Alert(rule, lane, "", text), more))
+        return alerts
 
     def _lasted(self, rule: Lasting, by_name: Mapping[str, list[Sample]]) -> list[Alert]:
         now, alerts = self._monotonic(), []

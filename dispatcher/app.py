@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import structlog
 
 from backends import kafka
+from backends.kafka_reading import log_bounds
 from backends.logs import where
 from backends.settings import Settings, SettingsError
 from channels.engine import LiveEngine
@@ -44,6 +45,7 @@ from dispatcher.metrics import Gauge, Metrics
 from dispatcher.missing_topics import MissingTopics
 from dispatcher.permits import Permits
 from dispatcher.quotas import Quotas, Routes, open_quotas
+from dispatcher.removed_records import LogBounds, RemovedRecords
 from dispatcher.report import Report
 from dispatcher.riding import Rider
 from dispatcher.screen import BadTemplate, Screen
@@ -172,7 +174,8 @@ def build(
     aftermath = _aftermath(core, pools, screens)
     settle = _settle(core, pools, doors, aftermath)
     dead_letters = _dead_letters(core)
-    source = _source(core, screens, dead_letters)
+    removed = _removed(core)
+    source = _source(core, screens, dead_letters, removed)
     adoption = Adoption(
         pools, core.quotas, core.gating, source, lambda new: routes_for(settings, new, lanes)
     )
@@ -185,6 +188,7 @@ def build(
         aftermath=aftermath,
         dead_letters=dead_letters,
         topics=_topics(core),
+        removed=removed,
         heart=heart,
         outage=core.outage,
         upkeep=core.quotas.upkeep,
@@ -391,7 +395,12 @@ def _permits(core: _Core) -> Permits:
     return Permits(limits.burst, limits.rate_per_s, core.clock.monotonic)
 
 
-def _source(core: _Core, screens: Mapping[Lane, Screen], dead_letters: DeadLetters) -> Source:
+def _source(
+    core: _Core,
+    screens: Mapping[Lane, Screen],
+    dead_letters: DeadLetters,
+    removed: RemovedRecords,
+) -> Source:
     late = _Late()
     consumer = _member(core, late)
     commits = Commits(
@@ -408,6 +417,7 @@ def _source(core: _Core, screens: Mapping[Lane, Screen], dead_letters: DeadLette
         Flow(limits, core.settings.worker.max_in_flight_bytes),
         screens,
         dead_letters,
+        removed,
         accounts={lane: frozenset(routes) for lane, routes in core.routes.items()},
         topic_prefix=core.settings.kafka.topic_prefix,
         place=kafka.TopicPartition,
@@ -444,6 +454,19 @@ def _topics(core: _Core) -> MissingTopics:
     prefix = core.settings.kafka.topic_prefix
     served = [lane.topic(prefix) for lane, routes in core.routes.items() if routes]
     return MissingTopics(served, partial(kafka.existing_topics, core.settings.kafka))
+
+
+def _removed(core: _Core) -> RemovedRecords:
+    client = kafka.admin(core.settings.kafka, quiet=True)
+    return RemovedRecords(
+        lambda places: {
+            place: LogBounds(*bounds) for place, bounds in log_bounds(client, places).items()
+        },
+        metrics=core.metrics,
+        recorder=core.parts.recorder,
+        clock=core.clock,
+        worker=core.name,
+    )
 
 
 class _Late:

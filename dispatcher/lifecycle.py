@@ -29,6 +29,7 @@ from dispatcher.intake import Intake
 from dispatcher.lanes import Pool
 from dispatcher.lease import Heart
 from dispatcher.missing_topics import MissingTopics
+from dispatcher.removed_records import RemovedRecords
 from dispatcher.riding import Rider
 from dispatcher.screen import Screen
 from dispatcher.settle import Settle
@@ -86,6 +87,7 @@ class Stages(NamedTuple):
     aftermath: Aftermath
     dead_letters: DeadLetters
     topics: MissingTopics
+    removed: RemovedRecords
     heart: Heart
     outage: Outage
     upkeep: Upkeep
@@ -159,6 +161,7 @@ class Worker:
             stages.crew.start(f"screen-{number}", door.run_screen)
         stages.crew.start("dead-letters", stages.dead_letters.run)
         stages.crew.start("topics", stages.topics.run)
+        stages.crew.start("removed-records", stages.removed.run)
         stages.crew.start("upkeep", stages.upkeep.run)
         stages.crew.start("policy", stages.watch.run)
         stages.crew.start("heart", stages.heart.run)
@@ -177,6 +180,7 @@ class Worker:
         stages.heart.draining()
         stages.watch.stop()
         stages.topics.stop()
+        stages.removed.stop()
         stages.source.quiet()
         for door in stages.doors:
             door.stop()

@@ -30,6 +30,12 @@ class Metrics:
             "duplicates", "Deliveries the ledger or Redis already had.", "lane", "by"
         )
         self.dead_letters = self._counter("dead_letters", "Poison records passed on.", "reason")
+        self.records_removed = self._counter(
+            "records_removed", "Offsets that Kafka removed before they were read.", "lane"
+        )
+        self.logs_anew = self._counter(
+            "logs_begun_anew", "Partitions whose log ended below the committed offset.", "lane"
+        )
         self.hits = self._counter("prefilter_hits", "Deliveries Redis knew to be settled.")
         self.pauses = self._counter("pauses", "Times a lane's partitions were paused.", "lane")
         self.commits = self._counter("commits", "Offset commits, by result.", "result")

@@ -7,7 +7,7 @@ All of it belongs to the source's thread.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 
 from dispatcher.runs import Run
@@ -30,10 +30,18 @@ class Offsets:
     """Which offsets of one partition are done. `start` is the committed offset, None if there was none.
 
     Offsets that the broker never shows (compacted away, transaction markers, aborted records, cut off
-    by retention) count as done as soon as a later one arrives.
+    by retention) count as done as soon as a later one arrives; dispatcher/removed_records.py tells of those
+    that were lost.
     """
 
-    def __init__(self, start: int | None = None, done: Sequence[Run] = ()) -> None:
+    def __init__(
+        self,
+        start: int | None = None,
+        done: Sequence[Run] = (),
+        on_gap: Callable[[int, int], None] | None = None,
+    ) -> None:
+        """`on_gap` hears of offsets from, and up to, which no record came."""
+        self._on_gap = on_gap
         self._watermark = start
         self._next = start
         self._inherited = sorted(done)
@@ -70,6 +78,8 @@ class Offsets:
         if offset < self._next:
             return self._again(offset)
         if offset > self._next:
+            if self._on_gap is not None:
+                self._on_gap(self._next, offset)
             self._finish(self._next, offset)
         self._next = offset + 1
         if self._inherits(offset):

@@ -8,6 +8,7 @@ would block every other thread that wants one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
@@ -19,6 +20,7 @@ from dispatcher.deadletters import Poison
 from dispatcher.flow import Flow
 from dispatcher.metrics import Metrics
 from dispatcher.offsets import Offsets, Seen
+from dispatcher.runs import Run
 from dispatcher.runs import decode as decode_runs
 from dispatcher.work import Assignment, Hold, Record
 from message.envelope import EnvelopeError, Notification, check_arrival, decode
@@ -61,6 +63,18 @@ class Inbox(Protocol):
         ...
 
 
+class Removals(Protocol):
+    """Who tells what Kafka removed unread (dispatcher/removed_records.py)."""
+
+    def came(self, place: tuple[str, int], lane: Lane, committed: int, done: Sequence[Run]) -> None:
+        """A partition was assigned at its committed offset."""
+        ...
+
+    def gap(self, place: tuple[str, int], lane: Lane, start: int, end: int) -> None:
+        """No record came between these offsets."""
+        ...
+
+
 class Poisons(Protocol):
     """Where poison goes (dispatcher/deadletters.py)."""
 
@@ -82,6 +96,7 @@ class Source:
         flow: Flow,
         inboxes: Mapping[Lane, Inbox],
         poisons: Poisons,
+        removals: Removals,
         *,
         accounts: Mapping[Lane, frozenset[str]],
         topic_prefix: str,
@@ -103,6 +118,7 @@ class Source:
         self._flow = flow
         self._inboxes = inboxes
         self._poisons = poisons
+        self._removals = removals
         self._accounts = dict(accounts)
         """`follow` writes whole entries, from another thread."""
         self._topic_prefix = topic_prefix
@@ -337,7 +353,10 @@ class Source:
         position = committed.get((topic, partition))
         start = position.offset if position else None
         done = decode_runs(position.metadata, position.offset) if position else []
-        assignment = Assignment(topic, partition, lane, Offsets(start, done))
+        on_gap = partial(self._removals.gap, (topic, partition), lane)
+        assignment = Assignment(topic, partition, lane, Offsets(start, done, on_gap))
+        if position is not None:
+            self._removals.came((topic, partition), lane, position.offset, done)
         self._assignments[topic, partition] = assignment
         self._commits.adopt(assignment, position)
 

@@ -34,6 +34,8 @@ class Stage(StrEnum):
     RESOLVED = "resolved"
     DEAD_LETTER = "dead_letter"
     HANDED_OVER = "handed_over"
+    REMOVED = "removed"
+    """Kafka removed records before they were read; it has no message id."""
 
 
 class TraceEvent(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):

@@ -208,6 +208,20 @@ class Inbox:
         self.left += 1
 
 
+class Removals:
+    """Remembers what may have been removed."""
+
+    def __init__(self) -> None:
+        self.gaps: list[tuple[int, int]] = []
+        self.committed: list[int] = []
+
+    def came(self, _place: tuple[str, int], _lane: Lane, committed: int, _done: Any) -> None:
+        self.committed.append(committed)
+
+    def gap(self, _place: tuple[str, int], _lane: Lane, start: int, end: int) -> None:
+        self.gaps.append((start, end))
+
+
 class Bench:
     """A source with everything around it faked; `time` is moved by hand."""
 
@@ -220,6 +234,7 @@ class Bench:
         self.time = 1_000.0
         self.consumer = Consumer()
         self.inbox = Inbox()
+        self.removals = Removals()
         clock = Clock(lambda: self.time, lambda: NOW_MS / 1000)
         metrics = Metrics()
         self.commits = Commits(
@@ -235,6 +250,7 @@ class Bench:
             Flow({LANE: max_records}, max_bytes),
             {LANE: self.inbox} if accounts else {},
             self.inbox,
+            self.removals,
             accounts={LANE: accounts},
             topic_prefix="hongyan",
             place=Place,

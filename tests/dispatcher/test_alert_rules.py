@@ -78,6 +78,22 @@ def test_what_a_worker_parks_is_told_by_how_many_more_there_are() -> None:
     assert look(5) == [("retries_spent", 2)]
 
 
+def test_each_rise_of_what_kafka_removed_calls() -> None:
+    looking = Looking(rules_of(SETTINGS), Time())
+
+    def look(removed: float, anew: float) -> list[tuple[str, str, int]]:
+        samples = [
+            Sample("hongyan_records_removed_total", LANE, removed),
+            Sample("hongyan_logs_begun_anew_total", LANE, anew),
+        ]
+        return [(alert.rule, alert.lane, count) for alert, count in looking.look(samples)]
+
+    assert look(0, 0) == []
+    assert look(7, 0) == [("records_removed", "sms.notice", 7)]
+    assert look(7, 1) == [("log_began_anew", "sms.notice", 1)]
+    assert look(7, 1) == []
+
+
 def test_spent_retries_are_a_rule_of_their_own() -> None:
     assert parked("sms.notice", "attempts_spent:http_429").rule == "retries_spent"
     assert parked("sms.notice", "horizon_over:http_429").rule == "retries_spent"

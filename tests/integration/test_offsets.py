@@ -25,11 +25,47 @@ def test_what_retention_removed_above_the_committed_offset_is_passed_over(
     removed = one.wire.send(notifications(5))
     one.send(notifications(5))
     one.wire.truncate(one.topics[0], 0, before=15)
-    one.worker().wait_ready()
+    worker = one.worker().wait_ready()
     one.await_settled()
     one.await_committed()
     assert one.verify().states == {"SENT": 15}
     assert not one.books.rows(key for record in removed for key in record.keys)
+    await_(lambda: worker.events("records_removed"), what="it says what was removed")
+    (told,) = worker.events("records_removed")
+    assert (told["topic"], told["partition"]) == (one.topics[0], 0)
+    assert (told["first"], told["last"], told["offsets"]) == (10, 14, 5)
+    assert worker.metric("records_removed", lane=LANE) == 5
+    await_(lambda: any(e["rule"] == "records_removed" for e in worker.events("alert")))
+    assert any(b'"stage":"removed"' in event for event in one.wire.trace())
+
+
+def test_what_was_removed_while_the_worker_ran_is_told_too(fleet: MakeFleet) -> None:
+    one = fleet(partitions=1, policy={LANE: {"threads": 1, "queue": 0, "max_in_flight": 2}})
+    one.slow(2_000)
+    worker = one.worker().wait_ready()
+    one.send(notifications(4))
+    one.await_in_flight(1)
+    one.wire.send(notifications(3_000))
+    end = one.wire.ends(one.topics[0])[Place(one.topics[0], 0)]
+    one.wire.truncate(one.topics[0], 0, before=end)
+    one.slow(0)
+    one.send(notifications(3))
+    await_(lambda: worker.events("records_removed"), what="it says what was removed")
+    (told,) = worker.events("records_removed")
+    assert told["last"] == end - 1
+    assert worker.metric("records_removed") == told["offsets"] > 1_000
+
+
+def test_a_log_that_ends_below_the_committed_offset_is_told(fleet: MakeFleet) -> None:
+    one = fleet(partitions=1)
+    one.wire.commit_as_foreigner(Place(one.topics[0], 0), 500)
+    one.send(notifications(5))
+    worker = one.worker().wait_ready()
+    one.await_settled()
+    await_(lambda: worker.events("log_began_anew"), what="it says so")
+    (told,) = worker.events("log_began_anew")
+    assert (told["committed"], told["end"]) == (500, 5)
+    assert worker.events("records_removed") == []
 
 
 def test_offsets_set_back_to_the_start_send_nothing_again_with_redis_or_without(
@@ -67,10 +103,12 @@ def test_gaps_that_compaction_left_hold_no_offset(fleet: MakeFleet) -> None:
     await_(compacted, what="the log is compacted")
     left = {message.offset() for message in one.wire.read(one.topics[0])}
     one.sent = [record for record in written if record.offset in left]
-    one.worker().wait_ready()
+    worker = one.worker().wait_ready()
     one.await_settled()
     one.await_committed()
     assert 0 < one.verify().states["SENT"] < len(written)
+    worker.stop()
+    assert worker.events("records_removed") == [], "what compaction removes is no loss"
 
 
 def test_aborted_records_are_not_sent_and_transaction_markers_hold_no_offset(
@@ -79,11 +117,13 @@ def test_aborted_records_are_not_sent_and_transaction_markers_hold_no_offset(
     one = fleet(partitions=1)
     aborted, committed = notifications(10), notifications(10)
     one.wire.transaction(LANE, [(aborted, False), (committed, True), (aborted, False)])
-    one.worker().wait_ready()
+    worker = one.worker().wait_ready()
     one.send(notifications(1))
     one.await_settled()
     one.await_committed()
     one.verify()
+    worker.stop()
+    assert worker.events("records_removed") == [], "a marker is no record"
     assert set(one.order()) == {n.id for n in committed} | {
         record.notification.id for record in one.sent if record.notification
     }
