@@ -11,12 +11,15 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
+from enum import Enum
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
+import msgspec
 import structlog
 
 from dispatcher.clock import Clock
+from dispatcher.dead_letter_stub import FIRST_BYTES, LONGEST_DETAIL, STUB, facts_of
 from dispatcher.permits import Permits
 from dispatcher.work import Assignment
 from message.vocabulary import Lane
@@ -36,15 +39,37 @@ _KEEP_OF_OVERSIZED = 512 * 1024
 _IDLE_S = 0.5
 _LEAST_PAUSE_S = 0.02
 _RETRY_S = 1.0
+_ID: Final = "hongyan-id"
 _TOO_LARGE = ("MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE")
 
 Headers = list[tuple[str, bytes | None]]
 
 
+class Form(Enum):
+    """What of a record goes to the dead letters, from most to least."""
+
+    WHOLE = 0
+    CUT = 1
+    """The beginning of its value."""
+    STUB = 2
+    """Its name, sizes and digest (dispatcher/dead_letter_stub.py)."""
+
+
 class Poison:
     """One record that is no notification we could send."""
 
-    __slots__ = ("assignment", "code", "detail", "headers", "key", "offset", "payload", "size")
+    __slots__ = (
+        "alone",
+        "assignment",
+        "code",
+        "detail",
+        "form",
+        "headers",
+        "key",
+        "offset",
+        "payload",
+        "size",
+    )
 
     def __init__(
         self,
@@ -65,6 +90,32 @@ class Poison:
         self.code = code
         self.detail = detail
         self.size = len(payload or b"")
+        self.form = Form.WHOLE
+        self.alone = False
+        """A batch with it was too large: only by itself it shows whether it is."""
+
+    def shrink(self) -> None:
+        """The topic would not take it in its present form: the next smaller one is tried. Behind the
+        smallest comes the whole again, since somebody has to raise the topic's limit then."""
+        if self.form is Form.STUB:
+            self.form = Form.WHOLE
+        elif self.form is Form.WHOLE and self.size > _KEEP_OF_OVERSIZED:
+            self.form = Form.CUT
+        else:
+            self.form = Form.STUB
+
+    def letter(self) -> tuple[bytes | None, bytes | None, Headers]:
+        """Key, value and headers as they go to the dead letters."""
+        if self.form is Form.STUB:
+            return None, (self.payload or b"")[:FIRST_BYTES], self._stub_headers()
+        if self.form is Form.CUT:
+            cut = (TRUNCATED, str(self.size).encode())
+            return (
+                self.key,
+                (self.payload or b"")[:_KEEP_OF_OVERSIZED],
+                [*self.marked_headers(), cut],
+            )
+        return self.key, self.payload, self.marked_headers()
 
     @property
     def origin(self) -> str:
@@ -73,8 +124,16 @@ class Poison:
 
     def marked_headers(self) -> Headers:
         """The headers as they came, and ours behind them."""
-        ours = ((REASON, self.code), (DETAIL, self.detail), (ORIGIN, self.origin))
-        return [*self.headers, *((name, text.encode()) for name, text in ours)]
+        return [*self.headers, *self._marks(self.detail)]
+
+    def _marks(self, detail: str) -> Headers:
+        ours = ((REASON, self.code), (DETAIL, detail), (ORIGIN, self.origin))
+        return [(name, text.encode()) for name, text in ours]
+
+    def _stub_headers(self) -> Headers:
+        facts = msgspec.json.encode(facts_of(self.key, self.payload, self.headers))
+        named = [(_ID, text.encode())] if (text := _id_in(self.headers)) else []
+        return [*named, *self._marks(self.detail[:LONGEST_DETAIL]), (STUB, facts)]
 
 
 class DeadLetters:
@@ -172,15 +231,30 @@ class DeadLetters:
         return permitted
 
     def _write(self, batch: Sequence[Poison]) -> list[Poison]:
-        """Produce the batch and wait; returns what was not acknowledged."""
+        """Produce the batch and wait; returns what was not acknowledged. A broker refuses a batch as a
+        whole, so what was in one that was too large goes by itself the next time."""
+        together = [poison for poison in batch if not poison.alone]
+        done = self._write_together(together)
+        for poison in batch:
+            if poison.alone and poison not in together:
+                done += self._write_together([poison])
+        acknowledged = set(map(id, done))
+        return [poison for poison in batch if id(poison) not in acknowledged]
+
+    def _write_together(self, batch: Sequence[Poison]) -> list[Poison]:
+        """Returns what was acknowledged."""
         done: list[Poison] = []
         failed: dict[int, str] = {}
+        if not batch:
+            return done
         for index, poison in enumerate(batch):
             self._produce(index, poison, done, failed)
         self._producer.flush(_flush_s(len(batch)))
+        for index, name in failed.items():
+            if name in _TOO_LARGE:
+                self._too_large(batch[index], by_itself=len(batch) == 1)
         self._tell(done, failed)
-        acknowledged = set(map(id, done))
-        return [poison for poison in batch if id(poison) not in acknowledged]
+        return done
 
     def _produce(
         self, index: int, poison: Poison, done: list[Poison], failed: dict[int, str]
@@ -189,27 +263,23 @@ class DeadLetters:
             if error is None:
                 done.append(poison)
             else:
-                self._failed(index, poison, error.name(), failed)
+                failed[index] = error.name()
 
+        key, value, headers = poison.letter()
         try:
             self._producer.produce(
-                self._topic,
-                key=poison.key,
-                value=poison.payload,
-                headers=poison.marked_headers(),
-                on_delivery=delivered,
+                self._topic, key=key, value=value, headers=headers, on_delivery=delivered
             )
         except BufferError:
             failed[index] = "the producer's buffer is full"
         except Exception as exc:  # confluent_kafka.KafkaException: its home is backends/
             name = exc.args[0].name() if exc.args and hasattr(exc.args[0], "name") else repr(exc)
-            self._failed(index, poison, name, failed)
+            failed[index] = name
 
-    def _failed(self, index: int, poison: Poison, name: str, failed: dict[int, str]) -> None:
-        failed[index] = name
-        if name in _TOO_LARGE and poison.payload and len(poison.payload) > _KEEP_OF_OVERSIZED:
-            poison.headers.append((TRUNCATED, str(len(poison.payload)).encode()))
-            poison.payload = poison.payload[:_KEEP_OF_OVERSIZED]
+    def _too_large(self, poison: Poison, *, by_itself: bool) -> None:
+        if by_itself:
+            poison.shrink()
+        poison.alone = True
 
     def _tell(self, done: Sequence[Poison], failed: dict[int, str]) -> None:
         if failed and not self._failing:
@@ -221,6 +291,8 @@ class DeadLetters:
             self._recorder.record([self._event(poison) for poison in done])
             for poison in done:
                 self._on_count(poison.code)
+                if poison.form is Form.STUB:
+                    _say_stub(poison)
             self._on_done(done)
 
     def _event(self, poison: Poison) -> TraceEvent:
@@ -236,10 +308,19 @@ class DeadLetters:
         )
 
 
+def _say_stub(poison: Poison) -> None:
+    log.warning(
+        "dead_letter_is_a_stub",
+        origin=poison.origin,
+        bytes=poison.size,
+        what="the dead letters' topic takes no more of it: raise its max.message.bytes",
+    )
+
+
 def _id_in(headers: Headers) -> str:
     """The producer's `hongyan-id` header: the value itself could not be read."""
     for name, value in headers:
-        if name == "hongyan-id" and value:
+        if name == _ID and value:
             return value.decode("ascii", "replace")[:64]
     return ""
 

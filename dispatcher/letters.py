@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
+from dispatcher.dead_letter_stub import StubFacts, stub_in
 from dispatcher.deadletters import DETAIL, ORIGIN, REASON, TRUNCATED, Headers
 from message.vocabulary import lane_of_topic
 from tracing.masks import MASK, mask
@@ -45,6 +46,8 @@ class Letter(msgspec.Struct, frozen=True, kw_only=True):
     headers: Headers
     truncated: int
     """Bytes it had, where only its beginning could be kept; else 0."""
+    stub: StubFacts | None = None
+    """What is known of it, where its topic would not take it in any form."""
 
     @property
     def message_id(self) -> str:
@@ -123,6 +126,7 @@ def letter_of(message: Any, topic_prefix: str) -> Letter:
         value=message.value(),
         headers=headers,
         truncated=int(truncated) if truncated.isdigit() else 0,
+        stub=stub_in(headers),
     )
 
 

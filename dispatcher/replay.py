@@ -28,6 +28,8 @@ class Fate(StrEnum):
     BEFORE = "replayed_before"
     TRUNCATED = "truncated"
     """Only its beginning was kept: what would be sent is not what came."""
+    STUB = "stub"
+    """Nothing of it was kept but its name: it stands where it came from, if anywhere."""
     NO_ORIGIN = "no_origin"
     """Not ours, or damaged: nobody knows where it belongs."""
     FAILED = "failed"
@@ -66,6 +68,11 @@ class Replayer:
         target = self._target or letter.topic
         if not letter.origin or not target:
             return Done(letter, target, Fate.NO_ORIGIN)
+        if letter.stub is not None:
+            why = (
+                f"the original ({letter.stub.value_bytes:,} bytes) stands at {letter.origin} alone"
+            )
+            return Done(letter, target, Fate.STUB, why)
         if letter.truncated:
             return Done(letter, target, Fate.TRUNCATED, f"it had {letter.truncated:,} bytes")
         if earlier is not None and not again:

@@ -189,6 +189,7 @@ def _topic_of(settings: Settings, lane: str) -> str:
 
 
 def _told(letter: Letter) -> dict[str, Any]:
+    stub = letter.stub
     return {
         "at": letter.at,
         "reason": letter.reason,
@@ -197,8 +198,9 @@ def _told(letter: Letter) -> dict[str, Any]:
         "lane": letter.lane,
         "id": letter.message_id,
         "receivers": letter.receivers(),
-        "bytes": letter.truncated or len(letter.value or b""),
+        "bytes": stub.value_bytes if stub else letter.truncated or len(letter.value or b""),
         "truncated": bool(letter.truncated),
+        "stub": {f: getattr(stub, f) for f in stub.__struct_fields__} if stub else None,
         "place": letter.place,
     }
 
@@ -219,6 +221,7 @@ def _table(letters: list[Letter]) -> None:
         table.add_column(title, no_wrap=title in ("AT", "REASON", "ORIGIN"))
     for letter in letters:
         at = datetime.fromtimestamp(letter.at / 1_000).astimezone().isoformat(" ", "seconds")[:19]
-        told = (letter.message_id, ", ".join(letter.receivers()), letter.detail)
+        kept = f"(stub of {letter.stub.value_bytes:,} bytes) " if letter.stub else ""
+        told = (letter.message_id, ", ".join(letter.receivers()), kept + letter.detail)
         table.add_row(*map(Text, (at, letter.reason, letter.origin, *told)))
     out().print(table)

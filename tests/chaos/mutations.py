@@ -39,6 +39,8 @@ class Fate(StrEnum):
 
 _GUARDS = "tests/chaos/test_guards.py::"
 _SOURCE = "tests/dispatcher/test_source.py::"
+_REMOVED = "tests/dispatcher/test_removed_records.py::"
+_DEAD = "tests/dispatcher/test_dead_letters.py::"
 _MEMBER = "tests/dispatcher/test_group_member.py::"
 _RUNS = "tests/dispatcher/test_runs.py::"
 _RIDING = "tests/dispatcher/test_riding.py::"
@@ -116,6 +118,27 @@ MUTATIONS: tuple[Mutation, ...] = (
         "        elif code == _ID_IN_USE:\n            self._wait_for_id()\n",
         "",
         (_MEMBER + "test_it_waits_for_its_instance_id_a_second_at_a_time_and_says_why",),
+    ),
+    Mutation(
+        "a gap of offsets is looked into",
+        "dispatcher/offsets.py",
+        "                self._on_gap(self._next, offset)\n",
+        "                pass\n",
+        (_REMOVED + "test_the_source_tells_of_gaps_and_of_committed_offsets",),
+    ),
+    Mutation(
+        "poison that fits nowhere becomes a stub",
+        "dispatcher/deadletters.py",
+        "        if by_itself:\n            poison.shrink()\n",
+        "",
+        (_DEAD + "test_what_is_too_large_in_any_form_becomes_a_stub",),
+    ),
+    Mutation(
+        "what shared a batch with what is too large is kept whole",
+        "dispatcher/deadletters.py",
+        "        if by_itself:\n            poison.shrink()\n",
+        "        poison.shrink()\n",
+        (_DEAD + "test_what_only_shared_a_batch_with_what_is_too_large_is_kept_whole",),
     ),
     Mutation(
         "a failed commit leaves the position dirty",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import Any
 
 import msgspec
 import pytest
 
+from dispatcher.dead_letter_stub import STUB, facts_of, stub_in
 from dispatcher.deadletters import DeadLetters, Poison
 from dispatcher.letters import Letter, Wanted, letter_of, newest
 from dispatcher.offsets import Offsets
@@ -40,20 +42,28 @@ class Time:
 class Producer:
     """Answers at once, or not at all."""
 
-    def __init__(self, error: KafkaError | None = None, *, silent: bool = False) -> None:
+    def __init__(
+        self, error: KafkaError | None = None, *, silent: bool = False, limit: int = 0
+    ) -> None:
+        """With `limit` a batch of more bytes is refused as a whole, as brokers do."""
+        self.limit = limit
+        self._bytes = 0
         self.produced: list[tuple[str, Any, Any, Any]] = []
         self.error, self.silent = error, silent
         self._waiting: list[Any] = []
 
     def produce(self, topic: str, *, key: Any, value: Any, headers: Any, on_delivery: Any) -> None:
         self.produced.append((topic, key, value, headers))
+        self._bytes += len(key or b"") + len(value or b"")
+        self._bytes += sum(len(name) + len(text or b"") for name, text in headers)
         if not self.silent:
             self._waiting.append(on_delivery)
 
     def flush(self, _timeout: float) -> None:
+        large = KafkaError("MSG_SIZE_TOO_LARGE") if 0 < self.limit < self._bytes else None
         for told in self._waiting:
-            told(self.error, None)
-        self._waiting = []
+            told(large or self.error, None)
+        self._waiting, self._bytes = [], 0
 
 
 class Stage:
@@ -85,6 +95,63 @@ class Stage:
         self.stage._waiting += self.stage._gather()
         permitted = self.stage._permitted()
         assert not permitted or not self.stage._write(permitted)
+
+
+def poison(payload: bytes, *, offset: int = 0, **more: Any) -> Poison:
+    fields: dict[str, Any] = {"key": None, "headers": [], "code": "not_json", "detail": ""} | more
+    return Poison(Assignment(LANE.topic(), 0, LANE, Offsets(0)), offset, payload=payload, **fields)
+
+
+# -- what their topic does not take --
+
+
+def test_what_is_too_large_in_any_form_becomes_a_stub() -> None:
+    one = Stage(burst=10, rate_per_s=1.0)
+    one.producer.limit = 2_000
+    value = b"x" * 600_000
+    left = [poison(value, key=b"k" * 5_000, headers=[("hongyan-id", b"m-1"), ("h", b"y" * 9_000)])]
+    for _ in range(3):
+        left = one.stage._write(left)
+    assert left == []
+    _, key, kept, headers = one.producer.produced[-1]
+    assert (key, kept) == (None, b"x" * 512)
+    facts = stub_in(headers)
+    assert facts is not None
+    assert (facts.key_bytes, facts.value_bytes, facts.headers) == (5_000, 600_000, 2)
+    assert facts.sha256 == sha256(value).hexdigest()
+    names = dict(headers)
+    assert names["hongyan-id"] == b"m-1"
+    assert names["hongyan-dead-origin"] == f"{LANE.topic()}/0/0".encode()
+
+
+def test_a_long_value_is_cut_before_it_becomes_a_stub() -> None:
+    one = Stage(burst=10, rate_per_s=1.0)
+    one.producer.limit = 600_000
+    left = one.stage._write([poison(b"x" * 900_000)])
+    assert one.stage._write(left) == []
+    _, _, kept, headers = one.producer.produced[-1]
+    assert (len(kept), dict(headers)["hongyan-dead-truncated"]) == (512 * 1024, b"900000")
+
+
+def test_what_only_shared_a_batch_with_what_is_too_large_is_kept_whole() -> None:
+    one = Stage(burst=10, rate_per_s=1.0)
+    one.producer.limit = 2_000
+    small, large = poison(b"s" * 100), poison(b"x" * 5_000, offset=1)
+    left = one.stage._write([small, large])
+    assert left == [small, large], "the broker refused the batch"
+    left = one.stage._write(left)
+    assert left == [large]
+    assert one.stage._write(left) == []
+    assert [value for _, _, value, _ in one.producer.produced][-3:] == [
+        b"s" * 100,
+        b"x" * 5_000,
+        b"x" * 512,
+    ]
+
+
+def test_a_header_of_the_producers_makes_no_stub_of_a_letter() -> None:
+    forged = poison(b"{}", headers=[(STUB, b"{}")])
+    assert stub_in(forged.letter()[2]) is None
 
 
 # -- permits --
@@ -246,6 +313,13 @@ def test_what_may_stand_there_is_not_replayed_unasked(
 def test_what_is_not_whole_or_belongs_nowhere_is_not_replayed(ledger: SqlLedger) -> None:
     producer = Producer()
     replayer = Replayer(producer, ledger.replays())
-    done = replayer.run([letter(b"x", truncated=9_000_000), letter(b"x", origin="")], again=True)
-    assert [one.fate for one in done] == [Fate.TRUNCATED, Fate.NO_ORIGIN]
+    facts = facts_of(b"k", b"x" * 9_000, [])
+    letters = [
+        letter(b"x", truncated=9_000_000),
+        letter(b"x", origin=""),
+        letter(b"x", stub=facts),
+    ]
+    done = replayer.run(letters, again=True)
+    assert [one.fate for one in done] == [Fate.TRUNCATED, Fate.NO_ORIGIN, Fate.STUB]
+    assert done[2].why == f"the original (9,000 bytes) stands at {done[2].letter.origin} alone"
     assert producer.produced == []

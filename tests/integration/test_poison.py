@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
+from hashlib import sha256
 
 import msgspec
 
@@ -56,8 +58,36 @@ def test_offset_holds_while_dead_letters_are_refused_and_others_flow(fleet: Make
     assert worker.events("dead_letters_held")
     one.wire.configure_topic(dead, max_message_bytes="100000")
     one.await_committed()
-    assert [letter.origin for letter in one.dead_letters()] == [f"{place.topic}/0/3"]
+    (letter,) = one.dead_letters()
+    assert (letter.origin, letter.value) == (f"{place.topic}/0/3", b"poison"), "whole after all"
     assert worker.events("dead_letters_flow_again")
+    one.verify()
+
+
+def test_what_the_dead_letters_topic_does_not_take_becomes_a_stub_and_its_offset_passes(
+    fleet: MakeFleet,
+) -> None:
+    one = fleet(partitions=1)
+    one.wire.configure_topic(dead_letter_topic(one.wire.prefix), max_message_bytes="2000")
+    large = secrets.token_bytes(300_000)
+    headers = [("hongyan-id", b"m-1"), ("big", secrets.token_bytes(20_000))]
+    (in_value,) = one.send([large])
+    (in_header,) = one.send([b"short"], headers=headers)
+    (small,) = one.send([b"small"])
+    one.send(notifications(5))
+    worker = one.worker().wait_ready()
+    one.await_settled()
+    one.await_committed()
+    letters = {letter.origin: letter for letter in one.dead_letters()}
+    assert set(letters) == {_origin(in_value), _origin(in_header), _origin(small)}
+    facts = msgspec.json.decode(letters[_origin(in_value)].headers["hongyan-dead-stub"])
+    assert facts["value_bytes"] == len(large)
+    assert facts["sha256"] == sha256(large).hexdigest()
+    assert letters[_origin(in_value)].value == large[:512]
+    assert letters[_origin(in_header)].headers["hongyan-id"] == "m-1"
+    assert letters[_origin(in_header)].value == b"short"
+    assert (letters[_origin(small)].value, letters[_origin(small)].key) == (b"small", b"k")
+    assert len(worker.events("dead_letter_is_a_stub")) == 2
     one.verify()
 
 
