@@ -55,12 +55,12 @@ def preloaded(
 
 
 @contextmanager
-def topics(servers: Servers, lanes: Sequence[Lane]) -> Iterator[str]:
+def topics(servers: Servers, lanes: Sequence[Lane], partitions: int = PARTITIONS) -> Iterator[str]:
     """A topic prefix under which the lanes' topics stand empty; they and the Redis keys go at the end."""
     prefix = f"bench{uuid.uuid4().hex[:8]}"
     admin = kafka.admin(KafkaSettings(bootstrap=servers.bootstrap, topic_prefix=prefix))
     names = [*(lane.topic(prefix) for lane in lanes), f"{prefix}.dead", f"{prefix}.trace"]
-    for future in admin.create_topics([NewTopic(n, PARTITIONS, 1) for n in names]).values():
+    for future in admin.create_topics([NewTopic(n, partitions, 1) for n in names]).values():
         future.result()
     try:
         yield prefix

@@ -36,6 +36,14 @@ CHANNELS_HELP = explained(
     "hongyan bench channels",
     "hongyan bench channels --json --rounds 3",
 )
+SPREAD_HELP = explained(
+    "Measure how evenly 1 to 5 workers share each of three lanes of 12 partitions, and one lane's "
+    "throughput with three workers beside one, under both group protocols, in one run on the local stack. "
+    "Takes some minutes. Exits 1 when shares of a lane differ by more than 1, or three workers do less "
+    "than 2.5 times what one does.",
+    "hongyan bench spread",
+    "hongyan bench spread --json --rounds 1",
+)
 _COLUMNS = {
     "per_second": "messages/s",
     "cpu_us_per_message": "µs CPU each",
@@ -94,6 +102,16 @@ def channels(
 ) -> None:
     """See CHANNELS_HELP."""
     bench, servers = _bench("channels")
+    _end(bench.measure(servers, rounds=rounds, say=_say), as_json=as_json)
+
+
+@app.command("spread", help=SPREAD_HELP, short_help="Lanes shared by one to five workers.")
+def spread(
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Interleaved rounds.")] = 3,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
+) -> None:
+    """See SPREAD_HELP."""
+    bench, servers = _bench("spread")
     _end(bench.measure(servers, rounds=rounds, say=_say), as_json=as_json)
 
 

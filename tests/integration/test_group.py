@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from typing import Any
 
@@ -15,49 +15,16 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from backends import kafka
 from backends.kafka_config import GroupProtocol
 from backends.settings import KafkaSettings
-from dispatcher.group_member import GroupMember
+from benchmarks.spread import MOST_APART, PARTITIONS, LightMember, most_apart, shared_out
 from tests.harness import Fleet, await_, notifications
 from tests.harness.wire import Place, Wire
 
 MakeFleet = Callable[..., Fleet]
 PROTOCOLS = pytest.mark.parametrize("protocol", ["classic", "consumer"])
 LANES = ("webhook.verification", "webhook.notice", "webhook.marketing")
-PARTITIONS = 12
 HEARTBEAT: dict[str, str | int | float | bool] = {"heartbeat.interval.ms": 500}
-
-
-class LightMember:
-    """A worker's place in the group, without a worker: it reads nothing."""
-
-    def __init__(self, settings: KafkaSettings, protocol: GroupProtocol, topics: Sequence[str]):
-        self.held: set[Place] = set()
-        self.member = GroupMember(
-            lambda assignor: kafka.consumer(settings, protocol=protocol, assignor=assignor),
-            kafka.assignors(settings, protocol),
-            epoch=kafka.member_epoch,
-            refusal=kafka.group_refusal,
-            wanted=settings.assignor,
-            instance_id=settings.group_instance_id,
-        )
-        self.member.subscribe(
-            topics,
-            on_assign=self._came,
-            on_revoke=self._went,
-            on_lost=self._went,
-            on_refused=self.held.clear,
-        )
-
-    def close(self) -> None:
-        self.member.close()
-
-    def _came(self, _consumer: Any, places: Sequence[Any]) -> None:
-        self.held |= {Place(p.topic, p.partition) for p in places}
-
-    def _went(self, _consumer: Any, places: Sequence[Any]) -> None:
-        self.held -= {Place(p.topic, p.partition) for p in places}
 
 
 class Group:
@@ -90,20 +57,11 @@ class Group:
     def await_shared_out(self, *, evenly: bool = True) -> None:
         """Until every partition has one owner; `evenly`: and each topic's are spread over all members."""
 
-        def shared_out() -> bool:
-            for member in self.members:
-                member.member.poll(0.02)
-            held = [p for member in self.members for p in member.held]
-            assert len(held) == len(set(held)) == len(self.topics) * PARTITIONS, len(held)
-            assert not evenly or max(self.spreads()) <= 1, self.spreads()
-            return True
+        def done() -> bool:
+            complete = shared_out(self.members, len(self.topics) * PARTITIONS)
+            return complete and (not evenly or most_apart(self.members, self.topics) <= MOST_APART)
 
-        await_(shared_out, what=f"{len(self.members)} members share the partitions")
-
-    def spreads(self) -> list[int]:
-        """Per topic: the most partitions that a member has, less the fewest."""
-        counts = [[_of(m.held, topic) for m in self.members] for topic in self.topics]
-        return [max(of_topic) - min(of_topic) for of_topic in counts]
+        await_(done, what=f"{len(self.members)} members share the partitions")
 
     def close(self) -> None:
         self._held.close()
