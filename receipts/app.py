@@ -2,7 +2,9 @@
 
     2xx   the receipts are durable; the body is what the provider takes for "received"
     400   signed, but unreadable        401   no valid signature or secret      404   unknown account
-    413   a body over 1 MiB             503   the database is away: come again
+    413   a body over 1 MiB             503   the database is away, or too much at once: come again
+
+What may be sent before any of this is known is bounded by receipts/connection_limits.py.
 
 Nothing of a push is logged but its account and why it was refused.
 """
@@ -21,6 +23,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from idempotency.ledger import LedgerError
 from receipts.accounts import Source
+from receipts.connection_limits import BodyBudget
 from receipts.intake import Full, Intake
 from receipts.matcher import Matcher
 from receipts.metrics import Metrics
@@ -53,6 +56,7 @@ class Desk:
         self._metrics = metrics
         self._now_s = now_s
         self._monotonic = monotonic
+        self._budget = BodyBudget()
         self._complained: dict[str, float] = {}
 
     async def receive(self, account: str, request: AnyRequest) -> Response[bytes]:
@@ -60,12 +64,17 @@ class Desk:
         source = self._sources.get(account)
         if source is None or source.parser is None:
             return _said(404, "no account of this name takes receipts")
+        body = await self._body(request)
+        if body is None:
+            self._complain(account, "receipts_put_off", cause="too many bodies at once")
+            self._metrics.pushes.labels(account, "503").inc()
+            return _said(503, "come again", {"Retry-After": _COME_AGAIN_S})
         push = Push(
             account,
             request.method,
             request.scope["query_string"].decode("latin-1"),
             {name.lower(): value for name, value in request.headers.items()},
-            await request.body(),
+            body,
             self._now_s(),
         )
         try:
@@ -73,6 +82,20 @@ class Desk:
         except RefusedPush as exc:
             return self._refused(account, exc)
         return await self._kept(account, parsed)
+
+    async def _body(self, request: AnyRequest) -> bytes | None:
+        """All of it; None where too much is being read already. Raises HTTPException over MAX_BODY."""
+        parts: list[bytes] = []
+        held = 0
+        try:
+            async for part in request.stream():
+                if not self._budget.take(len(part)):
+                    return None
+                held += len(part)
+                parts.append(part)
+            return b"".join(parts)
+        finally:
+            self._budget.give_back(held)
 
     async def _kept(self, account: str, parsed: Parsed) -> Response[bytes]:
         self._metrics.unreadable.labels(account).inc(parsed.unreadable)

@@ -26,6 +26,7 @@ from idempotency.receipts_store import Receipts
 from message.structs import describe_structs
 from receipts.accounts import Source, load_sources
 from receipts.app import Desk, build_app
+from receipts.connection_limits import HEAD_BYTES, BoundedProtocol
 from receipts.intake import Intake
 from receipts.matcher import Matcher
 from receipts.metrics import Metrics
@@ -37,7 +38,6 @@ log = structlog.get_logger(__name__)
 
 GRACE_S: Final = 10
 """How long pushes under way may take to be answered once the end was asked for."""
-_CONCURRENT: Final = 512
 _BACKLOG: Final = 1_024
 _MAX_PORT: Final = 65_535
 
@@ -95,7 +95,10 @@ def _opened(
             lifespan="off",
             server_header=False,
             proxy_headers=False,
-            limit_concurrency=_CONCURRENT,
+            log_level="error",  # one line for each stranger's bad request would fill the log
+            http=BoundedProtocol,
+            ws="none",
+            h11_max_incomplete_event_size=HEAD_BYTES,
             timeout_graceful_shutdown=GRACE_S,
         )
     )
