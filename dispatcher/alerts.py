@@ -36,7 +36,13 @@ LASTING: Final = frozenset(
     }
 )
 """Rules that are raised at every look until they are over; all others tell what happened."""
-RULES: Final = LASTING | {"parked", "retries_spent", "heartbeat_lost"}
+RULES: Final = LASTING | {
+    "parked",
+    "retries_spent",
+    "heartbeat_lost",
+    "records_removed",
+    "log_began_anew",
+}
 """All that there are; docs/alerts.md has a section for each."""
 _MS: Final = 1_000
 _POST_TRIES: Final = 3
