@@ -374,6 +374,7 @@ def _settle(
         on_settled=aftermath.put,
         on_room=on_room,
         rider=next((door.rider for door in doors if door.rider is not None), None),
+        ordered=frozenset(n for n, p in pools.items() if p.policy.ordering is Ordering.KEY),
     )
 
 

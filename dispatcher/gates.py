@@ -200,10 +200,10 @@ class LedgerGate:
 
         def enter() -> tuple[list[bool], list[Claimed] | None]:
             if not self._lease_holds():
-                return self._ledger.settle(settlements), None
+                return self._ledger.settle(settlements, self._ordered), None
             for work in works:
                 work.term = self._term()
-            return self._ledger.settle_and_claim(settlements, claims, self._owner)
+            return self._ledger.settle_and_claim(settlements, claims, self._owner, self._ordered)
 
         written, answers = self._outage.persist("settle", enter)
         if answers is None:

@@ -42,8 +42,10 @@ class Settle:
         on_settled: Callable[[Settled], None],
         on_room: Callable[[], None],
         rider: Rider | None = None,
+        ordered: frozenset[str] = frozenset(),
     ) -> None:
-        """`rider`: whose claims may go with a commit."""
+        """`rider`: whose claims may go with a commit. `ordered`: lanes whose outcomes call on the next
+        of their line."""
         self.beat = clock.monotonic()
         """When the loop last went round; for the stuck detector."""
         self.abandoned = 0
@@ -57,6 +59,7 @@ class Settle:
         self._on_settled = on_settled
         self._on_room = on_room
         self._rider = rider
+        self._ordered = ordered
         self._stopping = False
 
     def stop(self) -> None:
@@ -111,7 +114,9 @@ class Settle:
         try:
             written = self._with_claims(batch, settlements)
             if written is None:
-                written = self._outage.persist("settle", lambda: self._ledger.settle(settlements))
+                written = self._outage.persist(
+                    "settle", lambda: self._ledger.settle(settlements, self._ordered)
+                )
         except LedgerUnavailable:
             return self._leave(batch, pairs)
         return Settled(batch, pairs, written, self._clock.monotonic() - begun)

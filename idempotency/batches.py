@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from idempotency.entries import Change, Entries, Standing, answer, change, takes_over, wrote
 from idempotency.ledger import Claim, Claimed, LedgerUnavailable, Settlement
+from idempotency.lines import Line, line_ended
 from idempotency.payloads import Sealer, body_digest
 from message.delivery import Delivery
 from message.states import Event, State, after
@@ -71,6 +72,10 @@ class Batches(ABC):
         """Write outcomes to rows still IN_FLIGHT under their token, in one statement; how many."""
 
     @abstractmethod
+    def _change_in_lines(self, changes: Sequence[Change], lines: Iterable[Line]) -> int:
+        """As `_change`; the heads of these lines are woken in the same transaction."""
+
+    @abstractmethod
     def _look(self, keys: Sequence[str]) -> list[Standing]:
         """How these rows stand."""
 
@@ -92,11 +97,15 @@ class Batches(ABC):
         return self._claimed(claims, owner, lambda batch: self._enter(batch, owner, ordered))
 
     def settle_and_claim(
-        self, settlements: Sequence[Settlement], claims: Sequence[Claim], owner: str
+        self,
+        settlements: Sequence[Settlement],
+        claims: Sequence[Claim],
+        owner: str,
+        ordered: frozenset[str] = frozenset(),
     ) -> tuple[list[bool], list[Claimed]]:
         """See `Ledger.settle_and_claim`."""
-        if not settlements or not claims:
-            return self.settle(settlements), self.claim(claims, owner)
+        if not settlements or not claims or any(line_ended(s, ordered) for s in settlements):
+            return self.settle(settlements, ordered), self.claim(claims, owner)
         changes = [change(settlement) for settlement in settlements]
         changed = 0
 
@@ -129,12 +138,21 @@ class Batches(ABC):
             for key in (claim.delivery.key,)
         ]
 
-    def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
-        """See `Ledger.settle`."""
+    def settle(
+        self, settlements: Sequence[Settlement], ordered: frozenset[str] = frozenset()
+    ) -> list[bool]:
+        """See `Ledger.settle`. What ends no line waits for no line's lock."""
         if not settlements:
             return []
         changes = [change(settlement) for settlement in settlements]
-        return self._written(changes, self._change(changes))
+        lines = [line_ended(s, ordered) for s in settlements] if ordered else []
+        if not any(lines):
+            return self._written(changes, self._change(changes))
+        apart = [c for c, line in zip(changes, lines, strict=True) if line is None]
+        changed = self._change(apart) if apart else 0
+        in_lines = [c for c, line in zip(changes, lines, strict=True) if line is not None]
+        changed += self._change_in_lines(in_lines, [line for line in lines if line is not None])
+        return self._written(changes, changed)
 
     def _written(self, changes: Sequence[Change], changed: int) -> list[bool]:
         """Per change, whether its row stands so now; `changed` of them were written just now."""

@@ -118,15 +118,22 @@ class Ledger(Protocol):
         """
         ...
 
-    def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+    def settle(
+        self, settlements: Sequence[Settlement], ordered: frozenset[str] = frozenset()
+    ) -> list[bool]:
         """Record outcomes, durably, in one statement; False where the token was stale (fenced).
 
-        Repeating a call whose reply was lost gives True again for what the first one wrote.
+        Repeating a call whose reply was lost gives True again for what the first one wrote. In the
+        lanes `ordered`, whatever follows an outcome that ends its row is due at once.
         """
         ...
 
     def settle_and_claim(
-        self, settlements: Sequence[Settlement], claims: Sequence[Claim], owner: str
+        self,
+        settlements: Sequence[Settlement],
+        claims: Sequence[Claim],
+        owner: str,
+        ordered: frozenset[str] = frozenset(),
     ) -> tuple[list[bool], list[Claimed]]:
         """Record outcomes, then enter claims that are not `ordered`, durably, in one statement where the
         database can: the claims take the places that the outcomes free, and at no time are more rows

@@ -78,15 +78,21 @@ class SqlLedger:
         """See `Ledger.claim`."""
         return self._batches.claim(claims, owner, ordered=ordered)
 
-    def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+    def settle(
+        self, settlements: Sequence[Settlement], ordered: frozenset[str] = frozenset()
+    ) -> list[bool]:
         """See `Ledger.settle`."""
-        return self._batches.settle(settlements)
+        return self._batches.settle(settlements, ordered)
 
     def settle_and_claim(
-        self, settlements: Sequence[Settlement], claims: Sequence[Claim], owner: str
+        self,
+        settlements: Sequence[Settlement],
+        claims: Sequence[Claim],
+        owner: str,
+        ordered: frozenset[str] = frozenset(),
     ) -> tuple[list[bool], list[Claimed]]:
         """See `Ledger.settle_and_claim`."""
-        return self._batches.settle_and_claim(settlements, claims, owner)
+        return self._batches.settle_and_claim(settlements, claims, owner, ordered)
 
     def reroute(self, deliveries: Sequence[Delivery]) -> list[bool]:
         """See `Ledger.reroute`."""

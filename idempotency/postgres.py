@@ -10,7 +10,8 @@ snapshot until its end, and a recall waits for that (idempotency/recalls.py).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any, Final
 
 from backends.pg_arrays import ByteArray, array, byte_array
@@ -19,23 +20,25 @@ from backends.sql import Database
 from idempotency.batches import MS_PER_DAY, Batches, Entered, Rerouted, Wanted
 from idempotency.edge import connected
 from idempotency.entries import Change, Entries, Entry, Standing
+from idempotency.lines import ASLEEP_AT, Execute, Line, PostgresLines
 from idempotency.payloads import Sealer
 
 _BYTES = frozenset({"receiver", "digest", "payload"})
 
 _FRESH: Final = """
 fresh AS MATERIALIZED (
-    SELECT *, false AS behind FROM input
+    SELECT *, false AS waits FROM input
      WHERE (key IN (SELECT delivery_key FROM won)) IS TRUE
 )"""
 
 _FRESH_IN_LINE: Final = """
 fresh AS MATERIALIZED (
-    SELECT *, state = 'IN_FLIGHT' AND ordering_key IS NOT NULL AND (message_id <> head OR EXISTS (
+    SELECT *, state IN ('IN_FLIGHT', 'RETRY') AND ordering_key IS NOT NULL
+              AND (message_id <> head OR EXISTS (
                SELECT FROM deliveries AS d
                 WHERE d.ordering_key = entering.ordering_key AND d.lane = entering.lane
                   AND d.message_id <> entering.message_id
-                  AND d.state IN ('IN_FLIGHT', 'RETRY', 'UNKNOWN'))) AS behind
+                  AND d.state IN ('IN_FLIGHT', 'RETRY', 'UNKNOWN'))) AS waits
       FROM (SELECT *, first_value(message_id) OVER (
                           PARTITION BY lane, ordering_key
                           ORDER BY state NOT IN ('IN_FLIGHT', 'RETRY'), place) AS head
@@ -93,25 +96,23 @@ entered AS (
         body_digest, policy_version, biz_id, reason, ordering_key, resend_of, kafka_topic, payload,
         account, call_key, call_digest, called_at)
     SELECT key, (ms / 86400000)::int, token, ms, ms, expires_at,
-           CASE WHEN behind THEN ms ELSE ms + delay_ms END, "offset", partition,
-           CASE WHEN behind THEN 0 ELSE attempt END,
+           CASE WHEN waits THEN {asleep} ELSE ms + delay_ms END, "offset", partition,
+           CASE WHEN waits THEN 0 ELSE attempt END,
            coalesce(%(epoch)s::int, (SELECT epoch FROM workers WHERE id = %(owner)s), 0),
-           CASE WHEN behind THEN 'RETRY' ELSE state END, lane, %(owner)s, message_id, receiver,
-           digest, policy_version, biz_id, CASE WHEN behind THEN 'behind' ELSE reason END,
+           CASE WHEN waits THEN 'RETRY' ELSE state END, lane, %(owner)s, message_id, receiver,
+           digest, policy_version, biz_id,
+           CASE WHEN waits AND state = 'IN_FLIGHT' THEN 'behind' ELSE reason END,
            ordering_key, resend_of, topic, payload, account, call_key, call_digest,
-           CASE WHEN state = 'IN_FLIGHT' AND NOT behind THEN ms END
+           CASE WHEN state = 'IN_FLIGHT' AND NOT waits THEN ms END
       FROM fresh CROSS JOIN clock
 )
 SELECT ms, (SELECT string_agg(key, ',') FROM input
              WHERE (key IN (SELECT delivery_key FROM won)) IS NOT TRUE),
-           (SELECT string_agg(key, ',') FROM fresh WHERE behind),
+           (SELECT string_agg(key, ',') FROM fresh WHERE waits AND state = 'IN_FLIGHT'),
            (SELECT string_agg(key, ',') FROM fresh WHERE recalled)
   FROM clock"""
-CLAIM: Final = _CLAIM.format(fresh=_FRESH)
-CLAIM_IN_LINE: Final = _CLAIM.format(fresh=_FRESH_IN_LINE)
-
-LOCK_LINES: Final = """
-SELECT pg_advisory_xact_lock(hashtextextended(line, 0)) FROM unnest(%(lines)s::text[]) AS line"""
+CLAIM: Final = _CLAIM.format(fresh=_FRESH, asleep=ASLEEP_AT)
+CLAIM_IN_LINE: Final = _CLAIM.format(fresh=_FRESH_IN_LINE, asleep=ASLEEP_AT)
 
 TAKE: Final = """
 WITH input AS MATERIALIZED (
@@ -193,16 +194,17 @@ class PostgresBatches(Batches):
         super().__init__(sealer)
         self._database = database
         self._epochs = epochs
+        self._lines = PostgresLines()
 
     def _enter(self, batch: Entries, owner: str, ordered: bool) -> Entered:
         parameters = self._entering(batch, owner)
-        lines = _lines(batch.rows) if ordered else ""
+        lines = _lines_entered(batch.rows) if ordered else set()
         with connected(self._database) as connection:
             if not lines:
                 row = connection.execute(CLAIM, parameters, prepare=True).fetchone()
             else:
                 with connection.transaction():
-                    connection.execute(LOCK_LINES, {"lines": lines}, prepare=True)
+                    self._lines.lock(prepared(connection), lines)
                     row = connection.execute(CLAIM_IN_LINE, parameters, prepare=True).fetchone()
         return _entered(row)
 
@@ -230,6 +232,15 @@ class PostgresBatches(Batches):
         parameters = columns(Change._fields, changes)
         with connected(self._database) as connection:
             return int(connection.execute(SETTLE, parameters, prepare=True).rowcount)
+
+    def _change_in_lines(self, changes: Sequence[Change], lines: Iterable[Line]) -> int:
+        parameters = columns(Change._fields, changes)
+        with connected(self._database) as connection, connection.transaction():
+            execute = prepared(connection)
+            self._lines.lock(execute, lines)
+            changed = int(execute(SETTLE, parameters).rowcount)
+            self._lines.wake(execute, lines, 0)
+        return changed
 
     def _route(self, rows: Sequence[Rerouted]) -> dict[str, int]:
         with connected(self._database) as connection:
@@ -262,10 +273,14 @@ def _entered(row: Sequence[Any]) -> Entered:
     return Entered(ms // MS_PER_DAY, *(text.split(",") if text else () for text in keys))
 
 
-def _lines(rows: Sequence[Entry]) -> str:
-    """Every line that the batch claims in, sorted: whoever locks several locks them in one order."""
-    lines = {f"{row.lane}/{row.ordering_key}" for row in rows if row.ordering_key is not None}
-    return array(sorted(lines)) if lines else ""
+def _lines_entered(rows: Sequence[Entry]) -> set[Line]:
+    """Every line that the batch claims in."""
+    return {Line(row.lane, row.ordering_key) for row in rows if row.ordering_key is not None}
+
+
+def prepared(connection: Any) -> Execute:
+    """Runs statements that the server plans once."""
+    return partial(connection.execute, prepare=True)
 
 
 def _standings(cursor: Any) -> list[Standing]:

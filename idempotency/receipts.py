@@ -109,6 +109,7 @@ class Candidate(NamedTuple):
     biz_id: str | None
     lane: str
     attempt: int
+    ordering_key: str | None = None
 
 
 class Verdict(NamedTuple):

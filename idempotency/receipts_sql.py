@@ -12,6 +12,7 @@ from backends.pg_arrays import array
 from backends.settings import Settings
 from backends.sql import Database
 from idempotency.edge import connected
+from idempotency.lines import PostgresLines, SqliteLines
 from idempotency.opening import SqlLedger, wall_ms
 from idempotency.payloads import Sealer
 from idempotency.receipts import Candidate, Kept
@@ -21,7 +22,7 @@ _FORGET: Final = 5_000
 """Receipts deleted in one statement."""
 _ROW: Final = (
     "d.delivery_key, d.day, d.state, d.version, d.provider_id, d.call_key, d.account, d.receiver,"
-    " d.message_id, d.biz_id, d.lane, d.attempt"
+    " d.message_id, d.biz_id, d.lane, d.attempt, d.ordering_key"
 )
 _KEPT: Final = (
     "account, provider_id, call_key, receivers, state, code, at, received_at"  # Kept's own order
@@ -112,7 +113,7 @@ class PostgresReceipts(Receipts):
     """Columns travel as arrays, one statement a batch."""
 
     def __init__(self, database: Database, sealer: Sealer) -> None:
-        super().__init__(sealer)
+        super().__init__(sealer, PostgresLines())
         self._database = database
 
     def forget(self, keep_ms: int) -> tuple[int, int]:
@@ -158,7 +159,7 @@ class SqliteReceipts(Receipts):
     """One writer at a time; `now` is the clock."""
 
     def __init__(self, database: Database, sealer: Sealer, now: Callable[[], int]) -> None:
-        super().__init__(sealer)
+        super().__init__(sealer, SqliteLines())
         self._database = database
         self._now = now
 

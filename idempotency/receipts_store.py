@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final, NamedTuple
 
+from idempotency.lines import Line, Lines
 from idempotency.payloads import Sealer
 from idempotency.receipts import Candidate, Kept, Receipt, Verdict, judge, kept
 from message.states import State
@@ -55,8 +56,9 @@ class Pass(NamedTuple):
 class Receipts(ABC):
     """The receipts of one database. Every method raises LedgerError and nothing else of the database's."""
 
-    def __init__(self, sealer: Sealer) -> None:
+    def __init__(self, sealer: Sealer, lines: Lines) -> None:
         self._sealer = sealer
+        self._lines = lines
 
     def store(self, receipts: Sequence[Receipt]) -> int:
         """Keep them, durably, in one statement; how many were new. Repeating the call is harmless."""
@@ -70,7 +72,10 @@ class Receipts(ABC):
             if not due:
                 return Pass((), 0, False)
             verdicts = judge(due, self._candidates(connection, due), self._sealer)
+            lines = _lines_ended(verdicts)
+            self._lines.lock(connection.execute, lines)
             moved = self._move(connection, moves(verdicts))
+            self._lines.wake(connection.execute, lines, now)
             ended = [v for v in verdicts if v.applied and (not v.moves or _key(v) in moved)]
             self._close(connection, _closings(verdicts, ended, now))
         return Pass(ended, len(due) - len(ended), len(due) == BATCH)
@@ -117,6 +122,16 @@ def moves(verdicts: Sequence[Verdict]) -> list[Move]:
             row.key, row.day, row.version, verdict.state, reason, receipt.provider_id or None
         )
     return [rows[key] for key in sorted(rows)]
+
+
+def _lines_ended(verdicts: Sequence[Verdict]) -> set[Line]:
+    """The lines in which a receipt settles a row in doubt."""
+    rows = [v.row for v in verdicts if v.row is not None and v.moves]
+    return {
+        Line(row.lane, row.ordering_key)
+        for row in rows
+        if row.state == State.UNKNOWN and row.ordering_key is not None
+    }
 
 
 def wait_ms(age_ms: int) -> int:

@@ -20,8 +20,6 @@ from message.states import Event, State
 
 LIMIT: Final = 100
 """Rows in one batch, unless asked for fewer."""
-BEHIND_PAUSE_MS: Final = 1_000
-"""When a row whose turn has not come is looked at again, if nobody calls it earlier."""
 OPERATOR: Final = "operator"
 """Up to a colon, who and why stand behind it."""
 TTL: Final = "ttl_in_retry"
@@ -71,7 +69,7 @@ class Taking(NamedTuple):
     taken: Sequence[Taken]
     ended: Sequence[Ended]
     postponed: int
-    """Rows whose turn in their line has not come."""
+    """Rows whose turn in their line has not come; they sleep now."""
 
 
 class Doubt(NamedTuple):
@@ -136,8 +134,8 @@ class Recovering(Protocol):
         ...
 
     def take(self, ask: Ask, owner: str, token: int) -> Taking:
-        """Due rows, oldest first, become the owner's. What is past its time ends here, what is behind
-        another of its line is looked at later. A repeat with the same token gives the same rows."""
+        """Due rows, oldest first, become the owner's. What is past its time ends here; what is behind
+        another of its line sleeps until that ends. A repeat with the same token gives the same rows."""
         ...
 
     def keep(self, calls: Sequence[Called]) -> list[bool]:
@@ -166,8 +164,10 @@ class Recovering(Protocol):
         """Make the moves; False where the row had been written meanwhile. Raises IllegalTransition."""
         ...
 
-    def release(self, lane: str, ordering_key: str) -> bool:
-        """The head of a line is settled: what stands next is due now. False: none waits."""
+    def wake(self, lane: str, *, ordered: bool) -> int:
+        """Make due what sleeps although nothing stands before it; returns the number of rows. Normally
+        0: whatever ends a row wakes the next (idempotency/lines.py). Costs a little per ordering key,
+        nothing per row. In a lane that keeps no order any more everything wakes, 10,000 rows a call."""
         ...
 
     def version_of(self, key: str) -> tuple[int, int, State] | None:

@@ -2,25 +2,26 @@
 
 On PostgreSQL rows are locked in a CTE, ordered, others' locks passed by (SKIP LOCKED); on SQLite the one
 writer's transaction does. The verdicts in between are pure and the same for both, and each write repeats
-the version it was decided on.
+the version it was decided on. A batch is one statement, however many rows (idempotency/lines.py: lines).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Connection, text
+import msgspec
+from sqlalchemy import Connection, TextClause, text
 
 from backends.sql import Database
 from idempotency import recovering_statements as sql
 from idempotency.duties import Duties
 from idempotency.edge import errors
 from idempotency.entries import GIVEN_BACK, clean
+from idempotency.lines import PAGE, Line, Lines, PostgresLines, SqliteLines
 from idempotency.payloads import PayloadUnreadable, Sealer
 from idempotency.recovering import (
-    BEHIND_PAUSE_MS,
     LIMIT,
     UNREADABLE,
     Ask,
@@ -38,14 +39,25 @@ from idempotency.recovering import (
 from idempotency.workers import Clock
 from message.delivery import Delivery, Origin
 from message.envelope import EnvelopeError, decode
-from message.states import Event, State, after
+from message.states import OPEN, Event, State, after
 
 _NEVER_SENT: Final = frozenset({State.REJECTED, State.EXPIRED})
 """States that say of every earlier call that it sent nothing."""
 _PROVED_NOT_SENT: Final = frozenset({Event.RESOLVED_NOT_SENT, Event.OPERATOR_NOT_SENT})
 """Moves that say so, too."""
+_UNREADABLE: Final = Verdict(State.PARKED, UNREADABLE)
 BOUND: Final = 10_000
 """Rows of a lane's backlog that are counted at most."""
+
+
+class Ending(NamedTuple):
+    """One row that is to end, as it was read."""
+
+    row: Any
+    source: State
+    verdict: Verdict
+    doubted: bool
+    """See `Ended`."""
 
 
 class SqlRecovering:
@@ -63,6 +75,7 @@ class SqlRecovering:
         self._clock = clock
         self._duties = Duties(database, clock)
         self._sql = sql.for_postgres() if database.is_postgres else sql.for_sqlite()
+        self._lines: Lines = PostgresLines() if database.is_postgres else SqliteLines()
 
     def lanes_with_work(self, lanes: Sequence[str]) -> tuple[list[str], list[str]]:
         """See `Recovering.lanes_with_work`."""
@@ -82,35 +95,108 @@ class SqlRecovering:
         return due, doubted
 
     def take(self, ask: Ask, owner: str, token: int) -> Taking:
-        """See `Recovering.take`."""
+        """See `Recovering.take`. What ends or sleeps is written in a second transaction: it needs its
+        line's lock, which nobody waits for while holding rows."""
         mine = {"owner": owner, "epoch": self._epochs.get(owner, 0), "token": token}
         ended: list[Ended] = []
         postponed = 0
+        while True:
+            taken, ends, early = self._taking(ask, mine)
+            ended += self._end(ends, ordered=ask.ordered)
+            asleep = self._sleep(early)
+            postponed += asleep
+            if taken or not asleep or postponed >= BOUND:
+                return Taking(taken, ended, postponed)
+
+    def _taking(
+        self, ask: Ask, mine: dict[str, Any]
+    ) -> tuple[list[Taken], list[Ending], list[Any]]:
+        """One look: what is ours now, what is to end, what was due before its turn."""
+        ends: list[Ending] = []
+        early: list[Any] = []
         with self._begin() as (connection, now):
             held = connection.execute(self._sql.held, mine).all()
-            if not held:
-                ended, postponed = self._sort(connection, ask, mine, now)
+            if not held and self._take_due(connection, ask, mine, now, ends, early):
                 held = connection.execute(self._sql.held, mine).all()
-            taken = [t for row in held if (t := self._taken(connection, row, ended, now))]
-        return Taking(taken, ended, postponed)
+        taken = [self._taken(row, ends) for row in held]
+        return [one for one in taken if one is not None], ends, early
+
+    def _take_due(
+        self,
+        connection: Connection,
+        ask: Ask,
+        mine: dict[str, Any],
+        now: int,
+        ends: list[Ending],
+        early: list[Any],
+    ) -> bool:
+        """Give each due row its verdict, and take those that may go; returns whether any may."""
+        asked = {"lane": ask.lane, "limit": ask.limit, "ordered": ask.ordered, "now": now}
+        due = connection.execute(self._sql.due, asked).all()
+        going = [
+            _read(row) | {"call_key": call_key_of(row.delivery_key, row.attempt + 1)}
+            for row in _sorted(due, ask, now, ends, early)
+        ]
+        return bool(self._written(connection, self._sql.take, going, **mine, now=now))
+
+    def _sleep(self, rows: Sequence[Any]) -> int:
+        """Put rows behind the heads of their lines to sleep, unless their turn came meanwhile.
+
+        A head may sleep while one behind it is due: it was claimed later, by an earlier clock. So the
+        heads are woken, too: nobody else would do it once the last row that is awake sleeps.
+        """
+        if not rows:
+            return 0
+        lines = {Line(row.lane, row.ordering_key) for row in rows}
+        with self._begin() as (connection, now):
+            self._lines.lock(connection.exec_driver_sql, lines)
+            asleep = self._written(connection, self._sql.sleep, [_read(row) for row in rows])
+            self._lines.wake(connection.exec_driver_sql, lines, now)
+        return len(asleep)
+
+    def _end(self, ends: Sequence[Ending], *, ordered: bool = True) -> list[Ended]:
+        """End rows that still stand as they were read, and wake what follows them."""
+        if not ends:
+            return []
+        keyed = [end.row for end in ends if end.row.ordering_key is not None] if ordered else []
+        lines = {Line(row.lane, row.ordering_key) for row in keyed}
+        with self._begin() as (connection, now):
+            self._lines.lock(connection.exec_driver_sql, lines)
+            rows = [_end(end) for end in ends]
+            written = self._written(connection, self._sql.end, rows, now=now)
+            self._lines.wake(connection.exec_driver_sql, lines, now)
+        return [_ended(end) for end in ends if end.row.delivery_key in written]
 
     def keep(self, calls: Sequence[Called]) -> list[bool]:
         """See `Recovering.keep`."""
         with self._begin() as (connection, _now):
-            return [bool(connection.execute(sql.KEEP, call._asdict()).rowcount) for call in calls]
+            kept = self._rows(connection, self._sql.keep, _calls(calls))
+        return [(call.key, call.token) in kept for call in calls]
 
     def give_back(self, taken: Sequence[Taken], delay_ms: int = 0) -> list[bool]:
         """See `Recovering.give_back`."""
+        rows = [
+            {
+                "key": one.delivery.key,
+                "day": one.delivery.day,
+                "its_token": one.delivery.token,
+                "reason": one.reason or None,
+                "called_at": one.doubted_since,
+            }
+            for one in taken
+        ]
         with self._begin() as (connection, now):
-            return [_given_back(connection, one, now, now + delay_ms) for one in taken]
+            values = {"now": now, "next_at": now + delay_ms}
+            given = self._rows(connection, self._sql.give_back, rows, **values)
+        return [(one.delivery.key, one.delivery.token) in given for one in taken]
 
     def doubts(self, lane: str, lease_ms: int, limit: int = LIMIT) -> list[Doubt]:
         """See `Recovering.doubts`."""
         with self._begin() as (connection, now):
             asked = {"lane": lane, "limit": limit, "now": now}
             found = connection.execute(self._sql.doubted, asked).all()
-            doubts = (self._leased(connection, row, now, lease_ms) for row in found)
-            return [doubt for doubt in doubts if doubt is not None]
+            rows = self._leased(connection, found, now, lease_ms)
+        return self._doubts(rows, now)
 
     def joined(self, doubt: Doubt, lease_ms: int) -> list[Doubt]:
         """See `Recovering.joined`."""
@@ -119,33 +205,74 @@ class SqlRecovering:
         place = {"lane": one.lane, "account": one.account}
         with self._begin() as (connection, now):
             found = connection.execute(self._sql.joined, {**call, **place, "now": now}).all()
-            doubts = (self._leased(connection, row, now, lease_ms) for row in found)
-            return [doubt for doubt in doubts if doubt is not None]
+            rows = self._leased(connection, found, now, lease_ms)
+        return self._doubts(rows, now)
 
     def ask_again(self, doubt: Doubt, delay_ms: int) -> bool:
         """See `Recovering.ask_again`."""
+        one = doubt.delivery
+        row = {"key": one.key, "day": one.day, "version": doubt.version}
         with self._begin() as (connection, now):
-            return _postpone(
-                connection,
-                (doubt.delivery.key, doubt.delivery.day, doubt.version),
-                State.UNKNOWN,
-                now + delay_ms,
-            )
+            values = {"next_at": now + delay_ms, "source": State.UNKNOWN}
+            return bool(self._written(connection, self._sql.postpone, [row], **values))
 
     def move(self, moves: Sequence[Move]) -> list[bool]:
         """See `Recovering.move`."""
         targets = [after(move.source, move.event) for move in moves]
+        pairs = list(zip(moves, targets, strict=True))
         with self._begin() as (connection, now):
-            return [
-                _moved(connection, move, target, now)
-                for move, target in zip(moves, targets, strict=True)
-            ]
+            lines = self._lines_left(connection, pairs)
+            self._lines.lock(connection.exec_driver_sql, lines)
+            rows = [_moved(move, target) for move, target in pairs]
+            written = self._written(connection, self._sql.move, rows, now=now)
+            self._lines.wake(connection.exec_driver_sql, lines, now)
+            missed = [(m, target) for m, target in pairs if m.key not in written]
+            # An earlier try whose reply was lost.
+            written |= self._standing(connection, missed) if missed else set()
+        return [move.key in written for move in moves]
 
-    def release(self, lane: str, ordering_key: str) -> bool:
-        """See `Recovering.release`."""
+    def _lines_left(
+        self, connection: Connection, pairs: Sequence[tuple[Move, State]]
+    ) -> list[Line]:
+        """The lines in which one of the moves ends an open row."""
+        leaving = [m for m, target in pairs if m.source in OPEN and target not in OPEN]
+        if not leaving:
+            return []
+        rows = _json([{"key": move.key, "day": move.day} for move in leaving])
+        return [Line(*row) for row in connection.execute(self._sql.lines, {"rows": rows})]
+
+    def _standing(self, connection: Connection, pairs: Sequence[tuple[Move, State]]) -> set[str]:
+        """The keys of the rows that stand as the moves leave them."""
+        asked = _json([{"key": move.key, "day": move.day} for move, _ in pairs])
+        rows = connection.execute(self._sql.stands, {"rows": asked}).all()
+        stands = {key: tuple(rest) for key, *rest in rows}
+        return {m.key for m, t in pairs if stands.get(m.key) == (m.version + 1, t, _reason(m))}
+
+    def wake(self, lane: str, *, ordered: bool) -> int:
+        """See `Recovering.wake`."""
+        if not ordered:
+            with self._begin() as (connection, now):
+                asked = {"lane": lane, "now": now, "limit": BOUND}
+                return connection.execute(self._sql.rouse, asked).rowcount
+        woken = 0
+        start: str | None = ""
+        while start is not None:
+            stuck, start = self._stuck(lane, start)
+            woken += self._wake(stuck) if stuck else 0
+        return woken
+
+    def _stuck(self, lane: str, start: str) -> tuple[list[Line], str | None]:
+        """The lines after `start` whose head sleeps, and where to go on; None: there are no more."""
         with self._begin() as (connection, now):
-            line = {"lane": lane, "ordering_key": ordering_key, "now": now}
-            return bool(connection.execute(self._sql.release, line).rowcount)
+            asked = {"lane": lane, "start": start, "now": now}
+            found = connection.execute(self._sql.stuck, asked).all()
+        stuck = [Line(lane, row.ordering_key) for row in found if row.asleep]
+        return stuck, found[-1].ordering_key if len(found) == PAGE else None
+
+    def _wake(self, lines: Sequence[Line]) -> int:
+        with self._begin() as (connection, now):
+            self._lines.lock(connection.exec_driver_sql, lines)
+            return self._lines.wake(connection.exec_driver_sql, lines, now)
 
     def version_of(self, key: str) -> tuple[int, int, State] | None:
         """See `Recovering.version_of`."""
@@ -171,61 +298,48 @@ class SqlRecovering:
         with errors(), self._database.begin() as connection:
             yield connection, self._clock(connection)
 
-    def _sort(
-        self, connection: Connection, ask: Ask, mine: dict[str, Any], now: int
-    ) -> tuple[list[Ended], int]:
-        """Give each due row its verdict: (those that ended, how many wait for their turn)."""
-        asked = {"lane": ask.lane, "limit": ask.limit, "ordered": ask.ordered, "now": now}
-        ended: list[Ended] = []
-        postponed = 0
-        for row in connection.execute(self._sql.due, asked).all():
-            verdict = judge(row, ask, now)
-            if verdict.state is State.IN_FLIGHT:
-                call_key = call_key_of(row.delivery_key, row.attempt + 1)
-                connection.execute(
-                    sql.TAKE, {**mine, **_named(row), "call_key": call_key, "now": now}
-                )
-            elif verdict.state is State.RETRY:
-                _postpone(connection, _place(row), State.RETRY, now + BEHIND_PAUSE_MS)
-                postponed += 1
-            else:
-                doubted = row.called_at is not None
-                ended.append(_end(connection, row, State.RETRY, verdict, now, doubted=doubted))
-        return ended, postponed
+    def _written(
+        self, connection: Connection, statement: TextClause, rows: Sequence[Any], **values: Any
+    ) -> set[str]:
+        """Run a statement that takes rows; returns the delivery keys that it wrote."""
+        return {row[0] for row in self._rows(connection, statement, rows, **values)}
 
-    def _taken(
-        self, connection: Connection, row: Any, ended: list[Ended], now: int
-    ) -> Taken | None:
+    def _rows(
+        self, connection: Connection, statement: TextClause, rows: Sequence[Any], **values: Any
+    ) -> set[tuple[Any, ...]]:
+        if not rows:
+            return set()
+        found = connection.execute(statement, {**values, "rows": _json(rows)})
+        return {tuple(row) for row in found}
+
+    def _taken(self, row: Any, ends: list[Ending]) -> Taken | None:
         delivery = self._delivery(row)
         # The take itself began the call, or left the time at which an earlier one began.
         doubted = row.called_at if row.called_at < row.updated_at else None
         if delivery is None:
-            verdict, in_doubt = Verdict(State.PARKED, UNREADABLE), doubted is not None
-            source = State.IN_FLIGHT
-            ended.append(_end(connection, row, source, verdict, now, doubted=in_doubt))
+            ends.append(Ending(row, State.IN_FLIGHT, _UNREADABLE, doubted is not None))
             return None
         return Taken(delivery, row.reason or "", doubted, row.call_digest or "")
 
-    def _leased(self, connection: Connection, row: Any, now: int, lease_ms: int) -> Doubt | None:
-        if not _postpone(connection, _place(row), State.UNKNOWN, now + lease_ms):
-            return None
-        place = {**_named(row), "version": row.version + 1}
-        whole = connection.execute(self._sql.leased, place).one()
-        delivery = self._delivery(whole)
-        if delivery is None:
-            unreadable = Verdict(State.PARKED, UNREADABLE)
-            _end(connection, whole, State.UNKNOWN, unreadable, now, doubted=True)
-            return None
-        return Doubt(
-            delivery,
-            # Rows from before the column: claimed at the latest when they entered their state.
-            whole.called_at if whole.called_at is not None else whole.created_at,
-            whole.call_digest or "",
-            whole.version,
-            whole.reason or "",
-            whole.updated_at,
-            now,
-        )
+    def _leased(
+        self, connection: Connection, found: Sequence[Any], now: int, lease_ms: int
+    ) -> list[Any]:
+        """Those of the rows that are ours to ask about for `lease_ms`, whole, in their order."""
+        if not found:
+            return []
+        values = {"next_at": now + lease_ms, "source": State.UNKNOWN}
+        ours = self._written(connection, self._sql.postpone, [_read(r) for r in found], **values)
+        read = [_read(r) | {"version": r.version + 1} for r in found if r.delivery_key in ours]
+        rows = connection.execute(self._sql.leased, {"rows": _json(read)}).all() if read else []
+        whole = {row.delivery_key: row for row in rows}
+        return [whole[r.delivery_key] for r in found if r.delivery_key in whole]
+
+    def _doubts(self, rows: Sequence[Any], now: int) -> list[Doubt]:
+        """The doubts that can be read; what cannot is parked."""
+        pairs = [(row, self._delivery(row)) for row in rows]
+        unreadable = [row for row, one in pairs if one is None]
+        self._end([Ending(row, State.UNKNOWN, _UNREADABLE, doubted=True) for row in unreadable])
+        return [_doubt(row, one, now) for row, one in pairs if one is not None]
 
     def _delivery(self, row: Any) -> Delivery | None:
         try:
@@ -252,59 +366,76 @@ class SqlRecovering:
         )
 
 
-def _place(row: Any) -> tuple[str, int, int]:
-    return row.delivery_key, row.day, row.version
+def _sorted(
+    due: Sequence[Any], ask: Ask, now: int, ends: list[Ending], early: list[Any]
+) -> list[Any]:
+    """Give each due row its verdict; returns those to be taken."""
+    going = []
+    for row in due:
+        verdict = judge(row, ask, now)
+        if verdict.state is State.IN_FLIGHT:
+            going.append(row)
+        elif verdict.state is not State.RETRY:
+            ends.append(Ending(row, State.RETRY, verdict, row.called_at is not None))
+        elif row.ahead:
+            early.append(row)
+    return going
 
 
-def _named(row: Any) -> dict[str, Any]:
-    return dict(zip(("key", "day", "version"), _place(row), strict=True))
+def _doubt(row: Any, delivery: Delivery, now: int) -> Doubt:
+    return Doubt(
+        delivery,
+        # Rows from before the column: claimed at the latest when they entered their state.
+        row.called_at if row.called_at is not None else row.created_at,
+        row.call_digest or "",
+        row.version,
+        row.reason or "",
+        row.updated_at,
+        now,
+    )
 
 
-def _postpone(
-    connection: Connection, place: tuple[str, int, int], state: State, next_at: int
-) -> bool:
-    key, day, version = place
-    values = {"key": key, "day": day, "version": version, "source": state, "next_at": next_at}
-    return bool(connection.execute(sql.POSTPONE, values).rowcount)
+def _read(row: Any) -> dict[str, Any]:
+    return {"key": row.delivery_key, "day": row.day, "version": row.version}
 
 
-def _end(
-    connection: Connection,
-    row: Any,
-    source: State,
-    verdict: Verdict,
-    now: int,
-    *,
-    doubted: bool,
-) -> Ended:
-    """The row is locked, or ours: nobody else can have written it."""
-    ending = {"state": verdict.state, "reason": verdict.reason, "source": source, "now": now}
-    connection.execute(sql.END, {**_named(row), **ending, "doubted": doubted})
+def _calls(calls: Sequence[Called]) -> list[dict[str, Any]]:
+    return [call._asdict() | {"its_token": call.token} for call in calls]
+
+
+def _json(rows: Sequence[Any]) -> str:
+    return msgspec.json.encode(rows).decode()
+
+
+def _end(end: Ending) -> dict[str, Any]:
+    state, reason = end.verdict
+    return _read(end.row) | {
+        "source": end.source,
+        "state": state,
+        "reason": reason,
+        "doubted": end.doubted,
+    }
+
+
+def _ended(end: Ending) -> Ended:
+    row, verdict = end.row, end.verdict
     place = (row.delivery_key, row.message_id, row.lane)
-    return Ended(*place, verdict.state, verdict.reason or "", doubted)
+    return Ended(*place, verdict.state, verdict.reason or "", end.doubted)
 
 
-def _given_back(connection: Connection, taken: Taken, now: int, next_at: int) -> bool:
-    one = taken.delivery
-    values = {"key": one.key, "day": one.day, "token": one.token, "now": now}
-    before = {"next_at": next_at, "reason": taken.reason or None, "called_at": taken.doubted_since}
-    return bool(connection.execute(sql.GIVE_BACK, values | before).rowcount)
-
-
-def _moved(connection: Connection, move: Move, target: State, now: int) -> bool:
-    values = move._asdict() | {
+def _moved(move: Move, target: State) -> dict[str, Any]:
+    return {
+        "key": move.key,
+        "day": move.day,
+        "version": move.version,
+        "source": move.source,
         "state": target,
         "reason": _reason(move),
         "provider_id": clean(move.provider_id) if move.provider_id else None,
-        "next_at": now + move.delay_ms if target is State.RETRY else None,
+        "delay_ms": move.delay_ms if target is State.RETRY else None,
+        "expires_at": move.expires_at,
         "certain": move.event in _PROVED_NOT_SENT or move.source in _NEVER_SENT,
-        "now": now,
     }
-    if connection.execute(sql.MOVE, values).rowcount:
-        return True
-    stands = connection.execute(sql.STANDS, {"key": move.key, "day": move.day}).one_or_none()
-    # An earlier try whose reply was lost.
-    return stands is not None and tuple(stands) == (move.version + 1, target, _reason(move))
 
 
 def _reason(move: Move) -> str | None:

@@ -2,41 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
 from sqlalchemy import TextClause, text
 
-ROW: Final = """
+from idempotency.lines import ASLEEP_AT, ROUSE, STUCK, head
+
+_COLUMNS: Final = """
 SELECT d.delivery_key, d.day, d.version, d.token, d.attempt, d.state, d.reason, d.lane, d.message_id,
        d.receiver, d.expires_at, d.created_at, d.updated_at, d.policy_version, d.account,
        d.ordering_key, d.kafka_topic, d.kafka_partition, d.kafka_offset, d.call_key, d.call_digest,
-       d.called_at, coalesce(d.payload, p.payload) AS payload
-  FROM deliveries AS d
+       d.called_at, coalesce(d.payload, p.payload) AS payload"""
+_PAYLOAD: Final = """
   LEFT JOIN payloads AS p
     ON p.message_id = d.message_id AND p.body_digest = d.body_digest AND p.day = d.day"""
 
 # Looked at when due or when its time is over, whichever comes first. What was given back is its Kafka
 # record's next reader's until then.
-_DUE: Final = """
-WITH due AS {materialized} (
-    SELECT d.delivery_key, d.day, d.version, d.attempt, d.reason, d.expires_at, d.called_at,
+_DUE: Final = f"""
+WITH due AS {{materialized}} (
+    SELECT d.delivery_key, d.day, d.version, d.attempt, d.state, d.reason, d.expires_at, d.called_at,
            d.lane, d.message_id, d.biz_id, d.ordering_key, d.created_at, d.kafka_offset
       FROM deliveries AS d
-     WHERE d.state = 'RETRY' AND d.lane = :lane AND {least}(d.next_at, d.expires_at) <= :now
+     WHERE d.state = 'RETRY' AND d.lane = :lane AND {{least}}(d.next_at, d.expires_at) <= :now
        AND (d.reason IS NULL OR d.reason <> 'given_back' OR d.expires_at <= :now)
-     ORDER BY {least}(d.next_at, d.expires_at)
-     LIMIT :limit {lock}
+     ORDER BY {{least}}(d.next_at, d.expires_at)
+     LIMIT :limit {{lock}}
 )
-SELECT due.*, CASE WHEN :ordered AND due.ordering_key IS NOT NULL THEN EXISTS (
-           SELECT 1 FROM deliveries AS a
-            WHERE a.ordering_key = due.ordering_key AND a.lane = due.lane
-              AND a.ordering_key IS NOT NULL AND a.state IN ('IN_FLIGHT', 'RETRY', 'UNKNOWN')
-              AND a.message_id <> due.message_id
-              AND (a.created_at, coalesce(a.kafka_offset, -1), a.message_id)
-                  < (due.created_at, coalesce(due.kafka_offset, -1), due.message_id))
+SELECT due.*, CASE WHEN :ordered AND due.ordering_key IS NOT NULL THEN due.message_id <> (
+           {head("h.message_id", "due.lane", "due.ordering_key")})
            ELSE 1 = 0 END AS ahead,
-       {recalled} AS recalled
-  FROM due"""
+       {{recalled}} AS recalled
+  FROM due"""  # noqa: S608 - ours
 
 _RECALLED: Final = """
        EXISTS (SELECT 1 FROM recalls AS r
@@ -48,39 +46,59 @@ _RECALLED: Final = """
 RECALLED_ROW: Final = f"({_RECALLED.format(row='d')})"
 """Whether a recall covers the row `d` at `:now`."""
 
-_HELD: Final = f"""{ROW}
+_HELD: Final = f"""{_COLUMNS}
+  FROM deliveries AS d {_PAYLOAD}
  WHERE d.owner = :owner AND d.owner_epoch = :epoch AND d.token = :token AND d.state = 'IN_FLIGHT'
  ORDER BY d.created_at, d.kafka_offset"""
 
-TAKE: Final = text("""
-UPDATE deliveries
+_TAKE: Final = """
+UPDATE deliveries AS d
    SET state = 'IN_FLIGHT', token = :token, owner = :owner, owner_epoch = :epoch, next_at = NULL,
-       attempt = attempt + 1, updated_at = :now, version = version + 1,
-       call_key = CASE WHEN called_at IS NULL THEN :call_key ELSE call_key END,
-       call_digest = CASE WHEN called_at IS NULL THEN NULL ELSE call_digest END,
-       called_at = coalesce(called_at, :now)
- WHERE delivery_key = :key AND day = :day AND version = :version AND state = 'RETRY'""")
+       attempt = d.attempt + 1, updated_at = :now, version = d.version + 1,
+       call_key = CASE WHEN d.called_at IS NULL THEN i.call_key ELSE d.call_key END,
+       call_digest = CASE WHEN d.called_at IS NULL THEN NULL ELSE d.call_digest END,
+       called_at = coalesce(d.called_at, :now)
+  FROM {given}
+ WHERE {its_row} AND d.version = i.version AND d.state || '' = 'RETRY'
+RETURNING delivery_key"""
 
-END: Final = text("""
-UPDATE deliveries
-   SET state = :state, reason = :reason, next_at = NULL, updated_at = :now, version = version + 1,
-       called_at = CASE WHEN :doubted THEN called_at END
- WHERE delivery_key = :key AND day = :day AND version = :version AND state = :source""")
+_END: Final = """
+UPDATE deliveries AS d
+   SET state = i.state, reason = i.reason, next_at = NULL, updated_at = :now,
+       version = d.version + 1, called_at = CASE WHEN i.doubted THEN d.called_at END
+  FROM {given}
+ WHERE {its_row} AND d.version = i.version AND d.state || '' = i.source
+RETURNING delivery_key"""
 
-POSTPONE: Final = text("""
-UPDATE deliveries SET next_at = :next_at, version = version + 1
- WHERE delivery_key = :key AND day = :day AND version = :version AND state = :source""")
+# A row that is due though its turn has not come: an older version's, or one that a person opened anew.
+_SLEEP: Final = f"""
+UPDATE deliveries AS d SET next_at = {ASLEEP_AT}, version = d.version + 1
+  FROM {{given}}
+ WHERE {{its_row}} AND d.version = i.version AND d.state || '' = 'RETRY'
+   AND d.message_id <> ({head("h.message_id", "d.lane", "d.ordering_key")})
+RETURNING delivery_key"""  # noqa: S608 - ours
 
-KEEP: Final = text("""
-UPDATE deliveries SET account = :account, call_key = :call_key, call_digest = :call_digest,
-       policy_version = coalesce(:policy_version, policy_version)
- WHERE delivery_key = :key AND day = :day AND token = :token AND state = 'IN_FLIGHT'""")
+_POSTPONE: Final = """
+UPDATE deliveries AS d SET next_at = :next_at, version = d.version + 1
+  FROM {given}
+ WHERE {its_row} AND d.version = i.version AND d.state || '' = :source
+RETURNING delivery_key"""
 
-GIVE_BACK: Final = text("""
-UPDATE deliveries
-   SET state = 'RETRY', reason = :reason, next_at = :next_at, attempt = attempt - 1,
-       called_at = :called_at, updated_at = :now, version = version + 1
- WHERE delivery_key = :key AND day = :day AND token = :token AND state = 'IN_FLIGHT'""")
+_KEEP: Final = """
+UPDATE deliveries AS d
+   SET account = i.account, call_key = i.call_key, call_digest = i.call_digest,
+       policy_version = coalesce(i.policy_version, d.policy_version)
+  FROM {given}
+ WHERE {its_row} AND d.token = i.its_token AND d.state || '' = 'IN_FLIGHT'
+RETURNING delivery_key, token"""
+
+_GIVE_BACK: Final = """
+UPDATE deliveries AS d
+   SET state = 'RETRY', reason = i.reason, next_at = :next_at, attempt = d.attempt - 1,
+       called_at = i.called_at, updated_at = :now, version = d.version + 1
+  FROM {given}
+ WHERE {its_row} AND d.token = i.its_token AND d.state || '' = 'IN_FLIGHT'
+RETURNING delivery_key, token"""
 
 _DOUBTED: Final = """
 WITH doubted AS {materialized} (
@@ -99,32 +117,30 @@ SELECT d.delivery_key, d.day, d.version FROM deliveries AS d
    AND NOT ({recalled})
  ORDER BY d.delivery_key {lock}"""
 
-_LEASED: Final = f"""{ROW}
- WHERE d.delivery_key = :key AND d.day = :day AND d.version = :version"""
+_LEASED: Final = f"""{_COLUMNS}
+  FROM {{given}} JOIN deliveries AS d ON {{its_row}} AND d.version = i.version
+  {_PAYLOAD}"""
 
-MOVE: Final = text("""
-UPDATE deliveries
-   SET state = :state, reason = :reason, provider_id = coalesce(:provider_id, provider_id),
-       next_at = :next_at, expires_at = coalesce(:expires_at, expires_at),
-       updated_at = :now, version = version + 1,
-       called_at = CASE WHEN :certain THEN NULL ELSE called_at END,
-       call_digest = CASE WHEN :certain THEN NULL ELSE call_digest END
- WHERE delivery_key = :key AND day = :day AND version = :version AND state = :source""")
+_MOVE: Final = """
+UPDATE deliveries AS d
+   SET state = i.state, reason = i.reason, provider_id = coalesce(i.provider_id, d.provider_id),
+       next_at = :now + i.delay_ms, expires_at = coalesce(i.expires_at, d.expires_at),
+       updated_at = :now, version = d.version + 1,
+       called_at = CASE WHEN i.certain THEN NULL ELSE d.called_at END,
+       call_digest = CASE WHEN i.certain THEN NULL ELSE d.call_digest END
+  FROM {given}
+ WHERE {its_row} AND d.version = i.version AND d.state || '' = i.source
+RETURNING delivery_key"""
 
-STANDS: Final = text("""
-SELECT version, state, reason FROM deliveries WHERE delivery_key = :key AND day = :day""")
+_STANDS: Final = """
+SELECT d.delivery_key, d.version, d.state, d.reason FROM {given} JOIN deliveries AS d ON {its_row}"""
+
+# Both never change in a row.
+_LINES: Final = """
+SELECT DISTINCT d.lane, d.ordering_key FROM {given} JOIN deliveries AS d ON {its_row}
+ WHERE d.ordering_key IS NOT NULL"""
 
 VERSION: Final = text("SELECT day, version, state FROM deliveries WHERE delivery_key = :key")
-
-_RELEASE: Final = """
-UPDATE deliveries SET next_at = :now, version = version + 1
- WHERE (delivery_key, day) = (
-           SELECT d.delivery_key, d.day FROM deliveries AS d
-            WHERE d.ordering_key = :ordering_key AND d.lane = :lane
-              AND d.ordering_key IS NOT NULL AND d.state IN ('IN_FLIGHT', 'RETRY', 'UNKNOWN')
-            ORDER BY d.created_at, coalesce(d.kafka_offset, -1), d.message_id
-            LIMIT 1)
-   AND state = 'RETRY' AND reason = 'behind' AND next_at > :now"""
 
 _DUE_LANES: Final = """
 SELECT column1 FROM (VALUES {{lanes}}) AS v
@@ -152,42 +168,102 @@ SELECT count(*) AS rows, min(since) AS oldest FROM (
      ORDER BY coalesce(d.next_at, d.updated_at) LIMIT :bound) AS doubted""")
 
 
+_PLACE: Final = {"key": "text", "day": "int"}
+_READ: Final = {**_PLACE, "version": "int"}
+_OWNED: Final = {**_PLACE, "its_token": "bigint"}
+
+
 class Statements(NamedTuple):
-    """Those that differ."""
+    """One database's. Those that take rows want them as JSON in `:rows`, one object each."""
 
     due: TextClause
     held: TextClause
     doubted: TextClause
     joined: TextClause
     leased: TextClause
-    release: TextClause
+    take: TextClause
+    end: TextClause
+    sleep: TextClause
+    postpone: TextClause
+    keep: TextClause
+    give_back: TextClause
+    move: TextClause
+    stands: TextClause
+    lines: TextClause
     due_lanes: str
     """Wants its lanes formatted in."""
     doubted_lanes: str
     backlog: TextClause
+    stuck: TextClause
+    rouse: TextClause
 
 
 def for_postgres() -> Statements:
     """With rows locked, and others' locks passed by."""
-    return _statements(
-        {"least": "least", "materialized": "MATERIALIZED", "lock": "FOR UPDATE OF d SKIP LOCKED"}
-    )
+    words = {
+        "least": "least",
+        "materialized": "MATERIALIZED",
+        "lock": "FOR UPDATE OF d SKIP LOCKED",
+        # Can use an index and nothing else (docs/decisions/012).
+        "its_row": "d.delivery_key = ANY (ARRAY[i.key]) AND d.day = i.day",
+    }
+    return _statements(words, _records)
 
 
 def for_sqlite() -> Statements:
     """The transaction is its only writer."""
-    return _statements({"least": "min", "materialized": "", "lock": ""})
+    words = {
+        "least": "min",
+        "materialized": "",
+        "lock": "",
+        "its_row": "d.delivery_key = i.key AND d.day = i.day",
+    }
+    return _statements(words, _objects)
 
 
-def _statements(words: dict[str, Any]) -> Statements:
+def _records(**columns: str) -> str:
+    spelt = ", ".join(f"{name} {kind}" for name, kind in columns.items())
+    return f"jsonb_to_recordset(CAST(:rows AS jsonb)) AS i ({spelt})"
+
+
+def _objects(**columns: str) -> str:
+    picked = ", ".join(f"json_extract(value, '$.{name}') AS {name}" for name in columns)
+    return f"(SELECT {picked} FROM json_each(:rows)) AS i"  # noqa: S608 - ours
+
+
+def _statements(words: dict[str, str], given: Callable[..., str]) -> Statements:
+    def of(statement: str, **columns: str) -> TextClause:
+        return text(statement.format(**words, given=given(**columns)))
+
+    call = {"account": "text", "call_key": "text", "call_digest": "text", "policy_version": "text"}
+    moved = {
+        "source": "text",
+        "state": "text",
+        "reason": "text",
+        "provider_id": "text",
+        "delay_ms": "bigint",
+        "expires_at": "bigint",
+        "certain": "boolean",
+    }
+    line = {"lane": ":lane", "start": ":start", "now": ":now", "limit": ":limit"}
     return Statements(
         due=text(_DUE.format(**words, recalled=_RECALLED.format(row="due"))),
         held=text(_HELD),
         doubted=text(_DOUBTED.format(**words)),
         joined=text(_JOINED.format(**words, recalled=_RECALLED.format(row="d"))),
-        leased=text(_LEASED),
-        release=text(_RELEASE),
+        leased=of(_LEASED, **_READ),
+        take=of(_TAKE, **_READ, call_key="text"),
+        end=of(_END, **_READ, source="text", state="text", reason="text", doubted="boolean"),
+        sleep=of(_SLEEP, **_READ),
+        postpone=of(_POSTPONE, **_READ),
+        keep=of(_KEEP, **_OWNED, **call),
+        give_back=of(_GIVE_BACK, **_OWNED, reason="text", called_at="bigint"),
+        move=of(_MOVE, **_READ, **moved),
+        stands=of(_STANDS, **_PLACE),
+        lines=of(_LINES, **_PLACE),
         due_lanes=_DUE_LANES.format(**words),
         doubted_lanes=_DOUBTED_LANES,
         backlog=text(_BACKLOG.format(**words)),
+        stuck=text(STUCK.format(**line)),
+        rouse=text(ROUSE.format(**line, least=words["least"])),
     )

@@ -12,8 +12,12 @@ from backends.sql import Database
 from idempotency.batches import MS_PER_DAY, Batches, Entered, Rerouted, Wanted
 from idempotency.edge import connected
 from idempotency.entries import BEHIND, RECALLED, Change, Entries, Entry, Standing
+from idempotency.lines import ASLEEP_AT, Line, SqliteLines
 from idempotency.payloads import Sealer
 from message.states import State
+
+_SLEEPS: Final = -1
+"""`Entry.delay_ms` of a row behind the head of its line."""
 
 CLAIM: Final = """
 INSERT INTO deliveries (
@@ -78,6 +82,7 @@ class SqliteBatches(Batches):
         self._database = database
         self._epochs = epochs
         self._now = now
+        self._lines = SqliteLines()
 
     def _enter(self, batch: Entries, owner: str, ordered: bool) -> Entered:
         with self._writing() as connection:
@@ -108,6 +113,14 @@ class SqliteBatches(Batches):
             rows = [_changed(change, now) for change in changes]
             return int(connection.executemany(SETTLE, rows).rowcount)
 
+    def _change_in_lines(self, changes: Sequence[Change], lines: Iterable[Line]) -> int:
+        with self._writing() as connection:
+            now = self._now()
+            rows = [_changed(change, now) for change in changes]
+            changed = int(connection.executemany(SETTLE, rows).rowcount)
+            self._lines.wake(connection.execute, lines, now)
+        return changed
+
     def _route(self, rows: Sequence[Rerouted]) -> dict[str, int]:
         found: dict[str, int] = {}
         with self._writing() as connection:
@@ -137,6 +150,8 @@ class SqliteBatches(Batches):
 
 def _inserted(row: Entry, now: int) -> tuple[Any, ...]:
     next_at = None if row.delay_ms is None else now + row.delay_ms
+    if row.delay_ms == _SLEEPS:
+        next_at = ASLEEP_AT
     called_at = now if row.state == State.IN_FLIGHT else None
     return (*row[:5], next_at, *row[6:-1], called_at)
 
@@ -206,6 +221,8 @@ def _placed(connection: Any, row: Entry, heads: dict[tuple[str, str], str | None
     if line not in heads:
         ahead = connection.execute(OPEN_LINE, (*line, row.message_id)).fetchone()
         heads[line] = row.message_id if ahead is None else None
-    if row.state != State.IN_FLIGHT or heads[line] == row.message_id:
+    if heads[line] == row.message_id:
         return row
-    return row._replace(state=State.RETRY, reason=BEHIND, attempt=0, delay_ms=0)
+    if row.state != State.IN_FLIGHT:
+        return row._replace(delay_ms=_SLEEPS)
+    return row._replace(state=State.RETRY, reason=BEHIND, attempt=0, delay_ms=_SLEEPS)

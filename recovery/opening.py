@@ -44,6 +44,7 @@ from recovery.adoption import Adoption, routes_of
 from recovery.alerts import Alerts
 from recovery.archiving import Archiving
 from recovery.calls import Callers, Resend
+from recovery.prompts import Prompts
 from recovery.report import Metrics, Report
 from recovery.resending import Pace, Resending, served
 from recovery.resolving import Resolving
@@ -118,7 +119,8 @@ def open_recovery(
         lane.name: routes_of(core.policy, lane, of_lane, quotas) for lane, of_lane in plain.items()
     }
     callers = {lane: _callers(core, routes[lane], heart, n) for lane, n in threads.items()}
-    resending = _resending(core, routes, callers, heart, quotas, gating)
+    prompts = Prompts()
+    resending = _resending(core, routes, callers, heart, quotas, gating, prompts)
     resolving = Resolving(
         core.rows,
         routes,
@@ -145,6 +147,7 @@ def open_recovery(
         finished=core.finished,
         archiving=archiving,
         schedule=Activity(core.clock.monotonic),
+        prompts=prompts,
         poll_s=settings.recovery.poll_s,
         stop=stop,
     )
@@ -271,6 +274,7 @@ def _resending(
     heart: Heart,
     quotas: Quotas,
     gating: Gating,
+    prompts: Prompts,
 ) -> Resending:
     return Resending(
         core.ledger,
@@ -287,6 +291,7 @@ def _resending(
         finished=core.finished,
         delays=quotas.receivers.delays,
         give_back=gating.give_back,
+        on_woken=prompts.give,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
+import structlog
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from dispatcher.clock import Clock
@@ -19,6 +20,7 @@ from recovery.calls import Resend
 from tracing.events import Recorder, Stage, TraceEvent
 from tracing.masks import mask
 
+log = structlog.get_logger(__name__)
 _MS = 1_000
 _STAGE_OF_END = {State.EXPIRED: Stage.EXPIRED, State.DROPPED: Stage.DROPPED}
 _SECONDS = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0)
@@ -46,6 +48,9 @@ class Metrics:
             ("lane",),
             buckets=_SECONDS,
             registry=self.registry,
+        )
+        self.woken = self._counter(
+            "woken", "Rows that slept without a head before them. 0 is normal."
         )
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
@@ -119,6 +124,12 @@ class Report:
     def asked_again(self, doubt: Doubt) -> None:
         """Nothing was found out yet."""
         self._metrics.asked_again.labels(doubt.delivery.lane).inc()
+
+    def woken(self, lane: str, rows: int) -> None:
+        """Rows that nobody had woken: normally none."""
+        self._metrics.woken.labels(lane).inc(rows)
+        if rows:
+            log.warning("line_woken_late", lane=lane, rows=rows)
 
     def backlog(self, backlog: Sequence[Backlog], valid_s: float) -> None:
         """What waits now; the number counts for so many seconds."""

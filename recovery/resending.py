@@ -5,7 +5,7 @@
     group     recovery/grouping.py
     keep      account, call key and digest go into the ledger, before any call
     call      recovery/calls.py
-    settle    outcomes in one statement; the next of each line is called
+    settle    outcomes in one transaction, which wakes the next of each line; the lane is looked at at once
 
 Rows that are taken and whose outcome never comes are swept with the life that took them, as a worker's.
 """
@@ -26,11 +26,12 @@ from dispatcher.decide import after_call
 from dispatcher.gates import Outage
 from dispatcher.gating import NEVER_SENT
 from idempotency.ledger import Ledger, LedgerUnavailable, Settlement
+from idempotency.lines import line_ended
 from idempotency.recovering import Ask, Called, Recovering, Taken
 from message.delivery import Delivery
 from message.ids import new_token
 from message.outcomes import NotSent, Rejected
-from message.states import SETTLED, Event, State, after
+from message.states import Event
 from policy.quiet import quiet_ms
 from policy.schema import Guarantee, LanePolicy, Ordering
 from recovery.calls import WINDOW_OVER, Callers, Resend, put_on_record
@@ -115,9 +116,11 @@ class Resending:
         finished: SimpleQueue[Resend | None],
         delays: Callable[[Sequence[tuple[str, str]]], list[int]] = lambda batch: [0] * len(batch),
         give_back: Callable[[Sequence[tuple[str, str]]], None] = lambda _: None,
+        on_woken: Callable[[str], None] = lambda _: None,
     ) -> None:
         """`delays`: per (account, receiver), for how many milliseconds its provider's limit holds it.
-        `give_back` gets (lane, key) of each delivery that surely was not sent (dispatcher/gating.py)."""
+        `give_back` gets (lane, key) of each delivery that surely was not sent (dispatcher/gating.py).
+        `on_woken` is told the lane in which the head of a line ended: the next of it may be due."""
         self.beat = clock.monotonic()
         """When settling last went round; for the stuck detector."""
         self._ledger = ledger
@@ -134,6 +137,7 @@ class Resending:
         self._finished = finished
         self._delays = delays
         self._give_back = give_back
+        self._on_woken = on_woken
 
     # ---- taking ------------------------------------------------------------------------------
 
@@ -164,6 +168,8 @@ class Resending:
         # The same token until it is answered: rows taken by a try whose reply was lost are found again.
         taking = self._outage.persist("take", partial(self._rows.take, ask, self._owner, token))
         self._report.ended(taking.ended)
+        if ordered and taking.ended:
+            self._on_woken(ask.lane)
         self._give_back([(row.lane, row.key) for row in taking.ended if not row.doubted])
         if quiet := quiet_ms(policy.quiet_hours, self._clock.now_ms()):
             if taking.taken:
@@ -218,7 +224,7 @@ class Resending:
         return Resend(taken, route, term, until)
 
     def _end(self, settlement: Settlement, *, doubted: bool) -> None:
-        (ours,) = self._outage.persist("settle", partial(self._ledger.settle, [settlement]))
+        (ours,) = self._settled([settlement])
         self._report.unsendable(settlement)
         if ours and settlement.event in NEVER_SENT and not doubted:
             self._give_back([(settlement.delivery.lane, settlement.delivery.key)])
@@ -250,7 +256,7 @@ class Resending:
                 return
 
     def settle(self, batch: Sequence[Resend]) -> None:
-        """One batch: written, told, its lines called on; then its places are free."""
+        """One batch: written and told; then its places are free."""
         unbegun = [r for r in batch if r.event is Event.GIVEN_BACK]
         pairs = [(r, settled(r, self._policy(r))) for r in batch if r.event is not Event.GIVEN_BACK]
         try:
@@ -266,10 +272,9 @@ class Resending:
             self._outage.persist("settle", partial(self._rows.give_back, taken))
         if pairs:
             settlements = [settlement for _, settlement in pairs]
-            written = self._outage.persist("settle", partial(self._ledger.settle, settlements))
+            written = self._settled(settlements)
             self._report.resent(pairs, written)
             self._tell_gates(pairs, written)
-            self._release([s for s, ours in zip(settlements, written, strict=True) if ours])
 
     def _tell_gates(
         self, pairs: Sequence[tuple[Resend, Settlement]], written: Sequence[bool]
@@ -283,12 +288,21 @@ class Resending:
             ]
         )
 
-    def _release(self, settlements: Sequence[Settlement]) -> None:
-        for settlement in settlements:
-            delivery, key = settlement.delivery, settlement.delivery.notification.ordering_key
-            ordered = self._routes[delivery.lane].policy.ordering is Ordering.KEY
-            if ordered and key and after(State.IN_FLIGHT, settlement.event) in SETTLED:
-                self._outage.persist("settle", partial(self._rows.release, delivery.lane, key))
+    def _settled(self, settlements: Sequence[Settlement]) -> list[bool]:
+        """Write outcomes; where a head ended, the next of its line is looked for at once."""
+        ordered = self._ordered()
+        settle = partial(self._ledger.settle, settlements, ordered)
+        written = self._outage.persist("settle", settle)
+        for lane in {line.lane for s in settlements if (line := line_ended(s, ordered))}:
+            self._on_woken(lane)
+        return written
+
+    def keeps_order(self, lane: str) -> bool:
+        """Whether the lane's deliveries of one key follow one another."""
+        return self._routes[lane].policy.ordering is Ordering.KEY
+
+    def _ordered(self) -> frozenset[str]:
+        return frozenset(lane for lane in self._routes if self.keeps_order(lane))
 
     def _policy(self, resend: Resend) -> LanePolicy:
         return self._routes[resend.taken.delivery.lane].policy

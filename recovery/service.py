@@ -26,6 +26,7 @@ from policy.watching import Watch
 from recovery.activity import Activity
 from recovery.archiving import Archiving
 from recovery.calls import Callers, Resend
+from recovery.prompts import Prompts
 from recovery.report import Report
 from recovery.resending import Resending
 from recovery.resolving import Resolving
@@ -35,6 +36,8 @@ _POLL_S: Final = 0.05
 MEASURE_LOOKS: Final = 10
 """Looks between two measurements of what waits. Each recovery measures for itself, so that its numbers
 are its own and depend on no broker."""
+WAKE_LOOKS: Final = 30
+"""Looks between two searches for lines whose head sleeps."""
 _MEASURES_VALID: Final = 3
 """Measurements that may fail before the last number is not shown any more."""
 
@@ -62,6 +65,7 @@ class Parts(NamedTuple):
     """None: switched off."""
     schedule: Activity
     """When a job was last called, by whatever schedule."""
+    prompts: Prompts
     poll_s: float
     stop: threading.Event
     """Set: begin nothing more."""
@@ -104,7 +108,12 @@ class Recovery:
     def resolve(self, lane: str) -> int:
         """Ask about a batch of the lane's doubts; how many."""
         with self._parts.schedule.job():
-            return 0 if self._parts.stop.is_set() else self._parts.resolving.run_once(lane)
+            if self._parts.stop.is_set():
+                return 0
+            count = self._parts.resolving.run_once(lane)
+        if count:
+            self._parts.prompts.give(lane)
+        return count
 
     def measure(self) -> None:
         """Measure what waits."""
@@ -118,6 +127,26 @@ class Recovery:
                 self.measure()
             except LedgerError as exc:
                 log.debug("backlog_not_measured", cause=str(exc))
+
+    def wake(self) -> None:
+        """Make due what sleeps without a head before it: a worker of an older version ended that, or we
+        have a fault."""
+        parts = self._parts
+        for lane in parts.lanes:
+            if parts.stop.is_set():
+                return
+            woken = parts.rows.wake(lane, ordered=parts.resending.keeps_order(lane))
+            parts.report.woken(lane, woken)
+            if woken:
+                parts.prompts.give(lane)
+
+    def wake_forever(self) -> None:
+        """As `wake`, again and again until recovery ends, whatever the schedule does."""
+        while not self._ended.wait(WAKE_LOOKS * self._parts.poll_s):
+            try:
+                self.wake()
+            except LedgerError as exc:
+                log.debug("lines_not_looked_at", cause=str(exc))
 
     def tidy(self) -> None:
         """Let days that are over leave the ledger."""
@@ -162,10 +191,13 @@ class Recovery:
         for callers in self._parts.callers.values():
             callers.start()
         self._parts.crew.start("settle", self._parts.resending.settle_forever)
+        resend = self._parts.resending.run_once
+        self._parts.crew.start("prompts", lambda: self._parts.prompts.run(resend))
         self._parts.crew.start("heart", self._parts.heart.run)
         self._parts.crew.start("upkeep", self._parts.upkeep.run)
         self._parts.crew.start("policy", self._parts.watch.run)
         self._parts.crew.start("backlog", self.measure_forever)
+        self._parts.crew.start("lines", self.wake_forever)
 
     def drain(self, deadline_s: float) -> None:
         """End within so many seconds; what cannot be ended is left to the ledger."""
@@ -174,6 +206,7 @@ class Recovery:
         log.info("draining", unsettled=self.unsettled, deadline_s=deadline_s)
         parts.stop.set()
         parts.watch.stop()
+        parts.prompts.stop()
         parts.heart.draining()
         for callers in parts.callers.values():
             callers.stop()

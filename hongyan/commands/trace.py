@@ -95,6 +95,8 @@ def show(story: Story) -> None:
 def _headline(delivery: DeliveryStory) -> Text:
     from rich.text import Text
 
+    from idempotency.lines import ASLEEP_AT
+
     row = delivery.row
     line = Text.assemble(("→ ", "dim"), delivery.receiver or "receiver unknown")
     if row is not None:
@@ -103,7 +105,9 @@ def _headline(delivery: DeliveryStory) -> Text:
             line.append(f" ({row.reason})")
         if row.provider_id:
             line.append(f"  provider id {row.provider_id}")
-        if row.next_at and row.state == "RETRY":
+        if row.next_at == ASLEEP_AT and row.state == "RETRY":
+            line.append("  next when its turn in line comes")
+        elif row.next_at and row.state == "RETRY":
             line.append(f"  next at {_clock(row.next_at)}")
     elif delivery.delivery_key:
         line.append("  no ledger row", "dim")

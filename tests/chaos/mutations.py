@@ -274,7 +274,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "nothing is claimed with an outcome under a lapsed lease",
         "dispatcher/gates.py",
-        "                return self._ledger.settle(settlements), None\n",
+        "                return self._ledger.settle(settlements, self._ordered), None\n",
         "                pass\n",
         (_RIDING + "test_with_a_lapsed_lease_the_outcomes_are_written_and_nothing_is_claimed",),
     ),
@@ -591,14 +591,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "PostgreSQL: an open row holds up its line",
         "idempotency/postgres.py",
-        "                  AND d.state IN ('IN_FLIGHT', 'RETRY', 'UNKNOWN'))) AS behind\n",
-        "                  AND d.state IN ('NONE'))) AS behind\n",
+        "                  AND d.state IN ('IN_FLIGHT', 'RETRY', 'UNKNOWN'))) AS waits\n",
+        "                  AND d.state IN ('NONE'))) AS waits\n",
         (_LEDGER + "test_an_open_row_of_any_worker_holds_up_its_line[postgresql-None]",),
     ),
     Mutation(
         "PostgreSQL: two that claim in one line come one after the other",
         "idempotency/postgres.py",
-        '                    connection.execute(LOCK_LINES, {"lines": lines}, prepare=True)\n',
+        "                    self._lines.lock(prepared(connection), lines)\n",
         "",
         (_RACES + "test_of_two_that_claim_in_one_line_at_once_one_is_sent[postgresql]",),
     ),

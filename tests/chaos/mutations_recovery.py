@@ -14,6 +14,7 @@ _MARKS = "tests/recovery/test_marks.py::"
 _RESOLVING = "tests/recovery/test_resolving.py::"
 _ROUTES = "tests/recovery/test_routes.py::"
 _ROWS = "tests/idempotency/test_recovering.py::"
+_LINES = "tests/idempotency/test_lines.py::"
 _GUARDS = "tests/chaos/test_recovery_guards.py::"
 _LITE = "[sqlite]"
 
@@ -71,8 +72,8 @@ RECOVERY: tuple[Mutation, ...] = (
     Mutation(
         "a doubt is one recovery's until its lease ends",
         "idempotency/recovering_sql.py",
-        "        if not _postpone(connection, _place(row), State.UNKNOWN, now + lease_ms):\n",
-        "        if not _postpone(connection, _place(row), State.UNKNOWN, now):\n",
+        '        values = {"next_at": now + lease_ms, "source": State.UNKNOWN}\n',
+        '        values = {"next_at": now, "source": State.UNKNOWN}\n',
         (_ROWS + "test_a_doubt_is_one_recoverys_until_its_lease_ends" + _LITE,),
     ),
     Mutation(
@@ -204,6 +205,65 @@ RECOVERY: tuple[Mutation, ...] = (
         (_ROWS + "test_only_the_head_of_a_line_is_taken" + _LITE,),
     ),
     Mutation(
+        "an outcome that ends a head wakes the next of its line",
+        "idempotency/sqlite.py",
+        "            self._lines.wake(connection.execute, lines, now)\n",
+        "",
+        (_ROWS + "test_however_a_worker_ends_a_head_the_next_is_due_at_once[sqlite-Accepted]",),
+    ),
+    Mutation(
+        "PostgreSQL: an outcome that ends a head wakes the next of its line",
+        "idempotency/postgres.py",
+        "            self._lines.wake(execute, lines, 0)\n",
+        "",
+        (_ROWS + "test_however_a_worker_ends_a_head_the_next_is_due_at_once[postgresql-Accepted]",),
+    ),
+    Mutation(
+        "PostgreSQL: who ends a head waits for the claims under way in its line",
+        "idempotency/postgres.py",
+        "            self._lines.lock(execute, lines)\n",
+        "",
+        (_LINES + "test_an_outcome_that_ends_a_head_waits_for_a_claim_under_way_in_its_line",),
+    ),
+    Mutation(
+        "a head whose time is over wakes the next of its line",
+        "idempotency/recovering_sql.py",
+        "            written = self._written(connection, self._sql.end, rows, now=now)\n"
+        "            self._lines.wake(connection.exec_driver_sql, lines, now)\n",
+        "            written = self._written(connection, self._sql.end, rows, now=now)\n",
+        (_ROWS + "test_a_head_whose_time_is_over_makes_way" + _LITE,),
+    ),
+    Mutation(
+        "a head that is decided or recalled wakes the next of its line",
+        "idempotency/recovering_sql.py",
+        "            written = self._written(connection, self._sql.move, rows, now=now)\n"
+        "            self._lines.wake(connection.exec_driver_sql, lines, now)\n",
+        "            written = self._written(connection, self._sql.move, rows, now=now)\n",
+        (
+            _ROWS + "test_a_head_in_doubt_that_is_decided_makes_way" + _LITE,
+            _ROWS + "test_a_head_that_is_recalled_makes_way" + _LITE,
+        ),
+    ),
+    Mutation(
+        "what is put to sleep wakes its head",
+        "idempotency/recovering_sql.py",
+        "[_read(row) for row in rows])\n"
+        "            self._lines.wake(connection.exec_driver_sql, lines, now)\n",
+        "[_read(row) for row in rows])\n",
+        (
+            _LINES
+            + "test_a_head_that_was_claimed_later_is_woken_by_whoever_stands_behind_it"
+            + _LITE,
+        ),
+    ),
+    Mutation(
+        "a wake cuts no wait short",
+        "idempotency/lines.py",
+        "   AND +state = 'RETRY' AND next_at = {ASLEEP_AT}",
+        "   AND +state = 'RETRY' AND next_at > :now",
+        (_ROWS + "test_a_wake_leaves_receivers_that_wait_alone" + _LITE,),
+    ),
+    Mutation(
         "a call after a definite non-send has a key of its own",
         "idempotency/recovering.py",
         "    if attempt <= 1:\n",
@@ -220,9 +280,9 @@ RECOVERY: tuple[Mutation, ...] = (
     Mutation(
         "a stale token puts nothing on record",
         "idempotency/recovering_statements.py",
-        "policy_version)\n WHERE delivery_key = :key AND day = :day AND token = :token"
-        " AND state = 'IN_FLIGHT'",
-        "policy_version)\n WHERE delivery_key = :key AND day = :day",
+        "policy_version)\n  FROM {given}\n WHERE {its_row} AND d.token = i.its_token"
+        " AND d.state || '' = 'IN_FLIGHT'",
+        "policy_version)\n  FROM {given}\n WHERE {its_row}",
         (_RESENDING + "test_a_row_swept_between_the_take_and_the_call_is_not_sent",),
     ),
     Mutation(
@@ -260,19 +320,19 @@ RECOVERY: tuple[Mutation, ...] = (
     Mutation(
         "a move is made on the version that it was decided on",
         "idempotency/recovering_statements.py",
-        "call_digest = CASE WHEN :certain THEN NULL ELSE call_digest END\n"
-        " WHERE delivery_key = :key AND day = :day AND version = :version AND state = :source",
-        "call_digest = CASE WHEN :certain THEN NULL ELSE call_digest END\n"
-        " WHERE delivery_key = :key AND day = :day AND version >= :version AND state = :source",
+        "call_digest = CASE WHEN i.certain THEN NULL ELSE d.call_digest END\n  FROM {given}\n"
+        " WHERE {its_row} AND d.version = i.version AND d.state || '' = i.source",
+        "call_digest = CASE WHEN i.certain THEN NULL ELSE d.call_digest END\n  FROM {given}\n"
+        " WHERE {its_row} AND d.version >= i.version AND d.state || '' = i.source",
         (_ROWS + "test_a_doubt_is_one_recoverys_until_its_lease_ends" + _LITE,),
     ),
     Mutation(
         "a row that went on is moved by nobody who came too late",
         "idempotency/recovering_statements.py",
-        "call_digest = CASE WHEN :certain THEN NULL ELSE call_digest END\n"
-        " WHERE delivery_key = :key AND day = :day AND version = :version AND state = :source",
-        "call_digest = CASE WHEN :certain THEN NULL ELSE call_digest END\n"
-        " WHERE delivery_key = :key AND day = :day AND :version > 0 AND :source <> ''",
+        "call_digest = CASE WHEN i.certain THEN NULL ELSE d.call_digest END\n  FROM {given}\n"
+        " WHERE {its_row} AND d.version = i.version AND d.state || '' = i.source",
+        "call_digest = CASE WHEN i.certain THEN NULL ELSE d.call_digest END\n  FROM {given}\n"
+        " WHERE {its_row}",
         (_ROWS + "test_of_a_persons_retry_and_an_automatic_one_the_first_wins" + _LITE,),
     ),
     Mutation(

@@ -129,14 +129,14 @@ def _claims(orders: Path) -> None:
 def _takes(orders: Path) -> None:
     from idempotency.recovering_sql import SqlRecovering
 
-    sort = SqlRecovering._sort
+    take_due = SqlRecovering._take_due
 
     def taking(self: SqlRecovering, *args: Any) -> Any:
-        found = sort(self, *args)
+        found = take_due(self, *args)
         _at(Point.TAKE, orders)
         return found
 
-    SqlRecovering._sort = taking  # type: ignore[method-assign, assignment]
+    SqlRecovering._take_due = taking  # type: ignore[method-assign, assignment]
 
 
 def _calls(orders: Path) -> None:

@@ -87,14 +87,16 @@ class Bench(AtOnce):
         self.claimed += claims
         return [self.answer] * len(claims)
 
-    def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+    def settle(
+        self, settlements: Sequence[Settlement], _ordered: frozenset[str] = frozenset()
+    ) -> list[bool]:
         self._reach()
         self.calls.append("ledger")
         self.settled += settlements
         return [self.written] * len(settlements)
 
     def settle_and_claim(
-        self, settlements: Sequence[Settlement], claims: Sequence[Claim], owner: str
+        self, settlements: Sequence[Settlement], claims: Sequence[Claim], owner: str, *_: object
     ) -> tuple[list[bool], list[Claimed]]:
         return self.settle(settlements), self.claim(claims, owner)
 

@@ -122,8 +122,14 @@ def claimed(ledger: SqlLedger, *items: Delivery, owner: str = "w1") -> list[Deli
     return adopt(made, answers)
 
 
-def settle(ledger: SqlLedger, item: Delivery, event: Event, **fields: Any) -> bool:
-    return ledger.settle([Settlement(item, event, **fields)])[0]
+def settle(
+    ledger: SqlLedger,
+    item: Delivery,
+    event: Event,
+    ordered: frozenset[str] = frozenset(),
+    **fields: Any,
+) -> bool:
+    return ledger.settle([Settlement(item, event, **fields)], ordered)[0]
 
 
 def worker(id: str = "w1", host: str = "far", pid: int = 1) -> WorkerInfo:  # noqa: A002

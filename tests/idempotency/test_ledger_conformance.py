@@ -12,6 +12,7 @@ from idempotency.ledger import (
     Settlement,
     WorkerNameTaken,
 )
+from idempotency.lines import ASLEEP_AT
 from idempotency.opening import SqlLedger
 from message.ids import new_token
 from message.states import Event, State
@@ -312,7 +313,7 @@ def test_of_one_line_in_a_batch_only_the_first_is_sent(ledger: SqlLedger) -> Non
     assert all(a.won for a in answers)
     row = ledger.queries().by_key(batch[2].key)
     assert row is not None
-    assert (row.reason, row.attempt, row.next_at) == ("behind", 0, NOON)
+    assert (row.reason, row.attempt, row.next_at) == ("behind", 0, ASLEEP_AT)
 
 
 @pytest.mark.parametrize("event", [None, Event.NOT_SENT, Event.UNKNOWN, Event.GIVEN_BACK])

@@ -200,7 +200,7 @@ def test_claiming_reads_nothing_but_its_line(full: World, statement: str) -> Non
     nodes = plan(full, statement, values)
     read = {name for name in scans(nodes) if name.startswith(today())}
     in_line = statement is postgres.CLAIM_IN_LINE
-    assert read == ({today("_ordering_key_lane_idx")} if in_line else set())
+    assert read == ({today("_lane_ordering_key_created_at_coalesce_m_idx")} if in_line else set())
     hashed = [n for n in nodes if "hashed SubPlan" in n.get("Filter", "")]
     assert hashed, "a nested loop over the batch would cost its square"
 

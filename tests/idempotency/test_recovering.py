@@ -5,11 +5,13 @@ import threading
 import msgspec
 import pytest
 
+from idempotency.batches import MS_PER_DAY
+from idempotency.ledger import Settlement
+from idempotency.lines import ASLEEP_AT, PAGE
 from idempotency.opening import SqlLedger
 from idempotency.recalls import Kind
 from idempotency.recovering import (
     ATTEMPTS_SPENT,
-    BEHIND_PAUSE_MS,
     TTL,
     TTL_IN_DOUBT,
     UNREADABLE,
@@ -39,6 +41,8 @@ from tests.idempotency.making import (
 
 LANE = "sms.notice"
 ASK = Ask(LANE, attempts=5)
+ORDERED = Ask(LANE, 5, ordered=True)
+LANES = frozenset({LANE})
 
 
 @pytest.fixture
@@ -387,30 +391,242 @@ def world_update(world: World, ledger: SqlLedger, key: str, offset: int) -> None
 def test_only_the_head_of_a_line_is_taken(
     world: World, ledger: SqlLedger, recovering: Recovering, line: list[Delivery]
 ) -> None:
-    ordered = Ask(LANE, 5, ordered=True)
-    taking = take(recovering, ordered)
+    due_anyway(ledger, *line[1:])
+    taking = take(recovering, ORDERED)
     assert (keys(taking), taking.postponed) == ([], 2)
     settle(ledger, line[0], Event.NOT_SENT, reason="http_429")
-    (head,) = take(recovering, ordered).taken
+    (head,) = take(recovering, ORDERED).taken
     assert head.delivery.key == line[0].key
-    world.advance(BEHIND_PAUSE_MS)
-    assert keys(take(recovering, ordered)) == []
-    settle(ledger, head.delivery, Event.ACCEPTED)
-    assert recovering.release(LANE, "k") is True
-    (second,) = take(recovering, ordered).taken
+    assert keys(take(recovering, ORDERED)) == []
+    settle(ledger, head.delivery, Event.ACCEPTED, ordered=LANES)
+    (second,) = take(recovering, ORDERED).taken
     assert (second.delivery.key, second.delivery.attempt) == (line[1].key, 1)
-    assert recovering.release(LANE, "k") is False
+    assert recovering.wake(LANE, ordered=True) == 0
 
 
-def test_without_a_call_the_next_in_line_is_looked_at_after_a_pause(
+def due_anyway(ledger: SqlLedger, *items: Delivery) -> None:
+    """As a worker of an older version enters what stands behind another."""
+    with ledger.database.begin() as connection:
+        for item in items:
+            connection.exec_driver_sql(
+                f"UPDATE deliveries SET next_at = {NOON} WHERE delivery_key = '{item.key}'"
+            )
+
+
+def next_at(ledger: SqlLedger, item: Delivery) -> int | None:
+    row = ledger.queries().by_key(item.key)
+    assert row is not None
+    return row.next_at
+
+
+def test_what_is_behind_is_no_candidate_until_its_time_is_over(
     world: World, ledger: SqlLedger, recovering: Recovering, line: list[Delivery]
 ) -> None:
-    ordered = Ask(LANE, 5, ordered=True)
-    take(recovering, ordered)
+    settle(ledger, line[0], Event.UNKNOWN, reason="timeout")
+    assert recovering.lanes_with_work([LANE])[0] == []
+    assert recovering.backlog([LANE])[0].due == 0
+    assert take(recovering, ORDERED) == ([], [], 0)
+    world.advance(60_000)
+    assert [end.reason for end in take(recovering, ORDERED).ended] == [TTL, TTL]
+
+
+def test_what_an_older_version_left_due_sleeps_after_one_look_and_hides_nobody(
+    world: World, ledger: SqlLedger, recovering: Recovering
+) -> None:
+    items = [delivery(ordering_key="k") for _ in range(40)]
+    ledger.claim(claims(items), "w1", ordered=True)
+    due_anyway(ledger, *items[1:])
+    (late,) = waiting(ledger, delivery(), delay_ms=1)
+    world.advance(1)
+    few = Ask(LANE, 5, ordered=True, limit=5)
+    assert keys(take(recovering, few)) == [late.key]
+    assert take(recovering, few) == ([], [], 0)
+    assert recovering.lanes_with_work([LANE])[0] == []
+
+
+WAYS_TO_END = (Event.ACCEPTED, Event.REJECTED, Event.TTL, Event.BUDGET_SPENT)
+
+
+@pytest.mark.parametrize("event", WAYS_TO_END)
+def test_however_a_worker_ends_a_head_the_next_is_due_at_once(
+    ledger: SqlLedger, recovering: Recovering, line: list[Delivery], event: Event
+) -> None:
+    settle(ledger, line[0], event, ordered=LANES)
+    assert [next_at(ledger, item) for item in line[1:]] == [NOON, ASLEEP_AT]
+    assert keys(take(recovering, ORDERED)) == [line[1].key]
+
+
+def test_an_outcome_that_ends_a_head_beside_claims_wakes_the_next(
+    ledger: SqlLedger, recovering: Recovering, line: list[Delivery]
+) -> None:
+    outcome = [Settlement(line[0], Event.ACCEPTED)]
+    ledger.settle_and_claim(outcome, claims([delivery()]), "w1", LANES)
+    assert keys(take(recovering, ORDERED)) == [line[1].key]
+
+
+@pytest.mark.parametrize("event", [Event.NOT_SENT, Event.UNKNOWN, Event.GIVEN_BACK])
+def test_a_head_that_stays_open_wakes_nobody(
+    ledger: SqlLedger, line: list[Delivery], event: Event
+) -> None:
+    settle(ledger, line[0], event, ordered=LANES)
+    assert next_at(ledger, line[1]) == ASLEEP_AT
+
+
+def test_a_head_whose_time_is_over_makes_way(
+    world: World, ledger: SqlLedger, recovering: Recovering
+) -> None:
+    short, long = delivery(ordering_key="k"), delivery(ordering_key="k")
+    short.expires_at, long.expires_at = NOON + 10, NOON + 60_000
+    made = claims([short, long])
+    ledger.claim(made, "w1", ordered=True)
+    short.token, short.day = made[0].token, NOON // MS_PER_DAY
+    settle(ledger, short, Event.NOT_SENT, delay_ms=5_000, ordered=LANES)
+    world.advance(10)
+    taking = take(recovering, ORDERED)
+    assert [end.key for end in taking.ended] == [short.key]
+    assert keys(take(recovering, ORDERED)) == [long.key]
+
+
+def test_a_head_in_doubt_that_is_decided_makes_way(
+    ledger: SqlLedger, recovering: Recovering, line: list[Delivery]
+) -> None:
+    settle(ledger, line[0], Event.UNKNOWN, reason="timeout", ordered=LANES)
+    (doubt,) = recovering.doubts(LANE, LEASE_MS)
+    assert recovering.move([moved(doubt.delivery, doubt.version, Event.RESOLVED_SENT)]) == [True]
+    assert keys(take(recovering, ORDERED)) == [line[1].key]
+
+
+def test_a_head_that_is_recalled_makes_way(
+    ledger: SqlLedger, recovering: Recovering, line: list[Delivery]
+) -> None:
+    settle(ledger, line[0], Event.NOT_SENT, delay_ms=50_000, ordered=LANES)
+    version = version_of(recovering, line[0].key)
+    recall = Move(*place(line[0]), version, State.RETRY, Event.RECALL)
+    assert recovering.move([recall]) == [True]
+    assert keys(take(recovering, ORDERED)) == [line[1].key]
+
+
+def test_a_head_that_cannot_be_read_makes_way(
+    ledger: SqlLedger, recovering: Recovering, line: list[Delivery]
+) -> None:
+    with ledger.database.begin() as connection:
+        connection.exec_driver_sql(
+            f"UPDATE deliveries SET payload = NULL WHERE delivery_key = '{line[0].key}'"
+        )
+    settle(ledger, line[0], Event.NOT_SENT, ordered=LANES)
+    taking = take(recovering, ORDERED)
+    assert [(end.key, end.reason) for end in taking.ended] == [(line[0].key, UNREADABLE)]
+    assert keys(take(recovering, ORDERED)) == [line[1].key]
+
+
+def test_what_quiet_hours_hold_behind_another_is_not_due_with_their_end(
+    world: World, ledger: SqlLedger, recovering: Recovering
+) -> None:
+    items = [delivery(ordering_key="k") for _ in range(3)]
+    ledger.claim(
+        claims(items, Event.HOLD, reason="quiet_hours", delay_ms=1_000), "w1", ordered=True
+    )
+    assert [next_at(ledger, item) for item in items] == [
+        NOON + 1_000,
+        ASLEEP_AT,
+        ASLEEP_AT,
+    ]
+    world.advance(1_000)
+    (head,) = take(recovering, ORDERED).taken
+    settle(ledger, head.delivery, Event.ACCEPTED, ordered=LANES)
+    (second,) = take(recovering, ORDERED).taken
+    assert (second.delivery.key, second.reason) == (items[1].key, "quiet_hours")
+
+
+def test_an_earlier_one_that_a_person_opens_again_goes_before_those_that_sleep(
+    ledger: SqlLedger, recovering: Recovering, line: list[Delivery]
+) -> None:
+    settle(ledger, line[0], Event.BUDGET_SPENT, ordered=LANES)
+    (second,) = take(recovering, ORDERED).taken
+    version = version_of(recovering, line[0].key)
+    retry = operator_retry(line[0].key, line[0].day, version, State.PARKED)
+    assert recovering.move([retry]) == [True]
+    (again,) = take(recovering, ORDERED).taken
+    assert again.delivery.key == line[0].key
+    settle(ledger, second.delivery, Event.ACCEPTED, ordered=LANES)
+    assert keys(take(recovering, ORDERED)) == [], "the one that was opened again is under way"
+    settle(ledger, again.delivery, Event.ACCEPTED, ordered=LANES)
+    assert keys(take(recovering, ORDERED)) == [line[2].key]
+
+
+def test_a_later_one_that_a_person_retries_sleeps_until_its_turn_and_keeps_its_reason(
+    ledger: SqlLedger, recovering: Recovering, line: list[Delivery]
+) -> None:
+    version = version_of(recovering, line[1].key)
+    retry = operator_retry(line[1].key, NOON // MS_PER_DAY, version, State.RETRY)
+    assert recovering.move([retry]) == [True]
+    assert take(recovering, ORDERED) == ([], [], 1)
+    settle(ledger, line[0], Event.ACCEPTED, ordered=LANES)
+    (taken,) = take(recovering, ORDERED).taken
+    assert (taken.delivery.key, taken.reason) == (line[1].key, "operator")
+
+
+def test_waking_cuts_no_wait_short(
+    world: World, ledger: SqlLedger, recovering: Recovering, line: list[Delivery]
+) -> None:
+    settle(ledger, line[0], Event.ACCEPTED, ordered=LANES)
+    (second,) = take(recovering, ORDERED).taken
+    settle(ledger, second.delivery, Event.NOT_SENT, delay_ms=7_000, ordered=LANES)
+    assert recovering.wake(LANE, ordered=True) == 0
+    assert next_at(ledger, line[1]) == NOON + 7_000
+
+
+def test_a_wake_leaves_receivers_that_wait_alone(
+    world: World, ledger: SqlLedger, recovering: Recovering
+) -> None:
+    """Of the message at the head one receiver sleeps, another one waits after a failure."""
+    several = deliveries(receivers=["+8613800000001", "+8613800000002"], ordering_key="k")
+    waits, sleeps = waiting(ledger, *several, delay_ms=30_000)
+    with ledger.database.begin() as connection:
+        connection.exec_driver_sql(
+            f"UPDATE deliveries SET next_at = {ASLEEP_AT}, created_at = created_at - 1"
+            f" WHERE delivery_key = '{sleeps.key}'"
+        )
+    assert recovering.wake(LANE, ordered=True) == 1
+    assert (next_at(ledger, waits), next_at(ledger, sleeps)) == (NOON + 30_000, NOON)
+
+
+def test_what_was_given_back_is_not_woken(
+    ledger: SqlLedger, recovering: Recovering, line: list[Delivery]
+) -> None:
+    settle(ledger, line[0], Event.GIVEN_BACK, ordered=LANES)
+    assert recovering.wake(LANE, ordered=True) == 0
+    assert recovering.lanes_with_work([LANE]) == ([LANE], [])
+    assert take(recovering, ORDERED) == ([], [], 0)
+
+
+def test_a_line_whose_head_an_older_version_ended_is_found_and_woken(
+    ledger: SqlLedger, recovering: Recovering, line: list[Delivery]
+) -> None:
+    others = [delivery(ordering_key=f"k{n}") for n in range(PAGE + 5)]
+    ledger.claim(claims(others), "w1", ordered=True)
     settle(ledger, line[0], Event.ACCEPTED)
-    assert keys(take(recovering, ordered)) == []
-    world.advance(BEHIND_PAUSE_MS)
-    assert keys(take(recovering, ordered)) == [line[1].key]
+    assert keys(take(recovering, ORDERED)) == []
+    assert recovering.wake(LANE, ordered=True) == 1
+    assert recovering.wake(LANE, ordered=True) == 0
+    assert keys(take(recovering, ORDERED)) == [line[1].key]
+
+
+def test_once_a_lane_keeps_no_order_whatever_slept_is_due(
+    ledger: SqlLedger, recovering: Recovering, line: list[Delivery]
+) -> None:
+    assert recovering.wake(LANE, ordered=False) == 2
+    assert set(keys(take(recovering, ASK))) == {line[1].key, line[2].key}
+
+
+def test_receivers_of_the_message_at_the_head_wake_together(
+    ledger: SqlLedger, recovering: Recovering
+) -> None:
+    (head,) = claimed(ledger, delivery(ordering_key="k"))
+    several = deliveries(receivers=["+8613800000001", "+8613800000002"], ordering_key="k")
+    ledger.claim(claims([*several, delivery(ordering_key="k")]), "w1", ordered=True)
+    settle(ledger, head, Event.ACCEPTED, ordered=LANES)
+    assert set(keys(take(recovering, ORDERED))) == {item.key for item in several}
 
 
 def test_a_doubted_head_holds_its_line(

@@ -1,0 +1,292 @@
+"""Lines at work: races between those who end a head and those who queue behind it; what a look reads."""
+
+import re
+from collections import defaultdict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import psycopg
+from sqlalchemy import text
+
+from idempotency import postgres as statements
+from idempotency.entries import Entries, Entry
+from idempotency.ledger import LedgerUnavailable
+from idempotency.lines import ASLEEP_AT, PG_WAKE, Line, PostgresLines
+from idempotency.opening import SqlLedger
+from idempotency.payloads import Sealer
+from idempotency.recovering import Ask, operator_retry
+from idempotency.recovering_statements import for_postgres, for_sqlite
+from message.delivery import Delivery, Origin
+from message.ids import new_token
+from message.states import Event, State
+from tests.idempotency.making import (
+    NOON,
+    World,
+    adopt,
+    claims,
+    delivery,
+    settle,
+    wait_until,
+    worker,
+)
+from tests.idempotency.test_ledger_postgres import plan, today
+from tests.idempotency.test_ledger_races import at_once
+
+LANE = "sms.notice"
+LANES = frozenset({LANE})
+ORDERED = Ask(LANE, 5, ordered=True)
+
+
+def head_and_followers(ledger: SqlLedger, key: str, behind: int) -> list[Delivery]:
+    """One row in flight and others behind it."""
+    items = [delivery(ordering_key=key) for _ in range(behind + 1)]
+    for offset, item in enumerate(items):
+        item.origin = Origin("t", 0, offset)
+    made = claims(items)
+    return adopt(made, ledger.claim(made, "w1", ordered=True))
+
+
+def patiently(call: Callable[[], None]) -> None:
+    """Until SQLite's one writer let it through."""
+    while True:
+        try:
+            return call()
+        except LedgerUnavailable:
+            continue
+
+
+def stuck(world: World) -> set[str]:
+    """Keys of lines all of whose open rows sleep."""
+    rows = world.rows(
+        "SELECT ordering_key, state, next_at FROM deliveries"
+        " WHERE ordering_key IS NOT NULL AND state IN ('IN_FLIGHT', 'RETRY', 'UNKNOWN')"
+    )
+    awake = {key for key, state, at in rows if state != "RETRY" or at != ASLEEP_AT}
+    return {key for key, *_ in rows} - awake
+
+
+# -- races --
+
+
+def test_who_queues_up_while_the_head_ends_is_not_left_asleep(world: World) -> None:
+    ender, claimer = world.open(), world.open()
+    for number in range(40):
+        key = f"k{number}"
+        (head,) = head_and_followers(ender, key, 0)
+        at_once(
+            [
+                partial(settle, ender, head, Event.ACCEPTED, LANES),
+                partial(head_and_followers, claimer, key, 0),
+            ]
+        )
+        assert stuck(world) == set()
+
+
+def test_an_outcome_that_ends_a_head_waits_for_a_claim_under_way_in_its_line(
+    postgres: World,
+) -> None:
+    ledger = postgres.open()
+    (head,) = head_and_followers(ledger, "k", 0)
+    with (
+        psycopg.connect(postgres.url.replace("+psycopg", "")) as claim,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        PostgresLines().lock(claim.execute, [Line(LANE, "k")])
+        ended = pool.submit(settle, ledger, head, Event.ACCEPTED, LANES)
+        waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+        wait_until(lambda: ended.done() or claim.execute(waiting).fetchone() != (0,))
+        assert not ended.done()
+        other = delivery()
+        made = claims([other])
+        adopt(made, ledger.claim(made, "w1", ordered=True))
+        assert settle(ledger, made[0].delivery, Event.ACCEPTED, LANES), "it waits for no line"
+        claim.rollback()
+        assert ended.result(30)
+
+
+def test_a_head_that_was_claimed_later_is_woken_by_whoever_stands_behind_it(world: World) -> None:
+    """The database's clock went back between two claims, so the second stands before the first."""
+    ledger = world.open()
+    ledger.register(worker("r1"))
+    (first,) = head_and_followers(ledger, "k", 0)
+    world.advance(-500)
+    made = claims([delivery(ordering_key="k")])
+    adopt(made, ledger.claim(made, "w1", ordered=True))
+    world.advance(500)
+    settle(ledger, first, Event.NOT_SENT, LANES)
+    rows = ledger.recovering()
+    (taken,) = rows.take(ORDERED, "r1", new_token()).taken
+    assert taken.delivery.key == made[0].delivery.key
+    settle(ledger, taken.delivery, Event.ACCEPTED, LANES)
+    assert [t.delivery.key for t in rows.take(ORDERED, "r1", new_token()).taken] == [first.key]
+
+
+def test_two_recoveries_at_one_lane_send_every_line_in_order(world: World) -> None:
+    ledger = world.open()
+    lines = [head_and_followers(ledger, f"k{n}", 9) for n in range(8)]
+    place = {d.key: (n, at) for n, line in enumerate(lines) for at, d in enumerate(line)}
+    for head, *_ in lines:
+        settle(ledger, head, Event.NOT_SENT, LANES)
+    sent: dict[int, list[int]] = defaultdict(list)
+
+    def recover(name: str) -> None:
+        mine = world.open()
+        mine.register(worker(name))
+        rows = mine.recovering()
+        while len(sent) < len(lines) or sum(map(len, sent.values())) < len(place):
+            taking = rows.take(Ask(LANE, 5, ordered=True, limit=5), name, new_token())
+            for taken in taking.taken:
+                number, at = place[taken.delivery.key]
+                sent[number].append(at)
+                settle(mine, taken.delivery, Event.ACCEPTED, LANES)
+
+    at_once([partial(patiently, partial(recover, name)) for name in ("r1", "r2")])
+    assert dict(sent) == {number: list(range(10)) for number in range(len(lines))}
+
+
+def test_whoever_ends_rows_at_once_leaves_no_line_asleep(world: World) -> None:
+    """Outcomes, recalls, a person's retries and claims in the same few lines, all at the same time."""
+    ledger = world.open()
+    lines = [head_and_followers(ledger, f"k{n}", 12) for n in range(4)]
+    rows = ledger.recovering()
+
+    def end(line: list[Delivery]) -> None:
+        mine = world.open()
+        settle(mine, line[0], Event.REJECTED, LANES)
+
+    def recall(line: list[Delivery]) -> None:
+        for item in line[1:6]:
+            found = rows.version_of(item.key)
+            if found is not None and found[2] is State.RETRY:
+                retry = operator_retry(item.key, *found)
+                retry = retry._replace(event=Event.RECALL, reason="recalled")
+                rows.move([retry])
+
+    def queue(number: int) -> None:
+        head_and_followers(world.open(), f"k{number}", 3)
+
+    calls = [partial(end, line) for line in lines] + [partial(recall, line) for line in lines]
+    calls += [partial(queue, number) for number in range(4)]
+    at_once([partial(patiently, call) for call in calls])
+    assert stuck(world) == set()
+
+
+# -- what a look reads --
+
+
+def fill(world: World, behind: int) -> SqlLedger:
+    """A line of so many rows, its head failed and due, and what else a lane has."""
+    ledger = world.open()
+    ledger.register(worker("r1"))
+    (head,) = head_and_followers(ledger, "k", 0)
+    settle(ledger, head, Event.NOT_SENT, LANES, reason="http_429")
+    columns = [
+        name
+        for (name,) in world.rows(
+            "SELECT name FROM pragma_table_info('deliveries')"
+            if not world.is_postgres
+            else "SELECT column_name FROM information_schema.columns"
+            " WHERE table_name = 'deliveries' ORDER BY ordinal_position"
+        )
+    ]
+    changed = {
+        "delivery_key": "'row' || n",
+        "message_id": "'message' || n",
+        "state": "'RETRY'",
+        "reason": "'behind'",
+        "next_at": str(ASLEEP_AT),
+        "created_at": "created_at + n",
+    }
+    picked = ", ".join(changed.get(name, name) for name in columns)
+    series = (
+        f"generate_series(1, {behind}) AS s (n)"
+        if world.is_postgres
+        else f"(WITH RECURSIVE s (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < {behind})"
+        " SELECT n FROM s)"
+    )
+    with ledger.database.begin() as connection:
+        connection.exec_driver_sql(
+            f"INSERT INTO deliveries ({', '.join(columns)})"
+            f" SELECT {picked} FROM deliveries, {series} WHERE delivery_key = '{head.key}'"
+        )
+    return ledger
+
+
+def read_by(nodes: list[dict[str, Any]]) -> int:
+    """Rows that the plan's scans touched, those filtered out among them."""
+    return sum(
+        int((node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"])
+        for node in nodes
+        if "Scan" in node["Node Type"] and "Relation Name" in node
+    )
+
+
+def looks(world: World) -> dict[str, tuple[set[str], int]]:
+    """Each statement that knows lines: the indexes of today's rows that it reads, and how many rows."""
+    batch = Entries(claims([delivery(ordering_key="k")]), Sealer())
+    claim = statements.columns(Entry._fields, batch.rows) | statements.shared_columns({})
+    of_line = {"lane": LANE, "start": "", "now": NOON, "limit": 10, "ordered": True}
+    sql = for_postgres()
+    asked: dict[str, tuple[str, dict[str, Any]]] = {
+        "claim": (statements.CLAIM_IN_LINE, claim | {"owner": "w1", "epoch": 1}),
+        "wake": (PG_WAKE, {"lanes": f"{{{LANE}}}", "keys": "{k}"}),
+    }
+    for name, clause in (("due", sql.due), ("stuck", sql.stuck)):
+        values = {key: of_line[key] for key in clause._bindparams}
+        asked[name] = (_spelt(clause, world), values)
+    found = {}
+    for name, (statement, values) in asked.items():
+        nodes = plan(world, statement, values)
+        read = {n["Index Name"] for n in nodes if n.get("Actual Loops") and "Index Name" in n}
+        assert not [n for n in nodes if n["Node Type"] == "Seq Scan" and n.get("Actual Loops")]
+        assert not [n for n in nodes if n["Node Type"] == "Sort" and n["Actual Rows"] > 10]
+        found[name] = ({index for index in read if index.startswith(today())}, read_by(nodes))
+    return found
+
+
+def _spelt(clause: Any, world: World) -> str:
+    with world.open().database.begin() as connection:
+        return str(clause.compile(connection))
+
+
+def test_what_a_look_reads_does_not_grow_with_the_rows_behind(postgres: World) -> None:
+    fill(postgres, 20)
+    few = looks(postgres)
+    postgres.run("DELETE FROM deliveries")
+    fill(postgres, 5_000)
+    many = looks(postgres)
+    for name, (indexes, rows) in many.items():
+        assert rows == few[name][1] <= 12, f"{name}: {few[name][1]} rows of 20, {rows} of 5,000"
+        assert today("_lane_ordering_key_created_at_coalesce_m_idx") in indexes, name
+
+
+def test_sqlite_finds_a_head_by_its_index(sqlite_database: str) -> None:
+    world = World(sqlite_database)
+    try:
+        ledger = fill(world, 1_000)
+        of_line = {"lane": LANE, "start": "", "now": NOON, "limit": 10, "ordered": True}
+        with ledger.database.begin() as connection:
+            for clause in (for_sqlite().due, for_sqlite().stuck):
+                values = {name: of_line[name] for name in clause._bindparams}
+                asked = text(f"EXPLAIN QUERY PLAN {clause}")
+                steps = [row[3] for row in connection.execute(asked, values)]
+                assert any("deliveries_heads (lane=? AND ordering_key=?)" in s for s in steps)
+                assert not [s for s in steps if re.match(r"SCAN (d|h|deliveries)\b|.*B-TREE", s)]
+    finally:
+        world.close()
+
+
+def test_a_long_line_goes_oldest_first(world: World) -> None:
+    ledger = world.open()
+    ledger.register(worker("r1"))
+    rows = ledger.recovering()
+    line = head_and_followers(ledger, "k", 30)
+    settle(ledger, line[0], Event.NOT_SENT, LANES)
+    order = []
+    while taken := rows.take(ORDERED, "r1", new_token()).taken:
+        assert len(taken) == 1, "one of a line at a time"
+        order.append(taken[0].delivery.key)
+        settle(ledger, taken[0].delivery, Event.ACCEPTED, LANES)
+    assert order == [item.key for item in line]
