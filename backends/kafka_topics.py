@@ -134,7 +134,7 @@ def apply(
     With `dry_run` nothing is made: what is missing is reported as `created` all the same.
     """
     client = admin(settings, quiet=True)
-    metadata = _metadata(client)
+    metadata = metadata_of(client)
     plans = plan(settings.topic_prefix, lanes, wish, len(metadata.brokers))
     if is_embedded(client):
         return _apply_embedded(settings, plans, metadata, dry_run)
@@ -146,13 +146,14 @@ def apply(
         topics = {**topics, **_told_of(client, meanwhile).topics}
     unseen = {r.name for r in reports} - (meanwhile & topics.keys())
     there = [p for p in plans if p.name not in unseen]
-    configs = _configs(client, [p.name for p in there])
+    configs = configs_of(client, [p.name for p in there])
     compared = [_compare(p, topics[p.name], configs.get(p.name, {})) for p in there]
     reports = [*compared, *(r for r in reports if r.name in unseen)]
     return sorted(reports, key=lambda r: [p.name for p in plans].index(r.name))
 
 
-def _metadata(client: AdminClient) -> ClusterMetadata:
+def metadata_of(client: AdminClient) -> ClusterMetadata:
+    """The cluster and its topics. Raises KafkaUnavailable."""
     try:
         return client.list_topics(timeout=_ASK_S)
     except KafkaException as exc:
@@ -166,7 +167,7 @@ def _told_of(client: AdminClient, names: Collection[str]) -> ClusterMetadata:
     once, and the brokers tell of them shortly after."""
     deadline = monotonic() + _TOLD_S
     while True:
-        metadata = _metadata(client)
+        metadata = metadata_of(client)
         told = [metadata.topics.get(name) for name in names]
         if all(t is not None and t.error is None for t in told) or monotonic() >= deadline:
             return metadata
@@ -222,7 +223,7 @@ def _as_made(plan: TopicPlan) -> TopicReport:
     )
 
 
-def _configs(client: AdminClient, topics: Sequence[str]) -> dict[str, dict[str, str]]:
+def configs_of(client: AdminClient, topics: Sequence[str]) -> dict[str, dict[str, str]]:
     """Each topic's configuration; left out where we may not read it."""
     if not topics:
         return {}

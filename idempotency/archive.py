@@ -19,8 +19,6 @@ from idempotency.ledger import LedgerError
 from message.states import OPEN, State
 from policy.schema import DEFAULTS, Policy
 
-TOPIC_DAYS: Final = 8
-"""How long `hongyan topics apply` lets Kafka keep a dispatch topic (backends/kafka_topics.py)."""
 SCHEMA: Final = "archive"
 _MS_PER_DAY: Final = 86_400_000
 _EPOCH = date(1970, 1, 1)
@@ -58,6 +56,8 @@ class Archived(NamedTuple):
     rows: int
     where: str
     """Table or file."""
+    parked: int = 0
+    """Nobody decided about these."""
 
 
 class Archive(Protocol):
@@ -91,11 +91,11 @@ def compact(day: int) -> str:
     return f"{_EPOCH + timedelta(days=day):%Y%m%d}"
 
 
-def least_days(policy: Policy) -> int:
-    """Whole days that the ledger must keep: whatever Kafka may give again within its retention, or an
-    operator's retry prolong, is known or past its TTL by then."""
+def least_days(policy: Policy, topic_days: int) -> int:
+    """Whole days that the ledger must keep: whatever Kafka may give again within `topic_days`
+    (backends/kafka_retention.py), or an operator's retry prolong, is known or past its TTL by then."""
     longest_ms = max(lane.max_ttl_ms for lane in {**DEFAULTS, **policy.lanes}.values())
-    return TOPIC_DAYS + -(-longest_ms // _MS_PER_DAY) + 1
+    return topic_days + -(-longest_ms // _MS_PER_DAY) + 1
 
 
 def open_states() -> Sequence[str]:

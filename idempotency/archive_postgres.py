@@ -78,6 +78,9 @@ WITH gone AS (
 INSERT INTO archive.{target} SELECT * FROM gone"""
 
 
+_PARKED: Final = "SELECT count(*) FROM archive.{table} WHERE state = :parked"
+
+
 class PostgresArchive:
     """Implements `idempotency.archive.Archive`."""
 
@@ -110,7 +113,13 @@ class PostgresArchive:
         else:
             self._move_strayed(day)
         rows = self._remove_names(name)
-        return Archived(day, rows, f"{SCHEMA}.{name}")
+        return Archived(day, rows, f"{SCHEMA}.{name}", self._parked(name))
+
+    def _parked(self, table: str) -> int:
+        """By the index that the table took along."""
+        with errors(), self._database.begin() as connection:
+            statement = text(_PARKED.format(table=table))
+            return int(connection.execute(statement, {"parked": PARKED}).scalar_one())
 
     def finish(self) -> int:
         """See `Archive.finish`."""

@@ -74,7 +74,7 @@ class SqliteArchive:
 
     def archive(self, day: int) -> Archived:
         """See `Archive.archive`."""
-        path, rows, place = self.file_of(day), 0, 0
+        path, rows, place, parked = self.file_of(day), 0, 0, 0
         while True:
             with errors(), self._database.begin() as connection:
                 _refuse_open(connection, day)
@@ -86,8 +86,9 @@ class SqliteArchive:
             if not found:
                 break
             rows, place = rows + len(found), found[-1]["place"]
+            parked += sum(row["state"] == PARKED for row in found)
         self._payloads(path, day)
-        return Archived(day, rows, str(path))
+        return Archived(day, rows, str(path), parked)
 
     def finish(self) -> int:
         """Nothing is ever left half done: each batch is whole."""

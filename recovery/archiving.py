@@ -7,6 +7,7 @@ from typing import Final
 
 import structlog
 
+from backends.kafka import KafkaTrouble
 from idempotency.archive import Archive, DayOpen, NotAllowed, date_of, least_days
 from policy.schema import Policy
 
@@ -28,8 +29,9 @@ class Archiving:
         hold: Callable[[str, int], bool],
         stopping: Callable[[], bool],
         monotonic: Callable[[], float],
+        topic_days: Callable[[], int],
     ) -> None:
-        """`hold` is `Recovery.hold`."""
+        """`hold` is `Recovery.hold`, `topic_days` that of backends/kafka_retention.py."""
         self._archive = archive
         self._hold = hold
         self._stopping = stopping
@@ -37,31 +39,38 @@ class Archiving:
         self._next_at = float("-inf")
         self._refused = False
         """The database does not let us: nothing more is tried."""
-        self._keep_days: int | None = None
-        """None: the policy in force keeps too few to be let go safely."""
-        self.adopt(policy)
+        self._topic_days = topic_days
+        self._policy = policy
 
     def adopt(self, policy: Policy) -> None:
         """Keep as many days as this policy says from now on; any thread."""
-        keep, least = policy.retention_days, least_days(policy)
-        if keep < least:
-            log.warning("archive_off", retention_days=keep, least=least)
-        self._keep_days = keep if keep >= least else None
+        self._policy = policy
 
     def run_once(self) -> int:
         """Days that left. Raises LedgerError; then the next call looks again."""
-        keep_days = self._keep_days
-        if keep_days is None or self._refused or self._monotonic() < self._next_at:
+        if self._refused or self._monotonic() < self._next_at or not self._hold(DUTY, LEASE_MS):
             return 0
-        if not self._hold(DUTY, LEASE_MS):
-            return 0
+        keep_days = self._keep_days()
         try:
-            left = self._let_go(keep_days)
+            left = 0 if keep_days is None else self._let_go(keep_days)
         except NotAllowed as exc:
             log.error("archive_not_allowed", cause=str(exc))
             self._refused, left = True, 0
         self._next_at = self._monotonic() + EVERY_S
         return left
+
+    def _keep_days(self) -> int | None:
+        """None: the policy in force keeps too few to be let go safely, or nobody knows."""
+        keep = self._policy.retention_days
+        try:
+            least = least_days(self._policy, self._topic_days())
+        except KafkaTrouble as exc:
+            log.warning("archive_held", cause=str(exc), what="looked at again in an hour")
+            return None
+        if keep < least:
+            log.warning("archive_off", retention_days=keep, least=least)
+            return None
+        return keep
 
     def _let_go(self, keep_days: int) -> int:
         left = 0
@@ -79,4 +88,9 @@ class Archiving:
             log.warning("archive_day_stays", day=date_of(day), why="it has open rows")
             return 0
         log.info("archived", day=date_of(day), deliveries=done.rows, where=done.where)
+        if done.parked:
+            what = "nobody decided about these; `hongyan resend ID` still finds them"
+            log.warning(
+                "archived_parked", day=date_of(day), rows=done.parked, where=done.where, what=what
+            )
         return 1

@@ -12,6 +12,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Final, NamedTuple
 
+from backends.kafka_retention import topic_days
 from backends.settings import Settings, SettingsError
 from channels.engine import Engine
 from channels.registry import accounts_for, channel_for
@@ -334,6 +335,7 @@ def _archiving(core: _Core) -> Archiving | None:
         hold=lambda duty, lease_ms: core.rows.hold(duty, core.name, lease_ms),
         stopping=core.stop.is_set,
         monotonic=core.clock.monotonic,
+        topic_days=partial(topic_days, settings),
     )
 
 

@@ -12,6 +12,7 @@ from hongyan.terminal import PROBLEMS, complain, explained, out, print_json, set
 if TYPE_CHECKING:
     from backends.settings import Settings
     from idempotency.archive import Archive
+    from idempotency.opening import SqlLedger
 
 app = typer.Typer(name="db", help="The ledger's database.", no_args_is_help=True)
 
@@ -65,12 +66,12 @@ def archive(
 ) -> None:
     """See ARCHIVE."""
     settings = settings_of(context)
-    keep_days = _keep_days(settings, before)
     from contextlib import closing
 
     from idempotency.opening import open_ledger
 
     with closing(open_ledger(settings)) as ledger:
+        keep_days = _keep_days(settings, ledger, before)
         way_out = ledger.archive(settings.recovery.archive_dir, settings.base)
         finished = 0 if dry_run else way_out.finish()
         days = [_one(way_out, day, dry_run=dry_run) for day in way_out.days(keep_days)]
@@ -82,17 +83,20 @@ def archive(
         raise typer.Exit(PROBLEMS)
 
 
-def _keep_days(settings: Settings, asked: int | None) -> int:
+def _keep_days(settings: Settings, ledger: SqlLedger, asked: int | None) -> int:
+    from backends.kafka_retention import topic_days
     from idempotency.archive import least_days
-    from policy.loading import load_for
+    from policy.in_force import in_force
+    from policy.versions import Versions
 
-    policy = load_for(settings)
-    keep_days, least = policy.retention_days if asked is None else asked, least_days(policy)
+    policy = in_force(settings, Versions(ledger.database)).policy
+    kept = topic_days(settings)
+    keep_days, least = policy.retention_days if asked is None else asked, least_days(policy, kept)
     if keep_days < least:
         name = "retention_days" if asked is None else "--before"
         raise WrongUsage(
-            f"{name} {keep_days} is less than {least} days: Kafka keeps a topic and a notification may"
-            " live so long, and what is read again must find its row"
+            f"{name} {keep_days} is less than {least} days: Kafka keeps topics for up to {kept} days, and"
+            " what is read again must find its row or be past its TTL"
         )
     return keep_days
 

@@ -84,7 +84,7 @@ def test_topics_that_somebody_else_made_meanwhile_are_compared_too(
 ) -> None:
     settings = KafkaSettings(bootstrap=kafka_bootstrap, topic_prefix=topic_prefix)
     apply(settings, [LANE], Wish(partitions=2))
-    told, asked = kafka_topics._metadata, []
+    told, asked = kafka_topics.metadata_of, []
 
     def late(client: Any) -> Any:
         """A broker that does not tell of them at once."""
@@ -95,7 +95,7 @@ def test_topics_that_somebody_else_made_meanwhile_are_compared_too(
                 del metadata.topics[name]
         return metadata
 
-    monkeypatch.setattr(kafka_topics, "_metadata", late)
+    monkeypatch.setattr(kafka_topics, "metadata_of", late)
     found = {r.name: r for r in apply(settings, [LANE], Wish(partitions=3))}
     lane = found[LANE.topic(topic_prefix)]
     assert (lane.status, lane.partitions) == ("differs", 2)

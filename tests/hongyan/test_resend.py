@@ -19,6 +19,7 @@ from tests.idempotency.making import claimed, deliveries, settle, worker
 @pytest.fixture
 def ledger(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SqlLedger]:
     monkeypatch.setenv("HONGYAN_TRACE__KAFKA", "false")
+    monkeypatch.setenv("HONGYAN_RECOVERY__TOPIC_DAYS", "8")
     settings = load()
     upgrade(settings)
     ledger = open_ledger(settings)
@@ -243,6 +244,30 @@ def test_a_ledger_is_not_archived_sooner_than_it_may_be(hongyan: Run, ledger: Sq
     said = hongyan("db", "archive", "--before", "15")
     assert said.code == 2
     assert "less than 16 days" in said.err
+
+
+def test_an_applied_policy_counts_for_the_archive_and_not_the_file(
+    hongyan: Run, ledger: SqlLedger, folder: Path
+) -> None:
+    (folder / "applied.toml").write_text("[defaults]\nretention_days = 40\n")
+    assert hongyan("policy", "apply", "applied.toml").code == 0
+    assert hongyan("db", "archive", "--dry-run", "--json").json["keep_days"] == 40
+
+
+def test_no_day_leaves_while_nobody_knows_how_long_kafka_keeps_its_topics(
+    hongyan: Run, ledger: SqlLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HONGYAN_KAFKA__BOOTSTRAP", "127.0.0.1:1")
+    monkeypatch.delenv("HONGYAN_RECOVERY__TOPIC_DAYS")
+    said = hongyan("db", "archive", "--dry-run")
+    assert said.code == 1
+    assert "recovery.topic_days" in said.err
+    monkeypatch.setenv("HONGYAN_RECOVERY__TOPIC_DAYS", "83")
+    said = hongyan("db", "archive", "--dry-run")
+    assert said.code == 2
+    assert "less than 91 days" in said.err
+    monkeypatch.setenv("HONGYAN_RECOVERY__TOPIC_DAYS", "20")
+    assert hongyan("db", "archive", "--dry-run").code == 0
 
 
 def test_a_day_with_an_open_row_stays_and_the_others_leave(

@@ -280,8 +280,8 @@ def test_what_is_sealed_stays_sealed_and_is_for_its_owner_alone(tmp_path: Path) 
 
 def test_a_ledger_keeps_longer_than_kafka_and_the_longest_ttl() -> None:
     lanes = {"sms.notice": LanePolicy(max_ttl_ms=30 * MS_PER_DAY)}
-    assert least_days(Policy()) == 8 + 7 + 1
-    assert least_days(Policy(lanes=lanes)) == 8 + 30 + 1
+    assert least_days(Policy(), 8) == 8 + 7 + 1
+    assert least_days(Policy(lanes=lanes), 20) == 20 + 30 + 1
 
 
 def test_what_left_is_found_by_its_key_and_its_message_and_can_be_opened(

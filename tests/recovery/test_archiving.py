@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from backends.kafka import KafkaUnavailable
 from idempotency.archive import Archived, NotAllowed
 from policy.schema import DEFAULTS, LanePolicy, Policy
 from recovery.archiving import EVERY_S, Archiving
@@ -43,6 +44,7 @@ class Shelf:
 class Bench:
     def __init__(self, policy: Policy) -> None:
         self.shelf, self.now, self.mine = Shelf(), 0.0, True
+        self.kept: int | None = 8
         shelf: Any = self.shelf
         self.archiving = Archiving(
             shelf,
@@ -50,7 +52,13 @@ class Bench:
             hold=lambda duty, lease_ms: self.mine,
             stopping=lambda: False,
             monotonic=lambda: self.now,
+            topic_days=self.topic_days,
         )
+
+    def topic_days(self) -> int:
+        if self.kept is None:
+            raise KafkaUnavailable("Kafka did not answer")
+        return self.kept
 
     def look(self) -> int:
         self.now += EVERY_S
@@ -91,3 +99,20 @@ def test_what_the_database_does_not_allow_is_not_tried_again() -> None:
     bench.archiving.adopt(keeping(400))
     assert bench.look() == 0
     assert bench.shelf.asked == [90]
+
+
+def test_a_topic_that_is_kept_longer_keeps_the_ledger_longer() -> None:
+    bench = Bench(keeping(90))
+    bench.kept = 89
+    assert bench.look() == 0
+    bench.kept = 88
+    assert bench.look() == 1
+
+
+def test_while_kafka_cannot_say_how_long_it_keeps_topics_no_day_leaves() -> None:
+    bench = Bench(keeping(90))
+    bench.kept = None
+    assert bench.look() == 0
+    assert bench.shelf.asked == []
+    bench.kept = 8
+    assert bench.look() == 1
