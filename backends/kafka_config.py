@@ -35,6 +35,8 @@ _SAFE_CONSUMER: Final = {
     "queued.min.messages": 2_000,
     "fetch.max.bytes": 2 << 20,
     "max.partition.fetch.bytes": 256 << 10,
+    # A batch that zstd would inflate beyond this is refused by the client (docs/decisions/066).
+    "receive.message.max.bytes": 32 << 20,
     "fetch.queue.backoff.ms": 10,  # the default second stalls a consumer that is quick
     "fetch.error.backoff.ms": 200,
     # A topic created later is found within this time.

@@ -208,6 +208,10 @@ class GroupMember:
         """Fetch these partitions again."""
         self._consumer.resume(places)
 
+    def seek(self, place: Any) -> None:
+        """Go on at this offset of a partition."""
+        self._consumer.seek(place)
+
     def commit(self, *, offsets: Sequence[Any], asynchronous: bool) -> None:
         """Send a commit."""
         self._consumer.commit(offsets=offsets, asynchronous=asynchronous)

@@ -57,6 +57,11 @@ class Offsets:
         return self._watermark
 
     @property
+    def expected(self) -> int | None:
+        """The offset that comes next, if none is missing. None before the first record."""
+        return self._next
+
+    @property
     def untouched(self) -> bool:
         """Nothing has been completed since the assignment: there is nothing to say to the broker."""
         return not self._moved

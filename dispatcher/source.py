@@ -22,6 +22,9 @@ from dispatcher.metrics import Metrics
 from dispatcher.offsets import Offsets, Seen
 from dispatcher.runs import Run
 from dispatcher.runs import decode as decode_runs
+from dispatcher.unreadable import CODES as UNREADABLE
+from dispatcher.unreadable import REASON as UNREADABLE_REASON
+from dispatcher.unreadable import UnreadableBatches
 from dispatcher.work import Assignment, Hold, Record
 from message.envelope import EnvelopeError, Notification, check_arrival, decode
 from message.foreign_text import shown
@@ -127,6 +130,7 @@ class Source:
         self._metrics = metrics
         self._assignments: dict[tuple[str, int], Assignment] = {}
         self._done = done
+        self._unreadable = UnreadableBatches()
         self._closed_lanes: frozenset[Lane] = frozenset()
         self._quiet = False
         self._observed_at = float("-inf")
@@ -257,7 +261,7 @@ class Source:
     def _register(self, message: Any, moment: float, now: int) -> Record | None:
         """Take note of one message's offset; None when there is nothing to send in it."""
         if message.error() is not None:
-            self._note_error(message.error())
+            self._note_error(message, moment)
             return None
         assignment = self._assignments.get((message.topic(), message.partition()))
         if assignment is None or self._quiet:
@@ -299,11 +303,31 @@ class Source:
             self._metrics.received.labels(lane.name).inc(len(batch))
             self._inboxes[lane].put(batch)
 
-    def _note_error(self, error: Any) -> None:
+    def _note_error(self, message: Any, moment: float) -> None:
+        error = message.error()
+        if error.name() in UNREADABLE and (
+            assignment := self._assignments.get((message.topic(), message.partition()))
+        ):
+            self._note_unreadable(message, assignment, moment)
+            return
         if error.fatal() or error.name() == _FATAL:
             raise SourceFailed(f"the Kafka consumer cannot go on: {error}")
         if error.name() not in _HARMLESS:
             log.warning("consumer_error", code=error.name(), text=error.str())
+
+    def _note_unreadable(self, message: Any, assignment: Assignment, moment: float) -> None:
+        """A batch that cannot be read: after several tries one offset of it becomes a dead letter."""
+        place = (assignment.topic, assignment.partition)
+        offset = max(message.offset(), assignment.offsets.expected or 0)
+        if self._quiet or not self._unreadable.give_up(place, offset, moment):
+            return
+        text = message.error().str()
+        log.error("unreadable_batch", topic=place[0], partition=place[1], offset=offset, cause=text)
+        if assignment.offsets.register(offset, moment) is Seen.NEW:
+            self._flow[assignment.lane].add(0)
+            exc = EnvelopeError(UNREADABLE_REASON, "$", text)
+            self._poisons.put(_poison(message, assignment, offset, exc, readable=False))
+        self._consumer.seek(self._place(*place, offset + 1))
 
     def _observe(self) -> None:
         now = self._clock.monotonic()
@@ -423,13 +447,15 @@ class Source:
         return [self._place(a.topic, a.partition) for a in assignments]
 
 
-def _poison(message: Any, assignment: Assignment, offset: int, exc: EnvelopeError) -> Poison:
+def _poison(
+    message: Any, assignment: Assignment, offset: int, exc: EnvelopeError, *, readable: bool = True
+) -> Poison:
     return Poison(
         assignment,
         offset,
-        key=message.key(),
-        payload=message.value(),
-        headers=list(message.headers() or ()),
+        key=message.key() if readable else None,
+        payload=message.value() if readable else None,
+        headers=list(message.headers() or ()) if readable else [],
         code=exc.code,
         detail=shown(f"{exc.path}: {exc.detail}"),
     )

@@ -141,6 +141,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         (_DEAD + "test_what_only_shared_a_batch_with_what_is_too_large_is_kept_whole",),
     ),
     Mutation(
+        "an unreadable batch is tried several times, apart from each other",
+        "dispatcher/unreadable.py",
+        "        if now - known.last_at < APART_S:\n            return False\n",
+        "",
+        (_SOURCE + "test_reports_of_an_unreadable_batch_that_come_at_once_are_one_try",),
+    ),
+    Mutation(
         "a failed commit leaves the position dirty",
         "dispatcher/commits.py",
         "            failure = place.error or error\n",

@@ -179,6 +179,9 @@ class Consumer:
         gone = {(p.topic, p.partition) for p in places}
         self.paused = [p for p in self.paused if p not in gone]
 
+    def seek(self, place: Place) -> None:
+        self.calls.append(f"seek {place.partition} {place.offset}")
+
     def get_watermark_offsets(
         self, place: Place, timeout: float = 0.0, cached: bool = False
     ) -> tuple[int, int]:

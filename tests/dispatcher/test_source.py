@@ -6,6 +6,7 @@ import pytest
 
 from dispatcher.runs import Run, encode
 from dispatcher.source import SourceFailed
+from dispatcher.unreadable import TRIES
 from tests.dispatcher.fakes import LANE, TOPIC, Bench, KafkaError, Message, Place, message
 
 
@@ -137,6 +138,47 @@ def test_a_lost_partition_is_not_committed_at_all() -> None:
     bench.lose(0)
     bench.step()
     assert bench.consumer.commits == []
+
+
+def unreadable(offset: int) -> Message:
+    return Message(offset, b"the client's text", error=KafkaError("_BAD_COMPRESSION"))
+
+
+def test_an_unreadable_batch_is_passed_over_offset_by_offset_after_several_tries_each() -> None:
+    bench = Bench()
+    bench.assign(0)
+    bench.step(message(9))
+    for _ in range(TRIES - 1):
+        bench.step(unreadable(10))
+    assert bench.inbox.poisons == []
+    bench.step(unreadable(10))
+    (poison,) = bench.inbox.poisons
+    assert (poison.offset, poison.code, poison.payload) == (10, "unreadable_batch", None)
+    assert bench.consumer.calls[-1] == "seek 0 11"
+    for _ in range(TRIES):
+        bench.step(unreadable(10))
+    assert [p.offset for p in bench.inbox.poisons] == [10, 11], "the same batch has more records"
+    bench.done.put([*bench.inbox.records, *bench.inbox.poisons])
+    bench.step(message(12))
+    assert last_commit(bench)[0] == 12
+
+
+def test_reports_of_an_unreadable_batch_that_come_at_once_are_one_try() -> None:
+    bench = Bench()
+    bench.assign(0)
+    bench.step(*[unreadable(10)] * 50)
+    bench.step(*[unreadable(10)] * 50)
+    assert bench.inbox.poisons == []
+
+
+def test_a_batch_that_can_be_read_after_all_is_read() -> None:
+    bench = Bench()
+    bench.assign(0)
+    for _ in range(TRIES - 1):
+        bench.step(unreadable(10))
+    bench.step(message(10))
+    assert [r.offset for r in bench.inbox.records] == [10]
+    assert bench.inbox.poisons == []
 
 
 def test_what_a_refused_member_held_is_not_committed_by_its_successor() -> None:

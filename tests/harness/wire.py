@@ -198,6 +198,25 @@ class Wire:
             else:
                 producer.abort_transaction(_ASK_S)
 
+    def inflating(self, topic: str, size: int) -> int:
+        """Produce one record of so many zero bytes to partition 0, compressed by zstd; its offset."""
+        told: list[Any] = []
+        producer = Producer(
+            {
+                **_QUIET,
+                "bootstrap.servers": self._bootstrap,
+                "compression.type": "zstd",
+                "message.max.bytes": 1_000_000_000,
+            }
+        )
+        producer.produce(
+            topic, bytes(size), partition=0, on_delivery=lambda *answer: told.append(answer)
+        )
+        producer.flush(_ACKNOWLEDGED_S)
+        ((error, message),) = told
+        assert error is None, error
+        return int(message.offset())
+
     def _produce(self, drafts: Sequence[Any], partition: int | None) -> list[Sent]:
         sent: dict[int, Sent] = {}
         failed: list[Any] = []

@@ -91,6 +91,23 @@ def test_what_the_dead_letters_topic_does_not_take_becomes_a_stub_and_its_offset
     one.verify()
 
 
+def test_a_batch_that_inflates_beyond_all_bounds_is_passed_over_with_a_letter(
+    fleet: MakeFleet,
+) -> None:
+    one = fleet(partitions=1)
+    worker = one.worker().wait_ready()
+    one.send(notifications(3))
+    origin = one.wire.inflating(one.topics[0], 200 << 20)
+    one.send(notifications(5))
+    one.await_settled()
+    one.await_committed()
+    (letter,) = one.dead_letters()
+    assert (letter.origin, letter.reason) == (f"{one.topics[0]}/0/{origin}", "unreadable_batch")
+    assert (letter.key, letter.value) == (None, None)
+    assert [e["offset"] for e in worker.events("unreadable_batch")] == [origin]
+    one.verify()
+
+
 def test_offset_holds_while_there_is_no_dead_letter_topic(fleet: MakeFleet) -> None:
     one = fleet(partitions=1)
     dead = dead_letter_topic(one.wire.prefix)
