@@ -50,36 +50,37 @@ class Archiving:
         """Days that left. Raises LedgerError; then the next call looks again."""
         if self._refused or self._monotonic() < self._next_at or not self._hold(DUTY, LEASE_MS):
             return 0
-        keep_days = self._keep_days()
         try:
-            left = 0 if keep_days is None else self._let_go(keep_days)
+            left = self._let_go()
         except NotAllowed as exc:
             log.error("archive_not_allowed", cause=str(exc))
             self._refused, left = True, 0
         self._next_at = self._monotonic() + EVERY_S
         return left
 
-    def _keep_days(self) -> int | None:
-        """None: the policy in force keeps too few to be let go safely, or nobody knows."""
-        keep = self._policy.retention_days
-        try:
-            least = least_days(self._policy, self._topic_days())
-        except KafkaTrouble as exc:
-            log.warning("archive_held", cause=str(exc), what="looked at again in an hour")
-            return None
-        if keep < least:
-            log.warning("archive_off", retention_days=keep, least=least)
-            return None
-        return keep
-
-    def _let_go(self, keep_days: int) -> int:
-        left = 0
+    def _let_go(self) -> int:
+        left, keep_days = 0, self._policy.retention_days
         self._archive.finish()
-        for day in self._archive.days(keep_days):
+        days = self._archive.days(keep_days)
+        if not days or not self._is_long_enough(keep_days):
+            return 0
+        for day in days:
             if self._stopping() or not self._hold(DUTY, LEASE_MS):
                 break
             left += self._one(day)
         return left
+
+    def _is_long_enough(self, keep_days: int) -> bool:
+        """Whether nothing that leaves can be read again from Kafka and be sent; False too if nobody knows.
+        The broker is asked, so only once there are days to let go."""
+        try:
+            least = least_days(self._policy, self._topic_days())
+        except KafkaTrouble as exc:
+            log.warning("archive_held", cause=str(exc), what="looked at again in an hour")
+            return False
+        if keep_days < least:
+            log.warning("archive_off", retention_days=keep_days, least=least)
+        return keep_days >= least
 
     def _one(self, day: int) -> int:
         try:

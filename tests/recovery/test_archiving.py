@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from structlog.testing import capture_logs
+
 from backends.kafka import KafkaUnavailable
 from idempotency.archive import Archived, NotAllowed
 from policy.schema import DEFAULTS, LanePolicy, Policy
@@ -22,20 +24,23 @@ def keeping(days: int) -> Policy:
 
 
 class Shelf:
-    """An archive that notes for how many days it was asked."""
+    """An archive that notes for how many days it was kept, day by day that leaves."""
 
     def __init__(self) -> None:
         self.asked: list[int] = []
+        self.keep_days = 0
         self.allowed = True
+        self.there = [1]
 
     def finish(self) -> int:
         return 0
 
     def days(self, keep_days: int) -> list[int]:
-        self.asked.append(keep_days)
-        return [1]
+        self.keep_days = keep_days
+        return self.there
 
     def archive(self, day: int) -> Archived:
+        self.asked.append(self.keep_days)
         if not self.allowed:
             raise NotAllowed("grant it")
         return Archived(day, 1, "there")
@@ -116,3 +121,12 @@ def test_while_kafka_cannot_say_how_long_it_keeps_topics_no_day_leaves() -> None
     assert bench.shelf.asked == []
     bench.kept = 8
     assert bench.look() == 1
+
+
+def test_without_a_day_to_let_go_the_broker_is_not_asked() -> None:
+    bench = Bench(keeping(90))
+    bench.shelf.there = []
+    bench.kept = None
+    with capture_logs() as said:
+        assert bench.look() == 0
+    assert said == []
