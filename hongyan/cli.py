@@ -14,6 +14,7 @@ from hongyan.commands import (
     bench,
     db,
     dead,
+    deliveries,
     demo,
     policy,
     recall,
@@ -56,6 +57,7 @@ receipts.register(app)
 recovery.register(app)
 resend.register(app)
 recall.register(app)
+app.add_typer(deliveries.app)
 app.add_typer(topics.app)
 app.add_typer(policy.app)
 app.add_typer(templates.app)

@@ -11,7 +11,6 @@ from hongyan.commands import policy_versions
 from hongyan.terminal import DONE, PROBLEMS, err, explained, out, print_json, settings_of
 
 if TYPE_CHECKING:
-    from backends.settings import Settings
     from message.vocabulary import Lane
     from policy.schema import LanePolicy, Policy, RetryPolicy
 
@@ -80,39 +79,16 @@ def show(
     """See SHOW."""
     settings = settings_of(context)
     from hongyan.lanes import patterns
+    from hongyan.policy_source import policy_in_force
     from message.vocabulary import lanes_matching
     from policy.loading import load
 
-    policy = load(file, settings.accounts) if file is not None else _in_force(settings)
+    policy = load(file, settings.accounts) if file is not None else policy_in_force(settings)
     chosen = lanes_matching(patterns(lanes) or ["*"])
     if as_json:
         print_json({"version": policy.version, "lanes": {x.name: policy.of(x) for x in chosen}})
     else:
         _table(policy, chosen)
-
-
-def _in_force(settings: Settings) -> Policy:
-    """The applied version, where a database can be asked and has one; else the file's."""
-    from contextlib import closing
-
-    from backends.settings import SettingsError
-    from backends.sql_errors import SqlError, SqlNoSchema
-    from hongyan.database import existing
-    from policy.in_force import in_force
-    from policy.loading import load_for
-    from policy.versions import Versions
-
-    try:
-        with closing(existing(settings)) as database:
-            now = in_force(settings, Versions(database))
-    except (SettingsError, SqlNoSchema):  # no database yet: nothing was ever applied
-        return load_for(settings)
-    except SqlError as exc:
-        err().print(f"the database does not answer, so this is the file's policy: {exc}")
-        return load_for(settings)
-    if now.file_differs:
-        err().print(f"the file says something else than {now.policy.version}, which counts")
-    return now.policy
 
 
 def _table(policy: Policy, lanes: tuple[Lane, ...]) -> None:

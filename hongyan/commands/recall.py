@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from hongyan.errors import WrongUsage
-from hongyan.terminal import DONE, PROBLEMS, err, explained, out, print_json, settings_of
+from hongyan.terminal import DONE, PROBLEMS, complain, err, explained, out, print_json, settings_of
 
 if TYPE_CHECKING:
     from recovery.recall import Recalled
@@ -18,10 +18,12 @@ if TYPE_CHECKING:
 HELP = explained(
     "Recall a notification: what is queued, held or waiting is cancelled, what was sent is taken back "
     "where the provider can, and of each delivery it is said which. Safe to repeat. Exits 1 when "
-    "something was sent and stays sent.",
+    "something was sent and stays sent, or when the ledger has nothing of that name: the recall stands all "
+    "the same, since what it names may still be in Kafka, but the name may be mistyped.",
     "hongyan recall 0192f3c47b1a7cc0a1b2c3d4e5f60718",
-    "hongyan recall --biz order-1001 --json",
-    "hongyan recall --biz order-1001 --wait 0     do not wait for calls under way",
+    "hongyan recall --biz-id order-1001 --json",
+    "hongyan recall 0192f3c47b1a7cc0a1b2c3d4e5f60718 --ahead     before anything of it was read",
+    "hongyan recall --biz-id order-1001 --wait 0     do not wait for calls under way",
 )
 _POLL_S: Final = 0.2
 _STYLES = {
@@ -64,6 +66,12 @@ def recall(
             metavar="",
         ),
     ] = False,
+    ahead: Annotated[
+        bool,
+        typer.Option(
+            "--ahead", help="It is no problem that nothing of it was read yet.", metavar=""
+        ),
+    ] = False,
     wait_s: Annotated[
         float,
         typer.Option("--wait", min=0, metavar="SECONDS", help="For calls under way to end."),
@@ -72,7 +80,7 @@ def recall(
 ) -> None:
     """See HELP."""
     if bool(message_id) == bool(biz):
-        raise WrongUsage("name one of the two: an ID, or --biz BIZ_ID")
+        raise WrongUsage("name one of the two: an ID, or --biz-id BIZ_ID")
     settings = settings_of(context)
     from idempotency.recalls import Kind
     from recovery.recall_opening import open_recalling
@@ -91,6 +99,12 @@ def recall(
                 f"best_effort lanes have no ledger: what is queued there goes out ({lanes})"
             )
     good = all(told.verdict in _GOOD for told in found.deliveries)
+    if not found.deliveries and not ahead:
+        good = False
+        complain(
+            f"nothing is known of {found.name!r}: check the name; the recall stands, and --ahead says that"
+            " nothing of it was read yet"
+        )
     raise typer.Exit(DONE if good else PROBLEMS)
 
 

@@ -161,15 +161,16 @@ class _LeftOut(NamedTuple):
 
 
 def _left_out(settings: Settings, templates: Templates) -> _LeftOut:
-    """By the accounts there are, and by the lanes as the policy's file has them."""
+    """By the accounts there are, and by the lanes as the policy in force has them."""
     from backends.settings import SettingsError
     from channels.registry import accounts_for, load_accounts
     from channels.takers import gaps, unsendable
+    from hongyan.policy_source import policy_in_force
     from message.vocabulary import lanes_matching
-    from policy.loading import PolicyError, load_for
+    from policy.loading import PolicyError
 
     try:
-        accounts, policy = load_accounts(settings.accounts).values(), load_for(settings)
+        accounts, policy = load_accounts(settings.accounts).values(), policy_in_force(settings)
         lanes = {
             lane: accounts_for(lane, settings.accounts, policy.of(lane).account_names)
             for lane in lanes_matching(["*"])

@@ -19,6 +19,10 @@ COMMANDS = [
     "policy apply",
     "policy history",
     "db upgrade",
+    "deliveries list",
+    "resend",
+    "recall",
+    "dead replay",
 ]
 
 

@@ -13,7 +13,7 @@ from message.envelope import decode
 from message.states import Event
 from tests.hongyan.conftest import Run
 from tests.hongyan.test_send import records
-from tests.idempotency.making import claimed, deliveries, settle, worker
+from tests.idempotency.making import claimed, claims, deliveries, settle, worker
 
 
 @pytest.fixture
@@ -285,3 +285,42 @@ def test_a_day_with_an_open_row_stays_and_the_others_leave(
     assert len(list((folder / "archive").iterdir())) == 1
     assert all(ledger.queries().by_key(one.key) is None for one in old)
     assert state(ledger, item) == "IN_FLIGHT"
+
+
+def test_deliveries_are_listed_by_state_and_what_is_cut_off_is_said(
+    hongyan: Run, ledger: SqlLedger
+) -> None:
+    items, doubt = parked(ledger, 3), doubted(ledger)
+    other = parked(ledger, lane="email.notice")[0]
+    assert {one["delivery_key"] for one in hongyan("deliveries", "list", "--json").json} == {
+        *(item.key for item in items),
+        doubt.key,
+        other.key,
+    }
+    asked = ("deliveries", "list", "--state", "parked", "--lane", "sms.*", "--since", "30min")
+    said = hongyan(*asked, "--limit", "2", "--json")
+    assert (len(said.json), "more match" in said.err) == (2, True)
+    (one, *_) = hongyan(*asked, "--json").json
+    assert (one["state"], one["reason"], one["in_doubt"]) == ("PARKED", "attempts_spent", False)
+    table = hongyan(*asked).out
+    assert all(item.key in table for item in items)
+    assert "+86" not in table
+    assert hongyan("deliveries", "list", "--account", "nobody").out == "no such deliveries\n"
+    assert hongyan("deliveries", "list", "--row-reason", "attempts_spent", "--json").json
+    sent = hongyan("deliveries", "list", "--state", "SENT")
+    assert (sent.code, "here it may be" in sent.err) == (2, True)
+
+
+def test_a_recall_of_what_nobody_knows_is_a_problem_and_stands_all_the_same(
+    hongyan: Run, ledger: SqlLedger
+) -> None:
+    said = hongyan("recall", "mistyped", "--wait", "0")
+    assert said.code == 1
+    assert "nothing is known of 'mistyped'" in said.err
+    assert hongyan("recall", "not-read-yet", "--wait", "0", "--ahead").code == 0
+    for name in ("mistyped", "not-read-yet"):
+        (entered,) = claims(deliveries(id=name))
+        (answer,) = ledger.claim([entered], "w1")
+        assert answer.state == "DROPPED"
+    assert hongyan("recall", "mistyped", "--wait", "0").code == 0
+    assert hongyan("recall", "--biz", "nobody", "--wait", "0", "--ahead").code == 0

@@ -1,0 +1,137 @@
+"""`hongyan deliveries`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import datetime
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from hongyan.resend_selection import Filters, wanted
+from hongyan.terminal import err, explained, out, print_json, settings_of
+
+if TYPE_CHECKING:
+    from idempotency.opening import SqlLedger
+    from idempotency.recovering_picks import Pick, Wanted
+
+app = typer.Typer(name="deliveries", help="What the ledger has.", no_args_is_help=True)
+
+LIST = explained(
+    "List deliveries by state, the oldest first, lane by lane: without --state what waits for a person or "
+    "is in doubt. What was sent is found by `hongyan trace ID`.",
+    "hongyan deliveries list",
+    "hongyan deliveries list --state REJECTED --lane 'sms.*' --since 6h --account main",
+    "hongyan deliveries list --state RETRY --limit 500 --json",
+)
+_STATES: Final = (
+    "PARKED",
+    "UNKNOWN",
+    "REJECTED",
+    "EXPIRED",
+    "UNDELIVERED",
+    "DROPPED",
+    "RETRY",
+    "IN_FLIGHT",
+)
+"""Those that indexes find (idempotency/recovering_picks.py)."""
+_DEFAULT: Final = ("PARKED", "UNKNOWN")
+_TITLES: Final = ("KEY", "LANE", "STATE", "SINCE", "REASON", "ATTEMPT", "ACCOUNT", "ID", "BIZ ID")
+
+
+@app.callback()
+def _group() -> None:
+    """Keeps `deliveries` a group of commands."""
+
+
+@app.command("list", help=LIST)
+def list_(
+    context: typer.Context,
+    state: Annotated[
+        list[str] | None,
+        typer.Option("--state", metavar="STATE", help="Repeat it.", show_default="PARKED, UNKNOWN"),
+    ] = None,
+    lane: Annotated[
+        list[str] | None, typer.Option("--lane", metavar="PATTERN", help="Only these.")
+    ] = None,
+    since: Annotated[
+        str,
+        typer.Option("--since", metavar="AGO", help="In that state since 90m, 6h, 7d or later."),
+    ] = "",
+    account: Annotated[
+        str, typer.Option("--account", metavar="NAME", help="Last tried through it.")
+    ] = "",
+    row_reason: Annotated[
+        str, typer.Option("--row-reason", metavar="CODE", help="For this reason.")
+    ] = "",
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, metavar="N", help="At most.")] = 50,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
+) -> None:
+    """See LIST."""
+    settings = settings_of(context)
+    from hongyan.database import existing
+    from idempotency.opening import open_ledger
+
+    existing(settings).close()  # an SQLite file is not made by looking into it
+    filters = Filters(state or _DEFAULT, lane, since, account, row_reason)
+    with closing(open_ledger(settings)) as ledger:
+        chosen = wanted(filters, _STATES, ledger.now_ms(), doubted=None)
+        found = list(islice(_found(ledger, chosen, limit), limit + 1))
+    shown = found[:limit]
+    if as_json:
+        print_json([_fields(pick) for pick in shown])
+    else:
+        _table(shown)
+    if len(found) > limit:
+        err().print("more match: give --limit, or narrow it by --state, --lane or --since")
+
+
+def _found(ledger: SqlLedger, chosen: Wanted, limit: int) -> Iterator[Pick]:
+    from idempotency.recovering_picks import PAGE
+
+    for page in ledger.picks().pages(chosen, ledger.now_ms(), min(limit + 1, PAGE)):
+        yield from page
+
+
+def _fields(pick: Pick) -> dict[str, Any]:
+    return {
+        "delivery_key": pick.key,
+        "message_id": pick.message_id,
+        "biz_id": pick.biz_id,
+        "lane": pick.lane,
+        "state": pick.state.value,
+        "reason": pick.reason,
+        "attempt": pick.attempt,
+        "account": pick.account,
+        "created_at": pick.created_at,
+        "updated_at": pick.updated_at,
+        "next_at": pick.next_at,
+        "expires_at": pick.expires_at,
+        "policy_version": pick.policy_version,
+        "in_doubt": pick.doubted,
+        "recalled": pick.recalled,
+    }
+
+
+def _table(picks: list[Pick]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    if not picks:
+        out().print("no such deliveries")
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in _TITLES:
+        table.add_column(title, no_wrap=title in ("KEY", "STATE", "SINCE"))
+    for pick in picks:
+        at = datetime.fromtimestamp(pick.updated_at / 1_000).astimezone()
+        doubt = " (in doubt)" if pick.doubted and pick.state.value == "PARKED" else ""
+        cells = (
+            *(pick.key, pick.lane, f"{pick.state.value}{doubt}", at.isoformat(" ", "seconds")[:19]),
+            *(pick.reason or "", str(pick.attempt), pick.account or "", pick.message_id),
+            pick.biz_id or "",
+        )
+        table.add_row(*map(Text, cells))
+    out().print(table)

@@ -1,0 +1,35 @@
+"""The policy that counts, for commands that also work without a database."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hongyan.terminal import err
+
+if TYPE_CHECKING:
+    from backends.settings import Settings
+    from policy.schema import Policy
+
+
+def policy_in_force(settings: Settings) -> Policy:
+    """The applied version, where a database can be asked and has one; else the file's."""
+    from contextlib import closing
+
+    from backends.settings import SettingsError
+    from backends.sql_errors import SqlError, SqlNoSchema
+    from hongyan.database import existing
+    from policy.in_force import in_force
+    from policy.loading import load_for
+    from policy.versions import Versions
+
+    try:
+        with closing(existing(settings)) as database:
+            now = in_force(settings, Versions(database))
+    except (SettingsError, SqlNoSchema):  # no database yet: nothing was ever applied
+        return load_for(settings)
+    except SqlError as exc:
+        err().print(f"the database does not answer, so this is the file's policy: {exc}")
+        return load_for(settings)
+    if now.file_differs:
+        err().print(f"the file says something else than {now.policy.version}, which counts")
+    return now.policy
