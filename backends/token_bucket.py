@@ -32,14 +32,18 @@ for i, key in ipairs(KEYS) do
     local rate, burst = ARGV[place] / 1000, tonumber(ARGV[place + 1])
     local want, ahead = tonumber(ARGV[place + 2]), tonumber(ARGV[place + 3])
     local back = tonumber(ARGV[place + 4])
-    local known = redis.call('HMGET', key, 'level', 'at')
+    local known = redis.call('HMGET', key, 'level', 'at', 'shut')
+    local shut = tonumber(known[3]) or 0
     local level = burst
     if known[1] and known[2] then
-        level = known[1] + math.max(0, now - known[2]) * rate
+        level = known[1] + math.max(0, now - math.max(known[2], shut)) * rate
     end
     level = math.min(burst, level + back)
     local wait = 0
-    if level >= 1 then
+    if shut > now then
+        want = 0
+        wait = math.ceil(shut - now)
+    elseif level >= 1 then
         want = math.min(want, math.floor(level))
     else
         want = ahead
@@ -52,12 +56,14 @@ for i, key in ipairs(KEYS) do
     end
     level = level - want
     redis.call('HSET', key, 'level', string.format('%.6f', level), 'at', string.format('%.3f', now))
-    local full = math.min(kept, math.ceil((burst - level) / rate) + 1000)
+    local empty = math.max(0, shut - now)
+    local full = math.min(kept, math.ceil((burst - level) / rate + empty) + 1000)
     redis.call('PEXPIRE', key, string.format('%.0f', full))
     answer[2 * i - 1], answer[2 * i] = want, wait
 end
 return answer"""
-"""A bucket is full when it is made, and forgotten once it must be full again."""
+"""A bucket is full when it is made, and forgotten once it must be full again. Until `shut` it gives
+and gains nothing (backends/paces.py)."""
 
 
 class Ask(NamedTuple):

@@ -35,7 +35,9 @@ _SECOND: Final = 1_000
 _COMMON: Final = """\
 Every account may also say `endpoint` (in place of the provider's own; a path in it is kept in front of the
 provider's paths), `ca_file`, `rate_per_s` and `burst`. Options marked secret are given by environment or as
-`KEY_file` ([configuration.md](configuration.md)). A code that is in no table is Unknown.
+`KEY_file` ([configuration.md](configuration.md)). A code that is in no table is Unknown. `pace` marks a
+code that says "later" alone and spends no attempt ([accounts.md](accounts.md#pace)). It names the limit:
+the account's, one receiver's, or that of a part of the account's traffic.
 """
 
 
@@ -151,7 +153,8 @@ def _default(field: msgspec.structs.FieldInfo) -> str:
 
 def _row(row: Row) -> tuple[str, ...]:
     wait = "" if row.delay_ms is None else _span(row.delay_ms)
-    return f"`{row.code}`", _KINDS[row.kind], wait, "account" if row.account else "", row.meaning
+    about = f"pace: {row.limit}" if row.limit else "account" if row.account else ""
+    return f"`{row.code}`", _KINDS[row.kind], wait, about, row.meaning
 
 
 def _titled(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:

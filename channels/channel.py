@@ -44,6 +44,9 @@ class Account(msgspec.Struct, frozen=True):
     """Deliveries per second that the whole fleet may send through it; None: no limit of ours."""
     burst: int | None = None
     """Deliveries that may go at once after a pause; None: one second's worth."""
+    counted_as: str = ""
+    """The name under which its provider counts: accounts of one application share it, and no secret can be
+    read from it. Empty: the account's own."""
 
 
 class Call(msgspec.Struct, frozen=True):

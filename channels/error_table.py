@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final, Literal, NamedTuple
 
-from message.outcomes import AnyOutcome, NotSent, Rejected, Unknown
+from message.outcomes import AnyOutcome, Limit, NotSent, Rejected, Unknown
 
 Kind = Literal["rejected", "not_sent", "unknown"]
 _SECOND: Final = 1_000
@@ -27,7 +27,17 @@ class Row(NamedTuple):
     delay_ms: int | None = None
     """For not_sent: how long to leave it; None: the lane's own back-off."""
     account: bool = False
-    """It is about the account, not the message: its breaker opens at once."""
+    """It is about the account, not the message: its breaker opens at once. With a `limit` the breaker stays
+    shut, and another account may send the message at once."""
+    limit: Limit | None = None
+    """For not_sent: the limit that was met, where the code only paces."""
+
+
+def paced(
+    code: str, limit: Limit, meaning: str, delay_ms: int | None = None, *, account: bool = False
+) -> Row:
+    """The row of a code that only paces."""
+    return Row(code, "not_sent", meaning, delay_ms, account, limit)
 
 
 class ErrorTable:
@@ -60,5 +70,5 @@ class ErrorTable:
             return Rejected(code, detail, row.account)
         if row.kind == "not_sent":
             delay_ms = row.delay_ms if retry_after_ms is None else retry_after_ms
-            return NotSent(code, detail, delay_ms, row.account)
+            return NotSent(code, detail, delay_ms, row.account, row.limit)
         return Unknown(code, detail)

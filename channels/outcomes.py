@@ -3,8 +3,9 @@
     not written                       NotSent
     written, no answer                Unknown
     2xx                               Accepted (the adapter reads the provider's id)
-    408, 425, 429                     NotSent
-    503 with Retry-After              NotSent
+    408, 425                          NotSent
+    429                               NotSent: the account's limit, it only paces
+    503 with Retry-After              the same
     3xx, other 4xx except 409         Rejected
     everything else                   Unknown
 
@@ -23,10 +24,10 @@ import msgspec
 from channels.channel import Call, Failure, Phase
 from channels.retry_after import retry_after_ms
 from message.foreign_text import shown, shown_code
-from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
+from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
 
-_LATER: Final = frozenset({408, 425, 429})
-_UNAVAILABLE: Final = 503
+_LATER: Final = frozenset({408, 425})
+_TOO_MANY, _UNAVAILABLE = 429, 503
 _CONFLICT: Final = 409
 """Another request with this key may be under way: neither sent nor refused."""
 
@@ -48,7 +49,9 @@ def refusal(answer: httpx.Response, now_s: float | None = None) -> AnyOutcome | 
         f"the provider answered {status} {answer.reason_phrase}".strip(),
     )
     wait_ms = retry_after_ms(answer.headers, time() if now_s is None else now_s)
-    if status in _LATER or (status == _UNAVAILABLE and wait_ms is not None):
+    if status == _TOO_MANY or (status == _UNAVAILABLE and wait_ms is not None):
+        return NotSent(code, detail, wait_ms, limit=Limit.ACCOUNT)
+    if status in _LATER:
         return NotSent(code, detail, wait_ms)
     if 300 <= status < 500 and status != _CONFLICT:
         return Rejected(code, detail)

@@ -8,8 +8,8 @@ from typing import Final
 
 import httpx
 
-MAX_MS: Final = 24 * 3_600_000
-"""A longer wish is cut to this: past a day it is a mistake, and the TTL decides anyway."""
+MAX_MS: Final = 48 * 3_600_000
+"""A longer wish is cut to this: no limit of a day lasts longer, and the TTL decides anyway."""
 _SECONDS = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 

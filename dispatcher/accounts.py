@@ -20,10 +20,12 @@ from typing import Final
 import structlog
 
 from channels.channel import Account
+from channels.retry_after import MAX_MS as MAX_PACED_MS
 from dispatcher.breaker import Breaker, State, judgement_of
+from dispatcher.paces import Meter
 from dispatcher.rates import UNBOUNDED, Gauge, Rates
 from message.delivery import Delivery, Rendered
-from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected
+from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected
 from message.vocabulary import Lane
 from policy.schema import LanePolicy
 
@@ -45,10 +47,12 @@ def may_fail_over(outcome: AnyOutcome) -> bool:
 class _Route:
     """One account of the lane."""
 
-    __slots__ = ("account", "breaker", "credit", "weight")
+    __slots__ = ("account", "breaker", "credit", "meter", "name", "weight")
 
-    def __init__(self, account: Account, weight: int, breaker: Breaker) -> None:
+    def __init__(self, account: Account, weight: int, breaker: Breaker, meter: Meter) -> None:
         self.account = account
+        self.name = account.name
+        self.meter = meter
         self.weight = weight
         self.breaker = breaker
         self.credit = 0
@@ -78,7 +82,12 @@ class Accounts:
         self._monotonic = monotonic
         known = before.breakers(policy) if before is not None else {}
         routes = [
-            _Route(a, policy.weight(a.name), known.get(a.name) or Breaker(policy.breaker))
+            _Route(
+                a,
+                policy.weight(a.name),
+                known.get(a.name) or Breaker(policy.breaker),
+                rates.meter(a.name),
+            )
             for a in accounts
         ]
         self._routes = {route.account.name: route for route in routes}
@@ -100,8 +109,9 @@ class Accounts:
             return self._one_of([self._routes[named]], ())
         if delivery.rendered is not None and (unfit := self._unfit(delivery.rendered)):
             return self._next(unfit)
-        if self._simple is not None and self._simple.breaker.closed:
-            return self._simple.account
+        simple = self._simple
+        if simple is not None and simple.breaker.closed and not self._rates.limits(simple.name):
+            return simple.account
         return self._next(())
 
     def only(self, delivery: Delivery) -> tuple[str, ...]:
@@ -159,10 +169,15 @@ class Accounts:
     ) -> bool:
         """One call ended; whether all of it was accepted. `begun_at` is when it began, monotonic: a late
         answer then judges nobody anew."""
-        accepted = [type(outcome) for outcome in outcomes].count(Accepted) == len(outcomes)
-        if account.name not in self._routes:  # called under terms that had it
+        well = [type(outcome) for outcome in outcomes].count(Accepted)
+        accepted = well == len(outcomes)
+        if not accepted:
+            self._heed(account, outcomes, begun_at)
+        route = self._routes.get(account.name)
+        if route is None:  # called under terms that had it
             return accepted
-        now, breaker = self._monotonic(), self._routes[account.name].breaker
+        route.meter.total += well
+        now, breaker = self._monotonic(), route.breaker
         if accepted and breaker.well(now):
             return True
         if outcomes:
@@ -173,8 +188,23 @@ class Accounts:
         return accepted
 
     def passes(self, account: Account) -> bool:
-        """Whether a call chosen earlier should still be made: its breaker has not opened since."""
-        return self._routes[account.name].breaker.state(self._monotonic()) is not State.OPEN
+        """Whether a call chosen earlier should still be made: its breaker has not opened since, and its
+        provider has not asked to be left alone."""
+        route = self._routes[account.name]
+        if not route.breaker.closed and route.breaker.state(self._monotonic()) is State.OPEN:
+            return False
+        return not self._rates.shut_s(account.name)
+
+    def opens_in_s(self, delivery: Delivery, account: Account) -> float:
+        """Seconds until the delivery, whose call through this account may not be made, may be called for: 0
+        where another account may take it now."""
+        others = self.only(delivery) or tuple(self._routes)
+        here = max(
+            self._routes[account.name].breaker.wait_s(self._monotonic()),
+            self._rates.shut_s(account.name),
+        )
+        there = [name for name in others if name != account.name]
+        return min(here, self.seconds_until_room(*there)) if there else here
 
     def room(self) -> int:
         """Deliveries that may be claimed now, by rates and breakers; at most UNBOUNDED."""
@@ -197,6 +227,18 @@ class Accounts:
             yield "breaker_opened", "Times the breaker opened.", labels, route.breaker.opened
         text = "Deliveries that another account took over."
         yield "failovers", text, {"lane": self._lane}, self.failovers
+
+    def _heed(
+        self, account: Account, outcomes: Sequence[AnyOutcome], begun_at: float | None
+    ) -> None:
+        """Slow the account down where its provider refused some of a call for the account's pace."""
+        waits = [
+            outcome.retry_after_ms or 0
+            for outcome in outcomes
+            if isinstance(outcome, NotSent) and outcome.limit is Limit.ACCOUNT
+        ]
+        if waits:
+            self._rates.refused(account.name, min(max(waits), MAX_PACED_MS), begun_at)
 
     # ---- choosing ----------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ from dispatcher.grouping import put_on_record
 from dispatcher.tries import fitting, on_record
 from dispatcher.work import Route, Work
 from message.delivery import Delivery
-from message.outcomes import AnyOutcome, NotSent
+from message.outcomes import AnyOutcome, NotSent, is_paced
 from message.states import Event
 
 HELD_S: Final = 1.0
@@ -41,8 +41,10 @@ MakeCall = Callable[[Sequence[Work]], bool]
 
 def may_work_at_once(outcome: AnyOutcome) -> bool:
     """Whether the same call may go well a moment later: nothing was sent, and neither is the account
-    halted nor did the provider name a time, which no thread is held for."""
-    return isinstance(outcome, NotSent) and not outcome.account and outcome.retry_after_ms is None
+    halted nor did the provider name a time or a limit, which no thread is held for."""
+    if not isinstance(outcome, NotSent) or is_paced(outcome):
+        return False
+    return not outcome.account and outcome.retry_after_ms is None
 
 
 class Again:
@@ -166,7 +168,7 @@ class Again:
     # ---- both ------------------------------------------------------------------------------------
 
     def _has_attempts(self, work: Work) -> bool:
-        return work.delivery.attempt < work.bound.policy.retry.attempts
+        return work.delivery.spent < work.bound.policy.retry.attempts
 
     def _fitting(self, works: Sequence[Work], first: Work, route: Route) -> list[Work]:
         """As many as the account takes in one call, in their order."""

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from enum import Enum, IntEnum
 from typing import Final
 
-from message.outcomes import AnyOutcome, NotSent, Rejected, Unknown
+from message.outcomes import AnyOutcome, NotSent, Rejected, Unknown, is_paced
 from policy.schema import BreakerPolicy
 
 _MS: Final = 1_000
@@ -48,16 +48,18 @@ def judgement_of(outcomes: Sequence[AnyOutcome]) -> Judgement:
 
     One that halts the account decides; else one that went well does, since the provider works.
     """
-    if any(isinstance(o, Rejected | NotSent) and o.account for o in outcomes):
+    if any(isinstance(o, Rejected | NotSent) and o.account and not is_paced(o) for o in outcomes):
         return Judgement.HALTED
     return Judgement.FAILED if all(_failed(o) for o in outcomes) else Judgement.WELL
 
 
 def _failed(outcome: AnyOutcome) -> bool:
-    """Unknown, and NotSent without a time: no connection, "system busy". A NotSent that names its time
-    is a limit kept, mostly the receiver's; only a 503 names one and is down."""
+    """Unknown, and NotSent without a time: no connection, "system busy". A refusal that only paces is a
+    limit kept: the account is well, and slowed by its rate. Only a 503 paces and is down."""
     if isinstance(outcome, NotSent):
-        return outcome.retry_after_ms is None or outcome.code == _OVERLOADED
+        if outcome.code == _OVERLOADED:
+            return True
+        return not is_paced(outcome) and outcome.retry_after_ms is None
     return isinstance(outcome, Unknown)
 
 

@@ -6,17 +6,21 @@ import random
 from collections.abc import Callable
 from typing import Final
 
+from channels.retry_after import MAX_MS as MAX_PACED_MS
 from dispatcher.work import Work
 from idempotency.ledger import Settlement
 from message.delivery import Delivery
-from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
+from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown, is_paced
 from message.states import Event
 from policy.schema import LanePolicy, RetryPolicy
 
 MAX_RETRY_AFTER_MS: Final = 3_600_000
-"""A provider's wish is kept to, but not beyond an hour: past that somebody mistyped a unit."""
+"""A provider's wish is kept to, but not beyond an hour: past that somebody mistyped a unit. A refusal that
+only paces is kept to for longer (MAX_PACED_MS): limits of a day last that long, and no attempt is lost."""
 ATTEMPTS_SPENT: Final = "attempts_spent"
 HORIZON_OVER: Final = "horizon_over"
+PACED: Final = "paced"
+"""Refused for pace alone until the patience was gone."""
 
 Luck = Callable[[], float]
 """Draws from [0, 1)."""
@@ -27,7 +31,7 @@ def settlement_of(work: Work, policy: LanePolicy, luck: Luck = random.random) ->
     if work.outcome is not None:
         return after_call(work.delivery, work.outcome, work.answered_at, policy, luck)
     if work.event is not None:
-        return Settlement(work.delivery, work.event, work.reason)
+        return Settlement(work.delivery, work.event, work.reason, delay_ms=work.delay_ms)
     return None
 
 
@@ -56,6 +60,8 @@ def after_call(
             return Settlement(delivery, Event.ACCEPTED, provider_id=provider_id)
         case Rejected(code=code):
             return Settlement(delivery, Event.REJECTED, code)
+        case NotSent() as told if is_paced(told):
+            return _paced(delivery, told, answered_at, policy, luck)
         case NotSent() as told:
             return _not_sent(delivery, told, answered_at, policy.retry, luck)
         case Unknown(code=code):
@@ -67,9 +73,9 @@ def _not_sent(
 ) -> Settlement:
     """Tried again later while attempts and horizon last; never later than its TTL, where it ends."""
     code = outcome.code
-    if delivery.attempt >= retry.attempts:
+    if delivery.spent >= retry.attempts:
         return Settlement(delivery, Event.BUDGET_SPENT, f"{ATTEMPTS_SPENT}:{code}")
-    delay = retry_delay_ms(outcome, retry, delivery.attempt, luck)
+    delay = retry_delay_ms(outcome, retry, delivery.waits, luck)
     at = answered_at + delay
     if at >= delivery.notification.created_at + retry.horizon_ms:
         return Settlement(delivery, Event.BUDGET_SPENT, f"{HORIZON_OVER}:{code}")
@@ -77,8 +83,40 @@ def _not_sent(
     return Settlement(delivery, Event.NOT_SENT, code, delay_ms=min(delay, left))
 
 
-def retry_delay_ms(outcome: NotSent, retry: RetryPolicy, attempt: int, luck: Luck) -> int:
+def retry_delay_ms(outcome: NotSent, retry: RetryPolicy, waits: int, luck: Luck) -> int:
     """The provider's wish, within bounds; without one the lane's own back-off."""
     if outcome.retry_after_ms is not None:
         return min(max(outcome.retry_after_ms, 0), MAX_RETRY_AFTER_MS)
-    return backoff_ms(retry, attempt, luck())
+    return backoff_ms(retry, waits, luck())
+
+
+def _paced(
+    delivery: Delivery, outcome: NotSent, answered_at: int, policy: LanePolicy, luck: Luck
+) -> Settlement:
+    """Waits for as long as the provider asked, and a while by chance, until the patience is gone."""
+    left = patience_ends(delivery, policy) - answered_at
+    asked = min(max(outcome.retry_after_ms or 0, 0), MAX_PACED_MS)
+    if asked >= left:
+        return Settlement(delivery, Event.BUDGET_SPENT, f"{PACED}:{outcome.code}")
+    delay = asked + spread_ms(policy.retry, delivery.refusals, luck())
+    # The last try still falls within the patience.
+    return Settlement(delivery, Event.NOT_SENT, outcome.code, delay_ms=min(delay, left))
+
+
+def patience_ends(delivery: Delivery, policy: LanePolicy) -> int:
+    """Until when a delivery that is refused for pace alone is tried again, epoch milliseconds: its TTL but
+    for the share that `retry.patience` leaves, and the horizon."""
+    created_at = delivery.notification.created_at
+    # An operator may have given it a longer life, another policy a shorter one.
+    lifetime_ms = policy.lifetime_ms(delivery.notification.ttl_ms)
+    lifetime_ms = min(lifetime_ms, delivery.expires_at - created_at)
+    kept_ms = round(lifetime_ms * (1 - policy.retry.patience))
+    return min(delivery.expires_at - kept_ms, created_at + policy.retry.horizon_ms)
+
+
+def spread_ms(retry: RetryPolicy, refusals: int, luck: float) -> int:
+    """The wait above what the provider asked, by chance (`luck` from [0, 1)): at first up to `base_ms`, up
+    to `factor` times as much with each refusal for pace, at most `cap_ms`. What was refused together so
+    does not return together."""
+    steps = min(max(refusals, 1) - 1, _STEPS)
+    return max(1, int(min(retry.base_ms * retry.factor**steps, retry.cap_ms) * luck))

@@ -63,25 +63,36 @@ class Upkeep:
     """Runs in a thread of its own: it may wait for Redis and the database, those who send may not."""
 
     def __init__(
-        self, refresh: Callable[[], None], tidy: Callable[[], None], close: Callable[[], None]
+        self,
+        refresh: Callable[[], None],
+        tidy: Callable[[], None],
+        close: Callable[[], None],
+        bell: threading.Event | None = None,
     ) -> None:
-        """`Fleet.refresh`, `Rates.tidy` and `Rates.close`."""
+        """`Fleet.refresh`, `Rates.tidy`, `Rates.close` and `Rates.bell`."""
         self._refresh = refresh
         self._tidy = tidy
         self._close = close
+        self._bell = bell or threading.Event()
         self._stop = threading.Event()
 
     def run(self) -> None:
         """Until `stop`; then what is left of the tokens goes back to the fleet."""
         rounds = round(REFRESH_S / TIDY_S)
         turn = 0
-        while not self._stop.wait(TIDY_S):
-            turn += 1
+        while True:
+            rung = self._bell.wait(TIDY_S)
+            self._bell.clear()
+            if self._stop.is_set():
+                break
             self._tidy()
-            if turn % rounds == 0:
+            turn += not rung
+            if turn == rounds:
+                turn = 0
                 self._refresh()
         self._close()
 
     def stop(self) -> None:
         """End the thread; idempotent, safe before `run`."""
         self._stop.set()
+        self._bell.set()

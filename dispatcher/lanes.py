@@ -20,7 +20,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import inf
 from queue import SimpleQueue
-from typing import NamedTuple, Protocol
+from random import SystemRandom
+from typing import Final, NamedTuple, Protocol
 
 import structlog
 
@@ -29,8 +30,10 @@ from channels.engine import Refused
 from dispatcher.accounts import Accounts
 from dispatcher.again import Again
 from dispatcher.clock import Clock
+from dispatcher.decide import spread_ms
 from dispatcher.handoff import Slotted
 from dispatcher.terms import Terms
+from dispatcher.tries import note_refusals
 from dispatcher.work import Finished, Route, Work
 from message.delivery import Delivery
 from message.outcomes import AnyOutcome, Rejected, Unknown
@@ -40,6 +43,7 @@ from policy.schema import Guarantee, LanePolicy
 
 log = structlog.get_logger(__name__)
 
+ACCOUNT_SHUT: Final = "account_shut"
 _LEAST_PAUSE_S, _MOST_PAUSE_S = 0.005, 0.5
 
 
@@ -122,6 +126,7 @@ class Pool:
         self._clock = clock
         self._finished = finished
         self._queue: Slotted[Sequence[Work] | _Begun | None] = Slotted(policy.threads)
+        self._luck = SystemRandom().random
         self._stopping = False
         self._durable = policy.guarantee is not Guarantee.BEST_EFFORT
         """Whether someone else would take up what is given back."""
@@ -328,6 +333,8 @@ class Pool:
         for work, outcome in zip(works, outcomes, strict=True):
             work.outcome = outcome
             work.answered_at = now
+        if not accepted:
+            note_refusals(works)
         return accepted
 
     def _not_after(self, works: Sequence[Work]) -> float:
@@ -338,7 +345,7 @@ class Pool:
 
     def _may_start(self, work: Work) -> bool:
         """False for one that must not start, with the reason on it, or that can never be sent."""
-        refusal = self._refusal(work)
+        refusal = self._refusal(work) or self._shut(work)
         if refusal is not None:
             work.event, work.reason = refusal
             self.release(work)
@@ -358,6 +365,18 @@ class Pool:
         if self._permit.wait_valid(work.term, lambda: self._too_late(work) is not None):
             return None
         return self._too_late(work) or (Event.NOT_SENT, "lease_lapsed")
+
+    def _shut(self, work: Work) -> tuple[Event, str] | None:
+        """Its account was shut since it was chosen: it goes back to the ledger, for whichever account may
+        send it first."""
+        accounts, account = work.bound.accounts, work.chosen[0]
+        if not self._durable or accounts.passes(account):
+            return None
+        wait_s = accounts.opens_in_s(work.delivery, account)
+        spread = spread_ms(work.bound.policy.retry, 1, self._luck()) if wait_s else 0
+        left_ms = max(work.delivery.expires_at - self._clock.now_ms(), 0)
+        work.delay_ms = min(int(wait_s * 1_000) + spread, left_ms)
+        return Event.SHUT, ACCOUNT_SHUT
 
     def _too_late(self, work: Work) -> tuple[Event, str] | None:
         if self._stopping and self._durable:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from typing import NamedTuple
 
+from backends.paces import RedisPaces
 from backends.receiver_windows import RedisWindows
 from backends.settings import Settings, SettingsError
 from backends.token_bucket import RedisBuckets
@@ -75,10 +76,11 @@ def open_quotas(
     """
     fleet = Fleet(ledger, _lanes_of(routes))
     fleet.refresh()
-    buckets, windows = _shared(settings, identity, stack)
+    buckets, windows, paces = _shared(settings, identity, stack)
     every = _every(routes)
     limited = [account for account, _ in every]
-    rates = Rates(limited, buckets, workers=fleet.workers, monotonic=clock.monotonic)
+    rates = Rates(limited, buckets, workers=fleet.workers, monotonic=clock.monotonic, paces=paces)
+    rates.tidy()  # an account may be shut since before this process began
     receivers = ReceiverLimits(
         limits_of(every), windows, workers=fleet.workers, monotonic=clock.monotonic
     )
@@ -91,7 +93,7 @@ def open_quotas(
         receivers=receivers,
         rates=rates,
         fleet=fleet,
-        upkeep=Upkeep(fleet.refresh, rates.tidy, rates.close),
+        upkeep=Upkeep(fleet.refresh, rates.tidy, rates.close, rates.bell),
         clock=clock,
     )
 
@@ -129,14 +131,16 @@ def _lanes_of(routes: Routes) -> dict[str, set[str]]:
 
 def _shared(
     settings: Settings, identity: str, stack: ExitStack
-) -> tuple[RedisBuckets, RedisWindows] | tuple[None, None]:
+) -> tuple[RedisBuckets, RedisWindows, RedisPaces] | tuple[None, None, None]:
     if not settings.redis.url:
-        return None, None
+        return None, None, None
     try:
         buckets = RedisBuckets(settings.redis, identity)
         windows = RedisWindows(settings.redis, identity)
+        paces = RedisPaces(settings.redis, identity)
     except ValueError as exc:
         raise SettingsError(f"redis.url: {exc}") from exc
     stack.callback(buckets.close)
     stack.callback(windows.close)
-    return buckets, windows
+    stack.callback(paces.close)
+    return buckets, windows, paces

@@ -5,6 +5,9 @@
     Redis is away,   every worker has a bucket of its own with its fair share of rate and burst,
     or there is none by the number of live workers
 
+A provider's refusals (dispatcher/paces.py) lower an account's rate, or give it one, and shut it for a
+while: then nothing goes, whatever is at hand.
+
 An outage is no second burst: what went meanwhile is taken off the fleet's bucket afterwards, and a worker
 that sees Redis again keeps to its share until every other one must have seen it too.
 """
@@ -16,9 +19,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
+from backends.paces import Pace, Paces
 from backends.redis_patience import PAUSE_S, Patience
 from backends.token_bucket import Ask, Buckets, Grant, LocalBuckets
 from channels.channel import Account
+from dispatcher.paces import AccountPaces, Meter
 from dispatcher.purse import Purse
 
 CHUNK_S: Final = 0.1
@@ -35,7 +40,8 @@ Gauge = tuple[str, str, dict[str, str], float]
 
 
 class Rates:
-    """Thread-safe. Only `rooms`, `tidy` and `close` ask Redis; an account without a rate costs nothing."""
+    """Thread-safe. Only `rooms`, `tidy` and `close` ask Redis; an account without a rate, its own or a
+    learnt one, costs nothing."""
 
     def __init__(
         self,
@@ -44,8 +50,12 @@ class Rates:
         *,
         workers: Callable[[str], int],
         monotonic: Callable[[], float] = time.monotonic,
+        paces: Paces | None = None,
     ) -> None:
-        """`buckets` are the fleet's, None where there is no Redis; `workers` is `Fleet.workers`."""
+        """`buckets` and `paces` are the fleet's, None where there is no Redis. `workers` is
+        `Fleet.workers`."""
+        self.bell = threading.Event()
+        """Set where `tidy` should come soon: a refusal waits to be told."""
         self.shared = False
         """Whether the fleet's buckets answered last time; written under `_asking`, read by anyone."""
         self._fleet = buckets
@@ -57,31 +67,53 @@ class Rates:
         self._patience = Patience(
             "rates", "each worker keeps to its fair share", monotonic=monotonic
         )
+        self._accounts: dict[str, Account] = {}
         self._purses: dict[str, Purse] = {}
+        """Of the accounts that have a rate, their own or a learnt one; `serve` and `_pace` exchange it."""
+        self._paces = AccountPaces(paces, workers=workers, apply=self._pace, monotonic=monotonic)
         self._lock = threading.Lock()  # guards the purses; never held while waiting
         self._asking = threading.Lock()  # one question at a time; those who waited look again
         self.serve(accounts)
 
     def serve(self, accounts: Iterable[Account]) -> None:
         """Keep to these accounts' rates too; those it knows stay as they are."""
+        every = {account.name: account for account in accounts}
+        self._paces.serve(every.values())
         with self._lock:
-            new = [a for a in accounts if a.rate_per_s and a.name not in self._purses]
+            self._accounts = every | self._accounts
+            new = [a for a in every.values() if a.rate_per_s and a.name not in self._purses]
             # A new dict: others may be walking through the old one.
-            self._purses = self._purses | {a.name: Purse(a, a.rate_per_s or 0.0) for a in new}
+            self._purses = self._purses | {a.name: Purse(a) for a in new}
+
+    def limits(self, account: str) -> bool:
+        """Whether the account has a rate now, its own or a learnt one."""
+        return account in self._purses
+
+    def meter(self, account: str) -> Meter:
+        """Where to count what the account's provider took."""
+        return self._paces.meter(account)
+
+    def refused(self, account: str, wait_ms: int, begun_at: float | None) -> None:
+        """The provider refused a call for the account's pace: see `AccountPaces.refused`. Does no I/O."""
+        self._paces.refused(account, wait_ms, self._monotonic() if begun_at is None else begun_at)
+        self.bell.set()
+
+    def shut_s(self, account: str) -> float:
+        """Seconds for which the provider wants to be left alone; 0 where it does not."""
+        purse = self._purses.get(account)
+        return 0.0 if purse is None else max(0.0, purse.shut_until - self._monotonic())
 
     def rooms(self, accounts: Sequence[str]) -> list[int]:
         """Deliveries that may go through each account now; one question for all that need one."""
-        limited = [self._purses[name] for name in accounts if name in self._purses]
+        purses = self._purses
+        limited = [purses[name] for name in accounts if name in purses]
         if not limited:
             return [UNBOUNDED] * len(accounts)
         if self._wanting(limited):
             self._fetch(limited)
         now = self._monotonic()
         with self._lock:
-            return [
-                self._purses[name].usable(now) if name in self._purses else UNBOUNDED
-                for name in accounts
-            ]
+            return [purses[name].usable(now) if name in purses else UNBOUNDED for name in accounts]
 
     def take(self, account: str) -> bool:
         """Use one token of those at hand."""
@@ -109,10 +141,12 @@ class Rates:
             return 0.0
         now = self._monotonic()
         with self._lock:
-            return max(0.0, (purse.usable_at if purse.tokens else purse.again_at) - now)
+            return purse.wait_s(now)
 
     def tidy(self) -> None:
-        """Give back what was held for too long, so that others may use it."""
+        """Follow what refusals taught the fleet. Give back what was held for too long, so that others may
+        use it."""
+        self._paces.tick()
         now = self._monotonic()
         with self._lock:
             for purse in self._purses.values():
@@ -142,6 +176,25 @@ class Rates:
             yield "rate_tokens", "Deliveries that may go without asking.", account, purse.tokens
             workers = self._workers(purse.name)
             yield "rate_workers", "Live workers that share the account.", account, workers
+            yield "rate_per_s", "Deliveries a second that the fleet may send.", account, purse.rate
+            shut = "Seconds for which the provider wants to be left alone."
+            yield "rate_shut_seconds", shut, account, self.shut_s(purse.name)
+        for name, refused in self._paces.refusals.items():
+            text = "Calls that the provider refused for the account's pace."
+            yield "paced", text, {"account": name}, refused
+
+    def _pace(self, name: str, pace: Pace | None) -> None:
+        """Let an account follow a pace; None: its own rate, or none."""
+        with self._lock:
+            purse = self._purses.get(name)
+            if purse is None and pace is not None:
+                purse = Purse(self._accounts[name])
+                self._purses = self._purses | {name: purse}
+            if purse is None:
+                return
+            purse.follow(pace, self._monotonic())
+            if pace is None and not purse.bounded:
+                self._purses = {n: p for n, p in self._purses.items() if n != name}
 
     # ---- asking ------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from channels.channel import Account, Channel
 from channels.engine import adapter_failed
 from idempotency.recovering import call_key_of
 from message.delivery import Delivery
-from message.outcomes import Accepted, AnyOutcome
+from message.outcomes import Accepted, AnyOutcome, is_paced
 from tracing.events import Stage, TraceEvent
 
 
@@ -60,6 +60,13 @@ class Try(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         event.started_at, event.answered_at = self.started_at, self.answered_at
         event.detail = self.detail or None
         return event
+
+
+def note_refusals(some: Sequence[Carried]) -> None:
+    """Count on each delivery the answer that refused it for pace alone, so that it spends no attempt."""
+    for one in some:
+        if is_paced(one.outcome):
+            one.delivery.refusals += 1
 
 
 class Carried(Protocol):
@@ -121,6 +128,7 @@ def on_record(
     for one, (old, tried), ours in zip(some, before, kept(some), strict=True):
         if ours and may(one):
             one.tries = (*one.tries, tried)
+            one.delivery.repeats += 1
             going.append(one)
         else:
             one.route = old

@@ -113,6 +113,8 @@ class Work(msgspec.Struct, gc=False):
     event: Event | None = None
     """Set where the end is no provider's answer: expired in the queue, given back."""
     reason: str | None = None
+    delay_ms: int = 0
+    """For how long an `event` lets it wait; written by the lane's thread."""
     drop: str | None = None
     """Why it shall end at the claim, as `code: sentence`; written by the screen."""
     refused: str = ""

@@ -24,7 +24,7 @@ _ENTRY: Final = {event: state for (source, event), state in TRANSITIONS.items() 
 _OUTCOME: Final = {
     event: state for (source, event), state in TRANSITIONS.items() if source is State.IN_FLIGHT
 }
-_UNSTARTED: Final = frozenset({Event.GIVEN_BACK, Event.TTL})
+_UNSTARTED: Final = frozenset({Event.GIVEN_BACK, Event.SHUT, Event.TTL})
 """Moves out of IN_FLIGHT before any call was made: they take back the attempt that the claim counted."""
 # A repeat may come after the receipt.
 _STILL_OURS: Final = {State.SENT: frozenset({State.SENT, State.DELIVERED, State.UNDELIVERED})}
@@ -73,6 +73,8 @@ class Change(NamedTuple):
     account: str | None
     delay_ms: int | None
     unstarted: int
+    refusals: int
+    repeats: int
 
 
 class Standing(NamedTuple):
@@ -163,6 +165,8 @@ def change(settlement: Settlement) -> Change:
         delivery.account or None,
         settlement.delay_ms if state is State.RETRY else None,
         1 if event in _UNSTARTED else 0,
+        delivery.refusals,
+        delivery.repeats,
     )
 
 

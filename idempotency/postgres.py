@@ -148,11 +148,14 @@ UPDATE deliveries AS d
    SET state = s.state, reason = s.reason, provider_id = coalesce(s.provider_id, d.provider_id),
        account = coalesce(s.account, d.account), next_at = clock.ms + s.delay_ms,
        called_at = CASE WHEN s.state IN ('UNKNOWN', 'SENT') THEN d.called_at END,
-       attempt = d.attempt - s.unstarted, updated_at = clock.ms, version = d.version + 1
+       attempt = d.attempt - s.unstarted, refusals = s.refusals, repeats = s.repeats,
+       updated_at = clock.ms, version = d.version + 1
   FROM unnest(%(key)s::text[], %(day)s::int[], %(token)s::bigint[], %(state)s::text[],
               %(reason)s::text[], %(provider_id)s::text[], %(account)s::text[],
-              %(delay_ms)s::bigint[], %(unstarted)s::int[])
-           AS s (key, day, token, state, reason, provider_id, account, delay_ms, unstarted),
+              %(delay_ms)s::bigint[], %(unstarted)s::int[], %(refusals)s::int[],
+              %(repeats)s::int[])
+           AS s (key, day, token, state, reason, provider_id, account, delay_ms, unstarted,
+                 refusals, repeats),
        (SELECT hongyan_now() AS ms) AS clock
  WHERE d.delivery_key = ANY (ARRAY[s.key]) AND d.day = s.day AND d.token = s.token
    AND d.state || '' = 'IN_FLIGHT'"""

@@ -34,7 +34,8 @@ class Ask(msgspec.Struct, frozen=True):
 
     lane: str
     attempts: int
-    """Provider calls after which a row is parked instead; an operator's retry counts none."""
+    """Provider calls after which a row is parked instead, less those refused for pace alone; an operator's
+    retry counts none."""
     ordered: bool = False
     limit: int = LIMIT
 
@@ -205,7 +206,7 @@ def judge(row: Any, ask: Ask, now: int) -> Verdict:
         return recalled(doubted=doubted)
     if row.reason == GIVEN_BACK:
         return Verdict(State.RETRY, row.reason)
-    if row.attempt >= ask.attempts and not by_operator(row.reason):
+    if row.attempt - row.refusals >= ask.attempts and not by_operator(row.reason):
         return Verdict(State.PARKED, ATTEMPTS_SPENT)
     if row.ahead:
         return Verdict(State.RETRY, row.reason)

@@ -359,6 +359,8 @@ class SqlRecovering:
             policy_version=row.policy_version,
             origin=origin or None,
             attempt=row.attempt,
+            refusals=row.refusals,
+            repeats=row.repeats,
             token=row.token,
             day=row.day,
             account=row.account or "",

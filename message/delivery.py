@@ -76,6 +76,12 @@ class Delivery(msgspec.Struct, kw_only=True):
 
     attempt: int = 0
     """Provider calls made or being made for this delivery, from 1, across workers."""
+    refusals: int = 0
+    """Of these, the calls that the provider refused for pace alone: they spend no attempt. Written by the
+    thread that notes the answer."""
+    repeats: int = 0
+    """Of these, the calls that followed another at once: they make later waits no longer. Written by the
+    thread that puts the call on record."""
     token: int = 0
     """Fencing token of the claim under which this attempt runs."""
     day: int = 0
@@ -100,6 +106,17 @@ class Delivery(msgspec.Struct, kw_only=True):
             made = self.rendered.template
             yield from private_texts(self.rendered.content, made.params if made else None)
         yield from private_of(self.notification)
+
+    @property
+    def spent(self) -> int:
+        """Attempts of the lane's budget that are spent: the calls, less those refused for pace alone."""
+        return self.attempt - self.refusals
+
+    @property
+    def waits(self) -> int:
+        """Calls that a wait of the lane's back-off follows: those not refused for pace that no other call
+        followed at once."""
+        return self.spent - self.repeats
 
     @property
     def template(self) -> Template | None:

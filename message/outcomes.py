@@ -9,7 +9,20 @@ Outcome
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 import msgspec
+
+
+class Limit(StrEnum):
+    """The limit that a refusal names which only paces: the same call goes through later."""
+
+    ACCOUNT = "account"
+    """Of the account or application: nothing else goes through it meanwhile."""
+    RECEIVER = "receiver"
+    """Of one receiver: the account goes on sending to all others."""
+    PART = "part"
+    """Of a part of the account's traffic, such as one country: the account goes on with the rest."""
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False, tag_field="outcome"):
@@ -39,6 +52,9 @@ class NotSent(Outcome, frozen=True, gc=False, tag="not_sent"):
     retry_after_ms: int | None = None
     account: bool = False
     """As for Rejected: the account is halted, not this message refused."""
+    limit: Limit | None = None
+    """The limit that was met, where the refusal only paces: it spends no attempt and is no failure of the
+    account. None: it is no limit."""
 
 
 class Unknown(Outcome, frozen=True, gc=False, tag="unknown"):
@@ -46,6 +62,11 @@ class Unknown(Outcome, frozen=True, gc=False, tag="unknown"):
 
     code: str
     detail: str = ""
+
+
+def is_paced(outcome: object) -> bool:
+    """Returns True for a refusal that only paces."""
+    return isinstance(outcome, NotSent) and outcome.limit is not None
 
 
 AnyOutcome = Accepted | Rejected | NotSent | Unknown

@@ -39,6 +39,7 @@ class Event(StrEnum):
     UNKNOWN = "Unknown"
     OWNER_DEAD = "owner dead"
     GIVEN_BACK = "given back unstarted"
+    SHUT = "its account was shut before the call"
     TAKE_OVER = "claimed again"
     DUE = "due"
     BUDGET_SPENT = "budget spent"
@@ -76,6 +77,9 @@ TRANSITIONS: Final[dict[tuple[State | None, Event], State]] = {
     # The worker stops before it began the call: no attempt was made, and the record's offset does not
     # pass, so that whoever reads it next takes the row over at once instead of waiting for recovery.
     (_S.IN_FLIGHT, _E.GIVEN_BACK): _S.RETRY,
+    # Its breaker opened, or its provider asked to be left alone, while it waited in the lane's queue: no
+    # attempt was made, and recovery sends it through whichever account may.
+    (_S.IN_FLIGHT, _E.SHUT): _S.RETRY,
     (_S.RETRY, _E.TAKE_OVER): _S.IN_FLIGHT,
     # A definite non-send whose attempts are used up has nothing to wait for.
     (_S.IN_FLIGHT, _E.BUDGET_SPENT): _S.PARKED,

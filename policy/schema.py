@@ -66,7 +66,8 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """How often and when what was definitely not sent is tried again; times in milliseconds."""
 
     attempts: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 10
-    """Provider calls of one delivery in all, the first included; then it is parked."""
+    """Provider calls of one delivery in all, the first included; then it is parked. Calls that the provider
+    refused for pace alone do not count."""
     immediate: Annotated[int, msgspec.Meta(ge=0, le=5)] = 0
     """Of these, how many the pool's thread makes by itself a moment after the one before, while no other
     delivery waits for it, and within a second."""
@@ -81,6 +82,9 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     together."""
     horizon_ms: Positive = 7 * 24 * _HOUR_MS
     """From the notification's making: past it nothing is tried again, whatever its TTL."""
+    patience: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.9
+    """Share of the TTL for which a delivery is tried again that its provider refuses for pace alone; then
+    it is parked. Such refusals spend none of the `attempts`."""
 
 
 class LanePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from math import ceil
 from queue import SimpleQueue
 from typing import Final, Protocol
 
@@ -19,7 +20,7 @@ from channels.channel import Call, Channel
 from dispatcher.accounts import may_fail_over
 from dispatcher.clock import Clock
 from dispatcher.handoff import Handoff
-from dispatcher.tries import Try, fitting, on_record
+from dispatcher.tries import Try, fitting, note_refusals, on_record
 from idempotency.ledger import LedgerUnavailable
 from idempotency.recovering import TTL_IN_DOUBT, Taken
 from message.delivery import Delivery
@@ -29,6 +30,7 @@ from recovery.routes import Route, Routes
 
 log = structlog.get_logger(__name__)
 _MS: Final = 1_000
+_STEP_S: Final = 0.25
 WINDOW_OVER: Final = "dedup_window_over"
 
 
@@ -67,6 +69,8 @@ class Resend(msgspec.Struct, gc=False):
     reason: str | None = None
     started_at: int = 0
     answered_at: int = 0
+    delay_ms: int = 0
+    """Given back: for how long it waits."""
     tries: tuple[Try, ...] = ()
     """The calls before the last."""
 
@@ -217,6 +221,7 @@ class Callers:
         now = self._clock.now_ms()
         for resend, outcome in zip(resends, outcomes, strict=True):
             resend.outcome, resend.answered_at = outcome, now
+        note_refusals(resends)
 
     def _through_another(self, resends: Sequence[Resend], tried: Sequence[str]) -> list[Resend]:
         """Those that may be called again, their other account on record; the rest keeps its outcome."""
@@ -240,7 +245,7 @@ class Callers:
             not resend.doubted
             and resend.outcome is not None
             and may_fail_over(resend.outcome)
-            and resend.delivery.attempt < self._routes.policy.retry.attempts
+            and resend.delivery.spent < self._routes.policy.retry.attempts
             and self._refusal(resend) is None
         )
 
@@ -261,12 +266,21 @@ class Callers:
             return [False] * len(resends)
 
     def _may_begin(self, resend: Resend) -> bool:
-        refusal = self._refusal(resend)
+        refusal = self._refusal(resend) or self._shut(resend)
         if refusal is None:
             return True
         resend.event, resend.reason = refusal
         self._routes.accounts.release(resend.route.account)
         return False
+
+    def _shut(self, resend: Resend) -> tuple[Event, str] | None:
+        """Its account was shut since it was chosen: given back, to whichever account may send it first."""
+        accounts, account = self._routes.accounts, resend.route.account
+        if self._routes.of(account.name) is None or accounts.passes(account):
+            return None
+        wait_s = accounts.opens_in_s(resend.delivery, account)
+        resend.delay_ms = ceil(wait_s / _STEP_S) * int(_STEP_S * _MS)  # several share a statement
+        return Event.GIVEN_BACK, "account_shut"
 
     def _refusal(self, resend: Resend) -> tuple[Event, str] | None:
         """Why this call must not begin, or None. The lease is the last question: it is the one that can

@@ -83,10 +83,9 @@ def together(answers: Sequence[Resolved | None]) -> Resolved | None:
 
 
 def _without_proof(doubt: Doubt, facts: Facts, policy: LanePolicy, luck: Luck) -> Move:
-    attempt = doubt.delivery.attempt
-    if attempt >= policy.retry.attempts:
+    if doubt.delivery.spent >= policy.retry.attempts:
         return _move(doubt, Event.PARK_UNPROVEN, ATTEMPTS_SPENT)
-    delay_ms = backoff_ms(policy.retry, attempt, luck())
+    delay_ms = backoff_ms(policy.retry, doubt.delivery.waits, luck())
     if facts.repeats_until > doubt.now:
         left = facts.repeats_until - doubt.now
         # Soon, and sooner than the window closes: what waits too long is no repeat any more.

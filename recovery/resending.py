@@ -267,9 +267,9 @@ class Resending:
             self._callers[resend.taken.delivery.lane].take_up(-1)
 
     def _write(self, pairs: Sequence[tuple[Resend, Settlement]], unbegun: Sequence[Resend]) -> None:
-        if unbegun:
-            taken = [resend.taken for resend in unbegun]
-            self._outage.persist("settle", partial(self._rows.give_back, taken))
+        for delay_ms in {resend.delay_ms for resend in unbegun}:
+            taken = [resend.taken for resend in unbegun if resend.delay_ms == delay_ms]
+            self._put_off(taken, delay_ms)
         if pairs:
             settlements = [settlement for _, settlement in pairs]
             written = self._settled(settlements)

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from channels.error_table import HOUR, MINUTE, ErrorTable, Row
+from channels.error_table import HOUR, MINUTE, ErrorTable, Row, paced
+from message.outcomes import Limit
 
 TOKEN_CODES: Final = frozenset({"40001", "40014", "41001", "42001"})
 """The access_token is refused."""
@@ -46,7 +47,7 @@ ERRORS: Final = ErrorTable(
         Row("44004", "rejected", "the text is empty"),
         Row("45002", "rejected", "the message is too long"),
         Row("45003", "rejected", "the title is too long"),
-        Row("45009", "not_sent", "more calls than allowed", MINUTE, account=True),
+        paced("45009", Limit.ACCOUNT, "more calls than allowed", MINUTE),
         Row("46004", "rejected", "no such member"),
         Row("47001", "rejected", "the body is not JSON"),
         Row("48002", "not_sent", "the API is switched off", HOUR, account=True),
@@ -57,21 +58,28 @@ ERRORS: Final = ErrorTable(
         Row("60020", "not_sent", "our address is not on its list", MINUTE, account=True),
         Row("60121", "rejected", "no such member"),
         Row("70001", "not_sent", "the company does not exist or was dissolved", HOUR, account=True),
-        Row("143103", "not_sent", "more receivers a minute than one application may", MINUTE),
-        Row("143104", "not_sent", "more receivers a minute than the company may", MINUTE),
-        Row("143105", "not_sent", "the member has had 500 notices of this application today", HOUR),
+        paced("143103", Limit.ACCOUNT, "more receivers a minute than one application may", MINUTE),
+        paced("143104", Limit.ACCOUNT, "more receivers a minute than the company may", MINUTE),
+        paced(
+            "143105",
+            Limit.RECEIVER,
+            "the member has had 500 notices of this application today",
+            HOUR,
+        ),
         Row("143106", "rejected", "the member has had this very content today"),
-        Row("143203", "not_sent", "more receivers a minute than one company may get", MINUTE),
-        Row("143204", "not_sent", "more receivers a minute than one vendor may send", MINUTE),
-        Row("143205", "not_sent", "the member has had its share of this application today", HOUR),
+        paced("143203", Limit.ACCOUNT, "more receivers a minute than one company may get", MINUTE),
+        paced("143204", Limit.ACCOUNT, "more receivers a minute than one vendor may send", MINUTE),
+        paced(
+            "143205", Limit.RECEIVER, "the member has had its share of this application today", HOUR
+        ),
         Row("143206", "rejected", "the member has had this very content today"),
         Row("1430000", "rejected", "there is no receiver"),
         Row("1430001", "rejected", "a grant type that is not known"),
         Row("1430002", "rejected", "the content is forbidden"),
-        Row("1430003", "not_sent", "the provider protects itself", MINUTE, account=True),
+        paced("1430003", Limit.ACCOUNT, "the provider protects itself", MINUTE),
         Row("1430004", "rejected", "the member is under executive protection"),
         *(
-            Row(str(code), "not_sent", "too many calls: refused for a while", MINUTE, account=True)
+            paced(str(code), Limit.ACCOUNT, "too many calls: refused for a while", MINUTE)
             for code in range(90001, 90019)
         ),
     )

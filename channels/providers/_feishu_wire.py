@@ -85,7 +85,7 @@ def refused(errors: ErrorTable, answer: httpx.Response) -> AnyOutcome | None:
         return errors.outcome(code, said.detail, _wait_ms(answer))
     outcome = refusal(answer)
     if isinstance(outcome, NotSent) and outcome.retry_after_ms is None:
-        return NotSent(outcome.code, outcome.detail, _wait_ms(answer))
+        return msgspec.structs.replace(outcome, retry_after_ms=_wait_ms(answer))
     if outcome is None and not code:
         return Unknown("malformed_answer", "an answer without a code")
     return outcome

@@ -160,7 +160,7 @@ def wait_of(answer: Any, now_s: float) -> int | None:
 
 def alone(delivery: Delivery) -> str:
     """What keeps a delivery that comes back out of calls for many; empty the first time."""
-    return delivery.key if delivery.attempt > 1 else ""
+    return delivery.key if delivery.spent > 1 else ""
 
 
 def ask_later(answer: Answer, code: str = "") -> Resolved:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from channels.error_table import HOUR, MINUTE, ErrorTable, Row
+from channels.error_table import HOUR, MINUTE, ErrorTable, Row, paced
+from message.outcomes import Limit
 
 BUSINESS_LIMIT: Final = "isv.BUSINESS_LIMIT_CONTROL"
 _DAY: Final = 24 * HOUR
@@ -20,8 +21,20 @@ TABLE: Final = ErrorTable(
         # The account: nothing of it goes, whatever the message; another account may send it.
         Row("isv.OUT_OF_SERVICE", "not_sent", "suspended for want of balance", HOUR, True),
         Row("isv.AMOUNT_NOT_ENOUGH", "not_sent", "the balance is not enough", HOUR, True),
-        Row("isv.DAY_LIMIT_CONTROL", "not_sent", "the account's limit of the day", HOUR, True),
-        Row("isv.MONTH_LIMIT_CONTROL", "not_sent", "the account's limit of the month", HOUR, True),
+        paced(
+            "isv.DAY_LIMIT_CONTROL",
+            Limit.ACCOUNT,
+            "the account's limit of the day",
+            HOUR,
+            account=True,
+        ),
+        paced(
+            "isv.MONTH_LIMIT_CONTROL",
+            Limit.ACCOUNT,
+            "the account's limit of the month",
+            HOUR,
+            account=True,
+        ),
         Row("isv.PRODUCT_UN_SUBSCRIPT", "not_sent", "SMS is not activated", HOUR, True),
         Row("isv.PRODUCT_UNSUBSCRIBE", "not_sent", "the product is not subscribed", HOUR, True),
         Row("isv.ACCOUNT_NOT_EXISTS", "not_sent", "there is no such account", HOUR, True),
@@ -38,10 +51,10 @@ TABLE: Final = ErrorTable(
         Row("Forbidden.RiskControl", "not_sent", "refused by risk control", HOUR, True),
         Row("InvalidTimeStamp.Expired", "not_sent", "our clock is 15 minutes off", MINUTE, True),
         # Pace.
-        Row(BUSINESS_LIMIT, "not_sent", "too many to this number", MINUTE),
-        Row("Throttling", "not_sent", "the gateway is throttling", 1_000),
-        Row("Throttling.User", "not_sent", "too many calls of this account", 1_000),
-        Row("Throttling.Api", "not_sent", "too many calls of this operation", 1_000),
+        paced(BUSINESS_LIMIT, Limit.RECEIVER, "too many to this number", MINUTE),
+        paced("Throttling", Limit.ACCOUNT, "the gateway is throttling", 1_000),
+        paced("Throttling.User", Limit.ACCOUNT, "too many calls of this account", 1_000),
+        paced("Throttling.Api", Limit.ACCOUNT, "too many calls of this operation", 1_000),
         # The receiver.
         Row("isv.MOBILE_NUMBER_ILLEGAL", "rejected", "the number is malformed"),
         Row("isv.BLACK_KEY_CONTROL_LIMIT", "rejected", "the number asked not to be disturbed"),

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from channels.error_table import HOUR, MINUTE, ErrorTable, Row
+from channels.error_table import HOUR, MINUTE, ErrorTable, Row, paced
+from message.outcomes import Limit
 
 _DAY: Final = 24 * HOUR
 _HALF_MINUTE: Final = MINUTE // 2
@@ -42,28 +43,48 @@ _ACCOUNT = (
     # The provider's own misspelling of the row above, in older versions of the document.
     Row("UnauthorizedOperation.SerivceSuspendDueToArrears", "not_sent", "in arrears", HOUR, True),
     Row("FailedOperation.InsufficientBalanceInSmsPackage", "not_sent", "no balance", HOUR, True),
-    Row("LimitExceeded.AppDailyLimit", "not_sent", "the account's limit of the day", HOUR, True),
+    paced(
+        "LimitExceeded.AppDailyLimit",
+        Limit.ACCOUNT,
+        "the account's limit of the day",
+        HOUR,
+        account=True,
+    ),
     Row("ResourceInsufficient", "not_sent", "resources are used up", HOUR, True),
 )
 
 _PACE = (
-    Row("RequestLimitExceeded", "not_sent", "too many calls", 1_000),
-    Row("RequestLimitExceeded.GlobalRegionUinLimitExceeded", "not_sent", "too many calls", 1_000),
-    Row("RequestLimitExceeded.IPLimitExceeded", "not_sent", "too many from our address", 1_000),
-    Row("RequestLimitExceeded.UinLimitExceeded", "not_sent", "too many of this account", 1_000),
-    Row("LimitExceeded", "not_sent", "a quota is used up", HOUR),
+    paced("RequestLimitExceeded", Limit.ACCOUNT, "too many calls", 1_000),
+    paced(
+        "RequestLimitExceeded.GlobalRegionUinLimitExceeded", Limit.ACCOUNT, "too many calls", 1_000
+    ),
+    paced(
+        "RequestLimitExceeded.IPLimitExceeded", Limit.ACCOUNT, "too many from our address", 1_000
+    ),
+    paced(
+        "RequestLimitExceeded.UinLimitExceeded", Limit.ACCOUNT, "too many of this account", 1_000
+    ),
+    paced("LimitExceeded", Limit.PART, "a quota is used up", HOUR),
     # Of one country or of all abroad: the account may go on to send at home.
-    Row("LimitExceeded.AppMainlandChinaDailyLimit", "not_sent", "limit of the day, mainland", HOUR),
-    Row("LimitExceeded.AppGlobalDailyLimit", "not_sent", "limit of the day, abroad", HOUR),
-    Row("LimitExceeded.AppCountryOrRegionDailyLimit", "not_sent", "limit of this country", HOUR),
-    Row("LimitExceeded.DailyLimit", "not_sent", "limit of the day, abroad", HOUR),
-    Row("LimitExceeded.GlobalSmsSendingRateLimit", "not_sent", "too fast abroad", MINUTE),
-    Row("LimitExceeded.DeliveryFrequencyLimit", "not_sent", "too often to this number", MINUTE),
-    Row("LimitExceeded.PhoneNumberThirtySecondLimit", "not_sent", "number: 30 s", _HALF_MINUTE),
-    Row("LimitExceeded.PhoneNumberOneHourLimit", "not_sent", "number: one hour", HOUR),
-    Row("LimitExceeded.PhoneNumberDailyLimit", "not_sent", "number: one day", _DAY),
-    Row("LimitExceeded.PhoneNumberSameContentDailyLimit", "not_sent", "number: same text", _DAY),
-    Row("FailedOperation.MarketingSendTimeConstraint", "not_sent", "marketing: 8 to 22 h", HOUR),
+    paced(
+        "LimitExceeded.AppMainlandChinaDailyLimit", Limit.PART, "limit of the day, mainland", HOUR
+    ),
+    paced("LimitExceeded.AppGlobalDailyLimit", Limit.PART, "limit of the day, abroad", HOUR),
+    paced("LimitExceeded.AppCountryOrRegionDailyLimit", Limit.PART, "limit of this country", HOUR),
+    paced("LimitExceeded.DailyLimit", Limit.PART, "limit of the day, abroad", HOUR),
+    paced("LimitExceeded.GlobalSmsSendingRateLimit", Limit.PART, "too fast abroad", MINUTE),
+    paced(
+        "LimitExceeded.DeliveryFrequencyLimit", Limit.RECEIVER, "too often to this number", MINUTE
+    ),
+    paced(
+        "LimitExceeded.PhoneNumberThirtySecondLimit", Limit.RECEIVER, "number: 30 s", _HALF_MINUTE
+    ),
+    paced("LimitExceeded.PhoneNumberOneHourLimit", Limit.RECEIVER, "number: one hour", HOUR),
+    paced("LimitExceeded.PhoneNumberDailyLimit", Limit.RECEIVER, "number: one day", _DAY),
+    paced(
+        "LimitExceeded.PhoneNumberSameContentDailyLimit", Limit.RECEIVER, "number: same text", _DAY
+    ),
+    paced("FailedOperation.MarketingSendTimeConstraint", Limit.PART, "marketing: 8 to 22 h", HOUR),
 )
 
 _MESSAGE = (

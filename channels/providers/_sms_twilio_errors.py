@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from channels.error_table import HOUR, MINUTE, ErrorTable, Row
+from channels.error_table import HOUR, MINUTE, ErrorTable, Row, paced
+from message.outcomes import Limit
 
 TABLE: Final = ErrorTable(
     (
@@ -24,7 +25,13 @@ TABLE: Final = ErrorTable(
         Row("21601", "not_sent", "the sender is not of this account", HOUR, True),
         Row("21603", "not_sent", "there is no sender", HOUR, True),
         Row("21606", "not_sent", "the sender cannot send", HOUR, True),
-        Row("21611", "not_sent", "10 hours of messages wait at the sender", 10 * MINUTE, True),
+        paced(
+            "21611",
+            Limit.ACCOUNT,
+            "10 hours of messages wait at the sender",
+            10 * MINUTE,
+            account=True,
+        ),
         Row("21659", "not_sent", "the sender is no number of Twilio's", HOUR, True),
         Row("21660", "not_sent", "the sender is of another account", HOUR, True),
         Row("21661", "not_sent", "the sender cannot send SMS", HOUR, True),
@@ -32,9 +39,9 @@ TABLE: Final = ErrorTable(
         Row("21703", "not_sent", "the messaging service has no number to send from", HOUR, True),
         Row("21704", "not_sent", "the messaging service has no numbers", HOUR, True),
         Row("21705", "not_sent", "the messaging service is invalid", HOUR, True),
-        Row("63038", "not_sent", "the account's limit of 24 hours", HOUR, True),
+        paced("63038", Limit.ACCOUNT, "the account's limit of 24 hours", HOUR, account=True),
         # Pace: "never processed and always safe to retry".
-        Row("20429", "not_sent", "too many requests at once"),
+        paced("20429", Limit.ACCOUNT, "too many requests at once"),
         # The receiver.
         Row("21211", "rejected", "the number is malformed"),
         Row("21408", "rejected", "the account may not send to this country"),

@@ -17,11 +17,11 @@ import msgspec
 
 from channels.channel import Account, Answer, Call, Failure, Token, TokenRefused
 from channels.endpoints import below, endpoint_url
-from channels.error_table import HOUR, MINUTE, ErrorTable, Row
+from channels.error_table import HOUR, MINUTE, ErrorTable, Row, paced
 from channels.outcomes import for_all, of_failure, refusal
 from channels.requests import post_json
 from channels.secret import Secret
-from message.outcomes import AnyOutcome, Unknown
+from message.outcomes import AnyOutcome, Limit, Unknown
 
 T = TypeVar("T")
 
@@ -44,8 +44,8 @@ COMMON_ROWS: Final = (
     Row("43003", "rejected", "the call must use HTTPS"),
     Row("44002", "rejected", "the body is empty"),
     Row("45002", "rejected", "the content is too long"),
-    Row("45009", "not_sent", "the day's quota is used up", HOUR, account=True),
-    Row("45011", "not_sent", "the minute's quota is used up", MINUTE, account=True),
+    paced("45009", Limit.ACCOUNT, "the day's quota is used up", HOUR, account=True),
+    paced("45011", Limit.ACCOUNT, "the minute's quota is used up", MINUTE),
     Row("47001", "rejected", "the body is no valid JSON"),
     Row("48001", "not_sent", "the account may not use this API", 10 * MINUTE, account=True),
     Row("48004", "not_sent", "the API is banned for this account", HOUR, account=True),

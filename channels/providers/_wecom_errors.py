@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from channels.error_table import MINUTE, Row
+from channels.error_table import MINUTE, Row, paced
+from message.outcomes import Limit
 
 INVALID: Final = "invaliduser"
 UNLICENSED: Final = "unlicenseduser"
@@ -61,8 +62,8 @@ ROWS: Final = (
     Row("41001", "rejected", "the token is missing"),
     Row("41011", "rejected", "the agentid is missing"),
     Row("42001", "not_sent", "the token has expired"),
-    Row("45009", "not_sent", "too many calls; shut out for a minute", MINUTE, account=True),
-    Row("45033", "not_sent", "too many calls at the same moment", 1_000),
+    paced("45009", Limit.ACCOUNT, "too many calls; shut out for a minute", MINUTE),
+    paced("45033", Limit.ACCOUNT, "too many calls at the same moment", 1_000),
     Row("48002", "not_sent", "the application may not use this API", 10 * MINUTE, account=True),
     Row("50003", "not_sent", "the application is switched off", 10 * MINUTE, account=True),
     Row("60020", "not_sent", "our IP is not in the whitelist", 10 * MINUTE, account=True),

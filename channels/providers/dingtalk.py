@@ -251,7 +251,7 @@ class DingTalkChannel(BaseChannel):
 
 def _of_repeat(delivery: Delivery, outcome: AnyOutcome) -> AnyOutcome:
     """That a member has this content already is, after an earlier attempt, proof of that one."""
-    if isinstance(outcome, Rejected) and outcome.code in SAME_TODAY and delivery.attempt > 1:
+    if isinstance(outcome, Rejected) and outcome.code in SAME_TODAY and delivery.spent > 1:
         return Accepted()
     return outcome
 

@@ -35,7 +35,7 @@ import msgspec
 from channels.base import BaseChannel
 from channels.channel import Account, Answer, Call, Failure
 from channels.endpoints import with_query
-from channels.error_table import HOUR, MINUTE, ErrorTable, Row
+from channels.error_table import HOUR, MINUTE, ErrorTable, Row, paced
 from channels.outcomes import for_all, of_failure
 from channels.promises import Promises
 from channels.providers._dingtalk_content import (
@@ -56,7 +56,7 @@ from channels.providers._dingtalk_wire import (
 from channels.requests import post_json
 from channels.secret import Secret
 from message.delivery import Delivery
-from message.outcomes import Accepted, AnyOutcome
+from message.outcomes import Accepted, AnyOutcome, Limit
 
 _PROVIDER: Final = "dingtalk_robot"
 _SEND: Final = "robot/send"
@@ -70,11 +70,11 @@ _WIRE_NAMES: Final = {"action_card": "actionCard", "feed_card": "feedCard"}
 _ERRORS: Final = ErrorTable(
     (
         Row("-1", "not_sent", "the system is busy", MINUTE),
-        Row(_THROTTLED, "not_sent", "the gateway refuses for a few seconds", 5_000),
+        paced(_THROTTLED, Limit.ACCOUNT, "the gateway refuses for a few seconds", 5_000),
         Row("40035", "rejected", "a parameter is missing"),
         Row("43004", "rejected", "another Content-Type is wanted"),
-        Row("90030", "not_sent", "more calls than allowed", HOUR, account=True),
-        Row("130101", "not_sent", "more than 20 messages a minute", _SILENCED, account=True),
+        paced("90030", Limit.ACCOUNT, "more calls than allowed", HOUR),
+        paced("130101", Limit.ACCOUNT, "more than 20 messages a minute", _SILENCED),
         Row("300001", "not_sent", "no such access_token", HOUR, account=True),
         Row("300005", "not_sent", "no such access_token", HOUR, account=True),
         Row(_SECURITY, "not_sent", "the robot refuses sign, time or address", MINUTE, account=True),
@@ -84,7 +84,7 @@ _ERRORS: Final = ErrorTable(
         Row("400102", "not_sent", "the robot was switched off", HOUR, account=True),
         Row("400105", "rejected", "no such type of message"),
         Row("400106", "not_sent", "the robot is not in the group", HOUR, account=True),
-        Row("410100", "not_sent", "sent too fast", _SILENCED, account=True),
+        paced("410100", Limit.ACCOUNT, "sent too fast", _SILENCED),
         Row("430101", "rejected", "a link that is not safe"),
         Row("430102", "rejected", "a text that is not proper"),
         Row("430103", "rejected", "an image that is not proper"),

@@ -34,7 +34,7 @@ import msgspec
 from channels.base import BaseChannel
 from channels.channel import Account, Answer, Call, Failure, TokenSource
 from channels.endpoints import below, endpoint_url
-from channels.error_table import HOUR, MINUTE, ErrorTable, Row
+from channels.error_table import HOUR, MINUTE, ErrorTable, Row, paced
 from channels.outcomes import for_all, of_failure, refusal
 from channels.promises import Promises
 from channels.providers._fcm_message import PROVIDER, BadContent, message, read
@@ -42,7 +42,7 @@ from channels.providers._fcm_token import ENDPOINT, FcmOptions, FcmTokens
 from channels.requests import post_json
 from channels.retry_after import retry_after_ms
 from message.delivery import Delivery
-from message.outcomes import Accepted, AnyOutcome, NotSent, Unknown
+from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Unknown
 
 _TOPIC = re.compile(r"/topics/[a-zA-Z0-9\-_.~%]{1,900}", re.ASCII)
 _TOKEN = re.compile(r"[a-zA-Z0-9:_\-]+", re.ASCII)
@@ -57,7 +57,7 @@ _ERRORS: Final = ErrorTable(
         Row("INVALID_ARGUMENT", "rejected", "a token, a key, a size or a parameter is not valid"),
         Row("UNREGISTERED", "rejected", "the application is no longer on this device"),
         Row("SENDER_ID_MISMATCH", "rejected", "the token is of another sender"),
-        Row("QUOTA_EXCEEDED", "not_sent", "more messages than allowed", MINUTE),
+        paced("QUOTA_EXCEEDED", Limit.RECEIVER, "more messages than allowed", MINUTE),
         Row(_UNAVAILABLE, "unknown", "overloaded: the message was not taken on in time"),
         Row("INTERNAL", "unknown", "an internal error"),
         # Of iOS and web alone: the same account goes on reaching Android, so its breaker stays shut.
@@ -65,7 +65,7 @@ _ERRORS: Final = ErrorTable(
         Row(_UNAUTHENTICATED, "not_sent", "the access token is not valid", account=True),
         Row("PERMISSION_DENIED", "not_sent", "the account lacks a permission", HOUR, account=True),
         Row("NOT_FOUND", "not_sent", "no such project", HOUR, account=True),
-        Row("RESOURCE_EXHAUSTED", "not_sent", "more calls than allowed", MINUTE),
+        paced("RESOURCE_EXHAUSTED", Limit.ACCOUNT, "more calls than allowed", MINUTE),
         Row("FAILED_PRECONDITION", "rejected", "the message cannot be sent as it is"),
     )
 )
@@ -172,7 +172,7 @@ class FcmChannel(BaseChannel):
         detail = error.message[:_MAX_DETAIL]
         wait_ms = retry_after_ms(answer.headers, self._now())
         if error.code == _UNAVAILABLE and wait_ms is not None:
-            return NotSent(error.code, detail, wait_ms)
+            return NotSent(error.code, detail, wait_ms, limit=Limit.ACCOUNT)
         return self.errors.outcome(error.code, detail, wait_ms)
 
 

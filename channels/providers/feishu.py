@@ -30,7 +30,7 @@ from email_validator import EmailNotValidError, validate_email
 
 from channels.base import BaseChannel
 from channels.channel import Account, Answer, Call, Failure, Token, TokenRefused, TokenSource
-from channels.error_table import HOUR, MINUTE, ErrorTable, Row
+from channels.error_table import HOUR, MINUTE, ErrorTable, Row, paced
 from channels.outcomes import for_all, of_failure
 from channels.promises import Promises
 from channels.providers._feishu_content import BadContent, Worded
@@ -50,7 +50,7 @@ from channels.requests import post_json
 from channels.secret import Secret
 from message.delivery import Delivery
 from message.foreign_text import rule_in
-from message.outcomes import Accepted, AnyOutcome
+from message.outcomes import Accepted, AnyOutcome, Limit
 
 _SEND: Final = "open-apis/im/v1/messages"
 _TENANT_TOKEN: Final = "open-apis/auth/v3/tenant_access_token/internal"  # noqa: S105 (a path)
@@ -85,7 +85,9 @@ _ERRORS: Final = ErrorTable(
         Row("230017", "rejected", "the bot does not own the file or image"),
         Row("230018", "rejected", "the group's settings forbid it"),
         Row("230019", "rejected", "no such topic"),
-        Row("230020", "not_sent", "more than five messages a second to one receiver", _SECOND),
+        paced(
+            "230020", Limit.RECEIVER, "more than five messages a second to one receiver", _SECOND
+        ),
         Row("230022", "rejected", "the content has sensitive words"),
         Row("230025", "rejected", "the content is too long"),
         Row("230027", "not_sent", "the application lacks a permission", HOUR, account=True),
@@ -104,10 +106,10 @@ _ERRORS: Final = ErrorTable(
         Row("232009", "rejected", "the group was dissolved"),
         Row("1500", "unknown", "an internal error"),
         Row("2200", "unknown", "an internal error"),
-        Row("11232", "not_sent", "the provider is under load", MINUTE),
-        Row(RATE_LIMITED, "not_sent", "more calls than allowed", MINUTE, account=True),
+        paced("11232", Limit.ACCOUNT, "the provider is under load", MINUTE),
+        paced(RATE_LIMITED, Limit.ACCOUNT, "more calls than allowed", MINUTE),
         Row("99991401", "not_sent", "our address is not on the list", MINUTE, account=True),
-        Row("99991403", "not_sent", "the month's calls are used up", HOUR, account=True),
+        paced("99991403", Limit.ACCOUNT, "the month's calls are used up", HOUR, account=True),
         Row("99991661", "not_sent", "there is no access token", account=True),
         Row("99991662", "not_sent", "the application is switched off", HOUR, account=True),
         Row("99991663", "not_sent", "the tenant_access_token is not valid", account=True),

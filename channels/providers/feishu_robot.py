@@ -33,7 +33,7 @@ import msgspec
 from channels.base import BaseChannel
 from channels.channel import Account, Answer, Call, Failure
 from channels.endpoints import below
-from channels.error_table import HOUR, MINUTE, ErrorTable, Row
+from channels.error_table import HOUR, MINUTE, ErrorTable, Row, paced
 from channels.outcomes import for_all, of_failure
 from channels.promises import Promises
 from channels.providers._feishu_content import BadContent, Chat, Worded, read
@@ -48,7 +48,7 @@ from channels.providers._feishu_wire import (
 from channels.requests import post_json
 from channels.secret import Secret
 from message.delivery import Delivery
-from message.outcomes import Accepted, AnyOutcome
+from message.outcomes import Accepted, AnyOutcome, Limit
 
 _HOOK: Final = "open-apis/bot/v2/hook"
 _KEYS: Final = frozenset({"text", "post", "card", "image", "share_chat"})
@@ -59,15 +59,15 @@ _BAD_REQUEST, _TOO_MANY = "9499", "9499.too_many"
 _ERRORS: Final = ErrorTable(
     (
         Row(_BAD_REQUEST, "rejected", "the body cannot be read, or is too large"),
-        Row(_TOO_MANY, "not_sent", "9499: too many requests", MINUTE, account=True),
-        Row("11232", "not_sent", "the robot, or the provider, has too much to do", MINUTE),
+        paced(_TOO_MANY, Limit.ACCOUNT, "9499: too many requests", MINUTE),
+        paced("11232", Limit.ACCOUNT, "the robot, or the provider, has too much to do", MINUTE),
         Row("19001", "not_sent", "no such hook", HOUR, account=True),
         Row("19002", "rejected", "a field is missing"),
         Row("19021", "not_sent", "sign or time is refused", MINUTE, account=True),
         Row("19022", "not_sent", "our address is not on the list", MINUTE, account=True),
         Row("19024", "rejected", "none of the robot's keywords is in the message"),
         Row("2200", "unknown", "an internal error"),
-        Row(RATE_LIMITED, "not_sent", "more calls than allowed", MINUTE, account=True),
+        paced(RATE_LIMITED, Limit.ACCOUNT, "more calls than allowed", MINUTE),
     )
 )
 

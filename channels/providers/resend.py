@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
+from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any, ClassVar, Final
 
@@ -32,7 +33,7 @@ import msgspec
 from channels.base import BaseChannel
 from channels.channel import Account, Answer, Call, Failure
 from channels.endpoints import below, endpoint_url
-from channels.error_table import HOUR, MINUTE, ErrorTable, Row
+from channels.error_table import HOUR, MINUTE, ErrorTable, Row, paced
 from channels.outcomes import for_all, of_failure, refusal
 from channels.promises import Promises
 from channels.providers._email_content import BadContent, Email, mailbox, read, receiver
@@ -42,7 +43,7 @@ from channels.secret import Secret
 from message.delivery import Delivery
 from message.envelope import Template
 from message.foreign_text import shown_name
-from message.outcomes import Accepted, AnyOutcome, Unknown
+from message.outcomes import Accepted, AnyOutcome, Limit, Unknown
 
 _PROVIDER: Final = "resend"
 _WINDOW_MS: Final = 24 * HOUR - 10 * MINUTE
@@ -85,9 +86,17 @@ ERRORS: Final = ErrorTable(
         Row("restricted_api_key", "not_sent", "the API key may not do this", MINUTE, True),
         Row("invalid_api_key", "not_sent", "the API key is wrong", MINUTE, True),
         Row("suspended_api_key", "not_sent", "the API key is suspended", MINUTE, True),
-        Row("rate_limit_exceeded", "not_sent", "too many requests a second", 1_000),
-        Row("daily_quota_exceeded", "not_sent", "the day's quota is used up", HOUR, True),
-        Row("monthly_quota_exceeded", "not_sent", "the month's quota is used up", HOUR, True),
+        paced("rate_limit_exceeded", Limit.ACCOUNT, "too many requests a second", 1_000),
+        paced(
+            "daily_quota_exceeded", Limit.ACCOUNT, "the day's quota is used up", HOUR, account=True
+        ),
+        paced(
+            "monthly_quota_exceeded",
+            Limit.ACCOUNT,
+            "the month's quota is used up",
+            HOUR,
+            account=True,
+        ),
         Row("invalid_idempotent_request", "unknown", "the key was used for another payload before"),
         Row("concurrent_idempotent_requests", "unknown", "the first request is still at work"),
         Row("application_error", "unknown", "an unexpected error at Resend"),
@@ -141,6 +150,8 @@ class ResendChannel(BaseChannel):
     options: ClassVar[type[msgspec.Struct]] = ResendOptions
     endpoint: ClassVar[str] = "https://api.resend.com"
     dedup_window_ms: ClassVar[int] = _WINDOW_MS
+    account_limits: ClassVar[Sequence[tuple[int, int]]] = ((2, 1),)
+    """Requests of one team, and in how many seconds, unless Resend has raised it."""
     errors: ClassVar[ErrorTable] = ERRORS
     promises: ClassVar[Promises] = Promises(
         title="Resend",
@@ -151,6 +162,7 @@ class ResendChannel(BaseChannel):
         source=(
             "https://resend.com/docs/api-reference/emails/send-email",
             "https://resend.com/docs/api-reference/errors",
+            "https://resend.com/docs/api-reference/rate-limit",
             "https://resend.com/docs/dashboard/emails/idempotency-keys",
         ),
     )

@@ -23,7 +23,7 @@ import msgspec
 
 from channels.base import BaseChannel
 from channels.channel import Account, Answer, Call, TokenSource
-from channels.error_table import HOUR, ErrorTable, Row
+from channels.error_table import HOUR, ErrorTable, Row, paced
 from channels.outcomes import for_all
 from channels.promises import Promises
 from channels.providers._wechat import (
@@ -39,7 +39,7 @@ from channels.providers._wechat import (
 )
 from channels.providers._wechat_template import Value, data_of, message_of, refusal_of
 from message.delivery import Delivery
-from message.outcomes import Accepted, AnyOutcome, Unknown
+from message.outcomes import Accepted, AnyOutcome, Limit, Unknown
 
 _PATH: Final = "cgi-bin/message/subscribe/send"
 _DOCUMENT: Final = (
@@ -85,7 +85,7 @@ class WechatMiniChannel(BaseChannel):
             Row("41030", "rejected", "the page does not exist in the published version"),
             Row("43101", "rejected", "the user has not granted this message"),
             Row("43107", "not_sent", "the account or template is banned", HOUR, account=True),
-            Row("43108", "not_sent", "messages to this user came at the same moment", 1_000),
+            paced("43108", Limit.RECEIVER, "messages to this user came at the same moment", 1_000),
             Row("45168", "rejected", "the text holds words that are not allowed"),
             Row("47003", "rejected", "a value is empty or does not fit its place"),
         )
@@ -123,7 +123,7 @@ class WechatMiniChannel(BaseChannel):
         """The outcome of the call's one delivery."""
         if isinstance(answer, httpx.Response) and code_of(answer) == _NO_GRANT:
             (delivery,) = call.deliveries
-            if delivery.attempt > 1:
+            if delivery.spent > 1:
                 told = "no grant is left: an earlier attempt in doubt may have used it"
                 return for_all(call, Unknown(_NO_GRANT, told))
         refused = failed(call, answer, self.errors)

@@ -160,7 +160,7 @@ class WecomChannel(BaseChannel):
     def batch_key(self, delivery: Delivery) -> Hashable:
         """The same content joins, whoever it is for."""
         content = _encoder.encode(delivery.content_for(_PROVIDER))
-        return content if delivery.attempt <= _TOGETHER else (content, delivery.key)
+        return content if delivery.spent <= _TOGETHER else (content, delivery.key)
 
     def refusal(self, account: Account, delivery: Delivery) -> str:
         """See `Channel.refusal`."""

@@ -21,7 +21,7 @@ import msgspec
 
 from channels.base import BaseChannel
 from channels.channel import Account, Answer, Call
-from channels.error_table import MINUTE, ErrorTable, Row
+from channels.error_table import MINUTE, ErrorTable, Row, paced
 from channels.outcomes import for_all
 from channels.promises import Promises
 from channels.providers._wechat import PreparedAccounts, failed
@@ -29,7 +29,7 @@ from channels.providers._wecom_content import BadContent, content_of, message_of
 from channels.providers._wecom_errors import BUSY, MESSAGE_ROWS
 from channels.secret import Secret
 from message.delivery import Delivery
-from message.outcomes import Accepted, AnyOutcome
+from message.outcomes import Accepted, AnyOutcome, Limit
 
 _SEND: Final = "cgi-bin/webhook/send"
 _DOCUMENTS: Final = "https://developer.work.weixin.qq.com/document/path"
@@ -59,8 +59,8 @@ class WecomRobotChannel(BaseChannel):
         (
             BUSY,
             *MESSAGE_ROWS,
-            Row("45009", "not_sent", "more than 20 messages in a minute", MINUTE, account=True),
-            Row("45033", "not_sent", "too many calls at the same moment", 1_000),
+            paced("45009", Limit.ACCOUNT, "more than 20 messages in a minute", MINUTE),
+            paced("45033", Limit.ACCOUNT, "too many calls at the same moment", 1_000),
             Row("93000", "not_sent", "the key is wrong or the robot gone", 10 * MINUTE, True),
             Row("93004", "not_sent", "the robot is switched off", 10 * MINUTE, account=True),
             Row("93008", "not_sent", "the robot is not in the group", 10 * MINUTE, account=True),

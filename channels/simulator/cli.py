@@ -20,12 +20,14 @@ _EXAMPLES = """examples:
   hongyan simulator                                    accept everything at once
   hongyan simulator --latency p50=20,p99=300 --error 503=0.02 --retry-after 1
   hongyan simulator --reset 0.01 --hang 0.001          accept, then leave the sender in doubt
+  hongyan simulator --limit 20/1 --retry-after 1       a provider that takes 20 a second
   hongyan simulator --port 8899 --rules faults.json --report seen.json --seed 7
   hongyan simulator --scenario examples/scenarios/bad-day.toml    all of it from a file
 
 latency:  10 | 5-20 | p50=10,p99=80, in milliseconds
 rules:    a JSON list; each may hold path, receiver (prefixes), method, latency_ms, errors
-          {"500": 0.1}, retry_after, accept_errors, reset, close, hang, drip, drop, drip_ms
+          {"500": 0.1}, retry_after, accept_errors, limit, limit_s, limit_code, reset, close, hang,
+          drip, drop, drip_ms
 """
 _FLAGS = frozenset(SimulatorOptions.__struct_fields__) - {
     "rules",
@@ -131,6 +133,7 @@ def _rule_of(flags: argparse.Namespace) -> Faults:
             "latency_ms": flags.latency,
             "errors": dict(flags.error),
             "retry_after": flags.retry_after,
+            **flags.limit,
             **{name: getattr(flags, name) for name in ("reset", "close", "hang", "drip", "drop")},
         },
         Faults,
@@ -140,6 +143,12 @@ def _rule_of(flags: argparse.Namespace) -> Faults:
 def _error(text: str) -> tuple[str, float]:
     status, _, rate = text.partition("=")
     return status, float(rate)
+
+
+def _limit(text: str) -> dict[str, float]:
+    """`20/1`: twenty requests in any second."""
+    count, _, seconds = text.partition("/")
+    return {"limit": int(count), "limit_s": float(seconds or 1)}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -170,6 +179,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--latency", default="0", metavar="MS")
     add("--error", type=_error, action="append", default=[], metavar="STATUS=RATE")
     add("--retry-after", default="", metavar="VALUE", help="header of error answers")
+    limit = "take so many requests in any so many seconds (1), refuse the rest with 429"
+    add("--limit", type=_limit, default={}, metavar="COUNT/SECONDS", help=limit)
     for name in ("reset", "close", "hang", "drip"):
         add(f"--{name}", type=float, default=0.0, metavar="RATE", help=f"accept, then {name}")
     add("--drop", type=float, default=0.0, metavar="RATE", help="close without accepting")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import deque
 from collections.abc import Sequence
 from enum import StrEnum
 from hashlib import blake2b
@@ -64,6 +65,11 @@ class Faults(
     """The provider's own error codes, for the whole call, to rate. Not for the webhook protocol."""
     receiver_codes: dict[str, Rate] = {}
     """The same for single receivers of a call: partial batches."""
+    limit: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """Requests that are taken in any `limit_s`; what is more is refused, with `retry_after`. 0: all."""
+    limit_s: Annotated[float, msgspec.Meta(gt=0)] = 1.0
+    limit_code: str = ""
+    """The provider's own code for what is more; empty: status 429."""
     accept_errors: bool = False
     """Accept what is answered with an error: the worst of liars."""
     reset: Rate = 0.0
@@ -94,6 +100,8 @@ class Rule:
         self.faults = faults
         self._latency = Latency(faults.latency_ms)
         self._fates = _fates(faults)
+        self._taken: deque[float] = deque()
+        """When the requests of the last `limit_s` were taken, oldest first."""
         certain = self._latency.constant and not self._fates
         self.certain = Fate(delay_ms=self._latency.at(0.0)) if certain else None
         """The one fate there is; None: it is drawn."""
@@ -106,6 +114,21 @@ class Rule:
             and path.startswith(faults.path)
             and receiver.startswith(faults.receiver)
         )
+
+    def over(self, now: float) -> Fate | None:
+        """The refusal of one more request at `now`, in seconds; None, and it counts, where it is within the
+        limit."""
+        faults, taken = self.faults, self._taken
+        if not faults.limit:
+            return None
+        while taken and taken[0] <= now - faults.limit_s:
+            taken.popleft()
+        if len(taken) < faults.limit:
+            taken.append(now)
+            return None
+        if faults.limit_code:
+            return Fate(accepted=False, code=faults.limit_code, retry_after=faults.retry_after)
+        return Fate(accepted=False, status=429, retry_after=faults.retry_after)
 
     def draw(self, luck: float, pace: float) -> Fate:
         """The fate for two numbers in [0, 1)."""

@@ -98,7 +98,12 @@ class Provider:
 
     def fate(self, method: str, path: str, receiver: str, key: str, turn: int) -> Fate:
         """What becomes of one request."""
-        return decide(self.rules.ready, self.seed, method, path, receiver, key, turn)
+        fate = decide(self.rules.ready, self.seed, method, path, receiver, key, turn)
+        if not fate.accepted:
+            return fate
+        rule = next((r for r in self.rules.ready if r.fits(method, path, receiver)), None)
+        over = None if rule is None else rule.over(self._loop.time())
+        return fate if over is None else over._replace(delay_ms=fate.delay_ms)
 
     def _record(
         self, request: Request, path: str, message: _Message, fate: Fate, repeated: bool

@@ -44,6 +44,13 @@ SPREAD_HELP = explained(
     "hongyan bench spread",
     "hongyan bench spread --json --rounds 1",
 )
+PACING_HELP = explained(
+    "Count what becomes of bursts at providers that only say 'slower', on the local stack: 2,000 notices "
+    "at one that refuses all for a minute and then takes 20 a second, and 200 mails at one that takes 2 a "
+    "second. Takes some seven minutes. Exits 1 where one is not sent, or at more than 1.3 calls each.",
+    "hongyan bench pacing",
+    "hongyan bench pacing --json",
+)
 _COLUMNS = {
     "per_second": "messages/s",
     "cpu_us_per_message": "µs CPU each",
@@ -113,6 +120,21 @@ def spread(
     """See SPREAD_HELP."""
     bench, servers = _bench("spread")
     _end(bench.measure(servers, rounds=rounds, say=_say), as_json=as_json)
+
+
+@app.command("pacing", help=PACING_HELP, short_help="Bursts at providers that say slower.")
+def pacing(
+    notices: Annotated[int, typer.Option("--notices", min=1, help="Of the first burst.")] = 2_000,
+    silence_s: Annotated[
+        float, typer.Option("--silence", min=0, help="Seconds for which all is refused.")
+    ] = 60,
+    mails: Annotated[int, typer.Option("--mails", min=1, help="Of the second burst.")] = 200,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
+) -> None:
+    """See PACING_HELP."""
+    bench, servers = _bench("pacing")
+    some = bench.bursts(notices=notices, silence_s=silence_s, mails=mails)
+    _end(bench.measure(servers, some, say=_say), as_json=as_json)
 
 
 def _bench(name: str) -> tuple[Any, Any]:

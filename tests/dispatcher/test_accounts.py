@@ -13,7 +13,7 @@ from channels.channel import Account
 from dispatcher.accounts import Accounts, may_fail_over
 from dispatcher.rates import UNBOUNDED, Rates
 from message.delivery import Delivery, deliveries_of
-from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
+from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
 from policy.schema import BreakerPolicy, LanePolicy
 from tests.dispatcher.fakes import LANE, notification
 
@@ -254,6 +254,8 @@ def test_of_many_threads_at_once_no_more_choose_than_there_are_tokens() -> None:
         (NotSent("token_unavailable"), True),
         (NotSent("one_a_minute", retry_after_ms=60_000), False),
         (NotSent("http_429"), False),
+        (NotSent("http_429", limit=Limit.ACCOUNT), False),
+        (NotSent("day_limit", limit=Limit.ACCOUNT, account=True), True),
         (Rejected("bad_number"), False),
         (Unknown("timeout"), False),
         (Unknown("connect"), False),
@@ -321,3 +323,45 @@ def test_states_are_shown_as_gauges() -> None:
     }
     bench.time += 5.0
     assert bench.gauges()["breaker_state", "a"] == 1
+
+
+# -- refusals that only pace --
+
+SLOWER = NotSent("http_429", retry_after_ms=2_000, limit=Limit.ACCOUNT)
+
+
+def test_a_provider_that_asks_to_be_left_alone_is_not_called_until_then() -> None:
+    bench = Bench(["a"])
+    bench.record("a", [SLOWER], begun_at=bench.time)
+    assert bench.choose() is None
+    assert (bench.accounts.room(), bench.accounts.passes(bench.of["a"])) == (0, False)
+    assert bench.accounts.seconds_until_room() == pytest.approx(2.0)
+    assert bench.gauges()["breaker_state", "a"] == 0, "a healthy account's breaker opened"
+    bench.time += 2.01
+    assert bench.choose() == "a"
+    assert bench.choose() is None, "it begins slowly"
+
+
+def test_meanwhile_another_account_takes_what_names_none() -> None:
+    bench = Bench(["a", "b"])
+    bench.record("a", [SLOWER], begun_at=bench.time)
+    assert {bench.choose() for _ in range(5)} == {"b"}
+    assert bench.accounts.opens_in_s(delivery(), bench.of["a"]) == 0.0
+    assert bench.accounts.opens_in_s(delivery("a"), bench.of["a"]) == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("limit", [Limit.RECEIVER, Limit.PART])
+def test_a_limit_of_one_receiver_or_of_a_part_slows_nobody_else(limit: Limit) -> None:
+    bench = Bench(["a"])
+    refusal = NotSent("one_a_minute", retry_after_ms=60_000, limit=limit)
+    bench.record("a", [refusal, Accepted("1")], begun_at=bench.time)
+    assert {bench.choose() for _ in range(50)} == {"a"}
+
+
+def test_an_account_that_is_refused_no_more_is_free_again() -> None:
+    bench = Bench(["a"])
+    bench.record("a", [SLOWER], begun_at=bench.time)
+    bench.time += 65.0
+    bench.rates.tidy()
+    assert bench.accounts.room() == UNBOUNDED
+    assert {bench.choose() for _ in range(500)} == {"a"}

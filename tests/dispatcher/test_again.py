@@ -11,7 +11,7 @@ import pytest
 
 from channels.channel import Call
 from dispatcher.work import Work
-from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
+from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
 from policy.schema import BreakerPolicy, Guarantee, RetryPolicy
 from tests.dispatcher.test_lanes import NO_BALANCE, Bench, accepted, told
 
@@ -87,6 +87,7 @@ def test_it_is_no_more_than_the_attempts() -> None:
         Rejected("bad_number"),
         NO_BALANCE,
         NotSent("too_fast", retry_after_ms=100),
+        NotSent("http_429", limit=Limit.ACCOUNT),
     ],
     ids=repr,
 )

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import dispatcher.breaker as breaker_module
 from dispatcher.breaker import Breaker, Judgement, State, judgement_of
-from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
+from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
 from policy.schema import BreakerPolicy
 
 POLICY = BreakerPolicy(
@@ -44,6 +44,9 @@ def probe(breaker: Breaker, now: float, judgement: Judgement) -> State | None:
         ([NotSent("one_a_minute", retry_after_ms=60_000)], WELL),
         ([NotSent("http_429", retry_after_ms=1_000)], WELL),
         ([NotSent("http_503", retry_after_ms=1_000)], FAILED),
+        ([NotSent("http_503", retry_after_ms=1_000, limit=Limit.ACCOUNT)], FAILED),
+        ([NotSent("http_429", limit=Limit.ACCOUNT)], WELL),
+        ([NotSent("day_limit", limit=Limit.ACCOUNT, account=True)], WELL),
         ([Unknown("timeout")], FAILED),
         ([Unknown("timeout"), Accepted("1")], WELL),
         ([Accepted("1"), Rejected("no_balance", account=True)], HALTED),

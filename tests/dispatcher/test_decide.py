@@ -5,10 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.decide import MAX_RETRY_AFTER_MS, backoff_ms, settlement_of
+from channels.retry_after import MAX_MS as MAX_PACED_MS
+from dispatcher.decide import MAX_RETRY_AFTER_MS, backoff_ms, settlement_of, spread_ms
 from dispatcher.work import Work
 from idempotency.ledger import Settlement
-from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
+from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
 from message.states import Event
 from policy.schema import LanePolicy, RetryPolicy
 from tests.dispatcher.fakes import NOW_MS
@@ -21,6 +22,8 @@ def settled(
     outcome: AnyOutcome,
     *,
     attempt: int = 1,
+    refusals: int = 0,
+    repeats: int = 0,
     left_ms: int = 3_600_000 * 5,
     age_ms: int = 0,
     retry: RetryPolicy = RETRY,
@@ -28,6 +31,7 @@ def settled(
     one = delivery()
     one.notification = msgspec.structs.replace(one.notification, created_at=NOW_MS - age_ms)
     one.expires_at, one.attempt = NOW_MS + left_ms, attempt
+    one.refusals, one.repeats = refusals, repeats
     work = Work(one, None, outcome=outcome, answered_at=NOW_MS)  # type: ignore[arg-type]
     found = settlement_of(work, LanePolicy(retry=retry))
     assert found is not None
@@ -81,3 +85,69 @@ def test_every_wait_lies_between_its_jitter_and_the_cap(
 ) -> None:
     retry = RetryPolicy(base_ms=1_000, cap_ms=60_000, factor=factor, jitter=0.5)
     assert 500 <= backoff_ms(retry, attempt, luck) <= 60_000
+
+
+# -- refusals that only pace --
+
+DAY_MS = 24 * 3_600_000
+
+
+def paced(wish: int | None = None) -> NotSent:
+    return NotSent("slower", retry_after_ms=wish, limit=Limit.ACCOUNT)
+
+
+def test_refused_for_pace_it_waits_on_however_often_it_was_called() -> None:
+    found = settled(paced(1_000), attempt=90, refusals=90)
+    assert (found.event, found.reason) == (Event.NOT_SENT, "slower")
+
+
+def test_a_refusal_for_pace_leaves_the_other_attempts_as_they_were() -> None:
+    assert settled(NotSent("x"), attempt=12, refusals=9).event is Event.NOT_SENT
+    assert settled(NotSent("x"), attempt=13, refusals=9).event is Event.BUDGET_SPENT
+
+
+@pytest.mark.parametrize("refusals", [1, 2, 3, 50])
+def test_it_never_waits_for_less_than_the_provider_asked(refusals: int) -> None:
+    waits = [settled(paced(60_000), refusals=refusals).delay_ms for _ in range(200)]
+    assert min(waits) > 60_000
+    assert len(set(waits)) > 100, "what was refused together returns together"
+
+
+def test_the_spread_grows_with_each_refusal_up_to_the_cap() -> None:
+    assert [spread_ms(RETRY, n, 0.999999) for n in (1, 2, 3)] == [999, 2_999, 4_999]
+
+
+def test_a_limit_of_a_day_is_kept_to() -> None:
+    found = settled(paced(DAY_MS), left_ms=7 * DAY_MS)
+    assert found.event is Event.NOT_SENT
+    assert DAY_MS < found.delay_ms < DAY_MS + RETRY.cap_ms
+
+
+def test_a_wish_that_no_limit_of_a_day_explains_is_cut() -> None:
+    found = settled(paced(10 * DAY_MS), left_ms=7 * DAY_MS)
+    assert MAX_PACED_MS < found.delay_ms < MAX_PACED_MS + RETRY.cap_ms
+
+
+def test_it_is_parked_when_the_patience_would_be_gone_before_the_next_try() -> None:
+    """The lane's TTL is a day here, and a tenth of it is kept."""
+    kept = DAY_MS // 10
+    found = settled(paced(60_000), left_ms=kept + 60_000, age_ms=DAY_MS - kept - 60_000)
+    assert (found.event, found.reason) == (Event.BUDGET_SPENT, "paced:slower")
+    found = settled(paced(60_000), left_ms=kept + 60_400, age_ms=DAY_MS - kept - 60_400)
+    assert found.event is Event.NOT_SENT
+    assert 60_000 < found.delay_ms <= 60_400, "the last try falls within the patience"
+
+
+def test_past_the_horizon_patience_is_over_too() -> None:
+    retry = msgspec.structs.replace(RETRY, horizon_ms=10_000)
+    assert settled(paced(), age_ms=10_000, retry=retry).reason == "paced:slower"
+
+
+def test_calls_that_followed_at_once_do_not_make_later_waits_longer() -> None:
+    assert settled(NotSent("x"), attempt=3, repeats=2).delay_ms == 1_000
+    assert settled(NotSent("x"), attempt=3, refusals=1, repeats=1).delay_ms == 1_000
+
+
+@given(st.integers(1, 10_000), st.floats(0, 1, exclude_max=True))
+def test_every_spread_lies_below_the_cap(refusals: int, luck: float) -> None:
+    assert 1 <= spread_ms(RetryPolicy(base_ms=1_000, cap_ms=60_000), refusals, luck) <= 60_000

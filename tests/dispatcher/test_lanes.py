@@ -22,7 +22,7 @@ from dispatcher.rates import Rates
 from dispatcher.terms import Terms
 from dispatcher.work import Assignment, Finished, Record, Route, Work
 from message.delivery import Delivery, deliveries_of
-from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
+from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
 from message.states import Event
 from policy.schema import LanePolicy, RetryPolicy
 from tests.dispatcher.fakes import LANE, NOW_MS, TOPIC, Later, notification
@@ -381,3 +381,32 @@ def test_what_cannot_be_called_again_costs_no_other_thread() -> None:
     bench.asked().tell([Unknown("timeout")])
     assert bench.finished.get_nowait() is work, "noted by whoever told it"
     bench.pool.close()
+
+
+# -- refusals that only pace, and accounts that are shut --
+
+SLOWER = NotSent("http_429", retry_after_ms=1_000, limit=Limit.ACCOUNT)
+
+
+def test_what_waits_in_the_queue_of_an_account_that_is_shut_goes_back_without_a_call() -> None:
+    bench = Bench(lambda call: [SLOWER], {"a": 1}, batch=1)
+    first, *behind = bench.serve("x", "y", "z")
+    assert (first.outcome, first.delivery.refusals) == (SLOWER, 1)
+    assert [work.event for work in behind] == [Event.SHUT, Event.SHUT]
+    assert {work.reason for work in behind} == {"account_shut"}
+    assert all(work.delay_ms > 0 for work in behind)
+    assert len(bench.calls) == 1
+
+
+def test_what_waits_for_an_account_whose_breaker_opened_is_due_at_once_for_another() -> None:
+    bench = Bench(only("b", NO_BALANCE), {"a": 1, "b": 0}, batch=1)
+    first, second = bench.serve("x", "y")
+    assert isinstance(first.outcome, Accepted)
+    assert (second.event, second.delay_ms) == (Event.SHUT, 0)
+    assert bench.calls == [("a", ["x"]), ("b", ["x"])]
+
+
+def test_a_call_that_follows_at_once_counts_as_a_repeat() -> None:
+    bench = Bench(lambda call: [NotSent("busy")], {"a": 1}, batch=1, retry=RetryPolicy(immediate=1))
+    (work,) = bench.serve("x")
+    assert (work.delivery.attempt, work.delivery.repeats, work.delivery.waits) == (2, 1, 1)

@@ -99,7 +99,7 @@ def test_an_account_without_a_rate_asks_nobody_and_may_always_send() -> None:
     bench.rates.tidy()
     bench.rates.close()
     assert (bench.rates.wait_s("a"), bench.redis.asked) == (0.0, [])
-    assert list(bench.rates.gauges()) == []
+    assert {name for name, *_ in bench.rates.gauges()} == {"paced"}
 
 
 def test_tokens_come_in_chunks_and_not_one_by_one() -> None:
@@ -286,6 +286,10 @@ def test_gauges_tell_who_decides_and_how_many_share() -> None:
         (name, labels.get("account")): value for name, _, labels, value in bench.rates.gauges()
     }
     assert shown == {
+        ("paced", "a"): 0,
+        ("paced", "b"): 0,
+        ("rate_per_s", "a"): 100.0,
+        ("rate_shut_seconds", "a"): 0.0,
         ("rates_shared", None): 1,
         ("rate_tokens", "a"): 5,
         ("rate_workers", "a"): 2,

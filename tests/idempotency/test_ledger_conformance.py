@@ -161,6 +161,7 @@ def test_what_intake_decides_enters_with_its_reason_and_no_attempt(
         (Event.TTL, State.EXPIRED),
         (Event.BUDGET_SPENT, State.PARKED),
         (Event.GIVEN_BACK, State.RETRY),
+        (Event.SHUT, State.RETRY),
     ],
 )
 def test_each_outcome_leads_to_its_state_once(
@@ -175,7 +176,7 @@ def test_each_outcome_leads_to_its_state_once(
     assert (row.state, row.provider_id, row.updated_at) == (state, "p-1", NOON + 10)
     assert row.next_at == (NOON + 710 if state is State.RETRY else None)
     assert row.reason == ("given_back" if event is Event.GIVEN_BACK else "why")
-    assert row.attempt == (0 if event in (Event.GIVEN_BACK, Event.TTL) else 1)
+    assert row.attempt == (0 if event in (Event.GIVEN_BACK, Event.SHUT, Event.TTL) else 1)
     assert world.rows("SELECT account, version FROM deliveries") == [("main", 2)]
     other = Event.UNKNOWN if event is not Event.UNKNOWN else Event.ACCEPTED
     assert not settle(ledger, item, other, reason="other")

@@ -59,6 +59,24 @@ def waiting(ledger: SqlLedger, *items: Delivery, delay_ms: int = 0) -> list[Deli
     return made
 
 
+def test_calls_refused_for_pace_are_kept_and_spend_no_attempt(
+    ledger: SqlLedger, recovering: Recovering
+) -> None:
+    (item,) = claimed(ledger, delivery())
+    item.attempt, item.refusals, item.repeats = 1, 1, 2
+    assert settle(ledger, item, Event.NOT_SENT, reason="http_429")
+    for refusals in (2, 3):
+        (taken,) = take(recovering, Ask(LANE, attempts=1)).taken
+        one = taken.delivery
+        assert (one.attempt, one.refusals, one.repeats) == (refusals, refusals - 1, 2)
+        one.refusals = refusals
+        ledger.settle([Settlement(one, Event.NOT_SENT, "http_429")])
+    (taken,) = take(recovering, Ask(LANE, attempts=1)).taken
+    ledger.settle([Settlement(taken.delivery, Event.NOT_SENT, "http_408")])
+    (ended,) = take(recovering, Ask(LANE, attempts=1)).ended
+    assert (ended.state, ended.reason) == (State.PARKED, "attempts_spent")
+
+
 def doubted(ledger: SqlLedger, *items: Delivery) -> list[Delivery]:
     made = claimed(ledger, *items)
     for item in made:

@@ -42,11 +42,31 @@ def test_what_is_past_its_ttl_is_not_sent(ground: MakeGround) -> None:
 
 def test_refused_again_and_again_it_is_parked_after_its_last_attempt(ground: MakeGround) -> None:
     one = ground(retry={"attempts": 3, "base_ms": 10, "cap_ms": 20})
-    one.provider.control(rules=[Faults(errors={"429": 1.0})])
+    one.provider.control(rules=[Faults(errors={"408": 1.0})])
     (item,) = one.waiting()
     run(one, PARKED=1)
-    assert one.state(item) == ("PARKED", "attempts_spent:http_429")
+    assert one.state(item) == ("PARKED", "attempts_spent:http_408")
     assert [r.attempt for r in one.provider.records()] == [2, 3]
+
+
+def test_refusals_for_pace_spend_no_attempt_and_end_with_the_patience(ground: MakeGround) -> None:
+    """Called more often than it has attempts, each call under a number and a name of its own."""
+    one = ground(retry={"attempts": 2, "base_ms": 10, "cap_ms": 20})
+    one.provider.control(rules=[Faults(errors={"429": 1.0})])
+    (item,) = one.waiting(ttl_ms=6_000)
+    run(one, PARKED=1)
+    assert one.state(item) == ("PARKED", "paced:http_429")
+    attempts = [r.attempt for r in one.provider.records()]
+    assert attempts == list(range(2, 2 + len(attempts)))
+    assert len(attempts) >= 2
+
+
+def test_what_was_refused_for_pace_is_sent_once_the_provider_takes_it(ground: MakeGround) -> None:
+    one = ground(retry={"attempts": 2, "base_ms": 10, "cap_ms": 20})
+    one.provider.control(rules=[Faults(limit=1, limit_s=1.0)])
+    items = one.waiting(6)
+    run(one, SENT=6)
+    assert one.accepted() == {item.key: 1 for item in items}
 
 
 def test_what_the_provider_has_is_settled_by_its_word(ground: MakeGround) -> None:

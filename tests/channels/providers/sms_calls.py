@@ -72,7 +72,7 @@ def meant(row: Row, detail: str) -> AnyOutcome:
     if row.kind == "rejected":
         return Rejected(row.code, detail, row.account)
     if row.kind == "not_sent":
-        return NotSent(row.code, detail, row.delay_ms, row.account)
+        return NotSent(row.code, detail, row.delay_ms, row.account, row.limit)
     return Unknown(row.code, detail)
 
 

@@ -204,7 +204,11 @@ def test_every_documented_error_is_what_its_row_says(row: Row) -> None:
     assert not isinstance(outcome, Accepted)
     assert (outcome.code, outcome.detail) == (row.code, "why")
     if isinstance(outcome, NotSent):
-        assert (outcome.retry_after_ms, outcome.account) == (row.delay_ms, row.account)
+        assert (outcome.retry_after_ms, outcome.account, outcome.limit) == (
+            row.delay_ms,
+            row.account,
+            row.limit,
+        )
 
 
 def test_behind_the_gateways_88_the_sub_code_tells() -> None:

@@ -197,7 +197,11 @@ def test_every_documented_error_is_what_its_row_says(row: Row) -> None:
     assert not isinstance(outcome, Accepted)
     assert outcome.code == row.code
     if isinstance(outcome, NotSent):
-        assert (outcome.retry_after_ms, outcome.account) == (row.delay_ms, row.account)
+        assert (outcome.retry_after_ms, outcome.account, outcome.limit) == (
+            row.delay_ms,
+            row.account,
+            row.limit,
+        )
 
 
 def test_too_many_a_minute_leaves_the_robot_alone_for_ten() -> None:

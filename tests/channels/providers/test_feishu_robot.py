@@ -132,7 +132,11 @@ def test_every_documented_error_is_what_its_row_says(row: Row, status: int) -> N
     assert not isinstance(outcome, Accepted)
     assert outcome.code == row.code
     if isinstance(outcome, NotSent):
-        assert (outcome.retry_after_ms, outcome.account) == (row.delay_ms, row.account)
+        assert (outcome.retry_after_ms, outcome.account, outcome.limit) == (
+            row.delay_ms,
+            row.account,
+            row.limit,
+        )
 
 
 @pytest.mark.parametrize(

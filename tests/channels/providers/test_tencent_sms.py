@@ -17,7 +17,7 @@ from channels.simulator import Faults, Simulator, spawn
 from channels.transport import Transport
 from message.delivery import Delivery
 from message.envelope import Template
-from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
+from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
 from tests.channels.providers.sms_calls import (
     AT_MS,
     KEY,
@@ -186,7 +186,9 @@ MIXED = [
 ]
 EACH = [
     Accepted("5000:1"),
-    NotSent("LimitExceeded.PhoneNumberThirtySecondLimit", "said", MINUTE // 2),
+    NotSent(
+        "LimitExceeded.PhoneNumberThirtySecondLimit", "said", MINUTE // 2, limit=Limit.RECEIVER
+    ),
     Rejected("FailedOperation.PhoneNumberInBlacklist", "said"),
     Unknown("InternalError.Timeout", "said"),
 ]

@@ -20,7 +20,7 @@ from channels.simulator import Faults, Simulator, spawn
 from channels.transport import Transport
 from message.delivery import Delivery, Rendered
 from message.envelope import Template
-from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
+from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
 from tests.channels.providers.sms_calls import (
     AT_MS,
     LOST,
@@ -173,7 +173,9 @@ def test_every_documented_error_means_what_its_row_says(row: Row) -> None:
 
 def test_retry_after_is_kept_to() -> None:
     answer = refusing(20429, 429, **{"Retry-After": "3"})
-    assert outcome(CHANNEL, MAIN, one(), answer) == NotSent("20429", "said", 3_000)
+    assert outcome(CHANNEL, MAIN, one(), answer) == NotSent(
+        "20429", "said", 3_000, limit=Limit.ACCOUNT
+    )
 
 
 @pytest.mark.parametrize(
@@ -371,7 +373,9 @@ def test_over_sockets_errors_come_with_the_providers_status(
 ) -> None:
     account = account_of(ACCOUNT, provider.url + PATH)
     provider.control(rules=[Faults(codes={"20429": 1}, retry_after="2")])
-    assert send(engine, account, one()) == NotSent("20429", "simulated: 20429", 2_000)
+    assert send(engine, account, one()) == NotSent(
+        "20429", "simulated: 20429", 2_000, limit=Limit.ACCOUNT
+    )
     provider.control(rules=[Faults(receiver_codes={"21610": 1})])
     assert send(engine, account, one()) == Rejected("21610", "simulated: 21610")
     assert not any(record.accepted for record in provider.records())

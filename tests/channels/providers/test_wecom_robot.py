@@ -14,7 +14,7 @@ from channels.simulator import spawn
 from channels.transport import Transport
 from message.delivery import Delivery
 from message.envelope import Template
-from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
+from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
 from tests.channels.providers.wechat_calls import account, answer, call, deliveries, kinds, meant
 
 CHANNEL = WecomRobotChannel()
@@ -101,5 +101,7 @@ def test_through_a_simulator_that_keeps_to_twenty_a_minute(tmp_path: Path) -> No
         sent = [one(content={"text": f"第 {number} 条"}) for number in range(21)]
         outcomes = [o for each in sent for o in engine.send(CHANNEL, Call(there, [each]), 5.0)]
         assert kinds(outcomes) == ["Accepted"] * 20 + ["NotSent"]
-        assert outcomes[-1] == NotSent("45009", "api freq out of limit", 60_000, True)
+        assert outcomes[-1] == NotSent(
+            "45009", "api freq out of limit", 60_000, limit=Limit.ACCOUNT
+        )
         transport.close()

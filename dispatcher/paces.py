@@ -1,0 +1,182 @@
+"""What this worker knows of the pace that providers' refusals teach (backends/paces.py).
+
+    refused   by whoever notes an answer: slows the account here at once, and asks nobody
+    tick      by the upkeep thread: tells the fleet of refusals, asks it for every account's pace
+    meter     counts what a provider took, so that a refusal knows which rate went well
+
+The slower of what the fleet and this worker know holds. So a Redis that is away, or that lost its keys,
+lifts nothing that this worker learnt itself.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
+from typing import Final, NamedTuple
+
+import structlog
+
+from backends.paces import LocalPaces, Pace, Paces, Refusal
+from backends.redis_patience import Patience
+from channels.channel import Account
+
+SEEN_S: Final = 1.0
+"""The rate that went well is that of the last second, or little more."""
+_log = structlog.get_logger(__name__)
+
+Apply = Callable[[str, Pace | None], None]
+"""Told an account and its pace; None: nothing slows it."""
+
+
+class Meter:
+    """Deliveries that one account's provider took. `Accounts.record` adds to `total`; a lost count is worth
+    no lock."""
+
+    __slots__ = ("_marks", "total")
+
+    def __init__(self, now: float) -> None:
+        self.total = 0
+        self._marks: deque[tuple[float, int]] = deque([(now, 0)])
+        """(when, total then), oldest first; `AccountPaces.tick` writes."""
+
+    def mark(self, now: float) -> None:
+        """Remember the count of this moment."""
+        self._marks.append((now, self.total))
+        while len(self._marks) > 1 and self._marks[1][0] <= now - SEEN_S:
+            self._marks.popleft()
+
+    def begin(self, now: float) -> None:
+        """Count from now on: nothing goes at this moment, which says nothing of a rate."""
+        self._marks = deque([(now, self.total)])
+
+    def per_s(self, now: float) -> float:
+        """Deliveries a second since the oldest mark. Of a shorter time than `SEEN_S` it says too little
+        rather than too much."""
+        when, total = self._marks[0]
+        return max(0, self.total - total) / max(now - when, SEEN_S)
+
+
+class _Refused(NamedTuple):
+    """A refusal that the fleet is to hear of."""
+
+    key: str
+    wait_ms: int
+    begun_at: float
+    seen_per_s: float
+
+
+class AccountPaces:
+    """`refused` is anyone's; `tick` one thread's."""
+
+    def __init__(
+        self,
+        fleet: Paces | None,
+        *,
+        workers: Callable[[str], int],
+        apply: Apply,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`fleet` is None where there is no Redis; `workers` is `Fleet.workers`."""
+        self.refusals: dict[str, int] = {}
+        """Calls refused for pace, by account; a lost count is worth no lock."""
+        self._fleet = fleet
+        self._workers = workers
+        self._apply = apply
+        self._monotonic = monotonic
+        self._own = LocalPaces(monotonic)
+        self._patience = Patience("paces", "each worker learns for itself", monotonic=monotonic)
+        self._meters: dict[str, Meter] = {}
+        self._keys: dict[str, str] = {}
+        """Account to the name under which its provider counts."""
+        self._slowed: set[str] = set()
+        """Accounts with a pace; `refused` adds, `tick` adds and takes away."""
+        self._untold: deque[_Refused] = deque()
+
+    def serve(self, accounts: Iterable[Account]) -> None:
+        """Know these accounts too. New dicts: others may be walking through the old ones."""
+        new = {a.name: a.counted_as or a.name for a in accounts}
+        now = self._monotonic()
+        self._meters = {name: Meter(now) for name in new} | self._meters
+        self.refusals = dict.fromkeys(new, 0) | self.refusals
+        self._keys = self._keys | new
+
+    def meter(self, account: str) -> Meter:
+        """Where to count what the account's provider took."""
+        return self._meters[account]
+
+    def refused(self, account: str, wait_ms: int, begun_at: float) -> None:
+        """A call that began at `begun_at`, monotonic, was refused for the account's pace. Does no I/O."""
+        self.refusals[account] += 1
+        now, key = self._monotonic(), self._keys[account]
+        seen = self._meters[account].per_s(now) * max(1, self._workers(account))
+        age_ms = int((now - begun_at) * 1_000)
+        pace = self._own.refused(Refusal(key, wait_ms, age_ms, seen))
+        self._untold.append(_Refused(key, wait_ms, begun_at, seen))
+        for name in self._named(key):
+            self._note(name, pace)
+            self._apply(name, pace)
+
+    def tick(self) -> None:
+        """Tell, ask, and let every account follow what is known."""
+        now = self._monotonic()
+        for meter in self._meters.values():
+            meter.mark(now)
+        keys = list(dict.fromkeys(self._keys.values()))
+        self._tell()
+        fleet = self._asked(keys)
+        paces = {
+            key: _careful(own, other)
+            for key, own, other in zip(keys, self._own.paces(keys), fleet, strict=True)
+        }
+        self._follow(paces)
+
+    def _tell(self) -> None:
+        fleet = self._fleet
+        while self._untold:
+            one = self._untold.popleft()
+            if fleet is None:
+                continue
+            age_ms = int((self._monotonic() - one.begun_at) * 1_000)
+            buckets = tuple(self._named(one.key))
+            told = Refusal(one.key, one.wait_ms, age_ms, one.seen_per_s, buckets)
+            if self._patience.ask(partial(fleet.refused, told)) is None:
+                self._untold.clear()  # this worker keeps to it; old news would shut the fleet anew
+                return
+
+    def _asked(self, keys: list[str]) -> Collection[Pace | None]:
+        fleet = self._fleet
+        answer = None if fleet is None else self._patience.ask(lambda: fleet.paces(keys))
+        return [None] * len(keys) if answer is None else answer
+
+    def _follow(self, paces: Mapping[str, Pace | None]) -> None:
+        for account, key in self._keys.items():
+            pace = paces[key]
+            if pace is None and account not in self._slowed:
+                continue
+            self._note(account, pace)
+            self._apply(account, pace)
+            if pace is not None and pace.shut_ms:
+                self._meters[account].begin(self._monotonic())
+
+    def _note(self, account: str, pace: Pace | None) -> None:
+        if pace is None:
+            self._slowed.discard(account)
+            _log.info("account_paced_no_more", account=account)
+        elif account not in self._slowed:
+            self._slowed.add(account)
+            shut_s = pace.shut_ms / 1_000
+            _log.warning(
+                "account_paced", account=account, per_s=round(pace.rate_per_s, 2), shut_s=shut_s
+            )
+
+    def _named(self, key: str) -> list[str]:
+        return [account for account, of_account in self._keys.items() if of_account == key]
+
+
+def _careful(own: Pace | None, fleet: Pace | None) -> Pace | None:
+    """The slower of two."""
+    if own is None or fleet is None:
+        return own or fleet
+    return Pace(min(own.rate_per_s, fleet.rate_per_s), max(own.shut_ms, fleet.shut_ms))
