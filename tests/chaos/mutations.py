@@ -56,6 +56,7 @@ _POSTGRES = "tests/idempotency/test_ledger_postgres.py::"
 _BACKLOG = "tests/dispatcher/test_backlog.py::"
 _OUTCOMES = "tests/channels/test_outcomes.py::"
 _ACCOUNTS = "tests/dispatcher/test_accounts.py::"
+_DECIDE = "tests/dispatcher/test_decide.py::"
 _RECEIVERS = "tests/dispatcher/test_receivers.py::"
 _TLS = "tests/channels/test_tls_wire.py::"
 _TRANSPORT = "tests/channels/test_transport.py::"
@@ -288,9 +289,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "what is in doubt is not called again at once",
         "dispatcher/again.py",
-        "    return isinstance(outcome, NotSent) and not outcome.account",
+        "    if not isinstance(outcome, NotSent) or is_paced(outcome):\n",
         "    if type(outcome).__name__ == 'Unknown':\n        return True\n"
-        "    return isinstance(outcome, NotSent) and not outcome.account",
+        "    if not isinstance(outcome, NotSent) or is_paced(outcome):\n",
         (_AGAIN + "test_what_is_in_doubt_after_the_second_call_is_not_called_a_third_time",),
     ),
     Mutation(
@@ -303,9 +304,33 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a call made again at once is an attempt like any other",
         "dispatcher/again.py",
-        "        return work.delivery.attempt < work.bound.policy.retry.attempts\n",
+        "        return work.delivery.spent < work.bound.policy.retry.attempts\n",
         "        return True\n",
         (_AGAIN + "test_it_is_no_more_than_the_attempts",),
+    ),
+    Mutation(
+        "a refusal for pace spends no attempt",
+        "dispatcher/tries.py",
+        "            one.delivery.refusals += 1\n",
+        "            pass\n",
+        (
+            _LANES
+            + "test_what_waits_in_the_queue_of_an_account_that_is_shut_goes_back_without_a_call",
+        ),
+    ),
+    Mutation(
+        "a provider that asks to be left alone is",
+        "dispatcher/accounts.py",
+        "            self._heed(account, outcomes, begun_at)\n",
+        "            pass\n",
+        (_ACCOUNTS + "test_a_provider_that_asks_to_be_left_alone_is_not_called_until_then",),
+    ),
+    Mutation(
+        "a provider is never asked again before the time that it named",
+        "dispatcher/decide.py",
+        "    delay = asked + spread_ms(policy.retry, delivery.refusals, luck())\n",
+        "    delay = spread_ms(policy.retry, delivery.refusals, luck())\n",
+        (_DECIDE + "test_it_never_waits_for_less_than_the_provider_asked",),
     ),
     Mutation(
         "no thread is held that another delivery waits for",

@@ -44,7 +44,7 @@ RECOVERY: tuple[Mutation, ...] = (
     Mutation(
         "with its attempts spent what is in doubt is parked",
         "recovery/conclusions.py",
-        "    if attempt >= policy.retry.attempts:\n",
+        "    if doubt.delivery.spent >= policy.retry.attempts:\n",
         "    if False:\n",
         (_CONCLUSIONS + "test_with_its_attempts_spent_a_person_decides",),
     ),
@@ -186,15 +186,15 @@ RECOVERY: tuple[Mutation, ...] = (
     Mutation(
         "with its attempts spent a row is parked",
         "idempotency/recovering.py",
-        "    if row.attempt >= ask.attempts and not by_operator(row.reason):\n",
+        "    if row.attempt - row.refusals >= ask.attempts and not by_operator(row.reason):\n",
         "    if False:\n",
         (_ROWS + "test_with_its_attempts_spent_a_row_is_parked" + _LITE,),
     ),
     Mutation(
         "a person's retry counts no attempts",
         "idempotency/recovering.py",
-        "    if row.attempt >= ask.attempts and not by_operator(row.reason):\n",
-        "    if row.attempt >= ask.attempts:\n",
+        "    if row.attempt - row.refusals >= ask.attempts and not by_operator(row.reason):\n",
+        "    if row.attempt - row.refusals >= ask.attempts:\n",
         (_ROWS + "test_a_persons_retry_replaces_the_pending_one" + _LITE,),
     ),
     Mutation(
