@@ -45,6 +45,13 @@ def connect(settings: RedisSettings) -> redis.Redis:
     Raises ValueError for a URL that cannot be read.
     """
     timeout_s = settings.timeout_ms / 1000
+    try:
+        return _client(settings, timeout_s)
+    except (TypeError, redis.RedisError):  # raised for options when a connection is made
+        raise ValueError("it has an option that is not known, or a wrong value of one") from None
+
+
+def _client(settings: RedisSettings, timeout_s: float) -> redis.Redis:
     pool = redis.BlockingConnectionPool.from_url(
         settings.url,
         max_connections=_CONNECTIONS,
@@ -56,6 +63,7 @@ def connect(settings: RedisSettings) -> redis.Redis:
         protocol=2,
         driver_info=None,
     )
+    pool.connection_class(**pool.connection_kwargs)  # connects to nothing; checks the options
     return redis.Redis(connection_pool=pool)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import tomllib
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -16,13 +15,24 @@ from typing import Annotated, Any, Final, Literal, get_type_hints
 
 import msgspec
 
+from backends.toml_text import MAX_DEPTH, TomlTrouble, parsed
+
 PREFIX: Final = "HONGYAN_"
+_ALIKE: Final = 0.9
+"""How much a misspelt variable is like the right one."""
 CONFIG_VARIABLE: Final = "HONGYAN_CONFIG"
 DEFAULT_FILE: Final = "hongyan.toml"
-_NOT_SETTINGS: Final = ("HONGYAN_CONFIG", "HONGYAN_REQUIRE_STACK", "HONGYAN_STACK_")
+_NOT_SETTINGS: Final = frozenset({"HONGYAN_CONFIG", "HONGYAN_DEBUG"})
+_OF_TOOLS: Final = ("HONGYAN_REQUIRE_", "HONGYAN_STACK_", "HONGYAN_TEST_", "HONGYAN_BENCH_")
+"""Beginnings of what this repository's own tests and stack read."""
+_BY_NAME: Final = ("accounts",)
+"""Tables of tables that people name."""
+_LITERAL: Final = (("alerts", "secret"), ("database", "payload_key"))
+"""Secrets, beside those of accounts."""
 
 _PATHS: Final = frozenset({"ca_file"})
 """Keys that hold a path and end like a reference to a secret."""
+_UNSPELT = re.compile(r"[^a-z0-9]")
 _UNKNOWN = re.compile(r"unknown field `(.+?)`")
 
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
@@ -212,12 +222,15 @@ def load(path: str | Path | None = None, environ: Mapping[str, str] | None = Non
     file = _file(path, environ)
     data = _read(file) if file else {}
     data.pop("base", None)
+    _check_literals(data, file)
     _apply_environment(data, environ)
     _resolve_secret_files(data, file.parent if file else Path())
     try:
         settings = msgspec.convert(data, Settings, strict=False)
     except msgspec.ValidationError as exc:
         raise SettingsError(_explained(exc, file, environ)) from exc
+    except (OverflowError, RecursionError, ValueError) as exc:
+        raise SettingsError(f"the environment: a value is out of all bounds ({exc})") from exc
     return msgspec.structs.replace(settings, base=str(file.parent if file else Path()))
 
 
@@ -257,22 +270,82 @@ def _file(path: str | Path | None, environ: Mapping[str, str]) -> Path | None:
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(file.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as exc:
+        return parsed(file.read_text("utf-8"))
+    except UnicodeDecodeError as exc:
+        raise SettingsError(f"{file}: is not UTF-8") from exc
+    except OSError as exc:
+        raise SettingsError(f"{file}: {exc.strerror or exc}") from exc
+    except TomlTrouble as exc:
         raise SettingsError(f"{file}: {exc}") from exc
+
+
+def _check_literals(data: dict[str, Any], file: Path | None) -> None:
+    """Mark the texts of accounts as the file's, where no secret may stand; raises SettingsError for a
+    secret that does."""
+    for table, key in _LITERAL:
+        around = data.get(table)
+        if isinstance(around, dict) and isinstance(around.get(key), str) and around[key]:
+            raise SettingsError(f"{file}: {table}.{key}: {no_literal(f'{table}.{key}')}")
+    for around in (data, data.get("receipts")):
+        accounts = around.get("accounts") if isinstance(around, dict) else None
+        for account in accounts.values() if isinstance(accounts, dict) else ():
+            if isinstance(account, dict):
+                texts = {k: v for k, v in account.items() if isinstance(v, str)}
+                account |= {key: FileText(text) for key, text in texts.items()}
+
+
+class FileText(str):
+    """A text that stands in hongyan.toml itself, as no secret may."""
+
+
+def no_literal(path: str) -> str:
+    """What to write instead of a secret that stands in the file."""
+    variable = PREFIX + path.upper().replace(".", "__").replace("-", "_")
+    key = path.rpartition(".")[2]
+    return f'a secret must not stand in the file; write {key}_file = "/path", or set {variable}'
 
 
 def _apply_environment(data: dict[str, Any], environ: Mapping[str, str]) -> None:
     for name in sorted(environ):
-        if not name.startswith(PREFIX) or name.startswith(_NOT_SETTINGS) or "__" not in name:
+        if not name.startswith(PREFIX) or name in _NOT_SETTINGS or name.startswith(_OF_TOOLS):
             continue
         *parents, key = name[len(PREFIX) :].lower().split("__")
+        if not parents:
+            if meant := meant_by(name):
+                raise SettingsError(f"{name}: no such setting; did you mean {meant}?")
+            continue
+        if len(parents) > MAX_DEPTH:
+            raise SettingsError(f"{name[:40]}…: is nested deeper than {MAX_DEPTH}")
         table = data
-        for parent in parents:
+        for place, parent in enumerate(parents):
+            named = place and parents[place - 1] in _BY_NAME
+            parent = _as_named(parent, table) if named else parent
             table = table.setdefault(parent, {})
             if not isinstance(table, dict):
                 raise SettingsError(f"{name}: {parent} is a value, not a table")
         table[key] = _list_or_text(environ[name]) if key == "lanes" else environ[name]
+
+
+def _as_named(found: str, tables: Mapping[str, Any]) -> str:
+    """The name in the file that a shell's variable can only spell as `main_sms`: `main-sms`, `Main.SMS`."""
+    if found in tables:
+        return found
+    alike = [name for name in tables if _UNSPELT.sub("_", name.lower()) == found]
+    return alike[0] if len(alike) == 1 else found
+
+
+def meant_by(name: str) -> str:
+    """The setting that a variable without two underscores most likely means, such as
+    HONGYAN_DATABASE_URL; empty: none. Kubernetes makes variables of our prefix, too."""
+    spelt = [
+        f"{PREFIX}{table}__{key}".upper()
+        for table, of_table in get_type_hints(Settings).items()
+        for key in getattr(of_table, "__struct_fields__", ())
+    ]
+    flat = {one.replace("__", "_"): one for one in sorted(spelt)}
+    bare, file = (name.removesuffix("_FILE"), "_FILE") if name.endswith("_FILE") else (name, "")
+    close = get_close_matches(bare, flat, n=1, cutoff=_ALIKE)
+    return f"{flat[close[0]]}{file}" if close else ""
 
 
 def _list_or_text(text: str) -> list[str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import psycopg
+from psycopg.conninfo import make_conninfo
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy import exc as sa
 from sqlalchemy.engine import URL, make_url
@@ -22,6 +23,7 @@ STATEMENT_MS: Final = 10_000
 ANSWER_S: Final = 12.0
 """How long we wait for an answer: a frozen server keeps its connections, and its own limits stand still."""
 CONNECT_S: Final = 5
+_MAX_PORT: Final = 65_535
 DEAD_PEER_MS: Final = 6_000
 """How long sent bytes may stay unacknowledged before their connection counts as dead."""
 
@@ -52,13 +54,29 @@ def database_url(url: str, base: str | Path = ".") -> URL:
     except (sa.ArgumentError, ValueError):
         raise ValueError("it cannot be read: write postgresql://… or sqlite:///FILE") from None
     backend = parsed.get_backend_name()
+    if parsed.port is not None and not 0 < parsed.port <= _MAX_PORT:
+        raise ValueError(f"there are ports from 1 to {_MAX_PORT}")
     if backend == "postgresql":
-        return parsed.set(drivername="postgresql+psycopg")
+        return _checked(parsed.set(drivername="postgresql+psycopg"))
     if backend != "sqlite":
         raise ValueError(f"{backend} is not supported: use postgresql://… or sqlite:///FILE")
     if not parsed.database or parsed.database == ":memory:":
         raise ValueError("an SQLite ledger needs a file: sqlite:///hongyan.db")
+    if parsed.host or parsed.query or "\0" in parsed.database:
+        raise ValueError("an SQLite ledger takes a file and no more: sqlite:///hongyan.db")
     return parsed.set(drivername="sqlite", database=str(Path(base) / parsed.database))
+
+
+def _checked(url: URL) -> URL:
+    """The same, if libpq knows its options; raises ValueError with the option's name alone."""
+    try:
+        _, options = url.get_dialect()().create_connect_args(url)
+        make_conninfo("", **options)
+    except psycopg.ProgrammingError as exc:
+        raise ValueError(f"libpq takes it not: {str(exc).strip()}") from None
+    except (TypeError, ValueError):
+        raise ValueError("its options cannot be read") from None
+    return url
 
 
 def masked(url: str | URL) -> str:

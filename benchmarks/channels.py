@@ -54,14 +54,14 @@ _CONFIGURATION: Final = """
 provider = "tencent_sms"
 endpoint = "{url}/tencent_sms"
 secret_id = "{id}"
-secret_key = "{secret}"
+secret_key_file = "secret"
 sdk_app_id = "1400006666"
 sign_name = "鸿雁"
 [accounts.twilio]
 provider = "twilio"
 endpoint = "{url}/twilio"
 account_sid = "AC00000000000000000000000000000000"
-auth_token = "{secret}"
+auth_token_file = "secret"
 sender = "+15005550006"
 """
 
@@ -101,8 +101,9 @@ def measure(
         _preloaded(servers) as prefix,
         provider_at(Path(folder), "provider", latency_ms=str(LATENCY_MS)) as provider,
     ):
-        text = _CONFIGURATION.format(url=provider.url, id=ID, secret=SECRET)
+        text = _CONFIGURATION.format(url=provider.url, id=ID)
         (Path(folder) / "hongyan.toml").write_text(text)
+        (Path(folder) / "secret").write_text(SECRET)
         for number in range(rounds):
             for variant in VARIANTS:
                 found = _run(variant, servers, prefix, Path(folder))

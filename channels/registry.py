@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar, get_args
 
 import msgspec
+from msgspec.structs import fields
 
-from backends.settings import SettingsError
+from backends.settings import FileText, SettingsError, no_literal
 from channels.channel import Account, Channel
 from channels.endpoints import BadEndpoint, endpoint_url
 from channels.null import NullChannel
@@ -78,6 +79,7 @@ def _account(name: str, table: Mapping[str, Any]) -> Account:
         raise AccountError(f"accounts.{name}.provider: {said}; known are {_listed(PROVIDERS)}")
     channel = PROVIDERS[provider]
     endpoint = table.get("endpoint", channel.endpoint)
+    endpoint = str(endpoint) if isinstance(endpoint, FileText) else endpoint
     if provider != NullChannel.provider:
         _check_endpoint(name, channel, endpoint)
     own = {key: value for key, value in table.items() if key not in _COMMON}
@@ -125,8 +127,10 @@ def _check_endpoint(name: str, channel: Channel, endpoint: object) -> None:
 
 def _converted(name: str, table: Mapping[str, Any], wanted: type[T]) -> T:
     """The table as a struct; raises AccountError with the key, never with a secret's text."""
+    if literal := literal_secret(f"accounts.{name}", table, wanted):
+        raise AccountError(literal)
     try:
-        return msgspec.convert(table, wanted, strict=False, dec_hook=_secret)
+        return msgspec.convert(plain(table), wanted, strict=False, dec_hook=_secret)
     except msgspec.ValidationError as exc:
         text, _, where = str(exc).partition(" - at `$.")
         key = where.rstrip("`")
@@ -136,6 +140,18 @@ def _converted(name: str, table: Mapping[str, Any], wanted: type[T]) -> T:
             text = "is missing" if "missing" in text else f"unknown key; known are {known}"
         shown = f"accounts.{name}.{key}" if key else f"accounts.{name}"
         raise AccountError(f"{shown}: {text[:1].lower()}{text[1:].replace('`', '')}") from exc
+
+
+def literal_secret(path: str, table: Mapping[str, Any], wanted: type[msgspec.Struct]) -> str:
+    """What is wrong with a secret that stands in hongyan.toml itself; empty: none does."""
+    secrets = {f.encode_name for f in fields(wanted) if Secret in (f.type, *get_args(f.type))}
+    found = next((k for k in secrets if isinstance(table.get(k), FileText) and table[k]), "")
+    return f"{path}.{found}: {no_literal(f'{path}.{found}')}" if found else ""
+
+
+def plain(table: Mapping[str, Any]) -> dict[str, Any]:
+    """The table with ordinary texts, which encoders take."""
+    return {key: str(one) if isinstance(one, FileText) else one for key, one in table.items()}
 
 
 def _secret(wanted: type, value: object) -> object:

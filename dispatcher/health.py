@@ -8,6 +8,7 @@ all threads go into the log once, so that whoever looks at 3 a.m. sees where.
 from __future__ import annotations
 
 import json
+import socket
 import sys
 import threading
 import traceback
@@ -17,6 +18,9 @@ from typing import Any
 
 import structlog
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+
+from backends.addresses import address_of
+from backends.settings import SettingsError
 
 log = structlog.get_logger(__name__)
 
@@ -73,8 +77,14 @@ class Health:
 class HealthServer:
     """A small HTTP server of its own thread; a taken port moves it to the next free one."""
 
-    def __init__(self, address: str, health: Health, registry: CollectorRegistry) -> None:
-        self._server = _bind(address, _handler(health, registry))
+    def __init__(
+        self,
+        address: str,
+        health: Health,
+        registry: CollectorRegistry,
+        key: str = "worker.health_address",
+    ) -> None:
+        self._server = _bind(address, _handler(health, registry), key)
         host, port = self._server.server_address[:2]
         self.address = f"{host!s}:{port}"
         if not address.endswith((f":{port}", ":0")):
@@ -104,17 +114,22 @@ def thread_stacks() -> str:
     return "\n".join(parts)
 
 
-def _bind(address: str, handler: type[BaseHTTPRequestHandler]) -> ThreadingHTTPServer:
-    host, _, port_text = address.rpartition(":")
-    port = int(port_text)
+def _bind(address: str, handler: type[BaseHTTPRequestHandler], key: str) -> ThreadingHTTPServer:
+    wanted = address_of(address, key, "127.0.0.1:9464")
+    kind = _Server6 if wanted.family is socket.AF_INET6 else ThreadingHTTPServer
+    port = wanted.port
     for candidate in range(port, port + _PORTS_TRIED) if port else (0,):
         try:
-            server = ThreadingHTTPServer((host or "127.0.0.1", candidate), handler)
-        except OSError:
+            server = kind((wanted.host, candidate), handler)
+        except (OSError, OverflowError):  # taken, or beyond the last port
             continue
         server.daemon_threads = True
         return server
-    raise OSError(f"no free port for health from {address} on; set worker.health_address")
+    raise SettingsError(f"{key}: {address}: no free port from there on; set another address")
+
+
+class _Server6(ThreadingHTTPServer):
+    address_family = socket.AF_INET6
 
 
 def _handler(health: Health, registry: CollectorRegistry) -> type[BaseHTTPRequestHandler]:

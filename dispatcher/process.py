@@ -14,6 +14,7 @@ from typing import Final
 import structlog
 
 from backends import kafka
+from backends.addresses import address_of
 from backends.settings import Settings
 from channels.takers import TAKERS, gaps
 from channels.token_store import open_tokens
@@ -93,6 +94,7 @@ def open_worker(
 
     `policy` is what holds where no version was ever applied.
     """
+    address_of(settings.worker.health_address, "worker.health_address", "127.0.0.1:9464")
     if not kafka.wait_for_broker(settings.kafka, stop=stop):
         return None
     outage = Outage()

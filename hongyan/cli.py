@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import traceback
 from pathlib import Path
 from typing import Annotated
 
@@ -29,9 +31,11 @@ from hongyan.commands import (
     worker,
 )
 from hongyan.errors import judged
-from hongyan.terminal import Options, complain, explained
+from hongyan.terminal import PROBLEMS, Options, complain, explained, serves
 
 INTERRUPTED = 130
+DEBUG = "HONGYAN_DEBUG"
+"""Set to anything: an unforeseen error shows its traceback."""
 
 app = typer.Typer(
     name="hongyan",
@@ -107,9 +111,19 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     except Exception as exc:
-        verdict = judged(exc)
-        if verdict is None:
-            raise
-        text, code = verdict
+        text, code = judged(exc) or (_unforeseen(exc), PROBLEMS)
         complain(text)
         sys.exit(code)
+
+
+def _unforeseen(exc: Exception) -> str:
+    """A fault of ours, in one sentence; with its traceback where that was asked for. A process that
+    serves writes it to its log."""
+    if serves():
+        import structlog
+
+        structlog.get_logger(__name__).error("unforeseen", exc_info=exc)
+    elif os.environ.get(DEBUG):
+        traceback.print_exc()
+    kind = type(exc).__name__
+    return f"this is a fault of ours ({kind}); set {DEBUG}=1 to see where, and report it with that"

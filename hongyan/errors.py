@@ -41,4 +41,5 @@ _EXPECTED = (
     ("backends.sql_errors", "SqlNoSchema", PROBLEMS, "{}: run `hongyan db upgrade`"),
     ("backends.sql_errors", "SqlError", PROBLEMS, "the database does not answer: {}"),
     ("idempotency.ledger", "LedgerError", PROBLEMS, "{}"),
+    ("message.states", "UnknownState", PROBLEMS, "{}"),
 )

@@ -19,6 +19,8 @@ DONE, PROBLEMS, USAGE = 0, 1, 2
 
 
 _PIPE_WIDTH = 200
+_serves = False
+"""Written by `settings_of`."""
 
 
 class Options(NamedTuple):
@@ -32,10 +34,17 @@ def settings_of(context: typer.Context, *, quiet: bool = True) -> Settings:
     from backends import logs
     from backends.settings import load
 
+    global _serves
     options: Options = context.find_root().obj
     settings = load(options.config)
     logs.configure(settings.log, quiet=quiet)
+    _serves = not quiet
     return settings
+
+
+def serves() -> bool:
+    """Whether this is a process that serves, whose log is read by others than who started it."""
+    return _serves
 
 
 @cache

@@ -20,7 +20,7 @@ from idempotency.entries import RECALLED
 from idempotency.payloads import PayloadUnreadable, Sealer
 from idempotency.recovering import Move, recalled
 from idempotency.workers import Clock
-from message.states import Event, State
+from message.states import Event, State, state_of
 
 LIMIT: Final = 10_000
 """Rows that one recall may find; a business id that names more is a mistake."""
@@ -142,7 +142,7 @@ class Recalls:
             message_id=row.message_id,
             biz_id=row.biz_id,
             lane=row.lane,
-            state=State(row.state),
+            state=state_of(row.state, row.key),
             reason=row.reason,
             attempt=row.attempt,
             account=row.account or "",

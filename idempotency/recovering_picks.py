@@ -18,7 +18,7 @@ from backends.sql import Database
 from idempotency.edge import errors
 from idempotency.recovering_statements import RECALLED_ROW
 from idempotency.workers import Clock
-from message.states import State
+from message.states import State, state_of
 
 PAGE: Final = 1_000
 """Rows that one page has at most."""
@@ -169,5 +169,6 @@ def _pick(row: Any) -> Pick:
     fields = row._asdict()
     doubted = fields.pop("called_at") is not None
     return Pick(
-        **fields | {"state": State(row.state), "recalled": bool(row.recalled)}, doubted=doubted
+        **fields | {"state": state_of(row.state, row.key), "recalled": bool(row.recalled)},
+        doubted=doubted,
     )

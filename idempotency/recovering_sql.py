@@ -39,7 +39,7 @@ from idempotency.recovering import (
 from idempotency.workers import Clock
 from message.delivery import Delivery, Origin
 from message.envelope import EnvelopeError, decode
-from message.states import OPEN, Event, State, after
+from message.states import OPEN, Event, State, after, state_of
 
 _NEVER_SENT: Final = frozenset({State.REJECTED, State.EXPIRED})
 """States that say of every earlier call that it sent nothing."""
@@ -278,7 +278,7 @@ class SqlRecovering:
         """See `Recovering.version_of`."""
         with self._begin() as (connection, _now):
             row = connection.execute(sql.VERSION, {"key": key}).one_or_none()
-        return (row.day, row.version, State(row.state)) if row else None
+        return (row.day, row.version, state_of(row.state, key)) if row else None
 
     def backlog(self, lanes: Sequence[str]) -> list[Backlog]:
         """See `Recovering.backlog`."""

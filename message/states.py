@@ -121,6 +121,21 @@ SETTLED: Final = frozenset(State) - OPEN
 """States in which nothing more happens unless a person, or a receipt, says so."""
 
 
+class UnknownState(ValueError):
+    """A row's state that this version does not know: a newer one wrote it, or somebody by hand."""
+
+
+def state_of(text: str, key: str) -> State:
+    """The state of the row of that delivery key; raises UnknownState."""
+    try:
+        return State(text)
+    except ValueError:
+        raise UnknownState(
+            f"delivery {key} is in a state that this version does not know ({text[:20]!r}); "
+            "upgrade this program, or mend the row"
+        ) from None
+
+
 class IllegalTransition(ValueError):
     """A move the state machine does not have."""
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
-import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import Any, Final
 
 import msgspec
 
+from backends.toml_text import TomlTrouble, parsed
 from message.vocabulary import CHANNELS, KINDS, LANES, Lane, lane_named
 from policy.checks import GATES, contradictions, did_you_mean, misfit, wrong_time, wrong_weights
 from policy.gates import ContentDedup, FrequencyCap, QuietAction, QuietHours, Scope
@@ -27,7 +26,6 @@ from policy.schema import (
     TraceLevel,
 )
 
-_AT_LINE: Final = re.compile(r"at line (\d+)")
 _FIELDS: Final = frozenset(LanePolicy.__struct_fields__)
 _TABLES: Final[Mapping[str, type[msgspec.Struct]]] = {
     "breaker": BreakerPolicy,
@@ -79,12 +77,12 @@ class Reader:
     def _parse(self, content: bytes) -> dict[str, Any]:
         try:
             text = content.decode("utf-8")
-            data = tomllib.loads(text)
+            data = parsed(text)
         except UnicodeDecodeError:
             self.problems.append(Problem(self._file, 1, "the file", "is not UTF-8"))
             return {}
-        except tomllib.TOMLDecodeError as exc:
-            self.problems.append(Problem(self._file, _line_in(exc), "the file", f"no TOML: {exc}"))
+        except TomlTrouble as exc:
+            self.problems.append(Problem(self._file, exc.line or 1, "the file", str(exc)))
             return {}
         self._lines = key_lines(text)
         return data
@@ -230,8 +228,3 @@ def _wrong_choice(place: Place, value: Any) -> Iterator[tuple[Place, str]]:
 
 def _dotted(path: Place) -> str:
     return ".".join(f'"{part}"' if "." in part else part for part in path)
-
-
-def _line_in(exc: tomllib.TOMLDecodeError) -> int:
-    found = _AT_LINE.search(str(exc))
-    return int(found[1]) if found else 1

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import re
-import tomllib
 from collections.abc import Iterable
 from difflib import get_close_matches
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
+from backends.toml_text import TomlTrouble, parsed
 from policy.lines import key_lines, line_of
 from policy.loading import Problem
 
 Place = tuple[str, ...]
-_AT_LINE: Final = re.compile(r"at line (\d+)")
 _DIGEST: Final = 12
 NUL: Final = "\0"
 
@@ -76,14 +74,13 @@ class Page:
     def _parse(self) -> dict[str, Any]:
         try:
             self._text = self.path.read_bytes().decode("utf-8")
-            data = tomllib.loads(self._text)
+            data = parsed(self._text)
         except OSError as exc:
             self._problem(1, "templates.file", exc.strerror or str(exc))
         except UnicodeDecodeError:
             self._problem(1, "the file", "is not UTF-8")
-        except tomllib.TOMLDecodeError as exc:
-            line = _AT_LINE.search(str(exc))
-            self._problem(int(line[1]) if line else 1, "the file", f"no TOML: {exc}")
+        except TomlTrouble as exc:
+            self._problem(exc.line or 1, "the file", str(exc))
         else:
             self._lines = key_lines(self._text)
             return data

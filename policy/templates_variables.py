@@ -133,10 +133,15 @@ def _int(value: Any, path: str) -> int:
 
 
 def _number(value: Any, path: str) -> int | float:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if number and math.isfinite(value):
-        return value  # type: ignore[no-any-return]
-    raise _wrong(path, f"expected number, got {_kind(value)}")
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise _wrong(path, f"expected number, got {_kind(value)}")
+    try:
+        finite = math.isfinite(value)
+    except OverflowError:  # an int that no float holds
+        finite = False
+    if not finite:
+        raise _wrong(path, "expected number, got one beyond all bounds")
+    return value
 
 
 def _bool(value: Any, path: str) -> bool:

@@ -9,7 +9,7 @@ import msgspec
 
 from backends.settings import Settings, SettingsError
 from channels.channel import Account
-from channels.registry import load_accounts
+from channels.registry import literal_secret, load_accounts, plain
 from channels.secret import Secret
 from receipts.parsers import PARSERS
 from receipts.parsing import Parser
@@ -65,8 +65,10 @@ def _flag(where: str, value: object) -> bool:
 
 
 def _options(where: str, parser: Parser, said: dict[str, Any]) -> Any:
+    if literal := literal_secret(where, said, parser.options):
+        raise SettingsError(literal)
     try:
-        return msgspec.convert(said, parser.options, strict=False, dec_hook=_secret)
+        return msgspec.convert(plain(said), parser.options, strict=False, dec_hook=_secret)
     except msgspec.ValidationError as exc:
         text, _, key = str(exc).partition(" - at `$")
         named = f"{where}{key.rstrip('`')}"

@@ -18,6 +18,7 @@ from typing import Final
 import structlog
 import uvicorn
 
+from backends.addresses import address_of
 from backends.settings import Settings, SettingsError
 from channels.transport import Transport
 from idempotency.opening import SqlLedger, open_ledger
@@ -39,7 +40,6 @@ log = structlog.get_logger(__name__)
 GRACE_S: Final = 10
 """How long pushes under way may take to be answered once the end was asked for."""
 _BACKLOG: Final = 1_024
-_MAX_PORT: Final = 65_535
 
 
 class AddressTaken(SettingsError):
@@ -141,12 +141,10 @@ def _end_on(stop: threading.Event, server: _Server) -> None:
 
 
 def _bound(address: str) -> socket.socket:
-    host, _, port = address.rpartition(":")
-    if not (host and port.isascii() and port.isdigit() and int(port) <= _MAX_PORT):
-        raise SettingsError(f"receipts.listen: {address!r}: write HOST:PORT, as 127.0.0.1:9470")
-    host = host.strip("[]")
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    wanted = address_of(address, "receipts.listen", "127.0.0.1:9470")
     try:
-        return socket.create_server((host, int(port)), family=family, backlog=_BACKLOG)
+        return socket.create_server(
+            (wanted.host, wanted.port), family=wanted.family, backlog=_BACKLOG
+        )
     except OSError as exc:
         raise AddressTaken(f"receipts.listen: {address}: {exc.strerror or exc}") from exc

@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol
 
 import structlog
 
+from backends.addresses import address_of
 from backends.settings import Settings
 from dispatcher.health import HealthServer
 from dispatcher.process import EXIT_DONE, EXIT_FAILED
@@ -76,6 +77,7 @@ def run_recovery(
     """
     lanes = lanes_matching(patterns or settings.recovery.lanes)
     policy = load_for(settings)
+    address_of(settings.recovery.health_address, "recovery.health_address", "127.0.0.1:9466")
     with ExitStack() as stack:
         scheduling = _scheduling(settings, embedded=embedded)
         try:
@@ -86,7 +88,10 @@ def run_recovery(
             log.info("stopped_before_start")
             return EXIT_DONE
         server = HealthServer(
-            settings.recovery.health_address, opened.health, opened.metrics.registry
+            settings.recovery.health_address,
+            opened.health,
+            opened.metrics.registry,
+            "recovery.health_address",
         )
         server.start()
         stack.callback(server.stop)

@@ -21,7 +21,7 @@ health_address = "127.0.0.1:0"
 [receipts]
 listen = "127.0.0.1:0"
 [receipts.accounts.ali]
-secret = "s3cret-of-ali"
+secret_file = "secret"
 [recovery]
 health_address = "127.0.0.1:0"
 [trace]
@@ -29,7 +29,7 @@ kafka = false
 [accounts.ali]
 provider = "aliyun_sms"
 access_key_id = "id"
-access_key_secret = "key-of-ali"
+access_key_secret_file = "key"
 """
 PROGRAM = [sys.executable, "-c", "from hongyan.cli import main; main()"]
 
@@ -43,6 +43,8 @@ def test_a_signal_at_the_very_start_ends_it_well(
     config, url = tmp_path / "hongyan.toml", tmp_path / "url"
     os.mkfifo(url)
     config.write_text(CONFIG.format(pipe=url))
+    (tmp_path / "key").write_text("key-of-ali")
+    (tmp_path / "secret").write_text("s3cret-of-ali")
     process = subprocess.Popen(
         [*PROGRAM, "-c", str(config), command], stderr=subprocess.PIPE, text=True
     )

@@ -124,11 +124,11 @@ ACCOUNTS = """
 [accounts.ali]
 provider = "aliyun_sms"
 access_key_id = "id"
-access_key_secret = "secret"
+access_key_secret_file = "secret"
 [accounts.tw]
 provider = "twilio"
 account_sid = "AC0123456789abcdef0123456789abcdef"
-auth_token = "secret"
+auth_token_file = "secret"
 sender = "+15005550006"
 """
 
@@ -190,6 +190,7 @@ def test_what_is_wrong_with_a_provider_is_said(
 def test_accounts_that_are_left_out_are_told_of(hongyan: Run, file: Path, folder: Path) -> None:
     file.write_text(FORMS)
     (folder / "hongyan.toml").write_text(ACCOUNTS)
+    (folder / "secret").write_text("secret")
     said = hongyan("templates", "check")
     assert said.code == 0
     lanes = "sms.verification, sms.notice, sms.marketing"
@@ -202,6 +203,7 @@ def test_accounts_that_are_left_out_are_told_of(hongyan: Run, file: Path, folder
 def test_what_no_account_could_send_is_a_problem(hongyan: Run, file: Path, folder: Path) -> None:
     file.write_text(FORMS)
     (folder / "hongyan.toml").write_text(ACCOUNTS[ACCOUNTS.index("[accounts.tw]") :])
+    (folder / "secret").write_text("secret")
     said = hongyan("templates", "check")
     assert said.code == 1
     assert "login-code: no account could send it: nothing for tw (twilio)" in said.out
@@ -223,6 +225,7 @@ def test_a_provider_that_there_is_not_is_a_problem(hongyan: Run, file: Path) -> 
 def test_an_account_is_tried_with_its_own_form(hongyan: Run, file: Path, folder: Path) -> None:
     file.write_text(FORMS)
     (folder / "hongyan.toml").write_text(ACCOUNTS)
+    (folder / "secret").write_text("secret")
     flags = ("--to", "+8613800000001", "--template", "login-code", "--param", "code=4711")
     said = hongyan("accounts", "test", "tw", *flags, "--json")
     assert said.code == 1

@@ -25,17 +25,23 @@ kafka = false
 [accounts.ali]
 provider = "aliyun_sms"
 access_key_id = "id"
-access_key_secret = "key-of-ali"
+access_key_secret_file = "key"
 [receipts.accounts.ali]
-secret = "s3cret-of-ali"
+secret_file = "secret"
 """
 REPORT = [{"phone_number": "13800000001", "success": True, "biz_id": "biz-1"}]
+
+
+def write_secrets(folder: Path) -> None:
+    (folder / "key").write_text("key-of-ali")
+    (folder / "secret").write_text("s3cret-of-ali")
 
 
 @contextmanager
 def running(folder: Path, url: str, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     config = folder / "hongyan.toml"
     config.write_text(CONFIG.format(url=url))
+    write_secrets(folder)
     command = [sys.executable, "-c", "from hongyan.cli import main; main()"]
     process = subprocess.Popen(
         [*command, "-c", str(config), "receipts", "--listen", "127.0.0.1:0", *arguments],
@@ -114,6 +120,7 @@ def test_an_address_that_is_none_is_named(
 ) -> None:
     config = tmp_path / "hongyan.toml"
     config.write_text(CONFIG.format(url=world.url))
+    write_secrets(tmp_path)
     program = [sys.executable, "-c", "from hongyan.cli import main; main()", "-c", str(config)]
     done = subprocess.run(
         [*program, "receipts", "--listen", listen], capture_output=True, text=True, timeout=30

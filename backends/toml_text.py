@@ -1,0 +1,69 @@
+"""TOML as people write it: whatever is wrong with the text is one error with its line.
+
+The library's own errors are three: of syntax, of depth (RecursionError), of numbers with too many digits
+(ValueError). It also reads numbers that no other reader takes.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import tomllib
+from collections.abc import Iterator
+from typing import Any, Final
+
+MAX_DEPTH: Final = 32
+_BOUND: Final = 1 << 63
+_AT_LINE: Final = re.compile(r"at line (\d+)")
+_AT: Final = re.compile(r" \(at [^)]*\)$")
+
+
+class TomlTrouble(ValueError):
+    """A text that cannot be used; `line` is 0 where it is not known."""
+
+    def __init__(self, text: str, line: int = 0) -> None:
+        super().__init__(text)
+        self.line = line
+
+
+def parsed(text: str) -> dict[str, Any]:
+    """The document; raises TomlTrouble."""
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as exc:
+        found = _AT_LINE.search(str(exc))
+        raise TomlTrouble(f"no TOML: {exc}", int(found[1]) if found else 0) from exc
+    except RecursionError:
+        raise TomlTrouble("is nested too deeply") from None
+    except ValueError:
+        raise TomlTrouble("holds a number of too many digits") from None
+    check(data)
+    return data
+
+
+def check(data: dict[str, Any]) -> None:
+    """Raises TomlTrouble for a depth or a number that nothing here takes."""
+    for path, value in _leaves(data):
+        if len(path) > MAX_DEPTH:
+            raise TomlTrouble(f"{_dotted(path[:3])}…: is nested deeper than {MAX_DEPTH}")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise TomlTrouble(f"{_dotted(path)}: must be a finite number")
+        if isinstance(value, int) and not -_BOUND <= value < _BOUND:
+            raise TomlTrouble(f"{_dotted(path)}: is a number beyond 64 bits")
+
+
+def _leaves(data: dict[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every value with its path; a list's items have its path. Without recursion, whatever the depth."""
+    waiting: list[tuple[tuple[str, ...], Any]] = [((), data)]
+    while waiting:
+        path, value = waiting.pop()
+        if isinstance(value, dict) and len(path) <= MAX_DEPTH:
+            waiting.extend(((*path, key), one) for key, one in value.items())
+        elif isinstance(value, list) and len(path) <= MAX_DEPTH:
+            waiting.extend(((*path, "[]"), one) for one in value)
+        else:
+            yield path, value
+
+
+def _dotted(path: tuple[str, ...]) -> str:
+    return ".".join(path).replace(".[]", "[]")
