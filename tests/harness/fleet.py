@@ -27,6 +27,7 @@ from tests.harness.ground import Ground
 from tests.harness.intruder import Intruder
 from tests.harness.notifications import LANE
 from tests.harness.oracle import Verdict, check, judge
+from tests.harness.secret_files import secrets_aside
 from tests.harness.waiting import DEADLINE_S, await_
 from tests.harness.wire import Committed, DeadLetter, Place, Sent, Wire
 from tests.harness.worker import RecoveryProcess, WorkerProcess
@@ -147,7 +148,8 @@ class Fleet:
         if accounts is None:
             accounts = {"demo": {"provider": "webhook", "endpoint": f"{self.provider.url}/send"}}
         self._policy = dict(policy) if policy is not None else self._policy
-        self.config.write_text(toml({**self._settings, "accounts": accounts}))
+        aside = {name: secrets_aside(self.folder, name, one) for name, one in accounts.items()}
+        self.config.write_text(toml({**self._settings, "accounts": aside}))
         (self.folder / "policy.toml").write_text(toml({"lanes": self._policy}))
 
     def apply_topics(self) -> None:

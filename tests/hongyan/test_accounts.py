@@ -13,6 +13,7 @@ from channels.secret import Secret
 from channels.simulator import Faults, Simulator, spawn
 from channels.trial import OwnTokens
 from tests.conformance.samples import Sample, samples
+from tests.harness.secret_files import secrets_aside
 from tests.hongyan.conftest import Run
 
 SAMPLES = {one.provider: one for one in samples()}
@@ -45,7 +46,8 @@ def tokens(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def configure(folder: Path, name: str, **options: Any) -> None:
-    lines = [f"{key} = {json.dumps(value)}" for key, value in options.items()]
+    table = secrets_aside(folder, name, options)
+    lines = [f"{key} = {json.dumps(value)}" for key, value in table.items()]
     with (folder / "hongyan.toml").open("a") as file:
         file.write(f"[accounts.{name}]\n" + "\n".join(lines) + "\n")
 
