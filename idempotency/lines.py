@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple, Protocol
 
 from backends.pg_arrays import array
+from idempotency.bounds import NEXT_VERSION, next_version
 from idempotency.ledger import Settlement
 from message.states import SETTLED, State, after
 
@@ -57,14 +58,14 @@ WITH heads AS MATERIALIZED (
            ) AS first
      WHERE first.asleep
 )
-UPDATE deliveries AS d SET next_at = hongyan_now(), version = d.version + 1
+UPDATE deliveries AS d SET next_at = hongyan_now(), version = {next_version("d")}
   FROM heads
  WHERE d.message_id = ANY (ARRAY[heads.message_id]) AND d.lane || '' = heads.lane
    AND d.ordering_key || '' = heads.ordering_key
    AND d.state || '' = 'RETRY' AND d.next_at = {ASLEEP_AT}"""  # noqa: S608 - ours
 
 LITE_WAKE: Final = f"""
-UPDATE deliveries SET next_at = :now, version = version + 1
+UPDATE deliveries SET next_at = :now, version = {NEXT_VERSION}
  WHERE message_id = ({head(f"CASE WHEN {_ASLEEP} THEN h.message_id END", ":lane", ":key")})
    AND +lane = :lane AND +ordering_key = :key
    AND +state = 'RETRY' AND next_at = {ASLEEP_AT}"""  # noqa: S608 - ours
@@ -90,7 +91,7 @@ SELECT line.ordering_key,
 
 # Of a lane that keeps no order any more: whatever sleeps, some at a time.
 ROUSE: Final = f"""
-UPDATE deliveries SET next_at = {{now}}, version = version + 1
+UPDATE deliveries SET next_at = {{now}}, version = {NEXT_VERSION}
  WHERE lane = {{lane}} AND state = 'RETRY' AND next_at = {ASLEEP_AT}
    AND delivery_key IN (
            SELECT d.delivery_key FROM deliveries AS d

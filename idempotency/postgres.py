@@ -18,6 +18,7 @@ from backends.pg_arrays import ByteArray, array, byte_array
 from backends.pg_numbered import fetched, numbered
 from backends.sql import Database
 from idempotency.batches import MS_PER_DAY, Batches, Entered, Rerouted, Wanted
+from idempotency.bounds import usable
 from idempotency.edge import connected
 from idempotency.entries import Change, Entries, Entry, Standing
 from idempotency.lines import ASLEEP_AT, Execute, Line, PostgresLines
@@ -114,7 +115,7 @@ SELECT ms, (SELECT string_agg(key, ',') FROM input
 CLAIM: Final = _CLAIM.format(fresh=_FRESH, asleep=ASLEEP_AT)
 CLAIM_IN_LINE: Final = _CLAIM.format(fresh=_FRESH_IN_LINE, asleep=ASLEEP_AT)
 
-TAKE: Final = """
+_TAKE: Final = """
 WITH input AS MATERIALIZED (
     SELECT i.*, day
       FROM unnest(%(key)s::text[], %(token)s::bigint[], %(digest)s::bytea[], %(takes)s::bool[],
@@ -135,6 +136,7 @@ taken AS (
       FROM input AS i
      WHERE i.takes AND d.delivery_key = ANY (ARRAY[i.key]) AND d.day = i.day
        AND d.body_digest = i.digest AND d.state || '' = 'RETRY' AND d.reason = 'given_back'
+       AND {usable}
     RETURNING d.delivery_key, d.state, d.token, d.attempt
 )
 SELECT d.delivery_key, coalesce(t.state, d.state), coalesce(t.token, d.token),
@@ -142,6 +144,7 @@ SELECT d.delivery_key, coalesce(t.state, d.state), coalesce(t.token, d.token),
   FROM input AS i
   JOIN deliveries AS d ON d.delivery_key = ANY (ARRAY[i.key]) AND d.day = i.day
   LEFT JOIN taken AS t ON t.delivery_key = i.key"""
+TAKE: Final = _TAKE.format(usable=usable("d"))
 
 SETTLE: Final = """
 UPDATE deliveries AS d

@@ -11,6 +11,7 @@ import msgspec
 from backends.pg_arrays import array
 from backends.settings import Settings
 from backends.sql import Database
+from idempotency.bounds import NEXT_VERSION, next_version
 from idempotency.edge import connected
 from idempotency.lines import PostgresLines, SqliteLines
 from idempotency.opening import SqlLedger, wall_ms
@@ -53,16 +54,16 @@ UNION ALL
 SELECT {_ROW} FROM unnest(%(calls)s::text[]) AS c (key)
   JOIN deliveries AS d ON d.call_key = ANY (ARRAY[c.key])
  WHERE d.call_key IS NOT NULL AND d.provider_id IS NULL AND d.state IN ('UNKNOWN', 'SENT')"""  # noqa: S608 - ours
-PG_MOVE: Final = """
+PG_MOVE: Final = f"""
 UPDATE deliveries AS d
    SET state = m.state, reason = m.reason, provider_id = coalesce(d.provider_id, m.provider_id),
-       next_at = NULL, updated_at = hongyan_now(), version = d.version + 1
+       next_at = NULL, updated_at = hongyan_now(), version = {next_version("d")}
   FROM unnest(%(key)s::text[], %(day)s::int[], %(version)s::int[], %(state)s::text[],
               %(reason)s::text[], %(provider_id)s::text[])
            AS m (key, day, version, state, reason, provider_id)
  WHERE d.delivery_key = ANY (ARRAY[m.key]) AND d.day = m.day AND d.version = m.version
    AND d.state || '' IN ('SENT', 'UNKNOWN')
-RETURNING d.delivery_key"""
+RETURNING d.delivery_key"""  # noqa: S608 - ours
 PG_CLOSE: Final = """
 UPDATE receipts AS r
    SET applied = c.applied, delivery_key = c.delivery_key, tries = r.tries + 1,
@@ -92,11 +93,11 @@ SELECT {_ROW} FROM json_each(:calls) AS c JOIN deliveries AS d ON d.delivery_key
 UNION ALL
 SELECT {_ROW} FROM json_each(:calls) AS c JOIN deliveries AS d ON d.call_key = c.value
  WHERE d.call_key IS NOT NULL AND d.provider_id IS NULL AND d.state IN ('UNKNOWN', 'SENT')"""  # noqa: S608 - ours
-LITE_MOVE: Final = """
+LITE_MOVE: Final = f"""
 UPDATE deliveries
    SET state = ?, reason = ?, provider_id = coalesce(provider_id, ?), next_at = NULL,
-       updated_at = ?, version = version + 1
- WHERE delivery_key = ? AND version = ? AND state IN ('SENT', 'UNKNOWN')"""
+       updated_at = ?, version = {NEXT_VERSION}
+ WHERE delivery_key = ? AND version = ? AND state IN ('SENT', 'UNKNOWN')"""  # noqa: S608 - ours
 LITE_CLOSE: Final = """
 UPDATE receipts
    SET applied = ?, delivery_key = ?, tries = tries + 1, applied_at = ?, next_at = ?

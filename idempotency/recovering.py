@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
+from idempotency.bounds import is_usable
 from idempotency.entries import GIVEN_BACK, RECALLED
 from message.delivery import Delivery
 from message.keys import KEY_LENGTH
@@ -26,6 +27,7 @@ TTL: Final = "ttl_in_retry"
 TTL_IN_DOUBT: Final = "ttl_in_doubt"
 ATTEMPTS_SPENT: Final = "attempts_spent"
 UNREADABLE: Final = "payload_unreadable"
+ROW_UNUSABLE: Final = "row_unusable"
 RECALLED_IN_DOUBT: Final = "recalled_in_doubt"
 
 
@@ -148,8 +150,11 @@ class Recovering(Protocol):
         was stale."""
         ...
 
-    def doubts(self, lane: str, lease_ms: int, limit: int = LIMIT) -> list[Doubt]:
-        """Rows in doubt, oldest first, that nobody else asks about for `lease_ms`."""
+    def doubts(
+        self, lane: str, lease_ms: int, limit: int = LIMIT, *, ended: list[Ended] | None = None
+    ) -> list[Doubt]:
+        """Rows in doubt, oldest first, that nobody else asks about for `lease_ms`. What nobody can work
+        with is parked, and added to `ended`."""
         ...
 
     def joined(self, doubt: Doubt, lease_ms: int) -> list[Doubt]:
@@ -198,6 +203,8 @@ class Verdict(NamedTuple):
 def judge(row: Any, ask: Ask, now: int) -> Verdict:
     """What becomes of a due row; RETRY: its turn has not come. Reads attempt, reason, expires_at,
     called_at, `ahead` (an earlier one of its line is open) and `recalled`."""
+    if not is_usable(row):
+        return Verdict(State.PARKED, ROW_UNUSABLE)
     doubted = row.called_at is not None
     if row.expires_at <= now:
         # A call that may have sent it is not made undone by time: a person has to know.

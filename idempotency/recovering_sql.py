@@ -16,6 +16,7 @@ from sqlalchemy import Connection, TextClause, text
 
 from backends.sql import Database
 from idempotency import recovering_statements as sql
+from idempotency.bounds import counted, is_usable
 from idempotency.duties import Duties
 from idempotency.edge import errors
 from idempotency.entries import GIVEN_BACK, clean
@@ -23,6 +24,7 @@ from idempotency.lines import PAGE, Line, Lines, PostgresLines, SqliteLines
 from idempotency.payloads import PayloadUnreadable, Sealer
 from idempotency.recovering import (
     LIMIT,
+    ROW_UNUSABLE,
     UNREADABLE,
     Ask,
     Backlog,
@@ -46,6 +48,7 @@ _NEVER_SENT: Final = frozenset({State.REJECTED, State.EXPIRED})
 _PROVED_NOT_SENT: Final = frozenset({Event.RESOLVED_NOT_SENT, Event.OPERATOR_NOT_SENT})
 """Moves that say so, too."""
 _UNREADABLE: Final = Verdict(State.PARKED, UNREADABLE)
+_UNUSABLE: Final = Verdict(State.PARKED, ROW_UNUSABLE)
 BOUND: Final = 10_000
 """Rows of a lane's backlog that are counted at most."""
 
@@ -190,13 +193,15 @@ class SqlRecovering:
             given = self._rows(connection, self._sql.give_back, rows, **values)
         return [(one.delivery.key, one.delivery.token) in given for one in taken]
 
-    def doubts(self, lane: str, lease_ms: int, limit: int = LIMIT) -> list[Doubt]:
+    def doubts(
+        self, lane: str, lease_ms: int, limit: int = LIMIT, *, ended: list[Ended] | None = None
+    ) -> list[Doubt]:
         """See `Recovering.doubts`."""
         with self._begin() as (connection, now):
             asked = {"lane": lane, "limit": limit, "now": now}
             found = connection.execute(self._sql.doubted, asked).all()
             rows = self._leased(connection, found, now, lease_ms)
-        return self._doubts(rows, now)
+        return self._doubts(rows, now, ended)
 
     def joined(self, doubt: Doubt, lease_ms: int) -> list[Doubt]:
         """See `Recovering.joined`."""
@@ -246,7 +251,7 @@ class SqlRecovering:
         asked = _json([{"key": move.key, "day": move.day} for move, _ in pairs])
         rows = connection.execute(self._sql.stands, {"rows": asked}).all()
         stands = {key: tuple(rest) for key, *rest in rows}
-        return {m.key for m, t in pairs if stands.get(m.key) == (m.version + 1, t, _reason(m))}
+        return {m.key for m, t in pairs if stands.get(m.key) == (counted(m.version), t, _reason(m))}
 
     def wake(self, lane: str, *, ordered: bool) -> int:
         """See `Recovering.wake`."""
@@ -329,17 +334,27 @@ class SqlRecovering:
             return []
         values = {"next_at": now + lease_ms, "source": State.UNKNOWN}
         ours = self._written(connection, self._sql.postpone, [_read(r) for r in found], **values)
-        read = [_read(r) | {"version": r.version + 1} for r in found if r.delivery_key in ours]
+        read = [_read(r) | {"version": counted(r.version)} for r in found if r.delivery_key in ours]
         rows = connection.execute(self._sql.leased, {"rows": _json(read)}).all() if read else []
         whole = {row.delivery_key: row for row in rows}
         return [whole[r.delivery_key] for r in found if r.delivery_key in whole]
 
-    def _doubts(self, rows: Sequence[Any], now: int) -> list[Doubt]:
-        """The doubts that can be read; what cannot is parked."""
-        pairs = [(row, self._delivery(row)) for row in rows]
-        unreadable = [row for row, one in pairs if one is None]
-        self._end([Ending(row, State.UNKNOWN, _UNREADABLE, doubted=True) for row in unreadable])
-        return [_doubt(row, one, now) for row, one in pairs if one is not None]
+    def _doubts(
+        self, rows: Sequence[Any], now: int, ended: list[Ended] | None = None
+    ) -> list[Doubt]:
+        """The doubts that can be read and counted on; others are parked, and added to `ended`."""
+        ends, doubts = [], []
+        for row in rows:
+            delivery = self._delivery(row) if is_usable(row) else None
+            if delivery is not None:
+                doubts.append(_doubt(row, delivery, now))
+            else:
+                why = _UNREADABLE if is_usable(row) else _UNUSABLE
+                ends.append(Ending(row, State.UNKNOWN, why, doubted=True))
+        done = self._end(ends)
+        if ended is not None:
+            ended += done
+        return doubts
 
     def _delivery(self, row: Any) -> Delivery | None:
         try:

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from sqlalchemy import TextClause, text
 
+from idempotency.bounds import next_version
 from idempotency.lines import ASLEEP_AT, ROUSE, STUCK, head
 
 _COLUMNS: Final = """
@@ -65,21 +66,21 @@ RETURNING delivery_key"""
 _END: Final = """
 UPDATE deliveries AS d
    SET state = i.state, reason = i.reason, next_at = NULL, updated_at = :now,
-       version = d.version + 1, called_at = CASE WHEN i.doubted THEN d.called_at END
+       version = {next_version}, called_at = CASE WHEN i.doubted THEN d.called_at END
   FROM {given}
  WHERE {its_row} AND d.version = i.version AND d.state || '' = i.source
 RETURNING delivery_key"""
 
 # A row that is due though its turn has not come: an older version's, or one that a person opened anew.
 _SLEEP: Final = f"""
-UPDATE deliveries AS d SET next_at = {ASLEEP_AT}, version = d.version + 1
+UPDATE deliveries AS d SET next_at = {ASLEEP_AT}, version = {{next_version}}
   FROM {{given}}
  WHERE {{its_row}} AND d.version = i.version AND d.state || '' = 'RETRY'
    AND d.message_id <> ({head("h.message_id", "d.lane", "d.ordering_key")})
 RETURNING delivery_key"""  # noqa: S608 - ours
 
 _POSTPONE: Final = """
-UPDATE deliveries AS d SET next_at = :next_at, version = d.version + 1
+UPDATE deliveries AS d SET next_at = :next_at, version = {next_version}
   FROM {given}
  WHERE {its_row} AND d.version = i.version AND d.state || '' = :source
 RETURNING delivery_key"""
@@ -125,7 +126,7 @@ _MOVE: Final = """
 UPDATE deliveries AS d
    SET state = i.state, reason = i.reason, provider_id = coalesce(i.provider_id, d.provider_id),
        next_at = :now + i.delay_ms, expires_at = coalesce(i.expires_at, d.expires_at),
-       updated_at = :now, version = d.version + 1,
+       updated_at = :now, version = {next_version},
        called_at = CASE WHEN i.certain THEN NULL ELSE d.called_at END,
        call_digest = CASE WHEN i.certain THEN NULL ELSE d.call_digest END
   FROM {given}
@@ -232,8 +233,11 @@ def _objects(**columns: str) -> str:
 
 
 def _statements(words: dict[str, str], given: Callable[..., str]) -> Statements:
+    counted = next_version("d")
+
     def of(statement: str, **columns: str) -> TextClause:
-        return text(statement.format(**words, given=given(**columns)))
+        given_rows = given(**columns)
+        return text(statement.format(**words, given=given_rows, next_version=counted))
 
     call = {"account": "text", "call_key": "text", "call_digest": "text", "policy_version": "text"}
     moved = {

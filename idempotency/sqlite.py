@@ -10,6 +10,7 @@ import msgspec
 
 from backends.sql import Database
 from idempotency.batches import MS_PER_DAY, Batches, Entered, Rerouted, Wanted
+from idempotency.bounds import usable
 from idempotency.edge import connected
 from idempotency.entries import BEHIND, RECALLED, Change, Entries, Entry, Standing
 from idempotency.lines import ASLEEP_AT, Line, SqliteLines
@@ -46,12 +47,13 @@ SELECT 1 FROM deliveries
    AND message_id <> ?
  LIMIT 1"""
 
-TAKE: Final = """
+TAKE: Final = f"""
 UPDATE deliveries
    SET state = 'IN_FLIGHT', token = ?, attempt = attempt + 1, reason = NULL, next_at = NULL,
        called_at = ?, updated_at = ?, version = version + 1, owner = ?, owner_epoch = ?,
        account = ?, call_key = ?, call_digest = ?, policy_version = coalesce(?, policy_version)
- WHERE delivery_key = ? AND body_digest = ? AND state = 'RETRY' AND reason = 'given_back'"""
+ WHERE delivery_key = ? AND body_digest = ? AND state = 'RETRY' AND reason = 'given_back'
+   AND {usable()}"""  # noqa: S608 - ours
 
 SETTLE: Final = """
 UPDATE deliveries

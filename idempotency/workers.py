@@ -17,6 +17,7 @@ import msgspec
 from sqlalchemy import Connection, Row, text
 
 from backends.sql import Database
+from idempotency.bounds import NEXT_VERSION
 from idempotency.edge import errors
 from idempotency.entries import OWNER_DEAD
 from idempotency.ledger import Lease, WorkerInfo, WorkerNameTaken
@@ -48,18 +49,18 @@ RETURNING id""")
 _LIVE = text("""
 SELECT lanes FROM workers
  WHERE state NOT IN ('DEAD', 'RETIRED') AND heartbeat_at + lease_ms >= :now""")
-_ORPHAN = text("""
+_ORPHAN = text(f"""
 UPDATE deliveries
-   SET state = 'UNKNOWN', reason = :reason, updated_at = :now, version = version + 1
+   SET state = 'UNKNOWN', reason = :reason, updated_at = :now, version = {NEXT_VERSION}
  WHERE state = 'IN_FLIGHT'
    AND NOT EXISTS (SELECT 1 FROM workers AS w
                     WHERE w.id = deliveries.owner AND w.epoch = deliveries.owner_epoch
                       AND w.state NOT IN ('DEAD', 'RETIRED'))
-RETURNING owner""")
-_ORPHAN_OF_ONE = text("""
+RETURNING owner""")  # noqa: S608 - ours
+_ORPHAN_OF_ONE = text(f"""
 UPDATE deliveries
-   SET state = 'UNKNOWN', reason = :reason, updated_at = :now, version = version + 1
- WHERE state = 'IN_FLIGHT' AND owner = :id AND owner_epoch <= :epoch""")
+   SET state = 'UNKNOWN', reason = :reason, updated_at = :now, version = {NEXT_VERSION}
+ WHERE state = 'IN_FLIGHT' AND owner = :id AND owner_epoch <= :epoch""")  # noqa: S608 - ours
 
 
 class Workers:

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 import structlog
 
 from channels.channel import Account, Attempt, Channel, Resolved
-from idempotency.recovering import Doubt, Move, Recovering
+from idempotency.recovering import Doubt, Ended, Move, Recovering
 from message.delivery import Delivery
 from recovery.conclusions import Facts, Later, conclude, together
 from recovery.repeating import Calling, Repeating, is_joint
@@ -72,7 +72,9 @@ class Resolving:
         routes = self._routes[lane]
         last_ms = _QUESTIONS * routes.policy.timeout_ms
         until = self._monotonic() + last_ms / _MS
-        doubts = self._ledger.doubts(lane, 2 * last_ms, BATCH)
+        ended: list[Ended] = []
+        doubts = self._ledger.doubts(lane, 2 * last_ms, BATCH, ended=ended)
+        self._report.ended(ended)
         seen_to: set[str] = set()
         for number, doubt in enumerate(doubts):
             if self._stopping() or self._monotonic() > until:

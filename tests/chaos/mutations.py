@@ -528,15 +528,15 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "only what was given back unstarted is taken over",
         "idempotency/sqlite.py",
-        " AND state = 'RETRY' AND reason = 'given_back'\"\"\"",
-        ' AND state = \'RETRY\'"""',
+        " AND state = 'RETRY' AND reason = 'given_back'\n",
+        " AND state = 'RETRY'\n",
         (_LEDGER + "test_what_waits_for_another_reason_is_left_to_recovery[sqlite]",),
     ),
     Mutation(
         "in doubt is never taken over",
         "idempotency/sqlite.py",
-        " AND state = 'RETRY' AND reason = 'given_back'\"\"\"",
-        " AND (state = 'UNKNOWN' OR reason = 'given_back')\"\"\"",
+        " AND state = 'RETRY' AND reason = 'given_back'\n",
+        " AND (state = 'UNKNOWN' OR reason = 'given_back')\n",
         (_GUARDS + "test_what_is_in_doubt_or_ended_is_never_claimed_again",),
     ),
     Mutation(

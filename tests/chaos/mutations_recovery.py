@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.chaos.mutation import Mutation
 
 _ALERTS = "tests/recovery/test_fleet_alerts.py::"
+_BOUNDS = "tests/idempotency/test_bounds.py::"
 _OUTAGE = "tests/recovery/test_schedule_outage.py::"
 _CONCLUSIONS = "tests/recovery/test_conclusions.py::"
 _OPERATOR = "tests/recovery/test_operator.py::"
@@ -79,8 +80,8 @@ RECOVERY: tuple[Mutation, ...] = (
     Mutation(
         "a recovery that died holds doubts up for eight timeouts only",
         "recovery/resolving.py",
-        "        doubts = self._ledger.doubts(lane, 2 * last_ms, BATCH)\n",
-        "        doubts = self._ledger.doubts(lane, BATCH * last_ms, BATCH)\n",
+        "self._ledger.doubts(lane, 2 * last_ms, BATCH, ended=ended)",
+        "self._ledger.doubts(lane, BATCH * last_ms, BATCH, ended=ended)",
         (
             _RESOLVING
             + "test_what_a_recovery_was_asking_as_it_died_is_asked_again_after_eight_timeouts"
@@ -393,6 +394,16 @@ RECOVERY: tuple[Mutation, ...] = (
         "settled = self._monotonic() - self._answers_since >= CLEAR_S",
         "settled = True",
         (_ALERTS + "test_after_an_outage_of_the_ledger_nothing_is_taken_for_over" + _LITE,),
+    ),
+    Mutation(
+        "a row at its bound is parked instead of failing its batch",
+        "idempotency/recovering.py",
+        "    if not is_usable(row):\n        return Verdict(State.PARKED, ROW_UNUSABLE)\n",
+        "",
+        (
+            _BOUNDS
+            + "test_a_row_that_cannot_be_counted_on_is_parked_and_the_batch_goes_on[sqlite-version]",
+        ),
     ),
     Mutation(
         "one lost worker is counted once",

@@ -5,6 +5,7 @@ import signal
 import pytest
 
 from channels.simulator import Faults
+from idempotency.bounds import MOST
 from recovery.loop import Loop
 from tests.recovery.conftest import MakeGround
 from tests.recovery.ground import LANE, Ground, until
@@ -177,3 +178,26 @@ def test_a_second_sigterm_changes_nothing(ground: MakeGround) -> None:
     process.send_signal(signal.SIGTERM)
     assert process.wait(20) == 0, one.log("r1")
     assert one.states()["UNKNOWN"] == 0
+
+
+@pytest.mark.parametrize("job", ["resend", "resolve"])
+def test_a_row_that_cannot_be_counted_on_stops_nobody_and_is_an_alert(
+    ground: MakeGround, job: str
+) -> None:
+    one = ground()
+    bad, good = one.waiting(2) if job == "resend" else one.doubted(2)
+    with one.ledger.database.begin() as connection:
+        connection.exec_driver_sql(
+            f"UPDATE deliveries SET version = {MOST} WHERE delivery_key = '{bad.key}'"
+        )
+    with one.recovery() as opened:
+        opened.recovery.start()
+        run = getattr(opened.recovery, job)
+        until(lambda: (run(LANE), one.state(bad)[0] == "PARKED")[1])
+        until(lambda: (run(LANE), one.state(good)[0] != "UNKNOWN")[1])
+        parked = opened.metrics.registry.get_sample_value(
+            "hongyan_alerts_total", {"rule": "parked", "lane": LANE}
+        )
+    assert one.state(bad) == ("PARKED", "row_unusable")
+    assert one.state(good)[0] in ("SENT", "RETRY")
+    assert parked == 1
