@@ -19,6 +19,7 @@ BATCH: Final = 100
 _SHOWN: Final = 50
 """Letters that people are shown; programs get all."""
 _BATCH_BYTES: Final = 32 << 20
+_HEADING: Final = '{"letters": ['
 
 
 class ReplayRun:
@@ -43,16 +44,15 @@ class ReplayRun:
         self._as_json = as_json
 
     def through(self, letters: Iterable[Letter]) -> None:
-        """Send them, or say what would be."""
-        if self._as_json:
-            sys.stdout.write('{"letters": [')
+        """Send them, or say what would be. What fails before the first says nothing on standard output."""
         for batch in batches(letters):
             self.matched += len(batch)
             for one in self._done(batch):
                 self._show(one)
                 self.fates[one.fate.value] += 1
         if self._as_json:
-            print(f"], {json.dumps(self._sums())[1:]}")
+            begun = "" if self.fates.total() else _HEADING
+            print(f"{begun}], {json.dumps(self._sums())[1:]}")
         else:
             self._say_sums()
 
@@ -84,7 +84,7 @@ class ReplayRun:
         number = self.fates.total()
         if self._as_json:
             fate = {"origin": one.letter.origin, "target": one.target, "fate": one.fate.value}
-            sys.stdout.write(f"{', ' if number else ''}{json.dumps(fate | {'why': one.why})}")
+            sys.stdout.write(f"{', ' if number else _HEADING}{json.dumps(fate | {'why': one.why})}")
         elif number < _SHOWN:
             line = f"{one.fate:<16} {one.letter.origin} → {one.target} {one.why}"
             out().print(line.rstrip(), markup=False)

@@ -28,8 +28,8 @@ class ResendOutput:
         """`heading` is what the JSON object begins with."""
         self._as_json = as_json
         self._sums: Counter[str] = Counter()
-        if as_json:
-            sys.stdout.write(f'{_json(heading)[:-1]}, "deliveries": [')
+        self._heading = f'{_json(heading)[:-1]}, "deliveries": [' if as_json else ""
+        """Written with the first delivery or the end: what fails before says nothing on standard output."""
 
     @property
     def total(self) -> int:
@@ -40,7 +40,7 @@ class ResendOutput:
         """Show and count them."""
         for one in some:
             if self._as_json:
-                sys.stdout.write(f"{', ' if self.total else ''}{_json(one)}")
+                sys.stdout.write(f"{', ' if self.total else self._heading}{_json(one)}")
             elif self.total < _SHOWN:
                 _show(one)
             self._sums[one.verdict.value] += 1
@@ -51,7 +51,8 @@ class ResendOutput:
         """The sums; exits 1 where a name was not found, some were refused or more were asked for.
         `job` is empty unless copies were made."""
         if self._as_json:
-            print(f'], "counts": {_json(dict(self._sums))}, "more": {_json(more)}}}')
+            begun = "" if self.total else self._heading
+            print(f'{begun}], "counts": {_json(dict(self._sums))}, "more": {_json(more)}}}')
         else:
             sums = ", ".join(f"{count:,} {verdict}" for verdict, count in self._sums.items())
             would = " (dry run: nothing was changed)" if dry_run else ""

@@ -85,6 +85,8 @@ def test_what_is_not_there_is_said(hongyan: Run, prefix: str) -> None:
     shown = hongyan("dead", "show", "t/0/1")
     assert (shown.code, "there is no dead letter from 't/0/1'" in shown.err) == (1, True)
     assert hongyan("dead", "replay", "t/0/1", "--yes").code == 1
+    none = hongyan("dead", "replay", "t/0/1", "--yes", "--json").json
+    assert none == {"letters": [], "matched": 0, "left": 0, "dry_run": False}
     assert hongyan("dead", "replay").code == 2
     assert hongyan("dead", "list", "--since", "soon").code == 2
     assert hongyan("dead", "list", "--lane", "pigeon.post").code == 2

@@ -65,8 +65,8 @@ def test_a_selection_is_made_due_and_told_one_by_one(hongyan: Run, ledger: SqlLe
 def test_a_second_job_waits_for_the_first(hongyan: Run, ledger: SqlLedger) -> None:
     (item,) = parked(ledger)
     assert ledger.recovering().hold("resend", "another", 60_000)
-    said = hongyan("resend", "--state", "PARKED", "--since", "1h")
-    assert said.code == 1, "nothing is wrong with the command"
+    said = hongyan("resend", "--state", "PARKED", "--since", "1h", "--json")
+    assert (said.code, said.out) == (1, ""), "nothing is wrong with the command"
     assert "another resend job is under way" in said.err
     assert state(ledger, item) == "PARKED"
 
