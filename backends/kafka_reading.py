@@ -49,6 +49,23 @@ def read_topic(settings: KafkaSettings, topic: str, since_ms: int = 0) -> Iterat
         yield from _until(reader, topic, ends)
 
 
+def record_at(settings: KafkaSettings, topic: str, partition: int, offset: int) -> Message | None:
+    """The record at that place; None where there is none (any more). Raises KafkaUnavailable."""
+    alone = msgspec.structs.replace(
+        settings, group_id=f"{settings.group_id}-reader", group_instance_id=""
+    )
+    with closing(consumer(alone, protocol="classic")) as reader:
+        try:
+            low, high = _bounds(reader, topic, 0).get(partition, (0, 0))
+            if not low <= offset < high:
+                return None
+            reader.assign([TopicPartition(topic, partition, offset)])
+        except KafkaException as exc:
+            raise KafkaUnavailable(f"{topic} cannot be read ({exc.args[0].str()})") from exc
+        records = _until(reader, topic, {partition: offset + 1})
+        return next((record for record in records if record.offset() == offset), None)
+
+
 def log_bounds(
     client: AdminClient, places: Iterable[tuple[str, int]]
 ) -> dict[tuple[str, int], tuple[int, int]]:

@@ -11,7 +11,7 @@ from dispatcher.clock import Clock
 from dispatcher.metrics import Metrics
 from dispatcher.work import Work
 from idempotency.ledger import Settlement
-from message.outcomes import Accepted, Outcome
+from message.outcomes import Accepted, Outcome, end_without_answer
 from message.reasons import BY_CODE, INTAKE, RECEIVER_LIMIT, IntakeEnd
 from message.states import Event, State, after
 from policy.schema import TraceLevel
@@ -107,6 +107,8 @@ class Report:
         event.claimed_at = work.claimed_at
         event.started_at, event.answered_at = work.started_at, work.answered_at
         event.detail = _detail(work.outcome)
+        if work.answered_at:
+            event.call_end = end_without_answer(work.outcome)
         return event
 
     def _tried_events(self, work: Work) -> list[TraceEvent]:

@@ -15,7 +15,7 @@ from channels.channel import Account, Channel
 from channels.engine import adapter_failed
 from idempotency.recovering import call_key_of
 from message.delivery import Delivery
-from message.outcomes import Accepted, AnyOutcome, is_paced
+from message.outcomes import Accepted, AnyOutcome, end_without_answer, is_paced
 from tracing.events import Stage, TraceEvent
 
 
@@ -30,6 +30,7 @@ class Try(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     answered_at: int
     call_key: str = ""
     call_digest: str = ""
+    call_end: str = ""
 
     @classmethod
     def of(cls, one: Carried) -> Try:
@@ -46,6 +47,7 @@ class Try(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             answered_at=one.answered_at,
             call_key=delivery.call_key,
             call_digest=delivery.call_digest,
+            call_end=end_without_answer(answer),
         )
 
     def put_back(self, delivery: Delivery) -> None:
@@ -58,7 +60,7 @@ class Try(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         event.stage, event.at, event.state = Stage.ATTEMPTED, self.answered_at, ""
         event.attempt, event.account, event.reason = self.attempt, self.account, self.code
         event.started_at, event.answered_at = self.started_at, self.answered_at
-        event.detail = self.detail or None
+        event.detail, event.call_end = self.detail or None, self.call_end
         return event
 
 

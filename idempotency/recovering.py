@@ -64,6 +64,11 @@ class Ended(NamedTuple):
     reason: str
     doubted: bool
     """An earlier call of it may have sent it."""
+    biz_id: str | None = None
+    attempt: int = 0
+    """Of its last call, as are the two below."""
+    account: str = ""
+    policy_version: str = ""
 
 
 class Taking(NamedTuple):
@@ -88,6 +93,8 @@ class Doubt(NamedTuple):
     since: int
     """When it became doubtful: no call of it was under way on our side any more."""
     now: int
+    owner: str = ""
+    """Whose call it was."""
 
 
 class Move(NamedTuple):

@@ -409,6 +409,7 @@ def _doubt(row: Any, delivery: Delivery, now: int) -> Doubt:
         row.reason or "",
         row.updated_at,
         now,
+        row.owner,
     )
 
 
@@ -437,7 +438,8 @@ def _end(end: Ending) -> dict[str, Any]:
 def _ended(end: Ending) -> Ended:
     row, verdict = end.row, end.verdict
     place = (row.delivery_key, row.message_id, row.lane)
-    return Ended(*place, verdict.state, verdict.reason or "", end.doubted)
+    last = (row.biz_id, row.attempt, row.account or "", row.policy_version)
+    return Ended(*place, verdict.state, verdict.reason or "", end.doubted, *last)
 
 
 def _moved(move: Move, target: State) -> dict[str, Any]:

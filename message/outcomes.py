@@ -10,6 +10,7 @@ Outcome
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
@@ -70,3 +71,44 @@ def is_paced(outcome: object) -> bool:
 
 
 AnyOutcome = Accepted | Rejected | NotSent | Unknown
+
+
+class CallEnd(StrEnum):
+    """How a provider call ended that brought no answer."""
+
+    TIMED_OUT = "timed_out"
+    """The whole request was written, and no whole answer came in time."""
+    LOST = "lost"
+    """The whole request was written, and no usable answer came."""
+    NOT_STARTED = "not_started"
+    """Not all of the request was written."""
+
+
+WITHOUT_ANSWER: Final = frozenset(
+    {
+        "adapter_error",
+        "closed",
+        "connect",
+        "dns",
+        "not_read",
+        "protocol",
+        "reset",
+        "thread_died",
+        "timeout",
+        "tls",
+        "too_large",
+        "too_late",
+    }
+)
+"""Codes of calls that no provider answered; a transport gives no others."""
+_TIMEOUT: Final = "timeout"
+
+
+def end_without_answer(outcome: Outcome | None) -> str:
+    """How the call with that outcome ended, as a trace has it; empty for an answer."""
+    code = getattr(outcome, "code", "")
+    if code not in WITHOUT_ANSWER or isinstance(outcome, Rejected):
+        return ""
+    if isinstance(outcome, NotSent):
+        return CallEnd.NOT_STARTED.value
+    return (CallEnd.TIMED_OUT if code == _TIMEOUT else CallEnd.LOST).value

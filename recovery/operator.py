@@ -238,5 +238,6 @@ def _event(plan: _Plan, note: OperatorNote, at: int) -> TraceEvent:
         state=after(pick.state, event).value,
         reason=WHO,
         detail=f"{event.value} ({said})" if said else event.value,
+        account=pick.account or "",
         policy_version=pick.policy_version,
     )

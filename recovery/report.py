@@ -9,10 +9,11 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from dispatcher.clock import Clock
+from idempotency.entries import OWNER_DEAD
 from idempotency.ledger import Settlement
 from idempotency.recovering import Backlog, Doubt, Ended, Move, by_operator
 from message.delivery import Delivery
-from message.outcomes import Accepted
+from message.outcomes import Accepted, end_without_answer
 from message.states import Event, State, after
 from recovery.alerts import Alerts
 from recovery.backlog_gauges import BacklogGauges
@@ -119,7 +120,16 @@ class Report:
         event = self._event(doubt.delivery, Stage.RESOLVED, state.value)
         event.reason, event.detail = move.reason, move.event.value
         event.provider_id = move.provider_id
-        self._recorder.record([event])
+        self._recorder.record([*self._death(doubt), event])
+
+    def _death(self, doubt: Doubt) -> list[TraceEvent]:
+        """What the dead worker could not tell: the ledger's row forgets it with the next attempt."""
+        if doubt.reason != OWNER_DEAD:
+            return []
+        event = self._event(doubt.delivery, Stage.OWNER_DEAD, State.UNKNOWN.value)
+        event.at, event.worker, event.claimed_at = doubt.since, doubt.owner, doubt.called_at
+        event.detail = "no outcome of its call was recorded"
+        return [event]
 
     def asked_again(self, doubt: Doubt) -> None:
         """Nothing was found out yet."""
@@ -145,6 +155,8 @@ class Report:
         event.reason = settlement.reason or resend.reason
         event.provider_id = settlement.provider_id
         event.started_at, event.answered_at = resend.started_at, resend.answered_at
+        if resend.answered_at:
+            event.call_end = end_without_answer(resend.outcome)
         if resend.outcome is not None and not isinstance(resend.outcome, Accepted):
             event.detail = resend.outcome.detail or None
         return event
@@ -181,8 +193,12 @@ class Report:
             stage=_STAGE_OF_END.get(row.state, Stage.SETTLED),
             message_id=row.message_id,
             delivery_key=row.key,
+            biz_id=row.biz_id,
             lane=row.lane,
             worker=self._name,
+            attempt=row.attempt,
             state=row.state.value,
             reason=row.reason,
+            account=row.account,
+            policy_version=row.policy_version,
         )

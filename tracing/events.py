@@ -31,6 +31,7 @@ class Stage(StrEnum):
     CONFLICT = "conflict"
     FENCED = "fenced"
     OWNER_DEAD = "owner_dead"
+    """`worker` died during `attempt`. Written by recovery when it decides the doubt."""
     RESOLVED = "resolved"
     DEAD_LETTER = "dead_letter"
     HANDED_OVER = "handed_over"
@@ -74,6 +75,8 @@ class TraceEvent(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """When the provider call began (on SETTLED)."""
     answered_at: int = 0
     """When the provider call ended (on SETTLED)."""
+    call_end: str = ""
+    """How it ended, if not with an answer (message/outcomes.py `CallEnd`)."""
 
 
 class Recorder(Protocol):

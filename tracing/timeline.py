@@ -17,8 +17,16 @@ MAX_MESSAGES: Final = 50
 
 _COLUMNS: Final = (
     "delivery_key, message_id, biz_id, lane, state, reason, attempt, owner, provider_id,"
-    " created_at, updated_at, next_at, expires_at, policy_version, resend_of"
+    " created_at, updated_at, next_at, expires_at, policy_version, resend_of, account"
 )
+COPIES: Final = """
+SELECT resend_of, message_id FROM hongyan_deliveries
+ WHERE resend_of IN :messages
+ GROUP BY resend_of, message_id
+ ORDER BY min(created_at), message_id"""
+_OWNER_DEAD: Final = "owner_dead"
+_OPEN: Final = frozenset({"IN_FLIGHT", "UNKNOWN"})
+_BEGINNINGS: Final = frozenset({"claimed", "expired", "behind"})
 _BY: Final = ("message_id", "delivery_key", "biz_id")
 _ORDER: Final = {stage: place for place, stage in enumerate(Stage)}
 
@@ -41,6 +49,7 @@ class LedgerRow(msgspec.Struct, kw_only=True):
     expires_at: int
     policy_version: str
     resend_of: str | None
+    account: str | None = None
 
 
 class Moment(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -56,6 +65,9 @@ class Moment(msgspec.Struct, kw_only=True, omit_defaults=True):
     account: str = ""
     provider_id: str | None = None
     origin: str | None = None
+    policy_version: str = ""
+    took_ms: int = 0
+    """Of a call, on the moment that it ended."""
 
 
 class DeliveryStory(msgspec.Struct, kw_only=True):
@@ -74,6 +86,10 @@ class Story(msgspec.Struct, kw_only=True):
     biz_id: str | None
     lane: str
     deliveries: list[DeliveryStory]
+    copy_of: str | None = None
+    """The message that a person had sent once more as this one."""
+    copies: list[str] = []
+    """Messages that are copies of this one, oldest first."""
 
 
 def find(database: Database, name: str) -> list[Story]:
@@ -86,7 +102,8 @@ def find(database: Database, name: str) -> list[Story]:
     if rows and rows[0].delivery_key == name:
         rows = _by(database, "message_id", rows[0].message_id)
     events = _events(database, messages)
-    stories = [_story(message, rows, events) for message in messages]
+    copies = _copies(database, messages)
+    stories = [_story(message, rows, events, copies.get(message, [])) for message in messages]
     return [story for story in stories if story.deliveries]
 
 
@@ -115,6 +132,15 @@ def _events(database: Database, messages: Sequence[str]) -> list[TraceEvent]:
     return events_in(row["events"] for row in found)
 
 
+def _copies(database: Database, messages: Sequence[str]) -> dict[str, list[str]]:
+    """Message to its copies, by the partial index on `resend_of`."""
+    found = _all(database, COPIES, {"messages": list(messages)}, expanding="messages")
+    copies: dict[str, list[str]] = {}
+    for row in found:
+        copies.setdefault(row["resend_of"], []).append(row["message_id"])
+    return copies
+
+
 def _all(
     database: Database, query: str, values: dict[str, Any], expanding: str | None = None
 ) -> Sequence[Any]:
@@ -125,7 +151,12 @@ def _all(
         return connection.execute(statement, values).mappings().all()
 
 
-def _story(message: str, rows: Sequence[LedgerRow], events: Sequence[TraceEvent]) -> Story:
+def _story(
+    message: str,
+    rows: Sequence[LedgerRow],
+    events: Sequence[TraceEvent],
+    copies: Sequence[str],
+) -> Story:
     mine = [r for r in rows if r.message_id == message]
     told = [e for e in events if (e.message_id or e.origin) == message]
     keys = dict.fromkeys([*(r.delivery_key for r in mine), *(e.delivery_key for e in told)])
@@ -139,6 +170,8 @@ def _story(message: str, rows: Sequence[LedgerRow], events: Sequence[TraceEvent]
             _delivery(key, by_key.get(key), [e for e in told if e.delivery_key == key])
             for key in keys
         ],
+        copy_of=next((row.resend_of for row in mine if row.resend_of), None),
+        copies=list(copies),
     )
 
 
@@ -147,20 +180,47 @@ def _delivery(key: str, row: LedgerRow | None, events: Sequence[TraceEvent]) -> 
         delivery_key=key,
         receiver=next((e.receiver for e in events if e.receiver), ""),
         row=row,
-        moments=_with_claim(moments(events), row),
+        moments=_with_row(moments(events), row),
     )
 
 
-def _with_claim(told: list[Moment], row: LedgerRow | None) -> list[Moment]:
-    """The row itself tells of a claim whose worker died before it could tell more."""
-    if (
-        row is None
-        or not row.attempt
-        or any(moment.what in ("claimed", "expired", "behind") for moment in told)
-    ):
+def _with_row(told: list[Moment], row: LedgerRow | None) -> list[Moment]:
+    """What the row alone knows: a claim whose worker has not told more, and that worker's death."""
+    if row is None or not row.attempt:
         return told
-    claim = Moment(at=row.created_at, what="claimed", worker=row.owner, state="IN_FLIGHT")
-    return sorted([*told, claim], key=lambda moment: moment.at)
+    known = [*told, *_claim(told, row)]
+    if row.state == "UNKNOWN" and row.reason == _OWNER_DEAD and not _tells(told, row, _OWNER_DEAD):
+        known.append(
+            Moment(
+                at=row.updated_at,
+                what=_OWNER_DEAD,
+                worker=row.owner,
+                attempt=row.attempt,
+                state=row.state,
+                detail="no outcome of its call was recorded",
+                account=row.account or "",
+            )
+        )
+    return sorted(known, key=lambda moment: moment.at)
+
+
+def _claim(told: Sequence[Moment], row: LedgerRow) -> list[Moment]:
+    """The claim that no event tells of."""
+    if row.attempt > 1 and row.state in _OPEN and not _tells(told, row):
+        return [_claimed(row.updated_at, row.attempt, row.owner)]
+    if any(moment.what in _BEGINNINGS for moment in told):
+        return []
+    # Of an attempt before the last the row does not have the owner any more.
+    return [_claimed(row.created_at, 1, row.owner if row.attempt == 1 else "")]
+
+
+def _claimed(at: int, attempt: int, worker: str) -> Moment:
+    return Moment(at=at, what="claimed", worker=worker, attempt=attempt, state="IN_FLIGHT")
+
+
+def _tells(told: Sequence[Moment], row: LedgerRow, what: str = "") -> bool:
+    """Whether a moment (of that kind) is of the row's last attempt."""
+    return any(m.attempt == row.attempt and (not what or m.what == what) for m in told)
 
 
 def moments(events: Sequence[TraceEvent]) -> list[Moment]:
@@ -187,14 +247,17 @@ def _marks(event: TraceEvent) -> list[tuple[int, int, Moment]]:
         marks.append((at, -2, Moment(at=at, what="received", worker=worker, origin=event.origin)))
     if event.claimed_at:
         at = event.claimed_at
-        marks.append((at, 0, Moment(at=at, what="claimed", worker=worker, state="IN_FLIGHT")))
+        claimed = Moment(at=at, what="claimed", worker=worker, attempt=attempt, state="IN_FLIGHT")
+        marks.append((at, 0, claimed))
     if event.started_at:
         at, account = event.started_at, event.account
         called = Moment(at=at, what="called", worker=worker, attempt=attempt, account=account)
         marks.append((at, 1, called))
     if event.answered_at:
-        at = event.answered_at
-        marks.append((at, 1, Moment(at=at, what="answered", worker=worker, attempt=attempt)))
+        at, what = event.answered_at, event.call_end or "answered"
+        took_ms = at - event.started_at if event.started_at else 0
+        ended = Moment(at=at, what=what, worker=worker, attempt=attempt, took_ms=took_ms)
+        marks.append((at, 1, ended))
     return marks
 
 
@@ -210,4 +273,5 @@ def _moment(event: TraceEvent) -> Moment:
         account=event.account,
         provider_id=event.provider_id,
         origin=event.origin,
+        policy_version=event.policy_version,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
+    from backends.settings import Settings
     from tracing.timeline import DeliveryStory, Moment, Story
 
 HELP = explained(
@@ -36,6 +38,9 @@ _TOLD = {
     "claimed": "claimed in the ledger",
     "called": "provider called",
     "answered": "provider answered",
+    "timed_out": "no answer in time",
+    "lost": "no answer: connection lost",
+    "not_started": "the request did not leave",
     "settled": "settled",
     "expired": "past its time to live",
     "dropped": "dropped",
@@ -45,13 +50,17 @@ _TOLD = {
     "duplicate": "came again; already known",
     "conflict": "came again with another body",
     "fenced": "outcome refused: the claim had passed on",
-    "owner_dead": "its worker died",
+    "owner_dead": "worker declared dead",
     "resolved": "what was in doubt is decided",
     "receipt": "the provider's receipt",
     "receipt_contradicted": "a later receipt says otherwise; the first one stays",
     "dead_letter": "put into the dead letters",
     "handed_over": "handed over",
 }
+_NAMED = frozenset({"received", "claimed", "resolved"})
+"""Moments whose worker is always named."""
+_UNANSWERED = frozenset({"timed_out", "lost", "not_started"})
+_PLACE = re.compile(r"(?P<topic>[^/]+)/(?P<partition>\d{1,9})/(?P<offset>\d{1,18})")
 
 
 def register(app: typer.Typer) -> None:
@@ -69,7 +78,10 @@ def trace(
     from hongyan.database import existing
     from tracing.timeline import find
 
-    stories = find(existing(settings), name)
+    database = existing(settings)
+    stories = find(database, name)
+    if not stories and (place := place_of(name)):
+        stories = find(database, _id_at(settings, place))
     if as_json:
         print_json(stories)
     for story in [] if as_json else stories:
@@ -86,9 +98,14 @@ def show(story: Story) -> None:
 
     parts = [story.lane, story.biz_id or ""]
     out().print(Text.assemble((story.message_id, "bold"), *(f"  {p}" for p in parts if p)))
+    if story.copy_of:
+        out().print(Text(f"  a copy of {story.copy_of}"))
+    for copy in story.copies:
+        out().print(Text(f"  copied as {copy}"))
     for delivery in story.deliveries:
         out().print(Padding(_headline(delivery), (0, 0, 0, 2), expand=False))
-        out().print(Padding(_table(delivery.moments), (0, 0, 0, 4), expand=False))
+        table = _table(delivery.moments, _policy_of(delivery))
+        out().print(Padding(table, (0, 0, 0, 4), expand=False))
         out().print()
 
 
@@ -113,40 +130,89 @@ def _headline(delivery: DeliveryStory) -> Text:
         line.append("  no ledger row", "dim")
     if delivery.delivery_key:
         line.append(f"  {delivery.delivery_key}", "dim")
+    if version := _policy_of(delivery):
+        line.append(f"  policy {version}", "dim")
     return line
 
 
-def _table(moments: list[Moment]) -> Table:
+def _policy_of(delivery: DeliveryStory) -> str:
+    """The version of its last attempt."""
+    if delivery.row is not None:
+        return delivery.row.policy_version
+    return next((m.policy_version for m in reversed(delivery.moments) if m.policy_version), "")
+
+
+def _table(moments: list[Moment], version: str) -> Table:
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, show_header=False)
     for justify in ("left", "right", "left", "left"):
         table.add_column(justify=justify, no_wrap=justify == "right")
-    start = moments[0].at if moments else 0
+    start, worker = moments[0].at if moments else 0, ""
     for moment in moments:
         table.add_row(
             Text(_clock(moment.at), "dim"),
             Text(f"+{moment.at - start:,} ms", "dim"),
             Text(_TOLD.get(moment.what, moment.what)),
-            _details(moment),
+            _details(moment, worker, version),
         )
+        worker = moment.worker or worker
     return table
 
 
-def _details(moment: Moment) -> Text:
+def _details(moment: Moment, before: str, version: str) -> Text:
+    """`before`: the worker of the moment before. `version`: the policy's, which goes without saying."""
     from rich.text import Text
 
     line = Text()
     if moment.state:
         line.append(f"{moment.state} ", _STYLES.get(moment.state, "red"))
-    attempt = f"attempt {moment.attempt}" if moment.what == "called" else ""
-    account = f"account {moment.account}" if moment.what == "called" and moment.account else ""
-    worker = f"by {moment.worker}" if moment.what in ("received", "claimed") else ""
-    origin = moment.origin if moment.what in ("received", "dead_letter") else ""
-    texts = (attempt, account, moment.reason, moment.detail, origin, worker)
+    of_call = moment.what in ("called", "owner_dead")
+    named = moment.worker != before or moment.what in _NAMED
+    by = moment.worker if named and moment.what != "owner_dead" else ""
+    other = moment.policy_version if moment.policy_version != version else ""
+    texts = (
+        moment.worker if moment.what == "owner_dead" else "",
+        f"attempt {moment.attempt}" if of_call else "",
+        f"account {moment.account}" if of_call and moment.account else "",
+        f"after {moment.took_ms:,} ms" if moment.what in _UNANSWERED else "",
+        moment.reason,
+        moment.detail,
+        moment.origin if moment.what in ("received", "dead_letter") else "",
+        f"by {by}" if by else "",
+        f"policy {other}" if other else "",
+    )
     line.append("  ".join(text for text in texts if text))
     return line
+
+
+def place_of(name: str) -> tuple[str, int, int] | None:
+    """(topic, partition, offset) of `topic/partition/offset`; None for another name."""
+    found = _PLACE.fullmatch(name)
+    return (found["topic"], int(found["partition"]), int(found["offset"])) if found else None
+
+
+def _id_at(settings: Settings, place: tuple[str, int, int]) -> str:
+    """The id of the record there, as Kafka has it: neither ledger nor trace is sorted by places. Exits 1
+    where it cannot be had."""
+    from backends.kafka import KafkaUnavailable
+    from backends.kafka_reading import record_at
+    from message.envelope import EnvelopeError, decode
+
+    otherwise = "give the message's id, its delivery key or your biz_id"
+    try:
+        record = record_at(settings.kafka, *place)
+    except KafkaUnavailable as exc:
+        complain(f"a place is looked up in Kafka, and {exc}; {otherwise}")
+        raise typer.Exit(PROBLEMS) from exc
+    if record is None:
+        complain(f"Kafka has no record at that place (any more); {otherwise}")
+        raise typer.Exit(PROBLEMS)
+    try:
+        return decode(record.value() or b"").id
+    except EnvelopeError:
+        return ""  # not a notification: a dead letter stands in the trace by its place
 
 
 def _clock(ms: int) -> str:

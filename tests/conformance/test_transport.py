@@ -15,7 +15,7 @@ import pytest
 from channels.channel import Failure
 from channels.outcomes import of_failure, refusal
 from channels.simulator.authority import Authority
-from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
+from message.outcomes import WITHOUT_ANSWER, Accepted, AnyOutcome, NotSent, Rejected, Unknown
 from tests.conformance import wire as w
 from tests.conformance.senders import Reference, Sender, lean, post, unwaited
 from tests.conformance.wire import Script, Wire
@@ -194,6 +194,7 @@ def serve(tls: ssl.SSLContext | None) -> Callable[..., Wire]:
 
 def outcome(answer: object) -> AnyOutcome:
     if isinstance(answer, Failure):
+        assert answer.code in {*WITHOUT_ANSWER, "reference"}
         return of_failure(answer)
     return refusal(answer, 0.0) or Accepted()  # type: ignore[arg-type] # either of the two
 

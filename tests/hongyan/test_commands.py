@@ -111,6 +111,35 @@ def test_a_message_is_told_as_a_story(hongyan: Run, folder: Path) -> None:
     assert [m["what"] for m in moments] == ["created", "called", "answered", "settled"]
 
 
+def test_a_call_that_nobody_answered_is_not_told_as_answered(hongyan: Run, folder: Path) -> None:
+    hongyan("db", "upgrade")
+    record(folder, started_at=1_795_000_000_050, answered_at=1_795_000_003_050, attempt=1,
+           call_end="timed_out", state="UNKNOWN", policy_version="v3:ab")  # fmt: skip
+    said = hongyan("trace", "m1")
+    assert "no answer in time after 3,000 ms" in " ".join(said.out.split())
+    assert "answered" not in said.out
+    assert "policy v3:ab" in said.out
+
+
+def test_a_place_is_read_from_kafka_and_told_as_its_message(
+    hongyan: Run, folder: Path, kafka: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HONGYAN_KAFKA__TOPIC_PREFIX", "places")
+    hongyan("db", "upgrade")
+    assert hongyan("topics", "apply", "--lanes", "sms.notice").code == 0
+    assert hongyan("send", "--lane", "sms.notice", "--to", "+8613800000001",
+                   "--content", '{"text":"hi"}', "--id", "m1").code == 0  # fmt: skip
+    record(folder, delivery_key="k1", lane="sms.notice", state="SENT")
+    places = [f"places.dispatch.sms.notice/{number}/0" for number in range(12)]
+    told = [hongyan("trace", place) for place in places]
+    assert sorted(said.code for said in told) == [0] + [1] * 11
+    (found,) = [said for said in told if said.code == 0]
+    assert found.out.splitlines()[0] == "m1  sms.notice"
+    missing = next(said for said in told if said.code)
+    assert "Kafka has no record at that place (any more); give the message's id" in missing.err
+    assert hongyan("trace", "places.dispatch.nowhere/0/0").code == 1
+
+
 def test_nothing_known_is_a_problem_and_said(hongyan: Run) -> None:
     hongyan("db", "upgrade")
     said = hongyan("trace", "nobody")

@@ -11,8 +11,9 @@ from message.outcomes import AnyOutcome
 from message.states import Event
 from policy.schema import Guarantee
 from recovery.resolving import Resolving
-from tests.idempotency.making import World, claimed, delivery, settle
+from tests.idempotency.making import LEASE_MS, World, claimed, delivery, settle, worker
 from tests.recovery.test_resending import LANE, Line
+from tracing.events import Stage
 
 TIMEOUT_MS = 1_000
 """The line's."""
@@ -95,3 +96,19 @@ def test_what_a_recovery_was_asking_as_it_died_is_asked_again_after_eight_timeou
     assert resolving(line, other).run_once(LANE) == 0
     line.world.advance(1)
     assert resolving(line, other).run_once(LANE) == len(items)
+
+
+def test_the_attempt_of_a_dead_worker_is_told_when_its_doubt_is_decided(line: Line) -> None:
+    """The row forgets the first owner with the next attempt."""
+    line.ledger.register(worker("w7"))
+    (item,) = claimed(line.ledger, delivery(), owner="w7")
+    line.world.advance(LEASE_MS + 1)
+    assert ("w7", 1) in line.ledger.sweep()
+    line.world.advance(1)
+    assert resolving(line, Asked()).run_once(LANE) == 1
+    death, end = line.told.events
+    assert (death.stage, death.worker, death.attempt) == (Stage.OWNER_DEAD, "w7", 1)
+    assert death.claimed_at
+    assert death.claimed_at + LEASE_MS < death.at < end.at
+    assert (end.stage, end.worker, end.state) == (Stage.RESOLVED, "r1", "SENT")
+    assert item.key == death.delivery_key

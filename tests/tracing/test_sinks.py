@@ -18,7 +18,7 @@ from tracing.events import NoRecorder, Stage, TraceEvent
 from tracing.kafka_sink import RECORD_BYTES, KafkaSink, records
 from tracing.recorder import Drops, SinkAway
 from tracing.rows import DAY_MS, copy_text, events_in, rows_of
-from tracing.timeline import find, moments
+from tracing.timeline import COPIES, find, moments
 
 NOW = 1_795_000_000_000
 NASTY = 'tab\t back\\slash "quote" \n鸿雁'
@@ -293,3 +293,87 @@ def test_a_claim_that_nothing_followed_is_told_from_the_ledger(ledger: Database)
     assert told(ledger, "m1") == [("k1", ["claimed"])]
     enter(ledger, delivery_key="k2", message_id="m2", state="EXPIRED", attempt=0)
     assert told(ledger, "m2") == [("k2", [])]
+
+
+# ---- the story -------------------------------------------------------------------------------
+
+
+def deaths(database: Database) -> list[tuple[str, int, str]]:
+    """What is told of claims, deaths and ends: what, attempt, worker."""
+    (story,) = find(database, "m1")
+    return [(m.what, m.attempt, m.worker) for m in story.deliveries[0].moments]
+
+
+def test_the_row_tells_of_a_worker_that_died_before_it_could(ledger: Database) -> None:
+    enter(ledger, state="UNKNOWN", reason="owner_dead", updated_at=NOW + 30_000, account="main")
+    assert deaths(ledger) == [("claimed", 1, "w1"), ("owner_dead", 1, "w1")]
+    (story,) = find(ledger, "m1")
+    death = story.deliveries[0].moments[-1]
+    assert (death.at, death.account, death.state) == (NOW + 30_000, "main", "UNKNOWN")
+
+
+def test_the_attempt_of_the_dead_is_told_and_not_its_successors_for_it(
+    sink: DatabaseSink, ledger: Database
+) -> None:
+    enter(ledger, state="SENT", attempt=2, owner="r1", updated_at=NOW + 40_000)
+    common: dict[str, Any] = {"delivery_key": "k1"}
+    death: dict[str, Any] = {"worker": "w1", "attempt": 1, "claimed_at": NOW + 10}
+    sink.write(
+        [
+            event("m1", Stage.OWNER_DEAD, at=NOW + 30_000, **death, **common),
+            event("m1", Stage.RESOLVED, at=NOW + 31_000, worker="r1", attempt=1, **common),
+            event("m1", at=NOW + 40_000, worker="r1", attempt=2, state="SENT", **common),
+        ]
+    )
+    assert deaths(ledger) == [
+        ("claimed", 1, "w1"),
+        ("owner_dead", 1, "w1"),
+        ("resolved", 1, "r1"),
+        ("settled", 2, "r1"),
+    ]
+
+
+def test_a_first_claim_that_nobody_told_of_is_not_the_last_owners(
+    sink: DatabaseSink, ledger: Database
+) -> None:
+    enter(ledger, state="SENT", attempt=2, owner="r1")
+    sink.write([event("m1", at=NOW + 9, worker="r1", attempt=2, state="SENT", delivery_key="k1")])
+    assert deaths(ledger) == [("claimed", 1, ""), ("settled", 2, "r1")]
+
+
+def test_a_second_attempt_under_way_is_told_by_its_row(
+    sink: DatabaseSink, ledger: Database
+) -> None:
+    enter(ledger, state="IN_FLIGHT", attempt=2, owner="r1", updated_at=NOW + 50)
+    first: dict[str, Any] = {"worker": "w1", "attempt": 1, "claimed_at": NOW, "state": "RETRY"}
+    sink.write([event("m1", at=NOW + 9, delivery_key="k1", **first)])
+    assert deaths(ledger) == [("claimed", 1, "w1"), ("settled", 1, "w1"), ("claimed", 2, "r1")]
+
+
+@pytest.mark.parametrize("end", ["", "timed_out", "lost", "not_started"])
+def test_a_call_without_an_answer_is_not_told_as_answered(end: str) -> None:
+    told = moments([event("m1", started_at=NOW - 9, answered_at=NOW - 2, call_end=end)])
+    assert [m.what for m in told] == ["called", end or "answered", "settled"]
+    assert told[1].took_ms == 7
+
+
+def test_a_copy_and_its_original_name_each_other(ledger: Database) -> None:
+    enter(ledger)
+    enter(ledger, message_id="m2", delivery_key="k2", resend_of="m1", created_at=NOW + 2)
+    enter(ledger, message_id="m2", delivery_key="k3", resend_of="m1", created_at=NOW + 2)
+    enter(ledger, message_id="m3", delivery_key="k4", resend_of="m1", created_at=NOW + 1)
+    (original,), (copy,) = find(ledger, "m1"), find(ledger, "m2")
+    assert (original.copies, original.copy_of) == (["m3", "m2"], None)
+    assert (copy.copies, copy.copy_of) == ([], "m1")
+
+
+def test_copies_are_found_by_an_index_that_holds_copies_alone(ledger: Database) -> None:
+    query = COPIES.replace(":messages", "('m1')")
+    with ledger.engine.begin() as connection:
+        if not ledger.is_postgres:
+            found = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {query}").all()
+            assert "deliveries_copies" in str(found)
+            return
+        connection.exec_driver_sql("SET LOCAL enable_seqscan = off")
+        found = connection.exec_driver_sql(f"EXPLAIN {query}").all()
+    assert "resend_of_created_at_idx" in str(found)
