@@ -71,11 +71,18 @@ Share = tuple[str, int]
 class LightMember:
     """A worker's place in its group, without a worker. One thread's."""
 
-    def __init__(self, settings: KafkaSettings, protocol: GroupProtocol, topics: Sequence[str]):
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        protocol: GroupProtocol,
+        topics: Sequence[str],
+        assignors: Sequence[str] = (),
+    ) -> None:
+        """`assignors`: what it offers instead of a worker's; an empty text is the broker's own."""
         self.held: set[Share] = set()
         self._member = GroupMember(
             lambda assignor: kafka.consumer(settings, protocol=protocol, assignor=assignor),
-            kafka.assignors(settings, protocol),
+            assignors or kafka.assignors(settings, protocol),
             epoch=kafka.member_epoch,
             refusal=kafka.group_refusal,
             wanted=settings.assignor,

@@ -436,6 +436,8 @@ class Source:
     def _begin_anew(self, old: Assignment) -> Assignment:
         """The log restarted below what we had (topic made anew, offsets reset): track it afresh."""
         log.warning("offset_went_back", partition=repr(old), watermark=old.offsets.watermark)
+        if (watermark := old.offsets.watermark) is not None:
+            self._removals.came((old.topic, old.partition), old.lane, watermark, [])
         self._let_go([old])
         self._begin(old.topic, old.partition, old.lane, {})
         return self._assignments[old.topic, old.partition]

@@ -126,6 +126,16 @@ def test_a_flood_of_gaps_is_bounded_and_its_last_one_is_widened() -> None:
     assert ground.look(first=10**6) == (MOST_GAPS - 1) + 500 * 10 + 1
 
 
+def test_a_log_that_went_back_while_it_was_read_is_looked_into() -> None:
+    bench = Bench()
+    bench.assign(0)
+    bench.step(message(100))
+    bench.done.put(bench.inbox.records)
+    bench.step()
+    bench.step(message(0))
+    assert bench.removals.committed == [101]
+
+
 def test_the_source_tells_of_gaps_and_of_committed_offsets() -> None:
     bench = Bench()
     bench.consumer.committed_places = [Place(TOPIC, 0, 5, "")]

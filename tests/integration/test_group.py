@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from typing import Any
 
@@ -40,12 +40,12 @@ class Group:
             wire.make_topic(topic, PARTITIONS)
         self._held = ExitStack()
 
-    def join(self, **settings: Any) -> LightMember:
+    def join(self, assignors: Sequence[str] = (), **settings: Any) -> LightMember:
         client = HEARTBEAT if self._protocol == "classic" else {}
         known = KafkaSettings(
             bootstrap=self._bootstrap, group_id=self._wire.group, client=client, **settings
         )
-        member = LightMember(known, self._protocol, self.topics)
+        member = LightMember(known, self._protocol, self.topics, assignors)
         self._held.enter_context(closing(member))
         self.members.append(member)
         return member
@@ -145,16 +145,24 @@ def test_a_rollout_with_two_assignors_leaves_no_lane_unserved(
 ) -> None:
     """Older workers have `cooperative-sticky`, and no assignor of their own under KIP-848."""
     group = make_group(protocol)
-    older = {"classic": "cooperative-sticky", "consumer": "uniform"}[protocol]
-    old = [group.join(assignor=older) for _ in range(3)]
+    older = {"classic": "cooperative-sticky", "consumer": ""}[protocol]
+    old = [group.join([older]) for _ in range(3)]
     group.await_shared_out(evenly=False)
+    evenly = protocol == "consumer"  # who names no assignor has no say in it
     for member in old:
         group.join()
-        group.await_shared_out(evenly=False)
+        group.await_shared_out(evenly=evenly)
         group.leave(member)
+        group.await_shared_out(evenly=evenly)
+
+
+def test_a_group_whose_members_name_different_assignors_leaves_no_lane_unserved(
+    make_group: Callable[..., Group],
+) -> None:
+    group = make_group("consumer")
+    for assignor in ("uniform", "uniform", "range"):
+        group.join(assignor=assignor)
         group.await_shared_out(evenly=False)
-    if protocol == "consumer":
-        group.await_shared_out()
 
 
 def test_a_classic_group_restarted_as_a_whole_is_spread_again(
