@@ -51,6 +51,7 @@ _DISPATCH: Final = {
 _DEAD: Final = {"max.message.bytes": str(4 * _MIB), "retention.ms": str(30 * _DAY_MS)}
 _TRACE: Final = {"max.message.bytes": str(2 * _MIB), "retention.ms": str(7 * _DAY_MS)}
 _EVERY: Final = {"cleanup.policy": "delete", "unclean.leader.election.enable": "false"}
+_UNCOMPRESSED: Final = {"compression.type": "uncompressed"}
 _COMPARED: Final = ("min.insync.replicas", "max.message.bytes")
 
 Status = Literal["created", "exists", "differs", "failed"]
@@ -87,6 +88,8 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     trace_partitions: int = 6
     replication: int | None = None
     min_isr: int | None = None
+    uncompressed: bool = False
+    """Whether brokers keep lanes uncompressed: only so their limit counts what a record inflates to."""
 
 
 def plan(prefix: str, lanes: Iterable[Lane], wish: Wish, brokers: int) -> list[TopicPlan]:
@@ -99,7 +102,7 @@ def plan(prefix: str, lanes: Iterable[Lane], wish: Wish, brokers: int) -> list[T
     in_sync = wish.min_isr or (2 if copies >= 3 else 1)
     _check(prefix, wish, copies=copies, in_sync=in_sync, brokers=brokers)
     every = {**_EVERY, "min.insync.replicas": str(in_sync)}
-    dispatch = {**every, **_DISPATCH}
+    dispatch = {**every, **_DISPATCH, **(_UNCOMPRESSED if wish.uncompressed else {})}
     return [
         *(TopicPlan(lane.topic(prefix), wish.partitions, copies, dispatch) for lane in lanes),
         TopicPlan(dead_letter_topic(prefix), wish.dead_partitions, copies, {**every, **_DEAD}),
@@ -273,9 +276,14 @@ def _too_few(plan: TopicPlan, partitions: int, replication: int) -> list[str]:
 
 
 def _too_weak(plan: TopicPlan, config: Mapping[str, str]) -> list[str]:
+    weaker = [
+        key for key in _COMPARED if key in config and int(config[key]) < int(plan.config[key])
+    ]
+    other = [
+        key for key in _UNCOMPRESSED if config.get(key) != plan.config.get(key, config.get(key))
+    ]
     return [
-        f"{key} is {config[key]}, {plan.config[key]} asked for: change it with kafka-configs.sh "
+        f"{key} is {config.get(key)}, {plan.config[key]} asked for: change it with kafka-configs.sh "
         f"--alter --topic {plan.name} --add-config {key}={plan.config[key]}"
-        for key in _COMPARED
-        if key in config and int(config[key]) < int(plan.config[key])
+        for key in (*weaker, *other)
     ]

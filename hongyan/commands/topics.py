@@ -52,6 +52,14 @@ def apply(
         int | None,
         typer.Option(min=1, metavar="N", help="Copies a write waits for.", show_default="2 of 3"),
     ] = None,
+    uncompressed: Annotated[
+        bool,
+        typer.Option(
+            "--uncompressed",
+            help="Let brokers keep lanes uncompressed, so that they refuse what inflates too far.",
+            metavar="",
+        ),
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Make nothing.", metavar="")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
 ) -> None:
@@ -67,6 +75,7 @@ def apply(
         trace_partitions=trace_partitions,
         replication=replication,
         min_isr=min_isr,
+        uncompressed=uncompressed,
     )
     chosen = lanes_matching(patterns(lanes) or ["*"])
     reports = kafka_topics.apply(settings.kafka, chosen, wish, dry_run=dry_run)

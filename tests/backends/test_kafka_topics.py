@@ -45,6 +45,39 @@ def test_a_topic_takes_the_largest_envelope_and_the_dead_letters_take_more() -> 
     assert 1 << 20 < dispatch < int(topics["hongyan.dead"].config["max.message.bytes"])
 
 
+@pytest.mark.parametrize("codec", ["gzip", "lz4", "snappy", "zstd"])
+def test_a_broker_refuses_what_inflates_too_far_where_lanes_are_kept_uncompressed(
+    kafka_bootstrap: str, topic_prefix: str, codec: str
+) -> None:
+    settings = KafkaSettings(bootstrap=kafka_bootstrap, topic_prefix=topic_prefix)
+    apply(settings, [LANE], Wish(partitions=1, uncompressed=True))
+    told: list[Any] = []
+    producer = kafka.producer(
+        settings, changes={"compression.type": codec, "message.max.bytes": 100 << 20}
+    )
+    producer.produce(
+        LANE.topic(topic_prefix), bytes(20 << 20), on_delivery=lambda error, _: told.append(error)
+    )
+    producer.flush(60)
+    assert [error.name() for error in told] == ["MSG_SIZE_TOO_LARGE"]
+
+
+def test_a_lane_that_is_kept_compressed_is_told_where_it_shall_not_be(
+    kafka_bootstrap: str, topic_prefix: str
+) -> None:
+    settings = KafkaSettings(bootstrap=kafka_bootstrap, topic_prefix=topic_prefix)
+    apply(settings, [LANE], Wish(partitions=1))
+    name = LANE.topic(topic_prefix)
+
+    def report(wish: Wish) -> kafka_topics.TopicReport:
+        return next(r for r in apply(settings, [LANE], wish) if r.name == name)
+
+    assert report(Wish(partitions=1)).status == "exists"
+    differs = report(Wish(partitions=1, uncompressed=True))
+    assert differs.status == "differs"
+    assert "--add-config compression.type=uncompressed" in differs.remarks[0]
+
+
 @pytest.mark.parametrize(
     ("prefix", "wish", "said"),
     [
