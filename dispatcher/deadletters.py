@@ -233,28 +233,30 @@ class DeadLetters:
     def _write(self, batch: Sequence[Poison]) -> list[Poison]:
         """Produce the batch and wait; returns what was not acknowledged. A broker refuses a batch as a
         whole, so what was in one that was too large goes by itself the next time."""
-        together = [poison for poison in batch if not poison.alone]
-        done = self._write_together(together)
-        for poison in batch:
-            if poison.alone and poison not in together:
-                done += self._write_together([poison])
+        alone = [poison for poison in batch if poison.alone]
+        done, failed = self._written([poison for poison in batch if not poison.alone])
+        for poison in alone:
+            if self._stop.is_set():
+                break
+            more, causes = self._written([poison])
+            done += more
+            failed += causes
+        self._tell(done, failed)
         acknowledged = set(map(id, done))
         return [poison for poison in batch if id(poison) not in acknowledged]
 
-    def _write_together(self, batch: Sequence[Poison]) -> list[Poison]:
-        """Returns what was acknowledged."""
+    def _written(self, batch: Sequence[Poison]) -> tuple[list[Poison], list[str]]:
+        """Returns what was acknowledged, and why the rest was not."""
         done: list[Poison] = []
         failed: dict[int, str] = {}
-        if not batch:
-            return done
         for index, poison in enumerate(batch):
             self._produce(index, poison, done, failed)
-        self._producer.flush(_flush_s(len(batch)))
+        if batch:
+            self._producer.flush(_flush_s(len(batch)))
         for index, name in failed.items():
             if name in _TOO_LARGE:
                 self._too_large(batch[index], by_itself=len(batch) == 1)
-        self._tell(done, failed)
-        return done
+        return done, list(failed.values())
 
     def _produce(
         self, index: int, poison: Poison, done: list[Poison], failed: dict[int, str]
@@ -281,9 +283,9 @@ class DeadLetters:
             poison.shrink()
         poison.alone = True
 
-    def _tell(self, done: Sequence[Poison], failed: dict[int, str]) -> None:
+    def _tell(self, done: Sequence[Poison], failed: Sequence[str]) -> None:
         if failed and not self._failing:
-            log.error("dead_letters_held", topic=self._topic, cause=next(iter(failed.values())))
+            log.error("dead_letters_held", topic=self._topic, cause=failed[0])
         elif done and self._failing and not failed:
             log.info("dead_letters_flow_again", topic=self._topic)
         self._failing = bool(failed)
