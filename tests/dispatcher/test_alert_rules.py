@@ -98,3 +98,24 @@ def test_spent_retries_are_a_rule_of_their_own() -> None:
     assert parked("sms.notice", "attempts_spent:http_429").rule == "retries_spent"
     assert parked("sms.notice", "horizon_over:http_429").rule == "retries_spent"
     assert parked("sms.notice", "unproven").subject == ("parked", "sms.notice unproven")
+
+
+def test_what_goes_on_is_no_new_alert_and_what_comes_back_is() -> None:
+    looking = Looking(rules_of(SETTINGS), Time())
+
+    def look(lag: float) -> list[int]:
+        return [count for _, count in looking.look([Sample("hongyan_lag", LANE, lag)])]
+
+    assert [look(lag) for lag in (100, 200, 0, 100)] == [[1], [0], [], [1]]
+
+
+def test_a_process_that_refused_a_policy_calls_and_lanes_that_keep_theirs_do() -> None:
+    refused, kept = (
+        Sample("hongyan_policy_refused", {}, 1),
+        Sample("hongyan_policy_lanes_kept", {}, 2),
+    )
+    assert looked(refused, kept) == [
+        ("policy_refused", "", "", 1),
+        ("policy_lanes_kept", "", "", 1),
+    ]
+    assert looked(refused._replace(value=0), kept._replace(value=0)) == []
