@@ -5,7 +5,8 @@
 One call: build the request of a 300-byte notification, POST it over a kept-alive connection, read
 status and body. CPU is that of this process alone; the provider (channels.simulator, without fsync)
 runs in another. Rounds of all candidates alternate, so that a noisy machine disturbs them alike; each
-figure is the median of its rounds. Read the ratios.
+figure is the median of its rounds. Read the ratios. Over TLS the same provider has a certificate made for
+the run, which every client verifies; what each costs beside plain HTTP is shown, and has no bar.
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ import argparse
 import http.client
 import json
 import socket
+import ssl
 import statistics
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -34,6 +38,7 @@ from channels.engine import Engine
 from channels.registry import PROVIDERS, accounts_for
 from channels.requests import post_json
 from channels.simulator import spawn
+from channels.simulator.authority import Authority
 from channels.transport import Transport
 from message.delivery import deliveries_of
 from message.envelope import Notification
@@ -41,6 +46,7 @@ from message.outcomes import Accepted
 
 BASE = "httpx.Client"
 OURS = "channels.transport"
+TLS = ", https"
 BAR = 0.2
 BODY = b'{"content":"' + b"x" * 286 + b'"}'
 HEADERS = [(b"Content-Type", b"application/json"), (b"Idempotency-Key", b"benchmark")]
@@ -59,9 +65,12 @@ class Figure(NamedTuple):
     per_s: float
 
 
-def httpx_client(url: str) -> MakeCall:
+def httpx_client(url: str, ca_file: str = "") -> MakeCall:
     client = httpx.Client(
-        timeout=TIMEOUT_S, limits=httpx.Limits(max_connections=None), trust_env=False
+        verify=ssl.create_default_context(cafile=ca_file or None),
+        timeout=TIMEOUT_S,
+        limits=httpx.Limits(max_connections=None),
+        trust_env=False,
     )
 
     def call() -> None:
@@ -83,8 +92,8 @@ def httpx_transport(url: str) -> MakeCall:
     return lambda: call
 
 
-def ours(url: str) -> MakeCall:
-    transport = Transport()
+def ours(url: str, ca_file: str = "") -> MakeCall:
+    transport = Transport(ca_bundle=ca_file)
     prepared = httpx.URL(url)
     extensions = {"timeout": {"total": TIMEOUT_S}}
     fields = [(b"Host", prepared.netloc), (b"Idempotency-Key", b"benchmark")]
@@ -155,11 +164,15 @@ def _pycurl(url: str, *, safe: bool) -> MakeCall:
     return make
 
 
-def stdlib(url: str) -> MakeCall:
-    parts = urlsplit(url)
+def stdlib(url: str, ca_file: str = "") -> MakeCall:
+    parts, trusted = urlsplit(url), ssl.create_default_context(cafile=ca_file or None)
 
     def make() -> OneCall:
         connection = http.client.HTTPConnection(parts.netloc, timeout=TIMEOUT_S)
+        if parts.scheme == "https":
+            connection = http.client.HTTPSConnection(
+                parts.netloc, timeout=TIMEOUT_S, context=trusted
+            )
 
         def call() -> None:
             connection.request("POST", parts.path, BODY, HEADER_DICT)
@@ -224,6 +237,13 @@ CANDIDATES: dict[str, Callable[[str], MakeCall]] = {
     "socket + httptools": raw_socket,
 }
 
+OVER_TLS: dict[str, Callable[[str, str], MakeCall]] = {
+    BASE: httpx_client,
+    "http.client": stdlib,
+    OURS: ours,
+}
+"""Given the authority to trust, too."""
+
 
 def _expect(status: int) -> None:
     assert status == 200, status
@@ -254,9 +274,41 @@ def measure(make: MakeCall, threads: int, calls: int) -> tuple[float, float]:
     return spent / (share * threads) * 1e6, share * threads / took
 
 
-def compare(url: str, threads: int, calls: int, rounds: int) -> dict[str, Figure]:
+class Peers(NamedTuple):
+    """The provider, plain and over TLS."""
+
+    plain: str
+    tls: str
+    authority: str
+
+
+@contextmanager
+def peers() -> Iterator[Peers]:
+    """Their URLs while they run."""
+    with tempfile.TemporaryDirectory() as folder:
+        authority = Authority(Path(folder))
+        certificate = str(authority.certificate("127.0.0.1"))
+        other = f"{folder}/tls.jsonl"
+        with (
+            spawn(folder, fsync=False) as plain,
+            spawn(folder, fsync=False, ledger=other, certificate=certificate) as tls,
+        ):
+            yield Peers(f"{plain.url}/hook", f"{tls.url}/hook", str(authority.file))
+
+
+def makers_for(found: Peers) -> dict[str, MakeCall]:
+    """Every candidate, those over TLS under a name of their own."""
+    plain = {name: candidate(found.plain) for name, candidate in CANDIDATES.items()}
+    over_tls = {
+        f"{name}{TLS}": candidate(found.tls, found.authority)
+        for name, candidate in OVER_TLS.items()
+    }
+    return plain | over_tls
+
+
+def compare(found_at: Peers, threads: int, calls: int, rounds: int) -> dict[str, Figure]:
     """Every candidate's figures at that many threads."""
-    makers = {name: candidate(url) for name, candidate in CANDIDATES.items()}
+    makers = makers_for(found_at)
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in makers}
     for _ in range(rounds):
         for name, make in makers.items():
@@ -275,17 +327,26 @@ def result(threads: int, figures: dict[str, Figure]) -> dict[str, Any]:
             "cpu_us": round(figure.cpu_us, 1),
             "per_s": round(figure.per_s),
             "of_httpx": round(figure.cpu_us / base, 3),
+            **_beside_plain(name, figure, figures),
         }
         for name, figure in figures.items()
     }
     return {"threads": threads, "passes": figures[OURS].cpu_us / base <= BAR, "clients": rows}
 
 
+def _beside_plain(name: str, figure: Figure, figures: dict[str, Figure]) -> dict[str, float]:
+    plain = figures.get(name.removesuffix(TLS)) if name.endswith(TLS) else None
+    return {"of_plain": round(figure.cpu_us / plain.cpu_us, 3)} if plain else {}
+
+
 def show(block: dict[str, Any]) -> None:
     """The same for people."""
-    table = Table("client", "CPU µs a call", "calls/s", f"÷ {BASE}", title=_title(block))
+    names = ("client", "CPU µs a call", "calls/s", f"÷ {BASE}", "÷ itself plain")
+    table = Table(*names, title=_title(block))
     for name, row in block["clients"].items():
-        table.add_row(name, str(row["cpu_us"]), f"{row['per_s']:,}", f"{row['of_httpx']:.3f}")
+        plain = f"{row['of_plain']:.2f}" if "of_plain" in row else ""
+        figures = (str(row["cpu_us"]), f"{row['per_s']:,}", f"{row['of_httpx']:.3f}", plain)
+        table.add_row(name, *figures)
     Console().print(table)
 
 
@@ -305,9 +366,9 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     flags = parser.parse_args()
     blocks = []
-    with tempfile.TemporaryDirectory() as folder, spawn(folder, fsync=False) as provider:
+    with peers() as found:
         for threads in (int(text) for text in flags.threads.split(",")):
-            figures = compare(f"{provider.url}/hook", threads, flags.calls, flags.rounds)
+            figures = compare(found, threads, flags.calls, flags.rounds)
             blocks.append(result(threads, figures))
             if not flags.json:
                 show(blocks[-1])
