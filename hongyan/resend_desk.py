@@ -59,15 +59,23 @@ class ResendDesk:
             give_back=gating.give_back,
         )
 
-    def act(self, picks: Sequence[Pick]) -> list[Told]:
-        """Do what was ordered to these."""
+    def act(self, picks: Sequence[Pick], *, selected: bool = False) -> list[Told]:
+        """Do what was ordered to these; `selected`: nobody named them one by one."""
         from recovery.operator_rules import Verb
 
         orders = self.orders
         if orders.verb == "copy":
-            return _copied(self, [self.operator.copy(pick, orders.job) for pick in picks])
+            return _copied(self, [self._copy(pick, selected=selected) for pick in picks])
         verb: Verb = Verb(orders.verb)
         return self.operator.run(verb, picks, orders.note, dry_run=orders.dry_run)
+
+    def _copy(self, pick: Pick, *, selected: bool) -> Copy | Told:
+        from recovery.operator_results import Verdict, told_of
+
+        if selected and pick.recalled:
+            why = "it was recalled: give its ID to have it copied all the same"
+            return told_of(pick, Verdict.REFUSED, why)
+        return self.operator.copy(pick, self.orders.job)
 
     def act_on_archived(self, rows: Sequence[ArchivedRow]) -> list[Told]:
         """These left the ledger with their day: a copy can be made of them, and nothing else."""

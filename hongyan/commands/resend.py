@@ -140,6 +140,10 @@ def resend(
         raise WrongUsage("--state wants --since, and --since wants --state")
     if not state and (lane or account or row_reason or limit or in_doubt):
         raise WrongUsage("--lane, --account, --row-reason, --limit and --in-doubt want --state")
+    if state and "DROPPED" in map(str.upper, state) and not row_reason:
+        raise WrongUsage(
+            "--state DROPPED wants --row-reason: what was recalled or discarded is among it"
+        )
     if verb in _VERBS and not reason and not sent:
         raise WrongUsage(
             f"--{verb.replace('_', '-')} wants --reason TEXT: it is a person's decision"
@@ -213,7 +217,7 @@ def _selected(
                 if left == 0:
                     return True
                 still()
-                told = desk.act(chunk[:left])
+                told = desk.act(chunk[:left], selected=True)
                 chunk = chunk[len(told) :]
                 output.take(told)
                 if left is not None:

@@ -8,6 +8,7 @@ import pytest
 from backends.settings import load
 from idempotency import open_ledger, upgrade
 from idempotency.opening import SqlLedger
+from idempotency.recalls import Kind
 from message.delivery import Delivery
 from message.envelope import decode
 from message.states import Event
@@ -115,6 +116,7 @@ def test_what_was_sent_is_refused_and_what_somebody_saw_arrive_is_sent(
         ("x", "--arrived", "--discard", "--reason", "y"),
         ("x", "--account", "main"),
         ("--state", "UNDELIVERED", "--since", "1h"),
+        ("--state", "DROPPED", "--since", "1h", "--new-id"),
         ("--state", "REJECTED", "--since", "1h", "--discard", "--reason", "y"),
     ],
 )
@@ -198,6 +200,15 @@ def test_what_was_not_delivered_is_copied_in_bulk_each_once(
         claimed(ledger, *deliveries(lane="push.verification", id=copy.id))
     said = hongyan(*asked, "--limit", "2", "--json")
     assert (said.code, said.json["counts"]) == (0, {"copied_before": 2, "copied": 1})
+
+
+def test_what_was_recalled_is_copied_only_by_its_name(hongyan: Run, ledger: SqlLedger) -> None:
+    (item,) = parked(ledger, lane="push.notice")
+    ledger.recalls().announce(Kind.MESSAGE, item.notification.id, 600_000)
+    said = hongyan("resend", "--state", "PARKED", "--since", "1h", "--new-id", "--dry-run")
+    assert said.code == 1
+    assert "it was recalled" in said.out
+    assert hongyan("resend", item.key, "--new-id", "--dry-run").code == 0
 
 
 def test_a_policy_that_was_applied_counts_and_not_the_file(
