@@ -34,9 +34,9 @@ for i, key in ipairs(KEYS) do
     local back = tonumber(ARGV[place + 4])
     local known = redis.call('HMGET', key, 'level', 'at', 'shut')
     local shut = tonumber(known[3]) or 0
-    local level = burst
+    local level = math.min(burst, math.max(1, rate * 100))
     if known[1] and known[2] then
-        level = known[1] + math.max(0, now - math.max(known[2], shut)) * rate
+        level = math.min(burst, known[1] + math.max(0, now - math.max(known[2], shut)) * rate)
     end
     level = math.min(burst, level + back)
     local wait = 0
@@ -56,14 +56,12 @@ for i, key in ipairs(KEYS) do
     end
     level = level - want
     redis.call('HSET', key, 'level', string.format('%.6f', level), 'at', string.format('%.3f', now))
-    local empty = math.max(0, shut - now)
-    local full = math.min(kept, math.ceil((burst - level) / rate + empty) + 1000)
-    redis.call('PEXPIRE', key, string.format('%.0f', full))
+    redis.call('PEXPIRE', key, string.format('%.0f', kept))
     answer[2 * i - 1], answer[2 * i] = want, wait
 end
 return answer"""
-"""A bucket is full when it is made, and forgotten once it must be full again. Until `shut` it gives
-and gains nothing (backends/paces.py)."""
+"""A bucket that is made holds a tenth of a second's worth: Redis may have lost it, and a full one would be
+a second burst. Until `shut` it gives and gains nothing (backends/paces.py)."""
 
 
 class Ask(NamedTuple):
