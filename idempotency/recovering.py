@@ -40,6 +40,8 @@ class Ask(msgspec.Struct, frozen=True):
     retry counts none."""
     ordered: bool = False
     limit: int = LIMIT
+    first: bool = False
+    """Rows that were never called; else those that were. Many of one kind do not hide the other."""
 
 
 class Taken(NamedTuple):

@@ -135,6 +135,7 @@ class SqlRecovering:
     ) -> bool:
         """Give each due row its verdict, and take those that may go; returns whether any may."""
         asked = {"lane": ask.lane, "limit": ask.limit, "ordered": ask.ordered, "now": now}
+        asked["again"] = not ask.first
         due = connection.execute(self._sql.due, asked).all()
         going = [
             _read(row) | {"call_key": call_key_of(row.delivery_key, row.attempt + 1)}

@@ -27,9 +27,10 @@ WITH due AS {{materialized}} (
            d.called_at, d.lane, d.message_id, d.biz_id, d.ordering_key, d.created_at, d.kafka_offset,
            d.account, d.policy_version
       FROM deliveries AS d
-     WHERE d.state = 'RETRY' AND d.lane = :lane AND {{least}}(d.next_at, d.expires_at) <= :now
+     WHERE d.state = 'RETRY' AND d.lane = :lane AND (d.attempt > 0) = :again
+       AND {{least}}(d.expires_at, d.next_at) <= :now
        AND (d.reason IS NULL OR d.reason <> 'given_back' OR d.expires_at <= :now)
-     ORDER BY {{least}}(d.next_at, d.expires_at)
+     ORDER BY {{least}}(d.expires_at, d.next_at)
      LIMIT :limit {{lock}}
 )
 SELECT due.*, CASE WHEN :ordered AND due.ordering_key IS NOT NULL THEN due.message_id <> (

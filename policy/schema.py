@@ -110,6 +110,9 @@ class LanePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     ttl_ms: Positive = 24 * _HOUR_MS
     max_ttl_ms: Positive = 7 * 24 * _HOUR_MS
     ordering: Ordering = Ordering.NONE
+    release_per_s: Annotated[float, msgspec.Meta(gt=0, le=100_000)] = 500.0
+    """Deliveries that one recovery sends for the first time in a second: what waited for quiet hours to
+    end, for its receiver's limit or for its turn."""
     retry: RetryPolicy = RetryPolicy()
     unknown: InDoubt | None = None
     """None: as the guarantee says."""

@@ -25,17 +25,20 @@ class Adoption:
         self,
         routes: dict[str, Routes],
         callers: Mapping[str, Callers],
+        releasing: Mapping[str, Callers],
         quotas: Quotas,
         *,
         routes_for: Callable[[Policy], Plain],
         threads: Callable[[LanePolicy], int],
     ) -> None:
         """`routes` is what the jobs look into: an entry is exchanged at once. `routes_for` raises
-        SettingsError for a policy that the accounts do not fit; `threads` tells a lane's."""
+        SettingsError for a policy that the accounts do not fit; `threads` tells how many of a lane's
+        `callers` there are. Of `releasing` there are as many as the policy's."""
         self.kept = 0
         """Lanes that follow only once recovery is started again."""
         self._routes = routes
         self._callers = callers
+        self._releasing = releasing
         self._quotas = quotas
         self._routes_for = routes_for
         self._threads = threads
@@ -55,6 +58,7 @@ class Adoption:
                 routes = routes_of(policy, lane, of_lane, self._quotas)
                 self._routes[lane.name] = routes
                 self._callers[lane.name].adopt(routes, self._threads(routes.policy))
+                self._releasing[lane.name].adopt(routes, routes.policy.threads)
         self.kept = len(kept) + unserved
         log.info("policy_adopted", version=policy.version, lanes_kept=sorted(kept))
 

@@ -73,6 +73,8 @@ class Resend(msgspec.Struct, gc=False):
     """Given back: for how long it waits."""
     tries: tuple[Try, ...] = ()
     """The calls before the last."""
+    first: bool = False
+    """Never called before it was taken; it holds a place of the lane's callers for such."""
 
     @property
     def delivery(self) -> Delivery:
@@ -109,8 +111,10 @@ class Callers:
         clock: Clock,
         finished: SimpleQueue[Resend | None],
         reroute: Callable[[Sequence[Delivery]], list[bool]],
+        lazy: bool = False,
     ) -> None:
-        """`reroute` is the ledger's: it puts another account on record before that is called."""
+        """`reroute` is the ledger's: it puts another account on record before that is called. `lazy`: the
+        threads start with the first call."""
         self.lane = routes.lane
         self.threads = 0
         """Those that are not told to end."""
@@ -127,6 +131,7 @@ class Callers:
         self._open = 0  # put and not settled; guarded by _count, as are the numbers of threads
         self._spawned = 0
         self._stopping = False
+        self._lazy = lazy  # written by `put`
 
     @property
     def room(self) -> int:
@@ -143,7 +148,8 @@ class Callers:
     def start(self) -> None:
         """Start the threads."""
         with self._count:
-            self._resize(self._wanted)
+            if not self._lazy:
+                self._resize(self._wanted)
 
     def adopt(self, routes: Routes, threads: int) -> None:
         """Follow another policy: calls that begin from now on act under it. Threads too many end when they
@@ -161,6 +167,9 @@ class Callers:
 
     def put(self, call: Sequence[Resend]) -> None:
         """Hand one call over, for whose deliveries `take_up` made room."""
+        if self._lazy:
+            self._lazy = False
+            self.start()
         self._queue.put(call)
 
     def stop(self) -> None:

@@ -120,8 +120,9 @@ def open_recovery(
         lane.name: routes_of(core.policy, lane, of_lane, quotas) for lane, of_lane in plain.items()
     }
     callers = {lane: _callers(core, routes[lane], heart, n) for lane, n in threads.items()}
+    releasing = {lane: _releasing(core, of_lane, heart) for lane, of_lane in routes.items()}
     prompts = Prompts()
-    resending = _resending(core, routes, callers, heart, quotas, gating, prompts)
+    resending = _resending(core, routes, callers, releasing, heart, quotas, gating, prompts)
     resolving = Resolving(
         core.rows,
         routes,
@@ -138,9 +139,10 @@ def open_recovery(
         resending=resending,
         resolving=resolving,
         callers=callers,
+        releasing=releasing,
         heart=heart,
         upkeep=quotas.upkeep,
-        watch=_watch(core, routes, callers, quotas, gating, archiving),
+        watch=_watch(core, routes, callers, releasing, quotas, gating, archiving),
         outage=core.outage,
         report=core.report,
         clock=core.clock,
@@ -256,7 +258,14 @@ def _heart(core: _Core, threads: Mapping[str, int]) -> Heart:
     return heart
 
 
-def _callers(core: _Core, routes: Routes, heart: Heart, threads: int) -> Callers:
+def _releasing(core: _Core, routes: Routes, heart: Heart) -> Callers:
+    """First sends are no compensation: as many at once as the lane itself may have."""
+    return _callers(core, routes, heart, routes.policy.threads, lazy=True)
+
+
+def _callers(
+    core: _Core, routes: Routes, heart: Heart, threads: int, *, lazy: bool = False
+) -> Callers:
     return Callers(
         routes,
         threads,
@@ -265,6 +274,7 @@ def _callers(core: _Core, routes: Routes, heart: Heart, threads: int) -> Callers
         clock=core.clock,
         finished=core.finished,
         reroute=core.ledger.reroute,
+        lazy=lazy,
     )
 
 
@@ -272,6 +282,7 @@ def _resending(
     core: _Core,
     routes: Mapping[str, Routes],
     callers: Mapping[str, Callers],
+    releasing: Mapping[str, Callers],
     heart: Heart,
     quotas: Quotas,
     gating: Gating,
@@ -282,9 +293,11 @@ def _resending(
         core.rows,
         routes,
         callers,
+        releasing,
         owner=core.name,
         lease=heart,
-        pace=Pace(core.settings.recovery.rate_per_s, core.clock),
+        pace=Pace(lambda _: core.settings.recovery.rate_per_s, core.clock),
+        release=Pace(lambda lane: routes[lane].policy.release_per_s, core.clock),
         render=core.render,
         report=core.report,
         clock=core.clock,
@@ -300,6 +313,7 @@ def _watch(
     core: _Core,
     routes: dict[str, Routes],
     callers: Mapping[str, Callers],
+    releasing: Mapping[str, Callers],
     quotas: Quotas,
     gating: Gating,
     archiving: Archiving | None,
@@ -309,6 +323,7 @@ def _watch(
     adoption = Adoption(
         routes,
         callers,
+        releasing,
         quotas,
         routes_for=lambda new: routes_for(settings, new, core.lanes),
         threads=partial(_threads, settings),

@@ -72,15 +72,15 @@ class Pace:
     A bite is taken in one transaction: row by row, each would cost live traffic a commit of its own.
     """
 
-    def __init__(self, rate_per_s: float, clock: Clock) -> None:
-        self._rate = rate_per_s
-        self._bite = max(1, int(rate_per_s * BITE_S))
+    def __init__(self, rate: Callable[[str], float], clock: Clock) -> None:
+        """`rate`: of a lane, deliveries a second; asked each time."""
+        self._rate = rate
         self._buckets = LocalBuckets(clock.monotonic)
 
     def take(self, lane: str, wanted: int) -> int:
         """So many of those wanted may go now: none before they are a bite, or all that is wanted."""
         granted = self._ask(lane, wanted, 0)
-        if granted < min(wanted, self._bite):
+        if granted < min(wanted, max(1, int(self._rate(lane) * BITE_S))):
             self.give_back(lane, granted)
             return 0
         return granted
@@ -91,8 +91,9 @@ class Pace:
             self._ask(lane, 0, unused)
 
     def _ask(self, lane: str, wanted: int, back: int) -> int:
-        burst = max(1, int(self._rate))
-        (grant,) = self._buckets.take([Tokens(lane, self._rate, burst, wanted, 0, back)])
+        rate = self._rate(lane)
+        burst = max(1, int(rate))
+        (grant,) = self._buckets.take([Tokens(lane, rate, burst, wanted, 0, back)])
         return grant.tokens
 
 
@@ -105,10 +106,12 @@ class Resending:
         rows: Recovering,
         routes: Mapping[str, Routes],
         callers: Mapping[str, Callers],
+        releasing: Mapping[str, Callers],
         *,
         owner: str,
         lease: Term,
         pace: Pace,
+        release: Pace,
         render: Render,
         report: Report,
         clock: Clock,
@@ -118,7 +121,9 @@ class Resending:
         give_back: Callable[[Sequence[tuple[str, str]]], None] = lambda _: None,
         on_woken: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`delays`: per (account, receiver), for how many milliseconds its provider's limit holds it.
+        """`callers` and `pace` are for what was called before; `releasing` and `release` for what was not:
+        it waited for quiet hours to end, a receiver's limit or its turn.
+        `delays`: per (account, receiver), for how many milliseconds its provider's limit holds it.
         `give_back` gets (lane, key) of each delivery that surely was not sent (dispatcher/gating.py).
         `on_woken` is told the lane in which the head of a line ended: the next of it may be due."""
         self.beat = clock.monotonic()
@@ -126,10 +131,9 @@ class Resending:
         self._ledger = ledger
         self._rows = rows
         self._routes = routes
-        self._callers = callers
         self._owner = owner
         self._lease = lease
-        self._pace = pace
+        self._kinds = {False: (callers, pace), True: (releasing, release)}
         self._render = render
         self._report = report
         self._clock = clock
@@ -143,28 +147,34 @@ class Resending:
 
     def run_once(self, lane: str) -> int | None:
         """Take what is due in the lane and hand it to its threads: how many, None where there was no room
-        for any. Raises LedgerError."""
-        callers, routes = self._callers[lane], self._routes[lane]
+        for some. Raises LedgerError."""
+        counts = [self._run(lane, first=first) for first in self._kinds]
+        return sum(filter(None, counts)) or (None if None in counts else 0)
+
+    def _run(self, lane: str, *, first: bool) -> int | None:
+        """As `run_once`, of one kind."""
+        of_lane, pace = self._kinds[first]
+        callers, routes = of_lane[lane], self._routes[lane]
         room = min(max(callers.room, 0), routes.accounts.room()) if self._lease.valid else 0
-        room = self._pace.take(lane, room) if room else 0
+        room = pace.take(lane, room) if room else 0
         if not room:
             return None
         callers.take_up(room)
         calls: list[list[Resend]] = []
         try:
-            calls = self._take(routes, room)
+            calls = self._take(routes, room, first=first)
         finally:
             begun = sum(map(len, calls))
             callers.take_up(begun - room)
-            self._pace.give_back(lane, room - begun)
+            pace.give_back(lane, room - begun)
         for call in calls:
             callers.put(call)
         return begun
 
-    def _take(self, routes: Routes, room: int) -> list[list[Resend]]:
+    def _take(self, routes: Routes, room: int, *, first: bool) -> list[list[Resend]]:
         policy, term, token = routes.policy, self._lease.term, new_token()
         ordered = policy.ordering is Ordering.KEY
-        ask = Ask(routes.lane.name, policy.retry.attempts, ordered, room)
+        ask = Ask(routes.lane.name, policy.retry.attempts, ordered, room, first)
         # The same token until it is answered: rows taken by a try whose reply was lost are found again.
         taking = self._outage.persist("take", partial(self._rows.take, ask, self._owner, token))
         self._report.ended(taking.ended)
@@ -179,6 +189,7 @@ class Resending:
         for taken in taking.taken:
             found = self._resend(taken, routes, term)
             if isinstance(found, Resend):
+                found.first = first
                 ready.append(found)
             elif isinstance(found, Settlement):
                 self._end(found, doubted=taken.doubted_since is not None)
@@ -264,7 +275,8 @@ class Resending:
         except LedgerUnavailable:
             log.error("outcomes_left", rows=len(batch), what="they become UNKNOWN with this life")
         for resend in batch:
-            self._callers[resend.taken.delivery.lane].take_up(-1)
+            of_lane, _ = self._kinds[resend.first]
+            of_lane[resend.taken.delivery.lane].take_up(-1)
 
     def _write(self, pairs: Sequence[tuple[Resend, Settlement]], unbegun: Sequence[Resend]) -> None:
         for delay_ms in {resend.delay_ms for resend in unbegun}:

@@ -51,6 +51,9 @@ class Parts(NamedTuple):
     resending: Resending
     resolving: Resolving
     callers: Mapping[str, Callers]
+    """Of what was called before."""
+    releasing: Mapping[str, Callers]
+    """Of what was not."""
     heart: Heart
     upkeep: Upkeep
     """Of the accounts' rates."""
@@ -76,6 +79,7 @@ class Recovery:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
+        self._callers = [*parts.callers.values(), *parts.releasing.values()]
         self._ended = threading.Event()
         self._measure_s = MEASURE_LOOKS * parts.poll_s
         self.left = 0
@@ -188,7 +192,7 @@ class Recovery:
 
     def start(self) -> None:
         """Start the threads that call and settle, and the heart."""
-        for callers in self._parts.callers.values():
+        for callers in self._callers:
             callers.start()
         self._parts.crew.start("settle", self._parts.resending.settle_forever)
         resend = self._parts.resending.run_once
@@ -208,7 +212,7 @@ class Recovery:
         parts.watch.stop()
         parts.prompts.stop()
         parts.heart.draining()
-        for callers in parts.callers.values():
+        for callers in self._callers:
             callers.stop()
         settled = threading.Event()
         while (
@@ -224,7 +228,7 @@ class Recovery:
         parts.outage.stop.set()
         self._ended.set()
         parts.finished.put(None)
-        for callers in parts.callers.values():
+        for callers in self._callers:
             callers.close()
         parts.upkeep.stop()
         parts.heart.stop()
@@ -236,4 +240,4 @@ class Recovery:
     @property
     def unsettled(self) -> int:
         """Deliveries taken and not settled."""
-        return sum(callers.unsettled for callers in self._parts.callers.values())
+        return sum(callers.unsettled for callers in self._callers)

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
+import msgspec
 import psycopg
 from sqlalchemy import text
 
@@ -16,7 +17,7 @@ from idempotency.ledger import LedgerUnavailable
 from idempotency.lines import ASLEEP_AT, PG_WAKE, Line, PostgresLines
 from idempotency.opening import SqlLedger
 from idempotency.payloads import Sealer
-from idempotency.recovering import Ask, operator_retry
+from idempotency.recovering import Ask, Recovering, Taken, operator_retry
 from idempotency.recovering_statements import for_postgres, for_sqlite
 from message.delivery import Delivery, Origin
 from message.ids import new_token
@@ -46,6 +47,12 @@ def head_and_followers(ledger: SqlLedger, key: str, behind: int) -> list[Deliver
         item.origin = Origin("t", 0, offset)
     made = claims(items)
     return adopt(made, ledger.claim(made, "w1", ordered=True))
+
+
+def look(rows: Recovering, ask: Ask, owner: str) -> list[Taken]:
+    """What may go now: retries and first sends."""
+    asks = (ask, msgspec.structs.replace(ask, first=True))
+    return [taken for one in asks for taken in rows.take(one, owner, new_token()).taken]
 
 
 def patiently(call: Callable[[], None]) -> None:
@@ -117,10 +124,10 @@ def test_a_head_that_was_claimed_later_is_woken_by_whoever_stands_behind_it(worl
     world.advance(500)
     settle(ledger, first, Event.NOT_SENT, LANES)
     rows = ledger.recovering()
-    (taken,) = rows.take(ORDERED, "r1", new_token()).taken
+    (taken,) = look(rows, ORDERED, "r1")
     assert taken.delivery.key == made[0].delivery.key
     settle(ledger, taken.delivery, Event.ACCEPTED, LANES)
-    assert [t.delivery.key for t in rows.take(ORDERED, "r1", new_token()).taken] == [first.key]
+    assert [t.delivery.key for t in look(rows, ORDERED, "r1")] == [first.key]
 
 
 def test_two_recoveries_at_one_lane_send_every_line_in_order(world: World) -> None:
@@ -136,8 +143,7 @@ def test_two_recoveries_at_one_lane_send_every_line_in_order(world: World) -> No
         mine.register(worker(name))
         rows = mine.recovering()
         while len(sent) < len(lines) or sum(map(len, sent.values())) < len(place):
-            taking = rows.take(Ask(LANE, 5, ordered=True, limit=5), name, new_token())
-            for taken in taking.taken:
+            for taken in look(rows, Ask(LANE, 5, ordered=True, limit=5), name):
                 number, at = place[taken.delivery.key]
                 sent[number].append(at)
                 settle(mine, taken.delivery, Event.ACCEPTED, LANES)
@@ -227,7 +233,7 @@ def looks(world: World) -> dict[str, tuple[set[str], int]]:
     """Each statement that knows lines: the indexes of today's rows that it reads, and how many rows."""
     batch = Entries(claims([delivery(ordering_key="k")]), Sealer())
     claim = statements.columns(Entry._fields, batch.rows) | statements.shared_columns({})
-    of_line = {"lane": LANE, "start": "", "now": NOON, "limit": 10, "ordered": True}
+    of_line = {"lane": LANE, "start": "", "now": NOON, "limit": 10, "ordered": True, "again": True}
     sql = for_postgres()
     asked: dict[str, tuple[str, dict[str, Any]]] = {
         "claim": (statements.CLAIM_IN_LINE, claim | {"owner": "w1", "epoch": 1}),
@@ -266,7 +272,14 @@ def test_sqlite_finds_a_head_by_its_index(sqlite_database: str) -> None:
     world = World(sqlite_database)
     try:
         ledger = fill(world, 1_000)
-        of_line = {"lane": LANE, "start": "", "now": NOON, "limit": 10, "ordered": True}
+        of_line = {
+            "lane": LANE,
+            "start": "",
+            "now": NOON,
+            "limit": 10,
+            "ordered": True,
+            "again": True,
+        }
         with ledger.database.begin() as connection:
             for clause in (for_sqlite().due, for_sqlite().stuck):
                 values = {name: of_line[name] for name in clause._bindparams}
@@ -285,7 +298,7 @@ def test_a_long_line_goes_oldest_first(world: World) -> None:
     line = head_and_followers(ledger, "k", 30)
     settle(ledger, line[0], Event.NOT_SENT, LANES)
     order = []
-    while taken := rows.take(ORDERED, "r1", new_token()).taken:
+    while taken := look(rows, ORDERED, "r1"):
         assert len(taken) == 1, "one of a line at a time"
         order.append(taken[0].delivery.key)
         settle(ledger, taken[0].delivery, Event.ACCEPTED, LANES)

@@ -85,7 +85,14 @@ def doubted(ledger: SqlLedger, *items: Delivery) -> list[Delivery]:
 
 
 def take(recovering: Recovering, ask: Ask = ASK, owner: str = "r1") -> Taking:
-    return recovering.take(ask, owner, new_token())
+    """What was called before, then what was not."""
+    again = recovering.take(ask, owner, new_token())
+    first = recovering.take(msgspec.structs.replace(ask, first=True), owner, new_token())
+    return Taking(
+        [*again.taken, *first.taken],
+        [*again.ended, *first.ended],
+        again.postponed + first.postponed,
+    )
 
 
 def keys(taking: Taking) -> list[str]:
@@ -131,6 +138,20 @@ def test_the_oldest_come_first_and_no_more_than_asked(
     assert keys(take(recovering)) == [late[0].key]
     assert keys(take(recovering)) == []
     assert keys(take(recovering, Ask("sms.marketing", 5))) == [other[0].key]
+
+
+def test_many_of_one_kind_do_not_hide_the_other(
+    world: World, ledger: SqlLedger, recovering: Recovering
+) -> None:
+    held = claims([delivery() for _ in range(20)], Event.HOLD, reason="quiet_hours")
+    ledger.claim(held, "w1")
+    (retry,) = waiting(ledger, delivery(), delay_ms=1)
+    world.advance(1)
+    again = recovering.take(Ask(LANE, 5, limit=3), "r1", new_token())
+    assert keys(again) == [retry.key]
+    first = recovering.take(Ask(LANE, 5, limit=3, first=True), "r1", new_token())
+    assert len(keys(first)) == 3
+    assert {taken.reason for taken in first.taken} == {"quiet_hours"}
 
 
 def test_lanes_with_work_are_those_with_a_due_row_or_a_doubt(
@@ -843,7 +864,7 @@ def explained(postgres: World) -> SqlLedger:
 
 
 @pytest.mark.parametrize(
-    ("statement", "index"), [("due", "lane_least_idx"), ("doubted", "lane_coalesce_idx")]
+    ("statement", "index"), [("due", "lane_expr_least_idx"), ("doubted", "lane_coalesce_idx")]
 )
 def test_rows_are_found_by_their_lanes_index_in_its_order(
     explained: SqlLedger, statement: str, index: str
@@ -851,7 +872,7 @@ def test_rows_are_found_by_their_lanes_index_in_its_order(
     from idempotency.recovering_statements import for_postgres
 
     text = getattr(for_postgres(), statement)
-    asked = {"lane": LANE, "now": NOON, "limit": 10, "ordered": False}
+    asked = {"lane": LANE, "now": NOON, "limit": 10, "ordered": False, "again": True}
     values = {name: asked[name] for name in text._bindparams}
     with explained.database.begin() as connection:
         plan = "\n".join(

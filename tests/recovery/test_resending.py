@@ -123,14 +123,19 @@ class Line:
         clock, registry = Standing(world), CollectorRegistry()
         self.finished: SimpleQueue[Resend | None] = SimpleQueue()
         self.held: dict[str, int] = {}
-        self.callers = Callers(
-            routes[LANE],
-            1,
-            self.provider,
-            permit=Held(),
-            clock=clock,
-            finished=self.finished,
-            reroute=self.ledger.reroute,
+        self.release_per_s = 50.0
+        self.callers, self.releasing = (
+            Callers(
+                routes[LANE],
+                threads,
+                self.provider,
+                permit=Held(),
+                clock=clock,
+                finished=self.finished,
+                reroute=self.ledger.reroute,
+                lazy=lazy,
+            )
+            for threads, lazy in ((1, False), (4, True))
         )
         self.told = Told()
         report = Report(self.told, Metrics(), Alerts(registry, 60.0), clock=clock, name="r1")
@@ -139,9 +144,11 @@ class Line:
             self.rows,
             routes,
             {LANE: self.callers},
+            {LANE: self.releasing},
             owner="r1",
             lease=Held(),
-            pace=Pace(50, clock),
+            pace=Pace(lambda _: 50, clock),
+            release=Pace(lambda _: self.release_per_s, clock),
             render=lambda _: True,
             report=report,
             clock=clock,
@@ -347,6 +354,31 @@ def test_a_lane_takes_no_more_than_its_threads_and_its_rate_have_room_for(line: 
     assert line.callers.unsettled == 0
 
 
+def test_first_sends_and_retries_have_a_rate_and_places_of_their_own(line: Line) -> None:
+    held = [delivery() for _ in range(8)]
+    line.ledger.claim(claims(held, Event.HOLD, reason="quiet_hours"), "r1")
+    retries = claimed(line.ledger, *[delivery() for _ in range(8)])
+    for one in retries:
+        settle(line.ledger, one, Event.NOT_SENT, reason="x")
+    line.release_per_s = 5
+    gate = threading.Event()
+    line.provider.send = lambda *_: gate.wait(10) and [Accepted("p")]  # type: ignore[assignment]
+    try:
+        assert line.resending.run_once(LANE) == 2 + 5, "two places for retries; five a second"
+        assert line.resending.run_once(LANE) is None
+        assert (line.callers.unsettled, line.releasing.unsettled) == (2, 5)
+        line.release_per_s = 500
+        line.world.advance(1_000)
+        assert line.resending.run_once(LANE) == 3, "four places at work, four that wait"
+    finally:
+        gate.set()
+    for _ in range(10):
+        done = line.finished.get(timeout=10)
+        assert done is not None
+        line.resending.settle([done])
+    assert (line.callers.unsettled, line.releasing.unsettled) == (0, 0)
+
+
 def test_what_no_account_may_send_now_is_due_again_later_with_its_attempt(line: Line) -> None:
     (one,) = claimed(line.ledger, delivery())
     settle(line.ledger, one, Event.NOT_SENT, reason="http_429")
@@ -376,7 +408,7 @@ def test_what_its_provider_could_never_take_is_rejected_without_a_call(line: Lin
 
 def test_a_pace_gives_a_seconds_worth_and_takes_back_what_was_not_used() -> None:
     now = [0.0]
-    pace = Pace(10, Clock(lambda: now[0], lambda: 0.0))
+    pace = Pace(lambda _: 10, Clock(lambda: now[0], lambda: 0.0))
     assert pace.take("a", 25) == 10
     assert pace.take("a", 25) == 0
     assert pace.take("b", 3) == 3
@@ -388,7 +420,7 @@ def test_a_pace_gives_a_seconds_worth_and_takes_back_what_was_not_used() -> None
 
 def test_a_pace_gives_a_bite_or_nothing_so_that_rows_are_taken_together() -> None:
     now = [0.0]
-    pace = Pace(40, Clock(lambda: now[0], lambda: 0.0))
+    pace = Pace(lambda _: 40, Clock(lambda: now[0], lambda: 0.0))
     assert pace.take("a", 100) == 40
     now[0] = 0.2
     assert pace.take("a", 100) == 0, "eight tokens are no bite of ten"
