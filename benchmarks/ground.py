@@ -97,6 +97,11 @@ def notification(number: int, account: str | None = None, lane: Lane = LANE) -> 
     )
 
 
+def with_key(item: Notification, ordering_key: str) -> Notification:
+    """The same in a line."""
+    return msgspec.structs.replace(item, ordering_key=ordering_key)
+
+
 def provider_at(
     folder: Path, name: str, options: Mapping[str, Any] | None = None, **faults: Any
 ) -> Simulator:

@@ -33,7 +33,7 @@ from recovery.report import Metrics, Report
 from recovery.resending import Pace, Resending
 from recovery.resolving import Resolving
 from recovery.routes import Route, Routes
-from tests.idempotency.making import World, claimed, delivery, settle, worker
+from tests.idempotency.making import World, claimed, claims, delivery, settle, worker
 from tracing.events import NoRecorder, TraceEvent
 
 LANE = "sms.notice"
