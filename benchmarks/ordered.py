@@ -19,6 +19,7 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -151,11 +152,10 @@ def _run(
         early = int(size.messages * _EARLY)
         began = time.monotonic()
         _produce(servers, prefix, made[:early])
-        healed_ms = 0
+        healed_ms, outage = 0, Outage(servers.database_url, name)
         if disturbed:
-            outage = Outage(servers.database_url, name)
             for messages, fault in _plan(size, early)[:-1]:
-                strike(fault, crowd, outage, watcher, lambda n=messages: _arrived(provider) >= n)
+                strike(fault, crowd, outage, watcher, partial(_has_arrived, provider, messages))
                 say(f"{fault} after {messages:,} messages")
         _produce(servers, prefix, made[early:])
         if disturbed:
@@ -203,6 +203,10 @@ def _plan(size: Size, early: int) -> list[tuple[int, str]]:
 
 def _arrived(provider: Simulator) -> int:
     return provider.report(summary_only=True).summary.accepted
+
+
+def _has_arrived(provider: Simulator, messages: int) -> bool:
+    return _arrived(provider) >= messages
 
 
 def _await_end(provider: Simulator, watcher: Watcher, messages: int) -> None:
