@@ -38,6 +38,7 @@ class BaseChannel:
     takes_contents: ClassVar[bool] = True
     dedup_window_ms: ClassVar[int] = 0
     account_limits: ClassVar[Sequence[tuple[int, int]]] = ()
+    counted_by: ClassVar[Sequence[str]] = ()
     receiver_limits: ClassVar[Sequence[tuple[int, int]]] = ()
     recall_window_ms: ClassVar[int] = 0
     tokens: ClassVar[TokenSource | None] = None

@@ -216,6 +216,9 @@ class Channel(Protocol):
     account_limits: ClassVar[Sequence[tuple[int, int]]]
     """(messages, seconds) that the provider takes from one account; what an account's rate is made of
     where it names none."""
+    counted_by: ClassVar[Sequence[str]]
+    """Options of an account by which its provider counts: two accounts in which they agree are one to it.
+    Empty: each account is counted alone."""
     receiver_limits: ClassVar[Sequence[tuple[int, int]]]
     """(messages, seconds) to one receiver, where the provider drops in silence what is more."""
     recall_window_ms: ClassVar[int]

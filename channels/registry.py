@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
 from typing import Annotated, Any, Final, TypeVar, get_args
 
 import msgspec
@@ -85,15 +86,26 @@ def _account(name: str, table: Mapping[str, Any]) -> Account:
     own = {key: value for key, value in table.items() if key not in _COMMON}
     common = _converted(name, {key: table[key] for key in _COMMON if key in table}, _Common)
     rate_per_s, burst = _rate(common, channel)
+    options = _converted(name, own, channel.options)
     return Account(
         name,
         provider,
         str(endpoint),
-        _converted(name, own, channel.options),
+        options,
         common.ca_file,
         rate_per_s,
         burst,
+        _counted_as(provider, str(endpoint), options, channel.counted_by),
     )
+
+
+def _counted_as(provider: str, endpoint: str, options: Any, counted_by: Sequence[str]) -> str:
+    """A digest, since it may be of a secret; empty where each account is counted alone."""
+    if not counted_by:
+        return ""
+    values = [getattr(options, field) for field in counted_by]
+    texts = [v.reveal() if isinstance(v, Secret) else str(v) for v in values]
+    return sha256("\x1f".join((provider, endpoint, *texts)).encode()).hexdigest()[:32]
 
 
 def _rate(common: _Common, channel: Channel) -> tuple[float | None, int | None]:

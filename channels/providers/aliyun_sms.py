@@ -28,7 +28,7 @@ https://help.aliyun.com/zh/sdk/product-overview/v3-request-structure-and-signatu
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta, timezone
 from time import time
 from types import MappingProxyType
@@ -70,6 +70,7 @@ class AliyunSms(BaseChannel):
     max_batch: ClassVar[int] = _EACH
     options: ClassVar[type[msgspec.Struct]] = wire.AliyunSmsOptions
     endpoint: ClassVar[str] = "https://dysmsapi.aliyuncs.com"
+    counted_by: ClassVar[Sequence[str]] = ("access_key_id",)
     errors: ClassVar[ErrorTable] = errors.TABLE
     promises: ClassVar[Promises] = Promises(
         title="Aliyun SMS (SendSms, SendBatchSms 2017-05-25)",

@@ -153,6 +153,7 @@ class DingTalkChannel(BaseChannel):
     dedup_window_ms: ClassVar[int] = 23 * HOUR
     recall_window_ms: ClassVar[int] = 24 * HOUR
     tokens: ClassVar[TokenSource | None] = DingTalkTokens()
+    counted_by: ClassVar[Sequence[str]] = ("app_key",)
     errors: ClassVar[ErrorTable] = ERRORS
     receiver_limits: ClassVar[Sequence[tuple[int, int]]] = ((500, 86_400),)
     """(count, seconds) per application and member: what is above it is dropped silently."""

@@ -118,6 +118,7 @@ class DingTalkRobotChannel(BaseChannel):
     channel: ClassVar[str] = "dingtalk"
     options: ClassVar[type[msgspec.Struct]] = DingTalkRobotOptions
     endpoint: ClassVar[str] = ENDPOINT
+    counted_by: ClassVar[Sequence[str]] = ("access_token",)
     errors: ClassVar[ErrorTable] = _ERRORS
     receiver_limits: ClassVar[Sequence[tuple[int, int]]] = ((20, 60),)
     """(count, seconds) per robot; above it the provider takes nothing for ten minutes."""

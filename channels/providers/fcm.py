@@ -22,7 +22,7 @@ https://firebase.google.com/docs/cloud-messaging/error-codes
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from time import time
 from typing import Any, ClassVar, Final
@@ -108,6 +108,7 @@ class FcmChannel(BaseChannel):
     options: ClassVar[type[msgspec.Struct]] = FcmOptions
     endpoint: ClassVar[str] = ENDPOINT
     tokens: ClassVar[TokenSource | None] = FcmTokens()
+    counted_by: ClassVar[Sequence[str]] = ("project_id",)
     errors: ClassVar[ErrorTable] = _ERRORS
     promises: ClassVar[Promises] = Promises(
         title="Firebase Cloud Messaging (HTTP v1)",

@@ -186,6 +186,7 @@ class FeishuChannel(BaseChannel):
     endpoint: ClassVar[str] = ENDPOINT
     dedup_window_ms: ClassVar[int] = 55 * MINUTE
     tokens: ClassVar[TokenSource | None] = FeishuTokens()
+    counted_by: ClassVar[Sequence[str]] = ("app_id",)
     errors: ClassVar[ErrorTable] = _ERRORS
     receiver_limits: ClassVar[Sequence[tuple[int, int]]] = ((5, 1),)
     """(count, seconds) per receiver."""

@@ -97,6 +97,7 @@ class FeishuRobotChannel(BaseChannel):
     knows_templates: ClassVar[bool] = True
     options: ClassVar[type[msgspec.Struct]] = FeishuRobotOptions
     endpoint: ClassVar[str] = ENDPOINT
+    counted_by: ClassVar[Sequence[str]] = ("hook",)
     errors: ClassVar[ErrorTable] = _ERRORS
     receiver_limits: ClassVar[Sequence[tuple[int, int]]] = ((5, 1), (100, 60))
     """(count, seconds) per robot."""

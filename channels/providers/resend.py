@@ -152,6 +152,7 @@ class ResendChannel(BaseChannel):
     dedup_window_ms: ClassVar[int] = _WINDOW_MS
     account_limits: ClassVar[Sequence[tuple[int, int]]] = ((2, 1),)
     """Requests of one team, and in how many seconds, unless Resend has raised it."""
+    counted_by: ClassVar[Sequence[str]] = ("api_key",)
     errors: ClassVar[ErrorTable] = ERRORS
     promises: ClassVar[Promises] = Promises(
         title="Resend",

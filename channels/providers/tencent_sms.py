@@ -24,7 +24,7 @@ https://cloud.tencent.com/document/product/213/30654 (TC3; an endpoint with a pa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from time import time
 from typing import Any, ClassVar, Final
 
@@ -72,6 +72,7 @@ class TencentSms(BaseChannel):
     max_batch: ClassVar[int] = 200
     options: ClassVar[type[msgspec.Struct]] = wire.TencentSmsOptions
     endpoint: ClassVar[str] = "https://sms.tencentcloudapi.com"
+    counted_by: ClassVar[Sequence[str]] = ("sdk_app_id",)
     errors: ClassVar[ErrorTable] = TABLE
     promises: ClassVar[Promises] = Promises(
         title="Tencent Cloud SMS (SendSms 2021-01-11)",

@@ -21,7 +21,7 @@ https://www.twilio.com/docs/api/errors/20500 (not safe to retry)
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from time import time
 from typing import ClassVar, Final
@@ -63,6 +63,7 @@ class Twilio(BaseChannel):
     knows_templates: ClassVar[bool] = True
     options: ClassVar[type[msgspec.Struct]] = wire.TwilioOptions
     endpoint: ClassVar[str] = "https://api.twilio.com"
+    counted_by: ClassVar[Sequence[str]] = ("account_sid",)
     errors: ClassVar[ErrorTable] = TABLE
     promises: ClassVar[Promises] = Promises(
         title="Twilio Programmable Messaging (Messages 2010-04-01)",

@@ -16,6 +16,7 @@ error codes https://developers.weixin.qq.com/doc/oplatform/developers/errCode/er
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar, Final, Literal
 
 import httpx
@@ -77,6 +78,7 @@ class WechatMiniChannel(BaseChannel):
     options: ClassVar[type[msgspec.Struct]] = MiniOptions
     endpoint: ClassVar[str] = "https://api.weixin.qq.com"
     tokens: ClassVar[TokenSource | None] = StableToken()
+    counted_by: ClassVar[Sequence[str]] = ("appid",)
     errors: ClassVar[ErrorTable] = ErrorTable(
         (
             *COMMON_ROWS,

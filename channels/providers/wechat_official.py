@@ -16,6 +16,7 @@ error codes https://developers.weixin.qq.com/doc/oplatform/developers/errCode/er
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar, Final
 
 import httpx
@@ -76,6 +77,7 @@ class WechatOfficialChannel(BaseChannel):
     endpoint: ClassVar[str] = "https://api.weixin.qq.com"
     dedup_window_ms: ClassVar[int] = _DEDUP_MS
     tokens: ClassVar[TokenSource | None] = StableToken()
+    counted_by: ClassVar[Sequence[str]] = ("appid",)
     errors: ClassVar[ErrorTable] = ErrorTable(
         (
             *COMMON_ROWS,

@@ -55,6 +55,7 @@ class WecomRobotChannel(BaseChannel):
     endpoint: ClassVar[str] = "https://qyapi.weixin.qq.com"
     account_limits: ClassVar[Sequence[tuple[int, int]]] = ((20, 60),)
     """Messages of one robot, and in how many seconds."""
+    counted_by: ClassVar[Sequence[str]] = ("key",)
     errors: ClassVar[ErrorTable] = ErrorTable(
         (
             BUSY,

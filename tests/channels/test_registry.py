@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from backends.settings import SettingsError
+from channels.channel import Account
 from channels.registry import AccountError, accounts_for, channel_for, load_accounts
 from channels.secret import Secret
 from channels.webhook import WebhookOptions
@@ -71,3 +72,15 @@ def test_a_policy_that_names_no_account_of_ours_is_refused() -> None:
 def test_a_policy_that_names_an_account_of_another_channel_is_refused() -> None:
     with pytest.raises(SettingsError, match="does not serve sms"):
         accounts_for(SMS, {"a": GOOD}, ["a"])
+
+
+def test_accounts_of_one_application_are_counted_as_one() -> None:
+    def made(name: str, key: str, **more: str) -> Account:
+        table = {"provider": "resend", "api_key": key, "sender": f"{name}@example.com", **more}
+        return load_accounts({name: table})[name]
+
+    one = made("one", "re_1")
+    assert one.counted_as == made("two", "re_1").counted_as
+    assert one.counted_as != made("three", "re_2").counted_as
+    assert one.counted_as != made("four", "re_1", endpoint="https://other.example").counted_as
+    assert "re_1" not in one.counted_as
