@@ -5,7 +5,7 @@ same traffic; only what the two other providers do differs:
 
     quiet       all three answer
     rejecting   one hangs, one refuses every message for good (400): its lane goes on at full speed
-    limiting    one hangs, one refuses every call for now (429): its breaker opens
+    limiting    one hangs, one refuses every call for now (429): its account is shut
 
     load        RATE a second on the lane that is measured (below saturation), SICK_RATE on each other one:
                 p99 from a notification's making to its provider

@@ -142,6 +142,7 @@ class WecomChannel(BaseChannel):
     dedup_window_ms: ClassVar[int] = _DEDUP_MS
     recall_window_ms: ClassVar[int] = 24 * HOUR
     tokens: ClassVar[TokenSource | None] = CorpToken()
+    counted_by: ClassVar[Sequence[str]] = ("corpid", "agentid")
     errors: ClassVar[ErrorTable] = ErrorTable(ROWS)
     receiver_limits: ClassVar[Sequence[tuple[int, int]]] = ((30, 60), (1_000, 3_600))
     """Messages to one member of one application, and in how many seconds: more are dropped silently."""
