@@ -22,7 +22,7 @@ class TopicKeptForever(KafkaTrouble):
 def topic_days(settings: Settings) -> int:
     """Whole days after which no lane's record can be read again: `recovery.topic_days`, else by the
     topics' own configuration. Raises KafkaUnavailable, TopicKeptForever."""
-    if settings.recovery.topic_days is not None:
+    if settings.recovery.topic_days:
         return settings.recovery.topic_days
     client = admin(settings.kafka, quiet=True)
     try:

@@ -148,8 +148,8 @@ class RecoverySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Whether days that are over leave the ledger (docs/archive.md)."""
     archive_dir: str = ""
     """Where SQLite's files of them go; empty: `archive` beside the database."""
-    topic_days: Annotated[int, msgspec.Meta(ge=1, le=3_650)] | None = None
-    """How long Kafka keeps the lanes' topics, in days; None: the archive asks the broker."""
+    topic_days: Annotated[int, msgspec.Meta(ge=0, le=3_650)] = 0
+    """How long Kafka keeps the lanes' topics, in days; 0: the archive asks the broker."""
     health_address: str = "127.0.0.1:9466"
 
 
