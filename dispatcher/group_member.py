@@ -147,13 +147,6 @@ class GroupMember:
         self._reason = f"the group {_refused_by(code)}"
         self._give_up(RETRY_S if refused_all else 0.0)
 
-    def _group_refuses(self, code: str) -> str:
-        return (
-            "knows no assignor of ours"
-            if code == "UNSUPPORTED_ASSIGNOR"
-            else "uses another assignor"
-        )
-
     def _say_assignor(self, why: str) -> None:
         log.warning(
             "assignor_refused",
