@@ -156,7 +156,9 @@ class Ground:
         tables = msgspec.to_builtins(self.settings)
         tables.pop("base")
         tables["log"] = {"format": "json"}
-        tables["worker"].pop("heartbeat_s")
+        for table in tables.values():  # TOML has no null
+            for key in [key for key, value in table.items() if value is None]:
+                del table[key]
         config.write_text(toml(tables))
         flags = ["--embedded"] if embedded else []
         with (self.folder / f"{name}.log").open("wb") as output:
