@@ -159,6 +159,7 @@ class Ground:
         for table in tables.values():  # TOML has no null
             for key in [key for key, value in table.items() if value is None]:
                 del table[key]
+        secret = tables["alerts"].pop("secret")  # no secret stands in a file
         config.write_text(toml(tables))
         flags = ["--embedded"] if embedded else []
         with (self.folder / f"{name}.log").open("wb") as output:
@@ -169,6 +170,7 @@ class Ground:
                     **os.environ,
                     "HONGYAN_CONFIG": str(config),
                     "HONGYAN_RECOVERY__ID": name,
+                    "HONGYAN_ALERTS__SECRET": secret,
                 },
                 stdin=subprocess.DEVNULL,
                 stdout=output,

@@ -213,7 +213,8 @@ def test_the_built_in_schedule_looks_only_while_celery_is_silent() -> None:
 def test_a_recovery_whose_schedule_calls_nothing_is_not_ready(ground: MakeGround) -> None:
     with ground().recovery() as opened:
         opened.recovery.start()
-        assert opened.health.ready() == (True, {"reason": None})
+        good, shown = opened.health.ready()
+        assert (good, shown["reason"]) == (True, None)
         silent = opened.recovery._parts.schedule
         silent._last_at -= 16
         good, shown = opened.health.ready()
