@@ -137,7 +137,7 @@ def _run(
     servers: Servers, folder: Path, size: Size, *, disturbed: bool, say: Callable[[str], None]
 ) -> Run:
     refused = SHARE_REFUSED / 2 if disturbed else 0.0
-    errors = {"429": refused, "503": refused} if disturbed else {}
+    errors = {"429": refused, "425": refused} if disturbed else {}
     name = f"b{uuid.uuid4().hex[:12]}"
     with ExitStack() as stack:
         simulated = provider_at(folder, "main", latency_ms=str(LATENCY_MS), errors=errors)

@@ -24,38 +24,67 @@ from channels.channel import Account
 
 SEEN_S: Final = 1.0
 """The rate that went well is that of the last second, or little more."""
+SHARE_S: Final = 10.0
+"""The share of refusals is that of so many seconds."""
+STRAY: Final = 0.1
+"""Up to this share of the calls, refusals that name no time slow nobody: a provider of which one server in
+twenty is overloaded has no rate that a lower one would keep to."""
 _log = structlog.get_logger(__name__)
 
 Apply = Callable[[str, Pace | None], None]
 """Told an account and its pace; None: nothing slows it."""
 
 
-class Meter:
-    """Deliveries that one account's provider took. `Accounts.record` adds to `total`; a lost count is worth
-    no lock."""
+class _Mark(NamedTuple):
+    """The counts of a `Meter` at one moment, monotonic."""
 
-    __slots__ = ("_marks", "total")
+    at: float
+    total: int
+    refused: int
+
+
+class Meter:
+    """Deliveries that one account's provider took, and calls that it refused for pace.
+
+    `Accounts.record` adds to `total`, `AccountPaces.refused` to `refused`; a lost count is worth no lock.
+    """
+
+    __slots__ = ("_marks", "refused", "total")
 
     def __init__(self, now: float) -> None:
         self.total = 0
-        self._marks: deque[tuple[float, int]] = deque([(now, 0)])
-        """(when, total then), oldest first; `AccountPaces.tick` writes."""
+        self.refused = 0
+        self._marks: deque[_Mark] = deque([_Mark(now, 0, 0)])
+        """Oldest first, of the last `SHARE_S`; `AccountPaces.tick` writes."""
 
     def mark(self, now: float) -> None:
-        """Remember the count of this moment."""
-        self._marks.append((now, self.total))
-        while len(self._marks) > 1 and self._marks[1][0] <= now - SEEN_S:
+        """Remember the counts of this moment."""
+        self._marks.append(_Mark(now, self.total, self.refused))
+        while len(self._marks) > 1 and self._marks[1].at <= now - SHARE_S:
             self._marks.popleft()
 
     def begin(self, now: float) -> None:
         """Count from now on: nothing goes at this moment, which says nothing of a rate."""
-        self._marks = deque([(now, self.total)])
+        self._marks = deque([_Mark(now, self.total, self.refused)])
 
     def per_s(self, now: float) -> float:
-        """Deliveries a second since the oldest mark. Of a shorter time than `SEEN_S` it says too little
-        rather than too much."""
-        when, total = self._marks[0]
-        return max(0, self.total - total) / max(now - when, SEEN_S)
+        """Returns deliveries a second over the last `SEEN_S`. Of a shorter time it says too little rather
+        than too much."""
+        marks = self._marks
+        mark = next((one for one in reversed(marks) if one.at <= now - SEEN_S), marks[0])
+        return max(0, self.total - mark.total) / max(now - mark.at, SEEN_S)
+
+    def is_stray(self, now: float) -> bool:
+        """Returns True if refusals are few beside what went well: no limit refuses so few.
+
+        Few over `SHARE_S`, and fewer than what went well over `SEEN_S`.
+        """
+        marks = self._marks
+        mark = next((one for one in reversed(marks) if one.at <= now - SEEN_S), marks[0])
+        if self.refused - mark.refused >= self.total - mark.total:
+            return False
+        taken, refused = self.total - marks[0].total, self.refused - marks[0].refused
+        return refused <= STRAY * (taken + refused)
 
 
 class _Refused(NamedTuple):
@@ -109,8 +138,11 @@ class AccountPaces:
     def refused(self, account: str, wait_ms: int, begun_at: float) -> None:
         """A call that began at `begun_at`, monotonic, was refused for the account's pace. Does no I/O."""
         self.refusals[account] += 1
-        now, key = self._monotonic(), self._keys[account]
-        seen = self._meters[account].per_s(now) * max(1, self._workers(account))
+        now, key, meter = self._monotonic(), self._keys[account], self._meters[account]
+        meter.refused += 1
+        if not wait_ms and meter.is_stray(now):
+            return
+        seen = meter.per_s(now) * max(1, self._workers(account))
         age_ms = int((now - begun_at) * 1_000)
         pace = self._own.refused(Refusal(key, wait_ms, age_ms, seen))
         self._untold.append(_Refused(key, wait_ms, begun_at, seen))

@@ -1,0 +1,64 @@
+"""Few refusals beside much that goes well slow nobody. A limit does, and a provider that names a time."""
+
+from __future__ import annotations
+
+import pytest
+
+from backends.paces import Pace
+from channels.channel import Account
+from dispatcher.paces import AccountPaces
+
+
+class Traffic:
+    """One account whose time is moved by hand; a tick each half second, as the upkeep thread makes it."""
+
+    def __init__(self) -> None:
+        self.time = 100.0
+        self.pace: Pace | None = None
+        self.paces = AccountPaces(
+            None, workers=lambda _: 1, apply=self._apply, monotonic=lambda: self.time
+        )
+        self.paces.serve([Account("a", "webhook", "http://a")])
+
+    def run(self, seconds: float, taken: int, refused: int, wait_ms: int = 0) -> None:
+        """So many calls of each kind every half second; the refused ones last."""
+        for _ in range(int(2 * seconds)):
+            self.time += 0.5
+            self.paces.meter("a").total += taken
+            for _ in range(refused):
+                self.paces.refused("a", wait_ms, self.time)
+            self.paces.tick()
+
+    def _apply(self, _account: str, pace: Pace | None) -> None:
+        self.pace = pace
+
+
+@pytest.fixture
+def traffic() -> Traffic:
+    return Traffic()
+
+
+def test_few_refusals_that_name_no_time_slow_nobody(traffic: Traffic) -> None:
+    traffic.run(seconds=30, taken=19, refused=1)
+    assert traffic.pace is None
+    assert traffic.paces.refusals == {"a": 60}
+
+
+def test_more_than_a_tenth_of_the_calls_refused_is_a_limit(traffic: Traffic) -> None:
+    traffic.run(seconds=10, taken=20, refused=0)
+    traffic.run(seconds=10, taken=20, refused=4)
+    assert traffic.pace is not None
+    assert traffic.pace.rate_per_s <= 40
+
+
+def test_a_provider_that_refuses_everything_is_noticed_at_once(traffic: Traffic) -> None:
+    traffic.run(seconds=10, taken=100, refused=0)
+    traffic.run(seconds=2, taken=0, refused=1)
+    assert traffic.pace is not None
+
+
+def test_a_refusal_that_names_a_time_counts_however_few_there_are(traffic: Traffic) -> None:
+    traffic.run(seconds=10, taken=100, refused=0)
+    traffic.run(seconds=0.5, taken=100, refused=1, wait_ms=1_000)
+    assert traffic.pace is not None
+    assert traffic.pace.shut_ms > 0
