@@ -3,7 +3,7 @@
     undisturbed   three workers and two recoveries work a preloaded topic off: half of it over few ordering
                   keys, half without a key, all in one lane
     disturbed     the same, while processes are killed with -9 and started again, the database is away
-                  twice, and the provider refuses a part of the calls (429, 503)
+                  twice, and the provider refuses a part of the calls (425, 429)
     look          one look of recovery at a lane with 100 and with 100,000 rows behind one key
 
 Judged are the provider's own book and the ledger: the order of each key, what was lost or doubled, how
