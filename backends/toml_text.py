@@ -15,7 +15,6 @@ from typing import Any, Final
 MAX_DEPTH: Final = 32
 _BOUND: Final = 1 << 63
 _AT_LINE: Final = re.compile(r"at line (\d+)")
-_AT: Final = re.compile(r" \(at [^)]*\)$")
 
 
 class TomlTrouble(ValueError):

@@ -113,7 +113,8 @@ SELECT ms, (SELECT string_agg(key, ',') FROM input
            (SELECT string_agg(key, ',') FROM fresh WHERE recalled)
   FROM clock"""
 CLAIM: Final = _CLAIM.format(fresh=_FRESH, asleep=ASLEEP_AT)
-CLAIM_IN_LINE: Final = _CLAIM.format(fresh=_FRESH_IN_LINE, asleep=ASLEEP_AT)
+# Without the indentation: psycopg parses a statement of more than 4,096 characters anew each time.
+CLAIM_IN_LINE: Final = " ".join(_CLAIM.format(fresh=_FRESH_IN_LINE, asleep=ASLEEP_AT).split())
 
 _TAKE: Final = """
 WITH input AS MATERIALIZED (

@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
+import structlog
 
 from deploy.local import stack as local
 from deploy.local.stack import Stack
@@ -28,6 +30,23 @@ hypothesis.settings.register_profile(
     "hongyan", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("hongyan")
+
+
+_configure_logs = structlog.configure
+
+
+def _configure_without_cache(**settings: Any) -> None:
+    """A command that a test calls in its process must not fix the level of every module's logger."""
+    _configure_logs(**settings | {"cache_logger_on_first_use": False})
+
+
+structlog.configure = _configure_without_cache
+
+
+@pytest.fixture(autouse=True)
+def _logs_as_they_were() -> Iterator[None]:
+    yield
+    structlog.reset_defaults()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -161,7 +161,7 @@ def expected(row: Row, code: str, detail: str) -> AnyOutcome:
     if row.kind == "rejected":
         return Rejected(code, detail, row.account)
     if row.kind == "not_sent":
-        return NotSent(code, detail, row.delay_ms, row.account)
+        return NotSent(code, detail, row.delay_ms, row.account, row.limit)
     return Unknown(code, detail)
 
 

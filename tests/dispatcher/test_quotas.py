@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
+import redis
 
 from backends.settings import RedisSettings, Settings, SettingsError
 from channels.channel import Account, Channel
@@ -51,6 +52,12 @@ def opened(held: ExitStack, url: str = "") -> Quotas:
     return open_quotas(settings, Policy(), ROUTES, Ledger(), "ledger-a", Clock(), held)
 
 
+def made_long_ago(url: str) -> None:
+    """The fleet's buckets are full."""
+    with redis.Redis.from_url(url) as raw:
+        raw.hset("hongyan:ledger-a:rate:main", mapping={"level": "1000", "at": "0"})
+
+
 def used(quotas: Quotas, lane: Lane) -> int:
     delivery, count = deliveries_of(notification(), b"", expires_at=0)[0], 0
     while quotas.accounts[lane.name].choose(delivery) is not None:
@@ -69,6 +76,7 @@ def test_without_redis_the_share_is_by_those_who_serve_the_accounts_lanes(held: 
 def test_with_redis_several_workers_use_one_rate_and_one_limit(
     held: ExitStack, redis_url: str
 ) -> None:
+    made_long_ago(redis_url)
     one, two = opened(held, redis_url), opened(held, redis_url)
     assert used(one, NOTICE) + used(two, MARKETING) == 40
     assert [q.receivers.delays([("main", "li")]) for q in (one, two)] == [[0], [0]]
@@ -76,6 +84,7 @@ def test_with_redis_several_workers_use_one_rate_and_one_limit(
 
 
 def test_what_a_stopped_worker_held_goes_to_the_others(held: ExitStack, redis_url: str) -> None:
+    made_long_ago(redis_url)
     one, two = opened(held, redis_url), opened(held, redis_url)
     assert one.rates.rooms(["main"]) == [2]
     one.upkeep.stop()

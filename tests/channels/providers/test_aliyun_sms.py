@@ -17,7 +17,7 @@ from channels.simulator import Faults, Simulator, spawn
 from channels.transport import Transport
 from message.delivery import Delivery
 from message.envelope import Template
-from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
+from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
 from tests.channels.providers.sms_calls import (
     AT_MS,
     KEY,
@@ -213,7 +213,8 @@ def test_a_number_that_had_too_many_waits_as_long_as_the_message_says(
     message: str, delay_ms: int
 ) -> None:
     found = outcome(CHANNEL, MAIN, one(), refusing("isv.BUSINESS_LIMIT_CONTROL", message))
-    assert found == NotSent("isv.BUSINESS_LIMIT_CONTROL", message, delay_ms)
+    limit = Limit.RECEIVER
+    assert found == NotSent("isv.BUSINESS_LIMIT_CONTROL", message, delay_ms, limit=limit)
 
 
 @pytest.mark.parametrize("code", sorted(ABOUT_ONE))

@@ -15,7 +15,7 @@ from channels.providers.dingtalk_robot import DingTalkRobotChannel
 from channels.simulator import Faults, Simulator, spawn
 from channels.transport import Transport
 from message.envelope import Template
-from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
+from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
 from tests.channels.providers.chats import KEY, Peer, account_of, deliveries
 
 NOW = 1_690_000_000.123
@@ -208,7 +208,7 @@ def test_too_many_a_minute_leaves_the_robot_alone_for_ten() -> None:
     said = {"errcode": 130101, "errmsg": "send too fast, exceed 20 times per minute"}
     outcome = outcome_of(answer(said))
     assert isinstance(outcome, NotSent)
-    assert (outcome.retry_after_ms, outcome.account) == (10 * MINUTE, True)
+    assert (outcome.retry_after_ms, outcome.limit) == (10 * MINUTE, Limit.ACCOUNT)
 
 
 def test_the_gateways_throttle_is_read_with_its_wait() -> None:
