@@ -2,7 +2,8 @@
 
     refused        the account is shut for as long as the provider asked, for the whole fleet at once
     refused again  without a call that went well in between: shut twice as long, up to `LONGEST_MS`
-    open again     from a low rate, doubled each second up to the last that went well, then slowly above it
+    open again     from a low rate, doubled each second up to the last that went well, then slowly above it,
+                   and after `LINEAR_S` without a refusal quickly
     not refused    for `FORGET_MS`: there is no pace any more
 
 A refusal of a call that began before the last refusal was counted is not counted again. Redis keeps the
@@ -33,6 +34,9 @@ KEPT, LEAST_KEPT, MOST_KEPT = 0.9, 0.5, 0.9
 """Of the rate that went well the part that is kept; of the rate before at least and at most so much."""
 GROWTH, LEAST_GROWTH_PER_S = 0.03, 0.02
 """Part of the last good rate by which it rises each second, and by how much at least."""
+LINEAR_S, DOUBLED_S = 10, 2
+"""So long it rises by `GROWTH`, which finds any limit near the last good rate. Then it doubles each
+`DOUBLED_S`: no refusal so far above it means that it was no limit."""
 _MOST_STRIKES: Final = 16
 _NUMBERS: Final = (
     DEFAULT_MS,
@@ -55,9 +59,11 @@ local function rate_of(low, good, since, growth, least)
     if good <= 0 then return low * 2 ^ math.min(t, 40) end
     local climb = math.max(0, math.log(good / low) / math.log(2))
     if t < climb then return low * 2 ^ t end
-    return good + (t - climb) * math.max(good * growth, least)
+    local above = t - climb
+    local linear = good + math.min(above, LINEAR_S) * math.max(good * growth, least)
+    return linear * 2 ^ math.min(math.max(0, above - LINEAR_S) / DOUBLED_S, 40)
 end
-"""
+""".replace("LINEAR_S", str(LINEAR_S)).replace("DOUBLED_S", str(DOUBLED_S))
 _REFUSED: Final = (
     _RATE
     + """
@@ -264,4 +270,6 @@ def _rate(known: _Known, now: float) -> float:
     climb = max(0.0, math.log2(known.good / known.low))
     if seconds < climb:
         return float(known.low * 2**seconds)
-    return known.good + (seconds - climb) * max(known.good * GROWTH, LEAST_GROWTH_PER_S)
+    above = seconds - climb
+    linear = known.good + min(above, LINEAR_S) * max(known.good * GROWTH, LEAST_GROWTH_PER_S)
+    return float(linear * 2 ** min(max(0.0, above - LINEAR_S) / DOUBLED_S, 40))

@@ -26,9 +26,10 @@ SEEN_S: Final = 1.0
 """The rate that went well is that of the last second, or little more."""
 SHARE_S: Final = 10.0
 """The share of refusals is that of so many seconds."""
+STRAYS: Final = 2
 STRAY: Final = 0.1
-"""Up to this share of the calls, refusals that name no time slow nobody: a provider of which one server in
-twenty is overloaded has no rate that a lower one would keep to."""
+"""Up to so many, or up to this share of the calls, refusals that name no time slow nobody: a provider of
+which one server in twenty is overloaded has no rate that a lower one would keep to."""
 _log = structlog.get_logger(__name__)
 
 Apply = Callable[[str, Pace | None], None]
@@ -75,16 +76,17 @@ class Meter:
         return max(0, self.total - mark.total) / max(now - mark.at, SEEN_S)
 
     def is_stray(self, now: float) -> bool:
-        """Returns True if refusals are few beside what went well: no limit refuses so few.
+        """Returns True if refusals are few: no limit refuses so few.
 
-        Few over `SHARE_S`, and fewer than what went well over `SEEN_S`.
+        Few are one or two over `SEEN_S`, or fewer than what went well then; and little over `SHARE_S`.
         """
         marks = self._marks
         mark = next((one for one in reversed(marks) if one.at <= now - SEEN_S), marks[0])
-        if self.refused - mark.refused >= self.total - mark.total:
+        lately = self.refused - mark.refused
+        if lately > STRAYS and lately >= self.total - mark.total:
             return False
         taken, refused = self.total - marks[0].total, self.refused - marks[0].refused
-        return refused <= STRAY * (taken + refused)
+        return refused <= max(STRAYS, STRAY * (taken + refused))
 
 
 class _Refused(NamedTuple):

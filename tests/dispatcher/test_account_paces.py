@@ -53,8 +53,21 @@ def test_more_than_a_tenth_of_the_calls_refused_is_a_limit(traffic: Traffic) -> 
 
 def test_a_provider_that_refuses_everything_is_noticed_at_once(traffic: Traffic) -> None:
     traffic.run(seconds=10, taken=100, refused=0)
-    traffic.run(seconds=2, taken=0, refused=1)
+    traffic.run(seconds=1, taken=0, refused=2)
     assert traffic.pace is not None
+
+
+def test_one_refusal_after_a_pause_slows_nobody(traffic: Traffic) -> None:
+    traffic.run(seconds=60, taken=0, refused=0)
+    traffic.run(seconds=0.5, taken=1, refused=1)
+    assert traffic.pace is None
+
+
+def test_a_rate_that_nobody_refuses_any_more_is_soon_none(traffic: Traffic) -> None:
+    traffic.run(seconds=1, taken=2, refused=8)
+    traffic.run(seconds=25, taken=2, refused=0)
+    assert traffic.pace is not None
+    assert traffic.pace.rate_per_s > 100
 
 
 def test_a_refusal_that_names_a_time_counts_however_few_there_are(traffic: Traffic) -> None:
