@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import hypothesis
 import pytest
@@ -40,7 +40,7 @@ def _configure_without_cache(**settings: Any) -> None:
     _configure_logs(**settings | {"cache_logger_on_first_use": False})
 
 
-structlog.configure = _configure_without_cache
+structlog.configure = cast(Any, _configure_without_cache)
 
 
 @pytest.fixture(autouse=True)
