@@ -114,7 +114,7 @@ def common_config(settings: KafkaSettings, client_id: str = "") -> Config:
 
 
 def assignors(settings: KafkaSettings, protocol: GroupProtocol) -> list[str]:
-    """What a member offers its group, in this order; empty text: the broker's own choice."""
+    """Returns the assignors that a member offers, in this order; empty text: the broker's own choice."""
     asked = settings.assignor
     known = asked and (protocol == "consumer" or asked in CLASSIC_ASSIGNORS)
     return list(dict.fromkeys([*([asked] if known else []), *_ASSIGNORS[protocol]]))

@@ -49,7 +49,7 @@ def configure(settings: LogSettings, *, quiet: bool = False, stream: TextIO | No
 
 
 class LibraryLog(logging.Handler):
-    """What libraries log, as one event each among ours. `emit` is any thread's."""
+    """Turns each record of a library into one event among ours. `emit` is any thread's."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """See `logging.Handler.emit`."""

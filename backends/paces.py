@@ -149,7 +149,7 @@ class Pace(NamedTuple):
 
 
 class Paces(Protocol):
-    """What the fleet knows. Raises RedisAway, and then nobody knows whether a refusal counted."""
+    """The fleet's paces. Raises RedisAway; then nobody knows whether a refusal counted."""
 
     def refused(self, refusal: Refusal) -> Pace:
         """Count one refusal."""

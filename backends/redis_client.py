@@ -32,7 +32,7 @@ return made"""
 
 
 CLIENT_ERRORS: Final = (redis.RedisError, OSError)
-"""What a Redis client raises, whoever uses it."""
+"""All errors that a Redis client raises."""
 
 
 class RedisAway(Exception):

@@ -51,7 +51,7 @@ class KafkaSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     group_instance_id: str = ""
     """Static membership; empty: none."""
     assignor: str = ""
-    """Who shares the partitions out, and how; empty: `range` under KIP-848, else `roundrobin`."""
+    """The assignor that shares the partitions out; empty: `range` under KIP-848, else `roundrobin`."""
     session_timeout_s: Annotated[float, msgspec.Meta(ge=1, le=1_800)] = 15.0
     """After this time a killed worker's partitions go to others. Classic protocol only: under
     KIP-848 the broker decides (`group.consumer.session.timeout.ms`, 45 s)."""
@@ -299,7 +299,7 @@ class FileText(str):
 
 
 def no_literal(path: str) -> str:
-    """What to write instead of a secret that stands in the file."""
+    """Returns the text to write instead of a secret that stands in the file."""
     variable = PREFIX + path.upper().replace(".", "__").replace("-", "_")
     key = path.rpartition(".")[2]
     return f'a secret must not stand in the file; write {key}_file = "/path", or set {variable}'

@@ -21,7 +21,7 @@ GRACE_S: Final = 5.0
 _POLL_S: Final = 0.1
 _LOOK_S: Final = 0.5
 _OPEN: Final = ", ".join(f"'{state}'" for state in sorted(OPEN))
-# What sleeps behind another is not due; what was given back is its next reader's.
+# A row that sleeps behind another is not due. A row that was given back is its next reader's.
 _OVERDUE: Final = """
 SELECT coalesce(max(hongyan_now() - next_at), 0) FROM (
     SELECT next_at FROM deliveries
@@ -49,7 +49,7 @@ class Crowd:
                     self._start(kind, number)
             for program in self._running.values():
                 program.await_ready()
-        except BaseException:
+        except BaseException:  # no process may outlive the benchmark
             self._kill_all()
             raise
         return self
@@ -125,7 +125,7 @@ class Watcher:
         self._thread.join(10)
 
     def excuse(self, seconds: float) -> None:
-        """What is late within so many seconds from now does not count."""
+        """Do not count delays within so many seconds from now."""
         self._excused_until = time.monotonic() + seconds
 
     def open_rows(self) -> int:

@@ -1,4 +1,4 @@
-"""What the provider's book and the ledger say of a run of `benchmarks.ordered`. Pure."""
+"""Judges a run of `benchmarks.ordered` by the provider's book and the ledger. Pure."""
 
 from __future__ import annotations
 

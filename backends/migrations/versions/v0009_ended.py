@@ -1,4 +1,4 @@
-"""What ended otherwise than sent is found by lane, state and time; the view names the account."""
+"""Indexes deliveries that ended unsent by lane, state and time; the view names the account."""
 
 from __future__ import annotations
 

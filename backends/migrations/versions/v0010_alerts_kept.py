@@ -23,7 +23,7 @@ _COLUMNS = (
     # How often it came up while it was silenced.
     "silenced BIGINT NOT NULL DEFAULT 0",
     "told_by {text} NOT NULL DEFAULT ''",
-    # What the webhook has to hear; next_try is NULL when there is nothing.
+    # The news that the webhook has not heard; next_try is NULL when there is none.
     "post_state {text} NOT NULL DEFAULT ''",
     "post_count BIGINT NOT NULL DEFAULT 0",
     "post_at BIGINT NOT NULL DEFAULT 0",
