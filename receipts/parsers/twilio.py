@@ -5,10 +5,12 @@
     2xx   whatever its body
 
 The address is the one that Twilio was told, query and all, character for character; behind a proxy it is
-not the one we see, so it is configured. New parameters may come at any time and are signed too. `queued`,
-`sending` and the like say nothing about arrival; `sent` proves that the message went out.
+not the one we see, so it is configured. Twilio signs it with its port or without; its own validator tries
+both, and so does this one. New parameters may come at any time and are signed too. `queued`, `sending` and
+the like say nothing about arrival; `sent` proves that the message went out.
 
 Sources: https://www.twilio.com/docs/usage/security#validating-requests
+https://github.com/twilio/twilio-python/blob/main/twilio/request_validator.py (9.13.0, read 2026-11-22)
 https://www.twilio.com/docs/messaging/guides/track-outbound-message-status
 https://www.twilio.com/docs/messaging/api/message-resource#message-status-values
 """
@@ -19,7 +21,7 @@ import hmac
 from base64 import b64encode
 from collections.abc import Iterable
 from typing import ClassVar, Final
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 
@@ -48,6 +50,7 @@ class TwilioSigning(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         if not self.public_url.startswith(("http://", "https://")) or "?" in self.public_url:
             raise ValueError("public_url must be a full URL without a query")
+        urlsplit(self.public_url).port  # noqa: B018 (raises ValueError for what is no port)
 
 
 class TwilioCallbacks:
@@ -62,11 +65,26 @@ class TwilioCallbacks:
             pairs = parse_qsl(push.body.decode("utf-8"), keep_blank_values=True)
         except (UnicodeDecodeError, ValueError) as exc:
             raise Malformed("a form in UTF-8 is expected") from exc
-        url = options.public_url + (f"?{push.query}" if push.query else "")
-        wanted = signature(options.auth_token.reveal(), url, pairs)
-        if not same(push.fields.get("x-twilio-signature", ""), wanted):
+        if not _signed(push, options, pairs):
             raise Unauthentic("X-Twilio-Signature is missing or wrong: compare public_url")
         return Parsed(_receipts(push.account, dict(pairs)), media_type="text/plain")
+
+
+def _signed(push: Push, options: TwilioSigning, pairs: list[tuple[str, str]]) -> bool:
+    """Whether the signature is right for the address with its port or without."""
+    given, token = push.fields.get("x-twilio-signature", ""), options.auth_token.reveal()
+    query = f"?{push.query}" if push.query else ""
+    return any(
+        same(given, signature(token, url + query, pairs)) for url in _spellings(options.public_url)
+    )
+
+
+def _spellings(address: str) -> tuple[str, str]:
+    """The address without a port and with one; the scheme's own where it has none."""
+    parts = urlsplit(address)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    bare = parts.netloc.removesuffix(f":{parts.port}")
+    return parts._replace(netloc=bare).geturl(), parts._replace(netloc=f"{bare}:{port}").geturl()
 
 
 def signature(auth_token: str, url: str, pairs: Iterable[tuple[str, str]]) -> str:
