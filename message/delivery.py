@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
@@ -15,14 +14,15 @@ _RECEIVERS: Final = 20
 """Of those of the notification that stand among the private texts."""
 
 
-def private_of(notification: Notification) -> Iterator[str]:
+def private_of(notification: Notification) -> list[str]:
     """As `Delivery.private_texts`, before there are deliveries."""
     n = notification
     named = n.template
-    if named is not None and shown_name(named.id) == MASK:
-        yield named.id  # it is no template's name, and may be anything
     params = named.params if named is not None else None
-    yield from private_texts(n.attributes, n.content, params, n.receivers[:_RECEIVERS])
+    found = private_texts(n.attributes, n.content, params, n.receivers[:_RECEIVERS])
+    if named is not None and shown_name(named.id) == MASK:
+        found.append(named.id)  # it is no template's name, and may be anything
+    return found
 
 
 class Origin(msgspec.Struct, frozen=True, gc=False):
@@ -98,14 +98,14 @@ class Delivery(msgspec.Struct, kw_only=True):
     rendered: Rendered | None = None
     """What a template of ours made of the notification; None: it is sent as it was written."""
 
-    def private_texts(self) -> Iterator[str]:
+    def private_texts(self) -> list[str]:
         """What no detail, reason or log line may repeat: receivers, and the values of contents and
         parameters."""
-        yield self.receiver
+        found = [self.receiver, *private_of(self.notification)]
         if self.rendered is not None:
             made = self.rendered.template
-            yield from private_texts(self.rendered.content, made.params if made else None)
-        yield from private_of(self.notification)
+            found += private_texts(self.rendered.content, made.params if made else None)
+        return found
 
     @property
     def spent(self) -> int:

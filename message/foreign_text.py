@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from itertools import islice
 from typing import Any, Final
 from urllib.parse import unquote_plus
 
@@ -73,28 +72,41 @@ def rule_in(sentence: str) -> str:
 
 def repeats(text: str, private: Iterable[str]) -> bool:
     """Whether the text holds one of the private texts, or a part of it."""
-    return _without(text, private) != text
+    low = _lowered(text)
+    runs = [low[start : start + _RUN] for start in range(len(low) - _RUN + 1)]
+    for one in private:
+        compared = _comparable(one)
+        if len(compared) >= _RUN:
+            for run in runs:
+                if run in compared:
+                    return True
+        elif next(_standing_alone(low, compared), None) is not None:
+            return True
+    return False
 
 
-def private_texts(*trees: Any) -> Iterator[str]:
+def private_texts(*trees: Any) -> list[str]:
     """Every text and number in receivers, contents or parameters, as decoded from JSON, and every key
-    that is no name."""
-    return islice(_leaves(list(trees)), _MOST_PRIVATE)
-
-
-def _leaves(open_: list[Any]) -> Iterator[str]:
-    """Without recursion: the depth is a stranger's."""
-    while open_:
+    that is no name; the first 200."""
+    found: list[str] = []
+    open_ = list(trees)
+    while open_ and len(found) < _MOST_PRIVATE:  # without recursion: the depth is a stranger's
         value = open_.pop()
         if isinstance(value, str):
-            yield value
+            found.append(value)
         elif isinstance(value, dict):
             open_.extend(value.values())
-            open_.extend(key for key in value if shown_name(key) == MASK)
+            open_.extend([key for key in value if not _is_word(key) and shown_name(key) == MASK])
         elif isinstance(value, list | tuple):
             open_.extend(value)
         elif isinstance(value, int | float) and not isinstance(value, bool):
-            yield repr(value) if abs(value) < 1e15 else ""
+            found.append(repr(value) if abs(value) < 1e15 else "")
+    return found
+
+
+def _is_word(key: str) -> bool:
+    """Whether it is letters alone, as most names are: asked first, since it costs less."""
+    return key.isalpha() and key.isascii() and len(key) <= MAX_CODE
 
 
 def _impersonal(text: str, private: Iterable[str]) -> str:
@@ -112,29 +124,36 @@ def _without(text: str, private: Iterable[str]) -> str:
     hidden = bytearray(len(text))
     low = _lowered(text)
     for one in private:
-        _hide(low, _lowered(one[:_MAX_PRIVATE].lstrip("+")), hidden)
+        _hide(low, _comparable(one), hidden)
     return _masked(text, hidden) if any(hidden) else text
 
 
 def _hide(text: str, private: str, hidden: bytearray) -> None:
     """Note which characters repeat the private text, or eight in a row of it."""
-    if len(private) < _RUN:
-        _hide_whole(text, private, hidden)
+    size = len(private)
+    if size < _RUN:
+        for start in _standing_alone(text, private):
+            hidden[start : start + size] = b"\1" * size
         return
     for start in range(len(text) - _RUN + 1):
         if text[start : start + _RUN] in private:
             hidden[start : start + _RUN] = b"\1" * _RUN
 
 
-def _hide_whole(text: str, private: str, hidden: bytearray) -> None:
-    """A short one only where it stands alone: `4711`, but not the `time` of `timeout`."""
+def _standing_alone(text: str, private: str) -> Iterator[int]:
+    """Where a short one stands alone: `4711`, but not the `time` of `timeout`."""
     size = len(private)
     start = text.find(private) if size >= _LEAST else -1
     while start >= 0:
         around = text[max(start - 1, 0) : start] + text[start + size : start + size + 1]
         if not any(char.isascii() and char.isalnum() for char in around):
-            hidden[start : start + size] = b"\1" * size
+            yield start
         start = text.find(private, start + 1)
+
+
+def _comparable(private: str) -> str:
+    """As it is looked for."""
+    return _lowered(private[:_MAX_PRIVATE].lstrip("+"))
 
 
 def _masked(text: str, hidden: bytearray) -> str:
