@@ -35,7 +35,8 @@ _SECOND: Final = 1_000
 _COMMON: Final = """\
 Every account may also say `endpoint` (in place of the provider's own; a path in it is kept in front of the
 provider's paths), `ca_file`, `rate_per_s` and `burst`. Options marked secret are given by environment or as
-`KEY_file` ([configuration.md](configuration.md)). A code that is in no table is Unknown. `pace` marks a
+`KEY_file` ([configuration.md](configuration.md)). A code that is in no table is Unknown, unless the
+provider answers errors by HTTP status and the status is a 4xx: that refuses for sure. `pace` marks a
 code that says "later" alone and spends no attempt ([accounts.md](accounts.md#pace)). It names the limit:
 the account's, one receiver's, or that of a part of the account's traffic.
 """

@@ -1,7 +1,8 @@
 """One readable table per adapter: every documented error code and what it means for a delivery.
 
-Anything that is not in the table is Unknown: the request was written, and nobody said what became
-of it.
+A code that is in no table is Unknown: the request was written, and nobody said what became of it. A
+provider that answers errors by HTTP status is the exception: the status of a 4xx refuses for sure
+(RFC 9110 §15.5), whatever code stands in its body.
 """
 
 from __future__ import annotations
@@ -11,6 +12,10 @@ from typing import Final, Literal, NamedTuple
 
 from message.outcomes import AnyOutcome, Limit, NotSent, Rejected, Unknown
 
+_LATER: Final = frozenset({408, 425})
+_TOO_MANY: Final = 429
+_CONFLICT: Final = 409
+"""Another request with this key may be under way: neither sent nor refused."""
 Kind = Literal["rejected", "not_sent", "unknown"]
 _SECOND: Final = 1_000
 MINUTE: Final = 60 * _SECOND
@@ -60,11 +65,17 @@ class ErrorTable:
             return self._exact[code]
         return next((row for row in self._prefixes if code.startswith(row.code[:-1])), None)
 
-    def outcome(self, code: str, detail: str = "", retry_after_ms: int | None = None) -> AnyOutcome:
-        """What the code means; the provider's own wish for a delay goes before the table's."""
+    def outcome(
+        self, code: str, detail: str = "", retry_after_ms: int | None = None, *, status: int = 0
+    ) -> AnyOutcome:
+        """What the code means; the provider's own wish for a delay goes before the table's. `status` is the
+        answer's, where the provider answers errors by HTTP status; it decides about a code without a
+        row."""
         row = self.row(code)
         if row is None:
-            return Unknown(code, detail or "a code that the provider does not document")
+            detail = detail or "a code that the provider does not document"
+            refused = refused_by_status(status, code, detail, retry_after_ms)
+            return refused or Unknown(code, detail)
         detail = detail or row.meaning
         if row.kind == "rejected":
             return Rejected(code, detail, row.account)
@@ -72,3 +83,16 @@ class ErrorTable:
             delay_ms = row.delay_ms if retry_after_ms is None else retry_after_ms
             return NotSent(code, detail, delay_ms, row.account, row.limit)
         return Unknown(code, detail)
+
+
+def refused_by_status(
+    status: int, code: str, detail: str, retry_after_ms: int | None
+) -> NotSent | Rejected | None:
+    """Returns the outcome of a status that refuses for sure; None for any other, such as 2xx, 409, 5xx."""
+    if status == _TOO_MANY:
+        return NotSent(code, detail, retry_after_ms, limit=Limit.ACCOUNT)
+    if status in _LATER:
+        return NotSent(code, detail, retry_after_ms)
+    if 300 <= status < 500 and status != _CONFLICT:
+        return Rejected(code, detail)
+    return None

@@ -5,9 +5,12 @@
     2xx                               Accepted (the adapter reads the provider's id)
     408, 425                          NotSent
     429                               NotSent: the account's limit, it only paces
-    503 with Retry-After              the same
     3xx, other 4xx except 409         Rejected
     everything else                   Unknown
+
+503 is Unknown with Retry-After, too: the field says when to come back, not that nothing was done
+(RFC 9110 §10.2.3); a gateway adds it to what its backend did not answer in time. The webhook protocol is
+ours and says otherwise: there 503 with Retry-After paces (`busy_refuses`).
 
 An adapter asks `refusal` first and overrides what its provider documents otherwise.
 """
@@ -22,14 +25,12 @@ import httpx
 import msgspec
 
 from channels.channel import Call, Failure, Phase
+from channels.error_table import refused_by_status
 from channels.retry_after import retry_after_ms
 from message.foreign_text import shown, shown_code
-from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
+from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Unknown
 
-_LATER: Final = frozenset({408, 425})
-_TOO_MANY, _UNAVAILABLE = 429, 503
-_CONFLICT: Final = 409
-"""Another request with this key may be under way: neither sent nor refused."""
+_UNAVAILABLE: Final = 503
 
 
 def of_failure(failure: Failure) -> NotSent | Unknown:
@@ -39,8 +40,11 @@ def of_failure(failure: Failure) -> NotSent | Unknown:
     return Unknown(failure.code, failure.detail)
 
 
-def refusal(answer: httpx.Response, now_s: float | None = None) -> AnyOutcome | None:
-    """The outcome of an answer other than 2xx; None for 2xx."""
+def refusal(
+    answer: httpx.Response, now_s: float | None = None, *, busy_refuses: bool = False
+) -> AnyOutcome | None:
+    """The outcome of an answer other than 2xx; None for 2xx. `busy_refuses`: the protocol promises that 503
+    with Retry-After did nothing."""
     status = answer.status_code
     if 200 <= status < 300:
         return None
@@ -49,13 +53,9 @@ def refusal(answer: httpx.Response, now_s: float | None = None) -> AnyOutcome | 
         f"the provider answered {status} {answer.reason_phrase}".strip(),
     )
     wait_ms = retry_after_ms(answer.headers, time() if now_s is None else now_s)
-    if status == _TOO_MANY or (status == _UNAVAILABLE and wait_ms is not None):
+    if busy_refuses and status == _UNAVAILABLE and wait_ms is not None:
         return NotSent(code, detail, wait_ms, limit=Limit.ACCOUNT)
-    if status in _LATER:
-        return NotSent(code, detail, wait_ms)
-    if 300 <= status < 500 and status != _CONFLICT:
-        return Rejected(code, detail)
-    return Unknown(code, detail)
+    return refused_by_status(status, code, detail, wait_ms) or Unknown(code, detail)
 
 
 def for_all(call: Call, outcome: AnyOutcome) -> list[AnyOutcome]:

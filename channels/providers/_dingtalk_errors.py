@@ -1,11 +1,18 @@
 """DingTalk's errors, as far as a work notice can meet them.
 
 What is wrong with the application, the company or our address is no reason to give a message up: it is
-NotSent, and the account is left alone for a while. 143106 and 143206 are documented for getsendresult,
-and 60011 comes as the `sub_code` of 88.
+NotSent, and the account is left alone for a while. 60011 comes as the `sub_code` of 88.
+
+Codes below 100 are the gateway's, which is that of Taobao's Open Platform (TOP): it refused the request
+before any service saw it. 15 alone is the service's; there a `sub_code` isv.* names the caller's fault,
+isp.* the service's own, of which nobody knows how far it came.
+
+`RESULT_ROWS` are documented for getsendresult, where each member's stands beside the userid; they are in
+the table of the send as well, since an answer with such a code took no task.
 
 Sources: https://open.dingtalk.com/document/orgapp/server-api-error-codes-1,
 https://open.dingtalk.com/document/orgapp/gets-the-result-of-sending-messages-asynchronously-to-the-enterprise
+(143103 to 143106), https://open.taobao.com/doc.htm?docId=114&docType=1 (TOP); all read 2026-11-22
 """
 
 from __future__ import annotations
@@ -15,14 +22,44 @@ from typing import Final
 from channels.error_table import HOUR, MINUTE, ErrorTable, Row, paced
 from message.outcomes import Limit
 
+RECEIVER_CODES: Final = frozenset({"33012", "40003", "40031", "46004", "50002", "60121"})
+"""About at least one member of the call, which is not named: with several nobody can say whom."""
 TOKEN_CODES: Final = frozenset({"40001", "40014", "41001", "42001"})
 """The access_token is refused."""
 SAME_TODAY: Final = frozenset({"143106", "143206"})
 """The member has had this content today."""
 
+RESULT_ROWS: Final = (
+    paced("143103", Limit.ACCOUNT, "more receivers a minute than one application may", MINUTE),
+    paced("143104", Limit.ACCOUNT, "more receivers a minute than the company may", MINUTE),
+    paced(
+        "143105",
+        Limit.RECEIVER,
+        "the member has had 500 notices of this application today",
+        HOUR,
+    ),
+    Row("143106", "rejected", "the member has had this very content today"),
+    paced("143203", Limit.ACCOUNT, "more receivers a minute than one company may get", MINUTE),
+    paced("143204", Limit.ACCOUNT, "more receivers a minute than one vendor may send", MINUTE),
+    paced("143205", Limit.RECEIVER, "the member has had its share of this application today", HOUR),
+    Row("143206", "rejected", "the member has had this very content today"),
+    Row("1430000", "rejected", "there is no receiver"),
+    Row("1430001", "rejected", "a grant type that is not known"),
+    Row("1430002", "rejected", "the content is forbidden"),
+    paced("1430003", Limit.ACCOUNT, "the provider protects itself", MINUTE),
+    Row("1430004", "rejected", "the member is under executive protection"),
+)
 ERRORS: Final = ErrorTable(
     (
         Row("-1", "not_sent", "the system is busy; three tries at most", MINUTE),
+        Row("1", "rejected", "the gateway could not read the request"),
+        paced("7", Limit.ACCOUNT, "more calls than the gateway takes", MINUTE),
+        Row("15", "unknown", "a service behind the gateway failed"),
+        Row("15.isv.*", "rejected", "a service refused what the call says"),
+        Row("22", "rejected", "the gateway knows no such method"),
+        Row("40", "rejected", "a parameter is missing"),
+        Row("41", "rejected", "a parameter is not valid"),
+        Row("404", "not_sent", "no such path: look at the endpoint", MINUTE, account=True),
         Row("88", "not_sent", "the gateway refused without a sub_code", MINUTE, account=True),
         Row("33001", "not_sent", "no such company: the token is another's", MINUTE, account=True),
         Row("33012", "rejected", "no such userid"),
@@ -58,26 +95,7 @@ ERRORS: Final = ErrorTable(
         Row("60020", "not_sent", "our address is not on its list", MINUTE, account=True),
         Row("60121", "rejected", "no such member"),
         Row("70001", "not_sent", "the company does not exist or was dissolved", HOUR, account=True),
-        paced("143103", Limit.ACCOUNT, "more receivers a minute than one application may", MINUTE),
-        paced("143104", Limit.ACCOUNT, "more receivers a minute than the company may", MINUTE),
-        paced(
-            "143105",
-            Limit.RECEIVER,
-            "the member has had 500 notices of this application today",
-            HOUR,
-        ),
-        Row("143106", "rejected", "the member has had this very content today"),
-        paced("143203", Limit.ACCOUNT, "more receivers a minute than one company may get", MINUTE),
-        paced("143204", Limit.ACCOUNT, "more receivers a minute than one vendor may send", MINUTE),
-        paced(
-            "143205", Limit.RECEIVER, "the member has had its share of this application today", HOUR
-        ),
-        Row("143206", "rejected", "the member has had this very content today"),
-        Row("1430000", "rejected", "there is no receiver"),
-        Row("1430001", "rejected", "a grant type that is not known"),
-        Row("1430002", "rejected", "the content is forbidden"),
-        paced("1430003", Limit.ACCOUNT, "the provider protects itself", MINUTE),
-        Row("1430004", "rejected", "the member is under executive protection"),
+        *RESULT_ROWS,
         *(
             paced(str(code), Limit.ACCOUNT, "too many calls: refused for a while", MINUTE)
             for code in range(90001, 90019)

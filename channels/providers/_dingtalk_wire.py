@@ -2,6 +2,7 @@
 
     {"errcode": 0, "errmsg": "ok", ...}                                           always with status 200
     {"errcode": 88, "sub_code": "60011", "sub_msg": "...", "errmsg": "..."}       the sub_code tells
+    {"errcode": 15, "sub_code": "isv.…", "sub_msg": "...", "errmsg": "..."}       and here
 
 Source: https://open.dingtalk.com/document/orgapp/server-api-error-codes-1
 """
@@ -21,7 +22,7 @@ from channels.outcomes import refusal
 from message.outcomes import AnyOutcome, Unknown
 
 ENDPOINT: Final = "https://oapi.dingtalk.com"
-_GATEWAY: Final = "88"
+_GATEWAY, _SERVICE = "88", "15"
 _MAX_DETAIL: Final = 200
 
 
@@ -30,14 +31,16 @@ class Answered(msgspec.Struct):
 
     errcode: int
     errmsg: str | None = ""
-    sub_code: str | int = ""
+    sub_code: str | int | None = ""
     sub_msg: str | None = ""
     task_id: int = 0
 
     @property
     def code(self) -> str:
-        """The code that tells: a `sub_code` where the gateway refused."""
+        """The code that tells: a `sub_code` where the gateway refused, and behind 15, of a service."""
         code = str(self.errcode)
+        if code == _SERVICE and self.sub_code:
+            return f"{code}.{self.sub_code}"
         return str(self.sub_code) if code == _GATEWAY and self.sub_code else code
 
     @property

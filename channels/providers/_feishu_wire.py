@@ -82,7 +82,7 @@ def refused(errors: ErrorTable, answer: httpx.Response) -> AnyOutcome | None:
     said = read(answer)
     code = code_of(said)
     if said is not None and code not in ("", "0"):
-        return errors.outcome(code, said.detail, _wait_ms(answer))
+        return errors.outcome(code, said.detail, _wait_ms(answer), status=answer.status_code)
     outcome = refusal(answer)
     if isinstance(outcome, NotSent) and outcome.retry_after_ms is None:
         return msgspec.structs.replace(outcome, retry_after_ms=_wait_ms(answer))

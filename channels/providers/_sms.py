@@ -141,8 +141,9 @@ def refused(
     *,
     wait_ms: int | None = None,
     about_one: frozenset[str] = frozenset(),
+    status: int = 0,
 ) -> list[AnyOutcome]:
-    """The outcomes of an error for the whole call.
+    """The outcomes of an error for the whole call. `status` as for `ErrorTable.outcome`.
 
     A code `about_one` number says in a call for many that one of them was refused, and nothing was sent:
     they all come back, each alone (`batch_key`), and then it is told which one it was.
@@ -150,7 +151,7 @@ def refused(
     if code in about_one and len(call.deliveries) > 1:
         detail = "one number of the call was refused; each goes alone next time"
         return for_all(call, NotSent(code, detail, _ALONE_MS))
-    return for_all(call, table.outcome(code, told(message), wait_ms))
+    return for_all(call, table.outcome(code, told(message), wait_ms, status=status))
 
 
 def wait_of(answer: Any, now_s: float) -> int | None:

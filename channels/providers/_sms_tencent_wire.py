@@ -29,7 +29,8 @@ class TencentSmsOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     secret_key: Secret
     sdk_app_id: str
     sign_name: str = ""
-    """The signature (签名) in front of the text, where a notification names none."""
+    """The signature (签名) in front of the text to mainland numbers, where a notification names none. It is
+    registered for the mainland and not sent abroad."""
     sender_id: str = ""
     """For numbers outside mainland China, where one was registered."""
     region: sms.Name = "ap-guangzhou"

@@ -35,11 +35,11 @@ ERROR_CODES: Final = (
 COMMON_ROWS: Final = (
     Row("-1", "not_sent", "the system is busy: try again later", 2_000),
     Row("40001", "not_sent", "the token is invalid or not the latest"),
-    Row("40013", "not_sent", "the AppID is not valid", 10 * MINUTE, account=True),
     Row("40014", "not_sent", "the token is not valid"),
     Row("40164", "not_sent", "our IP is not in the whitelist", 10 * MINUTE, account=True),
-    Row("41001", "rejected", "the token is missing"),
+    Row("41001", "not_sent", "the token is missing"),
     Row("42001", "not_sent", "the token has expired"),
+    Row("42007", "not_sent", "the token was revoked: the secret was changed"),
     Row("43002", "rejected", "the call must be a POST"),
     Row("43003", "rejected", "the call must use HTTPS"),
     Row("44002", "rejected", "the body is empty"),
@@ -53,7 +53,7 @@ COMMON_ROWS: Final = (
 )
 """From `ERROR_CODES`. What is wrong with the account is no reason to give a message up: it may be mended,
 or another account may send it."""
-TOKEN_CODES: Final = frozenset({"40001", "40014", "42001"})
+TOKEN_CODES: Final = frozenset({"40001", "40014", "41001", "42001", "42007"})
 
 
 class AppOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -67,7 +67,7 @@ class Answered(msgspec.Struct):
     """The part that every answer of theirs has."""
 
     errcode: int | None = None
-    errmsg: str = ""
+    errmsg: str | None = ""
 
 
 class _Named(msgspec.Struct):
@@ -208,4 +208,4 @@ def message_id(call: Call, answer: Answer) -> str:
 
 def _words(answered: Answered) -> str:
     """The provider's words in one line that is not too long."""
-    return " ".join(answered.errmsg.split())[:_MAX_TEXT]
+    return " ".join((answered.errmsg or "").split())[:_MAX_TEXT]

@@ -14,7 +14,7 @@ from message.outcomes import Limit
 INVALID: Final = "invaliduser"
 UNLICENSED: Final = "unlicenseduser"
 SAME_MEMBER: Final = "same_member"
-TOKEN_CODES: Final = frozenset({"40014", "42001"})
+TOKEN_CODES: Final = frozenset({"40014", "41001", "42001"})
 BUSY: Final = Row("-1", "not_sent", "the system is busy; at most three more tries", 2_000)
 
 RECEIVER_ROWS: Final = (
@@ -59,7 +59,7 @@ ROWS: Final = (
     Row("40032", "rejected", "the call names too many members"),
     Row("40056", "not_sent", "the agentid is not valid", 10 * MINUTE, account=True),
     Row("40074", "rejected", "news cannot be confidential"),
-    Row("41001", "rejected", "the token is missing"),
+    Row("41001", "not_sent", "the token is missing"),
     Row("41011", "rejected", "the agentid is missing"),
     Row("42001", "not_sent", "the token has expired"),
     paced("45009", Limit.ACCOUNT, "too many calls; shut out for a minute", MINUTE),

@@ -16,7 +16,9 @@ provider id. No lag of the query is documented; public code waits some seconds, 
 to be delayed: `query_lag_s` (120) after the claim an empty answer is believed.
 
 A notification for several receivers joins calls of its own text, up to 1,000 (`batch_limit`); others
-join those of their template, up to 100, and share SendSms only if they happen to be equal.
+join those of their template, up to 100, and share SendSms only if they happen to be equal. A verification
+code goes alone by SendSms, as the document of SendBatchSms advises: joint ones may be delayed (read
+2026-11-22).
 
 Sources: https://help.aliyun.com/document_detail/55284.html (SendSms)
 https://help.aliyun.com/document_detail/66041.html (SendBatchSms; its JSON lists go in a form, as in
@@ -50,6 +52,7 @@ from message.outcomes import Accepted, AnyOutcome
 
 _PROVIDER: Final = "aliyun_sms"
 _OK: Final = "OK"
+_CODE: Final = "verification"
 _EACH: Final = 100
 _EQUAL: Final = 1_000
 _PAGE: Final = 50
@@ -76,7 +79,7 @@ class AliyunSms(BaseChannel):
         title="Aliyun SMS (SendSms, SendBatchSms 2017-05-25)",
         resolve="QuerySendDetails by number and day, matched by OutId; 30 days back",
         receipts="pushed (SmsReport) by BizId, OutId and number",
-        limits="1,000 numbers a call of one text, 100 with parameters of their own; "
+        limits="1,000 numbers a call of one text, 100 with parameters of their own, 1 of a code; "
         "codes 1 a minute, 5 an hour, 10 a day for each number",
         source=(
             "https://help.aliyun.com/document_detail/55284.html",
@@ -94,14 +97,19 @@ class AliyunSms(BaseChannel):
         self._accounts = sms.PerAccount(wire.prepare)
 
     def batch_key(self, delivery: Delivery) -> Hashable:
-        """Template and country; for a notification to several, also its text. A retry goes alone."""
+        """Template and country; for a notification to several, also its text. A retry goes alone, and so
+        does a verification code."""
+        if delivery.notification.kind == _CODE:
+            return delivery.key
         template = delivery.template_for(_PROVIDER)
         text = _text(delivery) if _to_several(delivery) else ""
         home = sms.mainland(delivery.receiver)
         return template.id if template else "", text, home, sms.alone(delivery)
 
     def batch_limit(self, delivery: Delivery) -> int:
-        """More where all of a call have the same text."""
+        """More where all of a call have the same text; one where it is a verification code."""
+        if delivery.notification.kind == _CODE:
+            return 1
         return _EQUAL if _to_several(delivery) else _EACH
 
     def refusal(self, account: Account, delivery: Delivery) -> str:
@@ -148,6 +156,7 @@ class AliyunSms(BaseChannel):
             sent.Message,
             wait_ms=wait_ms,
             about_one=errors.ABOUT_ONE,
+            status=answer.status_code,
         )
 
     def resolve(self, account: Account, attempt: Attempt) -> Dialogue:

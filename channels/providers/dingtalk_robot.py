@@ -13,7 +13,9 @@ minute the robot is silenced for ten. There is no idempotency, no query and no n
 sent: the call's key stands for it.
 
 `errcode` 310000 has several meanings that only its text tells apart: a keyword that is missing is the
-message's fault, a sign or an address that is refused the account's. The gateway's own throttle answers
+message's fault, a sign or an address that is refused the account's. The text was English up to 2022
+("keywords not in content") and is Chinese since ("关键词不匹配", seen in srcrs/BilibiliTask#53,
+RayWangQvQ/BiliBiliToolPro#271 and veops/ops-tools#20, read 2026-11-22). The gateway's own throttle answers
 {"status": 1111, "wait": 5, "punish": "deny"}, with an errcode or without.
 
 Sources: https://open.dingtalk.com/document/orgapp/custom-robots-send-group-messages,
@@ -64,6 +66,7 @@ _KEYS: Final = frozenset({"text", "markdown", "link", "action_card", "feed_card"
 _MAX_BYTES: Final = 20_000
 _SILENCED: Final = 10 * MINUTE
 _SECURITY, _KEYWORDS = "310000", "310000.keywords"
+_OF_KEYWORDS: Final = ("keyword", "关键词")
 _THROTTLED: Final = "1111"
 _WIRE_NAMES: Final = {"action_card": "actionCard", "feed_card": "feedCard"}
 
@@ -193,7 +196,9 @@ def _throttled(answer: httpx.Response) -> AnyOutcome | None:
 def _told_apart(outcome: AnyOutcome) -> AnyOutcome:
     if isinstance(outcome, Accepted) or outcome.code != _SECURITY:
         return outcome
-    return _ERRORS.outcome(_KEYWORDS, outcome.detail) if "keyword" in outcome.detail else outcome
+    text = outcome.detail.lower()
+    missing = any(word in text for word in _OF_KEYWORDS)
+    return _ERRORS.outcome(_KEYWORDS, outcome.detail) if missing else outcome
 
 
 def _body(delivery: Delivery) -> bytes:

@@ -12,7 +12,11 @@ Tokens: channels/providers/_fcm_token.py.
 
 The FcmError in `details` tells; without one it is the canonical `status`. There is no idempotency and no
 query; a repeat replaces what it repeats on the device. 503 may come after the message was taken
-on: with Retry-After the provider says that it was not, without one nobody knows.
+on, with Retry-After too: "the server couldn't process the request in time".
+
+404 has one meaning in Google's own SDK, with an FcmError and without: the token is not registered any
+more (firebase-admin-python 2 and 3, messaging.py: `NOT_FOUND` is registration-token-not-registered). A
+project that does not exist, or is not the key's, answers 403.
 
 Sources: https://firebase.google.com/docs/reference/fcm/rest/v1/projects.messages/send,
 https://firebase.google.com/docs/reference/fcm/rest/v1/ErrorCode,
@@ -42,13 +46,12 @@ from channels.providers._fcm_token import ENDPOINT, FcmOptions, FcmTokens
 from channels.requests import post_json
 from channels.retry_after import retry_after_ms
 from message.delivery import Delivery
-from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Unknown
+from message.outcomes import Accepted, AnyOutcome, Limit, Unknown
 
 _TOPIC = re.compile(r"/topics/[a-zA-Z0-9\-_.~%]{1,900}", re.ASCII)
 _TOKEN = re.compile(r"[a-zA-Z0-9:_\-]+", re.ASCII)
 _FCM_ERROR: Final = "type.googleapis.com/google.firebase.fcm.v1.FcmError"
 _UNAUTHENTICATED: Final = "UNAUTHENTICATED"
-_UNAVAILABLE: Final = "UNAVAILABLE"
 _MAX_DETAIL: Final = 200
 
 _ERRORS: Final = ErrorTable(
@@ -58,15 +61,23 @@ _ERRORS: Final = ErrorTable(
         Row("UNREGISTERED", "rejected", "the application is no longer on this device"),
         Row("SENDER_ID_MISMATCH", "rejected", "the token is of another sender"),
         paced("QUOTA_EXCEEDED", Limit.RECEIVER, "more messages than allowed", MINUTE),
-        Row(_UNAVAILABLE, "unknown", "overloaded: the message was not taken on in time"),
+        Row("UNAVAILABLE", "unknown", "overloaded: the message was not taken on in time"),
         Row("INTERNAL", "unknown", "an internal error"),
         # Of iOS and web alone: the same account goes on reaching Android, so its breaker stays shut.
         Row("THIRD_PARTY_AUTH_ERROR", "not_sent", "the APNs or web push key is refused", HOUR),
+        # Its name in older answers, which Google's SDKs still read (firebase-admin 6, messaging.py).
+        Row("APNS_AUTH_ERROR", "not_sent", "the APNs key is refused", HOUR),
         Row(_UNAUTHENTICATED, "not_sent", "the access token is not valid", account=True),
         Row("PERMISSION_DENIED", "not_sent", "the account lacks a permission", HOUR, account=True),
-        Row("NOT_FOUND", "not_sent", "no such project", HOUR, account=True),
+        Row("NOT_FOUND", "rejected", "the token is not registered any more"),
         paced("RESOURCE_EXHAUSTED", Limit.ACCOUNT, "more calls than allowed", MINUTE),
         Row("FAILED_PRECONDITION", "rejected", "the message cannot be sent as it is"),
+        Row("OUT_OF_RANGE", "rejected", "a parameter is out of its range"),
+        Row("ABORTED", "unknown", "two requests met"),
+        Row("DEADLINE_EXCEEDED", "unknown", "the time was over before the answer"),
+        Row("CANCELLED", "unknown", "the call was cancelled"),
+        Row("DATA_LOSS", "unknown", "data was lost"),
+        Row("UNKNOWN", "unknown", "an error of another system"),
     )
 )
 
@@ -172,9 +183,7 @@ class FcmChannel(BaseChannel):
     def _refused(self, error: _Error, answer: httpx.Response) -> AnyOutcome:
         detail = error.message[:_MAX_DETAIL]
         wait_ms = retry_after_ms(answer.headers, self._now())
-        if error.code == _UNAVAILABLE and wait_ms is not None:
-            return NotSent(error.code, detail, wait_ms, limit=Limit.ACCOUNT)
-        return self.errors.outcome(error.code, detail, wait_ms)
+        return self.errors.outcome(error.code, detail, wait_ms, status=answer.status_code)
 
 
 @lru_cache(maxsize=256)

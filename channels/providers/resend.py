@@ -216,7 +216,7 @@ def _outcome(answer: httpx.Response) -> AnyOutcome:
             return Accepted(said.id)
         return Unknown("bad_answer", "the answer says neither an id nor an error")
     if said.name:
-        return ERRORS.outcome(said.name, said.message, _wait_ms(answer))
+        return ERRORS.outcome(said.name, said.message, _wait_ms(answer), status=answer.status_code)
     refused = refusal(answer)
     assert refused is not None  # since it is no success
     return refused

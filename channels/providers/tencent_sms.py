@@ -122,9 +122,10 @@ class TencentSms(BaseChannel):
             "TemplateParamSet": _places(first),
             "SessionContext": call.key,
         }
-        if sign := sms.sign_of(prepared.options.sign_name, first):
+        home = sms.mainland(first.receiver)
+        if sign := sms.sign_of(prepared.options.sign_name if home else "", first):
             body["SignName"] = sign
-        if prepared.options.sender_id and not sms.mainland(first.receiver):
+        if prepared.options.sender_id and not home:
             body["SenderId"] = prepared.options.sender_id
         return wire.signed(prepared, b"SendSms", body, int(self._clock()))
 

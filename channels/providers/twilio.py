@@ -121,7 +121,14 @@ class Twilio(BaseChannel):
         if not created.code:
             return sms.unread(call, answer)
         wait_ms = sms.wait_of(answer, self._clock())
-        return sms.refused(self.errors, call, str(created.code), created.message, wait_ms=wait_ms)
+        return sms.refused(
+            self.errors,
+            call,
+            str(created.code),
+            created.message,
+            wait_ms=wait_ms,
+            status=answer.status_code,
+        )
 
     def resolve(self, account: Account, attempt: Attempt) -> Dialogue:
         """Look for the message in the list of those to its number."""

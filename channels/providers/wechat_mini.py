@@ -5,8 +5,8 @@
     {"errcode": 0, "errmsg": "ok"}
 
 There is no client id and no query: an attempt in doubt stays so. 43101 (the user did not grant it, or the
-grant is used up) rejects a first attempt; on a later one it may be an earlier attempt in doubt that used
-the grant, so that it tells nothing.
+grant is used up) rejects. After an attempt in doubt it may be that one which used the grant: recovery knows
+of it, and leaves the delivery to a person (recovery/resending.py).
 
 Sources:
 https://developers.weixin.qq.com/miniprogram/dev/OpenApiDoc/mp-message-management/subscribe-message/sendMessage.html,
@@ -24,7 +24,7 @@ import msgspec
 
 from channels.base import BaseChannel
 from channels.channel import Account, Answer, Call, TokenSource
-from channels.error_table import HOUR, ErrorTable, Row, paced
+from channels.error_table import HOUR, MINUTE, ErrorTable, Row, paced
 from channels.outcomes import for_all
 from channels.promises import Promises
 from channels.providers._wechat import (
@@ -40,14 +40,13 @@ from channels.providers._wechat import (
 )
 from channels.providers._wechat_template import Value, data_of, message_of, refusal_of
 from message.delivery import Delivery
-from message.outcomes import Accepted, AnyOutcome, Limit, Unknown
+from message.outcomes import Accepted, AnyOutcome, Limit
 
 _PATH: Final = "cgi-bin/message/subscribe/send"
 _DOCUMENT: Final = (
     "https://developers.weixin.qq.com/miniprogram/dev/OpenApiDoc/mp-message-management/"
     "subscribe-message/sendMessage.html"
 )
-_NO_GRANT: Final = "43101"
 
 
 class MiniOptions(AppOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -82,6 +81,7 @@ class WechatMiniChannel(BaseChannel):
     errors: ClassVar[ErrorTable] = ErrorTable(
         (
             *COMMON_ROWS,
+            Row("40013", "not_sent", "the AppID is not valid", 10 * MINUTE, account=True),
             Row("40003", "rejected", "the OpenID is empty or not valid"),
             Row("40037", "rejected", "the template id is empty or there is no such template"),
             Row("41030", "rejected", "the page does not exist in the published version"),
@@ -123,11 +123,6 @@ class WechatMiniChannel(BaseChannel):
 
     def outcomes(self, call: Call, answer: Answer) -> list[AnyOutcome]:
         """The outcome of the call's one delivery."""
-        if isinstance(answer, httpx.Response) and code_of(answer) == _NO_GRANT:
-            (delivery,) = call.deliveries
-            if delivery.spent > 1:
-                told = "no grant is left: an earlier attempt in doubt may have used it"
-                return for_all(call, Unknown(_NO_GRANT, told))
         refused = failed(call, answer, self.errors)
         return refused or for_all(call, Accepted(message_id(call, answer)))
 

@@ -9,6 +9,11 @@ key. How a repeat is answered is not documented; errcode 0 is Accepted, and so i
 mass-send API gives for a client id it knows): nobody else uses our keys, so it arrived before.
 Whether it was shown is told later by the event TEMPLATESENDJOBFINISH, by msgid.
 
+The call names no AppID but that of the message's mini-program: 40013 says that it is not bound to the
+account, 40165 that its page path is not valid. Both are the message's fault
+(https://developers.weixin.qq.com/community/minihome/doc/000860335f4ca80cd0932f3dd66c00, the service's own
+answer, read 2026-11-22). A wrong AppID of the account is refused where the token is asked for.
+
 Sources: https://developers.weixin.qq.com/doc/service/api/notify/template/api_sendtemplatemessage.html,
 https://developers.weixin.qq.com/doc/service/guide/product/template_message/Template_Message_Interface.html,
 error codes https://developers.weixin.qq.com/doc/oplatform/developers/errCode/errCode.html
@@ -82,10 +87,12 @@ class WechatOfficialChannel(BaseChannel):
         (
             *COMMON_ROWS,
             Row("40003", "rejected", "the OpenID is not valid for this account"),
+            Row("40013", "rejected", "the message's mini-program is not bound to the account"),
             Row("40036", "rejected", "the template id has a wrong length"),
             Row("40037", "rejected", "there is no such template"),
             Row("40039", "rejected", "the link is too long"),
             Row("40066", "rejected", "the link is not allowed"),
+            Row("40165", "rejected", "the page path of the mini-program is not valid"),
             Row("43004", "rejected", "the receiver does not follow the account"),
             Row("43019", "rejected", "the receiver is on the account's blacklist"),
             Row("43101", "rejected", "the receiver refuses these messages"),

@@ -77,7 +77,7 @@ from channels.providers._wecom_errors import (
 from channels.recalls import taken_back
 from channels.secret import Secret
 from message.delivery import Delivery
-from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected
+from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
 
 _PROVIDER: Final = "wecom"
 _SEND: Final = "cgi-bin/message/send"
@@ -107,8 +107,10 @@ class WecomOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class _Named(msgspec.Struct):
-    invaliduser: str = ""
-    unlicenseduser: str = ""
+    """Whom it did not reach. Each is left out, empty or null where it names nobody."""
+
+    invaliduser: str | None = None
+    unlicenseduser: str | None = None
 
 
 _encoder = msgspec.json.Encoder(order="sorted")
@@ -219,7 +221,12 @@ class WecomChannel(BaseChannel):
     def _but_for_those_named(
         self, call: Call, answer: httpx.Response, others: Sequence[AnyOutcome]
     ) -> list[AnyOutcome]:
-        named = decoded(answer, _Named) or _Named()
+        named = decoded(answer, _Named)
+        if named is None and all(isinstance(other, Rejected) for other in others):
+            return list(others)
+        if named is None:
+            told = "the answer names members in a form that is not documented"
+            return for_all(call, Unknown("malformed", told))
         codes = dict.fromkeys(_names(named.unlicenseduser), UNLICENSED)
         codes |= dict.fromkeys(_names(named.invaliduser), INVALID)
         members = (delivery.receiver.lower() for delivery in call.deliveries)
@@ -277,8 +284,9 @@ def _first_of_each_member(call: Call, outcomes: Sequence[AnyOutcome]) -> list[An
     return result
 
 
-def _names(joined: str) -> frozenset[str]:
-    return frozenset(name.strip().lower() for name in joined.split("|") if name.strip())
+def _names(joined: str | None) -> frozenset[str]:
+    names = (name.strip().lower() for name in (joined or "").split("|"))
+    return frozenset(name for name in names if name)
 
 
 CHANNELS = (WecomChannel(),)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from channels.channel import Failure, Phase
 from channels.outcomes import of_failure, refusal
-from message.outcomes import AnyOutcome, NotSent, Rejected, Unknown
+from message.outcomes import AnyOutcome, Limit, NotSent, Rejected, Unknown
 
 NOW_S = 1_700_000_000.0
 
@@ -25,10 +25,17 @@ def test_come_back_later_is_not_sent(status: int) -> None:
     assert late.retry_after_ms == 7_000
 
 
-def test_503_is_not_sent_only_where_it_names_a_time() -> None:
-    assert isinstance(mapped(503, retry_after="0"), NotSent)
+def test_503_is_in_doubt_whether_or_not_it_names_a_time() -> None:
+    assert isinstance(mapped(503, retry_after="0"), Unknown)
     assert isinstance(mapped(503), Unknown)
-    assert isinstance(mapped(503, retry_after="soon"), Unknown)
+
+
+def test_in_our_own_protocol_503_with_a_time_paces() -> None:
+    headers = {"retry-after": "7"}
+    paces = refusal(httpx.Response(503, headers=headers), NOW_S, busy_refuses=True)
+    assert isinstance(paces, NotSent)
+    assert (paces.retry_after_ms, paces.limit) == (7_000, Limit.ACCOUNT)
+    assert isinstance(refusal(httpx.Response(503), NOW_S, busy_refuses=True), Unknown)
 
 
 def test_conflict_is_in_doubt() -> None:
@@ -41,7 +48,7 @@ def test_every_status_has_one_class(status: int, waits: bool) -> None:
     found = mapped(status, **({"retry_after": "1"} if waits else {}))
     if 200 <= status < 300:
         assert found is None
-    elif status in (408, 425, 429) or (status == 503 and waits):
+    elif status in (408, 425, 429):
         assert isinstance(found, NotSent)
     elif 300 <= status < 500 and status != 409:
         assert isinstance(found, Rejected)

@@ -106,7 +106,11 @@ class DingTalk(BaseProtocol):
         return answer(0, task_id=int(task), request_id=f"sim{task}")
 
     def refuse(self, code: str) -> Reply:
-        """60011 comes through the gateway, which answers 88 and says the rest below."""
+        """60011 comes through the gateway, which answers 88 and says the rest below. A refusal of a service
+        comes behind 15."""
+        outer, _, inner = code.partition(".")
+        if inner:
+            return answer(int(outer), "Remote service error", sub_code=inner, sub_msg="参数错误")
         if code == "60011":
             return answer(88, "ding talk error", sub_code=code, sub_msg="没有调用该接口的权限")
         return answer(int(code), f"error {code}", request_id="sim")

@@ -105,6 +105,12 @@ def test_one_text_goes_in_the_query_under_the_calls_key() -> None:
     assert request.headers["x-acs-content-sha256"] == EMPTY_DIGEST
 
 
+def test_verification_codes_are_never_joined() -> None:
+    codes = [altered(one(f"+861380000000{n}"), kind="verification") for n in range(3)]
+    assert len({CHANNEL.batch_key(code) for code in codes}) == 3
+    assert {CHANNEL.batch_limit(code) for code in codes} == {1}
+
+
 def test_texts_of_their_own_go_as_a_batch() -> None:
     other = one("+8613900000002", template=Template(CODE.id, {"code": 815}), sign_name="别的")
     request = CHANNEL.request(several(one(), other))
@@ -245,7 +251,7 @@ def test_numbers_in_a_message_are_not_kept() -> None:
         (httpx.Response(200, content=b"[" * 100_000), Unknown),
         (httpx.Response(502, content=b"bad gateway"), Unknown),
         (httpx.Response(429, content=b""), NotSent),
-        (httpx.Response(503, headers={"Retry-After": "7"}), NotSent),
+        (httpx.Response(503, headers={"Retry-After": "7"}), Unknown),
     ],
 )
 def test_other_answers_are_judged_by_what_is_known(

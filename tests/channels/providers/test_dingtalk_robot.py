@@ -204,6 +204,35 @@ def test_every_documented_error_is_what_its_row_says(row: Row) -> None:
         )
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "keywords not in content, more: [https://ding-doc.dingtalk.com/doc#/serverapi2/qf2nxq]",
+        "错误描述:关键词不匹配;解决方案:请联系群管理员查看此机器人的关键词，并在发送的信息中包含此关键词;",
+        "description:关键词不匹配;solution:请联系群管理员查看此机器人的关键词，并在发送的信息中包含此关键词;",
+    ],
+)
+def test_a_missing_keyword_is_the_messages_fault_in_either_language(text: str) -> None:
+    """As seen in the wild, 2020 to 2023."""
+    outcome = outcome_of(answer({"errcode": 310000, "errmsg": text}))
+    assert isinstance(outcome, Rejected)
+    assert not outcome.account
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "sign not match, more: [https://ding-doc.dingtalk.com/doc#/serverapi2/qf2nxq]",
+        "description:机器人发送签名不匹配;solution:请确认签名和生成签名的时间戳必须都放在调用的网址中;",
+        "description:ip不在白名单中;",
+    ],
+)
+def test_any_other_310000_is_about_the_robot(text: str) -> None:
+    outcome = outcome_of(answer({"errcode": 310000, "errmsg": text}))
+    assert isinstance(outcome, NotSent)
+    assert outcome.account
+
+
 def test_too_many_a_minute_leaves_the_robot_alone_for_ten() -> None:
     said = {"errcode": 130101, "errmsg": "send too fast, exceed 20 times per minute"}
     outcome = outcome_of(answer(said))

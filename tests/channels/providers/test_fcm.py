@@ -204,11 +204,23 @@ def test_the_documents_example_of_an_invalid_token_is_a_rejection() -> None:
     assert outcome.detail == "The registration token is not a valid FCM registration token"
 
 
-def test_an_overload_is_a_non_send_only_where_it_names_a_time() -> None:
-    outcome = outcome_of(error("UNAVAILABLE", http=503, **{"Retry-After": "30"}))
-    assert isinstance(outcome, NotSent)
-    assert outcome.retry_after_ms == 30_000
+def test_an_overload_leaves_the_call_in_doubt_even_where_it_names_a_time() -> None:
+    late = error("UNAVAILABLE", http=503, **{"Retry-After": "30"})
+    assert isinstance(outcome_of(late), Unknown)
     assert isinstance(outcome_of(error("UNAVAILABLE", http=503)), Unknown)
+
+
+def test_a_plain_not_found_is_a_dead_token_and_halts_no_account() -> None:
+    outcome = outcome_of(error("", "NOT_FOUND", 404))
+    assert isinstance(outcome, Rejected)
+    assert not outcome.account
+
+
+def test_the_apns_keys_older_name_leaves_the_account_open() -> None:
+    outcome = outcome_of(error("APNS_AUTH_ERROR", "UNAUTHENTICATED", 401))
+    assert isinstance(outcome, NotSent)
+    assert not outcome.account
+    assert not CHANNEL.token_refused(error("APNS_AUTH_ERROR", "UNAUTHENTICATED", 401))
 
 
 def test_the_quotas_own_wish_goes_before_the_tables() -> None:
@@ -236,7 +248,10 @@ def test_a_malformed_answer_leaves_the_call_in_doubt(body: bytes) -> None:
         (httpx.Response(502, content=b"<html>"), Unknown),
         (httpx.Response(429), NotSent),
         (answer({"name": "projects/p/messages/1"}, 500), Unknown),
-        (error("NEW_ERROR"), Unknown),
+        (error("NEW_ERROR"), Rejected),
+        (error("NEW_ERROR", http=500), Unknown),
+        (error("NEW_ERROR", http=429), NotSent),
+        (error("NEW_ERROR", http=409), Unknown),
         (Failure(Phase.NOT_WRITTEN, "connect"), NotSent),
         (Failure(Phase.WRITTEN, "timeout"), Unknown),
     ],

@@ -184,7 +184,10 @@ def test_a_malformed_answer_leaves_the_call_in_doubt(body: bytes) -> None:
     [
         (httpx.Response(502, content=b"<html>"), Unknown),
         (answer({"code": 0, "data": {"message_id": "om_1"}}, 500), Unknown),
-        (answer({"code": 987654, "msg": "new"}, 400), Unknown),
+        (answer({"code": 987654, "msg": "new"}, 400), Rejected),
+        (answer({"code": 987654, "msg": "new"}, 429), NotSent),
+        (answer({"code": 987654, "msg": "new"}, 500), Unknown),
+        (answer({"code": 987654, "msg": "new"}), Unknown),
         (Failure(Phase.NOT_WRITTEN, "connect"), NotSent),
         (Failure(Phase.WRITTEN, "timeout"), Unknown),
     ],

@@ -116,6 +116,19 @@ def test_ten_places_stand_in_their_order() -> None:
     assert body["TemplateParamSet"] == [f"p{place}" for place in range(1, 11)]
 
 
+def test_the_accounts_mainland_signature_is_not_sent_abroad() -> None:
+    account = account_of({**ACCOUNT, "sign_name": "鸿雁"})
+
+    def sent(receiver: str, **attributes: str) -> dict[str, object]:
+        made = one(receiver, **attributes)
+        body: dict[str, object] = json.loads(CHANNEL.request(Call(account, (made,))).read())
+        return body
+
+    assert sent("+8613800000001")["SignName"] == "鸿雁"
+    assert "SignName" not in sent("+85251234567")
+    assert sent("+85251234567", sign_name="Goose")["SignName"] == "Goose"
+
+
 def test_abroad_a_sender_may_stand_in_the_signatures_place() -> None:
     account = account_of({**ACCOUNT, "sign_name": ""}, sender_id="GOOSE")
     abroad = json.loads(CHANNEL.request(Call(account, (one("+85251234567"),))).read())

@@ -183,7 +183,8 @@ def test_retry_after_is_kept_to() -> None:
     [
         (LOST, Unknown),
         (REFUSED, NotSent),
-        (refusing(29_999), Unknown),
+        (refusing(29_999), Rejected),
+        (refusing(29_999, 500), Unknown),
         (refusing(20500, 500), Unknown),
         (httpx.Response(201, content=b"<html>"), Unknown),
         (httpx.Response(201, json={"status": "queued"}), Unknown),
@@ -191,7 +192,7 @@ def test_retry_after_is_kept_to() -> None:
         (httpx.Response(500, content=b""), Unknown),
         (httpx.Response(503, json={"message": "no code"}), Unknown),
         (httpx.Response(429, content=b""), NotSent),
-        (httpx.Response(503, headers={"Retry-After": "7"}), NotSent),
+        (httpx.Response(503, headers={"Retry-After": "7"}), Unknown),
         (httpx.Response(404, content=b"not found"), Rejected),
     ],
 )

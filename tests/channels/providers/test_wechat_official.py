@@ -143,7 +143,7 @@ def test_each_documented_code_is_what_its_row_says(row: Row) -> None:
     [
         (Failure(Phase.NOT_WRITTEN, "connect"), NotSent),
         (Failure(Phase.WRITTEN, "timeout"), Unknown),
-        (httpx.Response(503, headers={"Retry-After": "3"}), NotSent),
+        (httpx.Response(503, headers={"Retry-After": "3"}), Unknown),
         (httpx.Response(503), Unknown),
         (httpx.Response(500), Unknown),
         (httpx.Response(429), NotSent),

@@ -207,7 +207,10 @@ def test_each_documented_code_is_what_its_row_says(row: Row) -> None:
         (httpx.Response(200, content=b"ok"), Unknown),
         (httpx.Response(200, content=b"{}"), Unknown),
         (answer(errcode=1234567), Unknown),
-        (httpx.Response(200, content=b'{"errcode":0,"invaliduser":7}'), Accepted),
+        (httpx.Response(200, content=b'{"errcode":0,"invaliduser":7}'), Unknown),
+        (httpx.Response(200, content=b'{"errcode":0,"invaliduser":null}'), Accepted),
+        (httpx.Response(200, content=b'{"errcode":81013,"invaliduser":7}'), Rejected),
+        (httpx.Response(200, content=b'{"errcode":40058,"errmsg":null}'), Rejected),
     ],
 )
 def test_every_answer_has_an_outcome_for_everyone(
@@ -216,6 +219,18 @@ def test_every_answer_has_an_outcome_for_everyone(
     outcomes = outcomes_of(got, "a1", "b2", "c3")
     assert len(outcomes) == 3
     assert all(isinstance(outcome, kind) for outcome in outcomes)
+
+
+def test_who_is_named_beside_a_null_got_nothing() -> None:
+    got = httpx.Response(
+        200, content=b'{"errcode":0,"msgid":"m","invaliduser":null,"unlicenseduser":"b2"}'
+    )
+    kinds = [type(outcome) for outcome in outcomes_of(got, "a1", "b2", "c3")]
+    assert kinds == [Accepted, Rejected, Accepted]
+
+
+def test_a_missing_token_is_fetched_and_the_call_made_again() -> None:
+    assert CHANNEL.token_refused(answer(errcode=41001))
 
 
 def test_the_token_request_byte_by_byte() -> None:

@@ -10,6 +10,7 @@ and, where the provider needs them:
 
     SCHEME          "smtp": the simulator's SMTP listener
     UNDOCUMENTED    a code that the provider could word and does not document
+    BY_STATUS       True: the provider answers errors by HTTP status, such a code with a 4xx
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ class Sample(NamedTuple):
     unreachable: Mapping[str, str]
     scheme: str = "http"
     undocumented: str = ""
+    by_status: bool = False
 
     @property
     def channel(self) -> Channel:
@@ -75,6 +77,7 @@ def sample(provider: str) -> Sample | None:
         module.UNREACHABLE,
         getattr(module, "SCHEME", "http"),
         getattr(module, "UNDOCUMENTED", ""),
+        getattr(module, "BY_STATUS", False),
     )
 
 

@@ -14,6 +14,7 @@ ACCOUNT: dict[str, Any] = {
 }
 PER_RECEIVER: frozenset[str] = frozenset()
 UNREACHABLE: dict[str, str] = {}
+BY_STATUS = True
 
 
 def notification(number: int) -> Notification:

@@ -11,6 +11,7 @@ ACCOUNT: dict[str, Any] = {
 PATH = "/resend"
 PER_RECEIVER: frozenset[str] = frozenset()
 UNREACHABLE: dict[str, str] = {}
+BY_STATUS = True
 
 
 def notification(number: int) -> Notification:

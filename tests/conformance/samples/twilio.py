@@ -15,6 +15,7 @@ PATH = "/twilio"
 PER_RECEIVER: frozenset[str] = frozenset()
 """None: one receiver a call."""
 UNREACHABLE: dict[str, str] = {}
+BY_STATUS = True
 
 
 def notification(number: int) -> Notification:
