@@ -18,6 +18,7 @@ from typing import Final
 
 from channels.sockets import PlainWire
 from channels.tls import TlsPeer
+from channels.tls_records import records_of
 
 _HEAD: Final = 5
 """Bytes before each record: its type, a version, the length of the rest in two."""
@@ -39,6 +40,7 @@ class TlsWire:
         self._tls = peer.context.wrap_bio(
             self._incoming, self._outgoing, server_hostname=peer.host, session=peer.session
         )
+        self._records = records_of(self._tls, _RECORD)
         self._part = b""
         """The beginning of a record whose rest has not come."""
         self._unsent = b""
@@ -73,16 +75,16 @@ class TlsWire:
     def send(self, data: bytes, left_s: float) -> int:
         """As any wire's; with plain bytes counted."""
         until = monotonic() + left_s
-        taken = self._tls.write(data)  # one record
+        taken = self._records.write(data)  # one record
         if taken < len(data):
             rest = memoryview(data)[taken:_PIECE]
             while rest:
-                rest = rest[self._tls.write(rest) :]
+                rest = rest[self._records.write(rest) :]
             taken = min(len(data), _PIECE)
         self._flush(until)
         return taken
 
-    def receive(self, left_s: float) -> bytes:
+    def receive(self, left_s: float) -> bytes | memoryview:
         """As any wire's. Raises OSError where the connection ends without TLS's own end: what came may
         have been cut short by anybody."""
         until = monotonic() + left_s
@@ -92,7 +94,7 @@ class TlsWire:
             found = self._decrypted()
         return found
 
-    def receive_now(self) -> bytes | None:
+    def receive_now(self) -> bytes | memoryview | None:
         """As any wire's. Raises OSError as `receive` does."""
         found = self._decrypted() if self._incoming.pending else None
         while found is None and (data := self._wire.receive_now()) is not None:
@@ -112,10 +114,10 @@ class TlsWire:
             pass  # it does not wait for the peer's own word
         self._flush_now()
 
-    def _decrypted(self) -> bytes | None:
+    def _decrypted(self) -> bytes | memoryview | None:
         """Plain bytes, empty at the end; None: more must come first."""
         try:
-            found = self._tls.read(_RECORD)
+            found = self._records.read(_RECORD)
         except ssl.SSLWantReadError:
             self._keep_session()  # it has read something other than an answer
             return None
