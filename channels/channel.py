@@ -17,7 +17,7 @@ What was sent is taken back by another dialogue (`recall`), where the provider h
 
 from __future__ import annotations
 
-from collections.abc import Generator, Hashable, Sequence
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from enum import StrEnum
 from math import inf
 from typing import Any, ClassVar, Protocol
@@ -61,6 +61,11 @@ class Call(msgspec.Struct, frozen=True):
     """What the account's token source gave; empty where the provider has none."""
     not_after: float = inf
     """Monotonic; past it no first byte may leave: whoever calls has lost the right to."""
+    steps: Mapping[str, float] | None = None
+    """Seconds that each step of a dialogue may take (channels/limits.py); None: no step has a limit."""
+    withdrawn: Callable[[], str] | None = None
+    """Says why the call must not be finished any more; empty: it may. A transport whose dialogue may last
+    for longer than a lease asks right before what it wrote becomes the provider's."""
 
     def __repr__(self) -> str:
         """Without the token: it would stand in a log."""

@@ -176,6 +176,9 @@ class Engine:
             request = channel.request(call)
             request.extensions["timeout"] = {"total": timeout_s}
             request.extensions["not_after"] = call.not_after
+            if call.steps is not None:
+                request.extensions["timeout"] |= call.steps
+                request.extensions["withdrawn"] = call.withdrawn
         except Exception as exc:
             return for_all(call, Rejected("adapter_error", adapter_failed(channel, "request", exc)))
         try:

@@ -8,6 +8,8 @@ ValueError
 
 from __future__ import annotations
 
+from typing import Final
+
 import httpx
 
 from channels.channel import Failure, Phase
@@ -23,6 +25,15 @@ class TransportFailure(httpx.TransportError):
 
 class BadRequest(ValueError):
     """A request that cannot be written as HTTP: a line break in a header, another scheme."""
+
+
+WITHDRAWN: Final = "withdrawn"
+"""The code of a call that whoever made it took back before it was the provider's."""
+
+
+def withdrawn(why: str) -> Failure:
+    """Whoever calls took the call back (`Call.withdrawn`)."""
+    return Failure(Phase.NOT_WRITTEN, WITHDRAWN, f"taken back before the message was sent: {why}")
 
 
 def late() -> Failure:

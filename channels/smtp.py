@@ -2,8 +2,12 @@
 
 What the request and the response look like: channels/smtp_wire.py. As over HTTP, `send` answers with
 a value whatever happens, and `extensions["timeout"]["total"]` (seconds) covers the whole call, from
-resolving to the reply to the final dot. A server may take minutes for that one (RFC 5321
-§4.5.3.2.6 says ten): a lane of e-mail wants a long `timeout_ms`, for what it cuts off is in doubt.
+resolving to the reply to the final dot; its other keys are limits of single steps
+(channels/smtp_timing.py). A server may take minutes for that one (RFC 5321 §4.5.3.2.6 says ten), and what
+is cut off there is in doubt.
+
+Such a call may outlive the lease under which it began. So `extensions["withdrawn"]` is asked right before
+the dot, until which nobody can have acted on the message.
 """
 
 from __future__ import annotations
@@ -22,9 +26,10 @@ import httpx
 
 from channels.answer import Answer
 from channels.channel import Failure, Phase
-from channels.failures import BadRequest, late
+from channels.failures import WITHDRAWN, BadRequest, late, withdrawn
 from channels.smtp_net import is_loopback
 from channels.smtp_session import Lost, Route, Session
+from channels.smtp_timing import Timing
 from channels.smtp_wire import (
     DEFAULT_PORTS,
     NO_CODE,
@@ -37,7 +42,6 @@ from channels.smtp_wire import (
 )
 from channels.tls import Trust
 
-DEFAULT_TIMEOUT_S: Final = 60.0
 DEFAULT_IDLE_S: Final = 60.0
 _RESOLVERS: Final = 2
 """Threads that ask for addresses: the system's resolver knows no deadline, and a call must keep to its."""
@@ -84,9 +88,8 @@ class SmtpTransport:
         if self._closed.is_set():
             return Failure(Phase.NOT_WRITTEN, "closed", "the transport is closed")
         started = monotonic()
-        timeout_s = request.extensions.get("timeout", {}).get("total") or DEFAULT_TIMEOUT_S
-        message, not_after = request.read(), request.extensions.get("not_after", inf)
-        told = self._tell(route, envelope, message, started + timeout_s, not_after)
+        timing = Timing(request.extensions.get("timeout", {}), started)
+        told = self._tell(route, envelope, request, timing)
         if isinstance(told, Failure):
             return told
         fields = [(b"Content-Type", b"application/json")]
@@ -110,20 +113,21 @@ class SmtpTransport:
         self._discard(lambda session: session.used_at < oldest)
 
     def _tell(
-        self, route: Route, envelope: Envelope, message: bytes, deadline: float, not_after: float
+        self, route: Route, envelope: Envelope, request: httpx.Request, timing: Timing
     ) -> Told | Failure:
         session: Session | None = None
         try:
-            session = self._kept(route, deadline)
+            session = self._kept(route, timing)
             if session is None:
                 session = Session(route, self._trust.context(route.ca_file), self._resolve)
-                refused = session.open(deadline)
+                refused = session.open(timing)
                 if refused is not None:
                     session.close()
                     return refused
-            if monotonic() > not_after:
+            ask = request.extensions.get("withdrawn")
+            if ask is None and monotonic() > request.extensions.get("not_after", inf):
                 return late()
-            return session.transact(envelope, message, deadline)
+            return session.transact(envelope, request.read(), timing, ask)
         except Lost as exc:
             return _lost(session, exc)
         except OSError as exc:
@@ -134,14 +138,14 @@ class SmtpTransport:
             if session is not None:
                 self._give_back(route, session)
 
-    def _kept(self, route: Route, deadline: float) -> Session | None:
+    def _kept(self, route: Route, timing: Timing) -> Session | None:
         """A session that lives; those that died meanwhile are put away."""
         while True:
             try:
                 session = self._idle[route].pop()
             except IndexError:
                 return None
-            if session.renew(deadline):
+            if session.renew(timing):
                 return session
             session.close()
 
@@ -191,6 +195,8 @@ class SmtpTransport:
 
 def _lost(session: Session | None, exc: Lost) -> Told | Failure:
     """What is known of a message whose session was lost: who was refused before the dot was."""
+    if exc.code == WITHDRAWN:
+        return withdrawn(str(exc))
     if session is None or not session.written:
         return Failure(Phase.NOT_WRITTEN, exc.code, str(exc))
     if all(reply.positive for reply in session.receivers):

@@ -1,7 +1,7 @@
-"""smtplib's client under one deadline, on a socket that was opened for it.
+"""smtplib's client under the deadline of each step, on a socket that was opened for it.
 
 smtplib's own timeout begins anew with every piece that comes, so a server that drips could hold a
-thread for ever. Here every read and write has what is left of the deadline, and no more.
+thread for ever. Here every read and write has what is left of the step's deadline, and no more.
 """
 
 from __future__ import annotations
@@ -14,20 +14,34 @@ from contextlib import suppress
 from time import monotonic
 from typing import Final
 
+from channels.smtp_timing import Timing
+
 _CHUNK: Final = 16 << 10
 _MAX_REPLY: Final = 64 << 10
 """Bytes of one reply, all its lines together."""
 
 
 class Client(smtplib.SMTP):
-    """Commands and replies, no decisions. `deadline` is monotonic and moves with every call."""
+    """Commands and replies, no decisions. `timing` is the present call's."""
 
-    def __init__(self, sock: socket.socket, hello: str, deadline: float) -> None:
+    def __init__(self, sock: socket.socket, hello: str, timing: Timing) -> None:
         super().__init__(local_hostname=hello)  # without a host it opens nothing
         self.sock: socket.socket | None = sock
-        self.deadline = deadline
+        self.timing = timing
+        self.step = ""
+        """What the server is waited for."""
         self.late = False
-        """Whether it was the deadline that ended the connection."""
+        """Whether it was a deadline that ended the connection."""
+        self._deadline = timing.before_dot
+
+    def begin(self, step: str) -> None:
+        """The step's time runs from now."""
+        self.step, self._deadline = step, self.timing.until(step)
+
+    def putcmd(self, cmd: str, args: str = "") -> None:
+        """Write a command; its reply has the time that the command's kind has."""
+        self.begin("data" if cmd.upper() == "DATA" else "command")
+        super().putcmd(cmd, args)
 
     def getreply(self) -> tuple[int, bytes]:
         """One whole reply; raises SMTPServerDisconnected."""
@@ -53,6 +67,7 @@ class Client(smtplib.SMTP):
     def secure(self, context: ssl.SSLContext, host: str) -> None:
         """TLS from here on, and nothing kept of what was said before (RFC 3207 §4.2). Raises OSError."""
         assert self.sock is not None
+        self.begin("command")
         self._arm(self.sock)
         self.sock = context.wrap_socket(self.sock, server_hostname=host)
         self.file = None
@@ -63,7 +78,7 @@ class Client(smtplib.SMTP):
     def leave(self) -> None:
         """QUIT without waiting for the answer, and close."""
         if self.sock is not None:
-            self.deadline = monotonic() + 0.1
+            self.timing = Timing({"total": 0.1}, monotonic())
             with suppress(smtplib.SMTPException, OSError):
                 self.putcmd("quit")
         self.close()
@@ -79,7 +94,7 @@ class Client(smtplib.SMTP):
             raise
 
     def _arm(self, sock: socket.socket) -> None:
-        left_s = self.deadline - monotonic()
+        left_s = self._deadline - monotonic()
         if left_s <= 0:
             self.late = True
             raise TimeoutError("the deadline has passed")

@@ -17,8 +17,10 @@ from typing import Final, NamedTuple, TypeVar
 
 import structlog
 
+from channels.failures import WITHDRAWN
 from channels.smtp_client import Client
 from channels.smtp_net import connected, own_name, readable
+from channels.smtp_timing import FINAL, Timing
 from channels.smtp_wire import Envelope, Login, Reply, Stage, Told
 
 log = structlog.get_logger(__name__)
@@ -29,12 +31,18 @@ _LEADING_DOT: Final = re.compile(rb"(?m)^\.")
 MAX_MESSAGES: Final = 100
 """In one session: some servers end longer ones in the middle of the next message."""
 _RENEW_SHARE: Final = 4
-"""A kept session that does not answer at once has died: it gets this part of what time is left."""
+_RENEW_S: Final = 10.0
+"""A kept session that does not answer at once has died: it gets this part of what time is left, and no more
+than so many seconds."""
 _TOO_LATE: Final = "the deadline passed before the server had answered"
 T = TypeVar("T")
 
 Resolve = Callable[[str, int, float], list[tuple[socket.AddressFamily, tuple[str, int]]]]
 """Host, port and seconds to the addresses to try; raises OSError."""
+
+
+Withdrawn = Callable[[], str]
+"""See `channels.channel.Call.withdrawn`."""
 
 
 class Lost(Exception):
@@ -79,32 +87,35 @@ class Session:
         client = self._client
         return client is not None and client.sock is not None and self._messages < MAX_MESSAGES
 
-    def open(self, deadline: float) -> Told | None:
+    def open(self, timing: Timing) -> Told | None:
         """Connect, secure, log in. What the server refused, if it did; raises Lost."""
-        sock = self._connect(deadline)
-        client = self._client = Client(sock, self._route.hello or own_name(), deadline)
+        sock = self._connect(timing.until("connect"))
+        client = self._client = Client(sock, self._route.hello or own_name(), timing)
         return self._guarded(lambda: self._introduce(client))
 
-    def renew(self, deadline: float) -> bool:
+    def renew(self, timing: Timing) -> bool:
         """Whether the kept session still lives; leaves it without any state of the last message."""
         client = self._client
         if client is None or client.sock is None or readable(client.sock):
             return False
         now = monotonic()
-        client.deadline = now + (deadline - now) / _RENEW_SHARE
+        share_s = (timing.before_dot - now) / _RENEW_SHARE
+        client.timing = Timing({"total": min(max(share_s, 0.001), _RENEW_S)}, now)
         try:
             return self._guarded(lambda: client.rset()[0] // 100 == 2)
         except Lost:
             return False
 
-    def transact(self, envelope: Envelope, message: bytes, deadline: float) -> Told:
+    def transact(
+        self, envelope: Envelope, message: bytes, timing: Timing, withdrawn: Withdrawn | None
+    ) -> Told:
         """One message; raises Lost."""
         assert self._client is not None
         client = self._client
-        client.deadline = deadline
+        client.timing = timing
         self.written, self.receivers = False, []
         self._messages += 1
-        told = self._guarded(lambda: self._send(client, envelope, message))
+        told = self._guarded(lambda: self._send(client, envelope, message, withdrawn))
         if told.reply.code == _CLOSING:
             self.close()
         return told
@@ -120,16 +131,18 @@ class Session:
         client = self._client
         try:
             return step()
+        except Lost as exc:
+            lost = exc
         except ssl.SSLError as exc:
             lost = Lost("tls", str(exc))
         except smtplib.SMTPException as exc:  # an OSError, too: asked first
             gone = isinstance(exc, smtplib.SMTPServerDisconnected)
             late = client is not None and client.late
             code = ("timeout" if late else "reset") if gone else "protocol"
-            lost = Lost(code, _TOO_LATE if late else str(exc))
+            lost = Lost(code, _too_late(client) if late else str(exc))
         except OSError as exc:
             late = isinstance(exc, TimeoutError)
-            lost = Lost("timeout", _TOO_LATE) if late else Lost("reset", str(exc))
+            lost = Lost("timeout", _too_late(client)) if late else Lost("reset", str(exc))
         if client is not None:
             client.close()
         raise lost
@@ -153,6 +166,7 @@ class Session:
     def _introduce(self, client: Client) -> Told | None:
         if self._route.scheme == "smtps":
             client.secure(self._context, self._route.host)
+        client.begin("greeting")
         for stage, ask, wanted in (
             (Stage.GREETING, client.getreply, _READY),
             (Stage.HELLO, client.ehlo, 250),
@@ -186,7 +200,9 @@ class Session:
             return Told(Stage.AUTH, _reply((exc.smtp_code, exc.smtp_error)))
         return None
 
-    def _send(self, client: Client, envelope: Envelope, message: bytes) -> Told:
+    def _send(
+        self, client: Client, envelope: Envelope, message: bytes, withdrawn: Withdrawn | None
+    ) -> Told:
         size = [f"SIZE={len(message)}"] if client.has_extn("size") else []
         reply = _reply(client.mail(envelope.sender, size))
         if not reply.positive:
@@ -204,8 +220,13 @@ class Session:
         reply = _reply(client.docmd("DATA"))
         if reply.code != _GO_AHEAD:
             return Told(Stage.DATA, reply, receivers)
-        client.send(_stuffed(message) + b".\r\n")
+        client.begin("data")
+        client.send(_stuffed(message))
+        if withdrawn is not None and (why := withdrawn()):
+            raise Lost(WITHDRAWN, why)
+        client.send(b".\r\n")
         self.written = True
+        client.begin(FINAL)
         return Told(Stage.FINAL, _reply(client.getreply()), receivers)
 
     def _add_copies(self, client: Client, copies: tuple[str, ...]) -> Reply | None:
@@ -217,6 +238,10 @@ class Session:
             if not reply.positive:
                 log.warning("copy_refused", server=self._route.host, code=reply.code)
         return None
+
+
+def _too_late(client: Client | None) -> str:
+    return f"{_TOO_LATE} ({client.step})" if client is not None else _TOO_LATE
 
 
 def _stuffed(message: bytes) -> bytes:

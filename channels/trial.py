@@ -27,12 +27,15 @@ from channels.channel import (
 )
 from channels.engine import Engine, Sender
 from channels.failures import BadRequest
+from channels.limits import Limits
 from channels.tokens import TokenUnavailable
 from message.delivery import Delivery
 from message.outcomes import AnyOutcome
 
 Purpose = Literal["token", "send", "query"]
 _MS: Final = 1_000
+TOKEN_TIMEOUT_S: Final = 10.0
+"""For a token, at most: a mail's own limits are minutes."""
 
 
 class Exchange(msgspec.Struct, frozen=True):
@@ -123,20 +126,21 @@ def try_out(
     delivery: Delivery,
     sender: Sender,
     *,
-    timeout_s: float,
+    limits: Limits,
     resolve: bool = False,
 ) -> Trial:
-    """Send one delivery, as a worker would; with `resolve`, then ask what became of it."""
+    """Send one delivery, as a worker would under these limits; with `resolve` ask what became of it."""
     recorder = Recorder(sender)
-    tokens = OwnTokens(recorder, timeout_s)
+    tokens = OwnTokens(recorder, min(limits.total, TOKEN_TIMEOUT_S))
     engine = Engine(recorder, tokens)
     called_at = _now_ms()
-    (outcome,) = engine.send(channel, Call(account, (delivery,)), timeout_s)
+    call = Call(account, (delivery,), steps=limits.steps)
+    (outcome,) = engine.send(channel, call, limits.total)
     resolved = None
     if resolve:
         recorder.query()
         attempt = Attempt(delivery, called_at=called_at, now=_now_ms())
-        resolved = engine.resolve(channel, account, attempt, timeout_s)
+        resolved = engine.resolve(channel, account, attempt, limits.total)
     return Trial(recorder.exchanges, outcome, list(tokens.held.values()), resolved, resolve)
 
 

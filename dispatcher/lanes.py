@@ -27,6 +27,7 @@ import structlog
 
 from channels.channel import Call, Channel
 from channels.engine import Refused
+from channels.failures import WITHDRAWN
 from dispatcher.accounts import Accounts
 from dispatcher.again import Again
 from dispatcher.clock import Clock
@@ -36,7 +37,7 @@ from dispatcher.terms import Terms
 from dispatcher.tries import note_refusals
 from dispatcher.work import Finished, Route, Work
 from message.delivery import Delivery
-from message.outcomes import AnyOutcome, Rejected, Unknown
+from message.outcomes import AnyOutcome, NotSent, Rejected, Unknown
 from message.states import Event
 from message.vocabulary import Lane
 from policy.schema import Guarantee, LanePolicy
@@ -44,6 +45,7 @@ from policy.schema import Guarantee, LanePolicy
 log = structlog.get_logger(__name__)
 
 ACCOUNT_SHUT: Final = "account_shut"
+LEASE_LAPSED: Final = "lease_lapsed"
 _LEAST_PAUSE_S, _MOST_PAUSE_S = 0.005, 0.5
 
 
@@ -267,7 +269,7 @@ class Pool:
             return True
         (_, channel), call = starting[0].chosen, self._called(starting)
         begun = _Begun(works, starting, self._clock.monotonic())
-        timeout_s = starting[0].bound.timeout_s
+        timeout_s = _total_s(starting)
         outcomes = self._engine.begin(channel, call, timeout_s, partial(self._answered, begun))
         if outcomes is None:
             return False
@@ -292,7 +294,7 @@ class Pool:
         """What is left to do of a call that was answered."""
         starting, refused = begun.starting, begun.refused
         if refused is not None:
-            channel, timeout_s = starting[0].chosen[1], starting[0].bound.timeout_s
+            channel, timeout_s = starting[0].chosen[1], _total_s(starting)
             if self._note(begun, self._engine.renewed(channel, refused, timeout_s)):
                 return
         self._again.follow(starting, begun.begun_at)
@@ -300,6 +302,8 @@ class Pool:
     def _end(self, works: Sequence[Work]) -> None:
         self._queue.free()
         for work in works:
+            if type(work.outcome) is NotSent and work.outcome.code == WITHDRAWN:
+                self._take_back(work)
             self._finished.put(work)
 
     def _doubt(self, works: Sequence[Work], cause: BaseException) -> None:
@@ -315,14 +319,17 @@ class Pool:
         begun = _Begun(works, works, self._clock.monotonic())
         for work in works:
             work.outcome = None  # what was answered before says nothing of this call
-        return self._note(begun, self._engine.send(channel, call, works[0].bound.timeout_s))
+        return self._note(begun, self._engine.send(channel, call, _total_s(works)))
 
     def _called(self, works: Sequence[Work]) -> Call:
         now = self._clock.now_ms()
         for work in works:
             work.started_at = now
-        deliveries = [work.delivery for work in works]
-        return Call(works[0].chosen[0], deliveries, not_after=self._not_after(works))
+        deliveries, account = [work.delivery for work in works], works[0].chosen[0]
+        steps = works[0].bound.limits[account.name].steps
+        ask = None if steps is None else partial(self._withdrawn, works)
+        not_after = self._not_after(works)
+        return Call(account, deliveries, not_after=not_after, steps=steps, withdrawn=ask)
 
     def _note(self, begun: _Begun, outcomes: Sequence[AnyOutcome]) -> bool:
         """Keep what was answered; whether all of it was accepted."""
@@ -342,6 +349,20 @@ class Pool:
         if not self._durable:
             return inf
         return min([self._permit.ends_at(work.term) for work in works])
+
+    def _withdrawn(self, works: Sequence[Work]) -> str:
+        """Why a call under way must not be finished any more; empty: it may. As the lane stops it is given
+        back: what would be the provider's only then may be answered after the drain."""
+        late = next((late for work in works if (late := self._too_late(work)) is not None), None)
+        if late is not None:
+            return late[1]
+        return LEASE_LAPSED if self._clock.monotonic() >= self._not_after(works) else ""
+
+    def _take_back(self, work: Work) -> None:
+        """It was called for, and withdrawn before it was the provider's."""
+        late = self._too_late(work)
+        if late is not None:
+            work.outcome, (work.event, work.reason) = None, late
 
     def _may_start(self, work: Work) -> bool:
         """False for one that must not start, with the reason on it, or that can never be sent."""
@@ -364,7 +385,7 @@ class Pool:
             return reason
         if self._permit.wait_valid(work.term, lambda: self._too_late(work) is not None):
             return None
-        return self._too_late(work) or (Event.NOT_SENT, "lease_lapsed")
+        return self._too_late(work) or (Event.NOT_SENT, LEASE_LAPSED)
 
     def _shut(self, work: Work) -> tuple[Event, str] | None:
         """Its account was shut since it was chosen: it goes back to the ledger, for whichever account may
@@ -384,3 +405,9 @@ class Pool:
         if self._clock.now_ms() >= work.delivery.expires_at:
             return Event.TTL, "ttl_in_queue"
         return None
+
+
+def _total_s(works: Sequence[Work]) -> float:
+    """How long the whole call may take."""
+    first = works[0]
+    return first.bound.limits[first.chosen[0].name].total

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from channels.limits import limits_of
 from dispatcher.accounts import Accounts
 from dispatcher.work import Route, Work
 from message.envelope import Notification
@@ -26,11 +27,11 @@ class Terms:
         "batch",
         "capacity",
         "gated",
+        "limits",
         "linger_s",
         "most",
         "policy",
         "routes",
-        "timeout_s",
         "version",
     )
 
@@ -50,7 +51,8 @@ class Terms:
         self.linger_s = policy.linger_ms / _MS
         self.capacity = (policy.threads + policy.queue_size) * self.batch
         """Deliveries between claim and settlement, at most."""
-        self.timeout_s = policy.timeout_ms / _MS
+        self.limits = {name: limits_of(route[0], policy) for name, route in routes.items()}
+        """Of a call, by account."""
         self.gated = policy.quiet_hours.holds or policy.frequency.holds or policy.dedup.holds
         """Whether a delivery has to be asked about before its claim."""
 

@@ -98,6 +98,7 @@ WITHOUT_ANSWER: Final = frozenset(
         "tls",
         "too_large",
         "too_late",
+        "withdrawn",
     }
 )
 """Codes of calls that no provider answered; a transport gives no others."""

@@ -4,18 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 import msgspec
 
+from message.vocabulary import Lane
 from policy.gates import DAY_MINUTES, QuietAction, QuietHours, minutes_of
 from policy.lines import Path
-from policy.schema import Guarantee, InDoubt, LanePolicy, Ordering, Weight
+from policy.schema import Guarantee, InDoubt, LanePolicy, Ordering, SmtpPolicy, Weight
 
 _DAY_MS = 86_400_000
 GATES = ("quiet_hours", "frequency", "dedup")
 """Tables that some kinds are exempt from."""
+_NEVER: Final = "mail to a slower server never gets out"
+_OF_PROTOCOL: Final = {
+    "greeting_ms": (300_000, "§4.5.3.2.1", _NEVER),
+    "command_ms": (300_000, "§4.5.3.2.2", _NEVER),
+    "data_ms": (180_000, "§4.5.3.2.4, §4.5.3.2.5", _NEVER),
+    "final_ms": (
+        600_000,
+        "§4.5.3.2.6",
+        "what a slower server takes is in doubt, and may be sent again",
+    ),
+}
+"""The protocol's own limits: milliseconds, where they stand, and what a shorter one does."""
 
 
 def contradictions(policy: LanePolicy) -> Iterator[tuple[str, str]]:
@@ -45,7 +58,28 @@ def contradictions(policy: LanePolicy) -> Iterator[tuple[str, str]]:
             "breaker.open_ms",
             f"{p.breaker.open_ms} is above max_open_ms {p.breaker.max_open_ms}; lower it, or raise that",
         )
+    if p.smtp.total_ms <= p.smtp.final_ms:
+        yield (
+            "smtp.total_ms",
+            f"{p.smtp.total_ms} is not above smtp.final_ms {p.smtp.final_ms}: nothing could be sent",
+        )
     yield from _unfit(p)
+
+
+def cautions(lane: Lane, policy: LanePolicy) -> Iterator[tuple[str, str]]:
+    """Fields that may stand, and that somebody should look at: (key, why). Limits of SMTP below the
+    protocol's own make copies, or keep mail from a slow server."""
+    if lane.channel != "email":
+        return
+    usual = SmtpPolicy()
+    for key, (least_ms, section, what) in _OF_PROTOCOL.items():
+        if (given := getattr(policy.smtp, key)) < least_ms:
+            yield f"smtp.{key}", f"{given} is below RFC 5321's {least_ms} ({section}): {what}"
+    if policy.smtp.total_ms - policy.smtp.final_ms < usual.greeting_ms:
+        text = (
+            f"{policy.smtp.total_ms} leaves less than {usual.greeting_ms} before the dot: {_NEVER}"
+        )
+        yield "smtp.total_ms", text
 
 
 def _unfit(p: LanePolicy) -> Iterator[tuple[str, str]]:

@@ -57,6 +57,15 @@ def parse(
     return Policy(version=version, lanes=lanes)
 
 
+def cautions_in(path: str | Path | None) -> list[Problem]:
+    """What of a file that can be used somebody should look at. Raises PolicyError if it cannot be read."""
+    if path is None:
+        return []
+    reader = Reader(str(path), read(path), None)
+    reader.lanes()
+    return sorted(set(reader.cautions))
+
+
 def read(path: str | Path) -> bytes:
     """A policy file as it is; raises PolicyError."""
     try:

@@ -10,7 +10,15 @@ import msgspec
 
 from backends.toml_text import TomlTrouble, parsed
 from message.vocabulary import CHANNELS, KINDS, LANES, Lane, lane_named
-from policy.checks import GATES, contradictions, did_you_mean, misfit, wrong_time, wrong_weights
+from policy.checks import (
+    GATES,
+    cautions,
+    contradictions,
+    did_you_mean,
+    misfit,
+    wrong_time,
+    wrong_weights,
+)
 from policy.gates import ContentDedup, FrequencyCap, QuietAction, QuietHours, Scope
 from policy.lines import Path as Place
 from policy.lines import key_lines, line_of
@@ -23,6 +31,7 @@ from policy.schema import (
     LanePolicy,
     Ordering,
     RetryPolicy,
+    SmtpPolicy,
     TraceLevel,
 )
 
@@ -30,6 +39,7 @@ _FIELDS: Final = frozenset(LanePolicy.__struct_fields__)
 _TABLES: Final[Mapping[str, type[msgspec.Struct]]] = {
     "breaker": BreakerPolicy,
     "retry": RetryPolicy,
+    "smtp": SmtpPolicy,
     "quiet_hours": QuietHours,
     "frequency": FrequencyCap,
     "dedup": ContentDedup,
@@ -54,6 +64,8 @@ class Reader:
 
     def __init__(self, file: str, content: bytes, accounts: Collection[str] | None) -> None:
         self.problems: list[Problem] = []
+        self.cautions: list[Problem] = []
+        """What may stand, and somebody should look at."""
         self._file = file
         self._accounts = accounts
         self._lines: dict[tuple[str, ...], int] = {}
@@ -198,9 +210,9 @@ class Reader:
             table[key] = value
         policy = msgspec.convert(values, LanePolicy)
         for key, text in contradictions(policy):
-            path = tuple(key.split("."))
-            place = layer[path][1] if path in layer else ("lanes", lane.name, *path)
-            self._report(place, text)
+            self._report(_place(lane, layer, key), text)
+        for key, text in cautions(lane, policy):
+            self.cautions.append(self._problem(_place(lane, layer, key), text))
         self._check_exempt(lane, layer, values)
         return policy
 
@@ -215,8 +227,16 @@ class Reader:
                 self._report(place, text)
 
     def _report(self, path: Place, text: str) -> None:
-        line = line_of(self._lines, path)
-        self.problems.append(Problem(self._file, line, _dotted(path), text))
+        self.problems.append(self._problem(path, text))
+
+    def _problem(self, path: Place, text: str) -> Problem:
+        return Problem(self._file, line_of(self._lines, path), _dotted(path), text)
+
+
+def _place(lane: Lane, layer: Layer, key: str) -> Place:
+    """Where the lane has that key from; its own table where nobody wrote it."""
+    path = tuple(key.split("."))
+    return layer[path][1] if path in layer else ("lanes", lane.name, *path)
 
 
 def _wrong_choice(place: Place, value: Any) -> Iterator[tuple[Place, str]]:

@@ -87,6 +87,30 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     it is parked. Such refusals spend none of the `attempts`."""
 
 
+StepLimit = Annotated[int, msgspec.Meta(ge=10, le=3_600_000)]
+
+
+class SmtpPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How long each step of a call over SMTP may take, in milliseconds. The built-in values are those of
+    RFC 5321 §4.5.3.2, or above: what is cut off after the dot is in doubt and may be sent twice, what is
+    cut off before it never gets out to a server that is so slow."""
+
+    connect_ms: StepLimit = 30_000
+    """The TCP connection. No document limits it; a server that is there answers within a few of TCP's
+    own repeats."""
+    greeting_ms: StepLimit = 300_000
+    """The server's first word (§4.5.3.2.1: 5 minutes)."""
+    command_ms: StepLimit = 300_000
+    """The reply to any command but DATA, and the TLS handshake (§4.5.3.2.2, §4.5.3.2.3: 5 minutes)."""
+    data_ms: StepLimit = 180_000
+    """The reply to DATA, then the writing of the content (§4.5.3.2.4: 2 minutes, §4.5.3.2.5: 3)."""
+    final_ms: StepLimit = 600_000
+    """The reply to the dot that ends the message (§4.5.3.2.6: 10 minutes)."""
+    total_ms: StepLimit = 1_200_000
+    """The whole call. The dot is written only while `final_ms` of it is left, so that the reply to it
+    always has its time."""
+
+
 class LanePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The policy of one lane; times in milliseconds."""
 
@@ -106,7 +130,9 @@ class LanePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     max_in_flight: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 5_000
     """Records taken from Kafka and not yet done, per lane and worker: bounds memory and replay."""
     timeout_ms: Annotated[int, msgspec.Meta(ge=10, le=600_000)] = 5_000
-    """One provider call, connecting and all."""
+    """One provider call over HTTP, connecting and all."""
+    smtp: SmtpPolicy = SmtpPolicy()
+    """The limits of calls over SMTP, in the place of `timeout_ms`."""
     ttl_ms: Positive = 24 * _HOUR_MS
     max_ttl_ms: Positive = 7 * 24 * _HOUR_MS
     ordering: Ordering = Ordering.NONE

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import ceil
 from queue import SimpleQueue
 from typing import Final, Protocol
@@ -17,6 +18,8 @@ import msgspec
 import structlog
 
 from channels.channel import Call, Channel
+from channels.failures import WITHDRAWN
+from channels.limits import limits_of
 from dispatcher.accounts import may_fail_over
 from dispatcher.clock import Clock
 from dispatcher.handoff import Handoff
@@ -24,7 +27,7 @@ from dispatcher.tries import Try, fitting, note_refusals, on_record
 from idempotency.ledger import LedgerUnavailable
 from idempotency.recovering import TTL_IN_DOUBT, Taken
 from message.delivery import Delivery
-from message.outcomes import AnyOutcome, Unknown
+from message.outcomes import AnyOutcome, NotSent, Unknown
 from message.states import Event
 from recovery.routes import Route, Routes
 
@@ -223,14 +226,40 @@ class Callers:
         begun_at = self._clock.monotonic()
         for resend in resends:
             resend.started_at = now
-        not_after = min(self._permit.ends_at(resend.term) for resend in resends)
-        call = Call(account, [resend.delivery for resend in resends], not_after=not_after)
-        outcomes = self._engine.send(channel, call, self._routes.policy.timeout_ms / _MS)
+        limits = limits_of(account, self._routes.policy)
+        call = Call(
+            account,
+            [resend.delivery for resend in resends],
+            not_after=self._not_after(resends),
+            steps=limits.steps,
+            withdrawn=None if limits.steps is None else partial(self._withdrawn, resends),
+        )
+        outcomes = self._engine.send(channel, call, limits.total)
         self._routes.accounts.record(account, outcomes, begun_at)
         now = self._clock.now_ms()
         for resend, outcome in zip(resends, outcomes, strict=True):
             resend.outcome, resend.answered_at = outcome, now
         note_refusals(resends)
+        for resend, outcome in zip(resends, outcomes, strict=True):
+            if isinstance(outcome, NotSent) and outcome.code == WITHDRAWN:
+                self._take_back(resend)
+
+    def _withdrawn(self, resends: Sequence[Resend]) -> str:
+        """Why a call under way must not be finished any more; empty: it may."""
+        found = (self._too_late(resend) for resend in resends)
+        late = next((late for late in found if late is not None), None)
+        if late is not None:
+            return late[1]
+        return "lease_lapsed" if self._clock.monotonic() >= self._not_after(resends) else ""
+
+    def _take_back(self, resend: Resend) -> None:
+        """It was called for, and withdrawn before it was the provider's."""
+        late = self._too_late(resend)
+        if late is not None:
+            resend.outcome, (resend.event, resend.reason) = None, late
+
+    def _not_after(self, resends: Sequence[Resend]) -> float:
+        return min(self._permit.ends_at(resend.term) for resend in resends)
 
     def _through_another(self, resends: Sequence[Resend], tried: Sequence[str]) -> list[Resend]:
         """Those that may be called again, their other account on record; the rest keeps its outcome."""

@@ -14,6 +14,7 @@ from hongyan.terminal import DONE, PROBLEMS, err, explained, out, print_json, se
 if TYPE_CHECKING:
     from backends.settings import Settings
     from channels.channel import Account, Channel
+    from channels.limits import Limits
     from channels.masking import Shown
     from channels.trial import Trial
     from message.delivery import Delivery
@@ -27,8 +28,9 @@ LIST = explained(
 )
 TEST = explained(
     "Send one real message through an account and show all that went over the wire; secrets, tokens and "
-    "the receiver are masked. Asks nothing of Kafka or the ledger. Exits 0 when the provider accepted, "
-    "else 1.",
+    "the receiver are masked. Waits as long as a worker would in the lane of the account's channel and the "
+    "kind. Asks nothing of Kafka; of the ledger only the policy in force. Exits 0 when the provider "
+    "accepted, else 1.",
     "hongyan accounts test aliyun --to +8613800000001 --template SMS_123 --param code=4711",
     "hongyan accounts test mail --to ann@example.com --text 'A test' --subject Hello",
     'hongyan accounts test wecom --to li --content \'{"markdown": "**A test**"}\'',
@@ -39,6 +41,8 @@ CATALOGUE = explained(
     "hongyan accounts catalogue > docs/channels.md",
 )
 _JSON = Annotated[bool, typer.Option("--json", help="For programs.", metavar="")]
+_PATIENCE_S = 60.0
+"""A person who may have to wait for longer is told so."""
 
 
 @app.command("list", help=LIST)
@@ -71,9 +75,19 @@ def try_account(
     resolve: Annotated[
         bool, typer.Option("--resolve", help="Then ask what became of it.", metavar="")
     ] = False,
+    kind: Annotated[
+        str, typer.Option(metavar="KIND", help="Whose lane's limits hold: notice, …")
+    ] = "notice",
     timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0.1, max=600, help="For each request.")
-    ] = 10.0,
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            min=0.1,
+            max=3_600,
+            help="For each request, instead.",
+            show_default="the lane's limits",
+        ),
+    ] = None,
     as_json: _JSON = False,
 ) -> None:
     """See TEST."""
@@ -89,7 +103,10 @@ def try_account(
     delivery = _delivery(settings, channel.channel, account, to, fields)
     if refusal := channel.refusal(account, delivery):
         _refused(refusal, as_json=as_json)
-    trial = _tried(channel, account, delivery, timeout, resolve)
+    limits = _limits(settings, channel, account, kind, timeout)
+    if not as_json and limits.total > _PATIENCE_S:
+        err().print(f"waiting for up to {limits.total:g} s, as a worker would; --timeout for less")
+    trial = _tried(channel, account, delivery, limits, resolve)
     _report(account, channel, delivery, trial, as_json=as_json)
 
 
@@ -158,15 +175,31 @@ def _delivery(
     return delivery
 
 
+def _limits(
+    settings: Settings, channel: Channel, account: Account, kind: str, timeout_s: float | None
+) -> Limits:
+    """Those of the lane, unless a person gave one."""
+    from channels.limits import Limits, limits_of
+    from hongyan.policy_source import policy_in_force
+    from message.vocabulary import KINDS, lane_named
+
+    lane = lane_named(f"{channel.channel}.{kind}")
+    if lane is None:
+        raise WrongUsage(f"there is no kind {kind!r}; kinds are {', '.join(KINDS)}")
+    if timeout_s is not None:
+        return Limits(timeout_s)
+    return limits_of(account, policy_in_force(settings).of(lane))
+
+
 def _tried(
-    channel: Channel, account: Account, delivery: Delivery, timeout_s: float, resolve: bool
+    channel: Channel, account: Account, delivery: Delivery, limits: Limits, resolve: bool
 ) -> Trial:
     from channels.trial import try_out
     from channels.wires import Wires
 
     wires = Wires()
     try:
-        return try_out(channel, account, delivery, wires, timeout_s=timeout_s, resolve=resolve)
+        return try_out(channel, account, delivery, wires, limits=limits, resolve=resolve)
     finally:
         wires.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,12 +13,14 @@ from hongyan.terminal import DONE, PROBLEMS, err, explained, out, print_json, se
 
 if TYPE_CHECKING:
     from message.vocabulary import Lane
+    from policy.problems import Problem
     from policy.schema import LanePolicy, Policy, RetryPolicy
 
 app = typer.Typer(name="policy", help="What each lane promises.", no_args_is_help=True)
 
 CHECK = explained(
-    "Say everything that is wrong with the policy, with file, line and key. Exits 1 if anything is.",
+    "Say everything that is wrong with the policy, with file, line and key. Exits 1 if anything is. What "
+    "may stand and deserves a look, such as limits of SMTP below the protocol's own, is a warning.",
     "hongyan policy check",
     "hongyan policy check draft.toml --json",
 )
@@ -43,27 +46,33 @@ policy_versions.register(app)
 def check(context: typer.Context, file: _FILE = None, as_json: _JSON = False) -> None:
     """See CHECK."""
     settings = settings_of(context)
-    from policy.loading import PolicyError, file_of, load
+    from policy.loading import PolicyError, cautions_in, file_of, load
 
     path = file or file_of(settings)
     try:
         policy = load(path, settings.accounts)
-        problems = []
+        problems, warnings = [], cautions_in(path)
     except PolicyError as exc:
-        policy, problems = None, exc.problems
+        policy, problems, warnings = None, exc.problems, []
+    version = policy.version if policy else None
     if as_json:
-        print_json({"version": policy.version if policy else None, "problems": problems})
+        print_json({"version": version, "problems": problems, "warnings": warnings})
     elif policy is not None:
+        _tell(warnings, "[yellow]warning[/]  ")
         where = path or "no policy file, so the defaults hold"
-        out().print(f"[green]ok[/] {where}  ({policy.version})")
+        out().print(f"[green]ok[/] {where}  ({version})")
     else:
-        for problem in problems:
-            out().print(f"[bold]{problem.file}:{problem.line}[/]  {problem.key}: ", end="")
-            out().print(problem.text, markup=False)
+        _tell(problems)
         err().print(
             f"{len(problems)} problem{'s' if problems[1:] else ''}; no worker starts with it"
         )
     raise typer.Exit(PROBLEMS if problems else DONE)
+
+
+def _tell(problems: Sequence[Problem], label: str = "") -> None:
+    for problem in problems:
+        out().print(f"{label}[bold]{problem.file}:{problem.line}[/]  {problem.key}: ", end="")
+        out().print(problem.text, markup=False)
 
 
 @app.command("show", help=SHOW)

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any
 
 import httpx
@@ -184,6 +184,81 @@ def test_the_deadline_ends_whatever_goes_on(
         failure = failed(transport.send(mail(server, total_s=TOTAL_S)))
         assert (failure.phase, failure.code) == (phase, "timeout")
         assert TOTAL_S - 0.1 < monotonic() - started < TOTAL_S + PATIENCE_S
+
+
+def pause(seconds: float, reply: str) -> Act:
+    """The reply, so much later."""
+
+    def act(server: MailServer, connection: socket.socket) -> bool:
+        sleep(seconds)
+        connection.sendall(reply.encode() + b"\r\n")
+        return True
+
+    return act
+
+
+STEPS = {"connect": 5.0, "greeting": 0.2, "command": 0.2, "data": 0.2, "final": 0.2}
+
+
+@pytest.mark.parametrize(
+    ("stage", "reply", "step"),
+    [
+        ("greeting", "220 ready", "greeting"),
+        ("EHLO", "250 here", "command"),
+        ("MAIL", "250 fine", "command"),
+        ("RCPT", "250 fine", "command"),
+        ("DATA", "354 go on", "data"),
+        (".", "250 queued", "final"),
+    ],
+)
+def test_each_step_has_a_limit_of_its_own(
+    transport: SmtpTransport, stage: str, reply: str, step: str
+) -> None:
+    with MailServer({stage: pause(0.6, reply)}) as server:
+        request = mail(server)
+        request.extensions["timeout"] |= STEPS
+        failure = failed(transport.send(request))
+        assert failure.code == "timeout"
+        assert f"({step})" in failure.detail
+        request = mail(server)
+        request.extensions["timeout"] |= {**STEPS, step: 3.0}
+        assert told(transport.send(request)).stage is Stage.FINAL
+
+
+def test_the_dot_is_written_only_while_its_reply_has_all_its_time(
+    transport: SmtpTransport,
+) -> None:
+    with MailServer({"DATA": pause(0.4, "354 go on")}) as server:
+        request = mail(server, total_s=1.0)
+        request.extensions["timeout"]["final"] = 0.8
+        failure = failed(transport.send(request))
+        assert (failure.phase, failure.code) == (Phase.NOT_WRITTEN, "timeout")
+        assert server.messages == []
+
+
+def test_a_call_that_was_taken_back_ends_before_the_dot(transport: SmtpTransport) -> None:
+    asked: list[list[str]] = []
+
+    def withdrawn() -> str:
+        asked.append(list(server.commands))
+        return "ttl_in_queue"
+
+    with MailServer() as server:
+        request = mail(server)
+        request.extensions["withdrawn"] = withdrawn
+        failure = failed(transport.send(request))
+        assert (failure.phase, failure.code) == (Phase.NOT_WRITTEN, "withdrawn")
+        assert "ttl_in_queue" in failure.detail
+        assert server.hung_up.wait(PATIENCE_S)
+        assert server.messages == []
+    assert [commands[-1] for commands in asked] == ["DATA"]
+
+
+def test_a_lease_that_was_renewed_meanwhile_lets_the_message_go(transport: SmtpTransport) -> None:
+    with MailServer() as server:
+        request = mail(server)
+        request.extensions |= {"not_after": monotonic() - 1, "withdrawn": lambda: ""}
+        assert told(transport.send(request)).stage is Stage.FINAL
 
 
 def test_a_server_that_reads_no_content_holds_nobody_past_the_deadline(
@@ -485,8 +560,10 @@ def test_a_server_without_starttls_is_told_nothing(
     transport: SmtpTransport, authority: Authority
 ) -> None:
     with MailServer() as server:
-        failure = failed(transport.send(secured(server, authority)))
-        assert (failure.phase, failure.code) == (Phase.NOT_WRITTEN, "tls")
+        for _ in range(2):  # nor by a session that was kept
+            failure = failed(transport.send(secured(server, authority)))
+            assert (failure.phase, failure.code) == (Phase.NOT_WRITTEN, "tls")
+        assert transport.idle == 0
         assert [c for c in server.commands if not c.startswith(("EHLO", "QUIT"))] == []
 
 

@@ -93,6 +93,7 @@ def policy_of(lanes: Iterable[str], threads: int) -> dict[str, dict[str, Any]]:
         "threads": threads,
         "batch": 10,
         "timeout_ms": TIMEOUT_MS,
+        "smtp": {"final_ms": TIMEOUT_MS // 2, "total_ms": TIMEOUT_MS},
         "ttl_ms": TTL_MS,
         "retry": {"attempts": ATTEMPTS, "base_ms": 200, "cap_ms": 2_000},
         "breaker": {"share": 1.0, "min_calls": 100_000},

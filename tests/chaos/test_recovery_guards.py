@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from math import inf
+from typing import Any
 
+import msgspec
 import psycopg
 import pytest
 
+from channels.channel import Call
 from idempotency.recovering import Ask
 from message.ids import new_token
+from message.outcomes import Accepted, AnyOutcome, NotSent
 from message.states import Event
 from policy.schema import Guarantee
 from recovery.calls import Resend
@@ -73,6 +78,43 @@ def test_a_recovery_that_stops_gives_back_what_it_has_not_begun(line: Line) -> N
     resend = taken(line)
     line.callers.stop()
     assert served(line, resend).event is Event.GIVEN_BACK
+
+
+class Endless(Held):
+    """A lease that ends never."""
+
+    def ends_at(self, term: int) -> float:
+        return inf
+
+
+def mailed(line: Line, between: Callable[[], object]) -> Resend:
+    """A mail that was called for, with something that happens before its dot."""
+    resend, sent = taken(line), []
+    account = msgspec.structs.replace(resend.route.account, endpoint="smtp://127.0.0.1:25")
+    resend.route = resend.route._replace(account=account)
+    line.callers._permit = Endless()
+
+    def send(channel: Any, call: Call, timeout_s: float) -> list[AnyOutcome]:
+        between()
+        assert call.withdrawn is not None
+        why = call.withdrawn()
+        sent.append(not why)
+        return [NotSent("withdrawn", why) if why else Accepted("p-1")]
+
+    line.provider.send = send  # type: ignore[method-assign]
+    line.callers.put([resend])
+    assert line.finished.get(timeout=10) is resend
+    assert sent == [resend.outcome is not None]
+    return resend
+
+
+def test_a_mail_under_way_is_taken_back_before_its_dot_where_its_time_is_over(line: Line) -> None:
+    assert mailed(line, lambda: None).outcome == Accepted("p-1")
+    assert mailed(line, lambda: line.world.advance(TTL_MS)).event is Event.TTL
+
+
+def test_a_mail_under_way_as_recovery_stops_is_given_back_before_its_dot(line: Line) -> None:
+    assert mailed(line, line.callers.stop).event is Event.GIVEN_BACK
 
 
 @pytest.mark.stack

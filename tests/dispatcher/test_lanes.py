@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from math import inf
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
@@ -58,8 +59,11 @@ class Bench(Later):
         self,
         answer: Callable[[Call], list[AnyOutcome]],
         weights: dict[str, int],
+        endpoint: str = "http://127.0.0.1:9",
         **policy: Any,
     ) -> None:
+        self.timeouts: list[float] = []
+        self.lease_ends = inf
         self.calls: list[tuple[str, list[str]]] = []
         self.rerouted: list[tuple[str, str]] = []
         self.stale = False
@@ -68,7 +72,7 @@ class Bench(Later):
         self.finished: SimpleQueue[Finished] = SimpleQueue()
         clock = Clock(lambda: self.ms / 1_000, lambda: self.ms / 1_000)
         lane_policy = LanePolicy(**{"threads": 1, "accounts": weights, **policy})
-        accounts = [Account(name, "p", "http://127.0.0.1:9") for name in weights]
+        accounts = [Account(name, "p", endpoint) for name in weights]
         adapter: Any = Batching()
         routes: dict[str, Route] = {account.name: (account, adapter) for account in accounts}
         chooser = Accounts(LANE, lane_policy, accounts, Rates(accounts, None, workers=lambda _: 1))
@@ -84,12 +88,13 @@ class Bench(Later):
             reroute=self._reroute,
         )
 
-    def send(self, _channel: Any, call: Call, _timeout_s: float) -> list[AnyOutcome]:
+    def send(self, _channel: Any, call: Call, timeout_s: float) -> list[AnyOutcome]:
+        self.timeouts.append(timeout_s)
         self.calls.append((call.account.name, [d.receiver for d in call.deliveries]))
         return self._answer(call)
 
     def ends_at(self, _term: int) -> float:
-        return inf
+        return self.lease_ends
 
     def wait_valid(self, _term: int, _until: Callable[[], bool]) -> bool:
         return True
@@ -131,6 +136,76 @@ def only(account: str, refusal: AnyOutcome) -> Callable[[Call], list[AnyOutcome]
     return lambda call: (
         accepted(call) if call.account.name == account else [refusal] * len(call.deliveries)
     )
+
+
+class Dialogue:
+    """A mail server of three steps: what comes between `greeted` and the dot may take its time."""
+
+    def __init__(self) -> None:
+        self.bench: Bench | None = None
+        self.between: Callable[[], None] = lambda: None
+        self.sent: list[str] = []
+
+    def __call__(self, call: Call) -> list[AnyOutcome]:
+        assert call.withdrawn is not None
+        self.between()
+        why = call.withdrawn()
+        if why:
+            return [NotSent("withdrawn", why)] * len(call.deliveries)
+        self.sent += [d.receiver for d in call.deliveries]
+        return accepted(call)
+
+
+def mail_bench(**policy: Any) -> tuple[Bench, Dialogue]:
+    dialogue = Dialogue()
+    bench = Bench(dialogue, {"a": 1}, endpoint="smtp://127.0.0.1:25", **policy)
+    return bench, dialogue
+
+
+def pass_time(bench: Bench, renewed: bool) -> None:
+    """Longer than the lease was to last."""
+    bench.ms += 500
+    if renewed:
+        bench.lease_ends = bench.ms / 1_000 + 30
+
+
+def test_a_mail_is_called_for_under_the_protocols_limits() -> None:
+    bench, dialogue = mail_bench()
+    seen: list[Call] = []
+
+    def answer(call: Call) -> list[AnyOutcome]:
+        seen.append(call)
+        return dialogue(call)
+
+    bench._answer = answer
+    bench.serve("u1")
+    assert (seen[0].steps or {})["final"] == 600
+    assert bench.timeouts == [1_200.0]
+
+
+def test_a_mail_past_its_ttl_is_taken_back_before_the_dot() -> None:
+    bench, dialogue = mail_bench()
+    dialogue.between = lambda: setattr(bench, "ms", bench.ms + 2_000)
+    (work,) = bench.serve("u1")
+    assert (work.event, work.outcome, dialogue.sent) == (Event.TTL, None, [])
+
+
+def test_a_mail_under_way_as_the_worker_stops_is_given_back_before_the_dot() -> None:
+    bench, dialogue = mail_bench()
+    dialogue.between = bench.pool.stop
+    (work,) = bench.serve("u1")
+    assert (work.event, work.outcome, dialogue.sent) == (Event.GIVEN_BACK, None, [])
+
+
+def test_a_mail_goes_under_a_lease_that_was_renewed_and_not_under_one_that_lapsed() -> None:
+    for renewed, sent in ((True, ["u1"]), (False, [])):
+        bench, dialogue = mail_bench()
+        bench.lease_ends = bench.ms / 1_000 + 0.1
+        dialogue.between = partial(pass_time, bench, renewed)
+        (work,) = bench.serve("u1")
+        assert dialogue.sent == sent
+        lapsed = NotSent("withdrawn", "lease_lapsed")
+        assert work.outcome == (Accepted(work.delivery.key) if renewed else lapsed)
 
 
 NO_BALANCE = NotSent("no_balance", account=True)

@@ -58,6 +58,29 @@ def hook(folder: Path, simulator: Simulator) -> str:
     return "hook"
 
 
+def test_a_test_waits_as_long_as_a_worker_would_in_that_lane(
+    hongyan: Run, folder: Path, simulator: Simulator
+) -> None:
+    mail: dict[str, Any] = {
+        **SAMPLES["smtp"].account_table,
+        "provider": "smtp",
+        "endpoint": simulator.smtp,
+    }
+    configure(folder, "mail", **mail)
+    simulator.control(rules=[Faults(latency_ms="1000")])
+    send = ("accounts", "test", "mail", "--to", "ann@example.com", "--text", "hi")
+    said = hongyan(*send)
+    assert said.code == 0
+    assert "waiting for up to 1200 s" in said.err
+    table = '[lanes."email.notice".smtp]\nfinal_ms = 100\n'
+    (folder / "policy.toml").write_text(table)
+    cut_off = hongyan(*send, "--json")
+    assert cut_off.code == 1
+    assert cut_off.json["outcome"]["outcome"] == "unknown"
+    assert hongyan(*send, "--kind", "marketing").code == 0
+    assert hongyan(*send, "--kind", "sometimes").code == 2
+
+
 def test_accounts_are_listed_with_what_their_providers_offer(
     hongyan: Run, folder: Path, hook: str
 ) -> None:

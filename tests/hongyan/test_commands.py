@@ -46,6 +46,18 @@ def test_a_good_policy_is_ok_and_a_bad_one_is_told_whole(hongyan: Run, folder: P
     assert for_programs["version"] is None
 
 
+def test_limits_of_mail_below_the_protocols_own_are_a_warning_and_no_problem(
+    hongyan: Run, folder: Path
+) -> None:
+    (folder / "policy.toml").write_text("[defaults.smtp]\nfinal_ms = 5_000\n")
+    said = hongyan("policy", "check")
+    assert said.code == 0
+    assert "warning  policy.toml:2  defaults.smtp.final_ms: 5000 is below RFC 5321's" in said.out
+    for_programs = hongyan("policy", "check", "--json")
+    assert (for_programs.code, for_programs.json["problems"]) == (0, [])
+    assert [one["line"] for one in for_programs.json["warnings"]] == [2]
+
+
 def test_another_file_can_be_checked(hongyan: Run, folder: Path) -> None:
     (folder / "draft.toml").write_text("[defaults]\nthreads = 7\n")
     said = hongyan("policy", "check", "draft.toml", "--json")

@@ -13,7 +13,7 @@ from message.vocabulary import LANES, Lane, lane_named
 from policy.checks import contradictions
 from policy.gates import ContentDedup, FrequencyCap, QuietHours
 from policy.lines import key_lines, line_of
-from policy.loading import PolicyError, file_of, load
+from policy.loading import PolicyError, cautions_in, file_of, load
 from policy.schema import (
     DEFAULTS_BY_KIND,
     BreakerPolicy,
@@ -22,6 +22,7 @@ from policy.schema import (
     Ordering,
     Policy,
     RetryPolicy,
+    SmtpPolicy,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -83,6 +84,46 @@ def test_choices_are_read_by_name(file: Path) -> None:
     policy = policy_of(file, text, "sms.notice")
     assert policy.guarantee is Guarantee.AT_MOST_ONCE
     assert policy.ordering is Ordering.KEY
+
+
+def cautions(file: Path, text: str) -> list[str]:
+    file.write_text(text, "utf-8")
+    load(file)
+    return [f"{p.line} {p.key}: {p.text}" for p in cautions_in(file)]
+
+
+def test_limits_of_mail_below_the_protocols_own_are_told_where_they_stand(file: Path) -> None:
+    said = cautions(
+        file,
+        "[defaults.smtp]\nfinal_ms = 5_000\n"
+        '[lanes."email.notice".smtp]\ngreeting_ms = 6_000\ntotal_ms = 100_000\n',
+    )
+    assert [line.partition(" is below")[0] for line in said[:2]] == [
+        "2 defaults.smtp.final_ms: 5000",
+        '4 lanes."email.notice".smtp.greeting_ms: 6000',
+    ]
+    assert "may be sent again" in said[0]
+    assert "never gets out" in said[1]
+    assert said[2].startswith('5 lanes."email.notice".smtp.total_ms: 100000 leaves less than')
+    assert len(said) == 3
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[defaults]\ntimeout_ms = 1_000\n",
+        '[lanes."sms.notice".smtp]\nfinal_ms = 5_000\n',
+        "[defaults.smtp]\nfinal_ms = 900_000\ntotal_ms = 3_000_000\nconnect_ms = 1_000\n",
+    ],
+)
+def test_what_fits_the_protocol_needs_no_look(file: Path, text: str) -> None:
+    assert cautions(file, text) == []
+
+
+def test_no_time_before_the_dot_is_a_mistake(file: Path) -> None:
+    (said,) = problems(file, '[lanes."email.notice".smtp]\ntotal_ms = 600_000\n')
+    assert said.startswith('2 lanes."email.notice".smtp.total_ms: 600000 is not above')
 
 
 def test_the_version_follows_the_content(file: Path) -> None:
@@ -365,8 +406,9 @@ def test_what_a_lane_says_is_what_it_gets(lane: Lane, threads: int, ttl: int) ->
 
 def test_every_field_is_documented() -> None:
     page = (ROOT / "docs" / "policy.md").read_text("utf-8")
-    tables = (LanePolicy, BreakerPolicy, RetryPolicy, QuietHours, FrequencyCap, ContentDedup)
-    for field in (field for table in tables for field in table.__struct_fields__):
+    lanes = (LanePolicy, BreakerPolicy, RetryPolicy, SmtpPolicy)
+    gates = (QuietHours, FrequencyCap, ContentDedup)
+    for field in (field for table in (*lanes, *gates) for field in table.__struct_fields__):
         assert f"| `{field}` |" in page, f"docs/policy.md does not describe {field}"
 
 
