@@ -40,6 +40,7 @@ class BaseChannel:
     account_limits: ClassVar[Sequence[tuple[int, int]]] = ()
     counted_by: ClassVar[Sequence[str]] = ()
     receiver_limits: ClassVar[Sequence[tuple[int, int]]] = ()
+    result_window_ms: ClassVar[int] = 0
     recall_window_ms: ClassVar[int] = 0
     tokens: ClassVar[TokenSource | None] = None
     errors: ClassVar[ErrorTable] = ErrorTable(())

@@ -105,6 +105,8 @@ class Resolution(StrEnum):
     SENT = "sent"
     NOT_SENT = "not_sent"
     ASK_LATER = "ask_later"
+    REFUSED = "refused"
+    """It was not sent, and the provider will never send it: `Resolved.detail` begins with its code."""
 
 
 class Resolved(msgspec.Struct, frozen=True):
@@ -113,6 +115,8 @@ class Resolved(msgspec.Struct, frozen=True):
     resolution: Resolution
     provider_id: str = ""
     detail: str = ""
+    delay_ms: int = 0
+    """How long a message that was not sent must be left; 0: it may go at once."""
 
 
 class Attempt(msgspec.Struct, frozen=True):
@@ -125,6 +129,9 @@ class Attempt(msgspec.Struct, frozen=True):
     now: int
     """The same clock now."""
     token: str = ""
+    task: str = ""
+    """The provider's name for the task that it took of this attempt (`Accepted.queued`); empty: its answer
+    was lost."""
 
     def __repr__(self) -> str:
         """Without the token, as for Call."""
@@ -226,6 +233,9 @@ class Channel(Protocol):
     Empty: each account is counted alone."""
     receiver_limits: ClassVar[Sequence[tuple[int, int]]]
     """(messages, seconds) to one receiver, where the provider drops in silence what is more."""
+    result_window_ms: ClassVar[int]
+    """How long after a call that was accepted as a task the provider tells whom it reached; 0: it accepts
+    no tasks, its acceptance is the result."""
     recall_window_ms: ClassVar[int]
     """How long after the send the provider takes it back; 0: it never does."""
     tokens: ClassVar[TokenSource | None]

@@ -49,6 +49,8 @@ MAX_QUESTIONS = 100
 """Queries in one dialogue, at most: an adapter that asks on and on is broken."""
 
 
+Asked = dict[tuple[str, str, bytes], Answer]
+"""Answers to questions (method, URL, body) that need not be put twice."""
 T = TypeVar("T")
 D = TypeVar("D", Resolved, TakenBack)
 Talk = Generator[httpx.Request, Answer, T]
@@ -121,16 +123,22 @@ class Engine:
         )
 
     def resolve(
-        self, channel: Channel, account: Account, attempt: Attempt, timeout_s: float
+        self,
+        channel: Channel,
+        account: Account,
+        attempt: Attempt,
+        timeout_s: float,
+        asked: Asked | None = None,
     ) -> Resolved | None:
         """Hold the adapter's dialogue about an attempt in doubt; None where it has none. Never raises:
-        what cannot be found out now is ASK_LATER."""
+        what cannot be found out now is ASK_LATER. `asked` answers the questions that are in it, and gets
+        those that are not."""
 
         def begin(token: str) -> Dialogue | None:
             return channel.resolve(account, msgspec.structs.replace(attempt, token=token))
 
         try:
-            found = self._ask(channel, account, begin, timeout_s)
+            found = self._ask(channel, account, begin, timeout_s, asked)
             return None if found is None else _shown_detail(found, attempt.delivery)
         except _Unanswered as exc:
             return Resolved(Resolution.ASK_LATER, detail=shown(str(exc)))
@@ -191,30 +199,41 @@ class Engine:
             )
 
     def _ask(
-        self, channel: Channel, account: Account, begin: Begin[T], timeout_s: float
+        self,
+        channel: Channel,
+        account: Account,
+        begin: Begin[T],
+        timeout_s: float,
+        asked: Asked | None = None,
     ) -> T | None:
         """What a dialogue came to; None where there is none. Raises _Unanswered, and what the adapter
         raises."""
         source = channel.tokens
         if source is None:
-            return self._converse(channel, begin(""), timeout_s)
+            return self._converse(channel, begin(""), timeout_s, asked)
         try:
             token = self._tokens.get(account, source)
             try:
-                return self._converse(channel, begin(token), timeout_s)
+                return self._converse(channel, begin(token), timeout_s, asked)
             except _TokenRefused:
                 token = self._tokens.renew(account, source, token)
-                return self._converse(channel, begin(token), timeout_s)
+                return self._converse(channel, begin(token), timeout_s, asked)
         except TokenUnavailable as exc:
             raise _Unanswered(str(exc)) from exc
 
-    def _converse(self, channel: Channel, dialogue: Talk[T] | None, timeout_s: float) -> T | None:
+    def _converse(
+        self,
+        channel: Channel,
+        dialogue: Talk[T] | None,
+        timeout_s: float,
+        asked: Asked | None = None,
+    ) -> T | None:
         if dialogue is None:
             return None
         try:
             request = next(dialogue)
             for _ in range(MAX_QUESTIONS):
-                answer = self._answer(request, timeout_s)
+                answer = self._known(request, timeout_s, asked)
                 if isinstance(answer, httpx.Response) and channel.token_refused(answer):
                     raise _TokenRefused("the token was refused")
                 request = dialogue.send(answer)
@@ -224,6 +243,14 @@ class Engine:
         finally:
             dialogue.close()
         raise _Unanswered(f"more than {MAX_QUESTIONS} queries")
+
+    def _known(self, request: httpx.Request, timeout_s: float, asked: Asked | None) -> Answer:
+        if asked is None:
+            return self._answer(request, timeout_s)
+        question = (request.method, str(request.url), request.read())
+        if question not in asked:
+            asked[question] = self._answer(request, timeout_s)
+        return asked[question]
 
     def _answer(self, request: httpx.Request, timeout_s: float) -> Answer:
         request.extensions["timeout"] = {"total": timeout_s}

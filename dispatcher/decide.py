@@ -9,6 +9,7 @@ from typing import Final
 from channels.retry_after import MAX_MS as MAX_PACED_MS
 from dispatcher.work import Work
 from idempotency.ledger import Settlement
+from idempotency.recovering import QUEUED
 from message.delivery import Delivery
 from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown, is_paced
 from message.states import Event
@@ -56,6 +57,8 @@ def after_call(
 ) -> Settlement:
     """What an outcome means; `answered_at` is when it came, epoch milliseconds."""
     match outcome:
+        case Accepted(provider_id=provider_id, queued=True):
+            return Settlement(delivery, Event.QUEUED, QUEUED, provider_id=provider_id)
         case Accepted(provider_id=provider_id):
             return Settlement(delivery, Event.ACCEPTED, provider_id=provider_id)
         case Rejected(code=code):

@@ -29,6 +29,8 @@ ATTEMPTS_SPENT: Final = "attempts_spent"
 UNREADABLE: Final = "payload_unreadable"
 ROW_UNUSABLE: Final = "row_unusable"
 RECALLED_IN_DOUBT: Final = "recalled_in_doubt"
+QUEUED: Final = "queued"
+"""The provider took a task, whose name stands in the row; it is asked whom the task reached."""
 
 
 class Ask(msgspec.Struct, frozen=True):
@@ -97,6 +99,9 @@ class Doubt(NamedTuple):
     now: int
     owner: str = ""
     """Whose call it was."""
+    task: str = ""
+    """The provider's name for the task that it took; only of reason QUEUED. In other rows the id may be an
+    earlier call's."""
 
 
 class Move(NamedTuple):

@@ -24,6 +24,7 @@ from idempotency.lines import PAGE, Line, Lines, PostgresLines, SqliteLines
 from idempotency.payloads import PayloadUnreadable, Sealer
 from idempotency.recovering import (
     LIMIT,
+    QUEUED,
     ROW_UNUSABLE,
     UNREADABLE,
     Ask,
@@ -45,7 +46,9 @@ from message.states import OPEN, Event, State, after, state_of
 
 _NEVER_SENT: Final = frozenset({State.REJECTED, State.EXPIRED})
 """States that say of every earlier call that it sent nothing."""
-_PROVED_NOT_SENT: Final = frozenset({Event.RESOLVED_NOT_SENT, Event.OPERATOR_NOT_SENT})
+_PROVED_NOT_SENT: Final = frozenset(
+    {Event.RESOLVED_NOT_SENT, Event.RESOLVED_REFUSED, Event.OPERATOR_NOT_SENT}
+)
 """Moves that say so, too."""
 _UNREADABLE: Final = Verdict(State.PARKED, UNREADABLE)
 _UNUSABLE: Final = Verdict(State.PARKED, ROW_UNUSABLE)
@@ -411,6 +414,7 @@ def _doubt(row: Any, delivery: Delivery, now: int) -> Doubt:
         row.updated_at,
         now,
         row.owner,
+        task=(row.provider_id or "") if row.reason == QUEUED else "",
     )
 
 

@@ -14,7 +14,8 @@ _COLUMNS: Final = """
 SELECT d.delivery_key, d.day, d.version, d.token, d.attempt, d.state, d.reason, d.lane, d.message_id,
        d.refusals, d.repeats, d.receiver, d.expires_at, d.created_at, d.updated_at, d.policy_version,
        d.account, d.ordering_key, d.kafka_topic, d.kafka_partition, d.kafka_offset, d.call_key,
-       d.call_digest, d.called_at, d.owner, d.biz_id, coalesce(d.payload, p.payload) AS payload"""
+       d.call_digest, d.called_at, d.owner, d.biz_id, d.provider_id,
+       coalesce(d.payload, p.payload) AS payload"""
 _PAYLOAD: Final = """
   LEFT JOIN payloads AS p
     ON p.message_id = d.message_id AND p.body_digest = d.body_digest AND p.day = d.day"""

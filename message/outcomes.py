@@ -34,6 +34,9 @@ class Accepted(Outcome, frozen=True, gc=False, tag="accepted"):
     """The provider answered that it has the message; `provider_id` is its name for it."""
 
     provider_id: str = ""
+    queued: bool = False
+    """It took a task, and says only later, when asked by that name, whom it reached. The delivery is not
+    SENT before that (docs/decisions/100)."""
 
 
 class Rejected(Outcome, frozen=True, gc=False, tag="rejected"):

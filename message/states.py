@@ -34,6 +34,7 @@ class Event(StrEnum):
     HOLD = "quiet hours hold it"
     BEHIND = "an earlier one of its key is open"
     ACCEPTED = "Accepted"
+    QUEUED = "Accepted as a task"
     REJECTED = "Rejected"
     NOT_SENT = "NotSent"
     UNKNOWN = "Unknown"
@@ -47,6 +48,7 @@ class Event(StrEnum):
     RECALL = "recall"
     RESOLVED_SENT = "resolver: it was sent"
     RESOLVED_NOT_SENT = "resolver: it was not"
+    RESOLVED_REFUSED = "resolver: it was refused for good"
     REPLAY = "in the provider's dedup window"
     RESEND_UNPROVEN = "no proof, lane is at_least_once, TTL left"
     PARK_UNPROVEN = "no proof, lane is at_most_once"
@@ -68,6 +70,8 @@ TRANSITIONS: Final[dict[tuple[State | None, Event], State]] = {
     (None, _E.HOLD): _S.RETRY,
     (None, _E.BEHIND): _S.RETRY,
     (_S.IN_FLIGHT, _E.ACCEPTED): _S.SENT,
+    # A task was taken; whom it reached, the provider says only when it is asked (reason `queued`).
+    (_S.IN_FLIGHT, _E.QUEUED): _S.UNKNOWN,
     (_S.IN_FLIGHT, _E.REJECTED): _S.REJECTED,
     (_S.IN_FLIGHT, _E.NOT_SENT): _S.RETRY,
     (_S.IN_FLIGHT, _E.UNKNOWN): _S.UNKNOWN,
@@ -89,6 +93,7 @@ TRANSITIONS: Final[dict[tuple[State | None, Event], State]] = {
     (_S.RETRY, _E.RECALL): _S.DROPPED,
     (_S.UNKNOWN, _E.RESOLVED_SENT): _S.SENT,
     (_S.UNKNOWN, _E.RESOLVED_NOT_SENT): _S.RETRY,
+    (_S.UNKNOWN, _E.RESOLVED_REFUSED): _S.REJECTED,
     # The same call once more, while the provider surely drops a repeat.
     (_S.UNKNOWN, _E.REPLAY): _S.RETRY,
     (_S.UNKNOWN, _E.RESEND_UNPROVEN): _S.RETRY,

@@ -1,7 +1,9 @@
 """What follows for a delivery in doubt: pure functions from what was found out, and the lane's policy.
 
     the provider says it was sent          SENT
-    the provider says it was not           RETRY, at once
+    the provider says it was not           RETRY, at once or when the provider wants it
+    the provider says it never will be     REJECTED
+    it took a task and cannot say yet      asked again while it tells results of tasks, then PARKED
     the provider cannot say yet            asked again, until half of the time it had left is gone
     its dedup window is open               RETRY as the same call: the provider drops a repeat
     no proof, the policy says resend       RETRY, counted as a possible duplicate
@@ -20,12 +22,14 @@ from typing import Final, NamedTuple
 
 from channels.channel import Resolution, Resolved
 from dispatcher.decide import backoff_ms
-from idempotency.recovering import ATTEMPTS_SPENT, TTL_IN_DOUBT, Doubt, Move
+from idempotency.recovering import ATTEMPTS_SPENT, QUEUED, TTL_IN_DOUBT, Doubt, Move
 from message.states import Event, State
 from policy.schema import LanePolicy
 
 REPLAY: Final = "replay"
 UNPROVEN: Final = "unproven"
+UNCONFIRMED: Final = "unconfirmed"
+"""The provider took a task and never said whom it reached."""
 RESOLVED: Final = "resolved_not_sent"
 REFUSED: Final = "refused_in_doubt"
 """Up to a colon, the provider's code behind it: a refusal that may have come after a success."""
@@ -50,6 +54,8 @@ class Facts(NamedTuple):
     """The provider's word; None: it has no query, or nobody is left to ask."""
     repeats_until: int
     """Until when a repeat of the very call is surely dropped, epoch milliseconds; 0: it is not."""
+    results_until: int = 0
+    """Until when the provider tells whom its task reached, epoch milliseconds; 0: it took none."""
 
 
 def conclude(
@@ -60,9 +66,13 @@ def conclude(
     if found is not None and found.resolution is Resolution.SENT:
         return _move(doubt, Event.RESOLVED_SENT, None, provider_id=found.provider_id or None)
     if found is not None and found.resolution is Resolution.NOT_SENT:
-        if doubt.now < doubt.since + policy.timeout_ms:
+        if doubt.reason != QUEUED and doubt.now < doubt.since + policy.timeout_ms:
             return Later(doubt.since + policy.timeout_ms - doubt.now)
-        return _move(doubt, Event.RESOLVED_NOT_SENT, RESOLVED)
+        return _move(doubt, Event.RESOLVED_NOT_SENT, RESOLVED, delay_ms=found.delay_ms)
+    if found is not None and found.resolution is Resolution.REFUSED:
+        return _move(doubt, Event.RESOLVED_REFUSED, found.detail.partition(": ")[0])
+    if doubt.reason == QUEUED:
+        return _of_task(doubt, facts)
     if doubt.now >= doubt.delivery.expires_at:
         return _move(doubt, Event.TTL, TTL_IN_DOUBT)
     if found is not None and doubt.now < _patience_ends(doubt):
@@ -80,6 +90,14 @@ def together(answers: Sequence[Resolved | None]) -> Resolved | None:
     if not found or len(found) < len(answers):
         return None
     return next((r for r in found if r.resolution is Resolution.ASK_LATER), found[0])
+
+
+def _of_task(doubt: Doubt, facts: Facts) -> Move | Later:
+    """What the provider took is not sent again without its word: most of the task has arrived."""
+    left_ms = facts.results_until - doubt.now
+    if left_ms > 0:
+        return Later(min(pause_ms(doubt), left_ms))
+    return _move(doubt, Event.PARK_UNPROVEN, UNCONFIRMED)
 
 
 def _without_proof(doubt: Doubt, facts: Facts, policy: LanePolicy, luck: Luck) -> Move:

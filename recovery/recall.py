@@ -16,7 +16,7 @@ import msgspec
 from channels.channel import Account, Channel, Sent, Taken, TakenBack
 from idempotency.entries import RECALLED
 from idempotency.recalls import Covered, Kind, Recalls, cancelling
-from idempotency.recovering import Recovering
+from idempotency.recovering import QUEUED, Recovering
 from message.states import State
 from tracing.events import Recorder, Stage, TraceEvent
 from tracing.masks import mask
@@ -110,8 +110,8 @@ class Recalling:
         rows = self._cancelled(kind, name, made_at)
         while any(row.state is State.IN_FLIGHT for row in rows) and self._wait():
             rows = self._cancelled(kind, name, made_at)
-        told = self._ended([row for row in rows if row.state not in _SENT])
-        told += self._taken_back([row for row in rows if row.state in _SENT], whole_calls)
+        told = self._ended([row for row in rows if not _is_sent(row)])
+        told += self._taken_back([row for row in rows if _is_sent(row)], whole_calls)
         return Recalled(kind, name, made_at, told)
 
     def _cancelled(self, kind: Kind, name: str, made_at: int) -> list[Covered]:
@@ -148,7 +148,7 @@ class Recalling:
             return [_told(row, *(hindered or _GONE)) for row in mine]
         keys = {row.key for row in mine}
         shared = self._recalls.of_call(first.account, first.provider_id)
-        others = [row for row in shared if row.key not in keys and row.state in _SENT]
+        others = [row for row in shared if row.key not in keys and _is_sent(row)]
         if others and not whole_calls:
             why = f"its call reached {len(others)} more; --whole-calls takes it back from them too"
             return [_told(row, Verdict.NOT_POSSIBLE, why) for row in mine]
@@ -195,6 +195,12 @@ class Recalling:
             provider_id=row.provider_id or None,
             policy_version=row.policy_version,
         )
+
+
+def _is_sent(row: Covered) -> bool:
+    """Whether its provider has it: sent, or taken as a task whose result is still asked for."""
+    queued = row.state is State.UNKNOWN and row.reason == QUEUED and bool(row.provider_id)
+    return queued or row.state in _SENT
 
 
 _GONE: Final = (Verdict.NOT_POSSIBLE, "its account is not in the configuration any more")

@@ -152,6 +152,10 @@ def _granted(doubts: Sequence[Doubt], route: Route, routes: Routes) -> bool:
 def _move(doubt: Doubt, outcome: AnyOutcome, *, taken: bool) -> Move | None:
     delivery = doubt.delivery
     about = (delivery.key, delivery.day, doubt.version, State.UNKNOWN)
+    if isinstance(outcome, Accepted) and outcome.queued:
+        return (
+            None  # its task is not kept here: the repeat of one receiver alone has one of its own
+        )
     if isinstance(outcome, Accepted):
         return Move(*about, Event.RESOLVED_SENT, None, outcome.provider_id or None)
     if taken and not isinstance(outcome, Unknown):

@@ -14,7 +14,8 @@ from typing import Final, Protocol
 import structlog
 
 from channels.channel import Account, Attempt, Channel, Resolved
-from idempotency.recovering import Doubt, Ended, Move, Recovering
+from channels.engine import Asked
+from idempotency.recovering import QUEUED, Doubt, Ended, Move, Recovering
 from message.delivery import Delivery
 from recovery.conclusions import Facts, Later, conclude, together
 from recovery.repeating import Calling, Repeating, is_joint
@@ -36,9 +37,15 @@ class Asking(Calling, Protocol):
     """What holds an adapter's dialogue and never raises (channels/engine.py)."""
 
     def resolve(
-        self, channel: Channel, account: Account, attempt: Attempt, timeout_s: float
+        self,
+        channel: Channel,
+        account: Account,
+        attempt: Attempt,
+        timeout_s: float,
+        asked: Asked | None = None,
     ) -> Resolved | None:
-        """What became of the attempt; None where the provider has no query."""
+        """What became of the attempt; None where the provider has no query. A question in `asked` is not
+        put to the provider again."""
         ...
 
 
@@ -76,19 +83,21 @@ class Resolving:
         doubts = self._ledger.doubts(lane, 2 * last_ms, BATCH, ended=ended)
         self._report.ended(ended)
         seen_to: set[str] = set()
+        asked: Asked = {}
         for number, doubt in enumerate(doubts):
             if self._stopping() or self._monotonic() > until:
                 self._leave(doubts[number:])
                 return number
-            self._settle(doubt, routes, seen_to)
+            self._settle(doubt, routes, seen_to, asked)
         return len(doubts)
 
-    def _settle(self, doubt: Doubt, routes: Routes, seen_to: set[str]) -> None:
+    def _settle(self, doubt: Doubt, routes: Routes, seen_to: set[str], asked: Asked) -> None:
         """Written one by one: an answer that was hard to get is not lost with a batch. `seen_to` are the
-        joint calls of this look: with the first of a call the others were seen to."""
+        joint calls of this look: with the first of a call the others were seen to. `asked` are the
+        questions about tasks in this look, each put once however many receivers its task has."""
         if doubt.delivery.call_key in seen_to:
             return
-        facts = self._facts(doubt, routes)
+        facts = self._facts(doubt, routes, asked)
         joint = self._joint(doubt, facts, routes)
         if joint is not None:
             left = self._repeating.repeat(doubt, joint, routes)
@@ -109,15 +118,29 @@ class Resolving:
         else:
             log.info("resolved_elsewhere", delivery=doubt.delivery.key, as_=move.event.name)
 
-    def _facts(self, doubt: Doubt, routes: Routes) -> Facts:
+    def _facts(self, doubt: Doubt, routes: Routes, questions: Asked) -> Facts:
+        if doubt.task:
+            return self._of_task(doubt, routes, questions)
         asked = routes.asked(doubt.delivery)
         timeout_ms = routes.policy.timeout_ms
         answers = [self._ask(doubt, route, timeout_ms) for route in asked]
         until = self._repeats_until(doubt, asked[0], timeout_ms) if len(asked) == 1 else 0
         return Facts(together(answers), until)
 
+    def _of_task(self, doubt: Doubt, routes: Routes, questions: Asked) -> Facts:
+        """What the provider says of a task that it took, which its account alone knows."""
+        route = routes.of(doubt.delivery.account)
+        if route is None:
+            return Facts(None, 0)
+        attempt = Attempt(doubt.delivery, doubt.called_at, doubt.now, task=doubt.task)
+        timeout_s = routes.policy.timeout_ms / _MS
+        found = self._engine.resolve(route.channel, route.account, attempt, timeout_s, questions)
+        return Facts(found, 0, doubt.since + route.channel.result_window_ms)
+
     def _joint(self, doubt: Doubt, facts: Facts, routes: Routes) -> Route | None:
         """Where only its whole call could be repeated: through whom that went."""
+        if doubt.reason == QUEUED:
+            return None
         asked = routes.asked(doubt.delivery)
         told = facts.resolved is not None or facts.repeats_until or len(asked) != 1
         if told or doubt.now >= doubt.delivery.expires_at:

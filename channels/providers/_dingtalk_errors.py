@@ -26,6 +26,8 @@ RECEIVER_CODES: Final = frozenset({"33012", "40003", "40031", "46004", "50002", 
 """About at least one member of the call, which is not named: with several nobody can say whom."""
 TOKEN_CODES: Final = frozenset({"40001", "40014", "41001", "42001"})
 """The access_token is refused."""
+DAY_LIMITS: Final = frozenset({"143105", "143205"})
+"""The member's share of the day is used up; the day ends at midnight in China."""
 SAME_TODAY: Final = frozenset({"143106", "143206"})
 """The member has had this content today."""
 
@@ -49,6 +51,7 @@ RESULT_ROWS: Final = (
     paced("1430003", Limit.ACCOUNT, "the provider protects itself", MINUTE),
     Row("1430004", "rejected", "the member is under executive protection"),
 )
+RESULTS: Final = ErrorTable(RESULT_ROWS)
 ERRORS: Final = ErrorTable(
     (
         Row("-1", "not_sent", "the system is busy; three tries at most", MINUTE),

@@ -11,13 +11,24 @@ from typing import Any, Final
 import msgspec
 
 from channels.channel import Answer, Failure, Resolution, Resolved
+from channels.error_table import MINUTE
 from channels.providers._dingtalk_content import ActionCard, Content, read
+from channels.providers._dingtalk_errors import DAY_LIMITS, RESULTS, SAME_TODAY
 from message.delivery import Delivery
 
 PROVIDER: Final = "dingtalk"
 KEYS: Final = frozenset({"text", "markdown", "link", "action_card", "oa", "image", "file"})
 """Of `content`."""
 MAX_BYTES: Final = 2_048
+
+
+class Again(msgspec.Struct, frozen=True):
+    """What a result is judged by, beside itself."""
+
+    doubted: bool
+    """An earlier call may have reached the member."""
+    tomorrow_ms: int
+    """Milliseconds until the next day begins in China."""
 
 
 class _Forbidden(msgspec.Struct):
@@ -72,7 +83,7 @@ def _card(card: ActionCard) -> dict[str, Any]:
     }
 
 
-def resolved(answer: Answer, userid: str, task_id: str) -> Resolved:
+def resolved(answer: Answer, userid: str, task_id: str, again: Again) -> Resolved:
     """What getsendresult says of one member. Read or unread it has arrived; in no list the provider is
     still at it."""
     if isinstance(answer, Failure):
@@ -84,20 +95,31 @@ def resolved(answer: Answer, userid: str, task_id: str) -> Resolved:
     found = result.send_result
     if result.errcode != 0 or found is None:
         return Resolved(Resolution.ASK_LATER, detail=str(result.errcode))
+    for forbidden in found.forbidden_list or ():
+        if forbidden.userid == userid:
+            return _forbidden(str(forbidden.code), task_id, again)
+    if userid in (found.forbidden_user_id_list or ()):
+        return _forbidden("", task_id, again)
+    if userid in (found.invalid_user_id_list or ()):
+        return Resolved(
+            Resolution.REFUSED, task_id, "invalid_user: no such member, or out of sight"
+        )
+    if userid in (found.failed_user_id_list or ()):
+        return Resolved(Resolution.NOT_SENT, task_id, "failed", MINUTE)
     if userid in (found.read_user_id_list or ()) or userid in (found.unread_user_id_list or ()):
         return Resolved(Resolution.SENT, task_id)
-    if code := _missed(found, userid):
-        return Resolved(Resolution.NOT_SENT, task_id, code)
     return Resolved(Resolution.ASK_LATER, detail="in none of the task's lists yet")
 
 
-def _missed(found: _Results, userid: str) -> str:
-    """Why the notice did not reach the member; empty where the task does not say that it did not."""
-    for forbidden in found.forbidden_list or ():
-        if forbidden.userid == userid:
-            return str(forbidden.code) or "forbidden"
-    if userid in (found.forbidden_user_id_list or ()):
-        return "forbidden"
-    if userid in (found.invalid_user_id_list or ()):
-        return "invalid_user"
-    return "failed" if userid in (found.failed_user_id_list or ()) else ""
+def _forbidden(code: str, task_id: str, again: Again) -> Resolved:
+    """The notice was kept back from the member. That he has had the very content today is, after an earlier
+    call in doubt, proof of that one."""
+    row = RESULTS.row(code)
+    if code in SAME_TODAY and again.doubted:
+        return Resolved(Resolution.SENT, task_id)
+    if row is not None and row.kind == "rejected":
+        return Resolved(Resolution.REFUSED, task_id, f"{code}: {row.meaning}")
+    if code in DAY_LIMITS:
+        return Resolved(Resolution.NOT_SENT, task_id, code, again.tomorrow_ms)
+    delay_ms = MINUTE if row is None or row.delay_ms is None else row.delay_ms
+    return Resolved(Resolution.NOT_SENT, task_id, code or "forbidden", delay_ms)

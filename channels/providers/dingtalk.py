@@ -19,11 +19,17 @@
 A receiver is a userid. `content`: channels/providers/_dingtalk_content.py; there are no provider
 templates. `msg` is at most 2,048 bytes.
 
-The answer tells of no single receiver: whom the notice did not reach is only in getsendresult, for 24
-hours, to those who know the task_id. An attempt in doubt lost just that, so `resolve` has nothing to
-ask; but the provider itself gives one user the same content only once a day, and says success to the
-repeat, so the same bytes may be sent again on that day. Which day is not documented: the digest that
-`fingerprint` gives changes at midnight in China, and is never the same twice shortly before it.
+The answer tells of no single receiver: it is a task that was taken (`Accepted.queued`). Whom the notice did
+not reach stands only in getsendresult, for 24 hours, to those who know the task_id. Recovery asks, once
+for all members of a task, and settles each: SENT only what the provider lists as read or unread.
+
+An attempt in doubt lost the task_id, so `resolve` has nothing to ask; but the provider itself gives one
+user the same content only once a day, and says success to the repeat, so the same bytes may be sent again
+on that day. Which day is not documented: the digest that `fingerprint` gives changes at midnight in China,
+and is never the same twice shortly before it.
+
+A refusal of the call for one member (`RECEIVER_CODES`: "at least one userid") does not say which: all come
+back, each alone.
 
 Sources: https://open.dingtalk.com/document/orgapp/asynchronous-sending-of-enterprise-session-messages,
 https://open.dingtalk.com/document/orgapp/gets-the-result-of-sending-messages-asynchronously-to-the-enterprise,
@@ -53,17 +59,16 @@ from channels.channel import (
     Failure,
     RecallDialogue,
     Sent,
-    Token,
-    TokenRefused,
     TokenSource,
 )
 from channels.endpoints import with_query
 from channels.error_table import HOUR, ErrorTable
 from channels.outcomes import for_all, of_failure
 from channels.promises import Promises
+from channels.providers._dingtalk_app import DingTalkOptions, DingTalkTokens
 from channels.providers._dingtalk_content import BadContent
-from channels.providers._dingtalk_errors import ERRORS, SAME_TODAY, TOKEN_CODES
-from channels.providers._dingtalk_notice import MAX_BYTES, PROVIDER, resolved, worded
+from channels.providers._dingtalk_errors import ERRORS, RECEIVER_CODES, SAME_TODAY, TOKEN_CODES
+from channels.providers._dingtalk_notice import MAX_BYTES, PROVIDER, Again, resolved, worded
 from channels.providers._dingtalk_wire import (
     ENDPOINT,
     address,
@@ -74,27 +79,20 @@ from channels.providers._dingtalk_wire import (
 )
 from channels.recalls import taken_back
 from channels.requests import post_json
-from channels.secret import Secret
 from message.delivery import Delivery
-from message.outcomes import Accepted, AnyOutcome, Rejected
+from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
 
 _DOCUMENTS: Final = "https://open.dingtalk.com/document/orgapp"
 _SEND: Final = "topapi/message/corpconversation/asyncsend_v2"
 _RESULT: Final = "topapi/message/corpconversation/getsendresult"
 _RECALL: Final = "topapi/message/corpconversation/recall"
-_GETTOKEN: Final = "gettoken"
 _MAX_USERID: Final = 64
 _CHINA: Final = timezone(timedelta(hours=8))
+_CHINA_MS: Final = 8 * HOUR
+_DAY_MS: Final = 24 * HOUR
+_ALONE_MS: Final = 1_000
 _MIDNIGHT_S: Final = 120.0
 """So long before midnight a repeat might already count as the next day's."""
-
-
-class DingTalkOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an account must say: the application's key and secret, and its AgentId."""
-
-    app_key: str
-    app_secret: Secret
-    agent_id: int
 
 
 class _Call(msgspec.Struct):
@@ -114,34 +112,6 @@ class _Recall(msgspec.Struct):
     msg_task_id: int
 
 
-class _TokenGiven(msgspec.Struct):
-    access_token: str
-    expires_in: float
-
-
-class DingTalkTokens:
-    """`gettoken`; asked again it gives the same token, with its time begun anew."""
-
-    def request(self, account: Account, stale: str) -> httpx.Request:
-        """Key and secret stand in the query, where the provider wants them."""
-        options: DingTalkOptions = account.options
-        url = address(account.endpoint, _GETTOKEN)
-        secret = quote(options.app_secret.reveal(), safe="")
-        asked = with_query(url, f"appkey={quote(options.app_key, safe='')}&appsecret={secret}")
-        return httpx.Request("GET", asked, headers=fields(url), extensions=extensions(account))
-
-    def read(self, answer: httpx.Response) -> Token:
-        """The token; raises TokenRefused with the provider's code."""
-        said = read(answer)
-        if said is not None and said.code != "0":
-            raise TokenRefused(f"{said.code}: {said.detail}")
-        try:
-            given = msgspec.json.decode(answer.content, type=_TokenGiven)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
-            raise TokenRefused(f"http_{answer.status_code}: an answer without a token") from exc
-        return Token(given.access_token, given.expires_in)
-
-
 class DingTalkChannel(BaseChannel):
     """Holds nothing but a clock."""
 
@@ -151,20 +121,23 @@ class DingTalkChannel(BaseChannel):
     options: ClassVar[type[msgspec.Struct]] = DingTalkOptions
     endpoint: ClassVar[str] = ENDPOINT
     dedup_window_ms: ClassVar[int] = 23 * HOUR
+    result_window_ms: ClassVar[int] = 23 * HOUR
     recall_window_ms: ClassVar[int] = 24 * HOUR
     tokens: ClassVar[TokenSource | None] = DingTalkTokens()
     counted_by: ClassVar[Sequence[str]] = ("app_key",)
     errors: ClassVar[ErrorTable] = ERRORS
+    account_limits: ClassVar[Sequence[tuple[int, int]]] = ((5_000, 60),)
+    """Members that one application reaches, and in how many seconds; others are dropped (143103)."""
     receiver_limits: ClassVar[Sequence[tuple[int, int]]] = ((500, 86_400),)
     """(count, seconds) per application and member: what is above it is dropped silently."""
     promises: ClassVar[Promises] = Promises(
         title="DingTalk work notice (asyncsend_v2)",
         idempotency="one member gets the same content once a day; a repeat is told as success",
-        resolve="the same bytes again on the same day; getsendresult where the task_id is known",
-        receipts="getsendresult for 24 hours after the send",
+        resolve="the same bytes again on the same day",
+        receipts="none; SENT only once getsendresult lists the member as reached, which recovery asks",
         limits=(
-            "100 members a call, 2,048 bytes; 500 notices a member and day, more are dropped "
-            "silently, and so is another notification with the same content"
+            "100 members a call, 5,000 a minute, 2,048 bytes; 500 notices a member and day, and "
+            "another notification with the same content to one member is kept back"
         ),
         recall="within 24 hours, by task_id, from every member of the call",
         source=(
@@ -179,8 +152,8 @@ class DingTalkChannel(BaseChannel):
         self._now = now
 
     def batch_key(self, delivery: Delivery) -> Hashable:
-        """One call says one thing."""
-        return worded(delivery)
+        """One call says one thing. What comes back goes alone: a member may have had the call refused."""
+        return (worded(delivery), delivery.key) if delivery.spent > 1 else worded(delivery)
 
     def fingerprint(self, call: Call) -> str:
         """Of the content and the day: whom the call names does not matter to the provider's dedup."""
@@ -215,22 +188,31 @@ class DingTalkChannel(BaseChannel):
         if isinstance(answer, Failure):
             return for_all(call, of_failure(answer))
         outcome = refused(self.errors, answer)
+        if outcome is not None and len(call.deliveries) > 1:
+            outcome = _of_many(outcome)
         if outcome is not None:
             return [_of_repeat(delivery, outcome) for delivery in call.deliveries]
         said = read(answer)
-        return for_all(call, Accepted(str(said.task_id) if said and said.task_id else ""))
+        if said is None or not said.task_id:
+            return for_all(call, Unknown("no_task", "the answer names no task"))
+        options: DingTalkOptions = call.account.options
+        return for_all(call, Accepted(str(said.task_id), queued=options.confirm))
 
     def token_refused(self, answer: httpx.Response) -> bool:
         """Not valid, missing or expired."""
         said = read(answer)
         return said is not None and said.code in TOKEN_CODES
 
-    def resolve_task(self, account: Account, attempt: Attempt, task_id: int) -> Dialogue:
-        """What became of one member of a task: for those who have its number."""
+    def resolve(self, account: Account, attempt: Attempt) -> Dialogue | None:
+        """What became of one member of a task; without its number there is nothing to ask."""
+        return self._result(account, attempt) if attempt.task.isdecimal() else None
+
+    def _result(self, account: Account, attempt: Attempt) -> Dialogue:
         options: DingTalkOptions = account.options
-        question = _Question(options.agent_id, task_id)
+        question = _Question(options.agent_id, int(attempt.task))
         answer = yield _post(account, _RESULT, attempt.token, question)
-        return resolved(answer, attempt.delivery.receiver, str(task_id))
+        again = Again(attempt.delivery.spent > 1, _left_of_day_ms(attempt.now))
+        return resolved(answer, attempt.delivery.receiver, attempt.task, again)
 
     def recall(self, account: Account, sent: Sent) -> RecallDialogue | None:
         """By the task; without its number there is nothing to name."""
@@ -250,11 +232,25 @@ class DingTalkChannel(BaseChannel):
         return today if today == soon else b"%b at %d s" % (today, int(now))
 
 
+def _of_many(outcome: AnyOutcome) -> AnyOutcome:
+    """A refusal for one member of several refuses nobody for good: nothing was sent, and nobody knows whom
+    it was about."""
+    if isinstance(outcome, Rejected) and outcome.code in RECEIVER_CODES:
+        told = "DingTalk refused the call for one of its members and did not say which"
+        return NotSent(outcome.code, told, _ALONE_MS)
+    return outcome
+
+
 def _of_repeat(delivery: Delivery, outcome: AnyOutcome) -> AnyOutcome:
     """That a member has this content already is, after an earlier attempt, proof of that one."""
     if isinstance(outcome, Rejected) and outcome.code in SAME_TODAY and delivery.spent > 1:
         return Accepted()
     return outcome
+
+
+def _left_of_day_ms(now_ms: int) -> int:
+    """Milliseconds until the next day begins in China."""
+    return _DAY_MS - (now_ms + _CHINA_MS) % _DAY_MS
 
 
 def _date(epoch_s: float) -> bytes:

@@ -32,6 +32,7 @@ rules:    a JSON list; each may hold path, receiver (prefixes), method, latency_
 _FLAGS = frozenset(SimulatorOptions.__struct_fields__) - {
     "rules",
     "receipts",
+    "behaviours",
     "credentials",
     "fsync",
 }

@@ -38,6 +38,7 @@ class Exchange:
         self._provider = provider
         self.world = World(
             credentials=options.credentials,
+            behaviours=options.behaviours,
             now_ms=_now_ms,
             token_ttl_s=options.token_ttl_s,
             counts=provider.memory.counts,

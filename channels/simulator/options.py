@@ -45,6 +45,8 @@ class SimulatorOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     machine; for benchmarks."""
     credentials: dict[str, dict[str, str]] = {}
     """Per protocol, what accounts sign with (channels/simulator/wire.py)."""
+    behaviours: dict[str, dict[str, str]] = {}
+    """Per protocol, where it departs from the provider's own default (docs/simulator.md lists them)."""
     token_ttl_s: Annotated[float, msgspec.Meta(gt=0)] = 7_200.0
     """How long the access tokens live that the simulator gives out."""
     receipts: dict[str, ReceiptOptions] = {}

@@ -30,6 +30,8 @@ class World(msgspec.Struct, kw_only=True):
     """Per protocol, what an account signs with; missing ones are `simulator-id`, `simulator-secret`."""
     now_ms: Callable[[], int]
     """Epoch milliseconds."""
+    behaviours: Mapping[str, Mapping[str, str]] = {}
+    """Per protocol, where it departs from the provider's own default."""
     token_ttl_s: float = 7_200.0
     """How long access tokens live."""
     token_generation: int = 0
@@ -40,6 +42,10 @@ class World(msgspec.Struct, kw_only=True):
     def credential(self, protocol: str, name: str, default: str = SECRET) -> str:
         """One of a protocol's credentials."""
         return self.credentials.get(protocol, {}).get(name, default)
+
+    def behaviour(self, protocol: str, name: str, default: str = "") -> str:
+        """How a protocol behaves in one respect; `default` is the provider's own."""
+        return self.behaviours.get(protocol, {}).get(name, default)
 
     def count(self, name: str) -> None:
         """One more of something."""

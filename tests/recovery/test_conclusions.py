@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from channels.channel import Resolution, Resolved
-from idempotency.recovering import Doubt, Move
+from idempotency.recovering import QUEUED, Doubt, Move
 from message.states import Event
 from policy.schema import Guarantee, InDoubt, LanePolicy, RetryPolicy
 from recovery.conclusions import Facts, Later, conclude, together
@@ -15,7 +15,8 @@ NOW = 1_790_000_000_000
 RETRY = RetryPolicy(attempts=4, base_ms=1_000, factor=2, jitter=0)
 AT_LEAST_ONCE = LanePolicy(timeout_ms=3_000, retry=RETRY)
 AT_MOST_ONCE = LanePolicy(timeout_ms=3_000, retry=RETRY, guarantee=Guarantee.AT_MOST_ONCE)
-SENT, NOT_SENT, LATER = (Resolved(r) for r in Resolution)
+SENT, NOT_SENT = Resolved(Resolution.SENT), Resolved(Resolution.NOT_SENT)
+LATER = Resolved(Resolution.ASK_LATER)
 
 
 def doubt(
@@ -129,3 +130,50 @@ def test_what_nobody_can_prove_is_parked_where_the_policy_says_park() -> None:
     parking = LanePolicy(timeout_ms=3_000, retry=RETRY, unknown=InDoubt.PARK)
     assert moved(conclude(doubt(), Facts(None, 0), parking))[0] is Event.PARK_UNPROVEN
     assert moved(conclude(doubt(), Facts(None, 0), AT_LEAST_ONCE))[0] is Event.RESEND_UNPROVEN
+
+
+HOUR_MS = 3_600_000
+
+
+def task(*, age_ms: int = 10_000, left_ms: int = 100_000) -> Doubt:
+    return doubt(age_ms=age_ms, left_ms=left_ms, since_ms=age_ms)._replace(
+        reason=QUEUED, task="256"
+    )
+
+
+@pytest.mark.parametrize("policy", [AT_LEAST_ONCE, AT_MOST_ONCE])
+def test_a_task_is_asked_about_beyond_half_its_time_and_its_ttl(policy: LanePolicy) -> None:
+    until = NOW + HOUR_MS
+    for left_ms in (1, -1_000):
+        found = conclude(task(left_ms=left_ms), Facts(LATER, 0, until), policy)
+        assert found == Later(5_000)
+
+
+@pytest.mark.parametrize("policy", [AT_LEAST_ONCE, AT_MOST_ONCE])
+@pytest.mark.parametrize("answer", [LATER, None])
+def test_a_task_without_a_result_is_never_sent_again(
+    policy: LanePolicy, answer: Resolved | None
+) -> None:
+    assert moved(conclude(task(), Facts(answer, NOW + HOUR_MS, NOW), policy)) == (
+        Event.PARK_UNPROVEN,
+        "unconfirmed",
+        0,
+    )
+
+
+def test_whom_a_task_did_not_reach_is_sent_it_when_the_provider_wants() -> None:
+    late = Resolved(Resolution.NOT_SENT, "256", "143105", delay_ms=7_000)
+    assert moved(conclude(task(age_ms=0), Facts(late, 0, NOW), AT_MOST_ONCE)) == (
+        Event.RESOLVED_NOT_SENT,
+        "resolved_not_sent",
+        7_000,
+    )
+
+
+def test_whom_a_task_will_never_reach_is_rejected_with_the_providers_code() -> None:
+    never = Resolved(Resolution.REFUSED, "256", "invalid_user: no such member")
+    assert moved(conclude(task(), Facts(never, 0, NOW), AT_LEAST_ONCE)) == (
+        Event.RESOLVED_REFUSED,
+        "invalid_user",
+        0,
+    )

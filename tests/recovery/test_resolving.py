@@ -31,7 +31,9 @@ class Asked:
     def send(self, _channel: Any, call: Any, _timeout_s: float) -> list[AnyOutcome]:
         raise AssertionError(f"nothing is to be sent: {call}")
 
-    def resolve(self, _channel: Any, _account: Any, attempt: Any, _timeout_s: float) -> Resolved:
+    def resolve(
+        self, _channel: Any, _account: Any, attempt: Any, _timeout_s: float, _asked: Any = None
+    ) -> Resolved:
         if self.dies:
             raise KeyboardInterrupt  # nothing that anybody handles
         self.now += self.takes_s

@@ -2,9 +2,9 @@
 
 Checked as the provider does: key and secret, the token, the agent_id, at most 100 userids, a message
 of at most 2,048 bytes in the shape of its type. The answer tells of no single receiver: an error of
-one is seen in getsendresult alone. The same content to the same member on the same day (in China) is
-answered with success and dropped. A task is recalled within 24 hours. Credentials: `app_key`,
-`app_secret`, `agent_id`.
+one is seen in getsendresult alone, some time after the send (behaviour `results_after_ms`, 300). The same
+content to the same member on the same day (in China) is answered with success and dropped. A task is
+recalled within 24 hours. Credentials: `app_key`, `app_secret`, `agent_id`.
 
 Source: https://open.dingtalk.com/document/orgapp/asynchronous-sending-of-enterprise-session-messages
 """
@@ -36,8 +36,12 @@ from channels.simulator.wire import (
 _AGENT: Final = "1000001"
 _MAX_USERS: Final = 100
 _MAX_MSG: Final = 2_048
+_FAILED: Final = "failed"
+"""A receiver's code in fault rules for `failed_user_id_list`; one that begins with 143 is forbidden, any
+other an invalid userid."""
 _FIRST_TASK: Final = 256_000_000_000
 _DAY_MS: Final = 86_400_000
+_RESULTS_AFTER_MS: Final = "300"
 _CHINA_MS: Final = 8 * 3_600_000
 _FIELDS: Final[Mapping[str, Sequence[str]]] = {
     "text": ("content",),
@@ -67,6 +71,8 @@ class DingTalk(BaseProtocol):
         """Members that it did not reach, and the code."""
         self._at: dict[str, int] = {}
         """When a task was accepted, epoch milliseconds."""
+        after_ms = world.behaviour(self.name, "results_after_ms", _RESULTS_AFTER_MS)
+        self._results_after_ms = int(after_ms)
         self._task = ""
 
     def read(self, request: Request, path: str) -> Send | Question | Reply:
@@ -103,6 +109,7 @@ class DingTalk(BaseProtocol):
         failed = {v.recipient.receiver: v.code for v in verdicts if v.code}
         dropped = {v.recipient.receiver: "143106" for v in verdicts if v.repeated}
         self._failed.setdefault(task, {}).update({**failed, **dropped})
+        self._at.setdefault(task, self.world.now_ms())
         return answer(0, task_id=int(task), request_id=f"sim{task}")
 
     def refuse(self, code: str) -> Reply:
@@ -182,19 +189,25 @@ class DingTalk(BaseProtocol):
     def _result(self, task: str) -> Reply:
         if task not in self._tasks and task not in self._failed:
             return answer(40035, "不合法的参数")
-        failed = self._failed.get(task, {})
+        age_ms = self.world.now_ms() - self._at.get(task, 0)
+        if age_ms > _DAY_MS:
+            return answer(40035, "不合法的参数")
+        told = age_ms >= self._results_after_ms
+        self.world.count(f"results.{self.name}.{task}")
+        failed = self._failed.get(task, {}) if told else {}
         forbidden = [
             {"code": code, "count": 1, "userid": user}
             for user, code in failed.items()
             if code.startswith("143")
         ]
         others = [user for user, code in failed.items() if not code.startswith("143")]
+        broken = [user for user in others if failed[user] == _FAILED]
         result = {
-            "invalid_user_id_list": others,
+            "invalid_user_id_list": [user for user in others if user not in broken],
             "forbidden_user_id_list": [one["userid"] for one in forbidden],
-            "failed_user_id_list": [],
+            "failed_user_id_list": broken,
             "read_user_id_list": [],
-            "unread_user_id_list": self._tasks.get(task, []),
+            "unread_user_id_list": self._tasks.get(task, []) if told else [],
             "invalid_dept_id_list": [],
             "forbidden_list": forbidden,
         }

@@ -1,17 +1,22 @@
 """DingTalk's work notices: literal requests out, literal answers in, then the simulator's own opinion."""
 
 import json
+import time
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 
 from channels.channel import Attempt, Call, Failure, Phase, Resolution, Resolved, TokenRefused
+from channels.engine import Asked
 from channels.error_table import Row
-from channels.providers.dingtalk import DingTalkChannel, DingTalkTokens
+from channels.providers._dingtalk_app import DingTalkTokens
+from channels.providers._dingtalk_errors import RECEIVER_CODES
+from channels.providers.dingtalk import DingTalkChannel
 from channels.registry import AccountError
 from channels.simulator import Faults, Simulator, spawn
 from channels.transport import Transport
@@ -24,6 +29,7 @@ TABLE = {"provider": "dingtalk", "app_key": "ding1", "app_secret": "s3 cr&t", "a
 KINDS: dict[str, type[AnyOutcome]] = {"rejected": Rejected, "not_sent": NotSent, "unknown": Unknown}
 CHINA = timezone(timedelta(hours=8))
 NOON = datetime(2026, 5, 1, 12, tzinfo=CHINA).timestamp()
+NOON_MS = int(NOON * 1_000)
 
 
 def call(
@@ -194,7 +200,7 @@ def test_no_repeat_is_relied_on_across_midnight_in_china() -> None:
 
 def test_the_task_is_the_providers_name_for_every_member() -> None:
     said = answer({"errcode": 0, "errmsg": "ok", "task_id": 256271667526, "request_id": "r"})
-    assert CHANNEL.outcomes(call("u1", "u2"), said) == [Accepted("256271667526")] * 2
+    assert CHANNEL.outcomes(call("u1", "u2"), said) == [Accepted("256271667526", queued=True)] * 2
 
 
 @pytest.mark.parametrize("row", list(CHANNEL.errors), ids=lambda row: row.code)
@@ -290,10 +296,11 @@ def test_the_tokens_own_errors_are_told_from_others(code: int, refused: bool) ->
     assert CHANNEL.token_refused(answer({"errcode": 88, "sub_code": str(code)})) is refused
 
 
-def found_by(given: httpx.Response | Failure) -> Resolved:
-    (one,) = deliveries("dingtalk", ["u1"], {"text": "a"})
-    attempt = Attempt(one, called_at=1, now=2, token="T")
-    dialogue = CHANNEL.resolve_task(account_of(TABLE), attempt, 99)
+def found_by(given: httpx.Response | Failure, *, attempt: int = 1, now: int = NOON_MS) -> Resolved:
+    (one,) = deliveries("dingtalk", ["u1"], {"text": "a"}, attempt=attempt)
+    asked = Attempt(one, called_at=now, now=now, token="T", task="99")
+    dialogue = CHANNEL.resolve(account_of(TABLE), asked)
+    assert dialogue is not None
     request = next(dialogue)
     assert request.url.raw_path.endswith(b"/getsendresult?access_token=T")
     assert request.read() == b'{"agent_id":7,"task_id":99}'
@@ -303,19 +310,74 @@ def found_by(given: httpx.Response | Failure) -> Resolved:
     return found
 
 
+def kept_back(code: str) -> dict[str, Any]:
+    return {"forbidden_list": [{"code": code, "count": 1, "userid": "u1"}]}
+
+
+def test_a_limit_of_the_day_waits_for_the_next_in_china() -> None:
+    late = found_by(answer({"errcode": 0, "send_result": kept_back("143105")}))
+    assert late.delay_ms == 12 * 3_600_000
+    soon = found_by(answer({"errcode": 0, "send_result": kept_back("143103")}))
+    assert soon.delay_ms == 60_000
+
+
+def test_the_same_content_in_a_result_proves_an_earlier_attempt() -> None:
+    said = answer({"errcode": 0, "send_result": kept_back("143106")})
+    assert found_by(said, attempt=2).resolution is Resolution.SENT
+    assert found_by(said, attempt=1).resolution is Resolution.REFUSED
+
+
+def test_a_task_is_not_a_delivery_unless_the_account_says_so() -> None:
+    said = answer({"errcode": 0, "task_id": 256})
+    assert CHANNEL.outcomes(call("u1", "u2"), said) == [Accepted("256", queued=True)] * 2
+    assert CHANNEL.outcomes(call(confirm=False), said) == [Accepted("256")]
+
+
+def test_an_acceptance_without_a_task_is_in_doubt() -> None:
+    assert isinstance(outcome_of(answer({"errcode": 0, "errmsg": "ok"})), Unknown)
+
+
+@pytest.mark.parametrize("code", sorted(RECEIVER_CODES))
+def test_a_refusal_for_one_of_several_comes_back_each_alone(code: str) -> None:
+    said = answer({"errcode": int(code), "errmsg": "why"})
+    several = call("u1", "u2", "u3")
+    outcomes = CHANNEL.outcomes(several, said)
+    assert [type(outcome) for outcome in outcomes] == [NotSent] * 3
+    assert not any(isinstance(one, NotSent) and one.account for one in outcomes)
+    assert isinstance(outcome_of(said), Rejected)
+    again = deliveries("dingtalk", ["u1", "u2", "u3"], {"text": "你好"}, attempt=2)
+    assert len({CHANNEL.batch_key(one) for one in again}) == 3
+    assert len({CHANNEL.batch_key(one) for one in several.deliveries}) == 1
+
+
 @pytest.mark.parametrize(
     ("result", "resolution", "detail"),
     [
         ({"read_user_id_list": ["u1"]}, Resolution.SENT, ""),
         ({"unread_user_id_list": ["u0", "u1"]}, Resolution.SENT, ""),
-        ({"invalid_user_id_list": ["u1"]}, Resolution.NOT_SENT, "invalid_user"),
+        (
+            {"invalid_user_id_list": ["u1"]},
+            Resolution.REFUSED,
+            "invalid_user: no such member, or out of sight",
+        ),
         ({"failed_user_id_list": ["u1"]}, Resolution.NOT_SENT, "failed"),
         ({"forbidden_user_id_list": ["u1"]}, Resolution.NOT_SENT, "forbidden"),
+        # Should it stand among the unread as well, the reason why it was kept back is the better word.
         (
-            {"forbidden_list": [{"code": "143106", "count": 1, "userid": "u1"}]},
+            {"forbidden_user_id_list": ["u1"], "unread_user_id_list": ["u1"]},
             Resolution.NOT_SENT,
-            "143106",
+            "forbidden",
         ),
+        (kept_back("143103"), Resolution.NOT_SENT, "143103"),
+        (kept_back("143104"), Resolution.NOT_SENT, "143104"),
+        (kept_back("143105"), Resolution.NOT_SENT, "143105"),
+        (kept_back("999999"), Resolution.NOT_SENT, "999999"),
+        (
+            kept_back("143106"),
+            Resolution.REFUSED,
+            "143106: the member has had this very content today",
+        ),
+        (kept_back("1430002"), Resolution.REFUSED, "1430002: the content is forbidden"),
         ({"unread_user_id_list": ["u2"]}, Resolution.ASK_LATER, "in none of the task's lists yet"),
     ],
 )
@@ -383,13 +445,22 @@ def test_one_member_that_is_not_reached_is_told_by_the_task_and_hides_no_other(p
     (task,) = {outcome.provider_id for outcome in outcomes if isinstance(outcome, Accepted)}
     channel = peer.channel
     assert isinstance(channel, DingTalkChannel)
-    found = []
-    for one in notice.deliveries:
-        dialogue = channel.resolve_task(peer.account, peer.attempt(one), int(task))
-        reply = peer.recorder.send(next(dialogue))
-        with pytest.raises(StopIteration) as end:
-            dialogue.send(reply)
-        found.append((end.value.value.resolution, end.value.value.detail))
+
+    def asked() -> list[tuple[Resolution, str]]:
+        known: Asked = {}
+        attempts = (
+            msgspec.structs.replace(peer.attempt(one), task=task) for one in notice.deliveries
+        )
+        found = (peer.engine.resolve(channel, peer.account, one, 5.0, known) for one in attempts)
+        told = [(one.resolution, one.detail) for one in found if one is not None]
+        assert len(known) == 1  # one question, however many members
+        return told
+
+    early = asked()
+    assert early == [(Resolution.ASK_LATER, "in none of the task's lists yet")] * 3
+    until = time.monotonic() + 10
+    while (found := asked()) == early and time.monotonic() < until:
+        time.sleep(0.02)
     assert found == [
         (Resolution.NOT_SENT, "143105"),
         (Resolution.SENT, ""),
