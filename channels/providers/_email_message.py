@@ -10,41 +10,35 @@
 
 Boundaries come from the call's key. All parts are base64 or quoted-printable, in which `=_` cannot
 occur (RFC 2045 §6.7), so that no content ends a part; and 7 bit, so that any server takes them.
+
+Every byte is made here. Each version of the library's `email` folds in its own way, and some lose
+addresses and blanks (CVE-2025-1795).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from base64 import encodebytes
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from email.headerregistry import Address
-from email.message import EmailMessage
-from email.policy import SMTP, EmailPolicy
-from email.utils import format_datetime
-from typing import Any, Final
+from itertools import count
+from typing import Final, NamedTuple
 
 import msgspec
 
-from channels.providers._email_content import Attachment, Email, Mailbox
+from channels.providers._email_content import Attachment, Email, EmailContent, Mailbox
+from channels.providers._email_headers import addresses, disposition, given, plain, subject
 
-_FOLD_AT: Final = 76
-
-
-class _Policy(EmailPolicy):
-    """As the library's SMTP policy, but for words too long to fold.
-
-    It would write those (links of List-Unsubscribe, long ids) as encoded words, which RFC 2047 §5
-    forbids in them and mail programs do not read. They are written whole; content of up to 900
-    characters keeps below the 998 octets of a line.
-    """
-
-    def fold_binary(self, name: str, value: Any) -> bytes:
-        text = str(value)
-        if text.isascii() and any(len(word) > _FOLD_AT for word in text.split()):
-            return f"{name}: {text}{self.linesep}".encode("ascii")
-        return super().fold_binary(name, value)
-
-
-_POLICY: Final = _Policy(linesep=SMTP.linesep)
+_CRLF: Final = b"\r\n"
+_DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_MONTHS: Final = (
+    *("Jan", "Feb", "Mar", "Apr", "May", "Jun"),
+    *("Jul", "Aug", "Sep", "Oct", "Nov", "Dec"),
+)
+_LINE_END = re.compile(rb"\r\n|\r|\n")
+_NOT_PRINTABLE = re.compile(rb"[^\t\x20-\x3c\x3e-\x7e]")
+_WIDTH: Final = 76
+"""Of a line in quoted-printable, with the sign that breaks it (RFC 2045 §6.7)."""
 
 
 class Heading(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,80 +57,134 @@ class Heading(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.key}@{self.sender.address.rpartition('@')[2]}"
 
 
+class _Part(NamedTuple):
+    """One part of the message."""
+
+    fields: Sequence[str]
+    body: bytes
+    kind: str
+    """`type/subtype`."""
+
+
 def message_bytes(email: Email, heading: Heading) -> bytes:
     """The whole message, with CRLF line ends; Bcc is not in it."""
-    message = EmailMessage(_POLICY)
-    _head(message, email, heading)
-    _body(message, email)
-    for one in email.content.attachments:
-        if not one.cid:
-            _attach(message, one)
-    multiparts = [part for part in message.walk() if part.is_multipart()]
-    for number, part in enumerate(multiparts):
-        part.set_boundary(f"=_{heading.key}_{number}")
-    return message.as_bytes()
+    boundaries = (f"=_{heading.key}_{number}" for number in count())
+    whole = _whole(email.content, boundaries)
+    fields = [*_head(email, heading), *whole.fields, "MIME-Version: 1.0"]
+    return _written(whole._replace(fields=fields))
 
 
-def _head(message: EmailMessage, email: Email, heading: Heading) -> None:
+def _head(email: Email, heading: Heading) -> Iterator[str]:
     content = email.content
-    message["Message-ID"] = f"<{heading.message_id}>"
-    message["Date"] = format_datetime(datetime.fromtimestamp(heading.sent_at / 1_000, UTC))
-    message["From"] = _addresses([heading.sender])
-    message["To"] = _addresses(heading.to)
+    yield f"Message-ID: <{heading.message_id}>"
+    yield f"Date: {_date(heading.sent_at)}"
+    yield addresses("From", [heading.sender])
+    yield addresses("To", heading.to)
     if email.cc:
-        message["Cc"] = _addresses(email.cc)
+        yield addresses("Cc", email.cc)
     if email.reply_to:
-        message["Reply-To"] = _addresses(email.reply_to)
-    message["Subject"] = content.subject
+        yield addresses("Reply-To", email.reply_to)
+    yield subject(content.subject)
     if not any(name.lower() == "auto-submitted" for name in content.headers):
-        message["Auto-Submitted"] = "auto-generated"  # RFC 3834: keeps out-of-office replies away
+        yield "Auto-Submitted: auto-generated"  # RFC 3834: keeps out-of-office replies away
     for name, value in content.headers.items():
-        message[name] = value
+        yield given(name, value)
 
 
-def _body(message: EmailMessage, email: Email) -> None:
-    content = email.content
-    shown = [one for one in content.attachments if one.cid]
+def _date(at_ms: int) -> str:
+    """RFC 5322 §3.3."""
+    at = datetime.fromtimestamp(at_ms / 1_000, UTC)
+    day, month = _DAYS[at.weekday()], _MONTHS[at.month - 1]
+    return f"{day}, {at.day:02} {month} {at.year:04} {at:%H:%M:%S} +0000"
+
+
+# ---- parts -----------------------------------------------------------------------------------
+
+
+def _whole(content: EmailContent, boundaries: Iterator[str]) -> _Part:
+    files = [one for one in content.attachments if not one.cid]
+    if not files:
+        return _body(content, boundaries)
+    boundary = next(boundaries)
+    return _joined("mixed", boundary, [_body(content, boundaries), *map(_file, files)])
+
+
+def _body(content: EmailContent, boundaries: Iterator[str]) -> _Part:
     if not content.html:
-        _write(message, content.text, "plain")
-        return
+        return _text(content.text, "plain")
     if not content.text:
-        _write(message, content.html, "html")
-        _relate(message, shown)
-        return
-    _write(message, content.text, "plain")
-    message.add_alternative(content.html, subtype="html", cte=_coding(content.html))
-    *_, html = message.iter_parts()
-    assert isinstance(html, EmailMessage)
-    _relate(html, shown)
+        return _html(content, boundaries)
+    boundary, text = next(boundaries), _text(content.text, "plain")
+    return _joined("alternative", boundary, [text, _html(content, boundaries)])
 
 
-def _write(message: EmailMessage, text: str, subtype: str) -> None:
-    message.set_content(text, subtype=subtype, cte=_coding(text))
+def _html(content: EmailContent, boundaries: Iterator[str]) -> _Part:
+    html = _text(content.html, "html")
+    images = [one for one in content.attachments if one.cid]
+    return _joined("related", next(boundaries), [html, *map(_file, images)]) if images else html
 
 
-def _relate(html: EmailMessage, shown: Sequence[Attachment]) -> None:
-    for one in shown:
-        main, _, sub = one.mime.partition("/")
-        html.add_related(
-            one.content,
-            main,
-            sub,
-            disposition="inline",
-            filename=one.filename,
-            cid=f"<{one.cid}>",
-        )
+def _joined(subtype: str, boundary: str, parts: Sequence[_Part]) -> _Part:
+    words = [f"multipart/{subtype};", f'boundary="{boundary}"']
+    if subtype == "related":
+        words.insert(1, f'type="{parts[0].kind}";')  # RFC 2387 §3.1
+    border = b"--" + boundary.encode()
+    body = b"".join(border + _CRLF + _written(part) + _CRLF for part in parts)
+    fields = [plain("Content-Type", words)]
+    return _Part(fields, body + border + b"--" + _CRLF, f"multipart/{subtype}")
 
 
-def _attach(message: EmailMessage, one: Attachment) -> None:
-    main, _, sub = one.mime.partition("/")
-    message.add_attachment(one.content, main, sub, filename=one.filename)
-
-
-def _coding(text: str) -> str:
+def _text(text: str, subtype: str) -> _Part:
     """Base64 for Chinese, which quoted-printable makes three times as long; the other for the rest."""
-    return "base64" if len(text.encode()) > 1.2 * len(text) else "quoted-printable"
+    data = _LINE_END.sub(_CRLF, text.encode())
+    data += b"" if data.endswith(_CRLF) else _CRLF
+    heavy = len(text.encode()) > 1.2 * len(text)
+    coding, body = ("base64", _base64(data)) if heavy else ("quoted-printable", _quoted(data))
+    fields = [
+        f'Content-Type: text/{subtype}; charset="utf-8"',
+        f"Content-Transfer-Encoding: {coding}",
+    ]
+    return _Part(fields, body, f"text/{subtype}")
 
 
-def _addresses(boxes: Sequence[Mailbox]) -> list[Address]:
-    return [Address(box.name, addr_spec=box.address) for box in boxes]
+def _file(one: Attachment) -> _Part:
+    fields = [
+        plain("Content-Type", (one.mime,)),
+        "Content-Transfer-Encoding: base64",
+        disposition("inline" if one.cid else "attachment", one.filename),
+    ]
+    if one.cid:
+        fields.append(f"Content-ID: <{one.cid}>")
+    return _Part(fields, _base64(one.content), one.mime)
+
+
+def _written(part: _Part) -> bytes:
+    head = "".join(f"{field}\r\n" for field in part.fields)
+    return head.encode("ascii") + _CRLF + part.body
+
+
+# ---- codings ---------------------------------------------------------------------------------
+
+
+def _base64(data: bytes) -> bytes:
+    return encodebytes(data).replace(b"\n", _CRLF)
+
+
+def _quoted(data: bytes) -> bytes:
+    """Quoted-printable (RFC 2045 §6.7) of lines that end in CRLF."""
+    lines = data.split(_CRLF)
+    return _CRLF.join(piece for line in lines for piece in _quoted_line(line))
+
+
+def _quoted_line(line: bytes) -> Iterator[bytes]:
+    rest = _NOT_PRINTABLE.sub(lambda found: b"=%02X" % found[0][0], line)
+    if rest.endswith((b" ", b"\t")):
+        rest = rest[:-1] + b"=%02X" % rest[-1]
+    start = 0
+    while len(rest) - start > _WIDTH:
+        end = start + _WIDTH - 1
+        # No escape is cut in two.
+        end -= next((back for back in (1, 2) if rest[end - back : end - back + 1] == b"="), 0)
+        yield rest[start:end] + b"="
+        start = end
+    yield rest[start:]
