@@ -150,11 +150,15 @@ def mailbox(text: str) -> Mailbox:
 
 
 def _parts(text: str) -> tuple[str, str]:
-    """Name and address, in one pass; a text without brackets is an address."""
-    head, bracket, address = text[:-1].partition("<")
-    if not text.endswith(">") or not bracket or not address or set("<>") & {*head, *address}:
+    """Name and address, in one pass; a text without brackets is an address. Other brackets may stand in a
+    quoted name alone."""
+    head, bracket, address = text[:-1].rpartition("<")
+    head = head.rstrip()
+    if not text.endswith(">") or not bracket or not address or ">" in address:
         return "", text
-    return head.rstrip(), address
+    if set("<>") & set(head) and not (head.startswith('"') and head.endswith('"')):
+        return "", text
+    return head, address
 
 
 def receiver(text: str) -> Mailbox:

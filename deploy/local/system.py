@@ -29,6 +29,8 @@ def postgres_programs() -> Path | None:
 _FOUND: dict[str, Callable[[], object]] = {
     "java": lambda: shutil.which("java"),
     "maven": lambda: shutil.which("mvn"),
+    "nodejs": lambda: shutil.which("node"),
+    "npm": lambda: shutil.which("npm"),
     "redis-server": lambda: shutil.which("redis-server"),
     "postgresql": postgres_programs,
 }

@@ -1,0 +1,56 @@
+"""Programs of Node that tests ask, with the packages that their lock file pins."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from deploy.local.errors import StackError
+from deploy.local.stack import shared_stack
+from deploy.local.system import need
+
+_QUIET = ("--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error")
+
+
+def ready(program: Path) -> Path:
+    """A copy of the program's folder with its packages installed; made once for each lock file. Skips the
+    test where Node or the packages cannot be had, and fails it where everything must be."""
+    try:
+        need(["nodejs", "npm"], print)
+    except StackError as exc:
+        give_up(str(exc))
+    lock = (program / "package-lock.json").read_bytes()
+    root = shared_stack(print).layout.root / "foreign"
+    root.mkdir(parents=True, exist_ok=True)
+    folder = root / f"{program.name}-{sha256(lock).hexdigest()[:12]}"
+    with (root / f"{program.name}.lock").open("a") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        if not (folder / ".installed").exists():
+            _install(program, folder)
+    for script in program.glob("*.mjs"):
+        shutil.copy(script, folder)
+    return folder
+
+
+def _install(program: Path, folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(program, folder)
+    done = subprocess.run(
+        ["npm", "ci", *_QUIET], cwd=folder, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        give_up(f"npm could not install {program.name}: {done.stderr.strip()[-500:]}")
+    (folder / ".installed").touch()
+
+
+def give_up(reason: str) -> None:
+    """Skip, or fail where a missing service is a failure."""
+    if os.environ.get("HONGYAN_REQUIRE_STACK") == "1":
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
