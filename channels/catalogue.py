@@ -18,6 +18,7 @@ from channels.channel import Channel
 from channels.error_table import HOUR, MINUTE, Row
 from channels.registry import PROVIDERS
 from channels.secret import Secret
+from message.outcomes import Limit
 from message.vocabulary import CHANNELS
 
 _HEAD: Final = """\
@@ -38,7 +39,9 @@ provider's paths), `ca_file`, `rate_per_s` and `burst`. Options marked secret ar
 `KEY_file` ([configuration.md](configuration.md)). A code that is in no table is Unknown, unless the
 provider answers errors by HTTP status and the status is a 4xx: that refuses for sure. `pace` marks a
 code that says "later" alone and spends no attempt ([accounts.md](accounts.md#pace)). It names the limit:
-the account's, one receiver's, or that of a part of the account's traffic.
+the account's, one receiver's, or that of a part of the account's traffic. `login` marks a code by which
+the account's login is refused: its breaker opens, and no attempt is spent
+([accounts.md](accounts.md#a-refused-login)).
 """
 
 
@@ -154,8 +157,14 @@ def _default(field: msgspec.structs.FieldInfo) -> str:
 
 def _row(row: Row) -> tuple[str, ...]:
     wait = "" if row.delay_ms is None else _span(row.delay_ms)
-    about = f"pace: {row.limit}" if row.limit else "account" if row.account else ""
+    about = _about(row)
     return f"`{row.code}`", _KINDS[row.kind], wait, about, row.meaning
+
+
+def _about(row: Row) -> str:
+    if row.limit is Limit.LOGIN:
+        return "login"
+    return f"pace: {row.limit}" if row.limit else "account" if row.account else ""
 
 
 def _titled(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:

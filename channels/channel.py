@@ -191,6 +191,11 @@ class TokenRefused(Exception):
     """The provider gave no token: the text is its code and reason, without a secret."""
 
 
+class LoginRefused(TokenRefused):
+    """The provider refuses the login itself (id, secret, our address, an application that is switched off):
+    asked again it says the same until somebody mended that."""
+
+
 class TokenSource(Protocol):
     """How one provider gives out tokens. Pure, as all of an adapter."""
 
@@ -199,7 +204,8 @@ class TokenSource(Protocol):
         ...
 
     def read(self, answer: httpx.Response) -> Token:
-        """The token in the answer; raises TokenRefused."""
+        """The token in the answer; raises LoginRefused where the provider refuses the login, and
+        TokenRefused where it only gives none now."""
         ...
 
 

@@ -37,10 +37,10 @@ from channels.channel import (
 from channels.failures import BadRequest
 from channels.null import NullChannel
 from channels.outcomes import for_all, of_failure, shown_outcomes
-from channels.tokens import NoTokens, Tokens, TokenUnavailable
+from channels.tokens import LoginUnavailable, NoTokens, Tokens, TokenUnavailable
 from message.delivery import Delivery
 from message.foreign_text import shown
-from message.outcomes import AnyOutcome, NotSent, Rejected, Unknown
+from message.outcomes import AnyOutcome, Limit, NotSent, Rejected, Unknown
 from message.structs import describe_structs
 
 log = structlog.get_logger(__name__)
@@ -313,7 +313,11 @@ def _read(
 
 
 def _no_token(call: Call, cause: TokenUnavailable) -> list[AnyOutcome]:
-    return for_all(call, NotSent("token_unavailable", shown(str(cause))))
+    told = shown(str(cause))
+    if isinstance(cause, LoginUnavailable):
+        wait_ms = int(cause.left_s * 1_000)
+        return for_all(call, NotSent("login_refused", told, wait_ms, True, Limit.LOGIN))
+    return for_all(call, NotSent("token_unavailable", told))
 
 
 def _with(call: Call, token: str) -> Call:

@@ -45,6 +45,12 @@ def paced(
     return Row(code, "not_sent", meaning, delay_ms, account, limit)
 
 
+def shut_out(code: str, meaning: str, delay_ms: int) -> Row:
+    """The row of a code by which the provider refuses the account's login, whatever the message: its id,
+    secret or signature, our address, or an application that is switched off."""
+    return Row(code, "not_sent", meaning, delay_ms, account=True, limit=Limit.LOGIN)
+
+
 class ErrorTable:
     """Looks codes up; the most exact row wins."""
 

@@ -11,15 +11,30 @@ from typing import Final, NamedTuple
 import structlog
 
 from backends.token_cache import CacheAway, Kept, Leased, TokenCache
-from channels.channel import Account, Failure, Token, TokenRefused, TokenSource
+from channels.channel import (
+    Account,
+    Failure,
+    LoginRefused,
+    Token,
+    TokenRefused,
+    TokenSource,
+)
 from channels.engine import Sender
 from channels.token_seal import Seal, digest_of
-from channels.tokens import TokenUnavailable
+from channels.tokens import LoginUnavailable, TokenUnavailable
 
 log = structlog.get_logger(__name__)
 
 ASK_S: Final = 3.0
-"""How long the provider may take to give a token."""
+"""How long the provider may take to give a token, where the caller's wait leaves so long."""
+LEAST_ASK_S: Final = 0.25
+"""With less of its wait left a caller does not begin to ask: the answer would come too late for it."""
+REFUSED_S: Final = 60.0
+"""How long a refused login is the answer for the whole fleet."""
+_REFUSED: Final = "\0refused "
+"""Begins what is kept in place of a token; no token has a NUL."""
+_REFUSED_DIGEST: Final = "login refused"
+_CHECK: Final = "check its id and secret, the addresses that may call, our clock, and that it is on"
 LEASE_MS: Final = 4_500
 """How long nobody else asks after one has begun to, should it die: `ASK_S` and the store's own time."""
 _POLL_S: Final = (0.02, 0.06)
@@ -98,6 +113,8 @@ class FleetTokens:
                 found = self._asked(cache, account, seal, wanted, taken.fence)
             elif isinstance(taken, Kept):
                 text = seal.open(taken.sealed)
+                if text is not None and text.startswith(_REFUSED):
+                    raise LoginUnavailable(text.removeprefix(_REFUSED), taken.left_ms / _MS)
                 if text is None:  # damaged: as good as none
                     digest, fresh_ms = taken.digest, 0
                 elif text != wanted.text or wanted.beside:
@@ -116,6 +133,9 @@ class FleetTokens:
         begun = self._monotonic()
         try:
             token = self._ask(account, wanted)
+        except LoginUnavailable as exc:
+            self._keep_refusal(cache, seal, fence, exc)
+            raise
         except BaseException:  # nobody else may ask before the lease is given up
             with suppress(CacheAway):
                 cache.give_up(seal.name, fence)
@@ -129,11 +149,23 @@ class FleetTokens:
             log.warning("access_token_not_shared", account=account.name, reason=str(exc))
         return Found(token.text, left_s)
 
+    def _keep_refusal(
+        self, cache: TokenCache, seal: Seal, fence: str, refused: LoginUnavailable
+    ) -> None:
+        """For the others: one question a minute is enough for a login that nobody has mended."""
+        sealed = seal.close(f"{_REFUSED}{refused}")
+        with suppress(CacheAway):
+            cache.put(seal.name, fence, Kept(sealed, _REFUSED_DIGEST, int(refused.left_s * _MS), 0))
+
     def _ask(self, account: Account, wanted: Wanted) -> Token:
         """The provider's token; raises TokenUnavailable with one sentence and no secret."""
         whose = f"account {account.name}: {account.provider}"
         try:
             token = self._exchange(account, wanted)
+        except LoginRefused as exc:
+            log.error("login_refused", account=account.name, reason=str(exc), check=_CHECK)
+            text = f"{whose} refused the login: {exc}; {_CHECK}"
+            raise LoginUnavailable(text, REFUSED_S) from None
         except TokenRefused as exc:
             raise TokenUnavailable(f"{whose} gave no token: {exc}") from None
         except Exception as exc:  # its text may hold what the request held
@@ -144,8 +176,11 @@ class FleetTokens:
         return token
 
     def _exchange(self, account: Account, wanted: Wanted) -> Token:
+        left_s = wanted.deadline - self._monotonic()
+        if left_s < LEAST_ASK_S:
+            raise TokenRefused("too little of the wait was left to ask")
         request = wanted.source.request(account, wanted.text)
-        request.extensions["timeout"] = {"total": ASK_S}
+        request.extensions["timeout"] = {"total": min(ASK_S, left_s)}
         if account.ca_file:
             request.extensions["ca_file"] = account.ca_file
         answer = self._sender.send(request)

@@ -30,9 +30,9 @@ from backends.token_cache import RedisTokenCache, TokenCache
 from backends.token_table import SqlTokenCache
 from channels.channel import Account, TokenSource
 from channels.engine import Sender
-from channels.token_fleet import FleetTokens, Found, Wanted, late
+from channels.token_fleet import REFUSED_S, FleetTokens, Found, Wanted, late
 from channels.token_seal import Seal
-from channels.tokens import TokenUnavailable
+from channels.tokens import LoginUnavailable, TokenUnavailable
 
 log = structlog.get_logger(__name__)
 
@@ -65,7 +65,7 @@ class _Entry:
         self.seal = Seal(account)
         self.lock = threading.Lock()
         self.held: _Held | None = None
-        self.failed = (0.0, "")
+        self.failed: tuple[float, TokenUnavailable | None] = (0.0, None)
         """Until when, and what."""
 
 
@@ -102,6 +102,16 @@ class SharedTokens:
         """See `Tokens.renew`."""
         return self._renewed(self._entry(account), source, stale)
 
+    def refused_logins(self) -> list[str]:
+        """The accounts whose login was refused when it was last tried, by name."""
+        now = self._monotonic()
+        standing = [(name, *entry.failed) for name, entry in list(self._entries.items())]
+        return sorted(
+            name
+            for name, until, cause in standing
+            if isinstance(cause, LoginUnavailable) and now < until + REFUSED_S
+        )
+
     def close(self) -> None:
         """Close the stores; idempotent."""
         self._fleet.close()
@@ -124,8 +134,9 @@ class SharedTokens:
             now, held = self._monotonic(), entry.held
             if held is not None and held.text != stale and now < held.until:
                 return held.text
-            if now < entry.failed[0]:
-                raise TokenUnavailable(entry.failed[1])
+            until, cause = entry.failed
+            if cause is not None and now < until:
+                raise _again(cause, until - now)
             wanted = Wanted(source, stale, deadline, SETTLE_S)
             return self._look(entry, wanted)
         finally:
@@ -137,10 +148,12 @@ class SharedTokens:
         try:
             found = self._fleet.find(entry.account, entry.seal, wanted)
         except TokenUnavailable as exc:
-            entry.failed = (self._monotonic() + FAILED_S, str(exc))
+            lasts_s = exc.left_s if isinstance(exc, LoginUnavailable) else FAILED_S
+            entry.failed = (self._monotonic() + lasts_s, exc)
             raise
         if found is None:
             return wanted.text
+        entry.failed = (0.0, None)
         entry.held = self._dated(found)
         return found.text
 
@@ -164,7 +177,7 @@ class SharedTokens:
             # What the provider said more lately than the token has left to live is late enough.
             self._look(entry, Wanted(source, held.text, now + WAIT_S, left_s, beside=True))
         except TokenUnavailable as exc:
-            entry.failed = (0.0, "")  # what is held is good: nobody else has to hear of it
+            entry.failed = (0.0, None)  # what is held is good: nobody else has to hear of it
             log.warning("access_token_not_refreshed", account=entry.account.name, reason=str(exc))
         except Exception:  # whatever it was: the token that is held is still good
             log.exception("access_token_refresh_broke", account=entry.account.name)
@@ -175,6 +188,13 @@ class SharedTokens:
         now = self._monotonic()
         ahead_s = min(AHEAD_S, found.left_s * AHEAD_SHARE) * (0.5 + self._luck() / 2)
         return _Held(found.text, now + found.left_s - ahead_s, now + found.left_s)
+
+
+def _again(cause: TokenUnavailable, left_s: float) -> TokenUnavailable:
+    """The same, for another thread: one exception raised by many would gather their tracebacks."""
+    if isinstance(cause, LoginUnavailable):
+        return LoginUnavailable(str(cause), left_s)
+    return TokenUnavailable(str(cause))
 
 
 def open_tokens(settings: Settings, sender: Sender) -> SharedTokens:

@@ -11,6 +11,15 @@ class TokenUnavailable(Exception):
     """No token can be had now, so nothing was sent; the text says why, without a secret."""
 
 
+class LoginUnavailable(TokenUnavailable):
+    """The provider refuses the account's login."""
+
+    def __init__(self, text: str, left_s: float) -> None:
+        super().__init__(text)
+        self.left_s = left_s
+        """Until the fleet asks again."""
+
+
 class Tokens(Protocol):
     """Raises TokenUnavailable and nothing else."""
 
@@ -21,6 +30,10 @@ class Tokens(Protocol):
     def renew(self, account: Account, source: TokenSource, stale: str) -> str:
         """A token other than `stale`, which the provider has just refused. Many may ask at once: one
         of them, in the whole fleet, asks the provider."""
+        ...
+
+    def refused_logins(self) -> list[str]:
+        """The accounts whose login was refused when it was last tried, by name."""
         ...
 
 
@@ -34,3 +47,7 @@ class NoTokens:
     def renew(self, account: Account, source: TokenSource, stale: str) -> str:
         """There is none."""
         return self.get(account, source)
+
+    def refused_logins(self) -> list[str]:
+        """Nobody logs in."""
+        return []

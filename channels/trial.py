@@ -21,6 +21,7 @@ from channels.channel import (
     Call,
     Channel,
     Failure,
+    LoginRefused,
     Resolved,
     TokenRefused,
     TokenSource,
@@ -28,7 +29,7 @@ from channels.channel import (
 from channels.engine import Engine, Sender
 from channels.failures import BadRequest
 from channels.limits import Limits
-from channels.tokens import TokenUnavailable
+from channels.tokens import LoginUnavailable, TokenUnavailable
 from message.delivery import Delivery
 from message.outcomes import AnyOutcome
 
@@ -102,10 +103,16 @@ class OwnTokens:
             raise TokenUnavailable(f"{answer.code}: {answer.detail}")
         try:
             token = source.read(answer)
+        except LoginRefused as exc:
+            raise LoginUnavailable(str(exc), 0.0) from exc
         except TokenRefused as exc:
             raise TokenUnavailable(str(exc)) from exc
         self.held[account.name] = token.text
         return token.text
+
+    def refused_logins(self) -> list[str]:
+        """Not kept: each call tries anew."""
+        return []
 
 
 class Trial(msgspec.Struct, frozen=True):

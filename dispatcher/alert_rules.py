@@ -93,6 +93,14 @@ def rules_of(settings: AlertSettings) -> Rules:
             "reason",
         ),
         Level(
+            "login_refused",
+            "hongyan_login_refused",
+            1,
+            "the provider refuses the account's login: check its id and secret, the addresses that may"
+            " call, our clock, and whether the application is on; the log has its code (login_refused)",
+            "account",
+        ),
+        Level(
             "policy_refused",
             "hongyan_policy_refused",
             1,

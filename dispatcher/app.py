@@ -203,6 +203,7 @@ def build(
             *policy_gauges(watch, lambda: adoption.kept),
             *core.quotas.gauges(),
             *core.gating.gauges(),
+            *_logins(parts.tokens),
         )
     )
     show_drops(parts.recorder, core.metrics.registry)
@@ -499,6 +500,16 @@ def _health(worker: Worker, stages: Stages, transport: Wires) -> Health:
         waiting=lambda: stages.outage.on,
         monotonic=stages.clock.monotonic,
     )
+
+
+def _logins(tokens: Tokens) -> Iterable[Gauge]:
+    for account in tokens.refused_logins():
+        yield (
+            "login_refused",
+            "1: the provider refuses the account's login.",
+            {"account": account},
+            1,
+        )
 
 
 def _gauges(stages: Stages) -> Iterable[Gauge]:

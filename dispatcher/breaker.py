@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from enum import Enum, IntEnum
 from typing import Final
 
-from message.outcomes import AnyOutcome, NotSent, Rejected, Unknown, is_paced
+from message.outcomes import AnyOutcome, Limit, NotSent, Rejected, Unknown, is_paced
 from policy.schema import BreakerPolicy
 
 _MS: Final = 1_000
@@ -48,9 +48,16 @@ def judgement_of(outcomes: Sequence[AnyOutcome]) -> Judgement:
 
     One that halts the account decides; else one that went well does, since the provider works.
     """
-    if any(isinstance(o, Rejected | NotSent) and o.account and not is_paced(o) for o in outcomes):
+    if any(_halts(outcome) for outcome in outcomes):
         return Judgement.HALTED
     return Judgement.FAILED if all(_failed(o) for o in outcomes) else Judgement.WELL
+
+
+def _halts(outcome: AnyOutcome) -> bool:
+    """Whether it is about the account. Of the refusals that only pace, a refused login is."""
+    if isinstance(outcome, NotSent) and outcome.limit is not None:
+        return outcome.limit is Limit.LOGIN
+    return isinstance(outcome, Rejected | NotSent) and outcome.account
 
 
 def _failed(outcome: AnyOutcome) -> bool:

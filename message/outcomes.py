@@ -22,6 +22,9 @@ class Limit(StrEnum):
     """Of the account or application: nothing else goes through it meanwhile."""
     RECEIVER = "receiver"
     """Of one receiver: the account goes on sending to all others."""
+    LOGIN = "login"
+    """None was met: the provider refuses the account's login. Nothing goes through it before somebody
+    mended that, so that no delivery spends an attempt on it."""
     PART = "part"
     """Of a part of the account's traffic, such as one country: the account goes on with the rest."""
 

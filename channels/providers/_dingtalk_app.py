@@ -14,8 +14,9 @@ from urllib.parse import quote
 import httpx
 import msgspec
 
-from channels.channel import Account, Token, TokenRefused
+from channels.channel import Account, LoginRefused, Token, TokenRefused
 from channels.endpoints import with_query
+from channels.providers._dingtalk_errors import ERRORS
 from channels.providers._dingtalk_wire import address, extensions, fields, read
 from channels.secret import Secret
 
@@ -50,10 +51,13 @@ class DingTalkTokens:
         return httpx.Request("GET", asked, headers=fields(url), extensions=extensions(account))
 
     def read(self, answer: httpx.Response) -> Token:
-        """The token; raises TokenRefused with the provider's code."""
+        """The token; raises LoginRefused with the provider's code, TokenRefused for one that passes."""
         said = read(answer)
         if said is not None and said.code != "0":
-            raise TokenRefused(f"{said.code}: {said.detail}")
+            row = ERRORS.row(said.code)
+            passing = row is not None and not row.account and row.kind != "rejected"
+            refused = TokenRefused if passing else LoginRefused
+            raise refused(f"{said.code}: {said.detail}")
         try:
             given = msgspec.json.decode(answer.content, type=_TokenGiven)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from channels.error_table import HOUR, MINUTE, ErrorTable, Row, paced
+from channels.error_table import HOUR, MINUTE, ErrorTable, Row, paced, shut_out
 from message.outcomes import Limit
 
 RECEIVER_CODES: Final = frozenset({"33012", "40003", "40031", "46004", "50002", "60121"})
@@ -64,7 +64,7 @@ ERRORS: Final = ErrorTable(
         Row("41", "rejected", "a parameter is not valid"),
         Row("404", "not_sent", "no such path: look at the endpoint", MINUTE, account=True),
         Row("88", "not_sent", "the gateway refused without a sub_code", MINUTE, account=True),
-        Row("33001", "not_sent", "no such company: the token is another's", MINUTE, account=True),
+        shut_out("33001", "no such company: the token is another's", MINUTE),
         Row("33012", "rejected", "no such userid"),
         Row("34014", "rejected", "the message's JSON is incomplete"),
         Row("34016", "rejected", "the message is too long"),
@@ -78,7 +78,7 @@ ERRORS: Final = ErrorTable(
         Row("40032", "rejected", "the list of userids is too long"),
         Row("40033", "rejected", "characters that are not taken"),
         Row("40035", "rejected", "a parameter is not valid"),
-        Row("40056", "not_sent", "no such agent_id", MINUTE, account=True),
+        shut_out("40056", "no such agent_id", MINUTE),
         Row("41001", "not_sent", "there is no access_token", account=True),
         Row("41011", "rejected", "there is no agent_id"),
         Row("42001", "not_sent", "the access_token has expired", account=True),
@@ -92,12 +92,12 @@ ERRORS: Final = ErrorTable(
         Row("47001", "rejected", "the body is not JSON"),
         Row("48002", "not_sent", "the API is switched off", HOUR, account=True),
         Row("50002", "rejected", "the member is outside what the application may see"),
-        Row("50003", "not_sent", "the application is switched off", HOUR, account=True),
-        Row("52019", "not_sent", "no such agent_id", MINUTE, account=True),
+        shut_out("50003", "the application is switched off", HOUR),
+        shut_out("52019", "no such agent_id", MINUTE),
         Row("60011", "not_sent", "the application may not call this", HOUR, account=True),
-        Row("60020", "not_sent", "our address is not on its list", MINUTE, account=True),
+        shut_out("60020", "our address is not on its list", MINUTE),
         Row("60121", "rejected", "no such member"),
-        Row("70001", "not_sent", "the company does not exist or was dissolved", HOUR, account=True),
+        shut_out("70001", "the company does not exist or was dissolved", HOUR),
         *RESULT_ROWS,
         *(
             paced(str(code), Limit.ACCOUNT, "too many calls: refused for a while", MINUTE)

@@ -29,7 +29,7 @@ from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from channels.channel import Account, Token, TokenRefused
+from channels.channel import Account, LoginRefused, Token, TokenRefused
 from channels.endpoints import below, endpoint_url
 from channels.secret import Secret
 
@@ -80,6 +80,11 @@ class _Answered(msgspec.Struct):
     error_description: str = ""
 
 
+_PASSING: Final = frozenset({"temporarily_unavailable", "server_error", "internal_failure"})
+"""Errors of Google's that are not about the login (RFC 6749 §4.1.2.1)."""
+_FAILURES: Final = 500
+
+
 class FcmTokens:
     """Holds nothing but a clock. Each asked for is a new one; the earlier go on being good."""
 
@@ -109,7 +114,9 @@ class FcmTokens:
             raise TokenRefused(f"http_{answer.status_code}: an answer without a token") from exc
         if not said.access_token:
             code = said.error or f"http_{answer.status_code}"
-            raise TokenRefused(f"{code}: {said.error_description[:_MAX_DETAIL]}")
+            login = said.error and said.error not in _PASSING and answer.status_code < _FAILURES
+            refused = LoginRefused if login else TokenRefused
+            raise refused(f"{code}: {said.error_description[:_MAX_DETAIL]}")
         return Token(said.access_token, said.expires_in)
 
 

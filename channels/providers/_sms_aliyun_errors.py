@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from channels.error_table import HOUR, MINUTE, ErrorTable, Row, paced
+from channels.error_table import HOUR, MINUTE, ErrorTable, Row, paced, shut_out
 from message.outcomes import Limit
 
 BUSINESS_LIMIT: Final = "isv.BUSINESS_LIMIT_CONTROL"
@@ -41,13 +41,13 @@ TABLE: Final = ErrorTable(
         Row("isv.ACCOUNT_ABNORMAL", "not_sent", "the account is abnormal", HOUR, True),
         Row("isv.SECURITY_FROZEN_ACCOUNT", "not_sent", "the account is frozen", HOUR, True),
         Row("isv.DENY_IP_RANGE", "not_sent", "calls from this region are refused", HOUR, True),
-        Row("isp.RAM_PERMISSION_DENY", "not_sent", "the key may not send SMS", HOUR, True),
-        Row("SignatureDoesNotMatch", "not_sent", "the secret is not the key's", HOUR, True),
-        Row("IncompleteSignature", "not_sent", "the signature is malformed", HOUR, True),
-        Row("InvalidAccessKeyId.NotFound", "not_sent", "there is no such key", HOUR, True),
-        Row("InvalidAccessKeyId.Inactive", "not_sent", "the key is disabled", HOUR, True),
-        Row("Forbidden", "not_sent", "the key is not authorised", HOUR, True),
-        Row("Forbidden.RAM", "not_sent", "the key is not authorised by RAM", HOUR, True),
+        shut_out("isp.RAM_PERMISSION_DENY", "the key may not send SMS", HOUR),
+        shut_out("SignatureDoesNotMatch", "the secret is not the key's", HOUR),
+        shut_out("IncompleteSignature", "the signature is malformed", HOUR),
+        shut_out("InvalidAccessKeyId.NotFound", "there is no such key", HOUR),
+        shut_out("InvalidAccessKeyId.Inactive", "the key is disabled", HOUR),
+        shut_out("Forbidden", "the key is not authorised", HOUR),
+        shut_out("Forbidden.RAM", "the key is not authorised by RAM", HOUR),
         Row("Forbidden.RiskControl", "not_sent", "refused by risk control", HOUR, True),
         Row("InvalidTimeStamp.Expired", "not_sent", "our clock is 15 minutes off", MINUTE, True),
         # Pace.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from channels.error_table import HOUR, MINUTE, ErrorTable, Row, paced
+from channels.error_table import HOUR, MINUTE, ErrorTable, Row, paced, shut_out
 from message.outcomes import Limit
 
 _DAY: Final = 24 * HOUR
@@ -19,23 +19,23 @@ _HALF_MINUTE: Final = MINUTE // 2
 
 _ACCOUNT = (
     Row("AuthFailure.InvalidAuthorization", "not_sent", "malformed Authorization", HOUR, True),
-    Row("AuthFailure.InvalidSecretId", "not_sent", "no key of this kind", HOUR, True),
+    shut_out("AuthFailure.InvalidSecretId", "no key of this kind", HOUR),
     Row("AuthFailure.MFAFailure", "not_sent", "a second factor is wanted", HOUR, True),
-    Row("AuthFailure.SecretIdNotFound", "not_sent", "there is no such key", HOUR, True),
+    shut_out("AuthFailure.SecretIdNotFound", "there is no such key", HOUR),
     Row("AuthFailure.SignatureExpire", "not_sent", "our clock is 5 minutes off", MINUTE, True),
-    Row("AuthFailure.SignatureFailure", "not_sent", "the secret is not the key's", HOUR, True),
+    shut_out("AuthFailure.SignatureFailure", "the secret is not the key's", HOUR),
     Row("AuthFailure.TokenFailure", "not_sent", "the temporary token is wrong", HOUR, True),
-    Row("AuthFailure.UnauthorizedOperation", "not_sent", "the key may not send", HOUR, True),
-    Row("UnauthorizedOperation", "not_sent", "the key may not send", HOUR, True),
-    Row("IpInBlacklist", "not_sent", "our address is blacklisted", HOUR, True),
-    Row("IpNotInWhitelist", "not_sent", "our address is not allowed", HOUR, True),
-    Row("InternalError.SigVerificationFail", "not_sent", "the signature is wrong", HOUR, True),
-    Row("InternalError.SigFieldMissing", "not_sent", "the signature is missing", HOUR, True),
+    shut_out("AuthFailure.UnauthorizedOperation", "the key may not send", HOUR),
+    shut_out("UnauthorizedOperation", "the key may not send", HOUR),
+    shut_out("IpInBlacklist", "our address is blacklisted", HOUR),
+    shut_out("IpNotInWhitelist", "our address is not allowed", HOUR),
+    shut_out("InternalError.SigVerificationFail", "the signature is wrong", HOUR),
+    shut_out("InternalError.SigFieldMissing", "the signature is missing", HOUR),
     Row("InternalError.RequestTimeException", "not_sent", "our clock is off", MINUTE, True),
     Row("InvalidParameterValue.SdkAppIdNotExist", "not_sent", "no such SdkAppId", HOUR, True),
-    Row("UnauthorizedOperation.RequestIpNotInWhitelist", "not_sent", "our address", HOUR, True),
-    Row("UnauthorizedOperation.RequestPermissionDeny", "not_sent", "no permission", HOUR, True),
-    Row("UnauthorizedOperation.SdkAppIdIsDisabled", "not_sent", "SdkAppId disabled", HOUR, True),
+    shut_out("UnauthorizedOperation.RequestIpNotInWhitelist", "our address", HOUR),
+    shut_out("UnauthorizedOperation.RequestPermissionDeny", "no permission", HOUR),
+    shut_out("UnauthorizedOperation.SdkAppIdIsDisabled", "SdkAppId disabled", HOUR),
     Row(
         "UnauthorizedOperation.SmsSdkAppIdVerifyFail", "not_sent", "SdkAppId of another", HOUR, True
     ),

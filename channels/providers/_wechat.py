@@ -15,9 +15,9 @@ from urllib.parse import quote
 import httpx
 import msgspec
 
-from channels.channel import Account, Answer, Call, Failure, Token, TokenRefused
+from channels.channel import Account, Answer, Call, Failure, LoginRefused, Token, TokenRefused
 from channels.endpoints import below, endpoint_url
-from channels.error_table import HOUR, MINUTE, ErrorTable, Row, paced
+from channels.error_table import HOUR, MINUTE, ErrorTable, Row, paced, shut_out
 from channels.outcomes import for_all, of_failure, refusal
 from channels.requests import post_json
 from channels.secret import Secret
@@ -27,6 +27,8 @@ T = TypeVar("T")
 
 _MAX_TEXT: Final = 300
 _OK: Final = range(200, 300)
+_PASSING: Final = frozenset({"-1", "45009", "45011", "45033"})
+"""Answers to a request for a token that are not about the login: the system is busy, too many calls."""
 STABLE_TOKEN: Final = "cgi-bin/stable_token"  # noqa: S105 (a path)
 ERROR_CODES: Final = (
     "https://developers.weixin.qq.com/doc/oplatform/developers/errCode/errCode.html"
@@ -36,7 +38,7 @@ COMMON_ROWS: Final = (
     Row("-1", "not_sent", "the system is busy: try again later", 2_000),
     Row("40001", "not_sent", "the token is invalid or not the latest"),
     Row("40014", "not_sent", "the token is not valid"),
-    Row("40164", "not_sent", "our IP is not in the whitelist", 10 * MINUTE, account=True),
+    shut_out("40164", "our IP is not in the whitelist", 10 * MINUTE),
     Row("41001", "not_sent", "the token is missing"),
     Row("42001", "not_sent", "the token has expired"),
     Row("42007", "not_sent", "the token was revoked: the secret was changed"),
@@ -49,7 +51,7 @@ COMMON_ROWS: Final = (
     Row("47001", "rejected", "the body is no valid JSON"),
     Row("48001", "not_sent", "the account may not use this API", 10 * MINUTE, account=True),
     Row("48004", "not_sent", "the API is banned for this account", HOUR, account=True),
-    Row("50002", "not_sent", "the account is restricted or frozen", HOUR, account=True),
+    shut_out("50002", "the account is restricted or frozen", HOUR),
 )
 """From `ERROR_CODES`. What is wrong with the account is no reason to give a message up: it may be mended,
 or another account may send it."""
@@ -145,14 +147,18 @@ class StableToken:
 
 
 def given_token(answer: httpx.Response) -> Token:
-    """The token in an answer; raises TokenRefused with the provider's code and words."""
+    """The token in an answer; raises LoginRefused with the provider's code and words, TokenRefused where it
+    only wants time, or the answer is none of theirs."""
     if answer.status_code not in _OK:
         raise TokenRefused(f"http_{answer.status_code}")
     given = decoded(answer, _Given)
     if given is None:
         raise TokenRefused("an answer that is not theirs")
-    if given.errcode or not given.access_token or given.expires_in <= 0:
-        raise TokenRefused(f"{given.errcode or 'no token'} {_words(given)}".strip())
+    if given.errcode:
+        refused = TokenRefused if str(given.errcode) in _PASSING else LoginRefused
+        raise refused(f"{given.errcode} {_words(given)}".strip())
+    if not given.access_token or given.expires_in <= 0:
+        raise TokenRefused(f"no token {_words(given)}".strip())
     return Token(given.access_token, given.expires_in)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from channels.error_table import MINUTE, Row, paced
+from channels.error_table import MINUTE, Row, paced, shut_out
 from message.outcomes import Limit
 
 INVALID: Final = "invaliduser"
@@ -53,11 +53,11 @@ MESSAGE_ROWS: Final = (
 
 ROWS: Final = (
     BUSY,
-    Row("40001", "not_sent", "the secret is not valid", 10 * MINUTE, account=True),
-    Row("40013", "not_sent", "the CorpID is not valid", 10 * MINUTE, account=True),
+    shut_out("40001", "the secret is not valid", 10 * MINUTE),
+    shut_out("40013", "the CorpID is not valid", 10 * MINUTE),
     Row("40014", "not_sent", "the token is not valid"),
     Row("40032", "rejected", "the call names too many members"),
-    Row("40056", "not_sent", "the agentid is not valid", 10 * MINUTE, account=True),
+    shut_out("40056", "the agentid is not valid", 10 * MINUTE),
     Row("40074", "rejected", "news cannot be confidential"),
     Row("41001", "not_sent", "the token is missing"),
     Row("41011", "rejected", "the agentid is missing"),
@@ -65,12 +65,12 @@ ROWS: Final = (
     paced("45009", Limit.ACCOUNT, "too many calls; shut out for a minute", MINUTE),
     paced("45033", Limit.ACCOUNT, "too many calls at the same moment", 1_000),
     Row("48002", "not_sent", "the application may not use this API", 10 * MINUTE, account=True),
-    Row("50003", "not_sent", "the application is switched off", 10 * MINUTE, account=True),
-    Row("60020", "not_sent", "our IP is not in the whitelist", 10 * MINUTE, account=True),
+    shut_out("50003", "the application is switched off", 10 * MINUTE),
+    shut_out("60020", "our IP is not in the whitelist", 10 * MINUTE),
     Row("81013", "rejected", "every member is unknown or out of the application's sight"),
     Row("82001", "rejected", "every receiver named is empty"),
-    Row("301002", "not_sent", "the secret is another application's", 10 * MINUTE, account=True),
-    Row("2000002", "not_sent", "there is no such CorpID", 10 * MINUTE, account=True),
+    shut_out("301002", "the secret is another application's", 10 * MINUTE),
+    shut_out("2000002", "there is no such CorpID", 10 * MINUTE),
     Row(INVALID, "rejected", "the member is unknown or out of the application's sight"),
     Row(UNLICENSED, "rejected", "the member has no licence for the basic API"),
     *RECEIVER_ROWS,

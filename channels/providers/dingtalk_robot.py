@@ -37,7 +37,7 @@ import msgspec
 from channels.base import BaseChannel
 from channels.channel import Account, Answer, Call, Failure
 from channels.endpoints import with_query
-from channels.error_table import HOUR, MINUTE, ErrorTable, Row, paced
+from channels.error_table import HOUR, MINUTE, ErrorTable, Row, paced, shut_out
 from channels.outcomes import for_all, of_failure
 from channels.promises import Promises
 from channels.providers._dingtalk_content import (
@@ -78,13 +78,13 @@ _ERRORS: Final = ErrorTable(
         Row("43004", "rejected", "another Content-Type is wanted"),
         paced("90030", Limit.ACCOUNT, "more calls than allowed", HOUR),
         paced("130101", Limit.ACCOUNT, "more than 20 messages a minute", _SILENCED),
-        Row("300001", "not_sent", "no such access_token", HOUR, account=True),
-        Row("300005", "not_sent", "no such access_token", HOUR, account=True),
-        Row(_SECURITY, "not_sent", "the robot refuses sign, time or address", MINUTE, account=True),
+        shut_out("300001", "no such access_token", HOUR),
+        shut_out("300005", "no such access_token", HOUR),
+        shut_out(_SECURITY, "the robot refuses sign, time or address", MINUTE),
         Row(_KEYWORDS, "rejected", "310000: none of the robot's keywords is in the message"),
         Row("400013", "not_sent", "the group was dissolved", HOUR, account=True),
-        Row("400101", "not_sent", "no such access_token", HOUR, account=True),
-        Row("400102", "not_sent", "the robot was switched off", HOUR, account=True),
+        shut_out("400101", "no such access_token", HOUR),
+        shut_out("400102", "the robot was switched off", HOUR),
         Row("400105", "rejected", "no such type of message"),
         Row("400106", "not_sent", "the robot is not in the group", HOUR, account=True),
         paced("410100", Limit.ACCOUNT, "sent too fast", _SILENCED),

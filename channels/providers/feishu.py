@@ -29,8 +29,17 @@ import msgspec
 from email_validator import EmailNotValidError, validate_email
 
 from channels.base import BaseChannel
-from channels.channel import Account, Answer, Call, Failure, Token, TokenRefused, TokenSource
-from channels.error_table import HOUR, MINUTE, ErrorTable, Row, paced
+from channels.channel import (
+    Account,
+    Answer,
+    Call,
+    Failure,
+    LoginRefused,
+    Token,
+    TokenRefused,
+    TokenSource,
+)
+from channels.error_table import HOUR, MINUTE, ErrorTable, Row, paced, shut_out
 from channels.outcomes import for_all, of_failure
 from channels.promises import Promises
 from channels.providers._feishu_content import BadContent, Worded
@@ -73,6 +82,9 @@ _MAX_RICH: Final = 30 * 1_024
 _RICH: Final = frozenset({"post", "interactive"})
 _TYPES: Final = {"ou_": "open_id", "on_": "union_id", "oc_": "chat_id"}
 _TOKEN_CODES: Final = frozenset({"99991661", "99991663", "99991668", "99991671", "99991677"})
+_PASSING: Final = frozenset({RATE_LIMITED, "99991403", "11232", "1500", "2200"})
+"""Answers to a request for a token that are not about the login."""
+_LATER: Final = frozenset({408, 425, 429, *range(500, 600)})
 _SECOND: Final = 1_000
 
 _ERRORS: Final = ErrorTable(
@@ -95,7 +107,7 @@ _ERRORS: Final = ErrorTable(
         Row("230029", "rejected", "the person has left the company"),
         Row("230034", "rejected", "no such receive_id"),
         Row("230035", "rejected", "the bot may not speak here"),
-        Row("230036", "not_sent", "the tenant's key was deleted", HOUR, account=True),
+        shut_out("230036", "the tenant's key was deleted", HOUR),
         Row("230038", "rejected", "a conversation of two with another tenant is forbidden"),
         Row("230049", "unknown", "an earlier request with this uuid is being sent"),
         Row("230053", "rejected", "the person has stopped the bot"),
@@ -110,15 +122,15 @@ _ERRORS: Final = ErrorTable(
         Row("2200", "unknown", "an internal error"),
         paced("11232", Limit.ACCOUNT, "the provider is under load", MINUTE),
         paced(RATE_LIMITED, Limit.ACCOUNT, "more calls than allowed", MINUTE),
-        Row("99991401", "not_sent", "our address is not on the list", MINUTE, account=True),
+        shut_out("99991401", "our address is not on the list", MINUTE),
         paced("99991403", Limit.ACCOUNT, "the month's calls are used up", HOUR, account=True),
         Row("99991661", "not_sent", "there is no access token", account=True),
-        Row("99991662", "not_sent", "the application is switched off", HOUR, account=True),
+        shut_out("99991662", "the application is switched off", HOUR),
         Row("99991663", "not_sent", "the tenant_access_token is not valid", account=True),
         Row("99991668", "not_sent", "the access token is not valid", account=True),
         Row("99991671", "not_sent", "the access token is of no known form", account=True),
         Row("99991672", "not_sent", "the application lacks a permission", HOUR, account=True),
-        Row("99991673", "not_sent", "the tenant may not use the application", HOUR, account=True),
+        shut_out("99991673", "the tenant may not use the application", HOUR),
         Row("99991677", "not_sent", "the access token has expired", account=True),
         Row("99992351", "rejected", "no such open_id"),
         Row("99992402", "rejected", "a field of the request is not valid"),
@@ -167,11 +179,13 @@ class FeishuTokens:
         return post_json(url, fields(url), body, extensions(account))
 
     def read(self, answer: httpx.Response) -> Token:
-        """The token; raises TokenRefused with the provider's code."""
+        """The token; raises LoginRefused with the provider's code, TokenRefused for one that passes."""
         said = read(answer)
         code = code_of(said)
         if said is not None and code not in ("", "0"):
-            raise TokenRefused(f"{code}: {said.detail}")
+            passing = code in _PASSING or answer.status_code in _LATER
+            refused = TokenRefused if passing else LoginRefused
+            raise refused(f"{code}: {said.detail}")
         try:
             given = msgspec.json.decode(answer.content, type=_TokenGiven)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:

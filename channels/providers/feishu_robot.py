@@ -33,7 +33,7 @@ import msgspec
 from channels.base import BaseChannel
 from channels.channel import Account, Answer, Call, Failure
 from channels.endpoints import below
-from channels.error_table import HOUR, MINUTE, ErrorTable, Row, paced
+from channels.error_table import HOUR, MINUTE, ErrorTable, Row, paced, shut_out
 from channels.outcomes import for_all, of_failure
 from channels.promises import Promises
 from channels.providers._feishu_content import BadContent, Chat, Worded, read
@@ -61,10 +61,10 @@ _ERRORS: Final = ErrorTable(
         Row(_BAD_REQUEST, "rejected", "the body cannot be read, or is too large"),
         paced(_TOO_MANY, Limit.ACCOUNT, "9499: too many requests", MINUTE),
         paced("11232", Limit.ACCOUNT, "the robot, or the provider, has too much to do", MINUTE),
-        Row("19001", "not_sent", "no such hook", HOUR, account=True),
+        shut_out("19001", "no such hook", HOUR),
         Row("19002", "rejected", "a field is missing"),
-        Row("19021", "not_sent", "sign or time is refused", MINUTE, account=True),
-        Row("19022", "not_sent", "our address is not on the list", MINUTE, account=True),
+        shut_out("19021", "sign or time is refused", MINUTE),
+        shut_out("19022", "our address is not on the list", MINUTE),
         Row("19024", "rejected", "none of the robot's keywords is in the message"),
         Row("2200", "unknown", "an internal error"),
         paced(RATE_LIMITED, Limit.ACCOUNT, "more calls than allowed", MINUTE),

@@ -24,7 +24,7 @@ import msgspec
 
 from channels.base import BaseChannel
 from channels.channel import Account, Answer, Call, TokenSource
-from channels.error_table import HOUR, MINUTE, ErrorTable, Row, paced
+from channels.error_table import HOUR, MINUTE, ErrorTable, Row, paced, shut_out
 from channels.outcomes import for_all
 from channels.promises import Promises
 from channels.providers._wechat import (
@@ -81,7 +81,7 @@ class WechatMiniChannel(BaseChannel):
     errors: ClassVar[ErrorTable] = ErrorTable(
         (
             *COMMON_ROWS,
-            Row("40013", "not_sent", "the AppID is not valid", 10 * MINUTE, account=True),
+            shut_out("40013", "the AppID is not valid", 10 * MINUTE),
             Row("40003", "rejected", "the OpenID is empty or not valid"),
             Row("40037", "rejected", "the template id is empty or there is no such template"),
             Row("41030", "rejected", "the page does not exist in the published version"),

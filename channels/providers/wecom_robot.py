@@ -21,7 +21,7 @@ import msgspec
 
 from channels.base import BaseChannel
 from channels.channel import Account, Answer, Call
-from channels.error_table import MINUTE, ErrorTable, Row, paced
+from channels.error_table import MINUTE, ErrorTable, Row, paced, shut_out
 from channels.outcomes import for_all
 from channels.promises import Promises
 from channels.providers._wechat import PreparedAccounts, failed
@@ -62,8 +62,8 @@ class WecomRobotChannel(BaseChannel):
             *MESSAGE_ROWS,
             paced("45009", Limit.ACCOUNT, "more than 20 messages in a minute", MINUTE),
             paced("45033", Limit.ACCOUNT, "too many calls at the same moment", 1_000),
-            Row("93000", "not_sent", "the key is wrong or the robot gone", 10 * MINUTE, True),
-            Row("93004", "not_sent", "the robot is switched off", 10 * MINUTE, account=True),
+            shut_out("93000", "the key is wrong or the robot gone", 10 * MINUTE),
+            shut_out("93004", "the robot is switched off", 10 * MINUTE),
             Row("93008", "not_sent", "the robot is not in the group", 10 * MINUTE, account=True),
         )
     )

@@ -69,6 +69,7 @@ class Exchange:
     def _tell(
         self, connection: Connection, protocol: WireProtocol, question: Question, path: str
     ) -> None:
+        self.world.count(f"asked.{question.method.lower()}.{protocol.name}")
         turn = self._turn(f"{question.method}\0{path}\0{question.key}")
         fate = self._provider.fate(question.method, path, question.receiver, question.key, turn)
         then = self._provider.then(fate, connection, partial(_told, protocol, question))

@@ -10,9 +10,17 @@ from channels.channel import Account, Attempt, Call, Failure, Phase, Token, Toke
 from channels.engine import Engine, LiveEngine, Refused
 from channels.failures import BadRequest
 from channels.null import NullChannel
-from channels.tokens import TokenUnavailable
+from channels.tokens import LoginUnavailable, TokenUnavailable
 from channels.webhook import WebhookChannel
-from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
+from message.outcomes import (
+    Accepted,
+    AnyOutcome,
+    Limit,
+    NotSent,
+    Rejected,
+    Unknown,
+    is_paced,
+)
 from tests.channels.calls import account, call, delivery
 
 OK = httpx.Response(200, content=b'{"id":"7"}')
@@ -87,9 +95,12 @@ class Issuer:
     def __init__(self) -> None:
         self.number = 1
         self.away = False
+        self.login_refused = False
         self.refused: list[str] = []
 
     def get(self, _account: Account, _source: TokenSource) -> str:
+        if self.login_refused:
+            raise LoginUnavailable("40001 bad secret", 7.0)
         if self.away:
             raise TokenUnavailable("nobody answers")
         return f"token-{self.number}"
@@ -98,6 +109,9 @@ class Issuer:
         self.refused.append(stale)
         self.number += 1
         return self.get(account, source)
+
+    def refused_logins(self) -> list[str]:
+        return ["main"] if self.login_refused else []
 
 
 class Broken(WebhookChannel):
@@ -257,6 +271,16 @@ def test_without_a_token_nothing_is_sent() -> None:
     assert known == [NotSent("token_unavailable", "nobody answers")]
     assert sender.sent == []
     assert LiveEngine(sender, issuer).renewed(WithToken(), call(), 1.0) == known
+
+
+def test_a_refused_login_is_the_accounts_and_spends_no_attempt() -> None:
+    sender, issuer = Beginner(OK), Issuer()
+    issuer.login_refused = True
+    known = begun(LiveEngine(sender, issuer), WithToken(), [])
+    told = NotSent("login_refused", "40001 bad secret", 7_000, account=True, limit=Limit.LOGIN)
+    assert known == [told]
+    assert is_paced(told)
+    assert sender.sent == []
 
 
 def test_the_null_provider_is_never_waited_for() -> None:

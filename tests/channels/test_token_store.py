@@ -19,11 +19,12 @@ from backends.settings import DatabaseSettings, RedisSettings, Settings
 from backends.sql import database_url
 from backends.token_cache import Busy, CacheAway, Kept, Leased, RedisTokenCache, TokenCache
 from backends.token_table import SqlTokenCache
-from channels.channel import Account, Failure, Phase, Token, TokenRefused
+from channels.channel import Account, Failure, LoginRefused, Phase, Token, TokenRefused
 from channels.simulator import Faults, spawn
+from channels.token_fleet import REFUSED_S
 from channels.token_seal import Seal, digest_of
-from channels.token_store import AHEAD_SHARE, FAILED_S, SharedTokens, open_tokens
-from channels.tokens import TokenUnavailable
+from channels.token_store import AHEAD_SHARE, FAILED_S, WAIT_S, SharedTokens, open_tokens
+from channels.tokens import LoginUnavailable, TokenUnavailable
 from tests.channels.calls import account
 from tests.services import Services
 
@@ -57,16 +58,21 @@ class Provider:
         self.gave = threading.Event()
         self.reads: Callable[[], Token] | None = None
         self.failure: Failure | None = None
+        self.login = ""
+        self.limits: list[float] = []
 
     def request(self, account: Account, stale: str) -> httpx.Request:
         self.asked.append(stale)
         return httpx.Request("GET", "https://provider.example/token?secret=s3cret")
 
     def send(self, request: httpx.Request) -> httpx.Response | Failure:
+        self.limits.append(request.extensions["timeout"]["total"])
         return self.failure or httpx.Response(200)
 
     def read(self, answer: httpx.Response) -> Token:
         self.gave.set()
+        if self.login:
+            raise LoginRefused(self.login)
         if self.refuses:
             raise TokenRefused(self.refuses)
         if self.reads is not None:
@@ -185,6 +191,59 @@ def test_a_provider_that_refuses_is_told_in_one_sentence_and_asked_again_later(s
     shop.clock.now += FAILED_S
     shop.provider.refuses = ""
     assert shop.get() == "token-2"
+
+
+def test_a_refused_login_is_told_to_the_whole_fleet_and_asked_again_after_a_minute(
+    shop: Shop,
+) -> None:
+    shop.provider.login = "40001 bad secret"
+    others = [shop.process() for _ in range(5)]
+    for tokens in (shop.tokens, *others) * 3:
+        with pytest.raises(LoginUnavailable, match="refused the login: 40001 bad secret; check"):
+            tokens.get(shop.account, shop.provider)
+        assert tokens.refused_logins() == ["main"]
+    assert len(shop.provider.asked) == 1
+    shop.clock.now += REFUSED_S - 1
+    with pytest.raises(LoginUnavailable) as found:
+        shop.get()
+    assert found.value.left_s <= 1.0
+    assert len(shop.provider.asked) == 1
+    shop.clock.now += 1
+    shop.provider.login = ""
+    assert shop.get() == "token-2"
+    assert shop.tokens.refused_logins() == []
+    assert others[0].get(shop.account, shop.provider) == "token-2"
+
+
+def test_with_another_secret_a_refused_login_is_tried_at_once(shop: Shop) -> None:
+    shop.provider.login = "40001 bad secret"
+    with pytest.raises(LoginUnavailable):
+        shop.get()
+    shop.provider.login = ""
+    mended = account(token="mended")
+    assert shop.tokens.get(mended, shop.provider) == "token-2"
+
+
+def test_a_token_that_is_still_good_is_used_while_the_login_is_refused(shop: Shop) -> None:
+    assert shop.get() == "token-1"
+    shop.provider.login = "40001 bad secret"
+    shop.clock.now += shop.provider.lives_s * (1 - AHEAD_SHARE) + 1
+    shop.provider.gave.clear()
+    assert shop.get() == "token-1"
+    assert shop.provider.gave.wait(10)
+    assert shop.get() == "token-1"
+
+
+def test_no_wait_for_a_token_is_longer_than_it_was_promised(shop: Shop) -> None:
+    """Whoever waits for another thread first has less left for the provider's own answer."""
+    shop.cache.lease = ("another's", shop.clock.now + WAIT_S - 1.0)
+    shop.get()
+    assert shop.provider.limits == [pytest.approx(1.0, abs=0.1)]
+    shop = Shop()
+    shop.cache.lease = ("another's", shop.clock.now + WAIT_S - 0.1)
+    with pytest.raises(TokenUnavailable):
+        shop.get()
+    assert shop.provider.asked == []
 
 
 def test_a_provider_that_does_not_answer_gives_no_token(shop: Shop) -> None:
@@ -514,6 +573,23 @@ def test_a_stampede_of_eight_processes_is_one_request_for_a_token(
             simulator.control(rules=[])
             assert fleet.send() == accepted
             assert given(simulator.report(summary_only=True).summary.counts) == (2, 2)
+        finally:
+            fleet.stop()
+
+
+def test_a_refused_login_costs_a_fleet_of_eight_processes_one_request(
+    store: Settings, tmp_path: Path
+) -> None:
+    with spawn(tmp_path, fsync=False) as simulator:
+        fleet = Fleet(f"{simulator.url}/wecom", store)
+        try:
+            simulator.control(rules=[Faults(method="TOKEN", codes={"40001": 1.0})])
+            for _ in range(3):
+                outcomes = fleet.send()
+                assert len(outcomes) == PROCESSES * THREADS
+                assert all("wecom refused the login: 40001" in one for one in outcomes)
+            report = simulator.report(summary_only=True).summary
+            assert (report.counts["asked.token.wecom"], report.accepted) == (1, 0)
         finally:
             fleet.stop()
 

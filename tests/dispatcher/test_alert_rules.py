@@ -119,3 +119,12 @@ def test_a_process_that_refused_a_policy_calls_and_lanes_that_keep_theirs_do() -
         ("policy_lanes_kept", "", "", 1),
     ]
     assert looked(refused._replace(value=0), kept._replace(value=0)) == []
+
+
+def test_a_refused_login_calls_and_says_what_to_check() -> None:
+    looking = Looking(rules_of(AlertSettings()), lambda: 0.0)
+    sample = Sample("hongyan_login_refused", {"account": "main"}, 1.0)
+    ((alert, count),) = looking.look([sample])
+    assert (alert.rule, alert.lane, alert.about, count) == ("login_refused", "", "main", 1)
+    assert "id and secret" in alert.text
+    assert looking.look([sample])[0][1] == 0  # it goes on

@@ -39,6 +39,7 @@ def probe(breaker: Breaker, now: float, judgement: Judgement) -> State | None:
         ([Rejected("bad_number")], WELL),
         ([Rejected("no_balance", account=True)], HALTED),
         ([NotSent("quota", account=True)], HALTED),
+        ([NotSent("login_refused", account=True, limit=Limit.LOGIN)], HALTED),
         ([NotSent("connect")], FAILED),
         ([NotSent("busy", retry_after_ms=None)], FAILED),
         ([NotSent("one_a_minute", retry_after_ms=60_000)], WELL),

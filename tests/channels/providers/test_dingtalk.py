@@ -480,7 +480,7 @@ def test_an_expired_token_is_renewed_once_and_the_notice_sent_once(peer: Peer) -
 def test_a_wrong_secret_sends_nothing(peer: Peer) -> None:
     (outcome,) = peer.send(peer.call(401, app_secret="wrong"))
     assert isinstance(outcome, NotSent)
-    assert outcome.code == "token_unavailable"
+    assert outcome.code == "login_refused"
     assert "40089" in outcome.detail
 
 

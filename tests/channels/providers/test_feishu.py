@@ -293,7 +293,7 @@ def test_an_expired_token_is_renewed_once_and_the_message_sent_once(peer: Peer) 
 def test_a_wrong_secret_sends_nothing(peer: Peer) -> None:
     (outcome,) = peer.send(peer.call(4, app_secret="wrong"))
     assert isinstance(outcome, NotSent)
-    assert (outcome.code, outcome.detail) == ("token_unavailable", "10014: app secret invalid")
+    assert (outcome.code, outcome.detail) == ("login_refused", "10014: app secret invalid")
 
 
 def test_the_simulator_refuses_what_the_provider_would(peer: Peer) -> None:

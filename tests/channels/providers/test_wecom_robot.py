@@ -96,7 +96,9 @@ def test_through_a_simulator_that_keeps_to_twenty_a_minute(tmp_path: Path) -> No
         engine = Engine(transport)
         wrong = Call(mine(f"{simulator.url}/wecom_robot", key="another"), [one()])
         (refused,) = engine.send(CHANNEL, wrong, 5.0)
-        assert refused == NotSent("93000", "invalid webhook url", 600_000, True)
+        assert refused == NotSent(
+            "93000", "invalid webhook url", 600_000, account=True, limit=Limit.LOGIN
+        )
         there = mine(f"{simulator.url}/wecom_robot")
         sent = [one(content={"text": f"第 {number} 条"}) for number in range(21)]
         outcomes = [o for each in sent for o in engine.send(CHANNEL, Call(there, [each]), 5.0)]
