@@ -19,6 +19,7 @@ import structlog
 
 from channels.failures import WITHDRAWN
 from channels.smtp_client import Client
+from channels.smtp_login import log_in
 from channels.smtp_net import connected, own_name, readable
 from channels.smtp_timing import FINAL, Timing
 from channels.smtp_wire import Envelope, Login, Reply, Stage, Told
@@ -194,11 +195,8 @@ class Session:
         login = self._route.login
         if login is None:
             return None
-        try:
-            client.login(login.user, login.password.reveal())
-        except smtplib.SMTPAuthenticationError as exc:
-            return Told(Stage.AUTH, _reply((exc.smtp_code, exc.smtp_error)))
-        return None
+        reply = _reply(log_in(client, login))
+        return None if reply.positive else Told(Stage.AUTH, reply)
 
     def _send(
         self, client: Client, envelope: Envelope, message: bytes, withdrawn: Withdrawn | None

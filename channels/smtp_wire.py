@@ -34,10 +34,12 @@ _ADDRESS = re.compile(r"[!-;=?-~]+")
 
 
 class Login(msgspec.Struct, frozen=True):
-    """Name and password for AUTH (RFC 4954)."""
+    """What AUTH says (RFC 4954)."""
 
     user: str
     password: Secret
+    by_token: bool = False
+    """The password is an access token."""
 
 
 class Envelope(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,13 +15,11 @@ call key: the same call is the same bytes, and a mail program that sees it twice
 bound to drop a repeat, and none can be asked: an attempt in doubt is for the lane's policy.
 
 A server answers for each receiver (RCPT) and then for the message (the final dot). Who was refused at
-RCPT has that reply; the others share the last one. 4yz is not sent, 5yz rejected (RFC 5321 §4.2.1), and
-before MAIL it is never about the message. A copy (cc, bcc) that is refused holds nobody back.
+RCPT has that reply; the others share the last one. 4yz is not sent, 5yz rejected (RFC 5321 §4.2.1);
+`_smtp_replies.py` has the rest. A copy (cc, bcc) that is refused holds nobody back.
 
-Sources: https://www.rfc-editor.org/rfc/rfc5321 (§4.2.2, §4.2.3: replies; §4.5.3.1.8: 100 receivers),
-https://www.rfc-editor.org/rfc/rfc4954#section-6, https://www.rfc-editor.org/rfc/rfc3207#section-4,
-https://www.rfc-editor.org/rfc/rfc7504 (521, 556),
-https://www.iana.org/assignments/smtp-enhanced-status-codes (525).
+Sources: https://www.rfc-editor.org/rfc/rfc5321 (§4.5.3.1.8: 100 receivers; §4.5.3.2: time limits),
+https://www.rfc-editor.org/rfc/rfc3207#section-4.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ import msgspec
 from channels.base import BaseChannel
 from channels.channel import Account, Answer, Call, Failure
 from channels.endpoints import endpoint_url
-from channels.error_table import MINUTE, ErrorTable, Row
+from channels.error_table import ErrorTable
 from channels.outcomes import for_all, of_failure
 from channels.promises import Promises
 from channels.providers._email_content import (
@@ -48,14 +46,13 @@ from channels.providers._email_content import (
     receiver,
 )
 from channels.providers._email_message import Heading, message_bytes
+from channels.providers._smtp_replies import ERRORS, refused
 from channels.secret import Secret
 from channels.smtp_net import is_loopback
 from channels.smtp_wire import (
-    BEFORE_MAIL,
     SCHEMES,
     Envelope,
     Login,
-    Reply,
     Stage,
     Told,
     mail_request,
@@ -63,12 +60,10 @@ from channels.smtp_wire import (
 )
 from message.delivery import Delivery
 from message.envelope import Notification
-from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
+from message.outcomes import Accepted, AnyOutcome, Unknown
 
 _PROVIDER: Final = "smtp"
 _TOGETHER: Final = "together"
-_OF_SENDERS: Final = frozenset({"550", "551", "553", "554", "556"})
-"""In reply to MAIL they refuse the account's sender, and so all its mails."""
 
 
 class SmtpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -91,37 +86,6 @@ class SmtpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             raise ValueError("user and hello must be printable ASCII")
 
 
-ERRORS: Final = ErrorTable(
-    (
-        Row("421", "not_sent", "the server is closing the session: too busy, or going down"),
-        Row("432", "not_sent", "the account's password must be renewed first", MINUTE, True),
-        Row("450", "not_sent", "the mailbox is unavailable for now: busy, or greylisting"),
-        Row("451", "not_sent", "a local error at the server"),
-        Row("452", "not_sent", "the server lacks storage, or takes no more receivers at once"),
-        Row("454", "not_sent", "TLS or login is not available for now", MINUTE, True),
-        Row("455", "not_sent", "the server cannot accommodate the parameters for now"),
-        Row("500", "rejected", "a command or line that the server does not understand"),
-        Row("501", "rejected", "a parameter that the server does not understand"),
-        Row("502", "rejected", "a command that the server does not implement"),
-        Row("503", "rejected", "a command out of turn, as the server sees it"),
-        Row("504", "rejected", "a parameter that the server does not implement"),
-        Row("521", "not_sent", "this host takes no mail at all", MINUTE, True),
-        Row("525", "not_sent", "the account is disabled", MINUTE, True),
-        Row("530", "not_sent", "login or TLS is required first", MINUTE, True),
-        Row("534", "not_sent", "the way of logging in is too weak for the account", MINUTE, True),
-        Row("535", "not_sent", "user or password is wrong", MINUTE, True),
-        Row("538", "not_sent", "login needs encryption", MINUTE, True),
-        Row("550", "rejected", "no such mailbox, or refused for reasons of policy"),
-        Row("551", "rejected", "the receiver is not local to the server"),
-        Row("552", "rejected", "the mailbox is full, or the message is too large"),
-        Row("553", "rejected", "the mailbox's name is not allowed"),
-        Row("554", "rejected", "the transaction failed"),
-        Row("555", "rejected", "the server does not know the parameters of MAIL or RCPT"),
-        Row("556", "rejected", "the receiver's domain takes no mail"),
-    )
-)
-
-
 class SmtpChannel(BaseChannel):
     """Stateless; safe from many threads."""
 
@@ -135,7 +99,8 @@ class SmtpChannel(BaseChannel):
         title="E-mail by SMTP",
         idempotency="none; the Message-ID is the same for the same call",
         limits="100 receivers of one notification in one message, where its content says `together`;"
-        " otherwise one; the server's own rates and sizes; no SMTPUTF8",
+        " otherwise one; the server's own rates and sizes, and a 4yz whose text names a rate only paces;"
+        " time limits of RFC 5321 for each step (policy table `smtp`); no SMTPUTF8",
         source=(
             "https://www.rfc-editor.org/rfc/rfc5321",
             "https://www.rfc-editor.org/rfc/rfc4954",
@@ -230,32 +195,13 @@ def _outcome(told: Told, place: int, name: str) -> AnyOutcome:
     """Of the receiver at this place."""
     own = told.receivers[place] if place < len(told.receivers) else None
     if own is not None and not own.positive:
-        return _refused(Stage.RCPT, own)
+        others_taken = any(one.positive for one in told.receivers[:place])
+        return refused(Stage.RCPT, own, others_taken=others_taken)
     if told.stage is Stage.FINAL and told.reply.positive:
         return Accepted(name)
     if told.lost:
         return Unknown(told.lost, told.reply.text)
-    return _refused(told.stage, told.reply)
-
-
-def _refused(stage: Stage, reply: Reply) -> AnyOutcome:
-    """A code without a row of its own is judged by its first digit, as RFC 5321 §4.2.1 wants it."""
-    code, detail = str(reply.code), reply.text
-    if ERRORS.row(code) is not None:
-        outcome = ERRORS.outcome(code, detail)
-    elif 400 <= reply.code < 500:
-        outcome = NotSent(code, detail)
-    elif 500 <= reply.code < 600:
-        outcome = Rejected(code, detail)
-    elif stage is Stage.FINAL:
-        return Unknown("protocol", f"{code} is no answer to a message: {detail}")
-    else:
-        return NotSent("protocol", f"{code} is no answer to {stage}: {detail}")
-    if isinstance(outcome, Rejected) and stage in BEFORE_MAIL:
-        return NotSent(code, detail, MINUTE, account=True)
-    if isinstance(outcome, Rejected) and stage is Stage.MAIL and code in _OF_SENDERS:
-        return Rejected(code, detail, account=True)
-    return outcome
+    return refused(told.stage, told.reply)
 
 
 CHANNELS = (SmtpChannel(),)

@@ -150,8 +150,8 @@ class MailServer:
     def _content(self, connection: socket.socket) -> bool:
         if not self._answer(connection, "DATA", "354 go on"):
             return False
-        if "DATA" in self.at:
-            return True
+        if isinstance(self.at.get("DATA"), str):
+            return True  # refused
         data = b""
         while not data.endswith(b"\r\n.\r\n"):
             piece = connection.recv(65_536)

@@ -2,6 +2,7 @@
 
 import socket
 import threading
+from base64 import b64decode
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -623,6 +624,74 @@ def test_what_is_no_mail_is_a_bad_request(
             transport.send(request_)
         assert server.messages == []
         assert not any("c@" in command for command in server.commands)
+
+
+def answers(*replies: str) -> Act:
+    """One reply after another, each to a line of the client."""
+
+    def act(server: MailServer, connection: socket.socket) -> bool:
+        for reply in replies[:-1]:
+            connection.sendall(reply.encode() + b"\r\n")
+            server.commands.append(connection.recv(1_000).decode().rstrip("\r\n"))
+        connection.sendall(replies[-1].encode() + b"\r\n")
+        return True
+
+    return act
+
+
+@pytest.mark.parametrize("offered", ["PLAIN LOGIN CRAM-MD5", "CRAM-MD5 PLAIN", "LOGIN PLAIN"])
+def test_a_wrong_password_is_tried_once(transport: SmtpTransport, offered: str) -> None:
+    with MailServer({"AUTH": "535 wrong"}, features=(f"AUTH {offered}",)) as server:
+        said = told(transport.send(mail(server, login=Login("user", Secret(PASSWORD)))))
+        assert (said.stage, said.reply.code) == (Stage.AUTH, 535)
+        assert [one.split()[1] for one in server.commands if one.startswith("AUTH")] == ["PLAIN"]
+        assert (server.connections, transport.idle) == (1, 0)
+
+
+def test_a_password_may_be_anything_utf_8_can_say(transport: SmtpTransport) -> None:
+    with MailServer() as server:
+        told(transport.send(mail(server, login=Login("user", Secret("密码")))))
+        line = next(one for one in server.commands if one.startswith("AUTH"))
+    assert b64decode(line.split()[2]).decode() == "\0user\0密码"
+
+
+@pytest.mark.parametrize(
+    ("offered", "replies", "lines"),
+    [
+        ("LOGIN", ("334 VXNlcm5hbWU6", "334 UGFzc3dvcmQ6", "235 in"), ["user", PASSWORD]),
+        (
+            "CRAM-MD5",
+            ("334 PDE4OTYuNjk3MTcwOTUyQHBvc3RvZmZpY2U+", "235 in"),
+            ["user aa1f52a05e78d0bfcc7a2d0fc5a46f0b"],
+        ),
+    ],
+)
+def test_other_ways_of_logging_in_are_known(
+    transport: SmtpTransport, offered: str, replies: tuple[str, ...], lines: list[str]
+) -> None:
+    with MailServer({"AUTH": answers(*replies)}, features=(f"AUTH {offered}",)) as server:
+        assert told(transport.send(mail(server, login=Login("user", Secret(PASSWORD))))).reply.code
+        place = server.commands.index(
+            next(one for one in server.commands if one.startswith("AUTH"))
+        )
+        said = [b64decode(one).decode() for one in server.commands[place + 1 :][: len(lines)]]
+    if offered == "LOGIN":
+        assert said == lines
+    else:
+        assert said[0].startswith("user ")
+        assert len(said[0]) == len(lines[0])
+
+
+def test_a_token_is_shown_by_xoauth2_and_its_refusal_is_told(transport: SmtpTransport) -> None:
+    login = Login("ann@example.com", Secret("ya29.token"), by_token=True)
+    with MailServer({"AUTH": answers("334 eyJzdGF0dXMiOiI0MDEifQ==", "535 5.7.8 no")}) as server:
+        said = told(transport.send(mail(server, login=login)))
+        assert (said.stage, said.reply.code) == (Stage.AUTH, 535)
+        auth, empty = server.commands[1:3]
+        assert empty == ""
+    method, _, text = auth.removeprefix("AUTH ").partition(" ")
+    assert method == "XOAUTH2"
+    assert b64decode(text) == b"user=ann@example.com\x01auth=Bearer ya29.token\x01\x01"
 
 
 def test_a_server_without_login_is_not_talked_to(transport: SmtpTransport) -> None:

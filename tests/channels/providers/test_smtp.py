@@ -13,7 +13,8 @@ import pytest
 
 from channels.channel import Account, Call, Channel, Failure, Phase
 from channels.engine import Engine
-from channels.providers.smtp import CHANNELS, ERRORS, SmtpChannel
+from channels.providers._smtp_replies import ERRORS
+from channels.providers.smtp import CHANNELS, SmtpChannel
 from channels.registry import AccountError, load_accounts
 from channels.simulator import Faults, Simulator, spawn
 from channels.simulator.authority import Authority
@@ -365,6 +366,69 @@ def test_each_receiver_has_an_outcome_of_its_own() -> None:
     assert [type(one) for one in found] == [NotSent, Rejected, NotSent]
     found = outcomes(Stage.RCPT, 421, [250, 421], size=3)
     assert [type(one) for one in found] == [NotSent] * 3
+
+
+@pytest.mark.parametrize(
+    ("text", "before", "kind"),
+    [
+        ("too many recipients", [250], NotSent),
+        ("5.5.3 too many recipients", [250], NotSent),
+        ("5.5.3 too many recipients", [], NotSent),
+        ("5.2.2 mailbox full", [250], Rejected),
+        ("mailbox full", [], Rejected),
+        ("mailbox full", [550], Rejected),
+    ],
+)
+def test_552_to_rcpt_is_too_many_receivers_only_where_it_can_be(
+    text: str, before: list[int], kind: type[AnyOutcome]
+) -> None:
+    replies = [Reply(code, "own") for code in before]
+    told = Told(Stage.FINAL, Reply(250, "queued"), [*replies, Reply(552, text)])
+    of = call(*(f"u{n}@example.com" for n in range(len(before) + 1)), to="together")
+    found = CHANNEL.outcomes(of, httpx.Response(250, content=written_told(told)))
+    assert type(found[-1]) is kind
+    (after_the_dot,) = outcomes(Stage.FINAL, 552, [250])
+    assert isinstance(after_the_dot, Rejected)
+
+
+@pytest.mark.parametrize(
+    ("stage", "code", "text", "limit"),
+    [
+        (Stage.RCPT, 450, "4.2.1 The user is receiving mail at a rate that prevents", "receiver"),
+        (Stage.MAIL, 450, "4.7.1 Error: too much mail from 192.0.2.1", "account"),
+        (Stage.RCPT, 450, "4.7.1 Error: too many recipients from 192.0.2.1", "account"),
+        (Stage.GREETING, 421, "4.7.0 mx Error: too many connections from 192.0.2.1", "account"),
+        (Stage.FINAL, 454, "Throttling failure: Maximum sending rate exceeded.", "account"),
+        (Stage.MAIL, 432, "4.3.2 Concurrent connections limit exceeded.", "account"),
+        (Stage.FINAL, 421, "4.4.2 Message submission rate for this client has exceeded", "account"),
+        (Stage.RCPT, 452, "4.5.3 Error: too many recipients", None),
+        (Stage.RCPT, 450, "4.2.0 greylisted, come back later", None),
+        (Stage.FINAL, 451, "4.3.0 queue file write error", None),
+        (Stage.AUTH, 454, "4.7.0 Temporary authentication failure", None),
+    ],
+)
+def test_a_refusal_whose_text_names_a_rate_only_paces(
+    stage: Stage, code: int, text: str, limit: str | None
+) -> None:
+    receivers = [Reply(code, text)] if stage is Stage.RCPT else [Reply(250)]
+    told = Told(stage, Reply(code, text), receivers)
+    (found,) = CHANNEL.outcomes(call(), httpx.Response(code, content=written_told(told)))
+    assert isinstance(found, NotSent)
+    assert found.limit == limit
+    assert (limit is None) or not found.account
+
+
+def test_a_days_quota_is_waited_for_and_another_account_may_send_at_once() -> None:
+    told = Told(Stage.FINAL, Reply(454, "Throttling failure: Daily message quota exceeded."))
+    (found,) = CHANNEL.outcomes(call(), httpx.Response(454, content=written_told(told)))
+    assert isinstance(found, NotSent)
+    assert (found.limit, found.retry_after_ms, found.account) == ("account", 3_600_000, True)
+
+
+def test_a_refusal_for_good_never_paces() -> None:
+    told = Told(Stage.MAIL, Reply(550, "5.7.1 rate limit exceeded for good"))
+    (found,) = CHANNEL.outcomes(call(), httpx.Response(550, content=written_told(told)))
+    assert isinstance(found, Rejected)
 
 
 def test_who_was_refused_is_so_whatever_became_of_the_message() -> None:
