@@ -21,6 +21,7 @@ import structlog
 from backends import kafka
 from backends.kafka_reading import log_bounds
 from backends.logs import where
+from backends.program import program_version
 from backends.settings import Settings, SettingsError
 from channels.engine import LiveEngine
 from channels.registry import accounts_for, channel_for
@@ -227,6 +228,7 @@ def _heart(
         lanes=[lane.name for lane in routes],
         threads=sum(policy.of(lane).threads for lane, r in routes.items() if r),
         lease_ms=int(worker.lease_s * _MS),
+        program=program_version(),
     )
     interval = worker.heartbeat_s or worker.lease_s * _BEAT_SHARE
     heart = Heart(ledger, info, clock=clock, interval_s=interval)

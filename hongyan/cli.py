@@ -25,6 +25,7 @@ from hongyan.commands import (
     resend,
     send,
     simulator,
+    status,
     templates,
     topics,
     trace,
@@ -56,6 +57,7 @@ app = typer.Typer(
 demo.register(app)
 worker.register(app)
 send.register(app)
+status.register(app)
 trace.register(app)
 receipts.register(app)
 recovery.register(app)

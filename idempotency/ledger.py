@@ -12,7 +12,7 @@ the database's. An implementation maps what its driver raises to the ladder belo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
@@ -91,6 +91,11 @@ class Lease(msgspec.Struct, frozen=True):
     """The database's clock at the heartbeat, epoch milliseconds."""
 
 
+WORKER: Final = "worker"
+RECOVERY: Final = "recovery"
+"""Kinds of processes that have a heartbeat."""
+
+
 class WorkerInfo(msgspec.Struct, frozen=True):
     """What a worker says of itself in `hongyan_workers`."""
 
@@ -100,6 +105,9 @@ class WorkerInfo(msgspec.Struct, frozen=True):
     lanes: list[str]
     threads: int
     lease_ms: int
+    kind: str = WORKER
+    program: str = ""
+    """The program's version; empty: not told."""
 
 
 class Ledger(Protocol):

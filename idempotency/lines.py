@@ -71,20 +71,21 @@ UPDATE deliveries SET next_at = :now, version = {NEXT_VERSION}
    AND +state = 'RETRY' AND next_at = {ASLEEP_AT}"""  # noqa: S608 - ours
 
 # From key to key by the index: the cost is that of the lines, not of the rows in them.
-STUCK: Final = f"""
+WALK: Final = """
 WITH RECURSIVE line (ordering_key) AS (
     SELECT (SELECT d.ordering_key FROM deliveries AS d
-             WHERE d.lane = {{lane}} AND d.ordering_key > {{start}} AND d.ordering_key IS NOT NULL
+             WHERE d.lane = {lane} AND d.ordering_key > {start} AND d.ordering_key IS NOT NULL
                AND d.state IN ('IN_FLIGHT', 'RETRY', 'UNKNOWN')
              ORDER BY d.lane, d.ordering_key LIMIT 1)
      UNION ALL
     SELECT (SELECT d.ordering_key FROM deliveries AS d
-             WHERE d.lane = {{lane}} AND d.ordering_key > line.ordering_key
+             WHERE d.lane = {lane} AND d.ordering_key > line.ordering_key
                AND d.ordering_key IS NOT NULL
                AND d.state IN ('IN_FLIGHT', 'RETRY', 'UNKNOWN')
              ORDER BY d.lane, d.ordering_key LIMIT 1)
       FROM line WHERE line.ordering_key IS NOT NULL
-)
+)"""
+STUCK: Final = f"""{WALK}
 SELECT line.ordering_key,
        ({head(f"{_ASLEEP} AND h.expires_at > {{now}}", "{lane}", "line.ordering_key")}) AS asleep
   FROM line WHERE line.ordering_key IS NOT NULL LIMIT {PAGE}"""  # noqa: S608 - ours

@@ -22,6 +22,8 @@ from idempotency.batches import Batches
 from idempotency.duties import Duties
 from idempotency.edge import OUTDATED, connected, errors
 from idempotency.fleet_health import FleetHealth
+from idempotency.fleet_status import FleetStatus
+from idempotency.held_lines import HeldLines
 from idempotency.ledger import (
     Claim,
     Claimed,
@@ -173,6 +175,14 @@ class SqlLedger:
     def fleet_health(self) -> FleetHealth:
         """What this ledger knows of the fleet."""
         return FleetHealth(self.database, self._workers.clock)
+
+    def fleet_status(self) -> FleetStatus:
+        """Who lives and what waits, for a person."""
+        return FleetStatus(self.database, self._workers.clock)
+
+    def held_lines(self) -> HeldLines:
+        """Lines whose head holds others back."""
+        return HeldLines(self.database, self._workers.clock)
 
     def duties(self) -> Duties:
         """What one process of the fleet does at a time."""

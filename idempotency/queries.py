@@ -36,6 +36,7 @@ class Row(msgspec.Struct, frozen=True):
     policy_version: str
     resend_of: str | None
     account: str | None = None
+    refusals: int = 0
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -45,10 +46,11 @@ class Kept(msgspec.Struct, frozen=True):
     receiver: str
 
 
-_ROWS = "SELECT * FROM hongyan_deliveries WHERE {column} = :value ORDER BY created_at, delivery_key"
-_BY_MESSAGE = text(_ROWS.format(column="message_id"))
-_BY_BIZ = text(_ROWS.format(column="biz_id"))
-_BY_KEY = text(_ROWS.format(column="delivery_key"))
+_ROWS = "SELECT {columns} FROM hongyan_deliveries WHERE {column} = :value ORDER BY created_at, delivery_key"
+_COLUMNS = ", ".join(Row.__struct_fields__)  # a later version's view may have more
+_BY_MESSAGE = text(_ROWS.format(columns=_COLUMNS, column="message_id"))
+_BY_BIZ = text(_ROWS.format(columns=_COLUMNS, column="biz_id"))
+_BY_KEY = text(_ROWS.format(columns=_COLUMNS, column="delivery_key"))
 _COUNTS = text("SELECT lane, state, count(*) FROM hongyan_deliveries GROUP BY lane, state")
 _KEPT = text("""
 SELECT d.message_id, d.receiver, coalesce(d.payload, p.payload) AS payload

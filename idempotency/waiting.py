@@ -13,8 +13,9 @@ from policy.changes import Waiting
 
 # A state at a time, so that each is found by its own partial index.
 _OPEN: Final = "\nUNION ALL\n".join(
-    f"""SELECT lane, state, coalesce(account, '') AS account, attempt, count(*) AS rows
-  FROM deliveries WHERE state = '{state}' GROUP BY lane, state, account, attempt"""  # noqa: S608
+    f"""SELECT lane, state, coalesce(account, '') AS account,
+       attempt - refusals AS spent, count(*) AS rows
+  FROM deliveries WHERE state = '{state}' GROUP BY lane, state, account, spent"""  # noqa: S608
     for state in sorted(OPEN)
 )
 

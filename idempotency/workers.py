@@ -29,12 +29,14 @@ _SWEEP_LOCK: Final = 0x686F6E6779616F  # "hongyao": one sweep at a time is enoug
 
 _KNOWN = text("SELECT host, pid, state, heartbeat_at, lease_ms FROM workers WHERE id = :id")
 _ENTER = text("""
-INSERT INTO workers (id, epoch, host, pid, state, lanes, threads, lease_ms, started_at, heartbeat_at)
-VALUES (:id, 1, :host, :pid, 'STARTING', :lanes, :threads, :lease_ms, :now, :now)
+INSERT INTO workers (id, epoch, host, pid, state, lanes, threads, lease_ms, started_at, heartbeat_at,
+                     kind, program)
+VALUES (:id, 1, :host, :pid, 'STARTING', :lanes, :threads, :lease_ms, :now, :now, :kind, :program)
 ON CONFLICT (id) DO UPDATE
    SET epoch = workers.epoch + 1, host = excluded.host, pid = excluded.pid, state = excluded.state,
        lanes = excluded.lanes, threads = excluded.threads, lease_ms = excluded.lease_ms,
-       started_at = excluded.started_at, heartbeat_at = excluded.heartbeat_at
+       started_at = excluded.started_at, heartbeat_at = excluded.heartbeat_at,
+       kind = excluded.kind, program = excluded.program
 RETURNING epoch""")
 _RENEW = text("""
 UPDATE workers SET heartbeat_at = :now, state = :state

@@ -32,7 +32,8 @@ class Waiting(NamedTuple):
     lane: str
     state: str
     account: str
-    attempt: int
+    spent: int
+    """Attempts of the lane's policy that are spent: calls, less those refused for pace alone."""
     rows: int
 
 
@@ -105,7 +106,7 @@ def _said(one: Waiting, keys: set[str], before: LanePolicy, after: LanePolicy) -
         yield f"in doubt at account {one.account}, which cannot be asked any more"
     elif one.account in gone and one.state == State.RETRY:
         yield f"last tried through {one.account}, go through another account"
-    if one.state == State.RETRY and before.retry.attempts > one.attempt >= after.retry.attempts:
+    if one.state == State.RETRY and before.retry.attempts > one.spent >= after.retry.attempts:
         yield f"are parked when they are due: {after.retry.attempts} attempts are spent"
     if one.state == State.UNKNOWN and before.resends_unproven is not after.resends_unproven:
         becomes = "sent again" if after.resends_unproven else "parked"

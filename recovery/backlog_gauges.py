@@ -4,7 +4,7 @@ is not shown, since 0 would say that nothing waits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from prometheus_client.core import GaugeMetricFamily
@@ -20,18 +20,26 @@ _TEXTS: Final = {
     "oldest_unknown_seconds": "Age of a doubt that comes next.",
 }
 
+_BEHIND: Final = "Ordering keys whose head has held others for a minute; counted up to 10,000."
+
 
 class BacklogGauges(Collector):
-    """`show` is the measuring thread's; anyone may collect."""
+    """`show` and `show_behind` are a measuring thread's each; anyone may collect."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
         self._shown: tuple[float, Sequence[Backlog]] = (float("-inf"), ())
         """Until when it holds, and what was measured; replaced as a whole by `show`."""
+        self._behind: tuple[float, Mapping[str, int]] = (float("-inf"), {})
+        """Likewise, by `show_behind`."""
 
     def show(self, backlog: Sequence[Backlog], valid_s: float) -> None:
         """What waits now; it is shown for so many seconds."""
         self._shown = self._monotonic() + valid_s, backlog
+
+    def show_behind(self, lines: Mapping[str, int], valid_s: float) -> None:
+        """Lane to ordering keys that wait for a head; shown for so many seconds."""
+        self._behind = self._monotonic() + valid_s, lines
 
     def describe(self) -> Iterable[GaugeMetricFamily]:
         """See `Collector.describe`."""
@@ -39,6 +47,18 @@ class BacklogGauges(Collector):
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
         """See `Collector.collect`."""
+        yield from self._waiting()
+        yield from self._held()
+
+    def _held(self) -> Iterable[GaugeMetricFamily]:
+        valid_until, lines = self._behind
+        if self._monotonic() < valid_until:
+            family = GaugeMetricFamily("hongyan_recovery_behind", _BEHIND, labels=["lane"])
+            for lane, count in lines.items():
+                family.add_metric([lane], count)
+            yield family
+
+    def _waiting(self) -> Iterable[GaugeMetricFamily]:
         valid_until, backlog = self._shown
         if self._monotonic() >= valid_until:
             return

@@ -13,6 +13,7 @@ from queue import SimpleQueue
 from typing import Final, NamedTuple
 
 from backends.kafka_retention import topic_days
+from backends.program import program_version
 from backends.settings import Settings, SettingsError
 from channels.engine import Engine
 from channels.registry import accounts_for, channel_for
@@ -30,7 +31,7 @@ from dispatcher.lease import Heart
 from dispatcher.metrics import show_gauges
 from dispatcher.quotas import Quotas, open_quotas
 from dispatcher.quotas import Routes as Plain
-from idempotency.ledger import WorkerInfo
+from idempotency.ledger import RECOVERY, WorkerInfo
 from idempotency.opening import SqlLedger, open_ledger
 from idempotency.recovering import Recovering
 from message.delivery import Delivery
@@ -45,6 +46,7 @@ from recovery.adoption import Adoption, routes_of
 from recovery.alerts import Alerts
 from recovery.archiving import Archiving
 from recovery.calls import Callers, Resend
+from recovery.line_watch import LineWatch
 from recovery.prompts import Prompts
 from recovery.report import Metrics, Report
 from recovery.resending import Pace, Resending, served
@@ -145,6 +147,15 @@ def open_recovery(
         watch=_watch(core, routes, callers, releasing, quotas, gating, archiving),
         outage=core.outage,
         report=core.report,
+        lines=LineWatch(
+            list(routes),
+            core.rows,
+            core.ledger.held_lines(),
+            keeps_order=resending.keeps_order,
+            report=core.report,
+            prompts=prompts,
+            poll_s=settings.recovery.poll_s,
+        ),
         clock=core.clock,
         crew=crew,
         finished=core.finished,
@@ -252,6 +263,8 @@ def _heart(core: _Core, threads: Mapping[str, int]) -> Heart:
         lanes=list(threads),
         threads=sum(threads.values()),
         lease_ms=int(lease_s * _MS),
+        kind=RECOVERY,
+        program=program_version(),
     )
     heart = Heart(core.ledger, info, clock=core.clock, interval_s=lease_s * _BEAT_SHARE)
     core.outage.persist("start", heart.register)

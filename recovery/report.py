@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -144,6 +144,10 @@ class Report:
     def backlog(self, backlog: Sequence[Backlog], valid_s: float) -> None:
         """What waits now; the number counts for so many seconds."""
         self._metrics.backlog.show(backlog, valid_s)
+
+    def behind(self, lines: Mapping[str, int], valid_s: float) -> None:
+        """Lane to ordering keys whose head holds others; the numbers count for so many seconds."""
+        self._metrics.backlog.show_behind(lines, valid_s)
 
     def _resent_event(
         self, resend: Resend, settlement: Settlement, state: State | None

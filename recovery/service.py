@@ -26,6 +26,7 @@ from policy.watching import Watch
 from recovery.activity import Activity
 from recovery.archiving import Archiving
 from recovery.calls import Callers, Resend
+from recovery.line_watch import LineWatch
 from recovery.prompts import Prompts
 from recovery.report import Report
 from recovery.resending import Resending
@@ -36,8 +37,6 @@ _POLL_S: Final = 0.05
 MEASURE_LOOKS: Final = 10
 """Looks between two measurements of what waits. Each recovery measures for itself, so that its numbers
 are its own and depend on no broker."""
-WAKE_LOOKS: Final = 30
-"""Looks between two searches for lines whose head sleeps."""
 _MEASURES_VALID: Final = 3
 """Measurements that may fail before the last number is not shown any more."""
 
@@ -61,6 +60,7 @@ class Parts(NamedTuple):
     """For another policy."""
     outage: Outage
     report: Report
+    lines: LineWatch
     clock: Clock
     crew: Crew
     finished: SimpleQueue[Resend | None]
@@ -132,26 +132,6 @@ class Recovery:
             except LedgerError as exc:
                 log.debug("backlog_not_measured", cause=str(exc))
 
-    def wake(self) -> None:
-        """Make due what sleeps without a head before it: a worker of an older version ended that, or we
-        have a fault."""
-        parts = self._parts
-        for lane in parts.lanes:
-            if parts.stop.is_set():
-                return
-            woken = parts.rows.wake(lane, ordered=parts.resending.keeps_order(lane))
-            parts.report.woken(lane, woken)
-            if woken:
-                parts.prompts.give(lane)
-
-    def wake_forever(self) -> None:
-        """As `wake`, again and again until recovery ends, whatever the schedule does."""
-        while not self._ended.wait(WAKE_LOOKS * self._parts.poll_s):
-            try:
-                self.wake()
-            except LedgerError as exc:
-                log.debug("lines_not_looked_at", cause=str(exc))
-
     def tidy(self) -> None:
         """Let days that are over leave the ledger."""
         archiving = self._parts.archiving
@@ -201,7 +181,7 @@ class Recovery:
         self._parts.crew.start("upkeep", self._parts.upkeep.run)
         self._parts.crew.start("policy", self._parts.watch.run)
         self._parts.crew.start("backlog", self.measure_forever)
-        self._parts.crew.start("lines", self.wake_forever)
+        self._parts.crew.start("lines", self._parts.lines.run)
 
     def drain(self, deadline_s: float) -> None:
         """End within so many seconds; what cannot be ended is left to the ledger."""
@@ -210,6 +190,7 @@ class Recovery:
         log.info("draining", unsettled=self.unsettled, deadline_s=deadline_s)
         parts.stop.set()
         parts.watch.stop()
+        parts.lines.stop()
         parts.prompts.stop()
         parts.heart.draining()
         for callers in self._callers:

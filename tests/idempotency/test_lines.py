@@ -241,7 +241,7 @@ def looks(world: World) -> dict[str, tuple[set[str], int]]:
     }
     for name, clause in (("due", sql.due), ("stuck", sql.stuck)):
         values = {key: of_line[key] for key in clause._bindparams}
-        asked[name] = (_spelt(clause, world), values)
+        asked[name] = (spelt(clause, world), values)
     found = {}
     for name, (statement, values) in asked.items():
         nodes = plan(world, statement, values)
@@ -252,7 +252,7 @@ def looks(world: World) -> dict[str, tuple[set[str], int]]:
     return found
 
 
-def _spelt(clause: Any, world: World) -> str:
+def spelt(clause: Any, world: World) -> str:
     with world.open().database.begin() as connection:
         return str(clause.compile(connection))
 

@@ -1,0 +1,88 @@
+"""`hongyan status`."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from hongyan.errors import WrongUsage
+from hongyan.terminal import explained, print_json, settings_of
+
+if TYPE_CHECKING:
+    from hongyan.status_output import Status
+    from idempotency.fleet_status import LaneStatus
+    from idempotency.held_lines import LinesOfLane
+    from idempotency.opening import SqlLedger
+
+HELP: Final = explained(
+    "Show on one screen which processes live, what waits in each lane, which alerts are open, and which "
+    "ordering keys wait for the head of their line. It asks the ledger alone: Kafka and Redis may be away.",
+    "hongyan status",
+    "hongyan status --lane 'sms.*' --limit 50",
+    "hongyan status --json",
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("status", help=HELP, short_help="What lives, what waits, what is in doubt.")(status)
+
+
+def status(
+    context: typer.Context,
+    lane: Annotated[
+        list[str] | None,
+        typer.Option("--lane", "-l", metavar="PATTERN", help="Only these; repeat it."),
+    ] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, metavar="N", help="Ordering keys of one lane.")
+    ] = 10,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
+) -> None:
+    """See HELP."""
+    settings = settings_of(context)
+    from hongyan.database import existing
+    from hongyan.lanes import patterns
+    from hongyan.status_output import as_builtins, show
+    from idempotency.opening import open_ledger
+    from message.vocabulary import lanes_matching
+
+    existing(settings).close()  # an SQLite file is not made by looking into it
+    lanes = [one.name for one in lanes_matching(patterns(lane) or ["*"])]
+    if not lanes:
+        raise WrongUsage(f"--lane {', '.join(lane or [])}: it matches no lane")
+    with closing(open_ledger(settings)) as ledger:
+        found = _status(ledger, lanes, limit, every=not lane)
+    if as_json:
+        print_json(as_builtins(found))
+    else:
+        show(found)
+
+
+def _status(ledger: SqlLedger, lanes: list[str], limit: int, *, every: bool) -> Status:
+    """`every`: alerts that are about no lane are shown, too."""
+    from hongyan.status_output import Status
+    from policy.versions import Versions
+
+    fleet = ledger.fleet_status()
+    states = fleet.lanes(lanes)
+    alerts = ledger.alert_book().alerts()
+    return Status(
+        now=ledger.now_ms(),
+        policy=Versions(ledger.database).newest(),
+        processes=fleet.processes(),
+        lanes=states,
+        lines=_lines(ledger, states, limit),
+        alerts=[one for one in alerts if every or one.lane in lanes],
+    )
+
+
+def _lines(ledger: SqlLedger, states: list[LaneStatus], limit: int) -> list[LinesOfLane]:
+    """The lines that are held, of lanes in which rows sleep, or so many wait that some may."""
+    from idempotency.fleet_status import BOUND
+
+    asked = [one.lane for one in states if one.behind or one.later >= BOUND]
+    found = [ledger.held_lines().lines_waiting(lane, limit) for lane in asked]
+    return [one for one in found if one.held]
