@@ -99,6 +99,6 @@ def refused_by_status(
         return NotSent(code, detail, retry_after_ms, limit=Limit.ACCOUNT)
     if status in _LATER:
         return NotSent(code, detail, retry_after_ms)
-    if 300 <= status < 500 and status != _CONFLICT:
+    if 400 <= status < 500 and status != _CONFLICT:
         return Rejected(code, detail)
     return None

@@ -98,7 +98,7 @@ class WebhookChannel(BaseChannel):
         """The outcome of the call's one delivery."""
         if isinstance(answer, Failure):
             return for_all(call, of_failure(answer))
-        refused = refusal(answer, busy_refuses=True)
+        refused = refusal(answer, own_protocol=True)
         if refused is not None:
             return for_all(call, refused)
         return [Accepted(_provider_id(answer.content, d) or d.key) for d in call.deliveries]

@@ -18,7 +18,7 @@ import msgspec
 from channels.channel import Account
 from channels.endpoints import below, endpoint_url
 from channels.error_table import ErrorTable
-from channels.outcomes import refusal
+from channels.outcomes import CONTRADICTION, refusal
 from message.outcomes import AnyOutcome, Unknown
 
 ENDPOINT: Final = "https://oapi.dingtalk.com"
@@ -66,6 +66,8 @@ def refused(errors: ErrorTable, answer: httpx.Response) -> AnyOutcome | None:
     if said is not None and said.code != "0":
         return errors.outcome(said.code, said.detail)
     outcome = refusal(answer)
+    if outcome is not None and said is not None:
+        return CONTRADICTION
     if outcome is None and said is None:
         return Unknown("malformed_answer", "an answer without an errcode")
     return outcome

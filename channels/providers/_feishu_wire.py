@@ -22,7 +22,7 @@ import msgspec
 from channels.channel import Account
 from channels.endpoints import below, endpoint_url, with_query
 from channels.error_table import ErrorTable
-from channels.outcomes import refusal
+from channels.outcomes import CONTRADICTION, refusal
 from channels.retry_after import MAX_MS
 from message.outcomes import AnyOutcome, NotSent, Unknown
 
@@ -84,6 +84,8 @@ def refused(errors: ErrorTable, answer: httpx.Response) -> AnyOutcome | None:
     if said is not None and code not in ("", "0"):
         return errors.outcome(code, said.detail, _wait_ms(answer), status=answer.status_code)
     outcome = refusal(answer)
+    if outcome is not None and code:
+        return CONTRADICTION
     if isinstance(outcome, NotSent) and outcome.retry_after_ms is None:
         return msgspec.structs.replace(outcome, retry_after_ms=_wait_ms(answer))
     if outcome is None and not code:

@@ -18,7 +18,7 @@ import msgspec
 from channels.channel import Account, Answer, Call, Failure, LoginRefused, Token, TokenRefused
 from channels.endpoints import below, endpoint_url
 from channels.error_table import HOUR, MINUTE, ErrorTable, Row, paced, shut_out
-from channels.outcomes import for_all, of_failure, refusal
+from channels.outcomes import CONTRADICTION, for_all, of_failure, refusal
 from channels.requests import post_json
 from channels.secret import Secret
 from message.outcomes import AnyOutcome, Limit, Unknown
@@ -194,10 +194,11 @@ def failed(call: Call, answer: Answer, errors: ErrorTable) -> list[AnyOutcome] |
     """The outcomes where the call failed as a whole; None where the answer is a Response with errcode 0."""
     if isinstance(answer, Failure):
         return for_all(call, of_failure(answer))
+    found = decoded(answer, Answered)
     refused = refusal(answer)
     if refused is not None:
-        return for_all(call, refused)
-    found = decoded(answer, Answered)
+        said = found is not None and found.errcode == 0
+        return for_all(call, CONTRADICTION if said else refused)
     if found is None or found.errcode is None:
         return for_all(call, Unknown("malformed", "the answer has no errcode"))
     if found.errcode:

@@ -42,7 +42,7 @@ import msgspec
 from channels.base import BaseChannel
 from channels.channel import Account, Answer, Attempt, Call, Dialogue, Failure, Resolution, Resolved
 from channels.error_table import ErrorTable
-from channels.outcomes import for_all, of_failure
+from channels.outcomes import CONTRADICTION, for_all, of_failure
 from channels.promises import Promises
 from channels.providers import _sms as sms
 from channels.providers import _sms_aliyun_errors as errors
@@ -144,8 +144,8 @@ class AliyunSms(BaseChannel):
         sent = sms.read(wire.decode_sent, answer.content)
         if sent is None:
             return sms.unread(call, answer)
-        if sent.Code == _OK and answer.is_success:
-            return for_all(call, Accepted(sent.BizId))
+        if sent.Code == _OK:
+            return for_all(call, Accepted(sent.BizId) if answer.is_success else CONTRADICTION)
         wait_ms = sms.wait_of(answer, self._clock())
         if sent.Code == errors.BUSINESS_LIMIT and wait_ms is None:
             wait_ms = errors.limit_ms(sent.Message)

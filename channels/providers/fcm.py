@@ -39,7 +39,7 @@ from channels.base import BaseChannel
 from channels.channel import Account, Answer, Call, Failure, TokenSource
 from channels.endpoints import below, endpoint_url
 from channels.error_table import HOUR, MINUTE, ErrorTable, Row, paced
-from channels.outcomes import for_all, of_failure, refusal
+from channels.outcomes import CONTRADICTION, for_all, of_failure, refusal
 from channels.promises import Promises
 from channels.providers._fcm_message import PROVIDER, BadContent, message, read
 from channels.providers._fcm_token import ENDPOINT, FcmOptions, FcmTokens
@@ -171,6 +171,8 @@ class FcmChannel(BaseChannel):
         if said is not None and said.error is not None and said.error.code:
             return for_all(call, self._refused(said.error, answer))
         outcome = refusal(answer, self._now())
+        if outcome is not None and said is not None and said.name:
+            outcome = CONTRADICTION
         if outcome is None and (said is None or not said.name):
             outcome = Unknown("malformed_answer", "an answer without the message's name")
         return for_all(call, outcome or Accepted(said.name if said is not None else ""))

@@ -59,7 +59,7 @@ from channels.requests import post_json
 from channels.secret import Secret
 from message.delivery import Delivery
 from message.foreign_text import rule_in
-from message.outcomes import Accepted, AnyOutcome, Limit
+from message.outcomes import Accepted, AnyOutcome, Limit, Unknown
 
 _SEND: Final = "open-apis/im/v1/messages"
 _TENANT_TOKEN: Final = "open-apis/auth/v3/tenant_access_token/internal"  # noqa: S105 (a path)
@@ -258,7 +258,9 @@ class FeishuChannel(BaseChannel):
         if outcome is not None:
             return for_all(call, outcome)
         said = read(answer)
-        return for_all(call, Accepted(said.message_id if said is not None else ""))
+        if said is None or not said.message_id:
+            return for_all(call, Unknown("no_message_id", "the answer names no message"))
+        return for_all(call, Accepted(said.message_id))
 
     def token_refused(self, answer: httpx.Response) -> bool:
         """Missing, not valid or expired."""

@@ -34,7 +34,7 @@ from channels.base import BaseChannel
 from channels.channel import Account, Answer, Call, Failure
 from channels.endpoints import below, endpoint_url
 from channels.error_table import HOUR, MINUTE, ErrorTable, Row, paced
-from channels.outcomes import for_all, of_failure, refusal
+from channels.outcomes import CONTRADICTION, for_all, of_failure, refusal
 from channels.promises import Promises
 from channels.providers._email_content import BadContent, Email, mailbox, read, receiver
 from channels.requests import post_json
@@ -217,7 +217,7 @@ def _outcome(answer: httpx.Response) -> AnyOutcome:
         return Unknown("bad_answer", "the answer says neither an id nor an error")
     if said.name:
         return ERRORS.outcome(said.name, said.message, _wait_ms(answer), status=answer.status_code)
-    refused = refusal(answer)
+    refused = CONTRADICTION if said.id else refusal(answer)
     assert refused is not None  # since it is no success
     return refused
 

@@ -34,7 +34,7 @@ import msgspec
 from channels.base import BaseChannel
 from channels.channel import Account, Answer, Attempt, Call, Dialogue, Failure, Resolution, Resolved
 from channels.error_table import ErrorTable
-from channels.outcomes import for_all, of_failure
+from channels.outcomes import CONTRADICTION, for_all, of_failure
 from channels.promises import Promises
 from channels.providers import _sms as sms
 from channels.providers import _sms_tencent_wire as wire
@@ -146,7 +146,8 @@ class TencentSms(BaseChannel):
         if answered.Response.Error is not None:
             return self._refused(call, answer, answered.Response.Error)
         if not answer.is_success:
-            return sms.unread(call, answer)
+            said = answered.Response.SendStatusSet
+            return for_all(call, CONTRADICTION) if said else sms.unread(call, answer)
         statuses = _by_place(call, answered.Response.SendStatusSet or [])
         return [self._outcome(one) for one in statuses]
 

@@ -34,7 +34,7 @@ from channels.base import BaseChannel
 from channels.channel import Account, Answer, Attempt, Call, Dialogue, Failure
 from channels.error_table import ErrorTable
 from channels.forms import no_form
-from channels.outcomes import for_all, of_failure
+from channels.outcomes import CONTRADICTION, for_all, of_failure
 from channels.promises import Promises
 from channels.providers import _sms as sms
 from channels.providers import _sms_twilio_wire as wire
@@ -119,7 +119,7 @@ class Twilio(BaseChannel):
         if answer.is_success:
             return for_all(call, Accepted(created.sid) if created.sid else _NO_SID)
         if not created.code:
-            return sms.unread(call, answer)
+            return for_all(call, CONTRADICTION) if created.sid else sms.unread(call, answer)
         wait_ms = sms.wait_of(answer, self._clock())
         return sms.refused(
             self.errors,

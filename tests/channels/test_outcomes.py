@@ -30,12 +30,29 @@ def test_503_is_in_doubt_whether_or_not_it_names_a_time() -> None:
     assert isinstance(mapped(503), Unknown)
 
 
+def ours(status: int, **headers: str) -> AnyOutcome | None:
+    return refusal(httpx.Response(status, headers=headers), NOW_S, own_protocol=True)
+
+
 def test_in_our_own_protocol_503_with_a_time_paces() -> None:
-    headers = {"retry-after": "7"}
-    paces = refusal(httpx.Response(503, headers=headers), NOW_S, busy_refuses=True)
+    paces = ours(503, **{"retry-after": "7"})
     assert isinstance(paces, NotSent)
     assert (paces.retry_after_ms, paces.limit) == (7_000, Limit.ACCOUNT)
-    assert isinstance(refusal(httpx.Response(503), NOW_S, busy_refuses=True), Unknown)
+    assert isinstance(ours(503), Unknown)
+    assert isinstance(ours(503, **{"retry-after": "soon"}), Unknown)
+
+
+@given(st.integers(100, 999))
+def test_in_our_own_protocol_every_status_has_one_class(status: int) -> None:
+    found = ours(status)
+    if 200 <= status < 300:
+        assert found is None
+    elif status in (408, 425, 429):
+        assert isinstance(found, NotSent)
+    elif 300 <= status < 500 and status != 409:
+        assert isinstance(found, Rejected)
+    else:
+        assert isinstance(found, Unknown)
 
 
 def test_conflict_is_in_doubt() -> None:
@@ -48,10 +65,8 @@ def test_every_status_has_one_class(status: int, waits: bool) -> None:
     found = mapped(status, **({"retry_after": "1"} if waits else {}))
     if 200 <= status < 300:
         assert found is None
-    elif status in (408, 425, 429):
+    elif 400 <= status < 500 and status != 409:
         assert isinstance(found, NotSent)
-    elif 300 <= status < 500 and status != 409:
-        assert isinstance(found, Rejected)
     else:
         assert isinstance(found, Unknown)
     if found is not None:

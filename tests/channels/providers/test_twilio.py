@@ -193,7 +193,7 @@ def test_retry_after_is_kept_to() -> None:
         (httpx.Response(503, json={"message": "no code"}), Unknown),
         (httpx.Response(429, content=b""), NotSent),
         (httpx.Response(503, headers={"Retry-After": "7"}), Unknown),
-        (httpx.Response(404, content=b"not found"), Rejected),
+        (httpx.Response(404, content=b"not found"), NotSent),
     ],
 )
 def test_other_answers_are_judged_by_what_is_known(

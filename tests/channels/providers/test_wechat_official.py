@@ -147,7 +147,7 @@ def test_each_documented_code_is_what_its_row_says(row: Row) -> None:
         (httpx.Response(503), Unknown),
         (httpx.Response(500), Unknown),
         (httpx.Response(429), NotSent),
-        (httpx.Response(404), Rejected),
+        (httpx.Response(404), NotSent),
         (httpx.Response(200, content=b""), Unknown),
         (httpx.Response(200, content=b"<html>"), Unknown),
         (httpx.Response(200, content=b"[]"), Unknown),

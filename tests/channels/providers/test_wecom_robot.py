@@ -14,7 +14,7 @@ from channels.simulator import spawn
 from channels.transport import Transport
 from message.delivery import Delivery
 from message.envelope import Template
-from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
+from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Unknown
 from tests.channels.providers.wechat_calls import account, answer, call, deliveries, kinds, meant
 
 CHANNEL = WecomRobotChannel()
@@ -74,7 +74,7 @@ def test_each_documented_code_is_what_its_row_says(row: Row) -> None:
         (answer(errcode=0, errmsg="ok"), Accepted),
         (Failure(Phase.NOT_WRITTEN, "connect"), NotSent),
         (Failure(Phase.WRITTEN, "timeout"), Unknown),
-        (httpx.Response(403), Rejected),
+        (httpx.Response(403), NotSent),
         (httpx.Response(200, content=b"null"), Unknown),
         (answer(errcode=4711), Unknown),
     ],
