@@ -335,11 +335,11 @@ class Pool:
         """Keep what was answered; whether all of it was accepted."""
         works = begun.starting
         accounts, account = works[0].bound.accounts, works[0].chosen[0]
-        accepted = accounts.record(account, outcomes, begun.begun_at)
         now = self._clock.now_ms()
         for work, outcome in zip(works, outcomes, strict=True):
             work.outcome = outcome
             work.answered_at = now
+        accepted = accounts.record(account, outcomes, begun.begun_at)
         if not accepted:
             note_refusals(works)
         return accepted

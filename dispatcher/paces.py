@@ -55,18 +55,21 @@ class Meter:
     def __init__(self, now: float) -> None:
         self.total = 0
         self.refused = 0
-        self._marks: deque[_Mark] = deque([_Mark(now, 0, 0)])
-        """Oldest first, of the last `SHARE_S`; `AccountPaces.tick` writes."""
+        self._marks: tuple[_Mark, ...] = (_Mark(now, 0, 0),)
+        """Oldest first, of the last `SHARE_S`. `AccountPaces.tick` replaces it as a whole: others may be
+        walking through the old one."""
 
     def mark(self, now: float) -> None:
         """Remember the counts of this moment."""
-        self._marks.append(_Mark(now, self.total, self.refused))
-        while len(self._marks) > 1 and self._marks[1].at <= now - SHARE_S:
-            self._marks.popleft()
+        marks = self._marks
+        oldest = 0
+        while oldest + 1 < len(marks) and marks[oldest + 1].at <= now - SHARE_S:
+            oldest += 1
+        self._marks = (*marks[oldest:], _Mark(now, self.total, self.refused))
 
     def begin(self, now: float) -> None:
         """Count from now on: nothing goes at this moment, which says nothing of a rate."""
-        self._marks = deque([_Mark(now, self.total, self.refused)])
+        self._marks = (_Mark(now, self.total, self.refused),)
 
     def per_s(self, now: float) -> float:
         """Returns deliveries a second over the last `SEEN_S`. Of a shorter time it says too little rather

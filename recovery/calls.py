@@ -235,10 +235,10 @@ class Callers:
             withdrawn=None if limits.steps is None else partial(self._withdrawn, resends),
         )
         outcomes = self._engine.send(channel, call, limits.total)
-        self._routes.accounts.record(account, outcomes, begun_at)
         now = self._clock.now_ms()
         for resend, outcome in zip(resends, outcomes, strict=True):
             resend.outcome, resend.answered_at = outcome, now
+        self._routes.accounts.record(account, outcomes, begun_at)
         note_refusals(resends)
         for resend, outcome in zip(resends, outcomes, strict=True):
             if isinstance(outcome, NotSent) and outcome.code == WITHDRAWN:

@@ -17,12 +17,17 @@ from tests.harness.wire import Sent
 _STEPS = {
     (source.value if source else "", target.value) for (source, _), target in TRANSITIONS.items()
 }
-_ATTEMPTS, _HORIZON, _UNPROVEN, _TOO_LATE = (
+_ATTEMPTS, _HORIZON, _UNPROVEN, _TOO_LATE, _PACED = (
     "attempts_spent",
     "horizon_over",
     "unproven",
     "ttl_in_doubt",
+    "paced",
 )
+_PATIENCE_LEFT = 0.1
+"""Share of a TTL in which what is refused for pace is not tried any more (`retry.patience`)."""
+_ASKED_MS = 1_000
+"""Wait that the provider asks for (tests/chaos/weather.py)."""
 _EARLY_MS = 50
 """Clocks of the worker and the database."""
 
@@ -122,6 +127,10 @@ def _wanted(row: Row, doubted: bool, asked: set[str], limits: Limits) -> bool:
     reason = (row.reason or "").partition(":")[0]
     if reason in (_ATTEMPTS, _HORIZON):
         return True
+    if reason == _PACED:
+        lifetime_ms = row.expires_at - row.created_at
+        ends_at = row.expires_at - _PATIENCE_LEFT * lifetime_ms
+        return row.updated_at >= ends_at - _ASKED_MS - _EARLY_MS
     if reason == _UNPROVEN:
         return doubted and row.lane in limits.parking and row.delivery_key not in asked
     return reason == _TOO_LATE and doubted and row.updated_at >= row.expires_at - _EARLY_MS

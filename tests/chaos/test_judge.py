@@ -439,6 +439,22 @@ def test_a_row_is_parked_only_as_a_policy_wants(
     assert (found.problems == []) is right, found.problems
 
 
+@pytest.mark.parametrize(("left_ms", "right"), [(7_000, True), (7_100, False)])
+def test_what_is_refused_for_pace_is_parked_at_the_end_of_its_patience(
+    made: Maker, left_ms: int, right: bool
+) -> None:
+    """Of its minute a tenth is left, and the second that the provider asked for."""
+    row = made.books().rows[made.key(9)]
+    made.change(
+        9,
+        state="PARKED",
+        reason="paced:http_429",
+        created_at=row.expires_at - 60_000,
+        updated_at=row.expires_at - left_ms,
+    )
+    assert (made.judge().problems == []) is right
+
+
 @pytest.mark.parametrize(("attempt", "right"), [(1, False), (2, True)])
 def test_an_earlier_refusal_where_it_could_be_asked_excuses_what_was_parked_later(
     made: Maker, attempt: int, right: bool

@@ -11,6 +11,8 @@ MUTE = "/mute"
 """Path of the account whose provider never says what became of a call."""
 SLOW, STALE, AGAIN, CUT_OFF, BEHIND = "slow-", "stale-", "again-", "cut-off-", "behind-"
 """What receivers that a fault brings along begin with."""
+NOT_NOW = "425"
+"""Refuses one call. A 429 would slow down the whole account."""
 _USUAL = (
     Faults(method="GET", path=MUTE, errors={"503": 1.0}),
     Faults(
@@ -28,13 +30,13 @@ _SPELLS = {
     Kind.LIMITS: Faults(latency_ms=LATENCY, errors={"429": 0.6}, retry_after="1"),
     Kind.DRAIN: Faults(latency_ms="900"),
     Kind.SLOW: Faults(receiver=SLOW, latency_ms="1800"),
-    Kind.STALE: Faults(receiver=STALE, errors={"429": 1.0}, retry_after="1"),
-    Kind.MANUAL: Faults(receiver=AGAIN, errors={"429": 1.0}, retry_after="1"),
-    Kind.KILL_TAKE: Faults(receiver=AGAIN, errors={"429": 1.0}),
-    Kind.KILL_RESEND: Faults(receiver=AGAIN, errors={"429": 1.0}),
-    Kind.BACKLOG: Faults(receiver=BEHIND, errors={"429": 1.0}, retry_after="1"),
-    Kind.REDIS_AWAY: Faults(receiver=AGAIN, errors={"429": 1.0}),
-    Kind.NO_RECOVERY: Faults(receiver=AGAIN, errors={"429": 1.0}),
+    Kind.STALE: Faults(receiver=STALE, errors={NOT_NOW: 1.0}, retry_after="1"),
+    Kind.MANUAL: Faults(receiver=AGAIN, errors={NOT_NOW: 1.0}, retry_after="1"),
+    Kind.KILL_TAKE: Faults(receiver=AGAIN, errors={NOT_NOW: 1.0}),
+    Kind.KILL_RESEND: Faults(receiver=AGAIN, errors={NOT_NOW: 1.0}),
+    Kind.BACKLOG: Faults(receiver=BEHIND, errors={NOT_NOW: 1.0}, retry_after="1"),
+    Kind.REDIS_AWAY: Faults(receiver=AGAIN, errors={NOT_NOW: 1.0}),
+    Kind.NO_RECOVERY: Faults(receiver=AGAIN, errors={NOT_NOW: 1.0}),
     Kind.KILL_RESOLVE: Faults(receiver=CUT_OFF, reset=1.0),
 }
 

@@ -6,7 +6,7 @@ import pytest
 
 from backends.paces import Pace
 from channels.channel import Account
-from dispatcher.paces import AccountPaces
+from dispatcher.paces import AccountPaces, Meter
 
 
 class Traffic:
@@ -75,3 +75,24 @@ def test_a_refusal_that_names_a_time_counts_however_few_there_are(traffic: Traff
     traffic.run(seconds=0.5, taken=100, refused=1, wait_ms=1_000)
     assert traffic.pace is not None
     assert traffic.pace.shut_ms > 0
+
+
+class Interrupted(float):
+    """A moment at which another thread marks the meter, whenever somebody reckons with it."""
+
+    meter: Meter
+
+    def __sub__(self, other: float) -> float:
+        self.meter.mark(float(self))
+        return float(self) - other
+
+
+def test_a_mark_may_come_while_another_thread_reads() -> None:
+    meter = Meter(0.0)
+    for second in range(1, 6):
+        meter.total += 10
+        meter.mark(float(second))
+    now = Interrupted(5.5)
+    now.meter = meter
+    assert meter.per_s(now) > 0
+    assert meter.is_stray(now)
