@@ -1,6 +1,7 @@
 """The pace that a provider's refusals teach, shared by a fleet: how fast an account may go, and when.
 
-    refused        the account is shut for as long as the provider asked, for the whole fleet at once
+    refused        the account is shut for as long as the provider asked, for the whole fleet at once; what
+                   it asked before is kept to, however short this time is
     refused again  without a call that went well in between: shut twice as long, up to `LONGEST_MS`
     open again     from a low rate, doubled each second up to the last that went well, then slowly above it,
                    and after `LINEAR_S` without a refusal quickly
@@ -91,7 +92,7 @@ else
         good = good or 0
         low = good > 0 and math.min(good, start) or start
     end
-    since, struck = now + shut, now
+    since, struck = math.max(since or 0, now + shut), now
 end
 redis.call('HSET', KEYS[1], 'low', string.format('%.6f', low), 'good', string.format('%.6f', good),
     'since', string.format('%.3f', since), 'struck', string.format('%.3f', struck), 'strikes', strikes)
@@ -248,6 +249,7 @@ def _struck(known: _Known | None, refusal: Refusal, now: float) -> _Known:
     strikes = min(strikes, _MOST_STRIKES)
     asked = max(refusal.wait_ms, DEFAULT_MS)
     since = now + min(asked * 2 ** (strikes - 1), max(asked, LONGEST_MS))
+    since = max(since, known.since if known is not None else since)
     if refusal.seen_per_s <= 0:
         good = known.good if known is not None else 0.0
         return _Known(min(good or START_PER_S, START_PER_S), good, since, now, strikes)

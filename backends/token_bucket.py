@@ -87,7 +87,7 @@ class Grant(NamedTuple):
 
 
 class Buckets(Protocol):
-    """Answers in the order asked; no bucket twice in one call."""
+    """Answers in the order asked."""
 
     def take(self, asks: Sequence[Ask]) -> list[Grant]:
         """Take tokens of each bucket. Raises RedisAway, and then nobody knows whether they are taken."""

@@ -19,6 +19,7 @@ from channels.channel import (
 )
 from channels.endpoints import HTTP
 from channels.error_table import ErrorTable
+from channels.reach import PERSONS, Reach
 from message.delivery import Delivery
 
 
@@ -33,11 +34,13 @@ class BaseChannel:
     options: ClassVar[type[msgspec.Struct]] = NoOptions
     endpoint: ClassVar[str] = ""
     schemes: ClassVar[Sequence[str]] = HTTP
+    reach: ClassVar[Reach] = PERSONS
     takes_anything: ClassVar[bool] = False
     knows_templates: ClassVar[bool] = False
     takes_contents: ClassVar[bool] = True
     dedup_window_ms: ClassVar[int] = 0
     account_limits: ClassVar[Sequence[tuple[int, int]]] = ()
+    silencing_limits: ClassVar[Sequence[tuple[int, int]]] = ()
     counted_by: ClassVar[Sequence[str]] = ()
     receiver_limits: ClassVar[Sequence[tuple[int, int]]] = ()
     result_window_ms: ClassVar[int] = 0

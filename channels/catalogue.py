@@ -28,8 +28,10 @@ Made from the code by `hongyan accounts catalogue`; a change belongs into the ad
 and what all HTTP providers share, is told in [channels-transport.md](channels-transport.md).
 
 **A call**: receivers that one call may carry; deliveries are joined up to it, and each keeps an outcome of
-its own. **Repeat**: what the provider itself does with the same call made twice. **In doubt**: how an
-attempt without an answer is settled; where nothing helps, the lane's guarantee decides.
+its own. **Reaches**: persons, groups, or one group; nothing else is ever sent through it
+([accounts.md](accounts.md#person-or-group)). **Repeat**: what the provider itself does with the same call
+made twice. **In doubt**: how an attempt without an answer is settled; where nothing helps, the lane's
+guarantee decides.
 """
 _KINDS: Final = {"rejected": "Rejected", "not_sent": "NotSent", "unknown": "Unknown"}
 _SECOND: Final = 1_000
@@ -59,12 +61,13 @@ def _order(adapter: Channel) -> tuple[int, str]:
 
 def _overview(adapters: Iterable[Channel]) -> Iterator[str]:
     yield from _table(
-        ("provider", "channel", "a call", "repeat", "in doubt", "receipts", "recall"),
+        ("provider", "channel", "a call", "reaches", "repeat", "in doubt", "receipts", "recall"),
         (
             (
                 f"[`{one.provider}`](#{one.provider})",
                 _channel(one),
                 f"{one.max_batch:,}",
+                "one group" if one.reach.group is not None else _reaches(one),
                 one.promises.idempotency,
                 one.promises.resolve,
                 one.promises.receipts,
@@ -95,7 +98,11 @@ def _facts(adapter: Channel) -> Iterator[tuple[str, str]]:
     promises = adapter.promises
     yield "endpoint", f"`{adapter.endpoint}`" if adapter.endpoint else "the account's own"
     yield "limits", promises.limits
-    yield "receivers", _receiver_limits(getattr(adapter, "receiver_limits", ()))
+    yield "reaches", _reaches(adapter)
+    yield "receivers", _kept(adapter.receiver_limits, "each")
+    yield "rate by default", _kept(adapter.account_limits, "together")
+    yield "kept exactly", _kept(adapter.silencing_limits, "whatever its accounts are called")
+    yield "counted by", ", ".join(f"`{field}`" for field in adapter.counted_by)
     window = adapter.dedup_window_ms
     yield "repeat", promises.idempotency + (f"; relied on for {_span(window)}" if window else "")
     yield "in doubt", promises.resolve
@@ -105,8 +112,14 @@ def _facts(adapter: Channel) -> Iterator[tuple[str, str]]:
     yield "sources", ", ".join(_link(address) for address in promises.source)
 
 
-def _receiver_limits(limits: Sequence[tuple[int, int]]) -> str:
-    return ", ".join(f"at most {count:,} in {_span(s * _SECOND)} each" for count, s in limits)
+def _reaches(adapter: Channel) -> str:
+    if adapter.reach.group is not None:
+        return "the one group that its account names: receiver `group:NAME`"
+    return "whoever is named" if adapter.channel in ("*", "webhook") else str(adapter.reach)
+
+
+def _kept(limits: Sequence[tuple[int, int]], how: str) -> str:
+    return ", ".join(f"at most {count:,} in {_span(s * _SECOND)} {how}" for count, s in limits)
 
 
 def _options(adapter: Channel) -> Iterator[tuple[str, ...]]:

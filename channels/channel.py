@@ -27,6 +27,7 @@ import msgspec
 
 from channels.error_table import ErrorTable
 from channels.promises import Promises
+from channels.reach import EVERYBODY, Reach
 from message.delivery import Delivery
 from message.outcomes import AnyOutcome
 
@@ -47,6 +48,16 @@ class Account(msgspec.Struct, frozen=True):
     counted_as: str = ""
     """The name under which its provider counts: accounts of one application share it, and no secret can be
     read from it. Empty: the account's own."""
+    reach: Reach = EVERYBODY
+    """Whom it reaches; nothing else is sent through it."""
+    bucket: str = ""
+    """The name under which its rate is kept, where it is the provider's limit: that of all accounts which
+    the provider counts as one. Empty: the account's own name, and rate."""
+
+    @property
+    def counted(self) -> str:
+        """The name under which its provider counts."""
+        return self.counted_as or self.name
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -223,6 +234,8 @@ class Channel(Protocol):
     """The provider's own, where an account names none; empty: an account must."""
     schemes: ClassVar[Sequence[str]]
     """Of endpoints; what the transport for the request's scheme must serve."""
+    reach: ClassVar[Reach]
+    """Whom an account reaches; the option `group` of its account says which group is meant."""
     takes_anything: ClassVar[bool]
     """One delivery a call, none of them refused, no dedup: there is nothing to ask before the claim."""
     knows_templates: ClassVar[bool]
@@ -232,11 +245,14 @@ class Channel(Protocol):
     dedup_window_ms: ClassVar[int]
     """How long the provider surely drops a repeat of the same call; 0: it does not."""
     account_limits: ClassVar[Sequence[tuple[int, int]]]
-    """(messages, seconds) that the provider takes from one account; what an account's rate is made of
-    where it names none."""
+    """(messages, seconds) that the provider takes from what it counts as one; what an account's rate is
+    made of where it names none. What is too much is refused, and goes later."""
+    silencing_limits: ClassVar[Sequence[tuple[int, int]]]
+    """(messages, seconds) from what the provider counts as one, where too much silences it for long: exact
+    windows are kept over all its accounts, lanes and receivers."""
     counted_by: ClassVar[Sequence[str]]
-    """Options of an account by which its provider counts: two accounts in which they agree are one to it.
-    Empty: each account is counted alone."""
+    """Options of an account by which its provider counts (robot, application, tenant): two accounts in
+    which they agree are one to it. Empty: each account is counted alone."""
     receiver_limits: ClassVar[Sequence[tuple[int, int]]]
     """(messages, seconds) to one receiver, where the provider drops in silence what is more."""
     result_window_ms: ClassVar[int]

@@ -19,6 +19,7 @@ import phonenumbers
 from channels.channel import Account, Failure
 from channels.secret import Secret
 from channels.trial import Exchange
+from message.receivers import GROUP
 
 MASK: Final = "***"
 _TELLING = re.compile(
@@ -180,8 +181,11 @@ def _pattern(text: str) -> str:
 
 
 def _receiver_forms(receiver: str) -> Iterator[str]:
-    """A receiver as providers spell it: a number without its plus sign or its country's code too."""
+    """A receiver as providers spell it: a number without its plus sign or its country's code too, a group
+    by its name alone."""
     yield from (receiver, quote(receiver, safe=""), quote_plus(receiver))
+    if receiver.startswith(GROUP) and receiver != GROUP:
+        yield receiver[len(GROUP) :]
     if receiver.startswith("+"):
         yield receiver[1:]
         national = _national(receiver)

@@ -9,6 +9,7 @@ import httpx
 from channels.base import BaseChannel
 from channels.channel import Answer, Call
 from channels.promises import Promises
+from channels.reach import EVERYBODY, Reach
 from message.outcomes import Accepted, AnyOutcome
 
 
@@ -18,6 +19,7 @@ class NullChannel(BaseChannel):
     provider: ClassVar[str] = "null"
     channel: ClassVar[str] = "*"
     max_batch: ClassVar[int] = 1
+    reach: ClassVar[Reach] = EVERYBODY
     takes_anything: ClassVar[bool] = True
     promises: ClassVar[Promises] = Promises(title="Null (for benchmarks)", resolve="none")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
-from typing import Annotated, Any, Final, TypeVar, get_args
+from typing import Annotated, Any, Final, TypeVar, get_args, get_type_hints
 
 import msgspec
 from msgspec.structs import fields
@@ -15,8 +15,10 @@ from channels.channel import Account, Channel
 from channels.endpoints import BadEndpoint, endpoint_url
 from channels.null import NullChannel
 from channels.providers import ADAPTERS
+from channels.reach import GroupName, Reach
 from channels.secret import Secret
 from channels.webhook import WebhookChannel
+from message.receivers import GROUP
 from message.vocabulary import Lane
 
 PROVIDERS: Final[Mapping[str, Channel]] = {
@@ -26,6 +28,8 @@ PROVIDERS: Final[Mapping[str, Channel]] = {
 _EVERY_CHANNEL: Final = "*"
 _PEM: Final = "-----BEGIN "
 _UNFIT: Final = "must be a text of printable ASCII characters"
+_BURST: Final = 10
+"""A part of so many of a provider's limit may go at once, the rest evenly."""
 _FIELD = re.compile(r"(?:required|unknown) field `(.+?)`")
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -41,7 +45,23 @@ def channel_for(account: Account) -> Channel:
 
 def load_accounts(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Account]:
     """Every account of the configuration by name; raises AccountError for the first that is wrong."""
-    return {name: _account(name, table) for name, table in tables.items()}
+    accounts = {name: _account(name, table) for name, table in tables.items()}
+    _check_robots(accounts.values())
+    return accounts
+
+
+def _check_robots(accounts: Iterable[Account]) -> None:
+    """Raises AccountError for one robot under two groups' names: a robot is in one."""
+    known: dict[str, Account] = {}
+    for account in accounts:
+        if account.reach.group is None:
+            continue
+        first = known.setdefault(account.counted, account)
+        if first.reach.group != account.reach.group:
+            raise AccountError(
+                f"accounts.{account.name}.group: {first.name} is the same robot and names another group;"
+                " a robot is in one group: give both accounts its name"
+            )
 
 
 def accounts_for(
@@ -51,7 +71,7 @@ def accounts_for(
     accounts = load_accounts(tables)
     if names:
         return [_named(lane, accounts, name) for name in dict.fromkeys(names)]
-    return [account for account in accounts.values() if _serves(account, lane)]
+    return [account for account in accounts.values() if serves(account.provider, lane)]
 
 
 def _named(lane: Lane, accounts: Mapping[str, Account], name: str) -> Account:
@@ -61,7 +81,7 @@ def _named(lane: Lane, accounts: Mapping[str, Account], name: str) -> Account:
             f"hongyan.toml has {_listed(accounts)}"
         )
     account = accounts[name]
-    if not _serves(account, lane):
+    if not serves(account.provider, lane):
         raise AccountError(
             f"policy of lane {lane.name}: accounts: {name!r} is of provider {account.provider}, "
             f"which does not serve {lane.channel}"
@@ -69,8 +89,20 @@ def _named(lane: Lane, accounts: Mapping[str, Account], name: str) -> Account:
     return account
 
 
-def _serves(account: Account, lane: Lane) -> bool:
-    return PROVIDERS[account.provider].channel in (_EVERY_CHANNEL, lane.channel)
+def serves(provider: str, lane: Lane) -> bool:
+    """Whether the provider sends over the lane's channel; an unknown one over none."""
+    known = PROVIDERS.get(provider)
+    return known is not None and known.channel in (_EVERY_CHANNEL, lane.channel)
+
+
+def reach_of(name: str, table: Mapping[str, Any]) -> Reach:
+    """Whom an account with a known provider reaches, by what needs no secret; raises AccountError for a
+    robot that does not say."""
+    channel = PROVIDERS[str(table["provider"])]
+    if channel.reach.group is None:
+        return channel.reach
+    given = {key: table[key] for key in table if key == _GROUP}
+    return _reach(name, channel.reach, _converted(name, given, _Robot).group)
 
 
 def _account(name: str, table: Mapping[str, Any]) -> Account:
@@ -87,6 +119,7 @@ def _account(name: str, table: Mapping[str, Any]) -> Account:
     common = _converted(name, {key: table[key] for key in _COMMON if key in table}, _Common)
     rate_per_s, burst = _rate(common, channel)
     options = _converted(name, own, channel.options)
+    counted_as = _counted_as(provider, str(endpoint), options, channel.counted_by)
     return Account(
         name,
         provider,
@@ -95,8 +128,21 @@ def _account(name: str, table: Mapping[str, Any]) -> Account:
         common.ca_file,
         rate_per_s,
         burst,
-        _counted_as(provider, str(endpoint), options, channel.counted_by),
+        counted_as,
+        _reach(name, channel.reach, getattr(options, _GROUP, "")),
+        counted_as if common.rate_per_s is None else "",
     )
+
+
+def _reach(name: str, reach: Reach, group: str) -> Reach:
+    if reach.group is None:
+        return reach
+    if group.startswith(GROUP):
+        raise AccountError(
+            f"accounts.{name}.group: begins with {GROUP}; write the name alone, as in"
+            f' group = "{group.removeprefix(GROUP) or "NAME"}"'
+        )
+    return msgspec.structs.replace(reach, group=group)
 
 
 def _counted_as(provider: str, endpoint: str, options: Any, counted_by: Sequence[str]) -> str:
@@ -113,8 +159,9 @@ def _rate(common: _Common, channel: Channel) -> tuple[float | None, int | None]:
     two together stay within the provider's window."""
     if common.rate_per_s is not None or not channel.account_limits:
         return common.rate_per_s, common.burst
-    rates = [(count / 2 / seconds, max(1, count // 2)) for count, seconds in channel.account_limits]
-    return min(rate for rate, _ in rates), min(burst for _, burst in rates)
+    bursts = [max(1, count // _BURST) for count, _ in channel.account_limits]
+    limits = zip(channel.account_limits, bursts, strict=True)
+    return min((count - burst) / seconds for (count, seconds), burst in limits), min(bursts)
 
 
 class _Common(msgspec.Struct):
@@ -127,6 +174,13 @@ class _Common(msgspec.Struct):
     burst: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] | None = None
 
 
+class _Robot(msgspec.Struct):
+    """Of the options of a robot's account, what tells whom it reaches."""
+
+    group: GroupName
+
+
+_GROUP: Final = "group"
 _COMMON: Final = frozenset(_Common.__struct_fields__)
 
 
@@ -149,9 +203,18 @@ def _converted(name: str, table: Mapping[str, Any], wanted: type[T]) -> T:
         if missing := _FIELD.search(text):
             key = f"{key}.{missing[1]}".lstrip(".")
             known = _listed(wanted.__struct_fields__)
-            text = "is missing" if "missing" in text else f"unknown key; known are {known}"
+            absent = "missing" in text
+            text = f"unknown key; known are {known}"
+            text = f"is missing{_said_of(wanted, missing[1])}" if absent else text
         shown = f"accounts.{name}.{key}" if key else f"accounts.{name}"
         raise AccountError(f"{shown}: {text[:1].lower()}{text[1:].replace('`', '')}") from exc
+
+
+def _said_of(wanted: type[msgspec.Struct], key: str) -> str:
+    """The description of an option, behind a semicolon; empty where it has none."""
+    hint = get_type_hints(wanted, include_extras=True)[key]
+    metas = [one for one in get_args(hint) if isinstance(one, msgspec.Meta)]
+    return next((f"; {meta.description}" for meta in metas if meta.description), "")
 
 
 def literal_secret(path: str, table: Mapping[str, Any], wanted: type[msgspec.Struct]) -> str:

@@ -22,6 +22,7 @@ from channels.channel import Account, Answer, Attempt, Call, Dialogue, Failure, 
 from channels.endpoints import below, endpoint_url
 from channels.outcomes import for_all, of_failure, refusal
 from channels.promises import Promises
+from channels.reach import EVERYBODY, Reach
 from channels.requests import post_json
 from channels.secret import Secret
 from message.delivery import Delivery
@@ -75,6 +76,7 @@ class WebhookChannel(BaseChannel):
     channel: ClassVar[str] = "webhook"
     knows_templates: ClassVar[bool] = True
     options: ClassVar[type[msgspec.Struct]] = WebhookOptions
+    reach: ClassVar[Reach] = EVERYBODY
     takes_anything: ClassVar[bool] = True
     promises: ClassVar[Promises] = Promises(
         title="Webhook (our own protocol)",

@@ -1,10 +1,13 @@
 """One lane's accounts: through which one a delivery goes, and how many may go at all.
 
     named in the notification   that account or none
-    its template has forms      only those for whose provider it has one; where there are none, any:
-                                its adapter says what is missing
+    whom it is for              only those that reach the receiver, person or group (channels/reach.py)
+    its template has forms      only those for whose provider it has one
+    an adapter refuses it       only those whose adapter does not
     otherwise                   by weight, among those whose breaker lets it pass and whose rate has room;
                                 a reserve (weight 0) only when no other may send
+
+Where nobody is left, any is chosen, and its adapter refuses the delivery: nothing is sent.
 
 What is chosen has used a token, and half open a place among the probes: whatever is not sent after all
 is given back by `release`; what was sent is told by `record`.
@@ -26,6 +29,7 @@ from dispatcher.paces import Meter
 from dispatcher.rates import UNBOUNDED, Gauge, Rates
 from message.delivery import Delivery, Rendered
 from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected
+from message.receivers import CHATS, group_of
 from message.vocabulary import Lane
 from policy.schema import LanePolicy
 
@@ -35,6 +39,9 @@ _UNREACHED: Final = frozenset(
 """Codes under which a NotSent says that the provider was not reached; a provider's own codes are not among
 them, and a timeout after the request was written is no NotSent."""
 _log = structlog.get_logger(__name__)
+
+Refuses = Callable[[Account], bool]
+"""Whether the account's adapter refuses one delivery."""
 
 
 def may_fail_over(outcome: AnyOutcome) -> bool:
@@ -77,7 +84,7 @@ class Accounts:
         still holds."""
         self.failovers: int = before.failovers if before is not None else 0
         """Deliveries that another account took over; a lost count is worth no lock."""
-        self._lane = lane.name
+        self._lane, self._channel = lane.name, lane.channel
         self._rates = rates
         self._monotonic = monotonic
         known = before.breakers(policy) if before is not None else {}
@@ -93,13 +100,15 @@ class Accounts:
         self._routes = {route.account.name: route for route in routes}
         self._regular = [route for route in routes if route.weight]
         self._reserve = [route for route in routes if not route.weight]
+        self._apart = lane.channel in CHATS and len({a.reach for a in accounts}) > 1
+        """Whether not everybody is reached by the same accounts."""
         self._turns = threading.Lock()
         self._simple = self._regular[0] if len(self._regular) == 1 else None
         """The one account of a lane whose choice is none: regular, and without a rate."""
         if self._simple is not None and self._simple.account.rate_per_s is not None:
             self._simple = None
 
-    def choose(self, delivery: Delivery) -> Account | None:
+    def choose(self, delivery: Delivery, refuses: Refuses | None = None) -> Account | None:
         """The account for one delivery; None: nobody may send it now, ask again in `seconds_until_room`.
 
         Raises KeyError for a named account that the lane has not; the source lets none in.
@@ -107,21 +116,26 @@ class Accounts:
         named = delivery.notification.account
         if named is not None:
             return self._one_of([self._routes[named]], ())
-        if delivery.rendered is not None and (unfit := self._unfit(delivery.rendered)):
-            return self._next(unfit)
-        simple = self._simple
-        if simple is not None and simple.breaker.closed and not self._rates.limits(simple.name):
-            return simple.account
-        return self._next(())
+        unfit = self._unfit(delivery)
+        account = self._simply() if not unfit else None
+        account = account or self._next(unfit)
+        if account is None or refuses is None or len(self._routes) < 2 or not refuses(account):
+            return account
+        refusing = self._refusing(unfit, refuses)
+        if not refusing:
+            return account
+        self.release(account)
+        return self._next(refusing)
 
-    def only(self, delivery: Delivery) -> tuple[str, ...]:
+    def only(self, delivery: Delivery, refuses: Refuses | None = None) -> tuple[str, ...]:
         """The accounts that alone may send it, by name; empty: any of the lane's."""
         named = delivery.notification.account
         if named is not None:
             return (named,)
-        if delivery.rendered is None or not (unfit := self._unfit(delivery.rendered)):
-            return ()
-        return tuple(name for name in self._routes if name not in unfit)
+        unfit = self._unfit(delivery)
+        if refuses is not None and len(self._routes) > 1:
+            unfit = self._refusing(unfit, refuses) or unfit
+        return tuple(name for name in self._routes if name not in unfit) if unfit else ()
 
     def any(self) -> Account | None:
         """An account for what will not be sent; to be released like any that was chosen."""
@@ -139,14 +153,23 @@ class Accounts:
         return {name: b for name, b in of_all.items() if b.policy == policy.breaker}
 
     def other(
-        self, delivery: Delivery, outcome: AnyOutcome, tried: Collection[str]
+        self,
+        delivery: Delivery,
+        outcome: AnyOutcome,
+        tried: Collection[str],
+        refuses: Refuses | None = None,
     ) -> Account | None:
         """Another account after a definite non-send that is the account's fault; None where there is
-        none, where the notification names its account, and after every other outcome: above all after
-        Unknown. The ledger must have it before the call."""
+        none that reaches the receiver, where the notification names its account, and after every other
+        outcome: above all after Unknown. The ledger must have it before the call."""
         if delivery.notification.account is not None or not may_fail_over(outcome):
             return None
-        unfit = () if delivery.rendered is None else self._unfit(delivery.rendered)
+        away = self._away(delivery)
+        if len(away) == len(self._routes):
+            return None
+        unfit = self._unfit(delivery)
+        if refuses is not None:
+            unfit = self._refusing((*tried, *unfit), refuses) or unfit
         account = self._next((*tried, *unfit))
         self.failovers += account is not None
         return account
@@ -242,13 +265,38 @@ class Accounts:
 
     # ---- choosing ----------------------------------------------------------------------------
 
-    def _unfit(self, rendered: Rendered) -> Collection[str]:
-        """The accounts for whose provider a template has nothing; none where it has nothing for any."""
-        if not rendered.providers:
+    def _simply(self) -> Account | None:
+        """The one regular account, where nothing stands in its way."""
+        simple = self._simple
+        if simple is None or not simple.breaker.closed or self._rates.limits(simple.name):
+            return None
+        return simple.account
+
+    def _unfit(self, delivery: Delivery) -> Collection[str]:
+        """The accounts that do not reach the receiver, and those for whose provider its template has
+        nothing; without what would leave no account at all."""
+        rendered, away = delivery.rendered, self._away(delivery) if self._apart else ()
+        if len(away) == len(self._routes):
             return ()
+        if rendered is None or not rendered.providers:
+            return away
+        unfit = {*away, *self._without_form(rendered)}
+        return unfit if len(unfit) < len(self._routes) else away
+
+    def _away(self, delivery: Delivery) -> Collection[str]:
+        """The accounts that do not reach the receiver."""
+        group = group_of(self._channel, delivery.receiver)
+        return [name for name, r in self._routes.items() if not r.account.reach.takes(group)]
+
+    def _without_form(self, rendered: Rendered) -> list[str]:
         routes = self._routes.items()
-        unfit = [name for name, route in routes if rendered.of(route.account.provider).empty]
-        return unfit if len(unfit) < len(routes) else ()
+        return [name for name, route in routes if rendered.of(route.account.provider).empty]
+
+    def _refusing(self, unfit: Collection[str], refuses: Refuses) -> Collection[str]:
+        """The unfit accounts and those whose adapter refuses; none where that leaves no account."""
+        routes = self._routes.items()
+        found = [name for name, r in routes if name in unfit or refuses(r.account)]
+        return found if len(found) < len(routes) else ()
 
     def _next(self, tried: Collection[str]) -> Account | None:
         """By weight among the regular accounts, else one of the reserve."""

@@ -111,7 +111,8 @@ class Again:
         if first is None:
             return []
         terms = first.bound
-        other = terms.accounts.other(first.delivery, first.answer, tried)
+        refuses = terms.refuses_elsewhere(first)
+        other = terms.accounts.other(first.delivery, first.answer, tried, refuses)
         if other is None:
             return []
         route = terms.routes[other.name]

@@ -24,7 +24,8 @@ from backends.logs import where
 from backends.program import program_version
 from backends.settings import Settings, SettingsError
 from channels.engine import LiveEngine
-from channels.registry import accounts_for, channel_for
+from channels.lane_accounts import lane_accounts
+from channels.registry import channel_for
 from channels.tokens import Tokens
 from channels.wires import Wires
 from dispatcher.adoption import Adoption, policy_gauges
@@ -126,7 +127,7 @@ def routes_for(settings: Settings, policy: Policy, lanes: Iterable[Lane]) -> Rou
     """
     routes = {}
     for lane in lanes:
-        accounts = accounts_for(lane, settings.accounts, policy.of(lane).account_names)
+        accounts = lane_accounts(lane, settings.accounts, policy.of(lane))
         routes[lane] = {a.name: (a, channel_for(a)) for a in accounts}
     if not any(routes.values()):
         raise SettingsError(

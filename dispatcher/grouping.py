@@ -12,9 +12,8 @@ from typing import Protocol
 
 from channels.channel import Call
 from channels.engine import adapter_failed
+from dispatcher.refusals import asked
 from dispatcher.work import Work
-from message.delivery import Delivery
-from message.foreign_text import shown
 
 
 class Lanes(Protocol):
@@ -75,15 +74,15 @@ def _asked(work: Work, most: int | None) -> tuple[int, Hashable]:
     message: it must not take the worker down, which would read it again and again."""
     account, channel = work.chosen
     delivery = work.delivery
+    if asked(work, account, channel) or work.drop is not None or work.hold_ms:
+        return 1, None
+    if channel.max_batch == 1:
+        return 1, None
     try:
-        refused = channel.refusal(account, delivery)
-        work.refused = shown_refusal(refused, delivery) if refused else ""
-        if channel.max_batch == 1 or work.drop is not None or work.hold_ms or work.refused:
-            return 1, None
         limit = channel.batch_limit(delivery)
         key = (delivery.lane, work.terms, account.name, channel.batch_key(delivery))
     except Exception as exc:
-        work.refused = f"adapter_error: {adapter_failed(channel, 'refusal', exc)}"
+        work.refused = f"adapter_error: {adapter_failed(channel, 'batch_key', exc)}"
         return 1, None
     return limit if most is None else min(limit, most), key
 
@@ -100,12 +99,6 @@ def put_on_record(works: Sequence[Work], call_key: str | None = None) -> None:
         digest = _digest(works)
         for work in works:
             work.delivery.call_digest = digest
-
-
-def shown_refusal(refused: str, delivery: Delivery) -> str:
-    """An adapter's `code: sentence` without what it may repeat of the message."""
-    code, colon, detail = refused.partition(": ")
-    return f"{code}{colon}{shown(detail, delivery.private_texts())}"
 
 
 def _digest(works: Sequence[Work]) -> str:

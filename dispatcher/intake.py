@@ -304,4 +304,4 @@ class Intake:
 
 def _waits_for(work: Work, pool: Pool) -> tuple[str, ...]:
     """The accounts without which it cannot go; empty: any will do, as for what ends at its claim."""
-    return () if work.drop is not None else pool.terms.accounts.only(work.delivery)
+    return pool.terms.only(work)

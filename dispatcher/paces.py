@@ -124,17 +124,21 @@ class AccountPaces:
         self._meters: dict[str, Meter] = {}
         self._keys: dict[str, str] = {}
         """Account to the name under which its provider counts."""
+        self._buckets: dict[str, str] = {}
+        """Account to the name of its rate's bucket."""
         self._slowed: set[str] = set()
         """Accounts with a pace; `refused` adds, `tick` adds and takes away."""
         self._untold: deque[_Refused] = deque()
 
     def serve(self, accounts: Iterable[Account]) -> None:
         """Know these accounts too. New dicts: others may be walking through the old ones."""
-        new = {a.name: a.counted_as or a.name for a in accounts}
+        every = {a.name: a for a in accounts}
+        new = {name: a.counted for name, a in every.items()}
         now = self._monotonic()
         self._meters = {name: Meter(now) for name in new} | self._meters
         self.refusals = dict.fromkeys(new, 0) | self.refusals
         self._keys = self._keys | new
+        self._buckets = self._buckets | {n: a.bucket or n for n, a in every.items()}
 
     def meter(self, account: str) -> Meter:
         """Where to count what the account's provider took."""
@@ -147,13 +151,19 @@ class AccountPaces:
         meter.refused += 1
         if not wait_ms and meter.is_stray(now):
             return
-        seen = meter.per_s(now) * max(1, self._workers(account))
+        seen = self._seen_per_s(account, now) * max(1, self._workers(account))
         age_ms = int((now - begun_at) * 1_000)
         pace = self._own.refused(Refusal(key, wait_ms, age_ms, seen))
         self._untold.append(_Refused(key, wait_ms, begun_at, seen))
         for name in self._named(key):
             self._note(name, pace)
             self._apply(name, pace)
+
+    def _seen_per_s(self, account: str, now: float) -> float:
+        """Of all accounts that share its bucket."""
+        bucket = self._buckets[account]
+        names = (name for name, of_account in self._buckets.items() if of_account == bucket)
+        return sum(self._meters[name].per_s(now) for name in names)
 
     def tick(self) -> None:
         """Tell, ask, and let every account follow what is known."""
@@ -176,7 +186,7 @@ class AccountPaces:
             if fleet is None:
                 continue
             age_ms = int((self._monotonic() - one.begun_at) * 1_000)
-            buckets = tuple(self._named(one.key))
+            buckets = tuple(dict.fromkeys(self._buckets[name] for name in self._named(one.key)))
             told = Refusal(one.key, one.wait_ms, age_ms, one.seen_per_s, buckets)
             if self._patience.ask(partial(fleet.refused, told)) is None:
                 self._untold.clear()  # this worker keeps to it; old news would shut the fleet anew

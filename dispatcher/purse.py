@@ -22,6 +22,7 @@ class Purse:
         "_rate",
         "again_at",
         "back",
+        "bucket",
         "burst",
         "name",
         "rate",
@@ -34,6 +35,8 @@ class Purse:
 
     def __init__(self, account: Account) -> None:
         self.name = account.name
+        self.bucket = account.bucket or account.name
+        """The name of the bucket that its tokens come from; others may share it."""
         self._rate = account.rate_per_s
         self._burst = account.burst
         self.rate = 0.0

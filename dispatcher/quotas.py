@@ -122,11 +122,12 @@ def _every(routes: Routes) -> list[tuple[Account, Channel]]:
 
 
 def _lanes_of(routes: Routes) -> dict[str, set[str]]:
+    """The lanes of every account, and of those that its provider counts as the same."""
     lanes: dict[str, set[str]] = {}
     for lane, of_lane in routes.items():
-        for name in of_lane:
-            lanes.setdefault(name, set()).add(lane.name)
-    return lanes
+        for account, _ in of_lane.values():
+            lanes.setdefault(account.counted, set()).add(lane.name)
+    return {account.name: lanes[account.counted] for account, _ in _every(routes)}
 
 
 def _shared(

@@ -1,6 +1,7 @@
 """Rates per account over the whole fleet: tokens come in chunks, so that no message costs a round trip.
 
-    Redis answers    one bucket per account for everybody; each worker takes up to a tenth of a second's
+    Redis answers    one bucket for everybody, per account or, where its rate is the provider's limit, per
+                     application (`Account.bucket`); each worker takes up to a tenth of a second's
                      tokens at a time, divided by the workers, and gives back what it does not use
     Redis is away,   every worker has a bucket of its own with its fair share of rate and burst,
     or there is none by the number of live workers
@@ -242,7 +243,7 @@ class Rates:
             return None
         trusted = self._monotonic() >= self._trusted_at
         asks = [
-            Ask(p.name, p.rate, p.burst, *(chunk if trusted else (0, 0)), back - debt)
+            Ask(p.bucket, p.rate, p.burst, *(chunk if trusted else (0, 0)), back - debt)
             for p, chunk, back, debt in zip(purses, wanted, backs, debts, strict=True)
         ]
         grants = self._patience.ask(lambda: fleet.take(asks))
@@ -269,7 +270,7 @@ class Rates:
         asks = []
         for purse, chunk, back in zip(purses, wanted, backs, strict=True):
             rate = purse.rate / max(1, self._workers(purse.name))
-            asks.append(Ask(purse.name, rate, self._share(purse), *chunk, back))
+            asks.append(Ask(purse.bucket, rate, self._share(purse), *chunk, back))
         return self._own.take(asks)
 
     def _share(self, purse: Purse) -> int:

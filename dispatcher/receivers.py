@@ -1,11 +1,15 @@
-"""Limits per receiver, where the provider drops what is too much: who must wait, asked once a batch.
+"""Limits beyond which a provider drops messages or silences an account: who must wait, asked once a batch.
 
     Redis answers   the fleet's windows decide; what this worker let go is remembered here as well
     Redis is away   every worker lets its share go, of what it remembers
 
-The limits are the adapters' (`receiver_limits`), such as WeCom's 30 a minute and 1,000 an hour for each
-application and member, beyond which messages are dropped without a word:
-https://developer.work.weixin.qq.com/document/path/96212
+The limits are the adapters', and counted under the provider's own names (`counted_by`), whatever accounts
+and receivers are called here:
+
+    receiver_limits     for each receiver of an application, such as WeCom's 30 a minute and 1,000 an hour,
+                        beyond which messages are dropped without a word:
+                        https://developer.work.weixin.qq.com/document/path/96212
+    silencing_limits    for a robot, such as DingTalk's 20 a minute, beyond which it is silent for ten
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
-from typing import Final
+from typing import Final, NamedTuple
 
 from backends.receiver_windows import LocalWindows, Passage, Window, Windows
 from backends.redis_patience import Patience
@@ -26,14 +30,34 @@ _SLACK_AT_MOST_MS: Final = 2_000
 """By how much a window is taken longer than the provider's: what is counted now is sent a little later,
 and not always by the same little."""
 
-Limits = Mapping[str, Sequence[tuple[int, float]]]
-"""Account to (deliveries, seconds), for one receiver."""
+
+class Limited(NamedTuple):
+    """What one account keeps to."""
+
+    most: Sequence[tuple[int, float]]
+    """(deliveries, seconds)."""
+    name: str
+    """Under which its provider counts."""
+    each: bool = True
+    """Whether each receiver is counted by itself; False: all of them together."""
+
+
+Limits = Mapping[str, Limited]
+"""By account."""
 
 
 def limits_of(routes: Iterable[tuple[Account, Channel]]) -> Limits:
-    """The limits of the accounts whose adapters have some."""
-    found = {a.name: channel.receiver_limits for a, channel in routes}
-    return {name: limits for name, limits in found.items() if limits}
+    """The limits of the accounts whose adapters have some. A robot has one receiver: its limits are all
+    there is."""
+    found = {
+        a.name: Limited(
+            channel.silencing_limits or channel.receiver_limits,
+            a.counted,
+            each=not channel.silencing_limits,
+        )
+        for a, channel in routes
+    }
+    return {name: limited for name, limited in found.items() if limited.most}
 
 
 class ReceiverLimits:
@@ -56,13 +80,16 @@ class ReceiverLimits:
         )
         self._held: dict[str, int] = {}
         """Deliveries that had to wait; a lost count is worth no lock."""
+        self._names: dict[str, tuple[str, bool]] = {}
+        """Account to the name under which it is counted, and whether with each receiver's."""
         self._windows: dict[str, list[Window]] = {}
         self._slack: dict[str, list[Window]] = {}
         self.serve(limits)
 
     def serve(self, limits: Limits) -> None:
         """Keep to these accounts' limits too. New dicts: others may be walking through the old ones."""
-        windows = {name: _windows(some) for name, some in limits.items()}
+        windows = {name: _windows(limited.most) for name, limited in limits.items()}
+        self._names = self._names | {n: (one.name, one.each) for n, one in limits.items()}
         self._slack = self._slack | {n: _with_slack(some) for n, some in windows.items()}
         self._held = dict.fromkeys(limits, 0) | self._held
         self._windows = self._windows | windows
@@ -82,32 +109,33 @@ class ReceiverLimits:
     def gauges(self) -> Iterator[Gauge]:
         """What `/metrics` shows."""
         for account, held in self._held.items():
-            text = "Deliveries that had to wait for their receiver's limit."
+            text = "Deliveries that had to wait for the limit of their receiver, or of the robot."
             yield "receivers_held", text, {"account": account}, held
 
     def _enter(self, batch: Sequence[tuple[str, str]]) -> list[int]:
         fleet = self._fleet
-        asked = [Passage(_name(*pair), self._slack[pair[0]]) for pair in batch]
+        asked = [Passage(self._name(*pair), self._slack[pair[0]]) for pair in batch]
         delays = None if fleet is None else self._patience.ask(lambda: fleet.enter(asked))
         if delays is None:
-            return self._own.enter([Passage(_name(*pair), self._share(pair[0])) for pair in batch])
+            return self._own.enter([Passage(self._name(*p), self._share(p[0])) for p in batch])
         return self._remember(batch, delays)
 
     def _remember(self, batch: Sequence[tuple[str, str]], delays: Sequence[int]) -> list[int]:
         """What Redis let go counts here too. Here it is refused only if Redis forgot: then what this worker
         sent before still holds."""
         going = [pair for pair, delay in zip(batch, delays, strict=True) if not delay]
-        own = iter(self._own.enter([Passage(_name(*p), self._windows[p[0]]) for p in going]))
+        own = iter(self._own.enter([Passage(self._name(*p), self._windows[p[0]]) for p in going]))
         return [delay or next(own) for delay in delays]
 
     def _share(self, account: str) -> list[Window]:
         workers = max(1, self._workers(account))
         return [Window(max(1, w.most // workers), w.span_ms) for w in self._slack[account]]
 
-
-def _name(account: str, receiver: str) -> str:
-    """Receivers are people: Redis gets to see a digest."""
-    return blake2b(f"{account}\x1f{receiver}".encode(), digest_size=16).hexdigest()
+    def _name(self, account: str, receiver: str) -> str:
+        """Receivers are people: Redis gets to see a digest."""
+        counted, each = self._names[account]
+        text = f"{counted}\x1f{receiver}" if each else counted
+        return blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def _windows(limits: Sequence[tuple[int, float]]) -> list[Window]:

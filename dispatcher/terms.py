@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from channels.limits import limits_of
-from dispatcher.accounts import Accounts
+from dispatcher.accounts import Accounts, Refuses
+from dispatcher.refusals import asked, refusal_of
 from dispatcher.work import Route, Work
 from message.envelope import Notification
 from message.reasons import UNKNOWN_ACCOUNT
@@ -32,6 +33,7 @@ class Terms:
         "most",
         "policy",
         "routes",
+        "several",
         "version",
     )
 
@@ -43,6 +45,7 @@ class Terms:
         self.policy = policy
         self.routes = routes
         self.accounts = accounts
+        self.several = len(routes) > 1
         self.most = 1 if policy.ordering is Ordering.KEY else policy.batch
         """Deliveries a call may carry by the policy; None: as many as the provider takes. An ordered lane
         has calls of one: whether a key's next may go is known when the one before is settled."""
@@ -82,8 +85,28 @@ class Terms:
         """The account a notification names, else one of the lane's, by weight; None where none may
         take it now. What ends at its claim needs any."""
         ends, accounts = work.drop is not None, self.accounts
-        account = accounts.any() if ends else accounts.choose(work.delivery)
+        if ends:
+            account = accounts.any()
+        else:
+            account = accounts.choose(work.delivery, self.refuses(work) if self.several else None)
         return None if account is None else self.routes[account.name]
+
+    def only(self, work: Work) -> tuple[str, ...]:
+        """The accounts without which it cannot go; empty: any will do, as for what ends at its claim."""
+        if work.drop is not None:
+            return ()
+        if work.waits_for is None or work.waits_for[0] is not self:
+            refuses = self.refuses(work) if self.several else None
+            work.waits_for = self, self.accounts.only(work.delivery, refuses)
+        return work.waits_for[1]
+
+    def refuses(self, work: Work) -> Refuses:
+        """Whether an account's adapter refuses the delivery; the last answer stays on the work."""
+        return lambda account: bool(asked(work, *self.routes[account.name]))
+
+    def refuses_elsewhere(self, work: Work) -> Refuses:
+        """As `refuses`, of a delivery that was called for: nothing of it is kept on the work."""
+        return lambda account: bool(refusal_of(work.delivery, *self.routes[account.name]))
 
 
 def _batch(most: int | None, routes: Mapping[str, Route]) -> int:

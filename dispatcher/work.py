@@ -118,7 +118,11 @@ class Work(msgspec.Struct, gc=False):
     drop: str | None = None
     """Why it shall end at the claim, as `code: sentence`; written by the screen."""
     refused: str = ""
-    """Why its adapter can never send it, as `code: sentence`; written by intake."""
+    """Why the adapter of the account `asked` can never send it, as `code: sentence`; written by intake."""
+    asked: str | None = None
+    """The account whose adapter was asked last; written by intake."""
+    waits_for: tuple[Terms, tuple[str, ...]] | None = None
+    """The accounts that alone may send it under these terms, once that was asked; written by intake."""
     hold_ms: int = 0
     """For how long it shall wait in the ledger, claimed by nobody; written by intake."""
     hold_reason: str = ""

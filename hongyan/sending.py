@@ -6,7 +6,7 @@ Applications use a client of their own; this is the twin for people, tests and t
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -70,7 +70,16 @@ class Outcome(msgspec.Struct):
         return not (self.failed or self.bad or self.in_doubt)
 
 
-def prepared(fields: dict[str, Any], now_ms: int, templates: Templates | None = None) -> Ready:
+Check = Callable[[Notification], None]
+"""Raises EnvelopeError for what cannot be sent (hongyan/reach_check.py)."""
+
+
+def prepared(
+    fields: dict[str, Any],
+    now_ms: int,
+    templates: Templates | None = None,
+    check: Check | None = None,
+) -> Ready:
     """Fill in what the sender of a line leaves out (v, id, created_at), and check the rest.
 
     A template that `templates` has is tried with its parameters; any other is the worker's to know.
@@ -82,6 +91,8 @@ def prepared(fields: dict[str, Any], now_ms: int, templates: Templates | None = 
     except (msgspec.MsgspecError, UnicodeEncodeError, TypeError) as exc:
         raise EnvelopeError("not_json", "$", f"cannot be written as JSON: {exc}") from exc
     notification = envelope.decode(value)
+    if check is not None:
+        check(notification)
     if templates is not None:
         _try_template(notification, templates)
     return Ready(notification, value)
@@ -118,6 +129,7 @@ def read_lines(
     bad: list[BadLine],
     now_ms: int | None = None,
     templates: Templates | None = None,
+    check: Check | None = None,
 ) -> Iterator[Ready]:
     """The good lines, made ready; the bad ones go into `bad` by number. Empty lines are passed over."""
     for number, line in enumerate(lines, 1):
@@ -125,7 +137,7 @@ def read_lines(
             continue
         try:
             at = time.time_ns() // 1_000_000 if now_ms is None else now_ms
-            yield prepared(_fields(line), at, templates)
+            yield prepared(_fields(line), at, templates, check)
         except EnvelopeError as exc:
             bad.append(BadLine(number, exc.code, exc.path, exc.detail))
 

@@ -267,7 +267,8 @@ class Callers:
         if first is None or first.outcome is None:
             return []
         routes = self._routes
-        other = routes.accounts.other(first.delivery, first.outcome, tried)
+        refuses = routes.refuses(first.delivery)
+        other = routes.accounts.other(first.delivery, first.outcome, tried, refuses)
         route = None if other is None else routes.of(other.name)
         if route is None:
             return []

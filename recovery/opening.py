@@ -16,7 +16,8 @@ from backends.kafka_retention import topic_days
 from backends.program import program_version
 from backends.settings import Settings, SettingsError
 from channels.engine import Engine
-from channels.registry import accounts_for, channel_for
+from channels.lane_accounts import lane_accounts
+from channels.registry import channel_for
 from channels.takers import TAKERS
 from channels.token_store import open_tokens
 from channels.wires import Wires
@@ -216,7 +217,7 @@ def routes_for(settings: Settings, policy: Policy, lanes: Sequence[Lane]) -> Pla
     """The lanes that the ledger answers for and that have an account; raises SettingsError for none."""
     found = {}
     for lane in lanes:
-        accounts = accounts_for(lane, settings.accounts, policy.of(lane).account_names)
+        accounts = lane_accounts(lane, settings.accounts, policy.of(lane))
         if accounts and served(policy.of(lane)):
             found[lane] = {account.name: (account, channel_for(account)) for account in accounts}
     if not found:

@@ -225,7 +225,7 @@ class Resending:
             return Settlement(delivery, Event.BUDGET_SPENT, NO_TEMPLATE)
         route = routes.choose(delivery, bound)
         if route is None:
-            return routes.pause_ms(*(routes.accounts.only(delivery) if bound is None else (bound,)))
+            return routes.wait_ms(delivery, bound)
         ending = _unfit(taken, route, same=same)
         if ending is not None:
             routes.accounts.release(route.account)

@@ -8,7 +8,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from channels.channel import Account, Call, Channel
-from dispatcher.accounts import Accounts
+from dispatcher.accounts import Accounts, Refuses
+from dispatcher.refusals import refusal_of
 from message.delivery import Delivery
 from message.vocabulary import Lane
 from policy.schema import LanePolicy, Ordering
@@ -86,8 +87,18 @@ class Routes:
         if account is not None:
             notification = msgspec.structs.replace(delivery.notification, account=account)
             delivery = msgspec.structs.replace(delivery, notification=notification)
-        chosen = self.accounts.choose(delivery)
+        chosen = self.accounts.choose(delivery, self.refuses(delivery))
         return None if chosen is None else self._routes[chosen.name]
+
+    def refuses(self, delivery: Delivery) -> Refuses:
+        """Whether an account's adapter refuses the delivery."""
+        return lambda account: bool(refusal_of(delivery, *self._routes[account.name]))
+
+    def wait_ms(self, delivery: Delivery, account: str | None) -> int:
+        """How long to leave a delivery alone that no account may send now, or the one it is bound to."""
+        if account is not None:
+            return self.pause_ms(account)
+        return self.pause_ms(*self.accounts.only(delivery, self.refuses(delivery)))
 
     def pause_ms(self, *accounts: str) -> int:
         """How long to leave alone what none of these accounts may send now; without any, nobody."""

@@ -6,6 +6,7 @@ import re
 from typing import Final
 
 from message.foreign_text import MASK as MASK
+from message.receivers import CHATS, GROUP
 
 _PHONE_HEAD, _PHONE_TAIL = 3, 4
 _COUNTRY = 3
@@ -18,11 +19,13 @@ _HIDDEN_AT_LEAST = 3
 
 def mask(channel: str, receiver: str) -> str:
     """`+8613800000001` → `+86138***0001`, `ann@example.com` → `a***@example.com`; of others the
-    first two characters and the last two."""
+    first two characters and the last two, of a group's name too: `group:op***rs`."""
     if channel == "email" and "@" in receiver:
         return _mail(receiver)
     if channel == "sms":
         return _phone(receiver)
+    if channel in CHATS and receiver.startswith(GROUP):
+        return f"{GROUP}{_ends(receiver[len(GROUP) :], _OTHER_HEAD, _OTHER_TAIL)}"
     return _ends(receiver, _OTHER_HEAD, _OTHER_TAIL)
 
 

@@ -77,6 +77,7 @@ from channels.providers._dingtalk_wire import (
     read,
     refused,
 )
+from channels.reach import PERSONS, Reach, wrong_receiver
 from channels.recalls import taken_back
 from channels.requests import post_json
 from message.delivery import Delivery
@@ -124,6 +125,7 @@ class DingTalkChannel(BaseChannel):
     result_window_ms: ClassVar[int] = 23 * HOUR
     recall_window_ms: ClassVar[int] = 24 * HOUR
     tokens: ClassVar[TokenSource | None] = DingTalkTokens()
+    reach: ClassVar[Reach] = PERSONS
     counted_by: ClassVar[Sequence[str]] = ("app_key",)
     errors: ClassVar[ErrorTable] = ERRORS
     account_limits: ClassVar[Sequence[tuple[int, int]]] = ((5_000, 60),)
@@ -164,6 +166,8 @@ class DingTalkChannel(BaseChannel):
     def refusal(self, account: Account, delivery: Delivery) -> str:
         """A userid that cannot be one, a content that this provider cannot send."""
         receiver = delivery.receiver
+        if wrong := wrong_receiver(account, self.channel, receiver):
+            return wrong
         if "," in receiver or len(receiver) > _MAX_USERID:
             return f"bad_receiver: a userid has no comma and at most {_MAX_USERID} characters"
         try:

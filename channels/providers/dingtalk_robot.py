@@ -6,11 +6,10 @@ r"""DingTalk's robot of a group: one message into the one group that the robot w
 
     sign = urlquote(base64(HMAC-SHA256(key=secret, message="<timestamp>\n<secret>")))    ms, ±1 hour
 
-The receiver names the group; the wire does not carry it, the access_token alone decides. An account is
-one robot: where it says `group`, a notification to any other is refused, so that a wrong account does
-not tell the wrong people. `content`: channels/providers/_dingtalk_content.py. Over 20 messages in a
-minute the robot is silenced for ten. There is no idempotency, no query and no name for what was
-sent: the call's key stands for it.
+The access_token alone decides which group gets it. An account is one robot and names its group: the
+receiver is `group:` and that name, and a notification to anybody else is refused. `content`:
+channels/providers/_dingtalk_content.py. Over 20 messages in a minute the robot is silenced for ten.
+There is no idempotency, no query and no name for what was sent: the call's key stands for it.
 
 `errcode` 310000 has several meanings that only its text tells apart: a keyword that is missing is the
 message's fault, a sign or an address that is refused the account's. The text was English up to 2022
@@ -55,6 +54,7 @@ from channels.providers._dingtalk_wire import (
     fields,
     refused,
 )
+from channels.reach import ONE_GROUP, GroupName, Reach, wrong_receiver
 from channels.requests import post_json
 from channels.secret import Secret
 from message.delivery import Delivery
@@ -102,8 +102,8 @@ class DingTalkRobotOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
 
     access_token: Secret
     secret: Secret | None = None
-    group: Annotated[str, msgspec.Meta(max_length=256)] = ""
-    """The one receiver there is; empty: any name stands for the robot's group."""
+    group: GroupName
+    """The name of the group that it is in: its one receiver is `group:` and this name."""
 
 
 class _Throttle(msgspec.Struct):
@@ -121,9 +121,10 @@ class DingTalkRobotChannel(BaseChannel):
     channel: ClassVar[str] = "dingtalk"
     options: ClassVar[type[msgspec.Struct]] = DingTalkRobotOptions
     endpoint: ClassVar[str] = ENDPOINT
+    reach: ClassVar[Reach] = ONE_GROUP
     counted_by: ClassVar[Sequence[str]] = ("access_token",)
     errors: ClassVar[ErrorTable] = _ERRORS
-    receiver_limits: ClassVar[Sequence[tuple[int, int]]] = ((20, 60),)
+    silencing_limits: ClassVar[Sequence[tuple[int, int]]] = ((20, 60),)
     """(count, seconds) per robot; above it the provider takes nothing for ten minutes."""
     promises: ClassVar[Promises] = Promises(
         title="DingTalk group robot",
@@ -138,10 +139,9 @@ class DingTalkRobotChannel(BaseChannel):
         self._now = now
 
     def refusal(self, account: Account, delivery: Delivery) -> str:
-        """Another group than the robot's, a content that it cannot send."""
-        options: DingTalkRobotOptions = account.options
-        if options.group and delivery.receiver != options.group:
-            return f"wrong_group: the robot of account {account.name} is in another group"
+        """Anybody but the robot's group, a content that it cannot send."""
+        if wrong := wrong_receiver(account, self.channel, delivery.receiver):
+            return wrong
         try:
             size = len(_body(delivery))
         except BadContent as exc:

@@ -43,6 +43,7 @@ from channels.outcomes import CONTRADICTION, for_all, of_failure, refusal
 from channels.promises import Promises
 from channels.providers._fcm_message import PROVIDER, BadContent, message, read
 from channels.providers._fcm_token import ENDPOINT, FcmOptions, FcmTokens
+from channels.reach import EVERYBODY, Reach
 from channels.requests import post_json
 from channels.retry_after import retry_after_ms
 from message.delivery import Delivery
@@ -119,6 +120,7 @@ class FcmChannel(BaseChannel):
     options: ClassVar[type[msgspec.Struct]] = FcmOptions
     endpoint: ClassVar[str] = ENDPOINT
     tokens: ClassVar[TokenSource | None] = FcmTokens()
+    reach: ClassVar[Reach] = EVERYBODY
     counted_by: ClassVar[Sequence[str]] = ("project_id",)
     errors: ClassVar[ErrorTable] = _ERRORS
     promises: ClassVar[Promises] = Promises(

@@ -7,8 +7,9 @@ r"""Feishu (and Lark) messages of an application's bot: `im/v1/messages`, one re
     POST <endpoint>/open-apis/auth/v3/tenant_access_token/internal   {"app_id", "app_secret"}
     {"code": 0, "msg": "ok", "tenant_access_token": "t-…", "expire": 7200}
 
-`content` is a text that holds JSON. A receiver is an open_id (`ou_…`), a union_id (`on_…`), a chat_id
-(`oc_…`), an e-mail address, or else a user_id. What can be said: channels/providers/_feishu_content.py.
+`content` is a text that holds JSON. A receiver is an open_id (`ou_…`), a union_id (`on_…`), an e-mail
+address, or else a user_id; a group is its chat_id (`oc_…`, `group:oc_…`), and no other name. What can be
+said: channels/providers/_feishu_content.py.
 Lark's own endpoint is https://open.larksuite.com.
 
 Of requests with one `uuid` (at most 50 characters) at most one succeeds within an hour, and a repeat is
@@ -55,11 +56,13 @@ from channels.providers._feishu_wire import (
     read,
     refused,
 )
+from channels.reach import PERSONS_AND_CHATS, Reach, wrong_receiver
 from channels.requests import post_json
 from channels.secret import Secret
 from message.delivery import Delivery
 from message.foreign_text import rule_in
 from message.outcomes import Accepted, AnyOutcome, Limit, Unknown
+from message.receivers import group_of
 
 _SEND: Final = "open-apis/im/v1/messages"
 _TENANT_TOKEN: Final = "open-apis/auth/v3/tenant_access_token/internal"  # noqa: S105 (a path)
@@ -80,7 +83,7 @@ _KEYS: Final = frozenset(
 _MAX_TEXT: Final = 150 * 1_024
 _MAX_RICH: Final = 30 * 1_024
 _RICH: Final = frozenset({"post", "interactive"})
-_TYPES: Final = {"ou_": "open_id", "on_": "union_id", "oc_": "chat_id"}
+_TYPES: Final = {"ou_": "open_id", "on_": "union_id"}
 _TOKEN_CODES: Final = frozenset({"99991661", "99991663", "99991668", "99991671", "99991677"})
 _PASSING: Final = frozenset({RATE_LIMITED, "99991403", "11232", "1500", "2200"})
 """Answers to a request for a token that are not about the login."""
@@ -203,6 +206,9 @@ class FeishuChannel(BaseChannel):
     endpoint: ClassVar[str] = ENDPOINT
     dedup_window_ms: ClassVar[int] = 55 * MINUTE
     tokens: ClassVar[TokenSource | None] = FeishuTokens()
+    reach: ClassVar[Reach] = PERSONS_AND_CHATS
+    account_limits: ClassVar[Sequence[tuple[int, int]]] = ((50, 1), (1_000, 60))
+    """(count, seconds) per application and tenant."""
     counted_by: ClassVar[Sequence[str]] = ("app_id",)
     errors: ClassVar[ErrorTable] = _ERRORS
     receiver_limits: ClassVar[Sequence[tuple[int, int]]] = ((5, 1),)
@@ -225,6 +231,8 @@ class FeishuChannel(BaseChannel):
 
     def refusal(self, account: Account, delivery: Delivery) -> str:
         """An address that cannot be one, a content that the provider cannot send."""
+        if wrong := wrong_receiver(account, self.channel, delivery.receiver):
+            return wrong
         try:
             if "@" in delivery.receiver:
                 validate_email(delivery.receiver, check_deliverability=False)
@@ -244,8 +252,9 @@ class FeishuChannel(BaseChannel):
     def request(self, call: Call) -> httpx.Request:
         """The POST of the call's one delivery."""
         (delivery,) = call.deliveries
-        account, receiver = call.account, delivery.receiver
-        url = address_for(account.endpoint, _SEND, f"receive_id_type={_type_of(receiver)}")
+        account = call.account
+        receiver, id_type = _receive_id(delivery.receiver)
+        url = address_for(account.endpoint, _SEND, f"receive_id_type={id_type}")
         bearer = (b"Authorization", b"Bearer " + call.token.encode("latin-1"))
         body = _body(receiver, read_content(delivery, self.provider, _KEYS), call.key)
         return post_json(url, [*fields(url), bearer], body, extensions(account))
@@ -267,9 +276,12 @@ class FeishuChannel(BaseChannel):
         return code_of(read(answer)) in _TOKEN_CODES
 
 
-def _type_of(receiver: str) -> str:
+def _receive_id(receiver: str) -> tuple[str, str]:
+    """The receiver as it goes over the wire, and its type."""
+    if (chat_id := group_of("feishu", receiver)) is not None:
+        return chat_id, "chat_id"
     known = _TYPES.get(receiver[:3])
-    return known or ("email" if "@" in receiver else "user_id")
+    return receiver, known or ("email" if "@" in receiver else "user_id")
 
 
 def _body(receiver: str, message: Worded, key: str) -> bytes:

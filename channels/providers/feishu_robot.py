@@ -7,9 +7,10 @@ r"""Feishu's (and Lark's) custom robot of a group: one message into the group th
 
     sign = base64(HMAC-SHA256(key="<timestamp>\n<secret>", message=""))              seconds, ±1 hour
 
-The key holds timestamp and secret, the message is empty: the reverse of DingTalk's. The receiver names
-the group; the wire does not carry it, the hook alone decides. An account is one robot: where it says
-`group`, a notification to any other is refused. `content`: channels/providers/_feishu_content.py.
+The key holds timestamp and secret, the message is empty: the reverse of DingTalk's. The hook alone
+decides which group gets it. An account is one robot and names its group: the receiver is `group:` and
+that name, and a notification to anybody else is refused. Where the name is the group's chat_id, `oc_…`
+alone will do, as for an application. `content`: channels/providers/_feishu_content.py.
 There is no idempotency, no query and no name for what was sent: the call's key stands for it. 100
 messages a minute, 5 a second, 20 KB a request; on the hour and half past, 11232 may come below that.
 
@@ -24,7 +25,7 @@ import base64
 import hmac
 from collections.abc import Callable, Sequence
 from time import time
-from typing import Annotated, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 from urllib.parse import quote
 
 import httpx
@@ -45,6 +46,7 @@ from channels.providers._feishu_wire import (
     fields,
     refused,
 )
+from channels.reach import ONE_GROUP, GroupName, Reach, wrong_receiver
 from channels.requests import post_json
 from channels.secret import Secret
 from message.delivery import Delivery
@@ -77,8 +79,8 @@ class FeishuRobotOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 
     hook: Secret
     secret: Secret | None = None
-    group: Annotated[str, msgspec.Meta(max_length=256)] = ""
-    """The one receiver there is; empty: any name stands for the robot's group."""
+    group: GroupName
+    """The name of the group that it is in: its one receiver is `group:` and this name."""
 
 
 class _Body(msgspec.Struct, omit_defaults=True):
@@ -97,9 +99,10 @@ class FeishuRobotChannel(BaseChannel):
     knows_templates: ClassVar[bool] = True
     options: ClassVar[type[msgspec.Struct]] = FeishuRobotOptions
     endpoint: ClassVar[str] = ENDPOINT
+    reach: ClassVar[Reach] = ONE_GROUP
     counted_by: ClassVar[Sequence[str]] = ("hook",)
     errors: ClassVar[ErrorTable] = _ERRORS
-    receiver_limits: ClassVar[Sequence[tuple[int, int]]] = ((5, 1), (100, 60))
+    silencing_limits: ClassVar[Sequence[tuple[int, int]]] = ((5, 1), (100, 60))
     """(count, seconds) per robot."""
     promises: ClassVar[Promises] = Promises(
         title="Feishu / Lark custom robot",
@@ -111,10 +114,10 @@ class FeishuRobotChannel(BaseChannel):
         self._now = now
 
     def refusal(self, account: Account, delivery: Delivery) -> str:
-        """Another group than the robot's, a content that it cannot send."""
+        """Anybody but the robot's group, a content that it cannot send."""
         options: FeishuRobotOptions = account.options
-        if options.group and delivery.receiver != options.group:
-            return f"wrong_group: the robot of account {account.name} is in another group"
+        if wrong := wrong_receiver(account, self.channel, delivery.receiver):
+            return wrong
         try:
             size = len(self._body(options, delivery))
         except BadContent as exc:

@@ -74,6 +74,7 @@ from channels.providers._wecom_errors import (
     TOKEN_CODES,
     UNLICENSED,
 )
+from channels.reach import PERSONS, Reach, wrong_receiver
 from channels.recalls import taken_back
 from channels.secret import Secret
 from message.delivery import Delivery
@@ -144,6 +145,7 @@ class WecomChannel(BaseChannel):
     dedup_window_ms: ClassVar[int] = _DEDUP_MS
     recall_window_ms: ClassVar[int] = 24 * HOUR
     tokens: ClassVar[TokenSource | None] = CorpToken()
+    reach: ClassVar[Reach] = PERSONS
     counted_by: ClassVar[Sequence[str]] = ("corpid", "agentid")
     errors: ClassVar[ErrorTable] = ErrorTable(ROWS)
     receiver_limits: ClassVar[Sequence[tuple[int, int]]] = ((30, 60), (1_000, 3_600))
@@ -167,6 +169,8 @@ class WecomChannel(BaseChannel):
 
     def refusal(self, account: Account, delivery: Delivery) -> str:
         """See `Channel.refusal`."""
+        if wrong := wrong_receiver(account, self.channel, delivery.receiver):
+            return wrong
         if not _USERID.fullmatch(delivery.receiver):
             return "bad_userid: a userid is 1 to 64 letters, digits, _, -, . and @"
         try:

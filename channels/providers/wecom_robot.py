@@ -3,10 +3,10 @@
     POST /cgi-bin/webhook/send?key=KEY      {"msgtype": "text", "text": {"content": "…"}}
     {"errcode": 0, "errmsg": "ok"}
 
-The key says which group, so it is the account's secret; a receiver is a name for the group, for the ledger,
-and does not travel. No client id, no message id, no query: an attempt in doubt stays so. A robot takes 20
-messages a minute: give its account `rate_per_s = 0.33`. Contents: `_wecom_content`; markdown may have
-4,096 bytes here, and a card no task_id of its own is needed.
+The key says which group, so it is the account's secret. An account names its group: the receiver is
+`group:` and that name, does not travel, and a notification to anybody else is refused. No client id, no
+message id, no query: an attempt in doubt stays so. Contents: `_wecom_content`; markdown may have 4,096
+bytes here, and a card no task_id of its own is needed.
 
 Sources: https://developer.work.weixin.qq.com/document/path/91770, error codes …/90313
 """
@@ -27,6 +27,7 @@ from channels.promises import Promises
 from channels.providers._wechat import PreparedAccounts, failed
 from channels.providers._wecom_content import BadContent, content_of, message_of, refusal_of
 from channels.providers._wecom_errors import BUSY, MESSAGE_ROWS
+from channels.reach import ONE_GROUP, GroupName, Reach, wrong_receiver
 from channels.secret import Secret
 from message.delivery import Delivery
 from message.outcomes import Accepted, AnyOutcome, Limit
@@ -38,9 +39,11 @@ _KINDS: Final = frozenset({"text", "markdown", "news", "file", "template_card"})
 
 
 class RobotOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an account may say: the key at the end of the webhook's address."""
+    """What an account must say: the key at the end of the webhook's address, and the group."""
 
     key: Secret
+    group: GroupName
+    """The name of the group that it is in: its one receiver is `group:` and this name."""
 
 
 _encoder = msgspec.json.Encoder(order="deterministic")
@@ -53,7 +56,8 @@ class WecomRobotChannel(BaseChannel):
     channel: ClassVar[str] = "wecom"
     options: ClassVar[type[msgspec.Struct]] = RobotOptions
     endpoint: ClassVar[str] = "https://qyapi.weixin.qq.com"
-    account_limits: ClassVar[Sequence[tuple[int, int]]] = ((20, 60),)
+    reach: ClassVar[Reach] = ONE_GROUP
+    silencing_limits: ClassVar[Sequence[tuple[int, int]]] = ((20, 60),)
     """Messages of one robot, and in how many seconds."""
     counted_by: ClassVar[Sequence[str]] = ("key",)
     errors: ClassVar[ErrorTable] = ErrorTable(
@@ -78,6 +82,8 @@ class WecomRobotChannel(BaseChannel):
 
     def refusal(self, account: Account, delivery: Delivery) -> str:
         """See `Channel.refusal`."""
+        if wrong := wrong_receiver(account, self.channel, delivery.receiver):
+            return wrong
         try:
             message = message_of(content_of(delivery, self.provider))
         except BadContent as exc:

@@ -254,6 +254,7 @@ def _described(account: Account, channel: Channel) -> dict[str, Any]:
         "name": account.name,
         "provider": account.provider,
         "channel": channel.channel,
+        "reaches": str(account.reach),
         "endpoint": account.endpoint,
         "batch": channel.max_batch,
         "dedup_window_ms": channel.dedup_window_ms,
@@ -262,12 +263,15 @@ def _described(account: Account, channel: Channel) -> dict[str, Any]:
     }
 
 
+_TITLES = ("ACCOUNT", "PROVIDER", "CHANNEL", "BATCH", "RATE", "REACHES", "ENDPOINT", "IN DOUBT")
+
+
 def _table(described: list[dict[str, Any]]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("ACCOUNT", "PROVIDER", "CHANNEL", "BATCH", "RATE", "ENDPOINT", "IN DOUBT"):
+    for title in _TITLES:
         table.add_column(title, justify="right" if title in ("BATCH", "RATE") else "left")
     for one in described:
         rate = one["rate_per_s"]
@@ -277,6 +281,7 @@ def _table(described: list[dict[str, Any]]) -> None:
             one["channel"],
             f"{one['batch']:,}",
             "-" if rate is None else f"{rate:g}/s",
+            escape(one["reaches"]),
             escape(one["endpoint"]),
             escape(one["resolve"]),
         )

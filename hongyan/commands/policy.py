@@ -46,12 +46,16 @@ policy_versions.register(app)
 def check(context: typer.Context, file: _FILE = None, as_json: _JSON = False) -> None:
     """See CHECK."""
     settings = settings_of(context)
+    from channels.lane_accounts import check_accounts
     from policy.loading import PolicyError, cautions_in, file_of, load
 
     path = file or file_of(settings)
+    policy: Policy | None
     try:
-        policy = load(path, settings.accounts)
-        problems, warnings = [], cautions_in(path)
+        read = load(path, settings.accounts)
+        warnings = cautions_in(path)
+        problems = check_accounts(settings, read, path) if path is not None else []
+        policy = None if problems else read
     except PolicyError as exc:
         policy, problems, warnings = None, exc.problems, []
     version = policy.version if policy else None

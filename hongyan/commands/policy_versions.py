@@ -170,7 +170,7 @@ def _unconfirmed(plan: Plan) -> str:
 
 
 def _plan(settings: Settings, ledger: SqlLedger, file: Path, expected: int | None) -> Plan:
-    from channels.registry import accounts_for
+    from channels.lane_accounts import lane_accounts
     from idempotency.waiting import waiting
     from message.vocabulary import LANES
     from policy.changes import changes, effects, refusals
@@ -181,8 +181,8 @@ def _plan(settings: Settings, ledger: SqlLedger, file: Path, expected: int | Non
 
     policy = load(file, settings.accounts)
     for lane in LANES:
-        if names := policy.of(lane).account_names:
-            accounts_for(lane, settings.accounts, names)
+        if policy.of(lane).account_names:
+            lane_accounts(lane, settings.accounts, policy.of(lane))
     versions = Versions(ledger.database)
     now = in_force(settings, versions)
     if expected is not None and now.number != expected:

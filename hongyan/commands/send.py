@@ -25,16 +25,18 @@ from hongyan.terminal import (
 )
 
 if TYPE_CHECKING:
-    from hongyan.sending import BadLine, Outcome, Ready, Sender
+    from hongyan.sending import BadLine, Check, Outcome, Ready, Sender
     from policy.templates import Templates
 
 HELP = explained(
     "Hand notifications to Kafka and wait until they are safely there: one from flags, or every line "
     "of a file. A bad line is reported by its number and not sent; the good ones go. Missing id and "
-    "created_at are filled in. A template of templates.toml is tried with its parameters first. Exits 1 "
-    "when anything was not sent.",
+    "created_at are filled in. A template of templates.toml is tried with its parameters first. A person "
+    "or a group (group:NAME) that no account of hongyan.toml reaches gets nothing. Exits 1 when anything "
+    "was not sent.",
     "hongyan send --lane sms.notice --to +8613800000001 --template SMS_1",
     'hongyan send --lane push.notice --to u1 --content \'{"text":"hi"}\' --biz-id o-1',
+    'hongyan send --lane wecom.notice --to group:ops --content \'{"text":"disk full"}\'',
     "hongyan send --file examples/notifications.jsonl",
     "generate | hongyan send --file - --json",
     "hongyan send --file new.jsonl --check",
@@ -83,12 +85,13 @@ def send(
     if file is not None and str(file) != "-" and not file.is_file():
         raise WrongUsage(f"{file}: no such file; give one of JSON lines, or - for standard input")
     from hongyan import sending
+    from hongyan.reach_check import ReachCheck
     from policy.templates_loading import load_for
 
-    templates = load_for(settings)
+    templates, reach = load_for(settings), ReachCheck(settings.accounts)
     outcome = sending.Outcome()
     if file is not None:
-        ready = _with_progress(file, outcome.bad, templates)
+        ready = _with_progress(file, outcome.bad, templates, reach)
     else:
         fields = {
             **optional(
@@ -105,7 +108,8 @@ def send(
             **body_fields(template, param, content),
         }
         fields = sending.typed(fields, templates)
-        ready = iter([sending.prepared(fields, time.time_ns() // 1_000_000, templates)])
+        now_ms = time.time_ns() // 1_000_000
+        ready = iter([sending.prepared(fields, now_ms, templates, reach)])
     if check:
         outcome.sent = sum(1 for _ in ready)
     else:
@@ -122,7 +126,9 @@ def _send(sender: Sender, ready: Iterable[Ready], timeout_s: float) -> None:
         sender.finish(timeout_s)
 
 
-def _with_progress(file: Path, bad: list[BadLine], templates: Templates) -> Iterator[Ready]:
+def _with_progress(
+    file: Path, bad: list[BadLine], templates: Templates, reach: Check
+) -> Iterator[Ready]:
     """The file's good lines, with a progress bar where somebody watches."""
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
@@ -146,7 +152,7 @@ def _with_progress(file: Path, bad: list[BadLine], templates: Templates) -> Iter
                 bar.update(task, advance=len(line), lines=number)
                 yield line
 
-        yield from read_lines(lines(), bad, templates=templates)
+        yield from read_lines(lines(), bad, templates=templates, check=reach)
 
 
 @contextmanager

@@ -163,7 +163,8 @@ class _LeftOut(NamedTuple):
 def _left_out(settings: Settings, templates: Templates) -> _LeftOut:
     """By the accounts there are, and by the lanes as the policy in force has them."""
     from backends.settings import SettingsError
-    from channels.registry import accounts_for, load_accounts
+    from channels.lane_accounts import lane_accounts
+    from channels.registry import load_accounts
     from channels.takers import gaps, unsendable
     from hongyan.policy_source import policy_in_force
     from message.vocabulary import lanes_matching
@@ -172,7 +173,7 @@ def _left_out(settings: Settings, templates: Templates) -> _LeftOut:
     try:
         accounts, policy = load_accounts(settings.accounts).values(), policy_in_force(settings)
         lanes = {
-            lane: accounts_for(lane, settings.accounts, policy.of(lane).account_names)
+            lane: lane_accounts(lane, settings.accounts, policy.of(lane))
             for lane in lanes_matching(["*"])
         }
     except (SettingsError, PolicyError) as exc:

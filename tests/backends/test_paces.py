@@ -130,6 +130,14 @@ def test_refusals_of_calls_that_began_before_count_once(world: World) -> None:
     assert refuse(world, 9_000, age_ms=4_000).shut_ms == 9_000, "the longer wish is lost"
 
 
+def test_a_silence_of_known_length_is_kept_whatever_is_said_meanwhile(world: World) -> None:
+    refuse(world, 600_000)
+    world.later(1_000)
+    shorter = refuse(world, 5_000)
+    assert 599_000 - SLOW_MS <= shorter.shut_ms <= 599_000
+    assert 599_000 - 2 * SLOW_MS <= refuse(world, seen=20.0).shut_ms <= 599_000
+
+
 def test_it_learns_the_rate_that_went_well(world: World) -> None:
     assert refuse(world, 1_000, seen=20.0).rate_per_s == pytest.approx(18.0)
 

@@ -15,7 +15,8 @@ from backends.redis_patience import PAUSE_S
 from backends.settings import RedisSettings
 from channels.channel import Account
 from channels.null import NullChannel
-from dispatcher.receivers import ReceiverLimits, limits_of
+from channels.providers.wecom import WecomChannel
+from dispatcher.receivers import Limited, ReceiverLimits, limits_of
 
 WECOM = ((30, 60), (1_000, 3_600))
 SLACK_MS = 2_000
@@ -48,7 +49,12 @@ class Bench:
         self.redis = Redis(lambda: self.time)
         self.workers = [
             ReceiverLimits(
-                {"wecom": WECOM, "fast": ((5, 1),)},
+                {
+                    "wecom": Limited(WECOM, "wecom"),
+                    "fast": Limited(((5, 1),), "fast"),
+                    "robot": Limited(((20, 60),), "robot-1", each=False),
+                    "same": Limited(((20, 60),), "robot-1", each=False),
+                },
                 self.redis if shared else None,
                 workers=lambda _name: workers,
                 monotonic=lambda: self.time,
@@ -169,25 +175,54 @@ def test_an_outage_costs_one_question_a_pause() -> None:
 
 
 def test_the_limits_are_the_adapters() -> None:
-    class Limited(NullChannel):
+    class App(NullChannel):
         receiver_limits: ClassVar[Sequence[tuple[int, int]]] = WECOM
 
-    one, two = Account("one", "limited", ""), Account("two", "null", "")
-    assert limits_of([(one, Limited()), (two, NullChannel())]) == {"one": WECOM}
+    class Robot(NullChannel):
+        silencing_limits: ClassVar[Sequence[tuple[int, int]]] = ((20, 60),)
+
+    one, two = Account("one", "app", "", counted_as="corp-1"), Account("two", "null", "")
+    three = Account("three", "robot", "")
+    assert limits_of([(one, App()), (two, NullChannel()), (three, Robot())]) == {
+        "one": Limited(WECOM, "corp-1", each=True),
+        "three": Limited(((20, 60),), "three", each=False),
+    }
+
+
+def test_a_robot_is_counted_under_its_providers_name_whatever_it_is_called_here() -> None:
+    bench = Bench()
+    batch = [("robot", "group:ops")] * 8 + [("robot", "oc_1")] * 7 + [("same", "group:ops")] * 6
+    delays = bench.limits.delays(batch)
+    assert delays.count(0) == 20
+    assert delays[-1] == 60_000 + SLACK_MS
+    bench.time += 62.0
+    assert bench.go(25, "same") == 20
+
+
+def test_accounts_of_one_application_share_what_a_member_may_get() -> None:
+    routes = [
+        (Account(name, "app", "", counted_as="corp-1"), WecomChannel()) for name in ("one", "two")
+    ]
+    limits = ReceiverLimits(limits_of(routes), None, workers=lambda _: 1)
+    assert limits.delays([("one", "li"), ("two", "li")] * 15) == [0] * 30
+    assert limits.delays([("two", "li")]) > [0]
+    assert limits.delays([("two", "wang")]) == [0]
 
 
 def test_those_who_had_to_wait_are_counted() -> None:
     bench = Bench()
     bench.go(33)
     shown = {labels["account"]: value for _, _, labels, value in bench.limits.gauges()}
-    assert shown == {"wecom": 3, "fast": 0}
+    assert shown == {"wecom": 3, "fast": 0, "robot": 0, "same": 0}
 
 
 @pytest.fixture
 def shared(redis_url: str) -> Iterator[list[ReceiverLimits]]:
     """Two workers on a real Redis."""
     windows = [RedisWindows(RedisSettings(url=redis_url, timeout_ms=5_000), "a") for _ in "ab"]
-    yield [ReceiverLimits({"wecom": WECOM}, w, workers=lambda _: 2) for w in windows]
+    yield [
+        ReceiverLimits({"wecom": Limited(WECOM, "wecom")}, w, workers=lambda _: 2) for w in windows
+    ]
     for each in windows:
         each.close()
 

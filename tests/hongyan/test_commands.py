@@ -163,3 +163,70 @@ def test_nothing_known_is_a_problem_and_said(hongyan: Run) -> None:
 def test_looking_into_a_ledger_that_is_not_there_makes_none(hongyan: Run, folder: Path) -> None:
     assert hongyan("trace", "x").code == 2
     assert not (folder / "hongyan.db").exists()
+
+
+ROBOTS = """
+[accounts.app]
+provider = "wecom"
+[accounts.app2]
+provider = "wecom"
+[accounts.ops]
+provider = "wecom_robot"
+group = "ops"
+[accounts.ops2]
+provider = "wecom_robot"
+group = "ops"
+[accounts.sales]
+provider = "wecom_robot"
+group = "sales"
+"""
+
+
+def test_a_policy_that_mixes_persons_and_groups_is_told_what_to_write(
+    hongyan: Run, folder: Path
+) -> None:
+    with (folder / "hongyan.toml").open("a") as file:
+        file.write(ROBOTS)
+
+    def problems(accounts: str) -> list[str]:
+        text = f'[defaults]\nthreads = 3\n[lanes."wecom.notice"]\naccounts = {accounts}\n'
+        (folder / "policy.toml").write_text(text)
+        said = hongyan("policy", "check", "--json")
+        assert said.code == (1 if said.json["problems"] else 0)
+        assert all(p["line"] == 4 for p in said.json["problems"])
+        return [f"{p['key']}: {p['text']}" for p in said.json["problems"]]
+
+    assert problems('["app", "ops", "sales"]') == []
+    assert problems("{ app = 3, app2 = 1, ops = 1 }") == []
+    assert problems("{ app = 1, ops = 1, ops2 = 0 }") == []
+    assert problems("{ app = 1, ops = 0 }") == [
+        (
+            'lanes."wecom.notice".accounts.ops: is a reserve (0) of nobody: it reaches group:ops, and the'
+            " others do not (app (persons)); give it a weight of 1, or leave it out"
+        )
+    ]
+    assert problems("{ ops = 1, sales = 0 }") == [
+        (
+            'lanes."wecom.notice".accounts.sales: is a reserve (0) of nobody: it reaches group:sales, and'
+            " the others do not (ops (group:ops)); give it a weight of 1, or leave it out"
+        )
+    ]
+    assert problems("{ app = 3, ops = 1 }") == [
+        (
+            'lanes."wecom.notice".accounts: weighs accounts of which no two reach the same (app reaches'
+            ' persons, ops reaches group:ops), so no weight counts; write ["app", "ops"]'
+        )
+    ]
+
+
+def test_a_robot_that_names_no_group_is_told_by_the_policys_check(
+    hongyan: Run, folder: Path
+) -> None:
+    with (folder / "hongyan.toml").open("a") as file:
+        file.write('[accounts.ops]\nprovider = "wecom_robot"\n')
+    (folder / "policy.toml").write_text('[lanes."wecom.notice"]\naccounts = ["ops"]\n')
+    said = hongyan("policy", "check")
+    assert said.code == 2
+    assert (
+        "accounts.ops.group: is missing; a robot reaches one group alone; name it here" in said.err
+    )

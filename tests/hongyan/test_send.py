@@ -147,3 +147,43 @@ def test_the_example_notifications_are_all_good(hongyan: Run) -> None:
     file = ROOT / "examples" / "notifications.jsonl"
     assert hongyan("send", "--check", "--file", str(file)).out.startswith("3,000 good, 0 bad")
     assert not any("created_at" in json.loads(line) for line in file.read_bytes().splitlines())
+
+
+ACCOUNTS = """
+[accounts.app]
+provider = "wecom"
+[accounts.ops-robot]
+provider = "wecom_robot"
+group = "ops"
+[accounts.talk]
+provider = "dingtalk_robot"
+group = "ops"
+"""
+
+
+def check(hongyan: Run, *flags: str) -> tuple[int, str]:
+    said = hongyan("send", *flags, "--content", '{"text": "hi"}', "--check")
+    return said.code, said.out + said.err
+
+
+def test_a_receiver_that_no_account_reaches_is_told_before_it_is_sent(
+    hongyan: Run, folder: Path
+) -> None:
+    with (folder / "hongyan.toml").open("a") as file:
+        file.write(ACCOUNTS)
+    for lane, receiver in (("wecom", "li"), ("wecom", "group:ops"), ("dingtalk", "group:ops")):
+        assert check(hongyan, "--lane", f"{lane}.notice", "--to", receiver)[0] == 0
+    assert check(hongyan, "--lane", "feishu.notice", "--to", "group:ops")[0] == 0, "no account"
+    code, said = check(hongyan, "--lane", "dingtalk.notice", "--to", "group:ops", "--to", "li")
+    assert code != 0
+    assert "$.receivers[1]: no account of dingtalk reaches it (talk reaches group:ops); " in said
+    assert "a group is written group:NAME, and a person needs an application's account" in said
+    code, said = check(hongyan, "--lane", "wecom.notice", "--to", "group:sales")
+    assert code != 0
+    assert (
+        "no account of wecom reaches it (app reaches persons, ops-robot reaches group:ops)" in said
+    )
+    assert "sales" not in said
+    code, said = check(hongyan, "--lane", "wecom.notice", "--to", "li", "--account", "ops-robot")
+    assert code != 0
+    assert "(ops-robot reaches group:ops)" in said

@@ -391,7 +391,7 @@ def test_what_no_account_may_send_now_is_due_again_later_with_its_attempt(line: 
     settle(line.ledger, one, Event.NOT_SENT, reason="http_429")
     accounts = line.resending._routes[LANE].accounts
 
-    def nobody(delivery: Delivery) -> Account | None:
+    def nobody(delivery: Delivery, refuses: object = None) -> Account | None:
         return None
 
     accounts.choose = nobody  # type: ignore[method-assign]

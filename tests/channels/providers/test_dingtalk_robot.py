@@ -20,7 +20,12 @@ from tests.channels.providers.chats import KEY, Peer, account_of, deliveries
 
 NOW = 1_690_000_000.123
 CHANNEL = DingTalkRobotChannel(lambda: NOW)
-TABLE = {"provider": "dingtalk_robot", "access_token": "to/ken", "secret": "this is secret"}
+TABLE = {
+    "provider": "dingtalk_robot",
+    "access_token": "to/ken",
+    "secret": "this is secret",
+    "group": "ops",
+}
 KINDS: dict[str, type[AnyOutcome]] = {"rejected": Rejected, "not_sent": NotSent, "unknown": Unknown}
 SIGN = "fE%2BJL38Pwm1qUzz5EMk8AmqG3Qz%2FycNxPTT4U%2Bga2JM%3D"
 """Of 1690000000123 and `this is secret`, computed with OpenSSL:
@@ -28,7 +33,7 @@ printf '1690000000123\\nthis is secret' | openssl dgst -sha256 -hmac 'this is se
 
 
 def call(content: dict[str, Any] | None = None, **account: Any) -> Call:
-    made = deliveries("dingtalk", ["ops"], content or {"text": "你好"})
+    made = deliveries("dingtalk", ["group:ops"], content or {"text": "你好"})
     return Call(account_of(TABLE, **account), made)
 
 
@@ -43,7 +48,7 @@ def outcome_of(given: httpx.Response | Failure) -> AnyOutcome:
 
 def refusal(content: dict[str, Any] | None, **account: Any) -> str:
     template = None if content is not None else Template("T1", {})
-    (one,) = deliveries("dingtalk", ["ops"], content, template)
+    (one,) = deliveries("dingtalk", ["group:ops"], content, template)
     return CHANNEL.refusal(account_of(TABLE, **account), one)
 
 
@@ -58,7 +63,7 @@ def test_the_robot_is_called_with_its_token_the_time_and_a_sign() -> None:
 
 def test_a_robot_without_a_secret_signs_nothing() -> None:
     table = {key: value for key, value in TABLE.items() if key != "secret"}
-    (one,) = deliveries("dingtalk", ["ops"], {"text": "a"})
+    (one,) = deliveries("dingtalk", ["group:ops"], {"text": "a"})
     request = CHANNEL.request(Call(account_of(table), [one]))
     assert request.url.query == b"access_token=to%2Fken"
 
@@ -155,7 +160,7 @@ def test_each_kind_of_content_is_worded_as_documented(
 ) -> None:
     assert refusal(content) == ""
     assert json.loads(CHANNEL.request(call(content)).read()) == body
-    (one,) = deliveries("dingtalk", ["group"], content)
+    (one,) = deliveries("dingtalk", ["group:ops"], content)
     (outcome,) = peer.send(Call(peer.account, [one]))
     assert outcome == Accepted(KEY)
 

@@ -19,7 +19,7 @@ from tests.channels.providers.chats import KEY, Peer, account_of, deliveries
 
 NOW = 1_599_360_473.9
 CHANNEL = FeishuRobotChannel(lambda: NOW)
-TABLE = {"provider": "feishu_robot", "hook": "a-hook", "secret": "this is secret"}
+TABLE = {"provider": "feishu_robot", "hook": "a-hook", "secret": "this is secret", "group": "ops"}
 KINDS: dict[str, type[AnyOutcome]] = {"rejected": Rejected, "not_sent": NotSent, "unknown": Unknown}
 SIGN = "/eYKrXQBzTjUZJ3s6NX16VxGbTwmK7AEs8/FnvC1CSw="
 """Of 1599360473 (the document's own example of a time) and `this is secret`, computed with OpenSSL:
@@ -30,7 +30,7 @@ def call(
     content: dict[str, Any] | None = None, template: Template | None = None, **account: Any
 ) -> Call:
     said = None if template else content or {"text": "你好"}
-    return Call(account_of(TABLE, **account), deliveries("feishu", ["ops"], said, template))
+    return Call(account_of(TABLE, **account), deliveries("feishu", ["group:ops"], said, template))
 
 
 def answer(body: object, status: int = 200) -> httpx.Response:
@@ -43,7 +43,7 @@ def outcome_of(given: httpx.Response | Failure) -> AnyOutcome:
 
 
 def refusal(content: dict[str, Any], **account: Any) -> str:
-    (one,) = deliveries("feishu", ["ops"], content)
+    (one,) = deliveries("feishu", ["group:ops"], content)
     return CHANNEL.refusal(account_of(TABLE, **account), one)
 
 
@@ -58,8 +58,8 @@ def test_time_and_sign_stand_in_the_body_and_the_hook_in_the_path() -> None:
 
 
 def test_a_robot_without_a_secret_signs_nothing() -> None:
-    (one,) = deliveries("feishu", ["ops"], {"text": "a"})
-    account = account_of({"provider": "feishu_robot", "hook": "a-hook"})
+    (one,) = deliveries("feishu", ["group:ops"], {"text": "a"})
+    account = account_of({"provider": "feishu_robot", "hook": "a-hook", "group": "ops"})
     body = CHANNEL.request(Call(account, [one])).read()
     assert body == b'{"msg_type":"text","content":{"text":"a"}}'
 
@@ -89,7 +89,7 @@ def test_each_kind_of_content_is_worded_as_documented(
     sent = json.loads(CHANNEL.request(call(content)).read())
     assert (sent.pop("timestamp"), sent.pop("sign")) == ("1599360473", SIGN)
     assert sent == body
-    (one,) = deliveries("feishu", ["group"], content)
+    (one,) = deliveries("feishu", ["group:ops"], content)
     assert peer.send(Call(peer.account, [one])) == [Accepted(KEY)]
 
 

@@ -21,12 +21,12 @@ CHANNEL = WecomRobotChannel()
 
 
 def mine(endpoint: str = "https://proxy.example", key: str = "simulator-secret") -> Account:
-    return account("wecom_robot", endpoint, key=key)
+    return account("wecom_robot", endpoint, key=key, group="运维群")
 
 
 def one(**fields: Any) -> Delivery:
     fields.setdefault("content", None if "template" in fields else {"text": "早上好"})
-    (delivery,) = deliveries("wecom", "运维群", **fields)
+    (delivery,) = deliveries("wecom", "group:运维群", **fields)
     return delivery
 
 
@@ -86,7 +86,7 @@ def test_every_answer_has_an_outcome(got: httpx.Response | Failure, kind: type[o
 def test_nothing_can_be_asked_or_repeated() -> None:
     assert CHANNEL.resolve(mine(), Attempt(one(), called_at=1, now=2)) is None
     assert CHANNEL.dedup_window_ms == 0
-    assert CHANNEL.account_limits == ((20, 60),)
+    assert CHANNEL.silencing_limits == ((20, 60),)
 
 
 def test_through_a_simulator_that_keeps_to_twenty_a_minute(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ ACCOUNT: dict[str, Any] = {
     "provider": "feishu_robot",
     "hook": "simulator-id",
     "secret": "simulator-secret",
+    "group": "ops",
 }
 PER_RECEIVER: frozenset[str] = frozenset()
 UNREACHABLE: dict[str, str] = {}
@@ -23,7 +24,7 @@ def notification(number: int) -> Notification:
         id=f"{PATH[1:]}-{number}",
         channel="feishu",
         kind="notice",
-        receivers=["group"],
+        receivers=["group:ops"],
         content={"text": f"notice {number}"},
         created_at=1_700_000_000_000,
         ttl_ms=86_400_000,

@@ -6,7 +6,7 @@ from typing import Any
 
 from message.envelope import Notification
 
-ACCOUNT: dict[str, Any] = {"key": "simulator-secret"}
+ACCOUNT: dict[str, Any] = {"key": "simulator-secret", "group": "ops"}
 PATH = "/wecom_robot"
 PER_RECEIVER: frozenset[str] = frozenset()
 UNREACHABLE: dict[str, str] = {}
@@ -17,7 +17,7 @@ def notification(number: int) -> Notification:
         id=f"wecom_robot-{number}",
         channel="wecom",
         kind="notice",
-        receivers=[f"group-{number}"],
+        receivers=["group:ops"],
         content={"text": f"订单 {number}"},
         created_at=1,
     )

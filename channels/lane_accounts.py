@@ -1,0 +1,70 @@
+"""The accounts of one lane by its policy, and what its policy says of them that can mean nothing.
+
+Weights divide deliveries among accounts that reach the same receivers, and a reserve stands in for another
+that does (channels/reach.py). A policy that asks for more is refused with what to write instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from backends.settings import Settings
+from channels.channel import Account
+from channels.reach import Reach, mixed_up
+from channels.registry import PROVIDERS, AccountError, accounts_for, reach_of, serves
+from message.vocabulary import LANES, Lane
+from policy.lines import key_lines, line_of
+from policy.loading import read
+from policy.problems import Problem
+from policy.schema import LanePolicy, Policy
+
+Tables = Mapping[str, Mapping[str, Any]]
+
+
+def lane_accounts(lane: Lane, tables: Tables, policy: LanePolicy) -> list[Account]:
+    """The accounts that the lane sends through; raises AccountError for a policy that they do not fit."""
+    accounts = accounts_for(lane, tables, policy.account_names)
+    reaches = {account.name: account.reach for account in accounts}
+    for name, text in _wrong(policy, reaches):
+        key = f"accounts.{name}" if name else "accounts"
+        raise AccountError(f"policy of lane {lane.name}: {key}: {text}")
+    return accounts
+
+
+def check_accounts(settings: Settings, policy: Policy, path: Path) -> list[Problem]:
+    """What is wrong with the lanes' accounts in the policy of this file, which can be read. No secret is
+    needed. Raises AccountError for a robot that names no group."""
+    lines = key_lines(read(path).decode())
+    tables = settings.accounts
+    reach = {name: reach_of(name, table) for name, table in tables.items() if _known(table)}
+    found = set()
+    for lane in LANES:
+        of_lane = policy.of(lane)
+        names = [n for n in of_lane.accounts if n in reach and serves(tables[n]["provider"], lane)]
+        reaches = {name: reach[name] for name in names}
+        for name, text in _wrong(of_lane, reaches):
+            place = _place(lines, lane, name)
+            found.add(Problem(str(path), line_of(lines, place), _dotted(place), text))
+    return sorted(found)
+
+
+def _known(table: Mapping[str, Any]) -> bool:
+    return str(table.get("provider", "")) in PROVIDERS
+
+
+def _wrong(policy: LanePolicy, reaches: Mapping[str, Reach]) -> Iterator[tuple[str, str]]:
+    if isinstance(policy.accounts, dict):
+        yield from mixed_up(reaches, policy.accounts)
+
+
+def _place(lines: Mapping[tuple[str, ...], int], lane: Lane, name: str) -> tuple[str, ...]:
+    """Where the lane's accounts stand: in its own table, else in its kind's, else in the one for all."""
+    tables = (("lanes", lane.name), ("defaults", lane.kind), ("defaults",))
+    table = next((one for one in tables if (*one, "accounts") in lines), tables[0])
+    return (*table, "accounts", name) if name else (*table, "accounts")
+
+
+def _dotted(place: tuple[str, ...]) -> str:
+    return ".".join(f'"{part}"' if "." in part else part for part in place)
