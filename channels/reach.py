@@ -73,7 +73,7 @@ ONE_GROUP: Final = Reach(persons=False, groups=False, group="")
 
 def wrong_receiver(account: Account, channel: str, receiver: str) -> str:
     """Why the account may not send to the receiver, as `code: sentence` without the receiver; empty: it
-    may."""
+    may. The code says what was asked for: `wrong_receiver` a person, `wrong_group` a group."""
     reach, group = account.reach, group_of(channel, receiver)
     if reach.takes(group):
         return ""
@@ -88,7 +88,7 @@ def wrong_receiver(account: Account, channel: str, receiver: str) -> str:
             " `group` is this one's name to the lane"
         )
     return (
-        f"wrong_receiver: account {account.name} reaches {reach} alone; add an account of a robot whose"
+        f"wrong_group: account {account.name} reaches {reach} alone; add an account of a robot whose"
         " `group` is this group's name to the lane"
     )
 
@@ -104,8 +104,9 @@ def mixed_up(reaches: Mapping[str, Reach], weights: Mapping[str, int]) -> Iterat
                 f"is a reserve (0) of nobody: it reaches {reach}, and the others do not ({others})"
             )
             yield name, f"{what}; give it a weight of 1, or leave it out"
-    if len({weights[name] for name in regular}) > 1 and not _any_two_meet([*regular.values()]):
-        reached = ", ".join(f"{name} reaches {reach}" for name, reach in regular.items())
+    unequal = len({weights[name] for name in reaches}) > 1
+    if len(regular) == len(reaches) and unequal and not _any_two_meet([*reaches.values()]):
+        reached = ", ".join(f"{name} reaches {reach}" for name, reach in reaches.items())
         names = ", ".join(f'"{name}"' for name in reaches)
         what = f"weighs accounts of which no two reach the same ({reached}), so no weight counts"
         yield "", f"{what}; write [{names}]"
