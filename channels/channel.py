@@ -76,7 +76,7 @@ class Call(msgspec.Struct, frozen=True):
     """Seconds that each step of a dialogue may take (channels/limits.py); None: no step has a limit."""
     withdrawn: Callable[[], str] | None = None
     """Says why the call must not be finished any more; empty: it may. A transport whose dialogue may last
-    for longer than a lease asks right before what it wrote becomes the provider's."""
+    for longer than a lease asks now and then, and right before what it wrote becomes the provider's."""
 
     def __repr__(self) -> str:
         """Without the token: it would stand in a log."""

@@ -6,8 +6,8 @@ resolving to the reply to the final dot; its other keys are limits of single ste
 (channels/smtp_timing.py). A server may take minutes for that one (RFC 5321 §4.5.3.2.6 says ten), and what
 is cut off there is in doubt.
 
-Such a call may outlive the lease under which it began. So `extensions["withdrawn"]` is asked right before
-the dot, until which nobody can have acted on the message.
+Such a call may outlive the lease under which it began. So `extensions["withdrawn"]` is asked while the
+server says nothing and right before the dot, until which nobody can have acted on the message.
 """
 
 from __future__ import annotations
@@ -116,17 +116,19 @@ class SmtpTransport:
         self, route: Route, envelope: Envelope, request: httpx.Request, timing: Timing
     ) -> Told | Failure:
         session: Session | None = None
+        ask = request.extensions.get("withdrawn")
         try:
             session = self._kept(route, timing)
             if session is None:
                 session = Session(route, self._trust.context(route.ca_file), self._resolve)
-                refused = session.open(timing)
+                refused = session.open(timing, ask)
                 if refused is not None:
                     session.close()
                     return refused
-            ask = request.extensions.get("withdrawn")
             if ask is None and monotonic() > request.extensions.get("not_after", inf):
                 return late()
+            if ask is not None and (why := ask()):
+                return withdrawn(why)
             return session.transact(envelope, request.read(), timing, ask)
         except Lost as exc:
             return _lost(session, exc)

@@ -6,6 +6,7 @@ thread for ever. Here every read and write has what is left of the step's deadli
 
 from __future__ import annotations
 
+import select
 import smtplib
 import socket
 import ssl
@@ -17,8 +18,15 @@ from typing import Final
 from channels.smtp_timing import Timing
 
 _CHUNK: Final = 16 << 10
+_MS: Final = 1_000
+_ASK_S: Final = 0.25
+"""How often it is asked whether a call is still wanted."""
 _MAX_REPLY: Final = 64 << 10
 """Bytes of one reply, all its lines together."""
+
+
+class TakenBack(Exception):
+    """Whoever makes the call does not want it any more; the text says why."""
 
 
 class Client(smtplib.SMTP):
@@ -30,6 +38,9 @@ class Client(smtplib.SMTP):
         self.timing = timing
         self.step = ""
         """What the server is waited for."""
+        self.ask: Callable[[], str] | None = None
+        """Says why the call is not wanted any more; empty: it is. Asked while the server is silent. None:
+        it is too late, or there is no call."""
         self.late = False
         """Whether it was a deadline that ended the connection."""
         self._deadline = timing.before_dot
@@ -44,7 +55,7 @@ class Client(smtplib.SMTP):
         super().putcmd(cmd, args)
 
     def getreply(self) -> tuple[int, bytes]:
-        """One whole reply; raises SMTPServerDisconnected."""
+        """One whole reply; raises SMTPServerDisconnected and TakenBack."""
         if self.file is None:
             self.file = _Lines(self._recv)
         self.file.budget = _MAX_REPLY
@@ -87,11 +98,25 @@ class Client(smtplib.SMTP):
         if self.sock is None:
             return b""
         try:
+            if self.ask is not None:
+                self._listen(self.sock, self.ask)
             self._arm(self.sock)
             return self.sock.recv(_CHUNK)
         except TimeoutError:
             self.late = True
             raise
+
+    def _listen(self, sock: socket.socket, ask: Callable[[], str]) -> None:
+        """Until the server says something, or its time is over."""
+        if isinstance(sock, ssl.SSLSocket) and sock.pending():
+            return
+        poll = select.poll()
+        poll.register(sock, select.POLLIN)
+        while not poll.poll(max(0.0, min(self._deadline - monotonic(), _ASK_S)) * _MS):
+            if monotonic() >= self._deadline:
+                return
+            if why := ask():
+                raise TakenBack(why)
 
     def _arm(self, sock: socket.socket) -> None:
         left_s = self._deadline - monotonic()

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, TypeVar
 import structlog
 
 from channels.failures import WITHDRAWN
-from channels.smtp_client import Client
+from channels.smtp_client import Client, TakenBack
 from channels.smtp_login import log_in
 from channels.smtp_net import connected, own_name, readable
 from channels.smtp_timing import FINAL, Timing
@@ -88,10 +88,11 @@ class Session:
         client = self._client
         return client is not None and client.sock is not None and self._messages < MAX_MESSAGES
 
-    def open(self, timing: Timing) -> Told | None:
+    def open(self, timing: Timing, withdrawn: Withdrawn | None = None) -> Told | None:
         """Connect, secure, log in. What the server refused, if it did; raises Lost."""
         sock = self._connect(timing.until("connect"))
         client = self._client = Client(sock, self._route.hello or own_name(), timing)
+        client.ask = withdrawn
         return self._guarded(lambda: self._introduce(client))
 
     def renew(self, timing: Timing) -> bool:
@@ -102,6 +103,7 @@ class Session:
         now = monotonic()
         share_s = (timing.before_dot - now) / _RENEW_SHARE
         client.timing = Timing({"total": min(max(share_s, 0.001), _RENEW_S)}, now)
+        client.ask = None
         try:
             return self._guarded(lambda: client.rset()[0] // 100 == 2)
         except Lost:
@@ -113,7 +115,7 @@ class Session:
         """One message; raises Lost."""
         assert self._client is not None
         client = self._client
-        client.timing = timing
+        client.timing, client.ask = timing, withdrawn
         self.written, self.receivers = False, []
         self._messages += 1
         told = self._guarded(lambda: self._send(client, envelope, message, withdrawn))
@@ -134,6 +136,8 @@ class Session:
             return step()
         except Lost as exc:
             lost = exc
+        except TakenBack as exc:
+            lost = Lost(WITHDRAWN, str(exc))
         except ssl.SSLError as exc:
             lost = Lost("tls", str(exc))
         except smtplib.SMTPException as exc:  # an OSError, too: asked first
@@ -221,7 +225,8 @@ class Session:
         client.begin("data")
         client.send(_stuffed(message))
         if withdrawn is not None and (why := withdrawn()):
-            raise Lost(WITHDRAWN, why)
+            raise TakenBack(why)
+        client.ask = None
         client.send(b".\r\n")
         self.written = True
         client.begin(FINAL)

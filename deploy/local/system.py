@@ -46,6 +46,44 @@ def need(names: list[str], say: Say) -> None:
     _install(missing)
 
 
+def unpacked(package: str, folder: Path, say: Say) -> Path:
+    """The folder, with the distribution's package unpacked in it and not installed: nothing of it starts by
+    itself. Raises MissingPrograms."""
+    if (folder / ".unpacked").exists():
+        return folder
+    say(f"unpacking {package}")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    _run(_as_root([*_APT, "update"]), folder)
+    trouble = _run([*_APT[2:], "download", package], folder)
+    found = next(folder.glob(f"{package}_*.deb"), None)
+    if found is None:
+        raise MissingPrograms(
+            f"{package} could not be downloaded ({trouble or 'no reason given'})."
+        )
+    trouble = _run(["dpkg", "-x", str(found), str(folder)], folder)
+    if trouble:
+        raise MissingPrograms(f"{package} could not be unpacked ({trouble}).")
+    (folder / ".unpacked").touch()
+    return folder
+
+
+def _run(command: list[str], folder: Path) -> str:
+    """The last line of its errors where it failed; else nothing."""
+    try:
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    except FileNotFoundError:
+        return f"no {command[0]} here"
+    return _last_line(done.stderr) if done.returncode else ""
+
+
 def _install(packages: list[str]) -> None:
     for step in (["update"], [*_INSTALL, *packages]):
         try:

@@ -238,11 +238,8 @@ def test_the_dot_is_written_only_while_its_reply_has_all_its_time(
 
 
 def test_a_call_that_was_taken_back_ends_before_the_dot(transport: SmtpTransport) -> None:
-    asked: list[list[str]] = []
-
     def withdrawn() -> str:
-        asked.append(list(server.commands))
-        return "ttl_in_queue"
+        return "ttl_in_queue" if "DATA" in server.commands else ""
 
     with MailServer() as server:
         request = mail(server)
@@ -252,7 +249,38 @@ def test_a_call_that_was_taken_back_ends_before_the_dot(transport: SmtpTransport
         assert "ttl_in_queue" in failure.detail
         assert server.hung_up.wait(PATIENCE_S)
         assert server.messages == []
-    assert [commands[-1] for commands in asked] == ["DATA"]
+
+
+@pytest.mark.parametrize("stage", ["greeting", "EHLO", "AUTH", "MAIL", "RCPT", "DATA"])
+def test_a_call_that_is_taken_back_waits_for_no_silent_server(
+    transport: SmtpTransport, stage: str
+) -> None:
+    with MailServer({stage: stall}) as server:
+        begun = monotonic()
+        request = mail(server, total_s=PATIENCE_S, login=Login("user", Secret(PASSWORD)))
+        request.extensions["withdrawn"] = lambda: "given_back" if monotonic() - begun > 0.5 else ""
+        failure = failed(transport.send(request))
+        assert (failure.phase, failure.code) == (Phase.NOT_WRITTEN, "withdrawn")
+        assert monotonic() - begun < PATIENCE_S / 2
+        assert transport.idle == 0
+
+
+def test_what_is_past_the_dot_is_not_taken_back(transport: SmtpTransport) -> None:
+    with MailServer({".": pause(1.0, "250 queued")}) as server:
+        request = mail(server)
+        request.extensions["withdrawn"] = lambda: "given_back" if server.messages else ""
+        assert told(transport.send(request)).stage is Stage.FINAL
+
+
+def test_a_call_that_was_taken_back_before_it_began_leaves_the_session_to_others(
+    transport: SmtpTransport,
+) -> None:
+    with MailServer() as server:
+        request = mail(server)
+        request.extensions["withdrawn"] = lambda: "given_back"
+        assert failed(transport.send(request)).code == "withdrawn"
+        assert told(transport.send(mail(server))).stage is Stage.FINAL
+        assert (server.connections, len(server.messages)) == (1, 1)
 
 
 def test_a_lease_that_was_renewed_meanwhile_lets_the_message_go(transport: SmtpTransport) -> None:
