@@ -77,6 +77,8 @@ _CONFIGURATION: Final = """
 [accounts.main]
 provider = "webhook"
 endpoint = "{url}/hook"
+status_query = true
+query_lag_s = 1
 
 [kafka]
 session_timeout_s = 6

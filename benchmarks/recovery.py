@@ -61,6 +61,8 @@ _CONFIGURATION = """
 [accounts.main]
 provider = "webhook"
 endpoint = "{url}"
+status_query = true
+query_lag_s = 1
 """
 
 

@@ -31,7 +31,14 @@ and what all HTTP providers share, is told in [channels-transport.md](channels-t
 its own. **Reaches**: persons, groups, or one group; nothing else is ever sent through it
 ([accounts.md](accounts.md#person-or-group)). **Repeat**: what the provider itself does with the same call
 made twice. **In doubt**: how an attempt without an answer is settled; where nothing helps, the lane's
-guarantee decides.
+guarantee decides. **To switch on**: what this needs at the provider or in the account;
+`hongyan accounts test NAME --to … --resolve` tries it.
+
+**What a query proves.** A list says "not sent" only if it is whole (every page answered, as many rows as it
+counts itself), has no row that might be the call's, and was asked later than the provider's lag after the
+last call. Rows that are redacted, missing, or not provably ours mean: ask later; in the end the lane's
+policy decides
+([decision 093](decisions/093-what-a-query-proves.md)).
 """
 _KINDS: Final = {"rejected": "Rejected", "not_sent": "NotSent", "unknown": "Unknown"}
 _SECOND: Final = 1_000
@@ -106,6 +113,7 @@ def _facts(adapter: Channel) -> Iterator[tuple[str, str]]:
     window = adapter.dedup_window_ms
     yield "repeat", promises.idempotency + (f"; relied on for {_span(window)}" if window else "")
     yield "in doubt", promises.resolve
+    yield "to switch on", promises.needs
     yield "receipts", promises.receipts
     yield "recall", promises.recall
     yield "access token", "fetched and shared by the fleet" if adapter.tokens is not None else ""

@@ -136,13 +136,21 @@ class Attempt(msgspec.Struct, frozen=True):
     delivery: Delivery
     """With `call_key` and `account` of that attempt."""
     called_at: int
-    """When it was claimed for the call, epoch milliseconds of the database: not after the first byte."""
+    """When it was claimed for its first call in doubt, epoch milliseconds of the database: not after the
+    first byte. Whatever is looked for was made since."""
     now: int
     """The same clock now."""
     token: str = ""
     task: str = ""
     """The provider's name for the task that it took of this attempt (`Accepted.queued`); empty: its answer
     was lost."""
+    last_called_at: int = 0
+    """As `called_at`, of the latest call in doubt; 0: there was only one."""
+
+    @property
+    def last_call(self) -> int:
+        """When the latest call began, epoch milliseconds: a provider's lag counts from here."""
+        return max(self.called_at, self.last_called_at)
 
     def __repr__(self) -> str:
         """Without the token, as for Call."""

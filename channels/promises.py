@@ -14,6 +14,8 @@ class Promises(msgspec.Struct, frozen=True, kw_only=True):
     """What the provider itself does with a repeat."""
     resolve: str = "none"
     """How an attempt in doubt is settled."""
+    needs: str = ""
+    """What has to be switched on there or here so that an attempt in doubt can be settled."""
     receipts: str = "none"
     """How DELIVERED or UNDELIVERED is learnt."""
     limits: str = ""

@@ -102,6 +102,15 @@ class Doubt(NamedTuple):
     task: str = ""
     """The provider's name for the task that it took; only of reason QUEUED. In other rows the id may be an
     earlier call's."""
+    last_called_at: int = 0
+    """Epoch milliseconds of the latest call in doubt; 0: there was only one."""
+    earlier_accounts: tuple[str, ...] = ()
+    """Accounts other than the delivery's that earlier calls in doubt went through."""
+
+    @property
+    def last_call(self) -> int:
+        """When the latest call in doubt began, epoch milliseconds."""
+        return max(self.called_at, self.last_called_at)
 
 
 class Move(NamedTuple):

@@ -414,8 +414,19 @@ def _doubt(row: Any, delivery: Delivery, now: int) -> Doubt:
         row.updated_at,
         now,
         row.owner,
-        task=(row.provider_id or "") if row.reason == QUEUED else "",
+        (row.provider_id or "") if row.reason == QUEUED else "",
+        *_earlier(row),
     )
+
+
+def _earlier(row: Any) -> tuple[int, tuple[str, ...]]:
+    """The time of the last call in doubt, and the other accounts that were called: of a row whose
+    columns speak of the calls in doubt, and not of calls before the first of them."""
+    if row.called_at is None or (row.last_called_at or 0) <= row.called_at:
+        return 0, ()
+    names = (row.earlier_accounts or "").split(sql.LINE)
+    others = {name for name in names if name and name != row.account}
+    return row.last_called_at, tuple(sorted(others))
 
 
 def _read(row: Any) -> dict[str, Any]:

@@ -14,7 +14,7 @@ _COLUMNS: Final = """
 SELECT d.delivery_key, d.day, d.version, d.token, d.attempt, d.state, d.reason, d.lane, d.message_id,
        d.refusals, d.repeats, d.receiver, d.expires_at, d.created_at, d.updated_at, d.policy_version,
        d.account, d.ordering_key, d.kafka_topic, d.kafka_partition, d.kafka_offset, d.call_key,
-       d.call_digest, d.called_at, d.owner, d.biz_id, d.provider_id,
+       d.call_digest, d.called_at, d.last_called_at, d.earlier_accounts, d.owner, d.biz_id, d.provider_id,
        coalesce(d.payload, p.payload) AS payload"""
 _PAYLOAD: Final = """
   LEFT JOIN payloads AS p
@@ -61,7 +61,8 @@ UPDATE deliveries AS d
        attempt = d.attempt + 1, updated_at = :now, version = d.version + 1,
        call_key = CASE WHEN d.called_at IS NULL THEN i.call_key ELSE d.call_key END,
        call_digest = CASE WHEN d.called_at IS NULL THEN NULL ELSE d.call_digest END,
-       called_at = coalesce(d.called_at, :now)
+       called_at = coalesce(d.called_at, :now), last_called_at = :now,
+       earlier_accounts = CASE WHEN d.called_at IS NOT NULL THEN d.earlier_accounts END
   FROM {given}
  WHERE {its_row} AND d.version = i.version AND d.state || '' = 'RETRY'
 RETURNING delivery_key"""
@@ -88,9 +89,13 @@ UPDATE deliveries AS d SET next_at = :next_at, version = {next_version}
  WHERE {its_row} AND d.version = i.version AND d.state || '' = :source
 RETURNING delivery_key"""
 
+# An earlier call in doubt went through the account that was on record till now.
 _KEEP: Final = """
 UPDATE deliveries AS d
-   SET account = i.account, call_key = i.call_key, call_digest = i.call_digest,
+   SET earlier_accounts = CASE WHEN d.called_at < d.last_called_at AND d.account <> i.account
+                               THEN coalesce(d.earlier_accounts || '{line}', '') || d.account
+                               ELSE d.earlier_accounts END,
+       account = i.account, call_key = i.call_key, call_digest = i.call_digest,
        policy_version = coalesce(i.policy_version, d.policy_version)
   FROM {given}
  WHERE {its_row} AND d.token = i.its_token AND d.state || '' = 'IN_FLIGHT'
@@ -172,6 +177,8 @@ SELECT count(*) AS rows, min(since) AS oldest FROM (
      ORDER BY coalesce(d.next_at, d.updated_at) LIMIT :bound) AS doubted""")
 
 
+LINE: Final = "\n"
+"""Between the names in `earlier_accounts`."""
 _PLACE: Final = {"key": "text", "day": "int"}
 _READ: Final = {**_PLACE, "version": "int"}
 _OWNED: Final = {**_PLACE, "its_token": "bigint"}
@@ -240,7 +247,7 @@ def _statements(words: dict[str, str], given: Callable[..., str]) -> Statements:
 
     def of(statement: str, **columns: str) -> TextClause:
         given_rows = given(**columns)
-        return text(statement.format(**words, given=given_rows, next_version=counted))
+        return text(statement.format(**words, given=given_rows, next_version=counted, line=LINE))
 
     call = {"account": "text", "call_key": "text", "call_digest": "text", "policy_version": "text"}
     moved = {

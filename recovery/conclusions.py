@@ -36,7 +36,7 @@ REFUSED: Final = "refused_in_doubt"
 _SOONEST_MS: Final = 1_000
 _LATEST_MS: Final = 60_000
 _PATIENCE: Final = 0.5
-"""Share of its time, from the call to its TTL, for which only the provider is asked."""
+"""Share of its time, from the last call to its TTL, for which only the provider is asked."""
 
 Luck = Callable[[], float]
 
@@ -138,12 +138,12 @@ def _move(
 
 
 def _patience_ends(doubt: Doubt) -> float:
-    return doubt.called_at + (doubt.delivery.expires_at - doubt.called_at) * _PATIENCE
+    return doubt.last_call + (doubt.delivery.expires_at - doubt.last_call) * _PATIENCE
 
 
 def pause_ms(doubt: Doubt) -> int:
-    """Half as long again as it has been in doubt: each pause is longer than the one before."""
-    age = max(doubt.now - doubt.called_at, 0)
+    """Half as long again as since its last call: each pause is longer than the one before."""
+    age = max(doubt.now - doubt.last_call, 0)
     return min(max(age // 2, _SOONEST_MS), _LATEST_MS)
 
 

@@ -124,6 +124,9 @@ class Resolving:
         asked = routes.asked(doubt.delivery)
         timeout_ms = routes.policy.timeout_ms
         answers = [self._ask(doubt, route, timeout_ms) for route in asked]
+        for name in doubt.earlier_accounts:
+            route = routes.of(name)
+            answers.append(None if route is None else self._ask(doubt, route, timeout_ms))
         until = self._repeats_until(doubt, asked[0], timeout_ms) if len(asked) == 1 else 0
         return Facts(together(answers), until)
 
@@ -132,7 +135,13 @@ class Resolving:
         route = routes.of(doubt.delivery.account)
         if route is None:
             return Facts(None, 0)
-        attempt = Attempt(doubt.delivery, doubt.called_at, doubt.now, task=doubt.task)
+        attempt = Attempt(
+            doubt.delivery,
+            doubt.called_at,
+            doubt.now,
+            task=doubt.task,
+            last_called_at=doubt.last_call,
+        )
         timeout_s = routes.policy.timeout_ms / _MS
         found = self._engine.resolve(route.channel, route.account, attempt, timeout_s, questions)
         return Facts(found, 0, doubt.since + route.channel.result_window_ms)
@@ -148,7 +157,9 @@ class Resolving:
         return asked[0] if is_joint(doubt, asked[0], routes.policy) else None
 
     def _ask(self, doubt: Doubt, route: Route, timeout_ms: int) -> Resolved | None:
-        attempt = Attempt(doubt.delivery, doubt.called_at, doubt.now)
+        attempt = Attempt(
+            doubt.delivery, doubt.called_at, doubt.now, last_called_at=doubt.last_call
+        )
         return self._engine.resolve(route.channel, route.account, attempt, timeout_ms / _MS)
 
     def _repeats_until(self, doubt: Doubt, route: Route, timeout_ms: int) -> int:

@@ -1,4 +1,4 @@
-"""What the SMS providers share: receivers, template parameters, senders, and when a query is believed.
+"""What the SMS providers share: receivers, template parameters, senders, errors of a whole call.
 
 A receiver is an E.164 number (`+8613800000001`). `template` is the provider's own, its parameters texts or
 numbers by name. `content` is `{"text": "…"}`, for providers that send free text. The signature in front
@@ -16,7 +16,7 @@ import httpx
 import msgspec
 import phonenumbers
 
-from channels.channel import Account, Answer, Attempt, Call, Failure, Resolution, Resolved
+from channels.channel import Account, Call
 from channels.error_table import ErrorTable
 from channels.forms import no_form
 from channels.outcomes import for_all, refusal
@@ -36,9 +36,6 @@ _MOBILE = re.compile(r"\+861[3-9][0-9]{9}", re.ASCII)
 _MAX_TOLD: Final = 200
 _NO_TEMPLATE: Final = "no_template: this provider sends approved templates only; give template.id"
 _ALONE_MS: Final = 0
-_DAY_MS: Final = 86_400_000
-_EDGE_MS: Final = 3_600_000
-"""Kept from the edge of a query's reach."""
 T = TypeVar("T")
 P = TypeVar("P")
 
@@ -162,24 +159,3 @@ def wait_of(answer: Any, now_s: float) -> int | None:
 def alone(delivery: Delivery) -> str:
     """What keeps a delivery that comes back out of calls for many; empty the first time."""
     return delivery.key if delivery.spent > 1 else ""
-
-
-def ask_later(answer: Answer, code: str = "") -> Resolved:
-    """Nothing can be said now: the query failed."""
-    if isinstance(answer, Failure):
-        return Resolved(Resolution.ASK_LATER, detail=answer.code)
-    return Resolved(Resolution.ASK_LATER, detail=code or f"http_{answer.status_code}")
-
-
-def not_found(attempt: Attempt, lag_s: int) -> Resolved:
-    """The query knows nothing of the call: believed once it is older than the query may lag behind."""
-    if attempt.now - attempt.called_at >= lag_s * 1_000:
-        return Resolved(Resolution.NOT_SENT)
-    return Resolved(Resolution.ASK_LATER, detail=f"not listed, and less than {lag_s} s old")
-
-
-def out_of_reach(attempt: Attempt, days: int) -> Resolved | None:
-    """What is said, unasked, of a call older than the query reaches back; None: it may be asked."""
-    if attempt.now - attempt.called_at < days * _DAY_MS - _EDGE_MS:
-        return None
-    return Resolved(Resolution.ASK_LATER, detail=f"the query reaches back {days} days")

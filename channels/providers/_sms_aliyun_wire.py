@@ -44,20 +44,24 @@ class Row(msgspec.Struct):
     """One message that the query lists."""
 
     PhoneNum: str = ""
-    OutId: str = ""
+    OutId: str | None = ""
+    SendDate: str | None = ""
+    Content: str | None = ""
+    TemplateCode: str | None = ""
 
 
 class Rows(msgspec.Struct, frozen=True):
     """A page of them."""
 
-    SmsSendDetailDTO: list[Row] = []
+    SmsSendDetailDTO: list[Row] | None = None
 
 
 class Details(msgspec.Struct):
-    """The answer to QuerySendDetails."""
+    """The answer to QuerySendDetails. `TotalCount` may say 2 over an empty list."""
 
     Code: str
-    SmsSendDetailDTOs: Rows = Rows()
+    TotalCount: str | int | None = None
+    SmsSendDetailDTOs: Rows | None = None
 
 
 class Prepared(msgspec.Struct, frozen=True):

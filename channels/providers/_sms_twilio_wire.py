@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator
 from email.utils import parsedate_to_datetime
 from typing import Annotated, Any, Final
 from urllib.parse import urlencode
@@ -11,8 +12,9 @@ from urllib.parse import urlencode
 import httpx
 import msgspec
 
-from channels.channel import Account, Answer, Attempt, Failure, Resolution, Resolved
+from channels.channel import Account, Answer, Attempt
 from channels.endpoints import endpoint_url
+from channels.listing import Listing
 from channels.providers import _sms as sms
 from channels.secret import Secret
 from message.delivery import Delivery
@@ -21,10 +23,12 @@ PROVIDER: Final = "twilio"
 _PAGE: Final = 200
 _MAX_PAGES: Final = 40
 _MS: Final = 1_000
-SKEW_MS: Final = 60_000
-"""How far Twilio's clock and the ledger's may be apart."""
-_TRIAL: Final = "Sent from your Twilio trial account - "
-"""What Twilio puts in front of the texts of trial accounts."""
+_LATEST: Final = 20
+"""Messages of the account that are looked at for redacted numbers."""
+_NUMBER = re.compile(r"([a-z]+:)?\+?[0-9]{3,15}", re.ASCII)
+"""A receiver as it is when nothing is redacted: a redacted one has letters or asterisks for digits."""
+CALL_PARAMETER: Final = "hongyan_call"
+"""Of the StatusCallback's query: the call's key, which receipts bring back signed."""
 Sid = Annotated[str, msgspec.Meta(pattern=r"^[A-Z]{2}[0-9a-fA-F]{32}$")]
 OptionalSid = Annotated[str, msgspec.Meta(pattern=r"^([A-Z]{2}[0-9a-fA-F]{32})?$")]
 
@@ -41,19 +45,21 @@ class TwilioOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """`From`: a number of the account's, a short code or an alphanumeric sender."""
     messaging_service_sid: OptionalSid = ""
     status_callback: str = ""
-    """Where Twilio sends receipts; empty: where the account or the messaging service says."""
+    """Where Twilio sends receipts; empty: where the account or the messaging service says, and then no
+    receipt names its call."""
     query_lag_s: sms.Lag = 60
-    """How old a call must be before a list without it is believed."""
+    """How old a call must be before an empty list is believed."""
 
     def __post_init__(self) -> None:
         if not (self.sender or self.messaging_service_sid):
             raise ValueError("sender or messaging_service_sid must be given")
+        if "#" in self.status_callback or CALL_PARAMETER in self.status_callback:
+            raise ValueError(f"status_callback has no fragment and no parameter {CALL_PARAMETER}")
 
 
 class _Message(msgspec.Struct):
     sid: str = ""
-    to: str = ""
-    body: str | None = ""
+    to: str | None = ""
     direction: str = ""
     date_created: str | None = ""
 
@@ -94,6 +100,15 @@ def prepare(account: Account) -> Prepared:
     return Prepared(options, url.copy_with(raw_path=path), fields, extensions)
 
 
+def callback(options: TwilioOptions, call_key: str) -> str:
+    """The StatusCallback of one call: the account's address with the call's key in its query; empty where
+    the account names none."""
+    if not options.status_callback:
+        return ""
+    mark = "&" if "?" in options.status_callback else "?"
+    return f"{options.status_callback}{mark}{CALL_PARAMETER}={call_key}"
+
+
 def said(delivery: Delivery) -> dict[str, str]:
     """The fields that carry the text, or the content template and its variables."""
     template = delivery.template_for(PROVIDER)
@@ -105,23 +120,34 @@ def said(delivery: Delivery) -> dict[str, str]:
     return {"ContentSid": template.id, "ContentVariables": variables}
 
 
-def looked_up(
-    prepared: Prepared, attempt: Attempt, query: Mapping[str, str]
-) -> Generator[httpx.Request, Answer, Resolved | None]:
-    """Go through the pages of one list; None: the message is on none of them."""
-    asked = urlencode({**query, "PageSize": str(_PAGE)})
+def listed(
+    prepared: Prepared, attempt: Attempt, listing: Listing
+) -> Generator[httpx.Request, Answer, None]:
+    """Read every message to the number, whatever its date: one that waits has none. Any that was made since
+    the first call may be this one."""
+    pages, receiver = listing.pages(), attempt.delivery.receiver
+    asked = urlencode({"To": receiver, "PageSize": str(_PAGE)})
     for _ in range(_MAX_PAGES):
-        answer = yield _question(prepared, asked)
-        page = _read(answer)
-        if isinstance(page, Resolved):
-            return page
-        found = _found(attempt, page.messages)
-        if found is not None:
-            return found
+        page = _read((yield _question(prepared, asked)), listing)
+        if page is None:
+            return
+        for one in page.messages:
+            if one.direction != "inbound" and _made_ms(one) >= listing.since:
+                listing.later(f"{one.sid} went to the number; it may be this one")
+        pages.page(one.sid for one in page.messages)
         asked = (page.next_page_uri or "").partition("?")[2]
         if not asked:
-            return None
-    return Resolved(Resolution.ASK_LATER, detail=f"more than {_MAX_PAGES * _PAGE:,} messages")
+            pages.end()
+        if not asked or listing.decided:
+            return
+    listing.later(f"more than {_MAX_PAGES * _PAGE:,} messages")
+
+
+def unmasked(prepared: Prepared, listing: Listing) -> Generator[httpx.Request, Answer, None]:
+    """Look whether the account redacts numbers: then a list by number shows nothing of what was sent."""
+    page = _read((yield _question(prepared, urlencode({"PageSize": str(_LATEST)}))), listing)
+    if page is not None and any(not _NUMBER.fullmatch(one.to or "") for one in page.messages):
+        listing.later("numbers are redacted in the account's list, which so proves nothing")
 
 
 def _question(prepared: Prepared, query: str) -> httpx.Request:
@@ -131,34 +157,19 @@ def _question(prepared: Prepared, query: str) -> httpx.Request:
     return httpx.Request("GET", url, headers=prepared.fields, extensions=dict(prepared.extensions))
 
 
-def _read(answer: Answer) -> _Page | Resolved:
-    if isinstance(answer, Failure) or not answer.is_success:
-        return sms.ask_later(answer)
-    return sms.read(_page, answer.content) or sms.ask_later(answer, "unreadable")
+def _read(answer: Answer, listing: Listing) -> _Page | None:
+    """One page; None where it cannot be read, which is noted."""
+    if not listing.answered(answer):
+        return None
+    page = sms.read(_page, answer.content)
+    if page is None:
+        listing.later("unreadable")
+    return page
 
 
-def _found(attempt: Attempt, messages: Iterable[_Message]) -> Resolved | None:
-    since_s = (attempt.called_at - SKEW_MS) / _MS
-    # Of a template of ours the ledger keeps the name: what it says today may not be what it said then.
-    content = attempt.delivery.content_for(PROVIDER)
-    text = None if content is None else str(content["text"])
-    for one in messages:
-        if one.direction == "inbound" or one.to != attempt.delivery.receiver:
-            continue
-        if _made_s(one) < since_s:
-            continue
-        if text is None:
-            return Resolved(
-                Resolution.ASK_LATER, detail=f"{one.sid} went to the number; it may be this one"
-            )
-        if one.body in (text, _TRIAL + text):
-            return Resolved(Resolution.SENT, one.sid)
-    return None
-
-
-def _made_s(message: _Message) -> float:
-    """When it was created, epoch seconds; what cannot be read may be ours, so it counts as just now."""
+def _made_ms(message: _Message) -> float:
+    """When it was created, epoch milliseconds; what cannot be read may be ours: it counts as just now."""
     try:
-        return parsedate_to_datetime(message.date_created or "").timestamp()
+        return parsedate_to_datetime(message.date_created or "").timestamp() * _MS
     except (ValueError, TypeError, OverflowError, IndexError):
         return float("inf")

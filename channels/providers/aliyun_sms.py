@@ -12,8 +12,11 @@ and so no call.
 
 An attempt in doubt is looked up by QuerySendDetails: number and day (UTC+8), 50 a page, 30 days back. A row
 with our OutId, whatever its status, says it was sent. The row names no BizId, so what is found has no
-provider id. No lag of the query is documented; public code waits some seconds, calls for many are said
-to be delayed: `query_lag_s` (120) after the claim an empty answer is believed.
+provider id. "Not sent" is said of every day from the first call to the last, each with as many rows as its
+TotalCount says: it has been seen to count 2 over an empty list (aliyun/alibabacloud-java-sdk#42, read
+2026-11-22). A row of that time without an OutId may be this one. No lag of the query is documented; public
+code waits some seconds, calls for many are said to be delayed: `query_lag_s` (120) after the last call a
+list without it is believed.
 
 A notification for several receivers joins calls of its own text, up to 1,000 (`batch_limit`); others
 join those of their template, up to 100, and share SendSms only if they happen to be equal. A verification
@@ -40,8 +43,9 @@ import httpx
 import msgspec
 
 from channels.base import BaseChannel
-from channels.channel import Account, Answer, Attempt, Call, Dialogue, Failure, Resolution, Resolved
+from channels.channel import Account, Answer, Attempt, Call, Dialogue, Failure
 from channels.error_table import ErrorTable
+from channels.listing import SKEW_MS, Listing, Pages
 from channels.outcomes import CONTRADICTION, for_all, of_failure
 from channels.promises import Promises
 from channels.providers import _sms as sms
@@ -56,10 +60,11 @@ _CODE: Final = "verification"
 _EACH: Final = 100
 _EQUAL: Final = 1_000
 _PAGE: Final = 50
+_MAX_PAGES: Final = 20
+"""Of one day and number; no more can be asked about."""
 _REACH_DAYS: Final = 30
 _CHINA: Final = timezone(timedelta(hours=8))
-_SKEW_MS: Final = 10 * 60_000
-"""How far the provider's clock and ours may be apart, and a send may lag behind its claim."""
+_DAY_MS: Final = 86_400_000
 _json = msgspec.json.Encoder(order="deterministic")
 
 
@@ -77,7 +82,9 @@ class AliyunSms(BaseChannel):
     errors: ClassVar[ErrorTable] = errors.TABLE
     promises: ClassVar[Promises] = Promises(
         title="Aliyun SMS (SendSms, SendBatchSms 2017-05-25)",
-        resolve="QuerySendDetails by number and day, matched by OutId; 30 days back",
+        resolve="QuerySendDetails by number and day, matched by OutId; 30 days back; not sent: every "
+        "day since the first call listed in full, `query_lag_s` after the last",
+        needs="the RAM user's right to `dysms:QuerySendDetails`; nothing else",
         receipts="pushed (SmsReport) by BizId, OutId and number",
         limits="1,000 numbers a call of one text, 100 with parameters of their own, 1 of a code; "
         "codes 1 a minute, 5 an hour, 10 a day for each number",
@@ -160,26 +167,22 @@ class AliyunSms(BaseChannel):
         )
 
     def resolve(self, account: Account, attempt: Attempt) -> Dialogue:
-        """Ask for the number's messages of the day, or days, around the call."""
-        if too_old := sms.out_of_reach(attempt, _REACH_DAYS):
-            return too_old
+        """Ask for the number's messages of each day on which a call may have been made."""
         prepared = self._accounts.get(account)
-        key = attempt.delivery.call_key or attempt.delivery.key
+        listing = Listing(attempt, lag_s=prepared.options.query_lag_s, reach_days=_REACH_DAYS)
         number = _wired(attempt.delivery.receiver)
         for day in _days(attempt):
-            page, rows = 0, _PAGE
-            while rows == _PAGE:
-                page += 1
-                answer = yield self._signed(
-                    prepared, "QuerySendDetails", _question(number, day, page)
-                )
-                found = _listed(answer)
-                if not isinstance(found, list):
-                    return found
-                if any(row.OutId == key and row.PhoneNum.endswith(number) for row in found):
-                    return Resolved(Resolution.SENT, detail="QuerySendDetails lists its OutId")
-                rows = len(found)
-        return sms.not_found(attempt, prepared.options.query_lag_s)
+            pages = listing.pages()
+            for page in range(1, _MAX_PAGES + 1):
+                if listing.decided:
+                    return listing.verdict()
+                question = _question(number, day, page)
+                answer = yield self._signed(prepared, "QuerySendDetails", question)
+                rows = _read_page(answer, attempt, listing, pages)
+                if not rows or not pages.missing:
+                    pages.end()
+                    break
+        return listing.verdict()
 
     def _signed(
         self,
@@ -226,9 +229,9 @@ def _question(number: str, day: str, page: int) -> dict[str, str]:
 
 
 def _days(attempt: Attempt) -> list[str]:
-    """The provider's days on which the call can have been made: two of them near midnight."""
-    latest = min(attempt.called_at + _SKEW_MS, attempt.now)
-    at = (attempt.called_at - _SKEW_MS, attempt.called_at, latest)
+    """The provider's days on which a call can have been made: those near midnight, too."""
+    first, latest = attempt.called_at - SKEW_MS, min(attempt.last_call + SKEW_MS, attempt.now)
+    at = [*range(first, latest, _DAY_MS), max(first, latest)]
     return list(dict.fromkeys(_day(ms) for ms in at))
 
 
@@ -236,13 +239,47 @@ def _day(at_ms: int) -> str:
     return datetime.fromtimestamp(at_ms / 1_000, UTC).astimezone(_CHINA).strftime("%Y%m%d")
 
 
-def _listed(answer: Answer) -> list[wire.Row] | Resolved:
-    if isinstance(answer, Failure):
-        return sms.ask_later(answer)
+def _read_page(answer: Answer, attempt: Attempt, listing: Listing, pages: Pages) -> int:
+    """Note what one page says; returns its number of rows."""
+    if not listing.answered(answer):
+        return 0
     details = sms.read(wire.decode_details, answer.content)
-    if details is None or details.Code != _OK or not answer.is_success:
-        return sms.ask_later(answer, details.Code if details else "")
-    return details.SmsSendDetailDTOs.SmsSendDetailDTO
+    total = None if details is None else _total(details)
+    if details is None or details.Code != _OK or total is None:
+        listing.later(details.Code if details and details.Code != _OK else "unreadable")
+        return 0
+    found = (details.SmsSendDetailDTOs or wire.Rows()).SmsSendDetailDTO or []
+    key = attempt.delivery.call_key or attempt.delivery.key
+    for row in found:
+        if row.OutId == key and _fits(row.PhoneNum, _wired(attempt.delivery.receiver)):
+            listing.sent(detail="QuerySendDetails lists its OutId")
+        elif row.OutId == key:
+            listing.later("the call's OutId is listed with another number")
+        elif not row.OutId and _made_ms(row) >= listing.since:
+            listing.later("a message to this number has no OutId; it may be this one")
+    pages.page(((row.OutId, row.SendDate, row.TemplateCode, row.Content) for row in found), total)
+    return len(found)
+
+
+def _fits(shown: str, number: str) -> bool:
+    """Whether a number as it is listed, some of its digits masked perhaps, may be this one."""
+    pairs = zip(reversed(shown), reversed(number), strict=False)
+    return len(shown) >= len(number) and all(a in (b, "*") for a, b in pairs)
+
+
+def _total(details: wire.Details) -> int | None:
+    """TotalCount, given as a text or a number; None where it is neither."""
+    text = str(details.TotalCount)
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
+
+
+def _made_ms(row: wire.Row) -> float:
+    """When it was sent, epoch milliseconds; what cannot be read may be ours, so it counts as just now."""
+    try:
+        local = datetime.strptime(row.SendDate or "", "%Y-%m-%d %H:%M:%S").replace(tzinfo=_CHINA)
+    except ValueError:
+        return float("inf")
+    return local.timestamp() * 1_000
 
 
 CHANNELS = (AliyunSms(),)

@@ -10,11 +10,14 @@ The status is 200 whatever happened: `Response.Error` refuses the whole call, `C
 of that number alone. 200 numbers a call, all of mainland China or none, one text for all. Parameters
 have no names but places: give them as "1", "2", … without a gap.
 
-`SessionContext` is an echo, not a dedup key: the provider has none. An attempt in doubt is looked up by
-PullSmsSendStatusByPhoneNumber (7 days back, 100 rows, 20 calls a second): a row with our
-SessionContext says it was sent, whatever its status. The rows are delivery reports: a phone that is
-off has none until its carrier gives up, and no bound is documented; carriers keep trying for up to three
-days. So an empty answer is believed only `query_lag_s` (72 hours) after the claim.
+`SessionContext` is an echo, not a dedup key: the provider has none. It comes back only where Tencent
+switched that on for the application on request ("默认为空，如需开通请联系": SDK model PullSmsSendStatus,
+tencentcloud-sdk-python-sms 3.1.153, read 2026-11-22); by default it is empty. An attempt in doubt is
+looked up by PullSmsSendStatusByPhoneNumber (7 days back, 100 rows, 20 calls a second): a row with our
+SessionContext says it was sent, whatever its status; a row without any may be this one. The rows are
+delivery reports: a phone that is off has none until its carrier gives up, and no bound is documented;
+carriers keep trying for up to three days. So an empty answer is believed only `query_lag_s` (72 hours)
+after the last call.
 
 Sources: https://cloud.tencent.com/document/api/382/55981 (SendSms)
 https://www.tencentcloud.com/document/api/382/40518 (PullSmsSendStatusByPhoneNumber)
@@ -32,8 +35,9 @@ import httpx
 import msgspec
 
 from channels.base import BaseChannel
-from channels.channel import Account, Answer, Attempt, Call, Dialogue, Failure, Resolution, Resolved
+from channels.channel import Account, Answer, Attempt, Call, Dialogue, Failure
 from channels.error_table import ErrorTable
+from channels.listing import SKEW_MS, Listing
 from channels.outcomes import CONTRADICTION, for_all, of_failure
 from channels.promises import Promises
 from channels.providers import _sms as sms
@@ -46,8 +50,6 @@ _PROVIDER: Final = "tencent_sms"
 _OK: Final = "Ok"
 _LIMIT: Final = 100
 _REACH_DAYS: Final = 7
-_SKEW_S: Final = 600
-"""How far the provider's clock and ours may be apart, and a send may lag behind its claim."""
 _ABOUT_ONE: Final = frozenset(
     {
         "FailedOperation.PhoneNumberInBlacklist",
@@ -76,8 +78,10 @@ class TencentSms(BaseChannel):
     errors: ClassVar[ErrorTable] = TABLE
     promises: ClassVar[Promises] = Promises(
         title="Tencent Cloud SMS (SendSms 2021-01-11)",
-        resolve="PullSmsSendStatusByPhoneNumber, matched by SessionContext; 7 days back; that it was "
-        "not sent is believed after 72 hours only",
+        resolve="PullSmsSendStatusByPhoneNumber, matched by SessionContext where Tencent echoes it for "
+        "the application; 7 days back; not sent: no report that could be of it, after 72 hours only",
+        needs="ask Tencent Cloud (腾讯云短信小助手) to return SessionContext in the delivery reports "
+        "of the application: by default it is empty, and then no report proves anything",
         receipts="pushed, or pulled by PullSmsSendStatus, by SerialNo",
         limits="200 numbers a call of one text, all of mainland China or none; 3,000 calls a second",
         source=(
@@ -152,25 +156,16 @@ class TencentSms(BaseChannel):
         return [self._outcome(one) for one in statuses]
 
     def resolve(self, account: Account, attempt: Attempt) -> Dialogue:
-        """Ask for the number's delivery reports since the call."""
-        if too_old := sms.out_of_reach(attempt, _REACH_DAYS):
-            return too_old
+        """Ask for the number's delivery reports since the first call."""
         prepared = self._accounts.get(account)
-        delivery = attempt.delivery
-        key = delivery.call_key or delivery.key
-        question = _question(prepared.options.sdk_app_id, attempt)
-        answer = yield wire.signed(
-            prepared, b"PullSmsSendStatusByPhoneNumber", question, int(self._clock())
-        )
-        found = _reports(answer)
-        if isinstance(found, Resolved):
-            return found
-        for one in found:
-            if one.SessionContext == key and one.PhoneNumber == delivery.receiver:
-                return Resolved(Resolution.SENT, one.SerialNo)
-        if len(found) >= _LIMIT:
-            return Resolved(Resolution.ASK_LATER, detail=f"more than {_LIMIT} reports")
-        return sms.not_found(attempt, prepared.options.query_lag_s)
+        listing = Listing(attempt, lag_s=prepared.options.query_lag_s, reach_days=_REACH_DAYS)
+        if not listing.decided:
+            question = _question(prepared.options.sdk_app_id, attempt)
+            answer = yield wire.signed(
+                prepared, b"PullSmsSendStatusByPhoneNumber", question, int(self._clock())
+            )
+            _read_reports(answer, attempt, listing)
+        return listing.verdict()
 
     def _refused(self, call: Call, answer: httpx.Response, error: wire.Refusal) -> list[AnyOutcome]:
         wait_ms = sms.wait_of(answer, self._clock())
@@ -218,8 +213,8 @@ def _by_place(call: Call, statuses: list[wire.Status]) -> list[wire.Status | Non
 
 def _question(sdk_app_id: str, attempt: Attempt) -> dict[str, str | int]:
     return {
-        "BeginTime": attempt.called_at // 1_000 - _SKEW_S,
-        "EndTime": attempt.now // 1_000 + _SKEW_S,
+        "BeginTime": (attempt.called_at - SKEW_MS) // 1_000,
+        "EndTime": (attempt.now + SKEW_MS) // 1_000,
         "Offset": 0,
         "Limit": _LIMIT,
         "PhoneNumber": attempt.delivery.receiver,
@@ -227,16 +222,27 @@ def _question(sdk_app_id: str, attempt: Attempt) -> dict[str, str | int]:
     }
 
 
-def _reports(answer: Answer) -> list[wire.Report] | Resolved:
-    if isinstance(answer, Failure):
-        return sms.ask_later(answer)
+def _read_reports(answer: Answer, attempt: Attempt, listing: Listing) -> None:
+    """Note what the one page of reports says."""
+    pages = listing.pages()
+    if not listing.answered(answer):
+        return
     answered = sms.read(wire.decode, answer.content)
-    if answered is None or not answer.is_success:
-        return sms.ask_later(answer)
-    response = answered.Response
-    if response.Error is not None or response.PullSmsSendStatusSet is None:
-        return sms.ask_later(answer, response.Error.Code if response.Error else "")
-    return response.PullSmsSendStatusSet
+    response = wire.Content() if answered is None else answered.Response
+    reports = response.PullSmsSendStatusSet
+    if response.Error is not None or reports is None:
+        listing.later(response.Error.Code if response.Error else "unreadable")
+        return
+    key = attempt.delivery.call_key or attempt.delivery.key
+    for one in reports:
+        if one.SessionContext == key and one.PhoneNumber == attempt.delivery.receiver:
+            listing.sent(one.SerialNo)
+        elif one.SessionContext in ("", None, key):
+            listing.later("a report that may be of this call: SessionContext is to be switched on")
+    if len(reports) >= _LIMIT:
+        listing.later(f"more than {_LIMIT} reports")
+    pages.page(one.SerialNo for one in reports)
+    pages.end()
 
 
 CHANNELS = (TencentSms(),)

@@ -5,15 +5,17 @@
     To=+1…&MessagingServiceSid=MG…&ContentSid=HX…&ContentVariables={"1":"…"}       template
     201 {"sid":"SM…","status":"queued",…}        4xx {"code":21211,"message":"…","more_info","status":400}
 
-One receiver a call. There is no dedup key, and nothing of ours travels with a message. An attempt in
-doubt is looked up in the list of Messages by To, first with DateSent from the day of the call on, then
-without: a message that still waits has no date. One with the same text, made since the call, says it
-was sent; another notification with the very same text to the same number within that time would be
-taken for it. The text of a content template is Twilio's, so of those only "nothing was sent to this
-number at all" can be found out. The list's lag is not documented: `query_lag_s` (60) after the claim
-an empty one is believed.
+One receiver a call. There is no dedup key, and nothing of ours travels with a message but its
+StatusCallback: its query carries the call's key (`hongyan_call`), Twilio signs it, and so a receipt
+proves a call in doubt (receipts/parsers/twilio.py). The list of Messages by To proves "not sent" alone,
+and only by being empty of messages made since the first call, to its end, `query_lag_s` (60; the lag is
+not documented) after the last. A message in it may be this one or another: texts may be redacted, changed
+by smart encoding, or the same in two notifications. Where the account redacts numbers the list by number
+proves nothing; the latest messages of the account show whether it does.
 
 Sources: https://www.twilio.com/docs/messaging/api/message-resource
+https://www.twilio.com/docs/api/errors/23005, …/23006 (redaction of numbers and of texts, read 2026-11-22)
+https://www.twilio.com/docs/usage/security#validating-requests (the signature covers the query)
 https://www.twilio.com/docs/content/send-templates-created-with-the-content-template-builder
 https://www.twilio.com/docs/api/errors, https://www.twilio.com/docs/api/errors/20429 (safe to retry)
 https://www.twilio.com/docs/api/errors/20500 (not safe to retry)
@@ -22,7 +24,6 @@ https://www.twilio.com/docs/api/errors/20500 (not safe to retry)
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from time import time
 from typing import ClassVar, Final
 from urllib.parse import urlencode
@@ -34,6 +35,7 @@ from channels.base import BaseChannel
 from channels.channel import Account, Answer, Attempt, Call, Dialogue, Failure
 from channels.error_table import ErrorTable
 from channels.forms import no_form
+from channels.listing import Listing
 from channels.outcomes import CONTRADICTION, for_all, of_failure
 from channels.promises import Promises
 from channels.providers import _sms as sms
@@ -67,9 +69,11 @@ class Twilio(BaseChannel):
     errors: ClassVar[ErrorTable] = TABLE
     promises: ClassVar[Promises] = Promises(
         title="Twilio Programmable Messaging (Messages 2010-04-01)",
-        resolve="the list of Messages by To and DateSent, matched by the text; of content templates "
-        "only that nothing went to the number",
-        receipts="pushed (StatusCallback) by SID",
+        resolve="sent: a receipt that names its call (`status_callback`); not sent: the list of Messages "
+        "by To, empty since the first call, `query_lag_s` after the last; not with numbers redacted",
+        needs="set `status_callback` to the account's address at `hongyan receipts`; with redaction of "
+        "numbers (PII) switched on at Twilio, receipts alone prove anything",
+        receipts="pushed (StatusCallback) by SID and by the call's key in its query",
         limits="one number a call; 1,600 characters",
         source=(
             "https://www.twilio.com/docs/messaging/api/message-resource",
@@ -97,7 +101,7 @@ class Twilio(BaseChannel):
         """The POST of the call's one delivery."""
         (delivery,) = call.deliveries
         prepared = self._accounts.get(call.account)
-        form = {"To": delivery.receiver} | _sender(prepared.options) | wire.said(delivery)
+        form = {"To": delivery.receiver} | _sender(prepared.options, call.key) | wire.said(delivery)
         body = urlencode(form).encode("ascii")
         fields = [
             *prepared.fields,
@@ -131,15 +135,13 @@ class Twilio(BaseChannel):
         )
 
     def resolve(self, account: Account, attempt: Attempt) -> Dialogue:
-        """Look for the message in the list of those to its number."""
+        """Look whether any message went to the number since the first call."""
         prepared = self._accounts.get(account)
-        to = attempt.delivery.receiver
-        day = datetime.fromtimestamp((attempt.called_at - wire.SKEW_MS) / 1_000, UTC).date()
-        for dated in ({"DateSent>": day.isoformat()}, {}):
-            found = yield from wire.looked_up(prepared, attempt, {"To": to, **dated})
-            if found is not None:
-                return found
-        return sms.not_found(attempt, prepared.options.query_lag_s)
+        listing = Listing(attempt, lag_s=prepared.options.query_lag_s)
+        yield from wire.listed(prepared, attempt, listing)
+        if not listing.decided:
+            yield from wire.unmasked(prepared, listing)
+        return listing.verdict()
 
 
 _NO_SID: Final = Unknown("unreadable", "the provider made a message and did not name it")
@@ -159,11 +161,11 @@ def _text_refusal(text: object) -> str:
     return ""
 
 
-def _sender(options: wire.TwilioOptions) -> dict[str, str]:
+def _sender(options: wire.TwilioOptions, call_key: str) -> dict[str, str]:
     named = {
         "From": options.sender,
         "MessagingServiceSid": options.messaging_service_sid,
-        "StatusCallback": options.status_callback,
+        "StatusCallback": wire.callback(options, call_key),
     }
     return {name: value for name, value in named.items() if value}
 

@@ -16,10 +16,13 @@ from channels.simulator.ledger import Record, read_ledger
 from channels.simulator.options import SimulatorOptions
 from channels.simulator.process import Simulator, SimulatorError, spawn
 from channels.simulator.report import KeyReport, Report, Summary, report_of
+from channels.simulator.wire import ECHOING, Lists
 
 __all__ = [
+    "ECHOING",
     "Faults",
     "KeyReport",
+    "Lists",
     "Record",
     "Report",
     "Simulator",

@@ -51,7 +51,12 @@ class Admin:
 
     def _show(self, connection: Connection) -> None:
         provider = self._provider
-        now = Control(rules=provider.rules.faults, dedup=provider.dedup, refuse_new=self._refusing)
+        now = Control(
+            rules=provider.rules.faults,
+            dedup=provider.dedup,
+            refuse_new=self._refusing,
+            lists=provider.lists,
+        )
         connection.answer(200, msgspec.json.encode(now))
 
     def _change(self, connection: Connection, body: bytes) -> None:
@@ -65,6 +70,8 @@ class Admin:
             self._provider.rules = rules
         if change.dedup is not msgspec.UNSET:
             self._provider.dedup = change.dedup
+        if change.lists is not msgspec.UNSET:
+            self._provider.lists = change.lists
         if change.expire_tokens is True:
             self._provider.expire_tokens()
         if change.refuse_new is msgspec.UNSET or change.refuse_new is self._refusing:

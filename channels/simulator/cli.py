@@ -15,6 +15,7 @@ from channels.simulator.faults import BadFaults, Faults
 from channels.simulator.options import DEFAULT_LEDGER, Rules, SimulatorOptions
 from channels.simulator.receipts_plan import check
 from channels.simulator.scenario import BadScenario, load
+from channels.simulator.wire import Lists
 
 _EXAMPLES = """examples:
   hongyan simulator                                    accept everything at once
@@ -33,6 +34,7 @@ _FLAGS = frozenset(SimulatorOptions.__struct_fields__) - {
     "rules",
     "receipts",
     "behaviours",
+    "lists",
     "credentials",
     "fsync",
 }
@@ -100,6 +102,7 @@ def _options(flags: argparse.Namespace, arguments: Sequence[str] | None) -> Simu
         rules=[*_rules_in(flags.rules), _rule_of(flags)],
         seed=flags.seed,
         dedup=flags.dedup,
+        lists=Lists(status_query=flags.status_query),
         fsync=not flags.no_fsync,
         json=flags.json,
     )
@@ -110,9 +113,11 @@ def _of_scenario(flags: argparse.Namespace, arguments: Sequence[str] | None) -> 
     options = load(flags.scenario)
     unsaid = argparse.Namespace(**dict.fromkeys(_FLAGS))
     given = vars(_parser().parse_args(arguments, unsaid))
-    said = {name: given[name] for name in _FLAGS if given[name] is not None}
+    said: dict[str, object] = {name: given[name] for name in _FLAGS if given[name] is not None}
     if flags.no_fsync:
         said["fsync"] = False
+    if flags.status_query:
+        said["lists"] = msgspec.structs.replace(options.lists, status_query=True)
     rules = [*_rules_in(flags.rules), *options.rules, _rule_of(flags)]
     return msgspec.structs.replace(options, **said, rules=rules)
 
@@ -189,6 +194,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--rules", default="", metavar="FILE", help="JSON list of rules, before the flags' own")
     add("--seed", default="0", help="the same seed, the same fate for each key")
     add("--dedup", action="store_true", help="accept each Idempotency-Key once")
+    status = "webhook protocol: answer the status query; else GET meets a router's 404"
+    add("--status-query", action="store_true", help=status)
     add("--no-fsync", action="store_true", help="write, but do not sync; for benchmarks")
     add("--json", action="store_true", help="say the address as JSON")
     add("--options", default="", help=argparse.SUPPRESS)

@@ -41,6 +41,7 @@ class Exchange:
             behaviours=options.behaviours,
             now_ms=_now_ms,
             token_ttl_s=options.token_ttl_s,
+            lists=options.lists,
             counts=provider.memory.counts,
         )
         self.protocols: dict[str, WireProtocol] = {

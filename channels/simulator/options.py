@@ -8,6 +8,7 @@ import msgspec
 
 from channels.simulator.faults import BadFaults, Faults, Rule
 from channels.simulator.receipts_plan import ReceiptOptions
+from channels.simulator.wire import Lists
 
 DEFAULT_LEDGER: Final = "simulator-ledger.jsonl"
 
@@ -49,6 +50,8 @@ class SimulatorOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Per protocol, where it departs from the provider's own default (docs/simulator.md lists them)."""
     token_ttl_s: Annotated[float, msgspec.Meta(gt=0)] = 7_200.0
     """How long the access tokens live that the simulator gives out."""
+    lists: Lists = Lists()
+    """What the providers' own queries show, and when."""
     receipts: dict[str, ReceiptOptions] = {}
     """Per protocol, where receipts of what it accepted are pushed, and how badly."""
     json: bool = False
@@ -62,6 +65,7 @@ class Control(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     dedup: bool | msgspec.UnsetType = msgspec.UNSET
     refuse_new: bool | msgspec.UnsetType = msgspec.UNSET
     """Refuse new connections; those that stand are served on."""
+    lists: Lists | msgspec.UnsetType = msgspec.UNSET
     expire_tokens: bool | msgspec.UnsetType = msgspec.UNSET
     """True: every access token given out so far has expired when the change is answered."""
 

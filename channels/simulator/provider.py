@@ -22,7 +22,7 @@ from channels.simulator.later import Later
 from channels.simulator.ledger import LedgerWriter, Record
 from channels.simulator.options import Rules, SimulatorOptions
 from channels.simulator.report import Memory, provider_id
-from channels.simulator.wire import Reply
+from channels.simulator.wire import Lists, Reply
 
 _MS: Final = 1_000
 _DIGEST: Final = 16
@@ -86,11 +86,23 @@ class Provider:
         turn = self._queries[key] = self._queries.get(key, 0) + 1
         seen = self.memory.keys.get(key)
         fate = self.fate("GET", path, "", key, turn)
-        if fate.status == 200 and not (seen and seen.accepted):
-            fate = fate._replace(status=404)
+        reply: Callable[[Fate], Reply] = _Lost()
+        if self._exchange.world.lists.status_query:
+            sent = bool(seen and seen.accepted)
+            if fate.status == 200 and not sent:
+                fate = fate._replace(status=404)
+            reply = _State(seen.provider_id if seen else "", sent=sent)
         # Behind what is being stored: "it was sent" must not be taken back by a kill.
-        reply = _Named(seen.provider_id if seen else "")
         self.writer.after(self.then(fate, connection, reply))
+
+    @property
+    def lists(self) -> Lists:
+        """What queries show."""
+        return self._exchange.world.lists
+
+    @lists.setter
+    def lists(self, lists: Lists) -> None:
+        self._exchange.world.lists = lists
 
     def expire_tokens(self) -> None:
         """Every access token given out so far has expired."""
@@ -162,6 +174,32 @@ class _Named:
 
     def __call__(self, fate: Fate) -> Reply:
         return Reply(_body(fate.status, self._name), fate.status)
+
+
+class _State:
+    """The answer to a status query: a state beside a status that an error rule may have changed."""
+
+    __slots__ = ("_name", "_sent")
+
+    def __init__(self, name: str, *, sent: bool) -> None:
+        self._name = name
+        self._sent = sent
+
+    def __call__(self, fate: Fate) -> Reply:
+        if fate.status not in (200, 404):
+            return Reply(_body(fate.status, self._name), fate.status)
+        state = b'"state":"sent"' if self._sent else b'"state":"not_sent"'
+        return Reply(b'{"id":"' + self._name.encode() + b'",' + state + b"}", fate.status)
+
+
+class _Lost:
+    """The answer of a router to a path that it does not know."""
+
+    __slots__ = ()
+
+    def __call__(self, fate: Fate) -> Reply:
+        status = 404 if fate.status == 200 else fate.status
+        return Reply(b'{"error":"no such route"}', status)
 
 
 def _read(body: bytes) -> _Message | None:

@@ -80,7 +80,7 @@ class TencentSms:
 
 
 class Twilio:
-    """StatusCallback."""
+    """StatusCallback: to the address that the message named, query and all, else to the account's."""
 
     steps, batch = True, 1
 
@@ -88,6 +88,7 @@ class Twilio:
         """See `Format`."""
         (report,) = reports
         sid = report.record.provider_id
+        url = world.callbacks.get(sid, url)
         form = {
             "AccountSid": world.credential("twilio", "account_sid", "AC" + "0" * 32),
             "ApiVersion": "2010-04-01",

@@ -12,7 +12,7 @@ may meet an error of its own. `known` tells whether the protocol's own dedup win
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Annotated, Any, Final, Protocol
 
 import msgspec
 
@@ -21,6 +21,26 @@ from channels.simulator.ledger import Record
 
 ID: str = "simulator-id"
 SECRET: str = "simulator-secret"  # noqa: S105 (what tests and demos sign with)
+
+
+class Lists(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the providers' own queries show of what was accepted. The defaults are the least that each
+    provider documents; a test or a demo that counts on more says so."""
+
+    lag_ms: Annotated[int, msgspec.Meta(ge=0)] = 1_000
+    """How long after its acceptance a message is not listed yet. Aliyun counts it at once all the same."""
+    contexts: bool = False
+    """Tencent returns the SessionContext: by default it does not (SDK model, PullSmsSendStatus)."""
+    texts: bool = False
+    """Twilio shows the texts: an account may redact them."""
+    numbers: bool = True
+    """Twilio shows the numbers and finds messages by them: False, the account redacts them."""
+    status_query: bool = False
+    """The webhook protocol answers its status query: by default GET meets a router that knows no path."""
+
+
+ECHOING: Final = Lists(lag_ms=0, contexts=True, texts=True, status_query=True)
+"""A provider that shows all it can, at once."""
 
 
 class World(msgspec.Struct, kw_only=True):
@@ -34,10 +54,13 @@ class World(msgspec.Struct, kw_only=True):
     """Per protocol, where it departs from the provider's own default."""
     token_ttl_s: float = 7_200.0
     """How long access tokens live."""
+    lists: Lists = Lists()
     token_generation: int = 0
     """Tokens given out under an earlier one have expired, whatever their age: `expire_tokens`."""
     counts: dict[str, int] = {}
     """What a protocol counts (tokens given out, …); shown in the report."""
+    callbacks: dict[str, str] = {}
+    """By the provider's name for a message, where its sender wants its receipts."""
 
     def credential(self, protocol: str, name: str, default: str = SECRET) -> str:
         """One of a protocol's credentials."""
@@ -46,6 +69,10 @@ class World(msgspec.Struct, kw_only=True):
     def behaviour(self, protocol: str, name: str, default: str = "") -> str:
         """How a protocol behaves in one respect; `default` is the provider's own."""
         return self.behaviours.get(protocol, {}).get(name, default)
+
+    def listed(self, at_ms: int) -> bool:
+        """Whether what was accepted at that time is in the lists by now."""
+        return at_ms + self.lists.lag_ms <= self.now_ms()
 
     def count(self, name: str) -> None:
         """One more of something."""

@@ -13,7 +13,7 @@ from typing import Final, Self
 
 from backends.embedded import EmbeddedKafka
 from backends.settings import Settings, load
-from channels.simulator import Faults, Simulator, spawn
+from channels.simulator import ECHOING, Faults, Simulator, spawn
 from idempotency.opening import upgrade
 from message.vocabulary import LANES, Lane, dead_letter_topic, trace_topic
 
@@ -48,6 +48,8 @@ format = "json"
 [accounts.demo]
 provider = "webhook"
 endpoint = "{endpoint}"
+status_query = true
+query_lag_s = 1
 """
 
 
@@ -65,7 +67,9 @@ class Stage:
         with ExitStack() as opening:
             kafka = opening.enter_context(EmbeddedKafka(topics=_topics()))
             rules = [Faults(latency_ms=LATENCY_MS)]
-            self.provider = opening.enter_context(spawn(self.folder, rules=rules, seed="hongyan"))
+            self.provider = opening.enter_context(
+                spawn(self.folder, rules=rules, seed="hongyan", lists=ECHOING)
+            )
             self.settings = self._configured(kafka.bootstrap)
             upgrade(self.settings)
             opening.callback(self._stop_processes)

@@ -7,7 +7,9 @@
 The address is the one that Twilio was told, query and all, character for character; behind a proxy it is
 not the one we see, so it is configured. Twilio signs it with its port or without; its own validator tries
 both, and so does this one. New parameters may come at any time and are signed too. `queued`, `sending` and
-the like say nothing about arrival; `sent` proves that the message went out.
+the like say nothing about arrival; `sent` proves that the message went out. `hongyan_call` in the query
+names the call (channels/providers/twilio.py): it is signed, and so proves a call in doubt. A number that is
+redacted names nobody.
 
 Sources: https://www.twilio.com/docs/usage/security#validating-requests
 https://github.com/twilio/twilio-python/blob/main/twilio/request_validator.py (9.13.0, read 2026-11-22)
@@ -25,6 +27,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 
+from channels.providers._sms_twilio_wire import CALL_PARAMETER
 from channels.secret import Secret
 from idempotency.receipts import Receipt, Said
 from receipts.parsing import Malformed, Parsed, Push, Unauthentic, same
@@ -67,7 +70,8 @@ class TwilioCallbacks:
             raise Malformed("a form in UTF-8 is expected") from exc
         if not _signed(push, options, pairs):
             raise Unauthentic("X-Twilio-Signature is missing or wrong: compare public_url")
-        return Parsed(_receipts(push.account, dict(pairs)), media_type="text/plain")
+        call_key = push.parameters.get(CALL_PARAMETER, "")
+        return Parsed(_receipts(push.account, dict(pairs), call_key), media_type="text/plain")
 
 
 def _signed(push: Push, options: TwilioSigning, pairs: list[tuple[str, str]]) -> bool:
@@ -93,7 +97,7 @@ def signature(auth_token: str, url: str, pairs: Iterable[tuple[str, str]]) -> st
     return b64encode(hmac.digest(auth_token.encode(), text.encode(), "sha1")).decode()
 
 
-def _receipts(account: str, form: dict[str, str]) -> list[Receipt]:
+def _receipts(account: str, form: dict[str, str], call_key: str) -> list[Receipt]:
     sid, status = form.get("MessageSid") or form.get("SmsSid"), form.get("MessageStatus")
     if not sid or not status:
         raise Malformed("MessageSid and MessageStatus are expected")
@@ -101,8 +105,9 @@ def _receipts(account: str, form: dict[str, str]) -> list[Receipt]:
     if said is None:
         return []
     to = form.get("To", "").rpartition(":")[2]  # whatsapp:+1…
+    receivers = (to,) if to.removeprefix("+").isdecimal() else ()
     code = form.get("ErrorCode") or status if said is Said.UNDELIVERED else None
-    return [Receipt(account, said, sid, receivers=(to,) if to else (), code=code)]
+    return [Receipt(account, said, sid, call_key, receivers=receivers, code=code)]
 
 
 PARSERS = (TwilioCallbacks(),)

@@ -15,6 +15,7 @@ import pytest
 from channels.channel import Account, Attempt, Call, Failure, Resolution
 from channels.engine import Engine
 from channels.simulator import (
+    ECHOING,
     Faults,
     Record,
     Report,
@@ -26,7 +27,7 @@ from channels.simulator import (
 )
 from channels.simulator.authority import Authority
 from channels.transport import Transport
-from channels.webhook import WebhookChannel
+from channels.webhook import WebhookChannel, WebhookOptions
 from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
 from tests.channels.calls import delivery
 
@@ -40,7 +41,7 @@ def named(value: object) -> str:
 
 @pytest.fixture
 def provider(tmp_path: Path) -> Iterator[Simulator]:
-    with spawn(tmp_path) as simulator:
+    with spawn(tmp_path, lists=ECHOING) as simulator:
         yield simulator
 
 
@@ -55,7 +56,8 @@ class Sender:
     """Sends deliveries by number to one simulator."""
 
     def __init__(self, provider: Simulator, transport: Transport) -> None:
-        self.account = Account("main", "webhook", f"{provider.url}/hook")
+        options = WebhookOptions(status_query=True, query_lag_s=0)
+        self.account = Account("main", "webhook", f"{provider.url}/hook", options)
         self.transport = transport
         self.engine = Engine(transport)
 
@@ -198,7 +200,7 @@ def test_a_kill_leaves_a_readable_ledger_that_the_next_run_goes_on_with(
     with first.ledger.open("ab") as ledger:
         ledger.write(b'{"seq":51,"key":"torn')
     assert len(list(read_ledger(first.ledger))) == 50
-    with spawn(tmp_path) as second:
+    with spawn(tmp_path, lists=ECHOING) as second:
         sender = Sender(second, transport)
         assert sender.ask(7) is Resolution.SENT
         assert sender.send(50) == Accepted("sim-51")

@@ -1,6 +1,7 @@
 """The webhook channel as design section 7 has it: literal requests out, literal answers in."""
 
 import json
+from typing import Any
 
 import httpx
 import pytest
@@ -55,11 +56,15 @@ def test_a_template_stands_in_the_contents_place() -> None:
 
 
 def question_about(asked: Account, one: Delivery) -> httpx.Request:
-    return next(CHANNEL.resolve(asked, Attempt(one, called_at=1, now=2)))
+    dialogue = CHANNEL.resolve(asked, Attempt(one, called_at=1, now=2))
+    assert dialogue is not None
+    return next(dialogue)
 
 
-def found_by(answer: Answer) -> Resolution:
-    dialogue = CHANNEL.resolve(account(), Attempt(delivery(), called_at=1, now=2))
+def found_by(answer: Answer, age_s: float = 60, **options: Any) -> Resolution:
+    asked = account(**{"status_query": True, **options})
+    dialogue = CHANNEL.resolve(asked, Attempt(delivery(), called_at=1, now=1 + int(age_s * 1_000)))
+    assert dialogue is not None
     next(dialogue)
     with pytest.raises(StopIteration) as end:
         dialogue.send(answer)
@@ -73,7 +78,7 @@ def test_any_printable_receiver_travels_in_the_body_alone(receiver: str) -> None
     request = CHANNEL.request(one)
     assert json.loads(request.read())["receiver"] == receiver
     assert str(request.url) == "https://provider.example/hook"
-    question = question_about(account(), one.deliveries[0])
+    question = question_about(account(status_query=True), one.deliveries[0])
     assert question.url.path == f"/hook/{one.deliveries[0].key}"
 
 
@@ -152,16 +157,46 @@ def test_outcomes_follow_the_shared_mapping() -> None:
 )
 def test_the_query_stands_below_the_endpoint(endpoint: str, expected: str) -> None:
     one = delivery()
-    request = question_about(account(endpoint, token="t"), one)
+    request = question_about(account(endpoint, token="t", status_query=True), one)
     assert (request.method, str(request.url)) == ("GET", expected.replace("KEY", one.key))
     assert request.headers["authorization"] == "Bearer t"
 
 
-@given(st.integers(100, 599))
-def test_only_200_and_404_settle_what_was_in_doubt(status: int) -> None:
-    expected = {200: Resolution.SENT, 404: Resolution.NOT_SENT}
-    found = found_by(httpx.Response(status))
-    assert found is expected.get(status, Resolution.ASK_LATER)
+STATES = [b'{"state":"sent"}', b'{"state":"not_sent","more":1}']
+
+
+@given(
+    st.integers(100, 599), st.sampled_from([*STATES, b"", b"OK", b"{}", b'{"state":"?"}', b"[]"])
+)
+def test_only_a_state_beside_its_status_settles_what_was_in_doubt(status: int, body: bytes) -> None:
+    expected = {(200, STATES[0]): Resolution.SENT, (404, STATES[1]): Resolution.NOT_SENT}
+    found = found_by(httpx.Response(status, content=body))
+    assert found is expected.get((status, body), Resolution.ASK_LATER)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        httpx.Response(404, text="404 page not found"),
+        httpx.Response(404, json={"error": "no such route"}),
+        httpx.Response(404, json={"state": "sent"}),
+        httpx.Response(200, text="<html>Welcome</html>"),
+        httpx.Response(200, json={"state": "not_sent"}),
+        httpx.Response(200, content=b"[" * 100_000),
+    ],
+)
+def test_a_router_and_a_catch_all_tell_nothing(answer: httpx.Response) -> None:
+    assert found_by(answer) is Resolution.ASK_LATER
+
+
+def test_without_status_query_nothing_is_asked() -> None:
+    assert CHANNEL.resolve(account(), Attempt(delivery(), called_at=1, now=2)) is None
+
+
+def test_not_sent_is_believed_after_the_lag_only() -> None:
+    answer = httpx.Response(404, content=STATES[1])
+    assert found_by(answer, 6.9, query_lag_s=7) is Resolution.ASK_LATER
+    assert found_by(answer, 7, query_lag_s=7) is Resolution.NOT_SENT
 
 
 @pytest.mark.parametrize("phase", list(Phase))

@@ -7,7 +7,8 @@
 
 Doubled is what was accepted more than once. Where the provider has a dedup window or a query nothing is;
 elsewhere only what the policy chose: in an `at_least_once` lane a call in doubt is made again, in an
-`at_most_once` lane nothing follows it.
+`at_most_once` lane nothing follows it. Where the query proves absence alone (Twilio) what was never
+accepted is not in doubt, and the rest is as elsewhere.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ SENT: Final = frozenset({"SENT", "DELIVERED", "UNDELIVERED"})
 ENDED: Final = SENT | {"REJECTED", "PARKED"}
 SPENT: Final = "attempts_spent"
 UNPROVEN: Final = "unproven"
+ABSENCE: Final = "absence"
 _SHOWN: Final = 6
 """Answers in a problem's text, the last ones."""
 
@@ -44,7 +46,7 @@ class Account:
 
     provider: str
     proof: str
-    """`query`, `window`, or none: how an attempt in doubt is settled."""
+    """`query`, `window`, `absence`, or none: how an attempt in doubt is settled."""
     deliveries: int = 0
     accepted: int = 0
     """Accepted once or more."""
@@ -97,12 +99,17 @@ class Judge:
         return self.account
 
     def _seen(self, records: Iterable[Record]) -> list[Seen]:
-        return [Seen(one.accepted, one.answer, self._doubtful(one.answer)) for one in records]
+        """A query that proves absence leaves nothing in doubt before the first acceptance."""
+        found, had = [], self.account.proof != ABSENCE
+        for one in records:
+            had = had or one.accepted
+            found.append(Seen(one.accepted, one.answer, had and self._doubtful(one.answer)))
+        return found
 
     @property
     def _proven(self) -> bool:
         """Whether what became of a delivery can be found out."""
-        return bool(self.account.proof)
+        return self.account.proof not in ("", ABSENCE)
 
     def _count(self, case: Case, seen: Sequence[Seen]) -> None:
         account = self.account

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Final
 
 from channels.channel import Channel
-from channels.simulator import Record, spawn
+from channels.simulator import ECHOING, Record, spawn
 from deploy.local.stack import Stack
 from tests.chaos import logs
-from tests.chaos.faults_judge import ENDED, Account, Judge
+from tests.chaos.faults_judge import ABSENCE, ENDED, Account, Judge
 from tests.chaos.faults_plan import (
     GUARANTEES,
     Case,
@@ -32,7 +32,7 @@ from tests.chaos.faults_plan import (
     rules,
     traffic,
 )
-from tests.conformance.samples import Sample
+from tests.conformance.samples import ABSENCE_ALONE, Sample
 from tests.harness import Fleet, ground_on
 from tests.harness.worker import Metrics
 
@@ -158,7 +158,9 @@ class FaultRun:
 
 
 def proof_of(channel: Channel) -> str:
-    """How what became of a call can be found out: `query`, `window`; empty: it cannot."""
+    """How what became of a call can be found out: `query`, `window`, `absence`; empty: it cannot."""
+    if channel.provider in ABSENCE_ALONE:
+        return ABSENCE
     if channel.dedup_window_ms:
         return "window"
     return "query" if "resolve" in vars(type(channel)) else ""
@@ -174,7 +176,13 @@ def faults_on(
     folder.mkdir(parents=True, exist_ok=True)
     with (
         ground_on(stack) as ground,
-        spawn(folder, rules=rules(samples, extent), seed=str(extent.seed), smtp_port=0) as provider,
+        spawn(
+            folder,
+            rules=rules(samples, extent),
+            seed=str(extent.seed),
+            smtp_port=0,
+            lists=ECHOING,
+        ) as provider,
         Fleet(
             ground,
             folder,

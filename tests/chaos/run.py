@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import psycopg
 from confluent_kafka import KafkaException
 
-from channels.simulator import spawn
+from channels.simulator import ECHOING, spawn
 from deploy.local.stack import Stack
 from tests.chaos import history
 from tests.chaos.books import Books, Hit, Limits
@@ -39,6 +39,7 @@ from tests.chaos.strikes import Strikes
 from tests.chaos.traffic import Traffic
 from tests.chaos.weather import MUTE, Weather
 from tests.harness import Committed, Fleet, Place, TimedOut, await_, ground_on
+from tests.harness.notifications import webhook
 from tests.harness.proxy import Proxy
 from tests.harness.wire import Wire
 
@@ -278,12 +279,12 @@ def chaos_on(stack: Stack, plan: Plan, folder: Path, say: Say, show: Show) -> It
     folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as held:
         ground = held.enter_context(ground_on(stack))
-        provider = held.enter_context(spawn(folder))
+        provider = held.enter_context(spawn(folder, lists=ECHOING))
         database = urlsplit(ground.database_url)
         proxy = held.enter_context(Proxy(database.hostname or "127.0.0.1", database.port or 5432))
         accounts = {
-            MAIN: {"provider": "webhook", "endpoint": f"{provider.url}/send"},
-            "mute": {"provider": "webhook", "endpoint": f"{provider.url}{MUTE}"},
+            MAIN: webhook(f"{provider.url}/send"),
+            "mute": webhook(f"{provider.url}{MUTE}"),
         }
         fleet = held.enter_context(
             Fleet(

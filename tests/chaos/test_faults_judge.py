@@ -177,6 +177,27 @@ def test_every_adapter_gets_its_share_under_names_of_its_own() -> None:
 
 def test_how_a_doubt_can_be_settled_is_read_off_the_adapter() -> None:
     proofs = {one.provider: proof_of(one.channel) for one in ALL}
-    assert proofs["tencent_sms"] == proofs["twilio"] == proofs["aliyun_sms"] == "query"
+    assert proofs["tencent_sms"] == proofs["aliyun_sms"] == "query"
+    assert proofs["twilio"] == "absence"
     assert proofs["feishu"] == proofs["resend"] == proofs["wecom"] == "window"
     assert proofs["smtp"] == proofs["fcm"] == proofs["wecom_robot"] == ""
+
+
+@pytest.mark.parametrize(
+    ("state", "answers", "kind", "reason"),
+    [
+        ("SENT", ("500", "200+"), MOST, ""),
+        ("PARKED", ("500", "reset+"), MOST, "unproven"),
+        ("SENT", ("reset+", "200+"), LEAST, ""),
+    ],
+)
+def test_where_absence_alone_is_proven_only_what_was_accepted_stays_in_doubt(
+    state: str, answers: tuple[str, ...], kind: str, reason: str
+) -> None:
+    assert not judged(state, *answers, kind=kind, proof="absence", reason=reason).problems
+
+
+def test_absence_is_no_proof_of_what_was_accepted() -> None:
+    assert judged("SENT", "reset+", "200+", kind=MOST, proof="absence").problems
+    assert judged("SENT", "reset+", "200+", proof="absence").resent == 1
+    assert judged("SENT", "500", "200+", proof="absence").resent == 0

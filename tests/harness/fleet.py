@@ -19,13 +19,13 @@ from typing import Any, Self
 
 from backends.kafka_topics import Wish, apply
 from backends.settings import KafkaSettings
-from channels.simulator import Faults, KeyReport, Simulator, spawn
+from channels.simulator import ECHOING, Faults, KeyReport, Simulator, spawn
 from message.envelope import Notification
 from message.vocabulary import lane_named
 from tests.harness.books import Books
 from tests.harness.ground import Ground
 from tests.harness.intruder import Intruder
-from tests.harness.notifications import LANE
+from tests.harness.notifications import LANE, webhook
 from tests.harness.oracle import Verdict, check, judge
 from tests.harness.secret_files import secrets_aside
 from tests.harness.waiting import DEADLINE_S, await_
@@ -123,7 +123,7 @@ class Fleet:
     def _open(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         if self._provider is None:
-            self._provider = self._held.enter_context(spawn(self.folder))
+            self._provider = self._held.enter_context(spawn(self.folder, lists=ECHOING))
         self.configure()
         if self._make_topics:
             self.apply_topics()
@@ -146,7 +146,7 @@ class Fleet:
         """Write hongyan.toml and policy.toml; workers started from now on read them."""
         accounts = self._accounts
         if accounts is None:
-            accounts = {"demo": {"provider": "webhook", "endpoint": f"{self.provider.url}/send"}}
+            accounts = {"demo": webhook(f"{self.provider.url}/send")}
         self._policy = dict(policy) if policy is not None else self._policy
         aside = {name: secrets_aside(self.folder, name, one) for name, one in accounts.items()}
         self.config.write_text(toml({**self._settings, "accounts": aside}))

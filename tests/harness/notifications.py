@@ -13,6 +13,16 @@ from message.ids import new_id
 LANE = "webhook.notice"
 
 
+def webhook(endpoint: str) -> dict[str, Any]:
+    """An account's table: its endpoint answers the status query, and knows each call at once."""
+    return {
+        "provider": "webhook",
+        "endpoint": endpoint,
+        "status_query": True,
+        "query_lag_s": 0,
+    }
+
+
 def now_ms() -> int:
     """This machine's clock; the stack runs beside it."""
     return time.time_ns() // 1_000_000

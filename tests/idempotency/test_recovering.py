@@ -390,6 +390,70 @@ def test_a_repeat_of_a_doubted_call_keeps_its_key_and_the_time_of_the_first(
     assert (again.doubted_since, again.delivery.attempt) == (NOON, 3)
 
 
+def called_again(
+    ledger: SqlLedger, recovering: Recovering, account: str, event: Event = Event.RESEND_UNPROVEN
+) -> Delivery:
+    """What is in doubt, called once more through that account, and in doubt again."""
+    (doubt,) = recovering.doubts(LANE, 0)
+    recovering.move([moved(doubt.delivery, doubt.version, event, "unproven")])
+    (again,) = take(recovering).taken
+    one = again.delivery
+    call = Called(one.key, one.day, one.token, account, one.call_key, None)
+    assert recovering.keep([call, call]) == [True, True], "a repeat of the write changes nothing"
+    one.account = account
+    settle(ledger, one, Event.UNKNOWN, reason="timeout")
+    return one
+
+
+def test_a_doubt_tells_of_its_first_call_and_of_its_last(
+    world: World, ledger: SqlLedger, recovering: Recovering
+) -> None:
+    item = delivery()
+    item.account = "a"
+    (mine,) = claimed(ledger, item)
+    world.advance(10)
+    settle(ledger, mine, Event.UNKNOWN, reason="timeout")
+    world.advance(10_000)
+    last = world.now
+    called_again(ledger, recovering, "a")
+    world.advance(1)
+    (doubt,) = recovering.doubts(LANE, 0)
+    assert (doubt.called_at, doubt.last_call) == (NOON, last)
+    assert doubt.earlier_accounts == ()
+
+
+def test_a_doubt_names_every_account_that_was_called(
+    world: World, ledger: SqlLedger, recovering: Recovering
+) -> None:
+    item = delivery()
+    item.account = "a"
+    (mine,) = claimed(ledger, item)
+    settle(ledger, mine, Event.UNKNOWN, reason="timeout")
+    for account in ("b", "a", "c"):
+        world.advance(1_000)
+        called_again(ledger, recovering, account)
+    world.advance(1_000)
+    (doubt,) = recovering.doubts(LANE, 0)
+    assert (doubt.delivery.account, doubt.earlier_accounts) == ("c", ("a", "b"))
+
+
+def test_calls_that_are_known_to_have_sent_nothing_are_forgotten(
+    world: World, ledger: SqlLedger, recovering: Recovering
+) -> None:
+    item = delivery()
+    item.account = "a"
+    (mine,) = claimed(ledger, item)
+    settle(ledger, mine, Event.UNKNOWN, reason="timeout")
+    world.advance(1_000)
+    called_again(ledger, recovering, "b")
+    world.advance(1_000)
+    last = world.now
+    called_again(ledger, recovering, "c", Event.RESOLVED_NOT_SENT)
+    world.advance(1_000)
+    (doubt,) = recovering.doubts(LANE, 0)
+    assert (doubt.called_at, doubt.last_call, doubt.earlier_accounts) == (last, last, ())
+
+
 def test_once_it_is_known_that_nothing_was_sent_the_next_call_has_another_key(
     world: World, ledger: SqlLedger, recovering: Recovering
 ) -> None:

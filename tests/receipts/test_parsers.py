@@ -206,6 +206,21 @@ def test_twilio_signs_the_query_and_every_parameter() -> None:
         TwilioCallbacks().parse(push(urlencode(form)), TWILIO)
 
 
+def test_a_signed_query_names_the_call() -> None:
+    form = {"MessageSid": "SM1", "MessageStatus": "sent", "To": "+14155550100"}
+    query = f"tenant=7&hongyan_call={'c' * 32}"
+    (receipt,) = twilio(form, query, query).receipts
+    assert (receipt.provider_id, receipt.call_key) == ("SM1", "c" * 32)
+    with pytest.raises(Unauthentic):
+        twilio(form, f"hongyan_call={'d' * 32}", query)
+
+
+@pytest.mark.parametrize("to", ["+1415555XXXX", "+1415555****", ""])
+def test_a_redacted_number_names_nobody(to: str) -> None:
+    form = {"MessageSid": "SM1", "MessageStatus": "sent", "To": to}
+    assert [one.receivers for one in twilio(form).receipts] == [()]
+
+
 @pytest.mark.parametrize("url", ["", "example.com/x", "https://example.com/x?a=1"])
 def test_a_public_url_that_twilio_could_not_have_signed_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="public_url"):

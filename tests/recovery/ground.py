@@ -38,6 +38,7 @@ from message.vocabulary import Lane
 from policy.loading import load_for
 from recovery.opening import Opened, open_recovery
 from tests.harness.fleet import toml
+from tests.harness.notifications import webhook
 from tests.idempotency.making import wait_until, worker
 
 LANE = "webhook.notice"
@@ -63,7 +64,7 @@ class Ground:
             recovery=RecoverySettings(
                 lanes=[LANE], poll_s=0.05, lease_s=1.5, drain_s=10, health_address="127.0.0.1:0"
             ),
-            accounts={"main": {"provider": "webhook", "endpoint": f"{provider.url}/hook"}},
+            accounts={"main": webhook(f"{provider.url}/hook")},
             base=str(folder),
         )
         upgrade(self.settings)

@@ -64,6 +64,13 @@ def test_a_provider_that_cannot_say_is_asked_again_ever_more_rarely() -> None:
     assert conclude(doubt(age_ms=100), Facts(LATER, 0), AT_MOST_ONCE) == Later(1_000)
 
 
+def test_patience_and_pauses_count_from_the_last_call() -> None:
+    once = doubt(age_ms=60_000, left_ms=40_000)
+    again = once._replace(last_called_at=NOW - 10_000)
+    assert moved(conclude(once, Facts(LATER, 0), AT_MOST_ONCE))[0] is Event.PARK_UNPROVEN
+    assert conclude(again, Facts(LATER, 0), AT_MOST_ONCE) == Later(5_000)
+
+
 def test_no_pause_reaches_past_the_moment_from_which_the_policy_decides() -> None:
     late = doubt(age_ms=49_000, left_ms=51_000)
     assert conclude(late, Facts(LATER, 0), AT_MOST_ONCE) == Later(1_000)

@@ -26,6 +26,7 @@ from message.states import Event
 from recovery.recall import Told, Verdict
 from recovery.recall_opening import open_recalling
 from tests.conformance.samples import sample
+from tests.harness.notifications import webhook
 from tests.idempotency.making import adopt, claims, deliveries, worker
 from tests.recovery.ground import Ground
 from tracing.timeline import find
@@ -47,7 +48,7 @@ class Stage:
             trace=TraceSettings(kafka=False),
             accounts={
                 "main": {"provider": "wecom", **of.account_table, "endpoint": endpoint},
-                "hook": {"provider": "webhook", "endpoint": f"{provider.url}/hook"},
+                "hook": webhook(f"{provider.url}/hook"),
             },
         )
         upgrade(self.settings)

@@ -11,7 +11,8 @@ from message.outcomes import AnyOutcome
 from message.states import Event
 from policy.schema import Guarantee
 from recovery.resolving import Resolving
-from tests.idempotency.making import LEASE_MS, World, claimed, delivery, settle, worker
+from tests.idempotency.making import LEASE_MS, NOON, World, claimed, delivery, settle, worker
+from tests.idempotency.test_recovering import called_again
 from tests.recovery.test_resending import LANE, Line
 from tracing.events import Stage
 
@@ -26,18 +27,21 @@ class Asked:
         self.now = 0.0
         self.takes_s = 0.0
         self.asked: list[str] = []
+        self.attempts: list[tuple[str, int, int]] = []
+        """Account, first and last call."""
         self.dies = False
 
     def send(self, _channel: Any, call: Any, _timeout_s: float) -> list[AnyOutcome]:
         raise AssertionError(f"nothing is to be sent: {call}")
 
     def resolve(
-        self, _channel: Any, _account: Any, attempt: Any, _timeout_s: float, _asked: Any = None
+        self, _channel: Any, account: Any, attempt: Any, _timeout_s: float, _asked: Any = None
     ) -> Resolved:
         if self.dies:
             raise KeyboardInterrupt  # nothing that anybody handles
         self.now += self.takes_s
         self.asked.append(attempt.delivery.key)
+        self.attempts.append((account.name, attempt.called_at, attempt.last_call))
         return Resolved(Resolution.SENT)
 
 
@@ -98,6 +102,24 @@ def test_what_a_recovery_was_asking_as_it_died_is_asked_again_after_eight_timeou
     assert resolving(line, other).run_once(LANE) == 0
     line.world.advance(1)
     assert resolving(line, other).run_once(LANE) == len(items)
+
+
+def test_every_account_that_was_called_is_asked_about_the_first_call_and_the_last(
+    line: Line,
+) -> None:
+    world = line.world
+    (item,) = claimed(line.ledger, delivery(), owner="r1")
+    item.account = "a"
+    settle(line.ledger, item, Event.UNKNOWN, reason="timeout")
+    world.advance(1_000)
+    called_again(line.ledger, line.rows, "b")
+    world.advance(1_000)
+    provider = Asked()
+    assert resolving(line, provider).run_once(LANE) == 1
+    assert provider.attempts == [
+        ("b", NOON, NOON + 1_000),
+        ("a", NOON, NOON + 1_000),
+    ]
 
 
 def test_the_attempt_of_a_dead_worker_is_told_when_its_doubt_is_decided(line: Line) -> None:

@@ -3,7 +3,7 @@
 A call is taken whole or refused whole. Where a rule refuses single numbers: if they are all of the
 call, it is refused with the first one's code; otherwise the call is OK, and the refused ones show as
 failed (status 2) in QuerySendDetails, as the provider's own receipts would tell. Those are not in the
-ledger as accepted, and a restart forgets them.
+ledger as accepted, and a restart forgets them. TotalCount counts rows that are not listed yet.
 
 Credentials: `access_key_id`, `access_key_secret`. Sources: see channels/providers/aliyun_sms.py.
 """
@@ -54,6 +54,8 @@ class AliyunSms(BaseProtocol):
         self._biz_id = ""
         """Of the call that is being decided; empty until its first number is."""
         self._details: dict[str, list[dict[str, Any]]] = {}
+        self._at_ms: dict[int, int] = {}
+        """By the row's identity: rows are kept for good."""
 
     def read(self, request: Request, path: str) -> Send | Question | Reply:
         """Signature first, then version and operation, then what the operation wants."""
@@ -158,14 +160,22 @@ class AliyunSms(BaseProtocol):
 
     def _answered(self, number: str, date: str, size: int, page: int) -> Reply:
         rows = [row for row in self._details.get(number, []) if _day(row) == date]
-        shown = rows[(page - 1) * size : page * size]
+        listed = [row for row in rows if self.world.listed(self._at_ms[id(row)])]
+        shown = listed[(page - 1) * size : page * size]
         return _ok(TotalCount=str(len(rows)), SmsSendDetailDTOs={"SmsSendDetailDTO": shown})
 
     def _keep(self, receiver: str, out_id: str, at_ms: int, status: int, code: str) -> None:
         number = receiver.removeprefix("+86").lstrip("+")
         at = datetime.fromtimestamp((at_ms + CHINA_MS) / 1_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
-        row = {"PhoneNum": number, "OutId": out_id, "SendStatus": status, "ErrCode": code}
-        self._details.setdefault(number, []).append({**row, "SendDate": at, "ReceiveDate": at})
+        row: dict[str, Any] = {
+            "PhoneNum": number,
+            "OutId": out_id,
+            "SendStatus": status,
+            "ErrCode": code,
+        }
+        row |= {"SendDate": at, "ReceiveDate": at}
+        self._at_ms[id(row)] = at_ms
+        self._details.setdefault(number, []).append(row)
 
 
 def _ok(**content: Any) -> Reply:

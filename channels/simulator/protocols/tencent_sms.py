@@ -1,7 +1,8 @@
 """Tencent Cloud SMS as it is documented: SendSms, PullSmsSendStatusByPhoneNumber, PullSmsSendStatus; TC3.
 
 Answers have status 200; an error of the call stands in `Response.Error`, one of a number in its `Code`.
-Delivery reports are there as soon as a number is accepted.
+Delivery reports are in the queue as soon as a number is accepted. SessionContext is empty unless
+`lists.contexts` says that it was switched on for the application.
 
 Credentials: `secret_id`, `secret_key`, `sdk_app_id` (1400006666). Sources: see
 channels/providers/tencent_sms.py.
@@ -102,6 +103,7 @@ class TencentSms(BaseProtocol):
             "ReportStatus": "SUCCESS",
             "Description": "DELIVRD",
             "SessionContext": record.id,
+            "at_ms": record.at_ms,
         }
         self._reports.setdefault(record.receiver, []).append(report)
         self._queue.append(report)
@@ -204,12 +206,21 @@ class TencentSms(BaseProtocol):
 
     def _reported(self, number: str, begin: int, end: int, limit: int) -> Reply:
         reports = self._reports.get(number, [])
-        found = [one for one in reports if begin <= one["UserReceiveTime"] <= end]
-        return _answer(PullSmsSendStatusSet=found[:limit])
+        found = [
+            one
+            for one in reports
+            if begin <= one["UserReceiveTime"] <= end and self.world.listed(one["at_ms"])
+        ]
+        return _answer(PullSmsSendStatusSet=self._shown(found[:limit]))
 
     def _given_out(self, limit: int) -> Reply:
         taken = [self._queue.popleft() for _ in range(min(limit, len(self._queue)))]
-        return _answer(PullSmsSendStatusSet=taken)
+        return _answer(PullSmsSendStatusSet=self._shown(taken))
+
+    def _shown(self, reports: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """As they go over the wire: without the context where it was not switched on."""
+        hidden = {} if self.world.lists.contexts else {"SessionContext": ""}
+        return [{n: v for n, v in one.items() if n != "at_ms"} | hidden for one in reports]
 
 
 def _numbers_fault(given: Mapping[str, Any]) -> str:

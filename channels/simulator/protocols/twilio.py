@@ -61,6 +61,8 @@ class Twilio(BaseProtocol):
         self._account = world.credential(self.name, "account_sid", _ACCOUNT)
         self._login = f"{self._account}:{world.credential(self.name, 'auth_token')}"
         self._messages: dict[str, list[Record]] = {}
+        self._callback = ""
+        """Of the call that is being decided."""
 
     def read(self, request: Request, path: str) -> Send | Question | Reply:
         """Login and address first, then what POST or GET wants."""
@@ -68,6 +70,7 @@ class Twilio(BaseProtocol):
             return self.refuse("20003")
         if not path.endswith(f"/2010-04-01/Accounts/{self._account}/Messages.json"):
             return self.refuse("20404")
+        self._callback = ""
         if request.method == "POST":
             return self._send(request)
         if request.method == "GET":
@@ -75,8 +78,11 @@ class Twilio(BaseProtocol):
         return json_reply({"code": 20004, "message": "Method not allowed", "status": 405}, 405)
 
     def provider_id(self, seq: int) -> str:
-        """A message SID."""
-        return f"SM{seq:032x}"
+        """A message SID; its receipts go where the call that is being decided says."""
+        sid = f"SM{seq:032x}"
+        if self._callback:
+            self.world.callbacks[sid] = self._callback
+        return sid
 
     def accepted(self, record: Record) -> None:
         """A message for the list."""
@@ -105,6 +111,7 @@ class Twilio(BaseProtocol):
         form = dict(parse_qsl(request.body.decode("utf-8", "replace"), keep_blank_values=True))
         if fault := _fault(form):
             return self.refuse(fault)
+        self._callback = form.get("StatusCallback", "")
         text = (
             form.get("Body") or f"{form['ContentSid']} {form.get('ContentVariables', '')}".strip()
         )
@@ -122,12 +129,16 @@ class Twilio(BaseProtocol):
 
     def _listed(self, query: Mapping[str, str], size: int) -> Reply:
         """Newest first; a page token is how many came before it."""
-        found = [one for one in reversed(self._of(query.get("To", ""))) if _fits(one, query)]
+        found = [
+            one
+            for one in reversed(self._of(query.get("To", "")))
+            if _fits(one, query) and self.world.listed(one.at_ms)
+        ]
         token = query.get("PageToken", "PA0").removeprefix("PA")
         first = int(token) if token.isdigit() else 0
         shown = found[first : first + size]
         rest = first + size < len(found)
-        messages = [self._resource(r.provider_id, r.receiver, r.id, r.at_ms) for r in shown]
+        messages = [self._shown(record) for record in shown]
         following = self._uri({**query, "PageToken": f"PA{first + size}"}) if rest else None
         return json_reply(
             {
@@ -141,8 +152,15 @@ class Twilio(BaseProtocol):
 
     def _of(self, to: str) -> list[Record]:
         if to:
-            return self._messages.get(to, [])
+            return self._messages.get(to, []) if self.world.lists.numbers else []
         return sorted((r for kept in self._messages.values() for r in kept), key=lambda r: r.seq)
+
+    def _shown(self, record: Record) -> dict[str, Any]:
+        """As the list has it: redacted as far as the account redacts."""
+        lists, to = self.world.lists, record.receiver
+        to = to if lists.numbers else to[:-4] + "XXXX"
+        text = record.id if lists.texts else ""
+        return self._resource(record.provider_id, to, text, record.at_ms)
 
     def _uri(self, query: Mapping[str, str]) -> str:
         return f"/2010-04-01/Accounts/{self._account}/Messages.json?{urlencode(query)}"

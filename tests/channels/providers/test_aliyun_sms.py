@@ -7,13 +7,13 @@ from urllib.parse import parse_qs, parse_qsl
 import httpx
 import pytest
 
-from channels.channel import Account, Call, Resolution
+from channels.channel import Account, Attempt, Call, Resolution
 from channels.engine import Engine
 from channels.error_table import HOUR, MINUTE, Row
 from channels.providers._sms_acs3 import signature
 from channels.providers._sms_aliyun_errors import ABOUT_ONE
 from channels.providers.aliyun_sms import AliyunSms
-from channels.simulator import Faults, Simulator, spawn
+from channels.simulator import ECHOING, Faults, Simulator, spawn
 from channels.transport import Transport
 from message.delivery import Delivery
 from message.envelope import Template
@@ -56,8 +56,10 @@ def refusing(code: str, message: str = "", status: int = 200) -> httpx.Response:
     return httpx.Response(status, json={"Code": code, "Message": message, "RequestId": "r"})
 
 
-def listed(*rows: dict[str, str]) -> httpx.Response:
-    return ok(TotalCount=str(len(rows)), SmsSendDetailDTOs={"SmsSendDetailDTO": list(rows)})
+def listed(*rows: dict[str, str], of: int | None = None) -> httpx.Response:
+    """A page of a list that counts so many rows in all."""
+    total = len(rows) if of is None else of
+    return ok(TotalCount=str(total), SmsSendDetailDTOs={"SmsSendDetailDTO": list(rows)})
 
 
 OURS = {"PhoneNum": "13800000001", "OutId": KEY, "SendStatus": "3"}
@@ -291,8 +293,9 @@ def test_near_midnight_in_china_both_days_are_asked_for(called_at: int, days: li
 
 
 def test_further_pages_are_turned() -> None:
-    full = listed(*[OTHERS] * 50)
-    asked, found = held(CHANNEL.resolve(MAIN, attempt_of(one())), full, full, listed(OURS))
+    others = [{**OTHERS, "OutId": f"another-{number}"} for number in range(100)]
+    answers = [listed(*others[:50], of=101), listed(*others[50:], of=101), listed(OURS, of=101)]
+    asked, found = held(CHANNEL.resolve(MAIN, attempt_of(one())), *answers)
     assert [parse_qs(request.url.query.decode())["CurrentPage"] for request in asked] == [
         ["1"],
         ["2"],
@@ -304,6 +307,62 @@ def test_further_pages_are_turned() -> None:
 def test_an_empty_list_is_believed_after_the_lag_only() -> None:
     for age_s, expected in ((119, Resolution.ASK_LATER), (120, Resolution.NOT_SENT)):
         _, found = held(CHANNEL.resolve(SLOW, attempt_of(one(), age_s)), listed(OTHERS))
+        assert found.resolution is expected
+
+
+AT = "2026-09-21 22:13:20"
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        pytest.param([listed(of=2)], id="counts two rows and lists none"),
+        pytest.param([listed(OTHERS, of=2), listed(of=2)], id="lists fewer than it counts"),
+        pytest.param([listed({**OTHERS, "OutId": "", "SendDate": AT})], id="no OutId"),
+        pytest.param([listed({**OTHERS, "OutId": "", "SendDate": "soon"})], id="no time either"),
+        pytest.param([listed({**OURS, "PhoneNum": "13900000002"})], id="another number"),
+        pytest.param([ok(SmsSendDetailDTOs={"SmsSendDetailDTO": []})], id="no count"),
+        pytest.param([ok(TotalCount="many", SmsSendDetailDTOs=None)], id="no number"),
+        pytest.param([listed(OTHERS, of=2), listed(OTHERS, of=2)], id="moved while it was read"),
+        pytest.param([listed(OTHERS, of=2), listed(OURS | {"OutId": "x"}, of=3)], id="grew"),
+    ],
+)
+def test_a_list_that_is_not_whole_or_may_hold_ours_is_asked_again(
+    answers: list[httpx.Response],
+) -> None:
+    _, found = held(CHANNEL.resolve(MAIN, attempt_of(one())), *answers)
+    assert found.resolution is Resolution.ASK_LATER
+
+
+def test_a_row_without_an_out_id_from_before_the_call_hides_nothing() -> None:
+    row = {**OTHERS, "OutId": "", "SendDate": "2026-09-21 22:00:00"}
+    _, found = held(CHANNEL.resolve(MAIN, attempt_of(one())), listed(row))
+    assert found.resolution is Resolution.NOT_SENT
+
+
+@pytest.mark.parametrize("shown", ["13800000001", "138****0001", "8613800000001"])
+def test_a_number_may_be_listed_masked(shown: str) -> None:
+    _, found = held(CHANNEL.resolve(MAIN, attempt_of(one())), listed({**OURS, "PhoneNum": shown}))
+    assert found.resolution is Resolution.SENT
+
+
+def test_every_day_between_the_first_call_and_the_last_is_asked_for() -> None:
+    two_days = 2 * 86_400_000
+    attempt = Attempt(one(), AT_MS, AT_MS + two_days + 3_600_000, last_called_at=AT_MS + two_days)
+    asked, found = held(CHANNEL.resolve(MAIN, attempt), listed(), listed(), listed())
+    assert [parse_qs(request.url.query.decode())["SendDate"] for request in asked] == [
+        ["20260921"],
+        ["20260922"],
+        ["20260923"],
+    ]
+    assert found.resolution is Resolution.NOT_SENT
+
+
+def test_the_lag_counts_from_the_last_call() -> None:
+    for age_s, expected in ((119, Resolution.ASK_LATER), (120, Resolution.NOT_SENT)):
+        last = AT_MS + 600_000
+        attempt = Attempt(one(), AT_MS, last + age_s * 1_000, last_called_at=last)
+        _, found = held(CHANNEL.resolve(SLOW, attempt), listed())
         assert found.resolution is expected
 
 
@@ -322,7 +381,7 @@ def test_a_query_that_fails_says_nothing(answer: httpx.Response) -> None:
 
 @pytest.fixture
 def provider(tmp_path: Path) -> Iterator[Simulator]:
-    with spawn(tmp_path) as simulator:
+    with spawn(tmp_path, lists=ECHOING) as simulator:
         yield simulator
 
 

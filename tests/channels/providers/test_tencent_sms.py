@@ -13,7 +13,7 @@ from channels.engine import Engine
 from channels.error_table import MINUTE, Row
 from channels.providers._sms_tc3 import authorization
 from channels.providers.tencent_sms import TencentSms
-from channels.simulator import Faults, Simulator, spawn
+from channels.simulator import ECHOING, Faults, Simulator, spawn
 from channels.transport import Transport
 from message.delivery import Delivery
 from message.envelope import Template
@@ -280,8 +280,24 @@ def test_without_a_report_nothing_is_believed_for_three_days() -> None:
         (72 * 3_600, Resolution.NOT_SENT),
     ):
         dialogue = CHANNEL.resolve(patient, attempt_of(one(), age_s))
-        _, found = held(dialogue, reports(OF_ANOTHER_NUMBER, OTHERS))
+        _, found = held(dialogue, reports(OTHERS))
         assert found.resolution is expected
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {**OURS, "SessionContext": ""},
+        {**OURS, "SessionContext": None},
+        {name: value for name, value in OURS.items() if name != "SessionContext"},
+        OF_ANOTHER_NUMBER,
+    ],
+    ids=["empty", "null", "missing", "another number"],
+)
+def test_a_report_that_may_be_ours_is_neither_sent_nor_not_sent(row: dict[str, Any]) -> None:
+    """By default Tencent returns no SessionContext."""
+    _, found = held(CHANNEL.resolve(MAIN, attempt_of(one())), reports(OTHERS, row))
+    assert found.resolution is Resolution.ASK_LATER
 
 
 def test_a_full_answer_without_ours_proves_nothing() -> None:
@@ -311,7 +327,7 @@ def test_a_query_that_fails_says_nothing(answer: httpx.Response) -> None:
 
 @pytest.fixture
 def provider(tmp_path: Path) -> Iterator[Simulator]:
-    with spawn(tmp_path) as simulator:
+    with spawn(tmp_path, lists=ECHOING) as simulator:
         yield simulator
 
 

@@ -28,6 +28,9 @@ from message.envelope import Notification
 WITHOUT: frozenset[str] = frozenset({"webhook", "null"})
 """Ours: tests/channels/test_simulator.py and test_webhook.py hold the one, the other sends nothing."""
 
+ABSENCE_ALONE: frozenset[str] = frozenset({"twilio"})
+"""Their queries prove that nothing was sent, and never that something was: receipts do."""
+
 
 class Sample(NamedTuple):
     """What the suite needs of one provider."""
