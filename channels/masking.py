@@ -23,13 +23,15 @@ from message.receivers import GROUP
 
 MASK: Final = "***"
 _TELLING = re.compile(
-    r"(?:^|[^a-z])(?:authorization|cookie|password|passwd|pwd|signature|sign|assertion|private_key)"
+    r"(?:^|[^a-z])(?:authorization|cookie|password|passwd|pwd|signature|sign|sig|assertion|private_key)"
     r"(?:$|[^a-z])|secret|token|apikey|api-key|api_key|access_key|accesskey",
     re.IGNORECASE,
 )
 _HARMLESS: Final = frozenset({"sign_name", "signname", "expires_in", "token_type"})
 _KEY_ONLY: Final = frozenset({"key"})
 """Under these a query holds a secret (WeCom's robots); in JSON they are anybody's."""
+_QUERY: Final = re.compile(r"[?&](?:[^=&]*=)?")
+"""Parts a secret that is an address: its path, and each value of its query."""
 _MIN_SECRET: Final = 4
 _MIN_INSIDE: Final = 6
 """A known text of so many characters is masked inside of words too."""
@@ -157,12 +159,14 @@ def telling(name: str) -> bool:
 
 
 def _secrets(options: Any) -> Iterator[str]:
-    """Every secret of an account's options, and every line of one that has several."""
+    """Every secret of an account's options, and every part of one that has several: lines of a key, and the
+    path and the values of an address."""
     for name in getattr(options, "__struct_fields__", ()):
         value = getattr(options, name)
         if isinstance(value, Secret):
             yield value.reveal()
             yield from (line for line in value.reveal().splitlines() if line)
+            yield from _QUERY.split(value.reveal())
 
 
 def _forms(text: str) -> Iterator[str]:

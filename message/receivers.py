@@ -1,6 +1,6 @@
 """Whom a receiver names: one person, or a group.
 
-    group:NAME        wecom, dingtalk, feishu: the group of that name in the accounts' configuration
+    group:NAME        wecom, dingtalk, feishu, chat: the group of that name in the accounts' configuration
     oc_…              feishu: the group with that chat_id; `group:oc_…` names the same one
     /topics/NAME      push: everybody who takes the topic
     anything else     one person, and on every other channel so is everything
@@ -16,7 +16,7 @@ from typing import Final
 
 GROUP: Final = "group:"
 """How a receiver begins that names a group of a chat channel."""
-CHATS: Final = frozenset({"wecom", "dingtalk", "feishu"})
+CHATS: Final = frozenset({"wecom", "dingtalk", "feishu", "chat"})
 """Channels on which a receiver may be a group."""
 _TOPIC: Final = "/topics/"
 _CHAT_ID: Final = re.compile(r"oc_[0-9a-f]{20,64}")

@@ -15,6 +15,7 @@ CHANNELS: Final = (
     "wecom",
     "dingtalk",
     "feishu",
+    "chat",
     "push",
     "webhook",
 )

@@ -218,6 +218,8 @@ def test_the_good_answer_under_a_bad_status_is_no_acceptance(
 ) -> None:
     status = data.draw(st.sampled_from([s for s in STATUSES if s >= 300]), label="status")
     own = good.answer.content
+    if not own:
+        return  # it says nothing that another status could contradict
     outcome = outcome_of(good, httpx.Response(status, content=own))
     assert isinstance(outcome, Unknown)
 

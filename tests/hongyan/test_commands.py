@@ -71,7 +71,7 @@ def test_the_policy_is_shown_as_workers_follow_it(hongyan: Run, folder: Path) ->
     assert "77+77" in said.out
     assert "5 min ≤ 1 h" in said.out
     lanes = hongyan("policy", "show", "--json").json["lanes"]
-    assert len(lanes) == 27
+    assert len(lanes) == 30
     assert lanes["sms.notice"]["threads"] == 77
 
 

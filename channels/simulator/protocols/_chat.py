@@ -1,0 +1,74 @@
+"""What the incoming webhooks of Slack, Discord, Mattermost and Teams share.
+
+Credentials of each: `hook` (the address behind the protocol's name, query and all), `group` (the receiver's
+name in the ledger) and `limits`: "on" keeps to the provider's documented pace. Everybody whom a message
+would call on is counted as `<protocol>.mentions`, by rules written apart from the adapter's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, ClassVar, Final
+
+import msgspec
+
+from channels.simulator.http import Request
+from channels.simulator.protocols._windows import Window
+from channels.simulator.wire import BaseProtocol, Recipient, Reply, Send, World
+
+TEXT: Final = [("Content-Type", "text/plain; charset=utf-8")]
+
+
+class HookProtocol(BaseProtocol):
+    """Its state is the last messages, where limits are kept."""
+
+    hook: ClassVar[str]
+    """Of the credentials, where they name none."""
+    pace: ClassVar[tuple[int, int]] = (0, 0)
+    """(messages, seconds)."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        limited = world.credential(self.name, "limits", "") == "on" and self.pace[0]
+        self._windows = [Window(world, *self.pace)] if limited else []
+
+    def at_hook(self, request: Request) -> bool:
+        """Whether the request is for the webhook that there is."""
+        target = request.target.decode("ascii", "replace")
+        return target == f"/{self.name}/{self.world.credential(self.name, 'hook', self.hook)}"
+
+    def too_many(self) -> bool:
+        """Takes a place in the window; True: there was none."""
+        return any(window.full() for window in self._windows)
+
+    def send(self, message: dict[str, Any], mentions: int) -> Send:
+        """The one receiver, and who is called on."""
+        for _ in range(mentions):
+            self.world.count(f"{self.name}.mentions")
+        digest = hashlib.sha256(msgspec.json.encode(message, order="deterministic")).hexdigest()[
+            :16
+        ]
+        group = self.world.credential(self.name, "group", "group")
+        return Send([Recipient(group, f"{self.name}:{digest}")])
+
+
+def json_object(body: bytes) -> dict[str, Any] | None:
+    """The body, if it is a JSON object."""
+    try:
+        value = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def texts(tree: Any) -> list[str]:
+    """Every text in a structure."""
+    if isinstance(tree, str):
+        return [tree]
+    inner = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ()
+    return [text for one in inner for text in texts(one)]
+
+
+def plain(status: int, text: str, *fields: tuple[str, str]) -> Reply:
+    """An answer that is a word."""
+    return Reply(text.encode(), status, [*TEXT, *fields])

@@ -1,0 +1,30 @@
+"""A valid Discord webhook account and notification, for the suite over all adapters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from message.envelope import Notification
+
+PATH = "/discord"
+ACCOUNT: dict[str, Any] = {
+    "provider": "discord",
+    "hook": "api/webhooks/1234567890/simulator-secret",
+    "group": "ops",
+}
+PER_RECEIVER: frozenset[str] = frozenset()
+UNREACHABLE: dict[str, str] = {}
+BY_STATUS = True
+
+
+def notification(number: int) -> Notification:
+    """One notification, unlike those of other numbers."""
+    return Notification(
+        id=f"{PATH[1:]}-{number}",
+        channel="chat",
+        kind="notice",
+        receivers=["group:ops"],
+        content={"text": f"notice {number}"},
+        created_at=1_700_000_000_000,
+        ttl_ms=86_400_000,
+    )

@@ -1,0 +1,31 @@
+"""A valid Slack webhook account and notification, for the suite over all adapters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from message.envelope import Notification
+
+PATH = "/slack"
+ACCOUNT: dict[str, Any] = {
+    "provider": "slack",
+    "hook": "services/T000/B000/simulator-secret",
+    "group": "ops",
+}
+PER_RECEIVER: frozenset[str] = frozenset()
+UNREACHABLE: dict[str, str] = {}
+BY_STATUS = True
+UNDOCUMENTED = "never_documented"
+
+
+def notification(number: int) -> Notification:
+    """One notification, unlike those of other numbers."""
+    return Notification(
+        id=f"{PATH[1:]}-{number}",
+        channel="chat",
+        kind="notice",
+        receivers=["group:ops"],
+        content={"text": f"notice {number}"},
+        created_at=1_700_000_000_000,
+        ttl_ms=86_400_000,
+    )
