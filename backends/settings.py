@@ -138,8 +138,9 @@ class RecoverySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     lanes: list[str] = msgspec.field(default_factory=lambda: ["*"])
     share: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.25
     """Of a lane's threads: so many calls at once belong to what is sent again, at least one."""
-    rate_per_s: Annotated[float, msgspec.Meta(gt=0, le=1e6)] = 50.0
-    """Deliveries a second that one recovery sends again in one lane."""
+    rate_per_s: Annotated[float, msgspec.Meta(gt=0, le=1e6)] | None = None
+    """Deliveries a second that one recovery sends again in one lane, at most; None: 50, and up to 200 while
+    more is due than goes."""
     poll_s: Seconds = 1.0
     """How often it looks for what is due and what is in doubt."""
     lease_s: Seconds = 30.0

@@ -89,7 +89,6 @@ lease_s = 3
 [recovery]
 lease_s = 3
 lanes = ["{lane}"]
-rate_per_s = 500
 health_address = "127.0.0.1:0"
 """
 

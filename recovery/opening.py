@@ -48,9 +48,10 @@ from recovery.alerts import Alerts
 from recovery.archiving import Archiving
 from recovery.calls import Callers, Resend
 from recovery.line_watch import LineWatch
+from recovery.pace import Pace, retry_pace
 from recovery.prompts import Prompts
 from recovery.report import Metrics, Report
-from recovery.resending import Pace, Resending, served
+from recovery.resending import Resending, served
 from recovery.resolving import Resolving
 from recovery.routes import Routes
 from recovery.service import Parts, Recovery
@@ -310,7 +311,7 @@ def _resending(
         releasing,
         owner=core.name,
         lease=heart,
-        pace=Pace(lambda _: core.settings.recovery.rate_per_s, core.clock),
+        pace=retry_pace(core.settings.recovery.rate_per_s, core.clock),
         release=Pace(lambda lane: routes[lane].policy.release_per_s, core.clock),
         render=core.render,
         report=core.report,

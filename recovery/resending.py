@@ -19,8 +19,6 @@ from typing import Final, Protocol
 
 import structlog
 
-from backends.token_bucket import Ask as Tokens
-from backends.token_bucket import LocalBuckets
 from dispatcher.clock import Clock
 from dispatcher.decide import after_call
 from dispatcher.gates import Outage
@@ -37,13 +35,12 @@ from policy.schema import Guarantee, LanePolicy, Ordering
 from recovery.calls import WINDOW_OVER, Callers, Resend, put_on_record
 from recovery.conclusions import REFUSED, REPLAY
 from recovery.grouping import calls_of
+from recovery.pace import Pace
 from recovery.report import Report
 from recovery.routes import Route, Routes
 
 log = structlog.get_logger(__name__)
 SETTLE_BATCH: Final = 200
-BITE_S: Final = 0.25
-"""Of a lane's rate: worth of rows that are taken together."""
 NO_ACCOUNT: Final = "no_account"
 NO_TEMPLATE: Final = "template_error"
 _IDLE_S: Final = 0.5
@@ -64,37 +61,6 @@ class Term(Protocol):
     def valid(self) -> bool:
         """Whether a send may begin."""
         ...
-
-
-class Pace:
-    """A lane's rate for what is sent again: a second's worth at once, then evenly, in bites.
-
-    A bite is taken in one transaction: row by row, each would cost live traffic a commit of its own.
-    """
-
-    def __init__(self, rate: Callable[[str], float], clock: Clock) -> None:
-        """`rate`: of a lane, deliveries a second; asked each time."""
-        self._rate = rate
-        self._buckets = LocalBuckets(clock.monotonic)
-
-    def take(self, lane: str, wanted: int) -> int:
-        """So many of those wanted may go now: none before they are a bite, or all that is wanted."""
-        granted = self._ask(lane, wanted, 0)
-        if granted < min(wanted, max(1, int(self._rate(lane) * BITE_S))):
-            self.give_back(lane, granted)
-            return 0
-        return granted
-
-    def give_back(self, lane: str, unused: int) -> None:
-        """So many were not there after all."""
-        if unused:
-            self._ask(lane, 0, unused)
-
-    def _ask(self, lane: str, wanted: int, back: int) -> int:
-        rate = self._rate(lane)
-        burst = max(1, int(rate))
-        (grant,) = self._buckets.take([Tokens(lane, rate, burst, wanted, 0, back)])
-        return grant.tokens
 
 
 class Resending:
@@ -166,7 +132,7 @@ class Resending:
         finally:
             begun = sum(map(len, calls))
             callers.take_up(begun - room)
-            pace.give_back(lane, room - begun)
+            pace.used(lane, room, begun)
         for call in calls:
             callers.put(call)
         return begun

@@ -29,8 +29,9 @@ from message.vocabulary import Lane
 from policy.schema import Guarantee, LanePolicy, RetryPolicy
 from recovery.alerts import Alerts
 from recovery.calls import Callers, Resend
+from recovery.pace import Pace
 from recovery.report import Metrics, Report
-from recovery.resending import Pace, Resending
+from recovery.resending import Resending
 from recovery.resolving import Resolving
 from recovery.routes import Route, Routes
 from tests.idempotency.making import (
@@ -411,29 +412,6 @@ def test_what_its_provider_could_never_take_is_rejected_without_a_call(line: Lin
     line.resend()
     assert line.row(one)[:2] == ("REJECTED", "bad_number")
     assert line.provider.calls == []
-
-
-def test_a_pace_gives_a_seconds_worth_and_takes_back_what_was_not_used() -> None:
-    now = [0.0]
-    pace = Pace(lambda _: 10, Clock(lambda: now[0], lambda: 0.0))
-    assert pace.take("a", 25) == 10
-    assert pace.take("a", 25) == 0
-    assert pace.take("b", 3) == 3
-    pace.give_back("a", 4)
-    assert pace.take("a", 25) == 4
-    now[0] = 0.5
-    assert pace.take("a", 25) == 5
-
-
-def test_a_pace_gives_a_bite_or_nothing_so_that_rows_are_taken_together() -> None:
-    now = [0.0]
-    pace = Pace(lambda _: 40, Clock(lambda: now[0], lambda: 0.0))
-    assert pace.take("a", 100) == 40
-    now[0] = 0.2
-    assert pace.take("a", 100) == 0, "eight tokens are no bite of ten"
-    assert pace.take("a", 3) == 3, "but they are all that is wanted"
-    now[0] = 0.375
-    assert pace.take("a", 100) == 12, "nothing was lost by asking too early"
 
 
 def test_a_busy_lane_makes_room_for_half_of_what_may_wait_at_once(line: Line) -> None:
