@@ -30,6 +30,8 @@ _PEM: Final = "-----BEGIN "
 _UNFIT: Final = "must be a text of printable ASCII characters"
 _BURST: Final = 10
 """A part of so many of a provider's limit may go at once, the rest evenly."""
+_EVEN: Final = 0.9
+"""Share of a limit too small for such a part that goes evenly: what goes one by one needs no part less."""
 _FIELD = re.compile(r"(?:required|unknown) field `(.+?)`")
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -156,12 +158,13 @@ def _counted_as(provider: str, endpoint: str, options: Any, counted_by: Sequence
 
 def _rate(common: _Common, channel: Channel) -> tuple[float | None, int | None]:
     """The account's own rate, else what its provider takes. A burst goes on top of the rate, so that the
-    two together stay within the provider's window."""
+    two together stay within the provider's window; a burst of one is no more than even spacing."""
     if common.rate_per_s is not None or not channel.account_limits:
         return common.rate_per_s, common.burst
     bursts = [max(1, count // _BURST) for count, _ in channel.account_limits]
     limits = zip(channel.account_limits, bursts, strict=True)
-    return min((count - burst) / seconds for (count, seconds), burst in limits), min(bursts)
+    rates = [max(count - burst, _EVEN * count) / seconds for (count, seconds), burst in limits]
+    return min(rates), min(bursts)
 
 
 class _Common(msgspec.Struct):

@@ -25,6 +25,14 @@ class SimulatorOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Always on loopback. Reachable while the provider itself refuses connections."""
     smtp_port: Annotated[int, msgspec.Meta(ge=-1, le=65_535)] = -1
     """Of the mail server (channels/simulator/smtp.py). -1: none; 0: any free one, printed at start."""
+    smtp_greeting_ms: Annotated[int, msgspec.Meta(ge=0, le=600_000)] = 0
+    """How long the mail server says nothing after a connection; some do by purpose (postscreen), RFC 5321
+    allows 5 minutes."""
+    smtp_command_ms: Annotated[int, msgspec.Meta(ge=0, le=600_000)] = 0
+    """How long before it answers MAIL, each RCPT and DATA; RFC 5321 allows 5 minutes."""
+    smtp_final_ms: Annotated[int, msgspec.Meta(ge=0, le=1_200_000)] = 0
+    """How long it thinks after the dot that ends a message, which is kept before; filters take 5 to 60 s,
+    RFC 5321 allows 10 minutes. On top of a rule's `latency_ms`."""
     smtp_certificate: str = ""
     """PEM file with key and chain: the mail server wants STARTTLS. Empty: it offers none."""
     certificate: str = ""

@@ -11,6 +11,9 @@ Rules select by the path `/smtp/<MAIL FROM>` and the first receiver. Each messag
     errors            a status is the answer of something else than a mail server to the final dot
     reset, close, hang, drip, drop    after the final dot
 
+A code may be a whole reply: `mail:450 4.7.1 Error: too much mail from 192.0.2.1`. Silences before the
+greeting, each command's reply and the one to the dot are options (`smtp_greeting_ms` and the like).
+
 EHLO and AUTH come before any address is known: their codes are drawn with the path `/smtp/` and no
 receiver, once a connection; a later message on it has them as the reply to MAIL.
 
@@ -45,6 +48,7 @@ from channels.simulator.smtp_replies import (
     answer_of,
     read_letter,
     staged,
+    to_dot,
     worded,
 )
 from channels.simulator.tls import server_context
@@ -70,8 +74,21 @@ class Door(SMTP):
     fate: Fate | None = None
     """Drawn with the message's first RCPT."""
 
+    def __init__(
+        self, office: PostOffice, greeting_s: float, command_s: float, **settings: Any
+    ) -> None:
+        super().__init__(office, **settings)
+        self._greeting_s = greeting_s
+        self._command_s = command_s
+
+    async def _handle_client(self) -> None:
+        """As aiosmtpd's, after the silence before the greeting."""
+        await asyncio.sleep(self._greeting_s)
+        await super()._handle_client()
+
     async def smtp_DATA(self, arg: str) -> None:
         """As aiosmtpd's, unless the message's fate is to be refused before its content."""
+        await asyncio.sleep(self._command_s)
         stage, code = staged(self.fate)
         if stage == "data" and self.envelope is not None and self.envelope.rcpt_tos:
             await self.push(worded(code))
@@ -87,6 +104,9 @@ class PostOffice:
         given = options.credentials.get(NAME, {})
         self._user = given.get("user", ID).encode()
         self._password = given.get("password", SECRET).encode()
+        self._greeting_s = options.smtp_greeting_ms / _MS
+        self._command_s = options.smtp_command_ms / _MS
+        self._final_ms = options.smtp_final_ms
         self._turns: dict[str, int] = {}
         self._certificate = server_context(options.smtp_certificate)
 
@@ -94,6 +114,8 @@ class PostOffice:
         """For `create_server`."""
         return Door(
             self,
+            self._greeting_s,
+            self._command_s,
             data_size_limit=_MAX_SIZE,
             hostname="simulator.hongyan",
             ident="ESMTP",
@@ -127,6 +149,7 @@ class PostOffice:
         self, door: Door, visit: Visit, letter: Letter, address: str, options: list[str]
     ) -> str:
         """A message begins."""
+        await asyncio.sleep(self._command_s)
         if not visit.authenticated:
             return "530 5.7.0 Authentication required"
         door.path, door.fate = f"/smtp/{address}", None
@@ -142,6 +165,7 @@ class PostOffice:
         self, door: Door, visit: Visit, letter: Letter, address: str, options: list[str]
     ) -> str:
         """One receiver; a refused one is kept too."""
+        await asyncio.sleep(self._command_s)
         if door.fate is None:
             fate = self._draw(door.path, address, f"{NAME}:{address}")
             door.fate = Fate() if staged(fate)[0] in BEFORE_RCPT else fate
@@ -161,7 +185,7 @@ class PostOffice:
         message_id, wrong = read_letter(content)
         if wrong:
             return f"554 5.6.0 {wrong}"
-        due = asyncio.get_running_loop().time() + fate.delay_ms / _MS
+        due = asyncio.get_running_loop().time() + (fate.delay_ms + self._final_ms) / _MS
         answer, call = answer_of(fate), self._provider.memory.last_seq + 1
         await self._keep(
             [
@@ -174,7 +198,11 @@ class PostOffice:
 
     async def _end(self, door: Door, fate: Fate, answer: str) -> str:
         if fate.ending is Ending.ANSWER:
-            return worded(answer) if fate.status == 200 else f"HTTP/1.1 {answer} not a mail server"
+            return (
+                to_dot(fate, answer)
+                if fate.status == 200
+                else f"HTTP/1.1 {answer} not a mail server"
+            )
         transport = cast(asyncio.Transport, door.transport)  # uvloop's own class, the same methods
         if fate.ending is Ending.RESET:
             sock: socket.socket = transport.get_extra_info("socket")

@@ -13,6 +13,8 @@ _STAGES: Final = {
     **dict.fromkeys(("455", "530", "555"), "mail"),
 }
 """Where a code belongs that names no stage; all others: the final dot."""
+_CODE: Final = 3
+"""Digits of a reply's code (RFC 5321 §4.2)."""
 BEFORE_MAIL: Final = ("hello", "auth")
 BEFORE_RCPT: Final = (*BEFORE_MAIL, "mail")
 """Stages with draws of their own: what falls on them later has had its chance."""
@@ -38,8 +40,10 @@ def staged(fate: Fate | None) -> tuple[str, str]:
     """Stage and code of a fate; empty where it is none of a code."""
     if fate is None or not fate.code:
         return "", ""
-    stage, colon, code = fate.code.rpartition(":")
-    return (stage, code) if colon else (_STAGES.get(code, "final"), code)
+    stage, _, code = fate.code.partition(":")
+    if stage.isalpha():
+        return stage, code
+    return _STAGES.get(fate.code[:_CODE], "final"), fate.code
 
 
 def answer_of(fate: Fate) -> str:
@@ -48,9 +52,18 @@ def answer_of(fate: Fate) -> str:
         return fate.ending.value
     stage, code = staged(fate)
     if stage == "final":
-        return code
+        return code[:_CODE]
     return "250" if fate.status == 200 else str(fate.status)
 
 
+def to_dot(fate: Fate, answer: str) -> str:
+    """The reply to the final dot."""
+    stage, code = staged(fate)
+    return worded(code if stage == "final" else answer)
+
+
 def worded(code: str) -> str:
+    """The reply; what has words already stays as it is."""
+    if len(code) > _CODE:
+        return code
     return f"{code} {code[:1]}.0.0 " + ("OK" if code.startswith("2") else "refused by a rule")

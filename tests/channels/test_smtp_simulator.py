@@ -6,7 +6,10 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
+from time import monotonic
+from typing import Any
 
 import httpx
 import pytest
@@ -124,6 +127,38 @@ def test_more_receivers_than_a_server_must_take_are_refused_one_by_one(office: S
     assert {address: code for address, (code, _) in refused.items()} == dict.fromkeys(
         everyone[100:], 452
     )
+
+
+@pytest.mark.parametrize("silence", ["smtp_greeting_ms", "smtp_command_ms", "smtp_final_ms"])
+def test_a_server_may_say_nothing_for_a_while(tmp_path: Path, silence: str) -> None:
+    options: dict[str, Any] = {silence: 600}
+    with spawn(tmp_path, smtp_port=0, **options) as office:
+        marks = [monotonic()]
+        with visit(office) as client:
+            marks.append(monotonic())
+            client.mail("a@x.com")
+            client.rcpt("b@x.com")
+            marks.append(monotonic())
+            client.data(LETTER)
+            marks.append(monotonic())
+        greeting, commands, final = (b - a for a, b in pairwise(marks))
+    slow = {"smtp_greeting_ms": greeting, "smtp_command_ms": commands, "smtp_final_ms": final}
+    assert slow[silence] > 0.6
+    assert office.ledger_report().summary.accepted == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "stage"), [("mail:450 4.7.1 Error: too much mail from x", "mail"), ("451 later", ".")]
+)
+def test_a_code_may_be_a_whole_reply(office: Simulator, code: str, stage: str) -> None:
+    office.control(rules=[Faults(codes={code: 1})])
+    kind = smtplib.SMTPSenderRefused if stage == "mail" else smtplib.SMTPDataError
+    with visit(office) as client, pytest.raises(kind) as refused:
+        client.sendmail("a@x.com", ["b@x.com"], LETTER)
+    assert isinstance(refused.value, smtplib.SMTPResponseException)
+    text = refused.value.smtp_error
+    assert isinstance(text, bytes)
+    assert f"{refused.value.smtp_code} {text.decode()}" == code.removeprefix("mail:")
 
 
 def test_a_kill_after_the_250_forgets_nothing(tmp_path: Path) -> None:

@@ -202,6 +202,17 @@ def test_every_documented_error_is_what_its_row_says(row: Row) -> None:
     )
 
 
+def test_a_403_about_the_senders_domain_is_the_accounts() -> None:
+    body = {
+        "statusCode": 403,
+        "name": "validation_error",
+        "message": "The example.com domain is not verified.",
+    }
+    found = outcome(403, body)
+    assert found == NotSent("validation_error", body["message"], 60_000, account=True)  # type: ignore[arg-type]
+    assert isinstance(outcome(422, {**body, "statusCode": 422}), Rejected)
+
+
 def test_resends_own_wish_for_a_delay_goes_first() -> None:
     body = error("rate_limit_exceeded", 429)
     for headers, wanted in (
