@@ -21,7 +21,9 @@ class Metrics:
             "pushes", "Pushes, by how they were answered.", "account", "answer"
         )
         self.pulls = self._counter("pulls", "Questions to providers.", "account", "result")
-        self.unreadable = self._counter("unreadable", "Entries of pushes left out.", "account")
+        self.unreadable = self._counter(
+            "unreadable", "Entries of pushes and pulls left out.", "account"
+        )
         self.received = self._counter("received", "Receipts that came.", "account", "said")
         self.repeated = self._counter("repeated", "Receipts that were stored before.")
         self.placed = self._counter("placed", "Receipts that found their delivery.", "applied")

@@ -18,7 +18,7 @@ from idempotency.ledger import LedgerUnavailable
 from idempotency.receipts import Receipt
 from receipts.accounts import Source
 from receipts.metrics import Metrics
-from receipts.parsing import Malformed
+from receipts.parsing import Malformed, Parsed
 from receipts.pulling import PULLS
 
 log = structlog.get_logger(__name__)
@@ -77,18 +77,26 @@ class Puller:
     def run_once(self) -> float:
         """One question; how long to wait for the next, in seconds."""
         try:
-            receipts = self._ask()
+            answer = self._ask()
         except Malformed as exc:
             return self._failed(str(exc))
         except Exception as exc:  # the adapter's, or its answer's: the next question may go better
             log.exception("pull_failed", account=self._account.name)
             return self._failed(type(exc).__name__)
         self._failures = 0
-        self._keep(receipts)
+        self._tell_unreadable(answer.unreadable)
+        self._keep(answer.receipts)
         self._metrics.pulls.labels(self._account.name, "answered").inc()
-        return 0.0 if len(receipts) >= self._pull.most else self._every_s
+        full = len(answer.receipts) + answer.unreadable >= self._pull.most
+        return 0.0 if full else self._every_s
 
-    def _ask(self) -> Sequence[Receipt]:
+    def _tell_unreadable(self, count: int) -> None:
+        """The provider gives them out no more: their deliveries stay SENT."""
+        if count:
+            self._metrics.unreadable.labels(self._account.name).inc(count)
+            log.error("receipts_unreadable", account=self._account.name, receipts=count)
+
+    def _ask(self) -> Parsed:
         request = self._pull.request(self._account)
         request.extensions["timeout"] = {"total": TIMEOUT_S}
         answer = self._transport.send(request)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from channels.channel import Account
 from channels.providers.tencent_sms import TencentSms
 from channels.registry import PROVIDERS
-from idempotency.receipts import Receipt
 from receipts.parsers.tencent_sms import pulled
+from receipts.parsing import Parsed
 
 
 class Pull(NamedTuple):
@@ -17,8 +17,8 @@ class Pull(NamedTuple):
 
     request: Callable[[Account], Any]
     """The signed request, as the transport takes it."""
-    read: Callable[[str, bytes], Sequence[Receipt]]
-    """The receipts in an answer; raises Malformed."""
+    read: Callable[[str, bytes], Parsed]
+    """The receipts in an answer, and the number of those that cannot be read; raises Malformed."""
     most: int
     """Receipts that one answer holds; when it holds so many, more are waiting."""
 

@@ -7,18 +7,26 @@ The content names its kind by the one key it has, spelt as WeCom spells its own 
     {"textcard": {"title", "description", "url", "btntxt"}}
     {"news": {"articles": [{"title", "description", "url", "picurl"}, …]}}      1 to 8
     {"template_card": {"card_type": …, …}}
-    {"file": {"media_id": "…"}}
+    {"file": {"media_id": "…"}}                {"voice": {"media_id": "…"}}
+    {"image": {"media_id": "…"}}               an application's; a robot's: {"image": {"base64": "…"}}
+    {"video": {"media_id", "title", "description"}}                             applications alone
+    {"markdown_v2": {"content": "…"}}          or {"markdown_v2": "…"}          robots alone
 
-Text may mention members, for a robot: `mentioned_list`, `mentioned_mobile_list`. WeCom cuts what is too
-long without a word: it is refused here instead. There are no templates of the provider's.
+A text, and no other kind, may mention members, for a robot: `mentioned_list`, `mentioned_mobile_list`.
+WeCom cuts what is too long without a word: it is refused here instead. There are no templates of the
+provider's.
 
-Source: https://developer.work.weixin.qq.com/document/path/90236 (applications), …/91770 (robots)
+Source: https://developer.work.weixin.qq.com/document/path/90236 (applications), …/91770 and …/99110
+(robots), read 2026-11-22
 """
 
 from __future__ import annotations
 
+import binascii
 import re
+from base64 import b64decode
 from collections.abc import Mapping
+from hashlib import md5
 from typing import Any, Final
 
 import msgspec
@@ -37,6 +45,8 @@ CARD_TYPES: Final = frozenset(
     }
 )
 _MAX_ARTICLES: Final = 8
+MAX_IMAGE: Final = 2 * 1_024 * 1_024
+"""Bytes of an image that a robot sends."""
 _TASK_ID = re.compile(r"[A-Za-z0-9_@-]{1,128}")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 """JSON can write these only as \\uXXXX, which WeCom refuses (40033)."""
@@ -87,6 +97,23 @@ class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     media_id: str
 
 
+class Image(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """An image: uploaded as temporary material, or itself."""
+
+    media_id: str = ""
+    base64: str = ""
+    md5: str = ""
+    """Of the image, in hexadecimal; made here where it is left out."""
+
+
+class Video(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A video that was uploaded as temporary material."""
+
+    media_id: str
+    title: str = ""
+    description: str = ""
+
+
 class Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Exactly one is set."""
 
@@ -96,6 +123,10 @@ class Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     news: News | None = None
     template_card: dict[str, Any] | None = None
     file: File | None = None
+    image: Image | None = None
+    voice: File | None = None
+    video: Video | None = None
+    markdown_v2: Text | str | None = None
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -130,7 +161,25 @@ def message_of(given: Mapping[str, Any] | None) -> Message:
     if len(found) != 1:
         raise BadContent(f"bad_content: give exactly one of {', '.join(Content.__struct_fields__)}")
     ((kind, body),) = found
+    if isinstance(body, Image):
+        return Message(kind, _with_digest(body))
     return Message(kind, Text(body) if isinstance(body, str) else body)
+
+
+def _with_digest(image: Image) -> Image:
+    """The image with its MD5, which WeCom wants of one that is sent itself; raises BadContent."""
+    if not image.base64:
+        return image
+    try:
+        data = b64decode(image.base64, validate=True)
+    except (binascii.Error, ValueError) as exc:
+        raise BadContent("bad_content: image.base64 is no base64") from exc
+    if len(data) > MAX_IMAGE:
+        raise BadContent(f"too_long: the image has {len(data):,} bytes; {MAX_IMAGE:,} are taken")
+    digest = md5(data, usedforsecurity=False).hexdigest()
+    if image.md5 not in ("", digest):
+        raise BadContent("bad_content: image.md5 is not that of image.base64")
+    return msgspec.structs.replace(image, md5=digest)
 
 
 def refusal_of(message: Message, limits: Mapping[str, int]) -> str:
@@ -144,13 +193,21 @@ def refusal_of(message: Message, limits: Mapping[str, int]) -> str:
     if isinstance(message.body, News):
         return _news(message.body)
     if isinstance(message.body, File):
-        return "" if message.body.media_id else "bad_content: file needs a media_id"
+        return "" if message.body.media_id else f"bad_content: {message.kind} needs a media_id"
+    if isinstance(message.body, Image):
+        return _image(message.body)
+    if isinstance(message.body, Video):
+        return _video(message.body)
     return _card(message.body)
 
 
 def _text(text: Text, kind: str, limit: int) -> str:
     if not text.content:
         return "bad_content: the text is empty"
+    if text.mentions and kind != "text":
+        return (
+            f"bad_content: WeCom mentions nobody in {kind}; write <@userid> there, or send a text"
+        )
     size = len(text.content.encode())
     return f"too_long: {kind} is {size:,} bytes; {limit:,} are taken" if size > limit else ""
 
@@ -172,6 +229,18 @@ def _news(news: News) -> str:
         if wrong := _too_long(article, "news", sizes):
             return wrong
     return ""
+
+
+def _image(image: Image) -> str:
+    if bool(image.media_id) == bool(image.base64):
+        return "bad_content: image needs a media_id (an application's) or base64 (a robot's)"
+    return ""
+
+
+def _video(video: Video) -> str:
+    if not video.media_id:
+        return "bad_content: video needs a media_id"
+    return _too_long(video, "video", {"title": 128, "description": 512})
 
 
 def _too_long(struct: msgspec.Struct, kind: str, sizes: Mapping[str, int]) -> str:

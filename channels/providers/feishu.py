@@ -4,6 +4,9 @@ r"""Feishu (and Lark) messages of an application's bot: `im/v1/messages`, one re
     {"receive_id": "ou_…", "msg_type": "text", "content": "{\"text\":\"…\"}", "uuid": "<call key>"}
     {"code": 0, "msg": "success", "data": {"message_id": "om_…", …}}
 
+    DELETE <endpoint>/open-apis/im/v1/messages/om_…
+    {"code": 0, "msg": "success", "data": {}}
+
     POST <endpoint>/open-apis/auth/v3/tenant_access_token/internal   {"app_id", "app_secret"}
     {"code": 0, "msg": "ok", "tenant_access_token": "t-…", "expire": 7200}
 
@@ -16,12 +19,14 @@ Of requests with one `uuid` (at most 50 characters) at most one succeeds within 
 answered with the first one's message_id: an attempt in doubt is repeated within 55 minutes.
 
 Sources: https://open.feishu.cn/document/server-docs/im-v1/message/create,
+https://open.feishu.cn/document/server-docs/im-v1/message/delete,
 https://open.feishu.cn/document/ukTMukTMukTM/ukDNz4SO0MjL5QzM/auth-v3/auth/tenant_access_token_internal,
 https://open.feishu.cn/document/home/user-identity-introduction/introduction
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import ClassVar, Final
 
@@ -36,6 +41,10 @@ from channels.channel import (
     Call,
     Failure,
     LoginRefused,
+    RecallDialogue,
+    Sent,
+    Taken,
+    TakenBack,
     Token,
     TokenRefused,
     TokenSource,
@@ -57,6 +66,7 @@ from channels.providers._feishu_wire import (
     refused,
 )
 from channels.reach import PERSONS_AND_CHATS, Reach, wrong_receiver
+from channels.recalls import taken_back
 from channels.requests import post_json
 from channels.secret import Secret
 from message.delivery import Delivery
@@ -88,6 +98,9 @@ _TOKEN_CODES: Final = frozenset({"99991661", "99991663", "99991668", "99991671",
 _PASSING: Final = frozenset({RATE_LIMITED, "99991403", "11232", "1500", "2200"})
 """Answers to a request for a token that are not about the login."""
 _LATER: Final = frozenset({408, 425, 429, *range(500, 600)})
+_MESSAGE_ID = re.compile(r"om_[0-9A-Za-z_-]{1,128}", re.ASCII)
+_GONE: Final = frozenset({"230011", "230110"})
+"""Answers to a recall: it was taken back before, or deleted."""
 _SECOND: Final = 1_000
 
 _ERRORS: Final = ErrorTable(
@@ -205,6 +218,8 @@ class FeishuChannel(BaseChannel):
     options: ClassVar[type[msgspec.Struct]] = FeishuOptions
     endpoint: ClassVar[str] = ENDPOINT
     dedup_window_ms: ClassVar[int] = 55 * MINUTE
+    recall_window_ms: ClassVar[int] = 24 * HOUR
+    """Feishu's own default; a company's administrator may set another, and then Feishu refuses."""
     tokens: ClassVar[TokenSource | None] = FeishuTokens()
     reach: ClassVar[Reach] = PERSONS_AND_CHATS
     account_limits: ClassVar[Sequence[tuple[int, int]]] = ((50, 1), (1_000, 60))
@@ -221,7 +236,7 @@ class FeishuChannel(BaseChannel):
             "one receiver a call; 50 calls a second and 1,000 a minute, 5 a second to one "
             "receiver; 150 KB of text, 30 KB of post or card"
         ),
-        recall="the provider has one by message_id; not used",
+        recall="within 24 hours, by message_id; the company may have set a shorter time",
         source=(
             "https://open.feishu.cn/document/server-docs/im-v1/message/create",
             "https://open.feishu.cn/document/server-docs/api-call-guide/frequency-control",
@@ -270,6 +285,22 @@ class FeishuChannel(BaseChannel):
         if said is None or not said.message_id:
             return for_all(call, Unknown("no_message_id", "the answer names no message"))
         return for_all(call, Accepted(said.message_id))
+
+    def recall(self, account: Account, sent: Sent) -> RecallDialogue | None:
+        """By the message_id."""
+        return self._recall(account, sent) if _MESSAGE_ID.fullmatch(sent.provider_id) else None
+
+    def _recall(self, account: Account, sent: Sent) -> RecallDialogue:
+        url = address(account.endpoint, f"{_SEND}/{sent.provider_id}")
+        bearer = (b"Authorization", b"Bearer " + sent.token.encode("latin-1"))
+        answer = yield httpx.Request(
+            "DELETE", url, headers=[*fields(url), bearer], extensions=extensions(account)
+        )
+        said = None if isinstance(answer, Failure) else read(answer)
+        code = code_of(said)
+        if code in _GONE:
+            return TakenBack(Taken.BACK)
+        return taken_back(self.errors, answer, code, said.detail if said is not None else "")
 
     def token_refused(self, answer: httpx.Response) -> bool:
         """Missing, not valid or expired."""

@@ -94,6 +94,7 @@ class WechatMiniChannel(BaseChannel):
     )
     promises: ClassVar[Promises] = Promises(
         title="WeChat mini-program, subscribe messages (微信小程序订阅消息)",
+        receipts="event subscribe_msg_sent_event, by msgid, where the answer named one",
         limits="one OpenID a call, one message for each grant; 10 million a day, 30 with payment",
         source=(_DOCUMENT, ERROR_CODES),
     )

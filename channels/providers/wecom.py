@@ -60,6 +60,7 @@ from channels.providers._wechat import (
 )
 from channels.providers._wecom_content import (
     BadContent,
+    Image,
     Message,
     Text,
     content_of,
@@ -179,6 +180,10 @@ class WecomChannel(BaseChannel):
             return str(exc)
         if safe not in (0, 1):
             return "bad_content: safe is 0 or 1"
+        if message.kind == "markdown_v2":
+            return "bad_content: only a robot sends markdown_v2"
+        if isinstance(message.body, Image) and message.body.base64:
+            return "bad_content: an application sends an image by its media_id"
         if isinstance(message.body, Text) and message.body.mentions:
             return "bad_content: only a robot's text mentions members"
         return refusal_of(message, _LIMITS)

@@ -25,7 +25,13 @@ from channels.error_table import MINUTE, ErrorTable, Row, paced, shut_out
 from channels.outcomes import for_all
 from channels.promises import Promises
 from channels.providers._wechat import PreparedAccounts, failed
-from channels.providers._wecom_content import BadContent, content_of, message_of, refusal_of
+from channels.providers._wecom_content import (
+    BadContent,
+    Image,
+    content_of,
+    message_of,
+    refusal_of,
+)
 from channels.providers._wecom_errors import BUSY, MESSAGE_ROWS
 from channels.reach import ONE_GROUP, GroupName, Reach, wrong_receiver
 from channels.secret import Secret
@@ -34,8 +40,10 @@ from message.outcomes import Accepted, AnyOutcome, Limit
 
 _SEND: Final = "cgi-bin/webhook/send"
 _DOCUMENTS: Final = "https://developer.work.weixin.qq.com/document/path"
-_LIMITS: Final = {"text": 2_048, "markdown": 4_096}
-_KINDS: Final = frozenset({"text", "markdown", "news", "file", "template_card"})
+_LIMITS: Final = {"text": 2_048, "markdown": 4_096, "markdown_v2": 4_096}
+_KINDS: Final = frozenset(
+    {"text", "markdown", "markdown_v2", "news", "image", "voice", "file", "template_card"}
+)
 
 
 class RobotOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -90,6 +98,8 @@ class WecomRobotChannel(BaseChannel):
             return str(exc)
         if message.kind not in _KINDS:
             return f"bad_content: a robot sends no {message.kind}"
+        if isinstance(message.body, Image) and message.body.media_id:
+            return "bad_content: a robot sends an image by base64"
         return refusal_of(message, _LIMITS)
 
     def request(self, call: Call) -> httpx.Request:

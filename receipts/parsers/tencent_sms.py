@@ -83,8 +83,9 @@ class TencentSmsStatuses:
         return Parsed(receipts, _ANSWER, unreadable=unreadable)
 
 
-def pulled(account: str, body: bytes) -> list[Receipt]:
-    """The receipts in the answer to a PullSmsSendStatus; raises Malformed with the provider's code."""
+def pulled(account: str, body: bytes) -> Parsed:
+    """The receipts in the answer to a PullSmsSendStatus, and how many of them could not be read: the
+    provider has forgotten those, too. Raises Malformed with the provider's code."""
     try:
         response = msgspec.json.decode(body, type=_Answer).Response
     except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
@@ -92,7 +93,8 @@ def pulled(account: str, body: bytes) -> list[Receipt]:
     if response.Error is not None:
         raise Malformed(f"the provider refused: {response.Error.Code}")
     entries = response.PullSmsSendStatusSet or []
-    return list(read_each(entries, _Pulled, lambda one: _of_pull(account, one)))
+    receipts = list(read_each(entries, _Pulled, lambda one: _of_pull(account, one)))
+    return Parsed(receipts, unreadable=len(entries) - len(receipts))
 
 
 def _receipt(account: str, status: _Status) -> Receipt:

@@ -11,13 +11,15 @@ from channels.secret import Secret
 from idempotency.receipts import Receipt, Said
 from receipts.parsers import PARSERS
 from receipts.parsers._wechat_crypto import signature as wechat_signature
+from receipts.parsers._wechat_events import WechatSigning
 from receipts.parsers.aliyun_sms import AliyunSmsReports
 from receipts.parsers.resend import ResendSigning, ResendWebhooks
 from receipts.parsers.resend import signature as svix_signature
 from receipts.parsers.tencent_sms import TencentSmsStatuses, pulled
 from receipts.parsers.twilio import TwilioCallbacks, TwilioSigning
 from receipts.parsers.twilio import signature as twilio_signature
-from receipts.parsers.wechat_official import WechatEvents, WechatSigning
+from receipts.parsers.wechat_mini import WechatMiniEvents
+from receipts.parsers.wechat_official import WechatEvents
 from receipts.parsing import Malformed, Parsed, Push, SharedSecret, Unauthentic
 
 NOW = 1_714_000_000
@@ -148,7 +150,7 @@ def test_tencent_reports_are_pulled_with_the_calls_key() -> None:
         "SessionContext": "c" * 32,
     }
     body = {"Response": {"PullSmsSendStatusSet": [report], "RequestId": "r"}}
-    (receipt,) = pulled("acc", json.dumps(body).encode())
+    (receipt,) = pulled("acc", json.dumps(body).encode()).receipts
     assert receipt.call_key == "c" * 32
     assert (receipt.said, receipt.at) == (Said.DELIVERED, 1_620_734_188_000)
     error = {"Response": {"Error": {"Code": "FailedOperation.ForbidAddMarketing", "Message": ""}}}
@@ -377,6 +379,84 @@ def test_what_is_no_plain_xml_is_malformed(body: str) -> None:
         wechat(body)
 
 
+SENT_EVENT = (
+    "<xml><ToUserName><![CDATA[gh_123456789abc]]></ToUserName>"
+    "<FromUserName><![CDATA[otFpruAK8D-E6EfStSYonYSBZ8_4]]></FromUserName>"
+    "<CreateTime>1610969468</CreateTime><MsgType><![CDATA[event]]></MsgType>"
+    "<Event><![CDATA[subscribe_msg_sent_event]]></Event>"
+    "<SubscribeMsgSentEvent><List>"
+    "<TemplateId><![CDATA[VRR0UEO9VJOLs0MHlU0OilqX6MVFDwH3_3gz3Oc0NIc]]></TemplateId>"
+    "<MsgID>1700827132819554304</MsgID><ErrorCode>{}</ErrorCode>"
+    "<ErrorStatus><![CDATA[{}]]></ErrorStatus></List></SubscribeMsgSentEvent></xml>"
+)
+OPENID = "otFpruAK8D-E6EfStSYonYSBZ8_4"
+
+
+def mini(body: str, options: WechatSigning = WECHAT) -> Parsed:
+    signed = wechat_signature("spamtest", *WECHAT_QUERY.values())
+    query = urlencode({"signature": signed, **WECHAT_QUERY})
+    return WechatMiniEvents().parse(push(body, query, now_s=1_409_735_670), options)
+
+
+def sent_event(**entries: Any) -> str:
+    told = {"FromUserName": OPENID, "Event": "subscribe_msg_sent_event", "CreateTime": 1610969468}
+    return json.dumps({**told, **entries})
+
+
+ENTRY = {"TemplateId": "T", "MsgID": "1700827132819554304", "ErrorCode": "0"}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        SENT_EVENT.format("0", "success"),
+        sent_event(List={**ENTRY, "ErrorStatus": "success"}),
+        sent_event(List=[{**ENTRY, "ErrorStatus": "success"}]),
+        sent_event(SubscribeMsgSentEvent=[{**ENTRY, "ErrorStatus": "success"}]),
+        sent_event(SubscribeMsgSentEvent={"List": [{**ENTRY, "MsgID": 1700827132819554304}]}),
+    ],
+)
+def test_a_mini_programs_message_that_was_shown_is_delivered(body: str) -> None:
+    parsed = mini(body)
+    assert parsed.answer == b"success"
+    assert list(parsed.receipts) == [
+        Receipt(
+            "acc",
+            Said.DELIVERED,
+            "1700827132819554304",
+            receivers=(OPENID,),
+            at=1_610_969_468_000,
+        )
+    ]
+
+
+def test_a_mini_programs_message_that_was_not_shown_says_why() -> None:
+    (blocked,) = mini(SENT_EVENT.format("20003", "failed: user block")).receipts
+    assert (blocked.said, blocked.code) == (Said.UNDELIVERED, "20003: failed: user block")
+    two = [{**ENTRY, "ErrorStatus": "success"}, {**ENTRY, "MsgID": "2", "ErrorCode": "43101"}]
+    assert [r.said for r in mini(sent_event(List=two)).receipts] == [
+        Said.DELIVERED,
+        Said.UNDELIVERED,
+    ]
+
+
+@pytest.mark.parametrize(
+    "body", ["{", "[]", '{"Event":7}', sent_event(), sent_event(List=[]), sent_event(List=[{}])]
+)
+def test_what_a_mini_program_does_not_document_is_refused_or_forgotten(body: str) -> None:
+    try:
+        assert mini(body).receipts == []
+    except Malformed:
+        return
+    assert "subscribe_msg_sent_event" not in body
+
+
+def test_other_events_of_a_mini_program_are_received_and_forgotten() -> None:
+    assert mini(SENT_EVENT.replace("sent_event", "popup_event")).receipts == []
+    with pytest.raises(Unauthentic):
+        mini(SENT_EVENT.format("0", "success"), WECHAT_SEALED)
+
+
 def test_a_wechat_signature_of_another_hour_is_refused() -> None:
     old = {"timestamp": "1409730000", "nonce": "1"}
     signed = wechat_signature("spamtest", *old.values())
@@ -388,4 +468,11 @@ def test_every_parser_is_of_a_provider_there_is() -> None:
     from channels.registry import PROVIDERS
 
     assert set(PARSERS) <= set(PROVIDERS)
-    assert set(PARSERS) == {"aliyun_sms", "tencent_sms", "twilio", "resend", "wechat_official"}
+    assert set(PARSERS) == {
+        "aliyun_sms",
+        "tencent_sms",
+        "twilio",
+        "resend",
+        "wechat_mini",
+        "wechat_official",
+    }

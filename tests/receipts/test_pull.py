@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
+import structlog
 
 from backends.settings import ReceiptsSettings, Settings
 from channels.channel import Failure, Phase
@@ -107,8 +108,21 @@ def test_one_report_that_cannot_be_read_costs_the_others_nothing() -> None:
         }
     }
     provider = Provider(httpx.Response(200, content=json.dumps(mixed).encode()))
-    puller(provider).run_once()
+    one = puller(provider)
+    with structlog.testing.capture_logs() as entries:
+        one.run_once()
     assert provider.seen == ["asked", "stored 1", "told"]
+    left_out = one._metrics.unreadable.labels("tencent")._value.get()
+    assert left_out == 1
+    (told,) = [entry for entry in entries if entry["event"] == "receipts_unreadable"]
+    assert (told["account"], told["receipts"]) == ("tencent", 1)
+
+
+def test_a_full_answer_counts_what_cannot_be_read_in_it() -> None:
+    reports = json.loads(answer(99).content)["Response"]["PullSmsSendStatusSet"]
+    mixed = {"Response": {"PullSmsSendStatusSet": [*reports, {"SerialNo": 1}]}}
+    provider = Provider(httpx.Response(200, content=json.dumps(mixed).encode()))
+    assert puller(provider).run_once() == 0.0
 
 
 def test_failures_make_the_questions_rarer_and_a_success_ends_that() -> None:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 import re
+from base64 import b64decode
 from collections.abc import Callable, Mapping
+from hashlib import md5
 from typing import Any, Final
 
 from channels.simulator.http import Request
@@ -93,6 +95,18 @@ def _file(inner: Mapping[str, Any]) -> str:
     return "" if inner.get("media_id") else "40058"
 
 
+def _image(inner: Mapping[str, Any]) -> str:
+    """An application's names uploaded material; a robot's is the image itself, with its MD5."""
+    if inner.get("media_id"):
+        return ""
+    try:
+        data = b64decode(str(inner.get("base64", "")), validate=True)
+    except ValueError:
+        return "40058"
+    good = data and inner.get("md5") == md5(data, usedforsecurity=False).hexdigest()
+    return "" if good else "40058"
+
+
 def _card(inner: Mapping[str, Any]) -> str:
     task_id = inner.get("task_id", "x")
     if not isinstance(task_id, str) or not _TASK_ID.fullmatch(task_id):
@@ -106,5 +120,9 @@ _CHECKS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
     "textcard": _textcard,
     "news": _news,
     "file": _file,
+    "voice": _file,
+    "video": _file,
+    "image": _image,
+    "markdown_v2": _text,
     "template_card": _card,
 }

@@ -11,6 +11,7 @@ Source: https://open.feishu.cn/document/server-docs/im-v1/message/create
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 from urllib.parse import parse_qs
 
@@ -29,6 +30,7 @@ from channels.simulator.wire import (
     World,
 )
 
+_RECALL_MS: Final = 86_400_000
 _HOUR_MS: Final = 3_600_000
 _PREFIX: Final = "t-"
 _OVERLAP_S: Final = 1_800.0
@@ -60,6 +62,9 @@ class Feishu(BaseProtocol):
         self._tokens = Tokens(world, self.name, overlap_s=_OVERLAP_S)
         self._seen: dict[str, tuple[int, str]] = {}
         """When each uuid was accepted, and as what."""
+        self._at: dict[str, int] = {}
+        """When each message was accepted, epoch milliseconds."""
+        self._gone: set[str] = set()
 
     def read(self, request: Request, path: str) -> Send | Question | Reply:
         """Two paths; all else is 404."""
@@ -67,6 +72,8 @@ class Feishu(BaseProtocol):
             return self._token(request)
         if path == "/open-apis/im/v1/messages":
             return self._refused(request) or self._message(request)
+        if path.startswith("/open-apis/im/v1/messages/"):
+            return self._refused(request) or self._recall(request, path.rpartition("/")[2])
         return Reply(b"404 page not found", 404, [("Content-Type", "text/plain")])
 
     def provider_id(self, seq: int) -> str:
@@ -82,6 +89,7 @@ class Feishu(BaseProtocol):
         """The uuid's hour begins."""
         if record.id:
             self._seen[record.id] = (record.at_ms, record.provider_id)
+        self._at[record.provider_id] = record.at_ms
 
     def reply(self, send: Send, verdicts: Sequence[Verdict]) -> Reply:
         """One receiver a call."""
@@ -118,6 +126,23 @@ class Feishu(BaseProtocol):
         if self._tokens.standing(token.removeprefix(_PREFIX)) is Standing.GOOD:
             return None
         return answer(99991663, "Invalid access token for authorization", 401)
+
+    def _recall(self, request: Request, message: str) -> Question | Reply:
+        if request.method != "DELETE":
+            return answer(230001, _INVALID + "method", 400)
+        return Question("RECALL", partial(self._taken_back, message), key=message)
+
+    def _taken_back(self, message: str) -> Reply:
+        at_ms = self._at.get(message)
+        if at_ms is None:
+            return answer(230001, _INVALID + "invalid message_id", 400)
+        if self.world.now_ms() - at_ms > _RECALL_MS:
+            return answer(230026, "No permission to recall this message.", 400)
+        self.world.count(f"recalled.{self.name}.{message}")
+        if message in self._gone:
+            return answer(230011, "The message was recalled.", 400)
+        self._gone.add(message)
+        return answer(0, data={})
 
     def _message(self, request: Request) -> Send | Reply:
         body = json_object(request.body)

@@ -123,7 +123,7 @@ def test_a_card_is_known_by_the_calls_key_unless_it_has_a_name() -> None:
         ({"content": {"file": {"media_id": ""}}}, "bad_content"),
         ({"content": {"template_card": {"card_type": "x"}}}, "bad_content"),
         ({"content": {"template_card": {**CARD, "task_id": "a b"}}}, "bad_content"),
-        ({"content": {"image": {"media_id": "x"}}}, "bad_content"),
+        ({"content": {"mpnews": {"media_id": "x"}}}, "bad_content"),
     ],
 )
 def test_what_can_never_be_sent_is_refused_with_its_reason(
