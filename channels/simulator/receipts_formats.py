@@ -132,16 +132,21 @@ class WechatOfficial:
     """TEMPLATESENDJOBFINISH."""
 
     steps, batch = False, 1
+    protocol = "wechat_official"
+
+    def xml(self, report: Report) -> str:
+        """The event in the clear."""
+        return _wechat(report)
 
     def push(self, url: str, reports: Sequence[Report], world: World) -> Pushed:
         """See `Format`."""
         (report,) = reports
-        token = world.credential("wechat_official", "token")
+        token = world.credential(self.protocol, "token")
         now, nonce = str(world.now_ms() // 1_000), token_hex(5)
         query = {"signature": _sha1(token, now, nonce), "timestamp": now, "nonce": nonce}
-        xml = _wechat(report)
-        if key := world.credential("wechat_official", "aes_key", ""):
-            app_id = world.credential("wechat_official", "app_id", "")
+        xml = self.xml(report)
+        if key := world.credential(self.protocol, "aes_key", ""):
+            app_id = world.credential(self.protocol, "app_id", "")
             sealed = _encrypted(xml.encode(), key, app_id)
             query |= {"encrypt_type": "aes", "msg_signature": _sha1(token, now, nonce, sealed)}
             xml = f"<xml><Encrypt><![CDATA[{sealed}]]></Encrypt></xml>"
@@ -149,11 +154,34 @@ class WechatOfficial:
         return Pushed(f"{url}{mark}{urlencode(query)}", [_XML], xml.encode())
 
 
+class WechatMini(WechatOfficial):
+    """subscribe_msg_sent_event."""
+
+    protocol = "wechat_mini"
+
+    def xml(self, report: Report) -> str:
+        """The event in the clear."""
+        good = report.planned.status == DELIVERED
+        status = "success" if good else f"failed:{report.planned.code}"
+        return (
+            "<xml><ToUserName><![CDATA[gh_simulator]]></ToUserName>"
+            f"<FromUserName><![CDATA[{report.record.receiver}]]></FromUserName>"
+            f"<CreateTime>{report.at_ms // 1_000}</CreateTime>"
+            "<MsgType><![CDATA[event]]></MsgType>"
+            "<Event><![CDATA[subscribe_msg_sent_event]]></Event>"
+            "<SubscribeMsgSentEvent><List><TemplateId><![CDATA[T]]></TemplateId>"
+            f"<MsgID>{report.record.provider_id}</MsgID>"
+            f"<ErrorCode>{0 if good else 20_003}</ErrorCode>"
+            f"<ErrorStatus><![CDATA[{status}]]></ErrorStatus></List></SubscribeMsgSentEvent></xml>"
+        )
+
+
 FORMATS: Final[Mapping[str, Format]] = {
     "aliyun_sms": AliyunSms(),
     "tencent_sms": TencentSms(),
     "twilio": Twilio(),
     "resend": Resend(),
+    "wechat_mini": WechatMini(),
     "wechat_official": WechatOfficial(),
 }
 

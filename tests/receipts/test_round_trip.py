@@ -39,6 +39,7 @@ CREDENTIALS = {
     "resend": {"signing_secret": SIGNING_SECRET},
     "wechat_official": {"aes_key": AES_KEY, "app_id": "wx-app"},
 }
+BEHAVIOURS = {"wechat_mini": {"msgid": "true"}}
 numbers = count(50_000)
 
 
@@ -49,6 +50,7 @@ def checked_with(provider: str, url: str) -> dict[str, Any]:
         "tencent_sms": {"secret": SECRET},
         "twilio": {"auth_token": SECRET, "public_url": url},
         "resend": {"signing_secret": SIGNING_SECRET},
+        "wechat_mini": {"token": SECRET},
         "wechat_official": {"token": SECRET, "aes_key": AES_KEY, "app_id": "wx-app"},
     }[provider]
 
@@ -134,6 +136,7 @@ def bench(
                 fsync=False,
                 seed=SEED,
                 credentials=CREDENTIALS,
+                behaviours=BEHAVIOURS,
                 receipts={of.provider: options},
             )
         )

@@ -15,6 +15,7 @@ from channels.simulator.wire import Recipient, Reply, Send, Verdict
 
 _STATES: Final = ("developer", "trial", "formal")
 _LANGUAGES: Final = ("zh_CN", "en_US", "zh_HK", "zh_TW")
+_FIRST_ID: int = 1_864_323_726_461_000_000
 
 
 class WechatMini(WechatProtocol):
@@ -44,7 +45,15 @@ class WechatMini(WechatProtocol):
     def reply(self, send: Send, verdicts: Sequence[Verdict]) -> Reply:
         """See `WireProtocol.reply`."""
         (verdict,) = verdicts
-        return self.refuse(verdict.code) if verdict.code else answer(0, "ok")
+        if verdict.code:
+            return self.refuse(verdict.code)
+        if self.world.behaviour(self.name, "msgid") == "true":
+            return answer(0, "ok", msgid=int(verdict.provider_id))
+        return answer(0, "ok")
+
+    def provider_id(self, seq: int) -> str:
+        """As theirs look."""
+        return str(_FIRST_ID + seq)
 
 
 PROTOCOLS = (WechatMini,)
