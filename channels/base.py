@@ -56,6 +56,10 @@ class BaseChannel:
         """As many of one kind as of any."""
         return self.max_batch
 
+    def dedup_window(self, account: Account) -> int:
+        """Every account relies on it."""
+        return self.dedup_window_ms
+
     def fingerprint(self, call: Call) -> str:
         """The dedup does not look at the body."""
         return ""

@@ -283,6 +283,10 @@ class Channel(Protocol):
         provider takes more of the same."""
         ...
 
+    def dedup_window(self, account: Account) -> int:
+        """`dedup_window_ms` as far as this account relies on it, in milliseconds."""
+        ...
+
     def fingerprint(self, call: Call) -> str:
         """Where the provider dedups by the body's bytes: their digest, kept in the ledger before the
         call, so that a repeat is only relied on while it would have the same. Empty: not needed."""

@@ -7,8 +7,8 @@ same access token to whoever asks again before its end, so the workers' stays go
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from time import monotonic, time
+from collections.abc import Callable, Sequence
+from time import monotonic, sleep, time
 from typing import Final, Literal
 
 import httpx
@@ -22,6 +22,7 @@ from channels.channel import (
     Channel,
     Failure,
     LoginRefused,
+    Resolution,
     Resolved,
     TokenRefused,
     TokenSource,
@@ -31,10 +32,12 @@ from channels.failures import BadRequest
 from channels.limits import Limits
 from channels.tokens import LoginUnavailable, TokenUnavailable
 from message.delivery import Delivery
-from message.outcomes import AnyOutcome
+from message.outcomes import Accepted, AnyOutcome
 
 Purpose = Literal["token", "send", "query"]
 _MS: Final = 1_000
+_SOONEST_S, _LATEST_S = 1.0, 10.0
+"""Between two questions."""
 TOKEN_TIMEOUT_S: Final = 10.0
 """For a token, at most: a mail's own limits are minutes."""
 
@@ -124,7 +127,19 @@ class Trial(msgspec.Struct, frozen=True):
     """Access tokens that were used: secrets."""
     resolved: Resolved | None = None
     asked: bool = False
-    """Whether the provider was asked afterwards; then `resolved` None means that it has no query."""
+    """Whether the provider was asked afterwards; then `resolved` None means that it has no query, or that
+    the account does not switch it on."""
+
+    denied_s: float = 0.0
+    """Seconds after the call for which the query denied what the provider had accepted; 0: it never did."""
+
+    @property
+    def unproven(self) -> bool:
+        """Whether the provider was asked about what it had accepted, and its query did not show it, or
+        denied it at first."""
+        if self.resolved is None or not isinstance(self.outcome, Accepted):
+            return False
+        return self.denied_s > 0 or self.resolved.resolution is not Resolution.SENT
 
 
 def try_out(
@@ -134,21 +149,48 @@ def try_out(
     sender: Sender,
     *,
     limits: Limits,
-    resolve: bool = False,
+    resolve_s: float | None = None,
+    sleep: Callable[[float], None] = sleep,
 ) -> Trial:
-    """Send one delivery, as a worker would under these limits; with `resolve` ask what became of it."""
+    """Send one delivery, as a worker would under these limits; with `resolve_s` ask what became of it, for
+    so many seconds or until that is proven."""
     recorder = Recorder(sender)
     tokens = OwnTokens(recorder, min(limits.total, TOKEN_TIMEOUT_S))
     engine = Engine(recorder, tokens)
     called_at = _now_ms()
     call = Call(account, (delivery,), steps=limits.steps)
     (outcome,) = engine.send(channel, call, limits.total)
-    resolved = None
-    if resolve:
-        recorder.query()
+    trial = Trial(recorder.exchanges, outcome, list(tokens.held.values()))
+    if resolve_s is None:
+        return trial
+    recorder.query()
+
+    def ask() -> Resolved | None:
         attempt = Attempt(delivery, called_at=called_at, now=_now_ms())
-        resolved = engine.resolve(channel, account, attempt, limits.total)
-    return Trial(recorder.exchanges, outcome, list(tokens.held.values()), resolved, resolve)
+        return engine.resolve(channel, account, attempt, limits.total)
+
+    resolved, denied_s = _asked(ask, isinstance(outcome, Accepted), resolve_s, sleep)
+    return msgspec.structs.replace(trial, resolved=resolved, asked=True, denied_s=denied_s)
+
+
+def _asked(
+    ask: Callable[[], Resolved | None],
+    accepted: bool,
+    for_s: float,
+    sleep: Callable[[float], None],
+) -> tuple[Resolved | None, float]:
+    """The last answer, and after how many seconds the query last denied what had been accepted."""
+    began, pause_s, denied_s = monotonic(), _SOONEST_S, 0.0
+    while True:
+        resolved, age_s = ask(), monotonic() - began
+        denied = resolved is not None and resolved.resolution is Resolution.NOT_SENT
+        if denied and accepted:
+            denied_s = max(age_s, 0.001)
+        later = resolved is not None and resolved.resolution is Resolution.ASK_LATER
+        if (not later and not (denied and accepted)) or age_s >= for_s:
+            return resolved, denied_s
+        sleep(min(pause_s, for_s - age_s))
+        pause_s = min(2 * pause_s, _LATEST_S)
 
 
 def _now_ms() -> int:

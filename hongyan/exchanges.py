@@ -59,6 +59,7 @@ def told(trial: Trial, channel: Channel, masks: Masks) -> None:
     out().print(escape(meaning(outcome, channel)), style="dim")
     if trial.asked:
         out().print(Text.assemble(("resolve", "bold"), "  ", _found(trial, masks)))
+        out().print(escape(advice(trial, channel)), style="dim")
 
 
 def meaning(outcome: AnyOutcome, channel: Channel) -> str:
@@ -78,13 +79,29 @@ def meaning(outcome: AnyOutcome, channel: Channel) -> str:
     )
 
 
+def advice(trial: Trial, channel: Channel) -> str:
+    """What has to be switched on so that a call in doubt can be settled; empty where nothing has to, or
+    nobody asked."""
+    shown = trial.resolved is not None and trial.resolved.resolution is Resolution.SENT
+    if not trial.asked or not isinstance(trial.outcome, Accepted):
+        return ""
+    if trial.denied_s:
+        told = f"for {trial.denied_s:.0f} s the query denied what the provider had accepted"
+        return f"{told}: set query_lag_s to much more, or what is in doubt is sent twice."
+    if shown:
+        return ""
+    needs = channel.promises.needs
+    first = "the query did not show what the provider had accepted: a doubt is for the policy. "
+    return first + (f"To switch on: {needs}" if needs else "")
+
+
 def _accounts(outcome: AnyOutcome) -> bool:
     return isinstance(outcome, Rejected | NotSent) and outcome.account
 
 
 def _found(trial: Trial, masks: Masks) -> str:
     if trial.resolved is None:
-        return "this provider has no query"
+        return "this provider has no query, or the account does not switch it on"
     found = trial.resolved
     named = f" as {masks.text(found.provider_id)}" if found.provider_id else ""
     detail = f" ({masks.text(found.detail)})" if found.detail else ""

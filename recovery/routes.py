@@ -28,7 +28,7 @@ class Route(NamedTuple):
     def window_ends(self, called_at: int, timeout_ms: int) -> int:
         """Until when a repeat of a call begun at `called_at` may begin, so that it has surely arrived
         inside the provider's dedup window; epoch milliseconds. 0: there is no window."""
-        window = self.channel.dedup_window_ms
+        window = self.channel.dedup_window(self.account)
         return called_at + int(window * (1 - MARGIN)) - timeout_ms if window else 0
 
     def fingerprint(self, delivery: Delivery) -> str:

@@ -2,18 +2,21 @@
 
     POST /cgi-bin/message/send?access_token=TOKEN
     {"touser": "a|b", "msgtype", "agentid", MSGTYPE: {…}, "enable_duplicate_check": 1,
-     "duplicate_check_interval": 1800, "client_call": CALL KEY}
+     "duplicate_check_interval": 1800, "client_call": CALL KEY}      (the last three: `duplicate_check`)
     {"errcode": 0, "errmsg": "ok", "msgid", "invaliduser": "c|d", "unlicenseduser": "e"}
 
     POST /cgi-bin/message/recall?access_token=TOKEN     {"msgid"}, within 24 hours, for all members
     {"errcode": 0, "errmsg": "ok"}                      (in WeCom; not what its WeChat plug-in shows)
 
-Duplicates: "messages of the same content (the request's JSON) are not received again" within the interval.
-So the JSON is written deterministically, members in alphabetical order, and the call's key stands in
-it: a repeat of the call has the same JSON, two calls with one text to one member do not, or the second
-would be dropped without a word. Its own member `client_call` is none that WeCom reads; a template card has
-a place that it does read, `task_id`, and it stands there too where the card has none. The ledger keeps the
-digest of the whole body (`fingerprint`).
+Duplicates, only with `duplicate_check = true` in the account: "messages of the same content (the request's
+JSON) are not received again" within the interval. So the JSON is written deterministically, members in
+alphabetical order, and the call's key stands in it: a repeat of the call has the same JSON, two calls with
+one text to one member do not, or the second would be dropped without a word. Its own member `client_call`
+is none that WeCom reads, and no document says that such a member counts: should WeCom compare the fields it
+knows, an equal text to one member within 30 minutes is dropped and answered as success. So the check is off
+until a live test has shown that it counts (docs/decisions/094). A template card has a place that WeCom does
+read, `task_id`; the call's key stands there too where the card has none. The ledger keeps the digest of the
+whole body (`fingerprint`).
 
 errcode 0 is partial: members in `invaliduser` (not there, or out of the application's sight) and
 `unlicenseduser` got nothing, userids in lower case. An application that sends a member more than 30
@@ -106,6 +109,9 @@ class WecomOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     corpid: str
     corpsecret: Secret
     agentid: Annotated[int, msgspec.Meta(ge=1)]
+    duplicate_check: bool = False
+    """WeCom drops repeats of a call, and nothing else: to be switched on after the live test that
+    docs/channels.md names. Off: what is in doubt is for the lane's policy to decide."""
 
 
 class _Named(msgspec.Struct):
@@ -153,8 +159,10 @@ class WecomChannel(BaseChannel):
     """Messages to one member of one application, and in how many seconds: more are dropped silently."""
     promises: ClassVar[Promises] = Promises(
         title="WeCom, application messages (企业微信应用消息)",
-        idempotency="`enable_duplicate_check`: the same JSON is received once in 30 minutes",
-        resolve="repeat with the same JSON within 28 minutes",
+        idempotency="with `duplicate_check` in the account: the same JSON is received once in 30 minutes",
+        resolve="with `duplicate_check`: repeat with the same JSON within 28 minutes; else none",
+        needs="`duplicate_check = true`, after one live test: with it on, send one text to a member twice "
+        "within a minute (`hongyan accounts test`); if only one arrives, leave it off",
         limits="1,000 members a call; a member 30 a minute and 1,000 an hour, more are dropped silently",
         recall="within 24 hours, by msgid, from every member of the call; not in the WeChat plug-in",
         source=tuple(f"{_DOCUMENTS}/{page}" for page in (90236, 91039, 90313, 90312, 94867)),
@@ -192,9 +200,15 @@ class WecomChannel(BaseChannel):
         """One message to every member of the call."""
         return self._accounts.of(call.account).post({"access_token": call.token}, _body(call))
 
+    def dedup_window(self, account: Account) -> int:
+        """None without the check."""
+        options: WecomOptions = account.options
+        return self.dedup_window_ms if options.duplicate_check else 0
+
     def fingerprint(self, call: Call) -> str:
-        """Of the body, which is what they compare."""
-        return sha256(_body(call)).hexdigest()
+        """Of the body, which is what they compare; empty without the check."""
+        options: WecomOptions = call.account.options
+        return sha256(_body(call)).hexdigest() if options.duplicate_check else ""
 
     def outcomes(self, call: Call, answer: Answer) -> list[AnyOutcome]:
         """Per member; a member that stands twice in the call is served once, and the second not yet."""
@@ -251,16 +265,20 @@ def _body(call: Call) -> bytes:
     body = message.body
     if message.kind == "template_card":
         body = {"task_id": call.key, **body}
+    options: WecomOptions = call.account.options
     fields: dict[str, Any] = {
-        "agentid": call.account.options.agentid,
-        "client_call": call.key,
-        "duplicate_check_interval": _INTERVAL_S,
-        "enable_duplicate_check": 1,
+        "agentid": options.agentid,
         "msgtype": message.kind,
         "safe": safe,
         "touser": "|".join(sorted(_members(call))),
         message.kind: body,
     }
+    if options.duplicate_check:
+        fields |= {
+            "client_call": call.key,
+            "duplicate_check_interval": _INTERVAL_S,
+            "enable_duplicate_check": 1,
+        }
     return _encoder.encode(fields)
 
 

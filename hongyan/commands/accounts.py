@@ -29,8 +29,9 @@ LIST = explained(
 TEST = explained(
     "Send one real message through an account and show all that went over the wire; secrets, tokens and "
     "the receiver are masked. Waits as long as a worker would in the lane of the account's channel and the "
-    "kind. Asks nothing of Kafka; of the ledger only the policy in force. Exits 0 when the provider "
-    "accepted, else 1.",
+    "kind. Asks nothing of Kafka; of the ledger only the policy in force. --resolve then asks what became "
+    "of it, as recovery would of a call in doubt, and says what has to be switched on where the provider's "
+    "query does not show it. Exits 0 when the provider accepted, and with --resolve showed it; else 1.",
     "hongyan accounts test aliyun --to +8613800000001 --template SMS_123 --param code=4711",
     "hongyan accounts test mail --to ann@example.com --text 'A test' --subject Hello",
     'hongyan accounts test wecom --to li --content \'{"markdown": "**A test**"}\'',
@@ -73,8 +74,15 @@ def try_account(
     content: Annotated[str | None, typer.Option(metavar="JSON", help="Instead: inline.")] = None,
     attribute: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE")] = None,
     resolve: Annotated[
-        bool, typer.Option("--resolve", help="Then ask what became of it.", metavar="")
+        bool,
+        typer.Option(
+            "--resolve", help="Then ask what became of it, until that is proven.", metavar=""
+        ),
     ] = False,
+    wait: Annotated[
+        float,
+        typer.Option(metavar="SECONDS", min=0, max=3_600, help="With --resolve: for so long."),
+    ] = 60.0,
     kind: Annotated[
         str, typer.Option(metavar="KIND", help="Whose lane's limits hold: notice, …")
     ] = "notice",
@@ -106,7 +114,7 @@ def try_account(
     limits = _limits(settings, channel, account, kind, timeout)
     if not as_json and limits.total > _PATIENCE_S:
         err().print(f"waiting for up to {limits.total:g} s, as a worker would; --timeout for less")
-    trial = _tried(channel, account, delivery, limits, resolve)
+    trial = _tried(channel, account, delivery, limits, wait if resolve else None)
     _report(account, channel, delivery, trial, as_json=as_json)
 
 
@@ -192,14 +200,18 @@ def _limits(
 
 
 def _tried(
-    channel: Channel, account: Account, delivery: Delivery, limits: Limits, resolve: bool
+    channel: Channel,
+    account: Account,
+    delivery: Delivery,
+    limits: Limits,
+    resolve_s: float | None,
 ) -> Trial:
     from channels.trial import try_out
     from channels.wires import Wires
 
     wires = Wires()
     try:
-        return try_out(channel, account, delivery, wires, limits=limits, resolve=resolve)
+        return try_out(channel, account, delivery, wires, limits=limits, resolve_s=resolve_s)
     finally:
         wires.close()
 
@@ -222,7 +234,7 @@ def _report(
     account: Account, channel: Channel, delivery: Delivery, trial: Trial, *, as_json: bool
 ) -> None:
     from channels.masking import Masks
-    from hongyan.exchanges import meaning, show, told
+    from hongyan.exchanges import advice, meaning, show, told
     from message.outcomes import Accepted
     from tracing.masks import mask
 
@@ -240,13 +252,15 @@ def _report(
                 "outcome": masks.tree(trial.outcome),
                 "meaning": meaning(trial.outcome, channel),
                 "resolved": masks.tree(trial.resolved),
+                "advice": advice(trial, channel),
             }
         )
     else:
         for one in shown:
             show(one)
         told(trial, channel, masks)
-    raise typer.Exit(DONE if isinstance(trial.outcome, Accepted) else PROBLEMS)
+    good = isinstance(trial.outcome, Accepted) and not trial.unproven
+    raise typer.Exit(DONE if good else PROBLEMS)
 
 
 def _described(account: Account, channel: Channel) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from channels.trial import OwnTokens, Recorder
 from message.delivery import Delivery
 from message.envelope import Template
 from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
+from recovery.routes import Route
 from tests.channels.providers.wechat_calls import (
     account,
     answer,
@@ -33,9 +34,9 @@ TEXT: dict[str, Any] = {"text": "早上好"}
 CARD = {"card_type": "text_notice", "main_title": {"title": "审批"}, "card_action": {"type": 1}}
 
 
-def mine(endpoint: str = "https://proxy.example/qy") -> Account:
+def mine(endpoint: str = "https://proxy.example/qy", *, checked: bool = True) -> Account:
     options = {"corpid": "simulator-id", "corpsecret": "simulator-secret", "agentid": 1000002}
-    return account("wecom", endpoint, **options)
+    return account("wecom", endpoint, duplicate_check=checked, **options)
 
 
 def each(*receivers: str, **fields: Any) -> list[Delivery]:
@@ -247,6 +248,41 @@ def test_the_token_request_byte_by_byte() -> None:
 def test_what_is_in_doubt_is_repeated_inside_the_window() -> None:
     assert CHANNEL.resolve(mine(), Attempt(each()[0], called_at=1, now=2)) is None
     assert 0 < CHANNEL.dedup_window_ms < 1_800_000
+
+
+def test_without_the_check_nothing_is_dropped_and_nothing_relied_on() -> None:
+    """Whether WeCom looks at a member of the request that it does not know is not documented."""
+    made = each()
+    call_there = Call(mine(checked=False), made, "t")
+    assert CHANNEL.request(call_there).read().decode() == (
+        '{"agentid":1000002,"msgtype":"text","safe":0,"text":{"content":"早上好"},"touser":"zhangsan"}'
+    )
+    assert CHANNEL.fingerprint(call_there) == ""
+    for checked, relied in ((True, True), (False, False)):
+        there = mine(checked=checked)
+        assert bool(CHANNEL.dedup_window(there)) is relied
+        assert bool(Route(there, CHANNEL).window_ends(1, 1_000)) is relied
+
+
+def test_the_check_is_off_unless_the_account_says_so() -> None:
+    options = {"corpid": "simulator-id", "corpsecret": "simulator-secret", "agentid": 1000002}
+    assert account("wecom", "https://proxy.example/qy", **options).options.duplicate_check is False
+
+
+@pytest.mark.parametrize(("checked", "arrived"), [(False, 2), (True, 1)])
+def test_should_they_compare_what_they_know_the_check_loses_an_equal_text(
+    tmp_path: Path, checked: bool, arrived: int
+) -> None:
+    behaviours = {"wecom": {"compares": "fields"}}
+    with spawn(tmp_path, fsync=False, behaviours=behaviours) as simulator:
+        transport = Transport()
+        engine = Engine(transport, OwnTokens(Recorder(transport), 5.0))
+        there = mine(f"{simulator.url}/wecom", checked=checked)
+        for message_id in ("m-1", "m-2"):
+            made = Call(there, each("a1", message_id=message_id))
+            assert kinds(engine.send(CHANNEL, made, 5.0)) == ["Accepted"]
+        assert sum(record.accepted for record in simulator.records()) == arrived
+        transport.close()
 
 
 def test_the_limits_that_they_keep_silent_about_are_told() -> None:

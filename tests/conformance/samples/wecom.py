@@ -10,6 +10,7 @@ ACCOUNT: dict[str, Any] = {
     "corpid": "simulator-id",
     "corpsecret": "simulator-secret",
     "agentid": 1000002,
+    "duplicate_check": True,
 }
 PATH = "/wecom"
 PER_RECEIVER: frozenset[str] = frozenset({"invaliduser", "unlicenseduser"})
