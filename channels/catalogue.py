@@ -14,7 +14,7 @@ from typing import Any, Final, get_args, get_type_hints
 
 import msgspec
 
-from channels.channel import Channel
+from channels.channel import Channel, OptionalTokens
 from channels.error_table import HOUR, MINUTE, Row
 from channels.registry import PROVIDERS
 from channels.secret import Secret
@@ -116,7 +116,7 @@ def _facts(adapter: Channel) -> Iterator[tuple[str, str]]:
     yield "to switch on", promises.needs
     yield "receipts", promises.receipts
     yield "recall", promises.recall
-    yield "access token", "fetched and shared by the fleet" if adapter.tokens is not None else ""
+    yield "access token", _token(adapter)
     yield "sources", ", ".join(_link(address) for address in promises.source)
 
 
@@ -124,6 +124,14 @@ def _reaches(adapter: Channel) -> str:
     if adapter.reach.group is not None:
         return "the one group that its account names: receiver `group:NAME`"
     return "whoever is named" if adapter.channel in ("*", "webhook") else str(adapter.reach)
+
+
+def _token(adapter: Channel) -> str:
+    if adapter.tokens is None:
+        return ""
+    shared = "fetched and shared by the fleet"
+    some = isinstance(adapter.tokens, OptionalTokens)
+    return f"{shared}, for accounts that name a `token_url`" if some else shared
 
 
 def _kept(limits: Sequence[tuple[int, int]], how: str) -> str:

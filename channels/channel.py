@@ -228,6 +228,14 @@ class TokenSource(Protocol):
         ...
 
 
+class OptionalTokens(TokenSource):
+    """Base of a token source that only some accounts of its provider want."""
+
+    def wanted(self, account: Account) -> bool:
+        """Whether this account's calls carry a token."""
+        raise NotImplementedError
+
+
 class Channel(Protocol):
     """One provider's adapter. Stateless; safe from many threads."""
 

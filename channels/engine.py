@@ -26,6 +26,7 @@ from channels.channel import (
     Channel,
     Dialogue,
     Failure,
+    OptionalTokens,
     Phase,
     RecallDialogue,
     Resolution,
@@ -33,6 +34,7 @@ from channels.channel import (
     Sent,
     Taken,
     TakenBack,
+    TokenSource,
 )
 from channels.failures import BadRequest
 from channels.null import NullChannel
@@ -112,9 +114,10 @@ class Engine:
 
     def renewed(self, channel: Channel, call: Call, timeout_s: float) -> list[AnyOutcome]:
         """The call, whose token was refused, made once more with another one; as `send`."""
-        assert channel.tokens is not None
+        source = _source(channel, call.account)
+        assert source is not None
         try:
-            token = self._tokens.renew(call.account, channel.tokens, call.token)
+            token = self._tokens.renew(call.account, source, call.token)
         except TokenUnavailable as exc:
             return _no_token(call, exc)
         outcomes = self._send(channel, _with(call, token), timeout_s)
@@ -164,10 +167,11 @@ class Engine:
     def _with_token(self, channel: Channel, call: Call) -> Call | list[AnyOutcome]:
         """The call with the account's token, where its provider wants one; outcomes where none is to be
         had."""
-        if channel.tokens is None:
+        source = channel.tokens and _source(channel, call.account)
+        if source is None:
             return call
         try:
-            return _with(call, self._tokens.get(call.account, channel.tokens))
+            return _with(call, self._tokens.get(call.account, source))
         except TokenUnavailable as exc:
             return _no_token(call, exc)
 
@@ -208,7 +212,7 @@ class Engine:
     ) -> T | None:
         """What a dialogue came to; None where there is none. Raises _Unanswered, and what the adapter
         raises."""
-        source = channel.tokens
+        source = _source(channel, account)
         if source is None:
             return self._converse(channel, begin(""), timeout_s, asked)
         try:
@@ -295,6 +299,14 @@ class LiveEngine(Engine):
             return answer
         outcomes = _read(channel, call, answer)
         return self.renewed(channel, call, timeout_s) if outcomes is None else outcomes
+
+
+def _source(channel: Channel, account: Account) -> TokenSource | None:
+    """Where the account's tokens come from; None where its provider, or this account, wants none."""
+    source = channel.tokens
+    if isinstance(source, OptionalTokens) and not source.wanted(account):
+        return None
+    return source
 
 
 def _read(

@@ -203,7 +203,7 @@ def _lost(session: Session | None, exc: Lost) -> Told | Failure:
         return Failure(Phase.NOT_WRITTEN, exc.code, str(exc))
     if all(reply.positive for reply in session.receivers):
         return Failure(Phase.WRITTEN, exc.code, str(exc))
-    return Told(Stage.FINAL, Reply(NO_CODE, str(exc)), session.receivers, exc.code)
+    return Told(Stage.FINAL, Reply(NO_CODE, str(exc)), session.receivers, lost=exc.code)
 
 
 def _route(request: httpx.Request, envelope: Envelope) -> Route:

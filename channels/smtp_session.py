@@ -200,7 +200,7 @@ class Session:
         if login is None:
             return None
         reply = _reply(log_in(client, login))
-        return None if reply.positive else Told(Stage.AUTH, reply)
+        return None if reply.positive else Told(Stage.AUTH, reply, by_token=login.by_token)
 
     def _send(
         self, client: Client, envelope: Envelope, message: bytes, withdrawn: Withdrawn | None

@@ -99,6 +99,8 @@ class Told(msgspec.Struct, frozen=True, omit_defaults=True):
     """To RCPT, in the envelope's order; shorter where the server broke off."""
     lost: str = ""
     """`reset`, `timeout`, …: how the connection went after the dot; empty: the server replied."""
+    by_token: bool = False
+    """AUTH was refused, and what it showed was an access token."""
 
 
 _encoder = msgspec.json.Encoder()

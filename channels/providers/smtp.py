@@ -4,7 +4,9 @@
                smtps://host[:465]    TLS from the first byte
     options    sender      `Name <address>`: From, and where its domain makes the Message-ID
                bounce_to   address for bounces (MAIL FROM); the sender's where it is missing
-               user, password   for AUTH (RFC 4954)
+               user, password   for AUTH (RFC 4954), by one method once a connection
+               user, token_url, client_id, client_secret, refresh_token, scope
+                           in the place of a password: AUTH XOAUTH2 (`_smtp_token.py`)
                hello       name for EHLO; this machine's where it is missing
                tls         "starttls", or "none" for a server on loopback
 
@@ -32,7 +34,7 @@ import httpx
 import msgspec
 
 from channels.base import BaseChannel
-from channels.channel import Account, Answer, Call, Failure
+from channels.channel import Account, Answer, Call, Failure, TokenSource
 from channels.endpoints import endpoint_url
 from channels.error_table import ErrorTable
 from channels.outcomes import for_all, of_failure
@@ -47,6 +49,7 @@ from channels.providers._email_content import (
 )
 from channels.providers._email_message import Heading, message_bytes
 from channels.providers._smtp_replies import ERRORS, refused
+from channels.providers._smtp_token import SmtpTokens
 from channels.secret import Secret
 from channels.smtp_net import is_loopback
 from channels.smtp_wire import (
@@ -64,6 +67,8 @@ from message.outcomes import Accepted, AnyOutcome, Unknown
 
 _PROVIDER: Final = "smtp"
 _TOGETHER: Final = "together"
+_FOR_GOOD: Final = 5
+"""5yz: the same command would be refused again (RFC 5321 §4.2.1)."""
 
 
 class SmtpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -75,15 +80,35 @@ class SmtpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     password: Secret | None = None
     tls: Literal["starttls", "none"] = "starttls"
     hello: str = ""
+    token_url: str = ""
+    """Where access tokens come from (OAuth 2.0): then AUTH is XOAUTH2, without a password."""
+    client_id: str = ""
+    client_secret: Secret | None = None
+    refresh_token: Secret | None = None
+    """Of a person's consent; without it the application's own credentials are used."""
+    scope: str = ""
 
     def __post_init__(self) -> None:
         mailbox(self.sender)
         if self.bounce_to:
             receiver(self.bounce_to)
-        if bool(self.user) != (self.password is not None):
+        if self.token_url:
+            self._check_token()
+        elif self.client_id or self.client_secret or self.refresh_token or self.scope:
+            raise ValueError("client_id, client_secret, refresh_token and scope go with token_url")
+        elif bool(self.user) != (self.password is not None):
             raise ValueError("user and password must be given together")
         if not (self.user + self.hello).isascii() or not (self.user + self.hello).isprintable():
             raise ValueError("user and hello must be printable ASCII")
+
+    def _check_token(self) -> None:
+        endpoint_url(self.token_url)
+        if self.password is not None:
+            raise ValueError("password and token_url exclude each other")
+        if not self.user or not self.client_id:
+            raise ValueError("token_url needs user and client_id")
+        if not self.client_secret and not self.refresh_token:
+            raise ValueError("token_url needs client_secret, refresh_token, or both")
 
 
 class SmtpChannel(BaseChannel):
@@ -94,6 +119,7 @@ class SmtpChannel(BaseChannel):
     max_batch: ClassVar[int] = 100
     options: ClassVar[type[msgspec.Struct]] = SmtpOptions
     schemes: ClassVar[Sequence[str]] = SCHEMES
+    tokens: ClassVar[TokenSource | None] = SmtpTokens()
     errors: ClassVar[ErrorTable] = ERRORS
     promises: ClassVar[Promises] = Promises(
         title="E-mail by SMTP",
@@ -137,12 +163,22 @@ class SmtpChannel(BaseChannel):
             sender=options.bounce_to or heading.sender.address,
             receivers=tuple(receiver(d.receiver).address for d in call.deliveries),
             copies=_copies(call, email),
-            login=Login(options.user, options.password) if options.password else None,
+            login=_login(options, call.token),
             tls=options.tls,
             hello=options.hello,
         )
         url = endpoint_url(account.endpoint, SCHEMES)
         return mail_request(url, envelope, message_bytes(email, heading), account.ca_file)
+
+    def token_refused(self, answer: httpx.Response) -> bool:
+        """AUTH with a token was refused for good: nothing was said of any message."""
+        if b'"by_token"' not in answer.content:
+            return False
+        try:
+            told = read_told(answer)
+        except ValueError:
+            return False
+        return told.by_token and told.stage is Stage.AUTH and told.reply.code // 100 == _FOR_GOOD
 
     def outcomes(self, call: Call, answer: Answer) -> list[AnyOutcome]:
         """By each receiver's own reply, else by the one to the message."""
@@ -154,6 +190,12 @@ class SmtpChannel(BaseChannel):
             return for_all(call, Unknown("bad_answer", str(exc)))
         name = f"{call.key}@{_domain(call.account.options)}"
         return [_outcome(told, place, name) for place in range(len(call.deliveries))]
+
+
+def _login(options: SmtpOptions, token: str) -> Login | None:
+    if token:
+        return Login(options.user, Secret(token), by_token=True)
+    return Login(options.user, options.password) if options.password else None
 
 
 def _heading(call: Call, options: SmtpOptions, email: Email) -> Heading:
