@@ -36,6 +36,10 @@ class TemplateFileError(ValueError):
         self.problems = problems
 
 
+_CHATS: Final = frozenset({"wecom", "dingtalk", "feishu"})
+"""Channels whose texts call on members by tags."""
+
+
 def file_of(settings: Settings) -> Path | None:
     """`templates.file`, else templates.toml beside hongyan.toml if it is there, else None."""
     base = Path(settings.base)
@@ -82,9 +86,11 @@ def _template(
     if not 0 < len(name) <= MAX_RECEIVER or not name.isprintable():
         page.report(place, f"a name has 1 to {MAX_RECEIVER} printable characters")
     declared = (*place, "variables")
+    channel = _channel(page, table, place)
+    page.chat = channel in _CHATS
     template = Template(
         name=name,
-        channel=_channel(page, table, place),
+        channel=channel,
         description=page.string(table, "description", place),
         variables=variables(page, page.table(table, declared), declared),
         providers=providers(page, table, place),

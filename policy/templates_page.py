@@ -25,6 +25,8 @@ class Page:
         self.problems: list[Problem] = []
         self.files: dict[str, str] = {}
         """Texts of the files that it names, by the names it uses."""
+        self.chat = False
+        """The template that is being read is of a chat channel: its values call on nobody."""
         self._text = ""
         self._lines: dict[Place, int] = {}
         self.data = self._parse()

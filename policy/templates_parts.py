@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from policy.templates_page import Page, Place
-from policy.templates_sandbox import Text, Unfit, compiled
+from policy.templates_sandbox import Text, Unfit, compiled, without_mentions
 
 HTML_KEY: Final = "html"
 """Texts under this key, at any depth, are HTML: values are escaped in them, and only there."""
@@ -22,6 +22,8 @@ class OwnValue(msgspec.Struct, frozen=True):
     """`{ var = "count" }`: the variable's own value, not a text."""
 
     name: str
+    chat: bool = False
+    """Its texts call on nobody."""
 
 
 def filled(part: Part, values: Mapping[str, Any]) -> Any:
@@ -32,7 +34,22 @@ def filled(part: Part, values: Mapping[str, Any]) -> Any:
         return {key: filled(one, values) for key, one in part.items()}
     if isinstance(part, list):
         return [filled(one, values) for one in part]
-    return msgspec.to_builtins(values[part.name]) if isinstance(part, OwnValue) else part
+    return _own(part, values) if isinstance(part, OwnValue) else part
+
+
+def _own(part: OwnValue, values: Mapping[str, Any]) -> Any:
+    value = msgspec.to_builtins(values[part.name])
+    return _without_mentions(value) if part.chat else value
+
+
+def _without_mentions(value: Any) -> Any:
+    if isinstance(value, str):
+        return without_mentions(value)
+    if isinstance(value, list):
+        return [_without_mentions(one) for one in value]
+    if isinstance(value, dict):
+        return {key: _without_mentions(one) for key, one in value.items()}
+    return value
 
 
 def readers(part: Part, where: Place = ()) -> Iterator[tuple[Place, frozenset[str]]]:
@@ -85,7 +102,7 @@ def _part(page: Page, value: Any, place: Place, *, html: bool) -> Part:
 def _table(page: Page, value: dict[str, Any], place: Place, *, html: bool) -> Part:
     named = next(iter(value.values()), None)
     if value.keys() == {"var"} and isinstance(named, str):
-        return OwnValue(named)
+        return OwnValue(named, page.chat)
     if value.keys() == {"file"} and isinstance(named, str):
         return _compiled(page, page.file(named, place), place, html=html, file=named)
     return parts(page, value, place, html=html)
@@ -93,7 +110,7 @@ def _table(page: Page, value: dict[str, Any], place: Place, *, html: bool) -> Pa
 
 def _compiled(page: Page, text: str, place: Place, *, html: bool, file: str = "") -> Text | str:
     try:
-        return compiled(text, html=html)
+        return compiled(text, html=html, chat=page.chat)
     except Unfit as exc:
         if file:
             page.report(place, f"{file}:{exc.line}: {exc}")

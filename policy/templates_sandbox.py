@@ -133,11 +133,12 @@ def bound(values: Mapping[str, Any], budget: Budget | None = None) -> dict[str, 
     return {**values, _BUDGET: budget or Budget()}
 
 
-def compiled(source: str, *, html: bool) -> Text | str:
-    """The text made ready, or itself where nothing is to be filled in; raises Unfit."""
+def compiled(source: str, *, html: bool, chat: bool = False) -> Text | str:
+    """The text made ready, or itself where nothing is to be filled in; raises Unfit. `chat`: values call on
+    nobody (`without_mentions`)."""
     if "{{" not in source and "{%" not in source and "{#" not in source:
         return source
-    dialect = _HTML if html else _PLAIN
+    dialect = _HTML if html else _CHAT if chat else _PLAIN
     try:
         tree = dialect.parse(source)
         _check(tree)
@@ -172,11 +173,11 @@ class _Dialect(ImmutableSandboxedEnvironment):
 
     intercepted_binops = frozenset({"*"})
 
-    def __init__(self, *, html: bool) -> None:
+    def __init__(self, *, html: bool, chat: bool = False) -> None:
         super().__init__(
             autoescape=html,
             undefined=StrictUndefined,
-            finalize=_shown,
+            finalize=_shown_in_chat if chat else _shown,
             trim_blocks=True,
             lstrip_blocks=True,
         )
@@ -221,6 +222,18 @@ def _shown(value: Any) -> Any:
     return value
 
 
+def _shown_in_chat(value: Any) -> Any:
+    """As `_shown`; the template's own words may call on somebody, a value may not."""
+    return without_mentions(str(_shown(value)))
+
+
+def without_mentions(text: str) -> str:
+    """The text with a zero-width space in each `<at` and `<@`: tags by which Feishu and WeCom call on
+    members, or on all (`<at user_id="all">`). Neither documents an escape for them in texts. A last `<`
+    gets one, too: the next value may go on with the tag."""
+    return _MENTION.sub("<\u200b", text)
+
+
 def _explained(exc: Exception, source: str) -> str:
     line = next((n for file, n in _frames(exc) if file == "<template>"), 0)
     where = f"line {line}: " if line else ""
@@ -238,5 +251,7 @@ def _frames(exc: Exception) -> list[tuple[str, int]]:
     return frames[::-1]
 
 
+_MENTION: Final = re.compile(r"<(?=/?(?:at\b|@)|$)", re.IGNORECASE)
 _PLAIN: Final = _Dialect(html=False)
+_CHAT: Final = _Dialect(html=False, chat=True)
 _HTML: Final = _Dialect(html=True)

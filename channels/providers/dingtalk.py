@@ -215,7 +215,7 @@ class DingTalkChannel(BaseChannel):
         options: DingTalkOptions = account.options
         question = _Question(options.agent_id, int(attempt.task))
         answer = yield _post(account, _RESULT, attempt.token, question)
-        again = Again(attempt.delivery.spent > 1, _left_of_day_ms(attempt.now))
+        again = Again(attempt.last_call > attempt.called_at, _left_of_day_ms(attempt.now))
         return resolved(answer, attempt.delivery.receiver, attempt.task, again)
 
     def recall(self, account: Account, sent: Sent) -> RecallDialogue | None:

@@ -93,7 +93,9 @@ _KEYS: Final = frozenset(
 _MAX_TEXT: Final = 150 * 1_024
 _MAX_RICH: Final = 30 * 1_024
 _RICH: Final = frozenset({"post", "interactive"})
-_TYPES: Final = {"ou_": "open_id", "on_": "union_id"}
+_TYPES: Final = {"ou": "open_id", "on": "union_id"}
+_PERSON_ID = re.compile(r"(ou|on)_[0-9a-z]{20,64}", re.ASCII)
+"""An open_id or union_id. A company may give out user_ids that begin so, but none of so many characters."""
 _TOKEN_CODES: Final = frozenset({"99991661", "99991663", "99991668", "99991671", "99991677"})
 _PASSING: Final = frozenset({RATE_LIMITED, "99991403", "11232", "1500", "2200"})
 """Answers to a request for a token that are not about the login."""
@@ -311,8 +313,10 @@ def _receive_id(receiver: str) -> tuple[str, str]:
     """The receiver as it goes over the wire, and its type."""
     if (chat_id := group_of("feishu", receiver)) is not None:
         return chat_id, "chat_id"
-    known = _TYPES.get(receiver[:3])
-    return receiver, known or ("email" if "@" in receiver else "user_id")
+    known = _PERSON_ID.fullmatch(receiver)
+    if known is not None:
+        return receiver, _TYPES[known[1]]
+    return receiver, "email" if "@" in receiver else "user_id"
 
 
 def _body(receiver: str, message: Worded, key: str) -> bytes:

@@ -376,3 +376,39 @@ def test_its_version_changes_with_a_form(tmp_path: Path) -> None:
     (tmp_path / "templates.toml").write_text(FORMS, "utf-8")
     unaware = load(tmp_path / "templates.toml")
     assert unaware.named("login").version == first, "it is of the text, whoever reads it"
+
+
+CALLS = '<at user_id="all">everyone</at> <@all> <AT user_id="ou_1"></AT>'
+
+
+@pytest.mark.parametrize("channel", ["feishu", "wecom", "dingtalk"])
+def test_a_value_calls_on_nobody_in_a_chat_and_the_templates_own_words_do(
+    tmp_path: Path, channel: str
+) -> None:
+    text = (
+        f'[templates.t]\nchannel = "{channel}"\n'
+        "[templates.t.content]\n"
+        "text = '<at user_id=\"ou_7\"></at> {{ v }}{{ v }}'\n"
+        'whole = { var = "v" }\n'
+        '[templates.t.variables]\nv = "string"\n'
+    )
+    found = templates(tmp_path, text)
+    for value in (CALLS, "<", "a < b"):
+        made = found.render(asked(channel=channel, v=value))
+        assert made is not None
+        assert made.content is not None
+        said = made.content["text"]
+        own, rest = said[: len('<at user_id="ou_7"></at>')], said[len('<at user_id="ou_7"></at>') :]
+        assert own == '<at user_id="ou_7"></at>'
+        for whole in (rest, made.content["whole"] + "at"):
+            lower = whole.lower()
+            assert not any(tag in lower for tag in ("<at", "</at", "<@"))
+        assert rest.replace("\u200b", "") == f" {value}{value}"
+
+
+def test_elsewhere_a_value_stays_as_it_is(tmp_path: Path) -> None:
+    found = one(tmp_path, 'subject = "s"\ntext = "{{ v }}"')
+    made = found.render(asked(v=CALLS))
+    assert made is not None
+    assert made.content is not None
+    assert made.content["text"] == CALLS

@@ -296,9 +296,16 @@ def test_the_tokens_own_errors_are_told_from_others(code: int, refused: bool) ->
     assert CHANNEL.token_refused(answer({"errcode": 88, "sub_code": str(code)})) is refused
 
 
-def found_by(given: httpx.Response | Failure, *, attempt: int = 1, now: int = NOON_MS) -> Resolved:
+def found_by(
+    given: httpx.Response | Failure,
+    *,
+    attempt: int = 1,
+    doubted: bool = False,
+    now: int = NOON_MS,
+) -> Resolved:
     (one,) = deliveries("dingtalk", ["u1"], {"text": "a"}, attempt=attempt)
-    asked = Attempt(one, called_at=now, now=now, token="T", task="99")
+    earlier = now - 60_000 if doubted else now
+    asked = Attempt(one, called_at=earlier, now=now, token="T", last_called_at=now, task="99")
     dialogue = CHANNEL.resolve(account_of(TABLE), asked)
     assert dialogue is not None
     request = next(dialogue)
@@ -323,8 +330,10 @@ def test_a_limit_of_the_day_waits_for_the_next_in_china() -> None:
 
 def test_the_same_content_in_a_result_proves_an_earlier_attempt() -> None:
     said = answer({"errcode": 0, "send_result": kept_back("143106")})
-    assert found_by(said, attempt=2).resolution is Resolution.SENT
-    assert found_by(said, attempt=1).resolution is Resolution.REFUSED
+    assert found_by(said, attempt=2, doubted=True).resolution is Resolution.SENT
+    assert (
+        found_by(said, attempt=2).resolution is Resolution.REFUSED
+    )  # the first surely was not sent
 
 
 def test_a_task_is_not_a_delivery_unless_the_account_says_so() -> None:

@@ -18,13 +18,14 @@ from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
 from tests.channels.providers.chats import KEY, Peer, account_of, deliveries
 
 CHANNEL = FeishuChannel()
+PERSON = "ou_84aad35d084aa403a838cf73ee18467"
 TABLE = {"provider": "feishu", "app_id": "cli_1", "app_secret": "s3cret-text"}
 KINDS: dict[str, type[AnyOutcome]] = {"rejected": Rejected, "not_sent": NotSent, "unknown": Unknown}
 POST = {"zh_cn": {"title": "a", "content": [[{"tag": "text", "text": "b"}]]}}
 
 
 def call(
-    receiver: str = "ou_1",
+    receiver: str = PERSON,
     content: dict[str, Any] | None = None,
     template: Template | None = None,
     **account: Any,
@@ -43,7 +44,7 @@ def outcome_of(given: httpx.Response | Failure) -> AnyOutcome:
     return outcome
 
 
-def refusal(content: dict[str, Any], receiver: str = "ou_1") -> str:
+def refusal(content: dict[str, Any], receiver: str = PERSON) -> str:
     (one,) = deliveries("feishu", [receiver], content)
     return CHANNEL.refusal(account_of(TABLE), one)
 
@@ -57,7 +58,7 @@ def test_the_content_is_json_in_json_and_the_uuid_is_the_calls_key() -> None:
     assert request.headers["authorization"] == "Bearer t-1"
     assert request.headers["content-type"] == "application/json"
     assert request.read().decode() == (
-        '{"receive_id":"ou_1","msg_type":"text","content":"{\\"text\\":\\"你好\\"}",'
+        '{"receive_id":"ou_84aad35d084aa403a838cf73ee18467","msg_type":"text","content":"{\\"text\\":\\"你好\\"}",'
         f'"uuid":"{KEY}"}}'
     )
 
@@ -65,7 +66,11 @@ def test_the_content_is_json_in_json_and_the_uuid_is_the_calls_key() -> None:
 @pytest.mark.parametrize(
     ("receiver", "kind"),
     [
-        ("ou_84aad35d084aa403a838cf73ee18467", "open_id"),
+        (PERSON, "open_id"),
+        ("ou_7d8a6e6df7621556ce0d21922b676706ccs", "open_id"),
+        ("ou_lee", "user_id"),
+        ("on_call", "user_id"),
+        ("ou_Marketing_2026_Anna.Schmidt", "user_id"),
         ("on_8ed6aa67826108097d9ee143816345", "union_id"),
         ("oc_5ad11d72b830411d72b836c20", "chat_id"),
         ("wang@example.com", "email"),
