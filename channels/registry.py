@@ -28,8 +28,8 @@ PROVIDERS: Final[Mapping[str, Channel]] = {
 _EVERY_CHANNEL: Final = "*"
 _PEM: Final = "-----BEGIN "
 _UNFIT: Final = "must be a text of printable ASCII characters"
-_BURST: Final = 10
-"""A part of so many of a provider's limit may go at once, the rest evenly."""
+_PART: Final = 10
+"""One part of so many of a provider's limit may go at once, the rest evenly."""
 _EVEN: Final = 0.9
 """Share of a limit too small for such a part that goes evenly: what goes one by one needs no part less."""
 _FIELD = re.compile(r"(?:required|unknown) field `(.+?)`")
@@ -121,7 +121,7 @@ def _account(name: str, table: Mapping[str, Any]) -> Account:
     common = _converted(name, {key: table[key] for key in _COMMON if key in table}, _Common)
     rate_per_s, burst = _rate(common, channel)
     options = _converted(name, own, channel.options)
-    counted_as = _counted_as(provider, str(endpoint), options, channel.counted_by)
+    counted_as = _counted_as(provider, str(endpoint), options, channel, common.counted_as)
     return Account(
         name,
         provider,
@@ -147,24 +147,38 @@ def _reach(name: str, reach: Reach, group: str) -> Reach:
     return msgspec.structs.replace(reach, group=group)
 
 
-def _counted_as(provider: str, endpoint: str, options: Any, counted_by: Sequence[str]) -> str:
+def _counted_as(
+    provider: str, endpoint: str, options: Any, channel: Channel, given: str | None
+) -> str:
     """A digest, since it may be of a secret; empty where each account is counted alone."""
-    if not counted_by:
+    if given is not None:
+        return _digest(provider, "counted_as", given)
+    if not channel.counted_by:
         return ""
-    values = [getattr(options, field) for field in counted_by]
+    values = [getattr(options, field) for field in channel.counted_by]
     texts = [v.reveal() if isinstance(v, Secret) else str(v) for v in values]
-    return sha256("\x1f".join((provider, endpoint, *texts)).encode()).hexdigest()[:32]
+    return _digest(provider, endpoint, *texts)
+
+
+def _digest(*texts: str) -> str:
+    return sha256("\x1f".join(texts).encode()).hexdigest()[:32]
 
 
 def _rate(common: _Common, channel: Channel) -> tuple[float | None, int | None]:
-    """The account's own rate, else what its provider takes. A burst goes on top of the rate, so that the
-    two together stay within the provider's window; a burst of one is no more than even spacing."""
+    """The account's own rate, else what its provider takes. A burst goes on top of the rate, and so does a
+    tenth of it that workers hold: all of it together stays within the provider's window. A burst of one is
+    no more than even spacing."""
     if common.rate_per_s is not None or not channel.account_limits:
         return common.rate_per_s, common.burst
-    bursts = [max(1, count // _BURST) for count, _ in channel.account_limits]
+    bursts = [max(1, count // _PART) for count, _ in channel.account_limits]
     limits = zip(channel.account_limits, bursts, strict=True)
-    rates = [max(count - burst, _EVEN * count) / seconds for (count, seconds), burst in limits]
+    rates = [_evenly(count, burst) / seconds for (count, seconds), burst in limits]
     return min(rates), min(bursts)
+
+
+def _evenly(count: int, burst: int) -> float:
+    """Of so many that a provider takes, those that go evenly beside the burst."""
+    return _EVEN * count if burst == 1 else count - burst - burst // _PART
 
 
 class _Common(msgspec.Struct):
@@ -175,6 +189,7 @@ class _Common(msgspec.Struct):
     ca_file: str = ""
     rate_per_s: Annotated[float, msgspec.Meta(gt=0, le=1e6)] | None = None
     burst: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] | None = None
+    counted_as: Annotated[str, msgspec.Meta(min_length=1, max_length=64)] | None = None
 
 
 class _Robot(msgspec.Struct):

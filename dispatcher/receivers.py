@@ -49,15 +49,17 @@ Limits = Mapping[str, Limited]
 def limits_of(routes: Iterable[tuple[Account, Channel]]) -> Limits:
     """The limits of the accounts whose adapters have some. A robot has one receiver: its limits are all
     there is."""
-    found = {
-        a.name: Limited(
-            channel.silencing_limits or channel.receiver_limits,
-            a.counted,
-            each=not channel.silencing_limits,
-        )
-        for a, channel in routes
-    }
+    found = {a.name: _limited(a, channel) for a, channel in routes}
     return {name: limited for name, limited in found.items() if limited.most}
+
+
+def _limited(account: Account, channel: Channel) -> Limited:
+    """An own rate above the documented limit says that the provider takes more from this robot."""
+    silencing, rate = channel.silencing_limits, account.rate_per_s
+    if not silencing:
+        return Limited(channel.receiver_limits, account.counted)
+    lifted = rate is not None and rate > min(count / seconds for count, seconds in silencing)
+    return Limited(() if lifted else silencing, account.counted, each=False)
 
 
 class ReceiverLimits:

@@ -57,7 +57,9 @@ INTAKE: Final = (
     IntakeReason(
         DUPLICATE_CONTENT, IntakeEnd.DROPPED, "the receiver had the same content before", "dedup"
     ),
-    IntakeReason(RECEIVER_LIMIT, IntakeEnd.HELD, "waits: the provider limits this receiver"),
+    IntakeReason(
+        RECEIVER_LIMIT, IntakeEnd.HELD, "waits: the provider limits this receiver or robot"
+    ),
     IntakeReason(TTL_AT_INTAKE, IntakeEnd.EXPIRED, "past its time to live when it was read"),
     IntakeReason(BEHIND, IntakeEnd.BEHIND, "waits for an earlier one of its ordering key"),
     IntakeReason(RECALLED, IntakeEnd.DROPPED, "taken back before it was read"),

@@ -35,6 +35,7 @@ TEST = explained(
     "hongyan accounts test aliyun --to +8613800000001 --template SMS_123 --param code=4711",
     "hongyan accounts test mail --to ann@example.com --text 'A test' --subject Hello",
     'hongyan accounts test wecom --to li --content \'{"markdown": "**A test**"}\'',
+    "hongyan accounts test ops-robot --to group:ops --text 'A test'",
     "hongyan accounts test hook --to u1 --text hi --resolve --json",
 )
 CATALOGUE = explained(

@@ -6,10 +6,11 @@ import pytest
 
 from backends.settings import SettingsError
 from channels.channel import Account
-from channels.registry import AccountError, accounts_for, channel_for, load_accounts
+from channels.registry import PROVIDERS, AccountError, accounts_for, channel_for, load_accounts
 from channels.secret import Secret
 from channels.webhook import WebhookOptions
 from message.vocabulary import Lane
+from tests.conformance.samples import sample
 
 WEBHOOK = Lane("webhook", "notice")
 SMS = Lane("sms", "notice")
@@ -84,3 +85,41 @@ def test_accounts_of_one_application_are_counted_as_one() -> None:
     assert one.counted_as != made("three", "re_2").counted_as
     assert one.counted_as != made("four", "re_1", endpoint="https://other.example").counted_as
     assert "re_1" not in one.counted_as
+
+
+def test_accounts_that_say_so_are_counted_as_one_whatever_their_keys() -> None:
+    def made(name: str, **more: Any) -> Account:
+        table = {"provider": "resend", "api_key": name, "sender": f"{name}@example.com", **more}
+        return load_accounts({name: table})[name]
+
+    one, two = made("one", counted_as="our-team"), made("two", counted_as="our-team")
+    assert one.counted == two.counted == one.bucket == two.bucket
+    assert one.counted != made("three").counted != made("four", counted_as="another").counted
+    slower = made("five", counted_as="our-team", rate_per_s=0.5)
+    assert (slower.counted, slower.bucket) == (one.counted, "")
+    with pytest.raises(AccountError, match=r"accounts\.one\.counted_as: expected str"):
+        made("one", counted_as="")
+
+
+@pytest.mark.parametrize("name", sorted(n for n, c in PROVIDERS.items() if c.account_limits))
+def test_a_rate_made_of_a_limit_stays_within_it_with_its_burst_and_what_workers_hold(
+    name: str,
+) -> None:
+    channel = PROVIDERS[name]
+    found = sample(name)
+    assert found is not None
+    account = found.account("http://127.0.0.1")
+    assert account.rate_per_s is not None
+    assert account.burst is not None
+    for count, seconds in channel.account_limits:
+        # A burst of one is the next of those that go evenly. A larger one goes on top, and part is held.
+        on_top = account.burst + account.burst // 10 if account.burst > 1 else count / 10
+        assert account.rate_per_s * seconds + on_top <= count + 1e-9
+
+
+def test_every_provider_tells_its_limits() -> None:
+    for name in PROVIDERS.keys() - {"webhook", "null", "smtp"}:
+        channel = PROVIDERS[name]
+        assert channel.promises.limits
+        assert channel.counted_by, name
+        assert set(channel.counted_by) <= set(channel.options.__struct_fields__)

@@ -38,12 +38,17 @@ from tests.dispatcher.fakes import NOW_MS, AtOnce
 CASES = 60
 """Of each channel."""
 CHAT = "oc_5ad11d72b830411d72b836c20"
-CHATS = ("wecom", "dingtalk", "feishu")
-SECRETS = {
-    "wecom_robot": ("key",),
-    "dingtalk_robot": ("access_token",),
-    "feishu_robot": ("hook",),
+CHATS = ("wecom", "dingtalk", "feishu", "chat")
+ROBOTS = {
+    "wecom_robot": "key",
+    "dingtalk_robot": "access_token",
+    "feishu_robot": "hook",
+    "slack": "hook",
+    "discord": "hook",
+    "mattermost": "hook",
+    "teams": "hook",
 }
+"""Providers whose accounts are each in one group, and the option that says in which."""
 FAILURES: Sequence[AnyOutcome] = (
     NotSent("halted", account=True),
     NotSent("connect"),
@@ -66,14 +71,15 @@ def tables_of(channel: str) -> dict[str, dict[str, Any]]:
             **one.account_table,
             "endpoint": f"{one.scheme}://127.0.0.1",
         }
-        groups = ["ops", "ops", "sales"] if one.provider.endswith("_robot") else []
+        groups = ["ops", "ops", "sales"] if one.provider in ROBOTS else []
         groups += [CHAT] if one.provider == "feishu_robot" else []
         for number in range(len(groups) or 2):
             name = f"{one.provider}-{number}"
             tables[name] = dict(table)
             if groups:
                 tables[name]["group"] = groups[number]
-                tables[name] |= dict.fromkeys(SECRETS[one.provider], f"robot-{number}")
+                secret = ROBOTS[one.provider]
+                tables[name][secret] = f"{one.account_table[secret]}{number}"
     if channel == "webhook":
         tables = {
             name: {"provider": "webhook", "endpoint": "http://127.0.0.1"} for name in ("w-0", "w-1")
@@ -83,7 +89,7 @@ def tables_of(channel: str) -> dict[str, dict[str, Any]]:
 
 def receivers_of(channel: str) -> dict[str, str | None]:
     """Receiver to the group that it is; None: a person, or on channels without groups whoever it is."""
-    apps = [one for one in BY_CHANNEL[channel] if not one.provider.endswith("_robot")]
+    apps = [one for one in BY_CHANNEL[channel] if one.provider not in ROBOTS]
     persons = [r for one in apps for n in (1, 2) for r in one.notification(n).receivers]
     found: dict[str, str | None] = dict.fromkeys(persons)
     if channel not in CHATS:
@@ -95,7 +101,7 @@ def receivers_of(channel: str) -> dict[str, str | None]:
 
 def may_get(account: str, group: str | None, table: Mapping[str, Any]) -> bool:
     """The judge: whether the account may be called for a person (None) or this group."""
-    if account.split("-")[0] in SECRETS:
+    if account.split("-")[0] in ROBOTS:
         return bool(group == table["group"])
     return group is None or (account.startswith("feishu-") and group == CHAT)
 

@@ -206,6 +206,16 @@ def test_a_rate_of_its_own_is_the_accounts() -> None:
     assert taken == {"one": 4, "same": 4}
 
 
+@pytest.mark.parametrize(("rate", "limited"), [(None, True), (0.1, True), (0.33, True), (5, False)])
+def test_only_a_rate_above_the_documented_one_lifts_a_robots_limit(
+    rate: float | None, limited: bool
+) -> None:
+    own = {} if rate is None else {"rate_per_s": rate}
+    accounts = load_accounts({"robot": {**ROBOT, **own}})
+    found = limits_of([(accounts["robot"], PROVIDERS["dingtalk_robot"])])
+    assert ("robot" in found) is limited
+
+
 def test_one_robot_in_two_groups_is_refused() -> None:
     with pytest.raises(AccountError, match=r"accounts\.b\.group: a is the same robot"):
         load_accounts({"a": ROBOT, "b": {**ROBOT, "group": "sales"}})
