@@ -22,6 +22,7 @@ from rich.console import Console
 from deploy.local.layout import REPOSITORY
 from tests.chaos.mutation import Mutation
 from tests.chaos.mutations_recovery import RECOVERY
+from tests.chaos.mutations_resolvers import RESOLVERS
 
 _LIMIT_S = 180
 _OUTCOME = re.compile(r"^(FAILED|ERROR) (\S+)", re.MULTILINE)
@@ -729,6 +730,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     *RECOVERY,
+    *RESOLVERS,
 )
 
 

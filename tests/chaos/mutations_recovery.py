@@ -24,7 +24,7 @@ RECOVERY: tuple[Mutation, ...] = (
     Mutation(
         "what the provider has not is believed only once a late call had its time",
         "recovery/conclusions.py",
-        "        if doubt.now < doubt.since + policy.timeout_ms:\n",
+        "        if doubt.reason != QUEUED and doubt.now < doubt.since + policy.timeout_ms:\n",
         "        if False:\n",
         (_CONCLUSIONS + "test_not_sent_is_not_believed_while_a_call_given_up_may_still_arrive",),
     ),

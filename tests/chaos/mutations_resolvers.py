@@ -1,0 +1,106 @@
+"""The guards of what a provider's query proves, for `tests/chaos/mutations.py`."""
+
+from __future__ import annotations
+
+from tests.chaos.mutation import Mutation
+
+_LISTING = "tests/channels/test_listing.py::"
+_ALIYUN = "tests/channels/providers/test_aliyun_sms.py::"
+_TENCENT = "tests/channels/providers/test_tencent_sms.py::"
+_TWILIO = "tests/channels/providers/test_twilio.py::"
+_WEBHOOK = "tests/channels/test_webhook.py::"
+_WECOM = "tests/channels/providers/test_wecom.py::"
+_ROWS = "tests/idempotency/test_recovering.py::"
+_RESOLVING = "tests/recovery/test_resolving.py::"
+_CONCLUSIONS = "tests/recovery/test_conclusions.py::"
+_LITE = "[sqlite]"
+
+RESOLVERS: tuple[Mutation, ...] = (
+    Mutation(
+        "a provider's lag counts from the last call",
+        "channels/listing.py",
+        "    if attempt.now - attempt.last_call >= lag_s * _MS:\n",
+        "    if attempt.now - attempt.called_at >= lag_s * _MS:\n",
+        (_ALIYUN + "test_the_lag_counts_from_the_last_call",),
+    ),
+    Mutation(
+        "a list shows as many rows as it counts",
+        "channels/listing.py",
+        "        if self._total is not None and self._total != self._rows:\n",
+        "        if False:\n",
+        (_ALIYUN + "test_a_list_that_is_not_whole_or_may_hold_ours_is_asked_again",),
+    ),
+    Mutation(
+        "a list that moved while it was read proves nothing",
+        "channels/listing.py",
+        "        if not self._seen.isdisjoint(found):\n",
+        "        if False:\n",
+        (_TWILIO + "test_a_list_that_moves_while_it_is_read_proves_nothing",),
+    ),
+    Mutation(
+        "every list that was begun is read to its end",
+        "channels/listing.py",
+        "        if self._open or not self._read:\n",
+        "        if False:\n",
+        (_LISTING + "test_a_list_that_was_not_read_to_its_end_proves_nothing",),
+    ),
+    Mutation(
+        "a clock that is minutes away proves nothing",
+        "channels/listing.py",
+        "        return abs(dated - self._attempt.now) > _CLOCK_MS\n",
+        "        return False\n",
+        (_LISTING + "test_a_clock_that_is_minutes_away_says_nothing",),
+    ),
+    Mutation(
+        "a report without SessionContext may be this call's",
+        "channels/providers/tencent_sms.py",
+        '        elif one.SessionContext in ("", None, key):\n',
+        "        elif one.SessionContext == key:\n",
+        (_TENCENT + "test_a_report_that_may_be_ours_is_neither_sent_nor_not_sent",),
+    ),
+    Mutation(
+        "numbers that are redacted make an empty list worthless",
+        "channels/providers/twilio.py",
+        "            yield from wire.unmasked(prepared, listing)\n",
+        "            pass\n",
+        (_TWILIO + "test_where_numbers_are_redacted_an_empty_list_proves_nothing",),
+    ),
+    Mutation(
+        "a status query's answer holds its state",
+        "channels/webhook.py",
+        "    if (answer.status_code, state) not in _STATES:\n",
+        "    if answer.status_code not in (200, 404):\n",
+        (_WEBHOOK + "test_a_router_and_a_catch_all_tell_nothing",),
+    ),
+    Mutation(
+        "WeCom's check is the account's to switch on",
+        "channels/providers/wecom.py",
+        "    if options.duplicate_check:\n",
+        "    if True:\n",
+        (_WECOM + "test_without_the_check_nothing_is_dropped_and_nothing_relied_on",),
+    ),
+    Mutation(
+        "patience counts from the last call",
+        "recovery/conclusions.py",
+        "    return doubt.last_call + (doubt.delivery.expires_at - doubt.last_call) * _PATIENCE\n",
+        "    return doubt.called_at + (doubt.delivery.expires_at - doubt.called_at) * _PATIENCE\n",
+        (_CONCLUSIONS + "test_patience_and_pauses_count_from_the_last_call",),
+    ),
+    Mutation(
+        "every account that was called is asked",
+        "recovery/resolving.py",
+        "        for name in doubt.earlier_accounts:\n",
+        "        for name in ():\n",
+        (
+            _RESOLVING
+            + "test_every_account_that_was_called_is_asked_about_the_first_call_and_the_last",
+        ),
+    ),
+    Mutation(
+        "the last call is on record before it is made",
+        "idempotency/recovering_statements.py",
+        "       called_at = coalesce(d.called_at, :now), last_called_at = :now,\n",
+        "       called_at = coalesce(d.called_at, :now),\n",
+        (_ROWS + "test_a_doubt_tells_of_its_first_call_and_of_its_last" + _LITE,),
+    ),
+)
