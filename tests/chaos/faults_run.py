@@ -23,9 +23,11 @@ from tests.chaos.faults_plan import (
     GUARANTEES,
     Case,
     Extent,
+    account_names,
     accounts_of,
     cases,
     chosen,
+    credentials,
     doubtful,
     lanes_of,
     policy_of,
@@ -82,10 +84,13 @@ class FaultRun:
         return found
 
     def _produce(self) -> None:
-        by_name, chunk = {one.provider: one for one in self._samples}, []
+        by_account = {
+            name: one for one in self._samples for name in account_names(one, self._extent)
+        }
+        chunk = []
         for notification in traffic(self._samples, self._extent):
-            provider = str(notification.account)
-            self.cases[provider] += cases(by_name[provider], notification)
+            one = by_account[str(notification.account)]
+            self.cases[one.provider] += cases(one, notification)
             chunk.append(notification)
             if len(chunk) == _CHUNK:
                 self._fleet.send(chunk)
@@ -181,6 +186,7 @@ def faults_on(
             rules=rules(samples, extent),
             seed=str(extent.seed),
             smtp_port=0,
+            credentials=credentials(samples),
             lists=ECHOING,
         ) as provider,
         Fleet(
@@ -188,7 +194,7 @@ def faults_on(
             folder,
             lanes=lanes,
             policy=policy_of(lanes, threads),
-            accounts=accounts_of(samples, {"http": provider.url, "smtp": provider.smtp}),
+            accounts=accounts_of(samples, {"http": provider.url, "smtp": provider.smtp}, extent),
             settings=_SETTINGS,
             lease_s=_LEASE_S,
             session_timeout_s=30.0,
