@@ -115,11 +115,9 @@ def accounts_of(
     return {
         name: {
             **one.account_table,
-            **_own_robot(one, number, extent),
+            **_pace(one, number),
             "provider": one.provider,
             "endpoint": addresses[one.scheme] + one.path,
-            "rate_per_s": _EVERYTHING,
-            "burst": _EVERYTHING,
         }
         for one in chosen
         for number, name in enumerate(account_names(one, extent))
@@ -142,10 +140,10 @@ def credentials(chosen: Iterable[Sample]) -> dict[str, dict[str, str]]:
     return {one.provider: {one.channel.counted_by[0]: f"{_ROBOT}*"} for one in robots}
 
 
-def _own_robot(sample: Sample, number: int, extent: Extent) -> dict[str, str]:
-    if not sample.channel.silencing_limits:
-        return {}
-    return {sample.channel.counted_by[0]: f"{_ROBOT}{number}"}
+def _pace(sample: Sample, number: int) -> dict[str, Any]:
+    if sample.channel.silencing_limits:
+        return {sample.channel.counted_by[0]: f"{_ROBOT}{number}"}
+    return {"rate_per_s": _EVERYTHING, "burst": _EVERYTHING}
 
 
 # ---- traffic ---------------------------------------------------------------------------------------
