@@ -110,6 +110,28 @@ def texts(params: Mapping[str, Any]) -> dict[str, str]:
     return {name: str(value) for name, value in params.items()}
 
 
+def places(delivery: Delivery, provider: str) -> list[str]:
+    """The template's parameters in the order of their places, where the provider's have no names."""
+    template = delivery.template_for(provider)
+    params = texts(template.params) if template else {}
+    return [params[name] for name in sorted(params, key=_place)]
+
+
+def _place(name: str) -> int:
+    return int(name) if name.isascii() and name.isdigit() and len(name) < 4 else 0
+
+
+def places_refusal(delivery: Delivery, provider: str) -> str:
+    """Why the parameters have no places; empty: they have."""
+    template = delivery.template_for(provider)
+    names = template.params if template else {}
+    if sorted(names) == sorted(str(place) for place in range(1, len(names) + 1)):
+        return ""
+    return (
+        'bad_params: parameters of this provider have places: name them "1", "2", … without a gap'
+    )
+
+
 def told(message: str) -> str:
     """The provider's sentence without the numbers it may repeat, and not longer than a sentence."""
     return shown(message, most=_MAX_TOLD)

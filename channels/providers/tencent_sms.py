@@ -99,7 +99,7 @@ class TencentSms(BaseChannel):
         """One text and one side of the border. A retry goes alone (`_sms.refused`)."""
         template = delivery.template_for(_PROVIDER)
         sign = delivery.notification.attributes.get(sms.SIGN_NAME)
-        text = msgspec.json.encode([sign, _places(delivery)])
+        text = msgspec.json.encode([sign, sms.places(delivery, _PROVIDER)])
         home = sms.mainland(delivery.receiver)
         return template.id if template else "", text, home, sms.alone(delivery)
 
@@ -110,7 +110,7 @@ class TencentSms(BaseChannel):
         return (
             sms.number_refusal(delivery.receiver)
             or sms.template_refusal(delivery, _PROVIDER, sign, needs_sign=home)
-            or _places_refusal(delivery)
+            or sms.places_refusal(delivery, _PROVIDER)
         )
 
     def request(self, call: Call) -> httpx.Request:
@@ -123,7 +123,7 @@ class TencentSms(BaseChannel):
             "PhoneNumberSet": [one.receiver for one in call.deliveries],
             "SmsSdkAppId": prepared.options.sdk_app_id,
             "TemplateId": template.id,
-            "TemplateParamSet": _places(first),
+            "TemplateParamSet": sms.places(first, _PROVIDER),
             "SessionContext": call.key,
         }
         home = sms.mainland(first.receiver)
@@ -179,27 +179,6 @@ class TencentSms(BaseChannel):
         if status.Code == _OK:
             return Accepted(status.SerialNo)
         return self.errors.outcome(status.Code, sms.told(status.Message))
-
-
-def _places(delivery: Delivery) -> list[str]:
-    """The parameters in the order of their places."""
-    template = delivery.template_for(_PROVIDER)
-    params = sms.texts(template.params) if template else {}
-    return [params[name] for name in sorted(params, key=_place)]
-
-
-def _place(name: str) -> int:
-    return int(name) if name.isascii() and name.isdigit() and len(name) < 4 else 0
-
-
-def _places_refusal(delivery: Delivery) -> str:
-    template = delivery.template_for(_PROVIDER)
-    names = template.params if template else {}
-    if sorted(names) == sorted(str(place) for place in range(1, len(names) + 1)):
-        return ""
-    return (
-        'bad_params: parameters of this provider have places: name them "1", "2", … without a gap'
-    )
 
 
 def _by_place(call: Call, statuses: list[wire.Status]) -> list[wire.Status | None]:

@@ -1,6 +1,6 @@
 """Receipts in the words of each provider, signed as it signs; one format per protocol.
 
-Aliyun and Tencent sign nothing: their secret stands in the callback's URL. The others sign with
+Aliyun, Tencent and Huawei sign nothing: their secret stands in the callback's URL. The others sign with
 `credentials`: `twilio.auth_token`, `resend.signing_secret`, `wechat_official.token` and, to encrypt,
 `wechat_official.aes_key` with `app_id`. Sources: see receipts/parsers/.
 """
@@ -77,6 +77,31 @@ class TencentSms:
     def push(self, url: str, reports: Sequence[Report], world: World) -> Pushed:
         """See `Format`."""
         return Pushed(url, [_JSON], json.dumps([_tencent(one) for one in reports]).encode())
+
+
+class HuaweiSms:
+    """The status report: to the address that the call named, else to the account's."""
+
+    steps, batch = False, 1
+
+    def push(self, url: str, reports: Sequence[Report], world: World) -> Pushed:
+        """See `Format`."""
+        (report,) = reports
+        good, name = report.planned.status == DELIVERED, report.record.provider_id
+        at = datetime.fromtimestamp(report.at_ms / 1_000, UTC)
+        form = {
+            "smsMsgId": name,
+            "total": "1",
+            "sequence": "1",
+            "status": "DELIVRD" if good else report.planned.code,
+            "source": "2",
+            "updateTime": at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "orgCode": "",
+            "extend": report.record.id,
+            "to": report.record.receiver,
+        }
+        url = world.callbacks.get(name, url)
+        return Pushed(url, [_FORM], urlencode(form).encode())
 
 
 class Twilio:
@@ -179,6 +204,7 @@ class WechatMini(WechatOfficial):
 FORMATS: Final[Mapping[str, Format]] = {
     "aliyun_sms": AliyunSms(),
     "tencent_sms": TencentSms(),
+    "huawei_sms": HuaweiSms(),
     "twilio": Twilio(),
     "resend": Resend(),
     "wechat_mini": WechatMini(),

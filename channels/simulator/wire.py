@@ -66,11 +66,6 @@ class World(msgspec.Struct, kw_only=True):
         """One of a protocol's credentials."""
         return self.credentials.get(protocol, {}).get(name, default)
 
-    def is_credential(self, protocol: str, name: str, given: str, default: str = SECRET) -> bool:
-        """Whether a client gave that credential; one that ends in `*` stands for all that begin so."""
-        wanted = self.credential(protocol, name, default)
-        return given.startswith(wanted[:-1]) if wanted.endswith("*") else given == wanted
-
     def behaviour(self, protocol: str, name: str, default: str = "") -> str:
         """How a protocol behaves in one respect; `default` is the provider's own."""
         return self.behaviours.get(protocol, {}).get(name, default)

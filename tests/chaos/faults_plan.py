@@ -7,12 +7,11 @@ adapter's own codes for calls and for receivers, and by answers of something tha
 
 from __future__ import annotations
 
-import math
 import random
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, cycle, zip_longest
+from itertools import chain, zip_longest
 from typing import Any, Final
 
 import httpx
@@ -46,10 +45,6 @@ _HIDDEN: Final = {"smtp": frozenset({"455", "555"})}
 _TESTIMONY: Final = frozenset({"143106", "143206"})
 """They say that the receiver has it already. A provider says so of what is true, rules by chance."""
 _EVERYTHING: Final = 1_000_000
-_ROBOTS_MINUTES: Final = 5
-"""A provider silences a robot that says too much: so many stand in the group that all need no longer."""
-_ROBOT: Final = "robot-"
-"""How the credentials of these robots begin."""
 
 
 @dataclass(frozen=True)
@@ -106,44 +101,19 @@ def policy_of(lanes: Iterable[str], threads: int) -> dict[str, dict[str, Any]]:
     return {name: {**lane, "guarantee": GUARANTEES[name.partition(".")[2]]} for name in lanes}
 
 
-def accounts_of(
-    chosen: Iterable[Sample], addresses: Mapping[str, str], extent: Extent
-) -> dict[str, Any]:
-    """One account a provider, without its provider's rate: the simulator has none, and what it is for is
-    held elsewhere. A robot's limit holds always: there are more accounts. `addresses` are the simulator's
-    by scheme."""
+def accounts_of(chosen: Iterable[Sample], addresses: Mapping[str, str]) -> dict[str, Any]:
+    """One account a provider, named as it is, without its provider's limits: the simulator has none, and
+    what they are for is held elsewhere. `addresses` are the simulator's by scheme."""
     return {
-        name: {
+        one.provider: {
             **one.account_table,
-            **_pace(one, number),
             "provider": one.provider,
             "endpoint": addresses[one.scheme] + one.path,
+            "rate_per_s": _EVERYTHING,
+            "burst": _EVERYTHING,
         }
         for one in chosen
-        for number, name in enumerate(account_names(one, extent))
     }
-
-
-def account_names(sample: Sample, extent: Extent) -> list[str]:
-    """The accounts of one provider."""
-    limits = sample.channel.silencing_limits
-    if not limits:
-        return [sample.provider]
-    a_minute = min(most * 60 // seconds for most, seconds in limits)
-    robots = math.ceil(extent.messages / (a_minute * _ROBOTS_MINUTES))
-    return [f"{sample.provider}-{number}" for number in range(robots)]
-
-
-def credentials(chosen: Iterable[Sample]) -> dict[str, dict[str, str]]:
-    """What the simulator takes from robots."""
-    robots = (one for one in chosen if one.channel.silencing_limits)
-    return {one.provider: {one.channel.counted_by[0]: f"{_ROBOT}*"} for one in robots}
-
-
-def _pace(sample: Sample, number: int) -> dict[str, Any]:
-    if sample.channel.silencing_limits:
-        return {sample.channel.counted_by[0]: f"{_ROBOT}{number}"}
-    return {"rate_per_s": _EVERYTHING, "burst": _EVERYTHING}
 
 
 # ---- traffic ---------------------------------------------------------------------------------------
@@ -157,25 +127,24 @@ def traffic(chosen: Sequence[Sample], extent: Extent) -> Iterator[Notification]:
 
 def _of(sample: Sample, extent: Extent) -> Iterator[Notification]:
     luck = random.Random(f"{extent.seed}/{sample.provider}")
-    kinds, number, accounts = list(GUARANTEES), 0, cycle(account_names(sample, extent))
+    kinds, number = list(GUARANTEES), 0
     while number < extent.messages:
         size = luck.randint(1, _TOGETHER) if luck.random() < 0.5 and _names_receivers(sample) else 1
         size = min(size, extent.messages - number)
-        numbers, kind = range(number, number + size), luck.choice(kinds)
-        yield _notification(sample, numbers, kind, extent.seed, next(accounts))
+        yield _notification(sample, range(number, number + size), luck.choice(kinds), extent.seed)
         number += size
 
 
-def _notification(
-    sample: Sample, numbers: range, kind: str, seed: int, account: str
-) -> Notification:
+def _notification(sample: Sample, numbers: range, kind: str, seed: int) -> Notification:
     receivers = [sample.notification(number).receivers[0] for number in numbers]
+    if not _names_receivers(sample):
+        receivers = [f"group-{numbers.start}"]
     return msgspec.structs.replace(
         sample.notification(numbers.start),
         id=f"{sample.provider}-{seed}-{numbers.start}",
         kind=kind,
         receivers=receivers,
-        account=account,
+        account=sample.provider,
         created_at=time.time_ns() // 1_000_000,
         ttl_ms=None,
     )
@@ -194,7 +163,7 @@ def cases(sample: Sample, notification: Notification) -> list[Case]:
 
 def _names_receivers(sample: Sample) -> bool:
     """A group's robot is told no receiver: whom it reaches its address decides."""
-    return sample.channel.reach.group is None
+    return not sample.provider.endswith("_robot")
 
 
 def _key_on_the_wire(sample: Sample, call: Call) -> str:
@@ -241,8 +210,7 @@ def _fit(sample: Sample, row: Row, patience_ms: int) -> bool:
     known = row.code in sample.unreachable or code in _HIDDEN.get(sample.provider, frozenset())
     if known or row.account or code in _TESTIMONY or (row.delay_ms or 0) > patience_ms:
         return False
-    speaks_http = sample.provider in PROTOCOLS
-    if sample.channel.tokens is None or code in sample.per_receiver or not speaks_http:
+    if sample.channel.tokens is None or code in sample.per_receiver:
         return True
     said = _protocol(sample).refuse(code)
     answer = httpx.Response(said.status, headers=list(said.fields), content=said.body)

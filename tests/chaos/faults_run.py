@@ -23,11 +23,9 @@ from tests.chaos.faults_plan import (
     GUARANTEES,
     Case,
     Extent,
-    account_names,
     accounts_of,
     cases,
     chosen,
-    credentials,
     doubtful,
     lanes_of,
     policy_of,
@@ -84,13 +82,10 @@ class FaultRun:
         return found
 
     def _produce(self) -> None:
-        by_account = {
-            name: one for one in self._samples for name in account_names(one, self._extent)
-        }
-        chunk = []
+        by_name, chunk = {one.provider: one for one in self._samples}, []
         for notification in traffic(self._samples, self._extent):
-            one = by_account[str(notification.account)]
-            self.cases[one.provider] += cases(one, notification)
+            provider = str(notification.account)
+            self.cases[provider] += cases(by_name[provider], notification)
             chunk.append(notification)
             if len(chunk) == _CHUNK:
                 self._fleet.send(chunk)
@@ -186,7 +181,6 @@ def faults_on(
             rules=rules(samples, extent),
             seed=str(extent.seed),
             smtp_port=0,
-            credentials=credentials(samples),
             lists=ECHOING,
         ) as provider,
         Fleet(
@@ -194,7 +188,7 @@ def faults_on(
             folder,
             lanes=lanes,
             policy=policy_of(lanes, threads),
-            accounts=accounts_of(samples, {"http": provider.url, "smtp": provider.smtp}, extent),
+            accounts=accounts_of(samples, {"http": provider.url, "smtp": provider.smtp}),
             settings=_SETTINGS,
             lease_s=_LEASE_S,
             session_timeout_s=30.0,

@@ -77,7 +77,7 @@ class DingTalkRobot(BaseProtocol):
         token = asked.get("access_token", "")
         if not token:
             return answer(40035, "缺少参数 access_token")
-        if not self.world.is_credential(self.name, "access_token", token, ID):
+        if token != self.world.credential(self.name, "access_token", ID):
             return answer(300005, "token is not exist")
         timestamp = asked.get("timestamp", "")
         if not timestamp.isascii() or not timestamp.isdigit():

@@ -49,7 +49,7 @@ class FeishuRobot(BaseProtocol):
         """One path, whose end is the hook."""
         if not path.startswith(_HOOK) or request.method != "POST":
             return Reply(b"404 page not found", 404, [("Content-Type", "text/plain")])
-        if not self.world.is_credential(self.name, "hook", path.removeprefix(_HOOK), ID):
+        if path.removeprefix(_HOOK) != self.world.credential(self.name, "hook", ID):
             return answer(19001, "param invalid: incoming webhook access token invalid", 400)
         body = json_object(request.body)
         if body is None or len(request.body) > _MAX_BYTES:

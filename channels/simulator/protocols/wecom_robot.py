@@ -39,8 +39,7 @@ class WecomRobot(BaseProtocol):
         """See `WireProtocol.read`."""
         if (request.method, path) != ("POST", _SEND):
             return Reply(b"", 404)
-        key = "".join(parse_qs(request.query).get("key", ()))
-        if not self.world.is_credential(self.name, "key", key):
+        if parse_qs(request.query).get("key") != [self.world.credential(self.name, "key")]:
             return self.refuse("93000")
         body = body_of(request)
         wrong = body if isinstance(body, str) else wrong_message(body, _LIMITS)
