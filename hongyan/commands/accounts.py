@@ -272,7 +272,7 @@ def _described(account: Account, channel: Channel) -> dict[str, Any]:
         "reaches": str(account.reach),
         "endpoint": account.endpoint,
         "batch": channel.max_batch,
-        "dedup_window_ms": channel.dedup_window_ms,
+        "dedup_window_ms": channel.dedup_window(account),
         "resolve": channel.promises.resolve,
         "rate_per_s": account.rate_per_s,
     }

@@ -13,7 +13,7 @@ from channels.error_table import HOUR, MINUTE, Row
 from channels.providers._sms_acs3 import signature
 from channels.providers._sms_aliyun_errors import ABOUT_ONE
 from channels.providers.aliyun_sms import AliyunSms
-from channels.simulator import ECHOING, Faults, Simulator, spawn
+from channels.simulator import ECHOING, Faults, Lists, Simulator, spawn
 from channels.transport import Transport
 from message.delivery import Delivery
 from message.envelope import Template
@@ -560,3 +560,16 @@ def test_over_sockets_one_bad_number_of_a_call_hides_no_other(
     assert send(engine, account, pair[1]) == [
         Rejected("isv.BLACK_KEY_CONTROL_LIMIT", "simulated: isv.BLACK_KEY_CONTROL_LIMIT")
     ]
+
+
+def test_over_sockets_what_is_counted_and_not_yet_listed_is_not_called_missing(
+    tmp_path: Path, engine: Engine
+) -> None:
+    """The simulator by default lists late, and counts at once."""
+    with spawn(tmp_path, lists=Lists(lag_ms=60_000)) as provider:
+        account = account_of(ACCOUNT, provider.url + PATH)
+        provider.control(rules=[Faults(reset=1)])
+        assert isinstance(send(engine, account, one())[0], Unknown)
+        assert found_out(engine, account, one(), provider) is Resolution.ASK_LATER
+        provider.control(rules=[], lists=ECHOING)
+        assert found_out(engine, account, one(), provider) is Resolution.SENT

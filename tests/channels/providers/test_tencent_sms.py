@@ -13,7 +13,7 @@ from channels.engine import Engine
 from channels.error_table import MINUTE, Row
 from channels.providers._sms_tc3 import authorization
 from channels.providers.tencent_sms import TencentSms
-from channels.simulator import ECHOING, Faults, Simulator, spawn
+from channels.simulator import ECHOING, Faults, Lists, Simulator, spawn
 from channels.transport import Transport
 from message.delivery import Delivery
 from message.envelope import Template
@@ -490,6 +490,22 @@ def test_over_sockets_what_was_accepted_then_reset_is_found_number_by_number(
         found = engine.resolve(LIVE, account, attempt, 5.0)
         assert found is not None
         assert (found.resolution, found.provider_id) == (Resolution.SENT, record.provider_id)
+
+
+def test_over_sockets_a_context_that_was_not_switched_on_proves_nothing(
+    provider: Simulator, engine: Engine
+) -> None:
+    """As it is by default: however old the call, a report of the number may be its own."""
+    account = account_of(ACCOUNT, provider.url + PATH)
+    provider.control(rules=[Faults(reset=1)], lists=Lists(lag_ms=0))
+    assert isinstance(send(engine, account, one())[0], Unknown)
+    (record,) = provider.records()
+    attempt = attempt_of(one(), age_s=4 * 86_400, called_at=record.at_ms)
+    for lists, expected in ((Lists(lag_ms=0), Resolution.ASK_LATER), (ECHOING, Resolution.SENT)):
+        provider.control(lists=lists)
+        found = engine.resolve(LIVE, account, attempt, 5.0)
+        assert found is not None
+        assert found.resolution is expected
 
 
 def test_over_sockets_what_was_dropped_is_found_missing(
