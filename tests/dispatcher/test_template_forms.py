@@ -36,7 +36,7 @@ from policy.templates import Templates
 from policy.templates_loading import load
 from tests.dispatcher.fakes import AtOnce
 
-LANE = Lane("sms", "verification")
+LANE = Lane("sms", "notice")
 NOW_MS = 1_790_000_000_000
 LOGIN = """
 [templates.login-code]
@@ -134,7 +134,7 @@ class Bench(AtOnce):
         one = Notification(
             id=f"m-{number}",
             channel="sms",
-            kind="verification",
+            kind="notice",
             receivers=[f"+861380000{number:04}"],
             account=account,
             template=Template("login-code", {"code": "4711"}),
@@ -246,7 +246,7 @@ def test_who_may_send_it_is_told_of_what_waits(templates: Templates) -> None:
 def test_a_worker_names_the_accounts_that_a_template_leaves_out(templates: Templates) -> None:
     settings = Settings(accounts={name: TABLES[name] for name in ("ali", "tw")})
     with capture_logs() as logs:
-        _tell_gaps(settings, Policy(), [LANE, Lane("sms", "notice")], templates)
+        _tell_gaps(settings, Policy(), [Lane("sms", "verification"), LANE], templates)
     (told,) = logs
     assert (told["event"], told["log_level"]) == ("template_leaves_out", "warning")
     assert (told["template"], told["lanes"]) == ("login-code", ["sms.verification", "sms.notice"])
