@@ -13,6 +13,7 @@ from channels.channel import (
     Attempt,
     Call,
     Dialogue,
+    OptionalTokens,
     RecallDialogue,
     Sent,
     TokenSource,
@@ -46,6 +47,7 @@ class BaseChannel:
     result_window_ms: ClassVar[int] = 0
     recall_window_ms: ClassVar[int] = 0
     tokens: ClassVar[TokenSource | None] = None
+    optional_tokens: ClassVar[OptionalTokens | None] = None
     errors: ClassVar[ErrorTable] = ErrorTable(())
 
     def batch_key(self, delivery: Delivery) -> Hashable:

@@ -14,7 +14,7 @@ from typing import Any, Final, get_args, get_type_hints
 
 import msgspec
 
-from channels.channel import Channel, OptionalTokens
+from channels.channel import Channel
 from channels.error_table import HOUR, MINUTE, Row
 from channels.registry import PROVIDERS
 from channels.secret import Secret
@@ -128,11 +128,10 @@ def _reaches(adapter: Channel) -> str:
 
 
 def _token(adapter: Channel) -> str:
-    if adapter.tokens is None:
-        return ""
     shared = "fetched and shared by the fleet"
-    some = isinstance(adapter.tokens, OptionalTokens)
-    return f"{shared}, for accounts that name a `token_url`" if some else shared
+    if adapter.optional_tokens is not None:
+        return f"{shared}, for accounts that name a `token_url`"
+    return "" if adapter.tokens is None else shared
 
 
 def _kept(limits: Sequence[tuple[int, int]], how: str) -> str:

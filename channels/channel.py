@@ -277,6 +277,9 @@ class Channel(Protocol):
     recall_window_ms: ClassVar[int]
     """How long after the send the provider takes it back; 0: it never does."""
     tokens: ClassVar[TokenSource | None]
+    """Of every account's calls; None: they carry none."""
+    optional_tokens: ClassVar[OptionalTokens | None]
+    """Of the accounts that want them, where only some do."""
     errors: ClassVar[ErrorTable]
     """Every documented error code and its outcome."""
     promises: ClassVar[Promises]

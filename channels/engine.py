@@ -26,7 +26,6 @@ from channels.channel import (
     Channel,
     Dialogue,
     Failure,
-    OptionalTokens,
     Phase,
     RecallDialogue,
     Resolution,
@@ -167,7 +166,7 @@ class Engine:
     def _with_token(self, channel: Channel, call: Call) -> Call | list[AnyOutcome]:
         """The call with the account's token, where its provider wants one; outcomes where none is to be
         had."""
-        source = channel.tokens and _source(channel, call.account)
+        source = _source(channel, call.account)
         if source is None:
             return call
         try:
@@ -303,10 +302,10 @@ class LiveEngine(Engine):
 
 def _source(channel: Channel, account: Account) -> TokenSource | None:
     """Where the account's tokens come from; None where its provider, or this account, wants none."""
-    source = channel.tokens
-    if isinstance(source, OptionalTokens) and not source.wanted(account):
-        return None
-    return source
+    if channel.tokens is not None:
+        return channel.tokens
+    some = channel.optional_tokens
+    return some if some is not None and some.wanted(account) else None
 
 
 def _read(

@@ -34,7 +34,7 @@ import httpx
 import msgspec
 
 from channels.base import BaseChannel
-from channels.channel import Account, Answer, Call, Failure, TokenSource
+from channels.channel import Account, Answer, Call, Failure, OptionalTokens
 from channels.endpoints import endpoint_url
 from channels.error_table import ErrorTable
 from channels.outcomes import for_all, of_failure
@@ -119,7 +119,7 @@ class SmtpChannel(BaseChannel):
     max_batch: ClassVar[int] = 100
     options: ClassVar[type[msgspec.Struct]] = SmtpOptions
     schemes: ClassVar[Sequence[str]] = SCHEMES
-    tokens: ClassVar[TokenSource | None] = SmtpTokens()
+    optional_tokens: ClassVar[OptionalTokens | None] = SmtpTokens()
     errors: ClassVar[ErrorTable] = ERRORS
     promises: ClassVar[Promises] = Promises(
         title="E-mail by SMTP",

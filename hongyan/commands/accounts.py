@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hongyan.errors import WrongUsage
-from hongyan.flags import body_fields, optional, pairs
+from hongyan.flags import optional, pairs
 from hongyan.terminal import DONE, PROBLEMS, err, explained, out, print_json, settings_of
 
 if TYPE_CHECKING:
-    from backends.settings import Settings
     from channels.channel import Account, Channel
-    from channels.limits import Limits
     from channels.masking import Shown
     from channels.trial import Trial
     from message.delivery import Delivery
@@ -102,20 +98,21 @@ def try_account(
     """See TEST."""
     settings = settings_of(context)
     from channels.registry import channel_for
+    from hongyan.trials import account_named, body_of, delivery_of, limits_for, tried
 
-    account = _account(settings, name)
+    account = account_named(settings, name)
     channel = channel_for(account)
     fields = {
-        **_body(channel.channel, template, param, text, subject, content),
+        **body_of(channel.channel, template, param, text, subject, content),
         **optional(attributes=pairs("--attribute", attribute)),
     }
-    delivery = _delivery(settings, channel.channel, account, to, fields)
+    delivery = delivery_of(settings, channel.channel, account, to, fields)
     if refusal := channel.refusal(account, delivery):
         _refused(refusal, as_json=as_json)
-    limits = _limits(settings, channel, account, kind, timeout)
+    limits = limits_for(settings, channel, account, kind, timeout)
     if not as_json and limits.total > _PATIENCE_S:
         err().print(f"waiting for up to {limits.total:g} s, as a worker would; --timeout for less")
-    trial = _tried(channel, account, delivery, limits, wait if resolve else None)
+    trial = tried(channel, account, delivery, limits, wait if resolve else None)
     _report(account, channel, delivery, trial, as_json=as_json)
 
 
@@ -125,96 +122,6 @@ def catalogue() -> None:
     from channels.catalogue import page
 
     print(page(), end="")
-
-
-def _account(settings: Settings, name: str) -> Account:
-    from channels.null import NullChannel
-    from channels.registry import load_accounts
-
-    accounts = load_accounts(settings.accounts)
-    if name not in accounts:
-        known = ", ".join(sorted(accounts)) or "none"
-        raise WrongUsage(f"there is no account {name!r}; hongyan.toml has {known}")
-    if accounts[name].provider == NullChannel.provider:
-        raise WrongUsage(f"account {name} is of provider null, which sends nothing")
-    return accounts[name]
-
-
-def _body(
-    channel: str,
-    template: str | None,
-    param: list[str] | None,
-    text: str | None,
-    subject: str | None,
-    content: str | None,
-) -> dict[str, Any]:
-    """Template or content; `--text` is the shortest content that the channel takes."""
-    if text is None:
-        if subject is not None:
-            raise WrongUsage("--subject goes with --text")
-        return body_fields(template, param, content)
-    if template is not None or content is not None or param:
-        raise WrongUsage("give one of --text, --template and --content")
-    if channel in ("wechat_official", "wechat_mini"):
-        raise WrongUsage(f"channel {channel} sends templates alone; give --template and --param")
-    mail = {"subject": subject or "A test of Hongyan"} if channel == "email" else {}
-    if subject is not None and not mail:
-        raise WrongUsage(f"--subject is for e-mail; this account's channel is {channel}")
-    return {"content": {**mail, "text": text}}
-
-
-def _delivery(
-    settings: Settings, channel: str, account: Account, to: str, fields: dict[str, Any]
-) -> Delivery:
-    """The one delivery, as intake would make it; raises EnvelopeError, TemplateError."""
-    from channels.takers import TAKERS
-    from hongyan.sending import prepared, typed
-    from message.delivery import deliveries_of
-    from policy.schema import DEFAULTS_BY_KIND
-    from policy.templates_loading import load_for
-
-    now_ms = time.time_ns() // 1_000_000
-    templates = load_for(settings, TAKERS)
-    whole = {"channel": channel, "kind": "notice", "receivers": [to], "account": account.name}
-    ready = prepared(typed({**whole, **fields}, templates), now_ms)
-    expires_at = now_ms + DEFAULTS_BY_KIND["notice"].lifetime_ms(None)
-    (delivery,) = deliveries_of(ready.notification, ready.value, expires_at=expires_at)
-    delivery.rendered = templates.render(ready.notification)
-    delivery.attempt, delivery.account, delivery.call_key = 1, account.name, delivery.key
-    return delivery
-
-
-def _limits(
-    settings: Settings, channel: Channel, account: Account, kind: str, timeout_s: float | None
-) -> Limits:
-    """Those of the lane, unless a person gave one."""
-    from channels.limits import Limits, limits_of
-    from hongyan.policy_source import policy_in_force
-    from message.vocabulary import KINDS, lane_named
-
-    lane = lane_named(f"{channel.channel}.{kind}")
-    if lane is None:
-        raise WrongUsage(f"there is no kind {kind!r}; kinds are {', '.join(KINDS)}")
-    if timeout_s is not None:
-        return Limits(timeout_s)
-    return limits_of(account, policy_in_force(settings).of(lane))
-
-
-def _tried(
-    channel: Channel,
-    account: Account,
-    delivery: Delivery,
-    limits: Limits,
-    resolve_s: float | None,
-) -> Trial:
-    from channels.trial import try_out
-    from channels.wires import Wires
-
-    wires = Wires()
-    try:
-        return try_out(channel, account, delivery, wires, limits=limits, resolve_s=resolve_s)
-    finally:
-        wires.close()
 
 
 def _refused(refusal: str, *, as_json: bool) -> None:

@@ -114,13 +114,13 @@ def _table(policy: Policy, lanes: tuple[Lane, ...]) -> None:
         wraps = title == "ACCOUNTS"
         table.add_column(title, justify="left" if title in _TEXTS else "right", no_wrap=not wraps)
     for lane in lanes:
-        mine, usual = _cells(policy.of(lane)), _cells(DEFAULTS_BY_KIND[lane.kind])
+        mine, usual = _cells(lane, policy.of(lane)), _cells(lane, DEFAULTS_BY_KIND[lane.kind])
         shown = (m if m == u else f"[bold yellow]{m}[/]" for m, u in zip(mine, usual, strict=True))
         table.add_row(lane.name, *shown)
     out().print(table)
     out().print(
-        f"\nversion {policy.version}; THREADS: calls at once + waiting; RETRY: calls in all (made again at"
-        " once) × first wait; TTL: usual ≤ greatest",
+        f"\nversion {policy.version}; THREADS: calls at once + waiting; CALL: over HTTP · over SMTP;"
+        " RETRY: calls in all (made again at once) × first wait; TTL: usual ≤ greatest",
         style="dim",
     )
 
@@ -129,13 +129,14 @@ _TITLES = ("LANE", "GUARANTEE", "THREADS", "IN FLIGHT", "CALL", "RETRY", "TTL", 
 _TEXTS = ("LANE", "GUARANTEE", "ORDER", "ACCOUNTS")
 
 
-def _cells(policy: LanePolicy) -> list[str]:
+def _cells(lane: Lane, policy: LanePolicy) -> list[str]:
     p = policy
+    by_mail = f" · {_span(p.smtp.total_ms)}" if lane.channel == "email" else ""
     return [
         p.guarantee.value,
         f"{p.threads}+{p.queue_size}",
         f"{p.max_in_flight:,}",
-        _span(p.timeout_ms),
+        _span(p.timeout_ms) + by_mail,
         _retry(p.retry),
         f"{_span(p.ttl_ms)} ≤ {_span(p.max_ttl_ms)}",
         p.ordering.value,

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from idempotency.opening import SqlLedger
     from policy.changes import Change, Effect
     from policy.in_force import InForce
+    from policy.problems import Problem
     from policy.schema import Policy
     from policy.versions import Version
 
@@ -54,6 +55,8 @@ class Plan(NamedTuple):
     """Tables that the text in force has and this one has not."""
     resets: Sequence[Change]
     """What changes for the lanes for which these tables stood."""
+    warnings: Sequence[Problem]
+    """What may stand, and somebody should look at."""
 
 
 def register(app: typer.Typer) -> None:
@@ -175,7 +178,7 @@ def _plan(settings: Settings, ledger: SqlLedger, file: Path, expected: int | Non
     from message.vocabulary import LANES
     from policy.changes import changes, effects, refusals
     from policy.in_force import in_force
-    from policy.loading import load, read
+    from policy.loading import cautions_in, load, read
     from policy.resets import dropped_tables, resets
     from policy.versions import Overtaken, Versions, overtaken
 
@@ -199,6 +202,7 @@ def _plan(settings: Settings, ledger: SqlLedger, file: Path, expected: int | Non
         refusals(found, rows, ledger.live_lanes()),
         dropped,
         resets(found, dropped),
+        cautions_in(file),
     )
 
 
@@ -220,6 +224,7 @@ def _as_json(plan: Plan, version: Version | None, *, dry_run: bool) -> dict[str,
         ],
         "effects": [effect._asdict() for effect in plan.effects],
         "refusals": plan.refusals,
+        "warnings": plan.warnings,
         "expected": f"v{plan.now.number}",
         "dropped": plan.dropped,
         "resets": [{"lane": c.lane.name, "key": c.key, "after": c.after} for c in plan.resets],
@@ -233,6 +238,8 @@ def _say(plan: Plan, version: Version | None, *, wanted: bool) -> None:
     _say_changes(plan)
     for refusal in plan.refusals:
         complain(refusal)
+    for warning in plan.warnings:
+        err().print(f"warning: {warning}", markup=False)
     if version is not None:
         out().print(f"[green]applied[/] {version.name} by {version.author}", highlight=False)
     elif not plan.refusals:

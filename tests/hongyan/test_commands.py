@@ -69,6 +69,7 @@ def test_the_policy_is_shown_as_workers_follow_it(hongyan: Run, folder: Path) ->
     (folder / "policy.toml").write_text('[lanes."sms.notice"]\nthreads = 77\n')
     said = hongyan("policy", "show", "--lanes", "sms.*")
     assert "77+77" in said.out
+    assert "5 s · 20 min" in hongyan("policy", "show", "--lanes", "email.notice").out
     assert "5 min ≤ 1 h" in said.out
     lanes = hongyan("policy", "show", "--json").json["lanes"]
     assert len(lanes) == 30

@@ -46,6 +46,18 @@ def test_a_dry_run_shows_what_would_change_and_changes_nothing(ready: Path, hong
     assert "no policy was ever applied" in hongyan("policy", "history").out
 
 
+def test_what_deserves_a_look_is_told_and_applied(ready: Path, hongyan: Run) -> None:
+    (ready / "new.toml").write_text(THREE + "[defaults.smtp]\nfinal_ms = 5_000\n")
+    said = hongyan("policy", "apply", "new.toml", "--dry-run", "--json")
+    assert (said.code, [one["key"] for one in said.json["warnings"]]) == (
+        0,
+        ["defaults.smtp.final_ms"],
+    )
+    told = hongyan("policy", "apply", "new.toml")
+    assert (told.code, "applied v1:" in told.out) == (0, True)
+    assert "warning: new.toml:4: defaults.smtp.final_ms: 5000 is below" in told.err
+
+
 def test_what_is_applied_counts_and_the_file_no_more(ready: Path, hongyan: Run) -> None:
     said = hongyan("policy", "apply", "new.toml", "--author", "li")
     assert said.code == 0

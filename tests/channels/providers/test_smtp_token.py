@@ -36,7 +36,7 @@ def account(**changes: Any) -> Account:
 
 
 def source() -> TokenSource:
-    found = CHANNEL.tokens
+    found = CHANNEL.optional_tokens
     assert found is not None
     return found
 
