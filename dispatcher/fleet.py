@@ -21,10 +21,10 @@ TIDY_S: Final = 0.5
 _log = structlog.get_logger(__name__)
 
 
-class LiveLanes(Protocol):
+class SendingLanes(Protocol):
     """What is asked of the ledger."""
 
-    def live_lanes(self) -> list[frozenset[str]]:
+    def sending_lanes(self) -> list[frozenset[str]]:
         """See `idempotency.ledger.Ledger`."""
         ...
 
@@ -32,7 +32,7 @@ class LiveLanes(Protocol):
 class Fleet:
     """`refresh` is the upkeep thread's; anyone may read."""
 
-    def __init__(self, ledger: LiveLanes, lanes: Mapping[str, Collection[str]]) -> None:
+    def __init__(self, ledger: SendingLanes, lanes: Mapping[str, Collection[str]]) -> None:
         """`lanes` tells for each account the lanes that send through it."""
         self._ledger = ledger
         self._workers: dict[str, int] = {}
@@ -43,13 +43,14 @@ class Fleet:
         self._lanes = {account: frozenset(names) for account, names in lanes.items()}
 
     def workers(self, account: str) -> int:
-        """Live workers that serve a lane of this account, this one with them; 1 before any count."""
+        """Live workers that serve a lane of this account, and recoveries that send now, this one with them;
+        1 before any count."""
         return self._workers.get(account, 1)
 
     def refresh(self) -> None:
         """Count anew; while the ledger is away the last count stands."""
         try:
-            living = self._ledger.live_lanes()
+            living = self._ledger.sending_lanes()
         except LedgerUnavailable as exc:
             _log.debug("fleet_not_counted", cause=str(exc))
             return

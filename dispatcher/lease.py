@@ -15,7 +15,7 @@ from collections.abc import Callable
 import structlog
 
 from dispatcher.clock import Clock
-from idempotency.ledger import Lease, Ledger, LedgerUnavailable, WorkerInfo
+from idempotency.ledger import IDLE, Lease, Ledger, LedgerUnavailable, WorkerInfo
 
 log = structlog.get_logger(__name__)
 
@@ -30,8 +30,15 @@ class Heart:
     """Registers, beats, sweeps dead peers. Its thread writes; lanes ask `wait_valid`."""
 
     def __init__(
-        self, ledger: Ledger, worker: WorkerInfo, *, clock: Clock, interval_s: float
+        self,
+        ledger: Ledger,
+        worker: WorkerInfo,
+        *,
+        clock: Clock,
+        interval_s: float,
+        idle: Callable[[], bool] = lambda: False,
     ) -> None:
+        """`idle` tells whether the process sends nothing now; asked with each beat."""
         self.swept = 0
         """Deliveries of dead workers that this one turned UNKNOWN."""
         self.lapses = 0
@@ -46,7 +53,9 @@ class Heart:
         self._healthy_since: float | None = None
         self._lease: Lease | None = None
         self._stop = threading.Event()
-        self._state = "RUNNING"
+        self._idle = idle
+        self._draining = False
+        self._bell = threading.Event()
         self._beating = threading.Lock()
         """A beat under way must not register anew what `retire` just took out."""
 
@@ -85,8 +94,14 @@ class Heart:
 
     def run(self) -> None:
         """Beat until `stop`."""
-        while not self._stop.wait(self._pause()):
+        while not self._stop.is_set():
+            self._bell.wait(self._pause())
+            self._bell.clear()
             self.beat()
+
+    def hurry(self) -> None:
+        """Beat at once: what the process is doing has changed. Any thread's."""
+        self._bell.set()
 
     def beat(self) -> None:
         """One heartbeat; after an outage, or a lapse that peers took for death, begin anew."""
@@ -97,7 +112,7 @@ class Heart:
     def _beat(self) -> None:
         asked_at = self._clock.monotonic()
         try:
-            lease = self._ledger.heartbeat(self._lease, self._state) if self._lease else None
+            lease = self._ledger.heartbeat(self._lease, self._state()) if self._lease else None
             if lease is None:
                 self._lapsed()
                 asked_at = self._clock.monotonic()
@@ -110,11 +125,12 @@ class Heart:
 
     def draining(self) -> None:
         """Show in `hongyan_workers` that this worker takes no more."""
-        self._state = "DRAINING"
+        self._draining = True
 
     def stop(self) -> None:
         """End the thread; idempotent."""
         self._stop.set()
+        self._bell.set()
 
     def retire(self) -> None:
         """Take the worker out of the ledger's list; what it still held becomes UNKNOWN at once."""
@@ -124,6 +140,11 @@ class Heart:
             lease, self._lease = self._lease, None
             if lease is not None:
                 self._ledger.retire(lease)
+
+    def _state(self) -> str:
+        if self._draining:
+            return "DRAINING"
+        return IDLE if self._idle() else "RUNNING"
 
     def _pause(self) -> float:
         return self._interval_s if self._healthy_since is not None else _RETRY_S

@@ -16,7 +16,7 @@ from backends.token_bucket import RedisBuckets
 from channels.channel import Account, Channel
 from dispatcher.accounts import Accounts
 from dispatcher.clock import Clock
-from dispatcher.fleet import Fleet, LiveLanes, Upkeep
+from dispatcher.fleet import Fleet, SendingLanes, Upkeep
 from dispatcher.rates import Gauge, Rates
 from dispatcher.receivers import ReceiverLimits, limits_of
 from message.vocabulary import Lane
@@ -64,7 +64,7 @@ def open_quotas(
     settings: Settings,
     policy: Policy,
     routes: Routes,
-    ledger: LiveLanes,
+    ledger: SendingLanes,
     identity: str,
     clock: Clock,
     stack: ExitStack,

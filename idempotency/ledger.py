@@ -94,6 +94,8 @@ class Lease(msgspec.Struct, frozen=True):
 WORKER: Final = "worker"
 RECOVERY: Final = "recovery"
 """Kinds of processes that have a heartbeat."""
+IDLE: Final = "IDLE"
+"""The state of a process that lives and sends nothing."""
 
 
 class WorkerInfo(msgspec.Struct, frozen=True):
@@ -175,8 +177,12 @@ class Ledger(Protocol):
         ...
 
     def live_lanes(self) -> list[frozenset[str]]:
-        """The lanes of each worker whose heartbeat has not lapsed: those who share an account's rate
-        where nothing else can be shared."""
+        """The lanes of each worker and recovery whose heartbeat has not lapsed."""
+        ...
+
+    def sending_lanes(self) -> list[frozenset[str]]:
+        """As `live_lanes`, without those that told they are IDLE, but with those registered by this
+        process: they share an account's rate where nothing else can be shared."""
         ...
 
     def now_ms(self) -> int:

@@ -122,6 +122,10 @@ class SqlLedger:
         """See `Ledger.live_lanes`."""
         return self._workers.live_lanes()
 
+    def sending_lanes(self) -> list[frozenset[str]]:
+        """See `Ledger.sending_lanes`."""
+        return self._workers.sending_lanes()
+
     def now_ms(self) -> int:
         """See `Ledger.now_ms`."""
         return self._workers.now_ms()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import socket
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -20,7 +20,7 @@ from backends.sql import Database
 from idempotency.bounds import NEXT_VERSION
 from idempotency.edge import errors
 from idempotency.entries import OWNER_DEAD
-from idempotency.ledger import Lease, WorkerInfo, WorkerNameTaken
+from idempotency.ledger import IDLE, Lease, WorkerInfo, WorkerNameTaken
 
 Clock = Callable[[Connection], int]
 """The database's time, epoch milliseconds."""
@@ -49,7 +49,7 @@ UPDATE workers SET state = 'DEAD'
  WHERE state NOT IN ('DEAD', 'RETIRED') AND heartbeat_at + lease_ms < :now
 RETURNING id""")
 _LIVE = text("""
-SELECT lanes FROM workers
+SELECT id, lanes, state FROM workers
  WHERE state NOT IN ('DEAD', 'RETIRED') AND heartbeat_at + lease_ms >= :now""")
 _ORPHAN = text(f"""
 UPDATE deliveries
@@ -112,9 +112,15 @@ class Workers:
 
     def live_lanes(self) -> list[frozenset[str]]:
         """See `Ledger.live_lanes`."""
+        return [_lanes(row) for row in self._living()]
+
+    def sending_lanes(self) -> list[frozenset[str]]:
+        """See `Ledger.sending_lanes`."""
+        return [_lanes(row) for row in self._living() if row.state != IDLE or row.id in self.epochs]
+
+    def _living(self) -> Sequence[Row[Any]]:
         with self._begin() as (connection, now):
-            rows = connection.execute(_LIVE, {"now": now}).scalars().all()
-        return [frozenset(filter(None, row.split(","))) for row in rows]
+            return connection.execute(_LIVE, {"now": now}).all()
 
     def now_ms(self) -> int:
         """See `Ledger.now_ms`."""
@@ -141,6 +147,10 @@ class Workers:
 
 def _row(worker: WorkerInfo, now: int) -> dict[str, Any]:
     return msgspec.structs.asdict(worker) | {"lanes": ",".join(worker.lanes), "now": now}
+
+
+def _lanes(row: Row[Any]) -> frozenset[str]:
+    return frozenset(filter(None, row.lanes.split(",")))
 
 
 def _lives(known: Row[Any], now: int) -> bool:

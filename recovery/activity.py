@@ -1,4 +1,5 @@
-"""How lately a schedule called a job in this process, and what last went wrong with it."""
+"""How lately a schedule called a job in this process, and what last went wrong with it; and how lately this
+process sent."""
 
 from __future__ import annotations
 
@@ -6,6 +7,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Final
+
+IDLE_AFTER_S: Final = 30.0
+"""A recovery that took nothing to send for so long is idle: it has no share of the accounts' rates."""
 
 
 class Activity:
@@ -45,3 +50,21 @@ class Activity:
         with self._lock:
             trouble, self._trouble = self._trouble, ""
         return trouble
+
+
+class Sending:
+    """Whether this recovery sends. Every method is any thread's."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._last_at = float("-inf")  # written by those who take rows; any of them may come last
+
+    def note(self) -> bool:
+        """Rows were taken to be sent. Returns whether it was idle until now."""
+        was_idle = self.idle()
+        self._last_at = self._monotonic()
+        return was_idle
+
+    def idle(self) -> bool:
+        """Whether nothing was taken for half a minute."""
+        return self._monotonic() - self._last_at > IDLE_AFTER_S

@@ -42,7 +42,7 @@ from policy.templates import TemplateError, Templates
 from policy.templates_loading import load_for as load_templates
 from policy.versions import Versions
 from policy.watching import Watch
-from recovery.activity import Activity
+from recovery.activity import Activity, Sending
 from recovery.adoption import Adoption, routes_of
 from recovery.alerts import Alerts
 from recovery.archiving import Archiving
@@ -116,7 +116,8 @@ def open_recovery(
     core = _core(settings, policy, lanes, stack, stop)
     plain = routes_for(settings, core.policy, lanes)
     threads = {lane.name: _threads(settings, core.policy.of(lane)) for lane in plain}
-    heart = _heart(core, threads)
+    sending = Sending(core.clock.monotonic)
+    heart = _heart(core, threads, sending)
     identity = core.outage.persist("start", core.ledger.identity)
     quotas = open_quotas(settings, core.policy, plain, core.ledger, identity, core.clock, stack)
     gating = open_gating(settings, core.policy, identity, core.clock, stack)
@@ -126,7 +127,9 @@ def open_recovery(
     callers = {lane: _callers(core, routes[lane], heart, n) for lane, n in threads.items()}
     releasing = {lane: _releasing(core, of_lane, heart) for lane, of_lane in routes.items()}
     prompts = Prompts()
-    resending = _resending(core, routes, callers, releasing, heart, quotas, gating, prompts)
+    resending = _resending(
+        core, routes, callers, releasing, heart, quotas, gating, prompts, sending
+    )
     resolving = Resolving(
         core.rows,
         routes,
@@ -255,7 +258,7 @@ def _alerts(
     return alerts
 
 
-def _heart(core: _Core, threads: Mapping[str, int]) -> Heart:
+def _heart(core: _Core, threads: Mapping[str, int], sending: Sending) -> Heart:
     """The recovery's lease, registered."""
     lease_s = core.settings.recovery.lease_s
     info = WorkerInfo(
@@ -268,7 +271,13 @@ def _heart(core: _Core, threads: Mapping[str, int]) -> Heart:
         kind=RECOVERY,
         program=program_version(),
     )
-    heart = Heart(core.ledger, info, clock=core.clock, interval_s=lease_s * _BEAT_SHARE)
+    heart = Heart(
+        core.ledger,
+        info,
+        clock=core.clock,
+        interval_s=lease_s * _BEAT_SHARE,
+        idle=sending.idle,
+    )
     core.outage.persist("start", heart.register)
     return heart
 
@@ -302,7 +311,12 @@ def _resending(
     quotas: Quotas,
     gating: Gating,
     prompts: Prompts,
+    sending: Sending,
 ) -> Resending:
+    def on_sending() -> None:
+        if sending.note():
+            heart.hurry()  # the others count this recovery from now on
+
     return Resending(
         core.ledger,
         core.rows,
@@ -321,6 +335,7 @@ def _resending(
         delays=quotas.receivers.delays,
         give_back=gating.give_back,
         on_woken=prompts.give,
+        on_sending=on_sending,
     )
 
 

@@ -86,12 +86,14 @@ class Resending:
         delays: Callable[[Sequence[tuple[str, str]]], list[int]] = lambda batch: [0] * len(batch),
         give_back: Callable[[Sequence[tuple[str, str]]], None] = lambda _: None,
         on_woken: Callable[[str], None] = lambda _: None,
+        on_sending: Callable[[], None] = lambda: None,
     ) -> None:
         """`callers` and `pace` are for what was called before; `releasing` and `release` for what was not:
         it waited for quiet hours to end, a receiver's limit or its turn.
         `delays`: per (account, receiver), for how many milliseconds its provider's limit holds it.
         `give_back` gets (lane, key) of each delivery that surely was not sent (dispatcher/gating.py).
-        `on_woken` is told the lane in which the head of a line ended: the next of it may be due."""
+        `on_woken` is told the lane in which the head of a line ended: the next of it may be due.
+        `on_sending` is called before what was taken is sent."""
         self.beat = clock.monotonic()
         """When settling last went round; for the stuck detector."""
         self._ledger = ledger
@@ -108,6 +110,7 @@ class Resending:
         self._delays = delays
         self._give_back = give_back
         self._on_woken = on_woken
+        self._on_sending = on_sending
 
     # ---- taking ------------------------------------------------------------------------------
 
@@ -133,6 +136,8 @@ class Resending:
             begun = sum(map(len, calls))
             callers.take_up(begun - room)
             pace.used(lane, room, begun)
+        if calls:
+            self._on_sending()
         for call in calls:
             callers.put(call)
         return begun

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from math import inf
+from queue import SimpleQueue
 
 from dispatcher.clock import Clock
 from dispatcher.lease import Heart
@@ -86,3 +88,27 @@ def test_the_end_of_an_earlier_lease_is_past_whatever_holds_now() -> None:
     bench.ledger.dead = True
     bench.heart.beat()
     assert bench.heart.ends_at(old) == -inf
+
+
+def test_a_beat_tells_whether_the_process_sends_and_hurry_tells_it_at_once() -> None:
+    bench, told, idle = Bench(), SimpleQueue[str](), [True]
+    bench.ledger.heartbeat = lambda lease, state: told.put(state) or lease  # type: ignore[func-returns-value,method-assign]
+    contract: LedgerContract = bench.ledger  # type: ignore[assignment]
+    info = WorkerInfo("r", "host", 1, [], 1, int(LEASE_S * 1_000))
+    heart = Heart(contract, info, clock=Clock(), interval_s=3_600.0, idle=lambda: idle[0])
+    heart.register()
+    thread = threading.Thread(target=heart.run)
+    thread.start()
+    try:
+        heart.hurry()
+        assert told.get(timeout=30) == "IDLE"
+        idle[0] = False
+        heart.hurry()
+        assert told.get(timeout=30) == "RUNNING"
+        heart.draining()
+        heart.hurry()
+        assert told.get(timeout=30) == "DRAINING"
+    finally:
+        heart.stop()
+        thread.join(30)
+    assert not thread.is_alive()

@@ -37,7 +37,7 @@ ROUTES = {NOTICE: {"main": MAIN}, MARKETING: {"main": MAIN}, MAIL: {"smtp": SMTP
 
 
 class Ledger:
-    def live_lanes(self) -> list[frozenset[str]]:
+    def sending_lanes(self) -> list[frozenset[str]]:
         return [frozenset({NOTICE.name}), frozenset({MARKETING.name}), frozenset({MAIL.name})]
 
 

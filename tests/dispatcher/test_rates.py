@@ -323,7 +323,7 @@ class Ledger:
         self.lanes = [frozenset(names) for names in lanes]
         self.away = False
 
-    def live_lanes(self) -> list[frozenset[str]]:
+    def sending_lanes(self) -> list[frozenset[str]]:
         if self.away:
             raise LedgerUnavailable("away")
         return self.lanes

@@ -172,7 +172,7 @@ def test_a_lane_with_calls_of_several_has_room_for_whole_ones() -> None:
 
 
 def quotas(held: ExitStack, policy: Policy, routes: Any) -> Quotas:
-    ledger: Any = type("Ledger", (), {"live_lanes": lambda _: []})()
+    ledger: Any = type("Ledger", (), {"sending_lanes": lambda _: []})()
     return open_quotas(Settings(), policy, routes, ledger, "ledger", Clock(), held)
 
 

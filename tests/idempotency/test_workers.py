@@ -61,3 +61,16 @@ def test_who_lives_is_told_with_its_lanes(world: World, ledger: SqlLedger) -> No
     assert len(ledger.live_lanes()) == 1
     world.advance(1)
     assert ledger.live_lanes() == []
+
+
+def test_who_sends_nothing_has_no_share_but_lives(world: World, ledger: SqlLedger) -> None:
+    ledger.register(worker("one"))
+    other = world.open()
+    idle = other.register(worker("two"))
+    assert len(ledger.sending_lanes()) == 2
+    other.heartbeat(idle, "IDLE")
+    assert len(ledger.live_lanes()) == 2
+    assert len(ledger.sending_lanes()) == 1
+    assert len(other.sending_lanes()) == 2, "it counts itself: it is about to send"
+    other.heartbeat(idle, "RUNNING")
+    assert len(ledger.sending_lanes()) == 2
