@@ -38,6 +38,9 @@ class Fate(StrEnum):
     """The table does not fit the source: the text is not there, or the tests could not run."""
 
 
+_ENVELOPE = "tests/message/test_envelope.py::test_what_is_no_envelope_is_named_at_the_root"
+_RECEIPTS = "tests/receipts/test_connection_limits.py::"
+_REASONS = "tests/dispatcher/test_reasons.py::"
 _GUARDS = "tests/chaos/test_guards.py::"
 _SOURCE = "tests/dispatcher/test_source.py::"
 _REMOVED = "tests/dispatcher/test_removed_records.py::"
@@ -63,6 +66,32 @@ _TLS = "tests/channels/test_tls_wire.py::"
 _TRANSPORT = "tests/channels/test_transport.py::"
 
 MUTATIONS: tuple[Mutation, ...] = (
+    # -- what strangers write --
+    Mutation(
+        "a record is UTF-8 in the fields that nobody reads, too",
+        "message/envelope.py",
+        "    _check_size(value)\n    _check_utf8(value)\n",
+        "    _check_size(value)\n",
+        (
+            _ENVELOPE + "[bad-utf8-unread]",
+            _ENVELOPE + "[surrogate-bytes-unread]",
+            _ENVELOPE + "[overlong-unread]",
+        ),
+    ),
+    Mutation(
+        "a request's head is bounded before anything of it is kept",
+        "receipts/process.py",
+        "            h11_max_incomplete_event_size=HEAD_BYTES,\n",
+        "            h11_max_incomplete_event_size=1 << 40,\n",
+        (_RECEIPTS + "test_what_never_ends_is_cut_off_and_not_kept",),
+    ),
+    Mutation(
+        "a reason that no table names is counted, and ends nothing",
+        "dispatcher/gating.py",
+        "        self._dropped = Counter(dict.fromkeys(GATE_REASONS, 0))\n",
+        "        self._dropped = dict.fromkeys(GATE_REASONS, 0)\n",
+        (_REASONS + "test_a_reason_that_nobody_entered_is_counted_under_its_own_name",),
+    ),
     # -- offsets and commits: invariants 1, 9 and 10 --
     Mutation(
         "the lowest completed offset is committed, not the highest",
@@ -428,8 +457,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "an answer over TLS ends with TLS's own end alone",
         "channels/tls_wire.py",
-        "            found = self._tls.read(_RECORD)\n",
-        "            found = b'' if self._incoming.eof else self._tls.read(_RECORD)\n",
+        "            found = self._records.read(_RECORD)\n",
+        "            found = b'' if self._incoming.eof else self._records.read(_RECORD)\n",
         (_TLS + "test_an_end_that_tls_did_not_say_is_no_end",),
     ),
     Mutation(
@@ -661,8 +690,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a status that nobody knows is in doubt",
         "channels/outcomes.py",
-        "    return Unknown(code, detail)\n",
-        "    return NotSent(code, detail)\n",
+        "    return refused_by_status(status, code, detail, wait_ms) or Unknown(code, detail)\n",
+        "    return refused_by_status(status, code, detail, wait_ms) or NotSent(code, detail)\n",
         (_OUTCOMES + "test_every_status_has_one_class",),
     ),
     Mutation(

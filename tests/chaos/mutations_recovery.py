@@ -17,9 +17,56 @@ _ROUTES = "tests/recovery/test_routes.py::"
 _ROWS = "tests/idempotency/test_recovering.py::"
 _LINES = "tests/idempotency/test_lines.py::"
 _GUARDS = "tests/chaos/test_recovery_guards.py::"
+_STATUS = "tests/idempotency/test_status.py::"
+_WORKERS = "tests/idempotency/test_workers.py::"
+_PACE = "tests/recovery/test_pace.py::"
 _LITE = "[sqlite]"
 
 RECOVERY: tuple[Mutation, ...] = (
+    # -- what is told --
+    Mutation(
+        "the trace names the dead worker's attempt, and nobody else's",
+        "recovery/report.py",
+        "        if doubt.reason != OWNER_DEAD:\n",
+        "        if doubt.reason == OWNER_DEAD:\n",
+        (_RESOLVING + "test_the_attempt_of_a_dead_worker_is_told_when_its_doubt_is_decided",),
+    ),
+    Mutation(
+        "only a key whose rows sleep behind its head is told as held",
+        "idempotency/held_lines.py",
+        "            WHERE waiting.state = 'RETRY' AND waiting.next_at = {ASLEEP_AT})\n",
+        "            WHERE waiting.state <> '')\n",
+        (_STATUS + f"test_a_line_of_one_holds_nobody{_LITE}",),
+    ),
+    # -- rates --
+    Mutation(
+        "the rate of retries rises only where it is the limit",
+        "recovery/pace.py",
+        "        elif now - one.emptied_at >= _STEP_S and now - one.limited_at <= _STEP_S:\n",
+        "        elif now - one.emptied_at >= _STEP_S:\n",
+        (_PACE + "test_a_lane_without_room_does_not_rise",),
+    ),
+    Mutation(
+        "the rate of retries sinks when nothing is left",
+        "recovery/pace.py",
+        "            one.rate, one.changed_at = max(self._base, one.rate / 2), now\n",
+        "            one.changed_at = now\n",
+        (_PACE + "test_the_rate_rises_while_more_is_due_than_goes_and_sinks_again",),
+    ),
+    Mutation(
+        "an idle recovery has no share of a rate",
+        "idempotency/workers.py",
+        " if row.state != IDLE or row.id in self.epochs]",
+        "]",
+        (_WORKERS + f"test_who_sends_nothing_has_no_share_but_lives{_LITE}",),
+    ),
+    Mutation(
+        "a recovery that begins to send counts itself",
+        "idempotency/workers.py",
+        " if row.state != IDLE or row.id in self.epochs]",
+        " if row.state != IDLE]",
+        (_WORKERS + f"test_who_sends_nothing_has_no_share_but_lives{_LITE}",),
+    ),
     # -- what is in doubt: invariant 5 --
     Mutation(
         "what the provider has not is believed only once a late call had its time",
@@ -173,8 +220,8 @@ RECOVERY: tuple[Mutation, ...] = (
     Mutation(
         "a resend carries the end of its lease",
         "recovery/calls.py",
-        "        not_after = min(self._permit.ends_at(resend.term) for resend in resends)\n",
-        '        not_after = float("inf")\n',
+        "        return min(self._permit.ends_at(resend.term) for resend in resends)\n",
+        '        return float("inf")\n',
         (_RESENDING + "test_a_call_carries_the_end_of_the_lease_it_is_made_under",),
     ),
     Mutation(

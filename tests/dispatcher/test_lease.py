@@ -91,9 +91,14 @@ def test_the_end_of_an_earlier_lease_is_past_whatever_holds_now() -> None:
 
 
 def test_a_beat_tells_whether_the_process_sends_and_hurry_tells_it_at_once() -> None:
-    bench, told, idle = Bench(), SimpleQueue[str](), [True]
-    bench.ledger.heartbeat = lambda lease, state: told.put(state) or lease  # type: ignore[func-returns-value,method-assign]
-    contract: LedgerContract = bench.ledger  # type: ignore[assignment]
+    told, idle = SimpleQueue[str](), [True]
+
+    class Listening(Ledger):
+        def heartbeat(self, lease: Lease, _state: str) -> Lease | None:
+            told.put(_state)
+            return lease
+
+    contract: LedgerContract = Listening()  # type: ignore[assignment]
     info = WorkerInfo("r", "host", 1, [], 1, int(LEASE_S * 1_000))
     heart = Heart(contract, info, clock=Clock(), interval_s=3_600.0, idle=lambda: idle[0])
     heart.register()
