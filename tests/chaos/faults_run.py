@@ -32,7 +32,7 @@ from tests.chaos.faults_plan import (
     rules,
     traffic,
 )
-from tests.conformance.samples import ABSENCE_ALONE, Sample
+from tests.conformance.samples import ABSENCE_ALONE, UNLIMITED, Sample
 from tests.harness import Fleet, ground_on
 from tests.harness.worker import Metrics
 
@@ -182,6 +182,7 @@ def faults_on(
             seed=str(extent.seed),
             smtp_port=0,
             lists=ECHOING,
+            behaviours=UNLIMITED,
         ) as provider,
         Fleet(
             ground,

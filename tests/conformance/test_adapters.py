@@ -26,7 +26,7 @@ from channels.trial import OwnTokens, Recorder
 from channels.wires import Wires
 from message.delivery import Delivery, deliveries_of
 from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
-from tests.conformance.samples import ABSENCE_ALONE, WITHOUT, Sample, sample, samples
+from tests.conformance.samples import ABSENCE_ALONE, UNLIMITED, WITHOUT, Sample, sample, samples
 
 KINDS: dict[str, type[AnyOutcome]] = {"rejected": Rejected, "not_sent": NotSent, "unknown": Unknown}
 TIMEOUT_S = 5.0
@@ -88,7 +88,11 @@ class Peer:
 @pytest.fixture(scope="module")
 def simulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Simulator]:
     with spawn(
-        tmp_path_factory.mktemp("simulator"), fsync=False, smtp_port=0, lists=ECHOING
+        tmp_path_factory.mktemp("simulator"),
+        fsync=False,
+        smtp_port=0,
+        lists=ECHOING,
+        behaviours=UNLIMITED,
     ) as started:
         yield started
 

@@ -1,4 +1,4 @@
-"""Limits of so many in so many seconds, kept where a credential of the protocol asks for it."""
+"""Limits of so many in so many seconds, of each robot, unless the behaviour `limits` is `off`."""
 
 from __future__ import annotations
 
@@ -31,3 +31,26 @@ class Window:
             return True
         self._taken.append(now_ms)
         return False
+
+
+class RobotLimits:
+    """The windows of each robot, by the name that it is called by."""
+
+    def __init__(
+        self, world: World, protocol: str, *limits: tuple[int, int], silence_s: int = 0
+    ) -> None:
+        """`limits`: (count, seconds)."""
+        self._world = world
+        self._limits = limits if world.behaviour(protocol, "limits", "on") == "on" else ()
+        self._silence_s = silence_s
+        self._windows: dict[str, list[Window]] = {}
+
+    def over(self, robot: str) -> bool:
+        """Takes a place of the robot; True: there was none."""
+        windows = self._windows.get(robot)
+        if windows is None:
+            windows = self._windows[robot] = [
+                Window(self._world, count, seconds, self._silence_s)
+                for count, seconds in self._limits
+            ]
+        return any(window.full() for window in windows)

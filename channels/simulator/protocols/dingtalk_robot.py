@@ -1,9 +1,8 @@
 """DingTalk's group robot: the access_token, the sign, its time, the message's shape, 20 a minute.
 
 What it checks of a sign is what the provider documents: base64 of HMAC-SHA256 over `<timestamp>\\n<secret>`
-under the secret, the time within an hour. Credentials: `access_token`, `secret`, and `limits`: "on" keeps
-to 20 messages a minute and then to ten minutes' silence. Without it, as tests send faster than people,
-130101 comes by fault rules alone.
+under the secret, the time within an hour. A robot sends 20 messages a minute, and is then silent for ten
+minutes (behaviour `limits`: "off" takes any number). Credentials: `access_token`, `secret`.
 
 Source: https://open.dingtalk.com/document/robots/customize-robot-security-settings
 """
@@ -20,7 +19,7 @@ import msgspec
 
 from channels.simulator.http import Request
 from channels.simulator.protocols._dingtalk import answer, json_object, query
-from channels.simulator.protocols._windows import Window
+from channels.simulator.protocols._windows import RobotLimits
 from channels.simulator.wire import ID, BaseProtocol, Recipient, Reply, Send, Verdict, World
 
 _HOUR_MS: Final = 3_600_000
@@ -42,8 +41,7 @@ class DingTalkRobot(BaseProtocol):
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
-        self._limited = world.credential(self.name, "limits", "") == "on"
-        self._window = Window(world, 20, 60, silence_s=600)
+        self._limits = RobotLimits(world, self.name, (20, 60), silence_s=600)
 
     def read(self, request: Request, path: str) -> Send | Reply:
         """One path."""
@@ -53,8 +51,9 @@ class DingTalkRobot(BaseProtocol):
             return answer(43002, "需要POST请求")
         if not request.field("content-type").startswith("application/json"):
             return answer(43004, "无效的HTTP HEADER Content-Type")
-        refused = self._refused(query(request))
-        if refused is None and self._limited and self._window.full():
+        asked = query(request)
+        refused = self._refused(asked)
+        if refused is None and self._limits.over(asked.get("access_token", "")):
             return answer(130101, "send too fast, exceed 20 times per minute")
         return refused or self._message(request.body)
 

@@ -1,8 +1,8 @@
 """Feishu's custom robot: the hook, the sign, its time, the message's shape, 20 KB.
 
 What it checks of a sign is what the provider documents: base64 of HMAC-SHA256 over nothing, under
-`<timestamp>\\n<secret>`, the time in seconds within an hour. Credentials: `hook`, `secret`, and `limits`:
-"on" keeps to 5 messages a second and 100 a minute. Without it 11232 comes by fault rules alone.
+`<timestamp>\\n<secret>`, the time in seconds within an hour. A robot sends 5 messages a second and 100 a
+minute (behaviour `limits`: "off" takes any number). Credentials: `hook`, `secret`.
 
 Source: https://open.feishu.cn/document/ukTMukTMukTM/ucTM5YjL3ETO24yNxkjN
 """
@@ -19,7 +19,7 @@ import msgspec
 
 from channels.simulator.http import Request
 from channels.simulator.protocols._feishu import answer, json_object
-from channels.simulator.protocols._windows import Window
+from channels.simulator.protocols._windows import RobotLimits
 from channels.simulator.wire import ID, BaseProtocol, Recipient, Reply, Send, Verdict, World
 
 _HOUR_S: Final = 3_600
@@ -42,8 +42,7 @@ class FeishuRobot(BaseProtocol):
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
-        limited = world.credential(self.name, "limits", "") == "on"
-        self._windows = [Window(world, 5, 1), Window(world, 100, 60)] if limited else []
+        self._limits = RobotLimits(world, self.name, (5, 1), (100, 60))
 
     def read(self, request: Request, path: str) -> Send | Reply:
         """One path, whose end is the hook."""
@@ -55,7 +54,7 @@ class FeishuRobot(BaseProtocol):
         if body is None or len(request.body) > _MAX_BYTES:
             return answer(9499, "Bad Request", 400, data={})
         refused = self._refused(body)
-        if refused is None and any(window.full() for window in self._windows):
+        if refused is None and self._limits.over(path.removeprefix(_HOOK)):
             return answer(11232, "frequency limited", data={})
         return refused or self._message(body)
 

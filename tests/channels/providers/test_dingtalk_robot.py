@@ -13,10 +13,13 @@ from channels.channel import Call, Failure, Phase
 from channels.error_table import MINUTE, Row
 from channels.providers.dingtalk_robot import DingTalkRobotChannel
 from channels.simulator import Faults, Simulator, spawn
+from channels.simulator.protocols._windows import RobotLimits
+from channels.simulator.wire import World
 from channels.transport import Transport
 from message.envelope import Template
 from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
 from tests.channels.providers.chats import KEY, Peer, account_of, deliveries
+from tests.conformance.samples import UNLIMITED
 
 NOW = 1_690_000_000.123
 CHANNEL = DingTalkRobotChannel(lambda: NOW)
@@ -288,7 +291,9 @@ def test_neither_token_nor_secret_is_shown() -> None:
 
 @pytest.fixture(scope="module")
 def simulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Simulator]:
-    with spawn(tmp_path_factory.mktemp("dingtalk_robot"), fsync=False) as started:
+    with spawn(
+        tmp_path_factory.mktemp("dingtalk_robot"), fsync=False, behaviours=UNLIMITED
+    ) as started:
         yield started
 
 
@@ -316,13 +321,26 @@ def test_a_sign_of_two_hours_ago_is_refused(peer: Peer) -> None:
 
 def test_the_21st_message_of_a_minute_is_refused_and_silences_the_robot(tmp_path: Path) -> None:
     transport = Transport()
-    limits = {"dingtalk_robot": {"limits": "on"}}
-    with spawn(tmp_path, fsync=False, credentials=limits) as simulator:
+    with spawn(tmp_path, fsync=False) as simulator:
         peer = Peer("dingtalk_robot", simulator, transport)
         outcomes = [peer.send(peer.call(number))[0] for number in range(22)]
     transport.close()
     assert all(isinstance(outcome, Accepted) for outcome in outcomes[:20])
     assert [getattr(outcome, "code", "") for outcome in outcomes[20:]] == ["130101"] * 2
+
+
+def test_a_robot_that_was_silenced_stays_so_for_ten_minutes_and_no_other_is() -> None:
+    now_ms = 0
+    world = World(now_ms=lambda: now_ms)
+    limits = RobotLimits(world, "dingtalk_robot", (20, 60), silence_s=600)
+    assert [limits.over("a") for _ in range(21)] == [False] * 20 + [True]
+    assert not limits.over("b")
+    now_ms = 599_000
+    assert limits.over("a")
+    now_ms += 599_999
+    assert limits.over("a")  # who asks meanwhile begins the silence anew
+    now_ms += 600_000
+    assert not limits.over("a")
 
 
 def test_a_message_whose_answer_was_lost_is_in_doubt_and_was_sent(peer: Peer) -> None:

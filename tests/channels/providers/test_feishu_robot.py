@@ -16,6 +16,7 @@ from channels.transport import Transport
 from message.envelope import Template
 from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
 from tests.channels.providers.chats import KEY, Peer, account_of, deliveries
+from tests.conformance.samples import UNLIMITED
 
 NOW = 1_599_360_473.9
 CHANNEL = FeishuRobotChannel(lambda: NOW)
@@ -177,7 +178,9 @@ def test_neither_hook_nor_secret_is_shown() -> None:
 
 @pytest.fixture(scope="module")
 def simulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Simulator]:
-    with spawn(tmp_path_factory.mktemp("feishu_robot"), fsync=False) as started:
+    with spawn(
+        tmp_path_factory.mktemp("feishu_robot"), fsync=False, behaviours=UNLIMITED
+    ) as started:
         yield started
 
 
@@ -207,8 +210,7 @@ def test_an_old_sign_and_an_unknown_hook_are_refused(peer: Peer) -> None:
 
 def test_more_than_five_a_second_are_refused(tmp_path: Path) -> None:
     transport = Transport()
-    limits = {"feishu_robot": {"limits": "on"}}
-    with spawn(tmp_path, fsync=False, credentials=limits) as simulator:
+    with spawn(tmp_path, fsync=False) as simulator:
         peer = Peer("feishu_robot", simulator, transport)
         outcomes = [peer.send(peer.call(number))[0] for number in range(60)]
     transport.close()

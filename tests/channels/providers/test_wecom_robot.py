@@ -90,8 +90,7 @@ def test_nothing_can_be_asked_or_repeated() -> None:
 
 
 def test_through_a_simulator_that_keeps_to_twenty_a_minute(tmp_path: Path) -> None:
-    limits = {"wecom_robot": {"per_minute": "20"}}
-    with spawn(tmp_path, fsync=False, credentials=limits) as simulator:
+    with spawn(tmp_path, fsync=False) as simulator:
         transport = Transport()
         engine = Engine(transport)
         wrong = Call(mine(f"{simulator.url}/wecom_robot", key="another"), [one()])
