@@ -6,7 +6,7 @@ import msgspec
 
 from channels.channel import Call
 from channels.engine import Engine
-from channels.simulator import spawn
+from channels.simulator import ECHOING, spawn
 from channels.transport import Transport
 from idempotency.opening import SqlLedger
 from idempotency.receipts_sql import open_receipts
@@ -35,7 +35,7 @@ def test_a_queue_is_emptied_into_the_ledger_and_proves_what_was_in_doubt(
         one.account, one.call_key = "tencent_sms", items[0].key
     receipts = open_receipts(ledger, world.settings, lambda: world.now)
     transport = Transport()
-    with spawn(tmp_path, fsync=False) as simulator:
+    with spawn(tmp_path, fsync=False, lists=ECHOING) as simulator:
         account = of.account(simulator.url)
         outcomes = Engine(transport).send(of.channel, Call(account, items), 10.0)
         # The first one's answer is lost: it is known by the call's key, which is its own.
