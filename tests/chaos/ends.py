@@ -10,7 +10,7 @@ from channels.simulator import Record
 from message.states import OPEN, TRANSITIONS
 from tests.chaos.books import Books, Hit, Limits
 from tests.chaos.history import Move
-from tests.chaos.kinds import DRAINED, Kind
+from tests.chaos.kinds import DRAINED, STANDSTILLS, Kind
 from tests.harness.books import Row
 from tests.harness.wire import Sent
 
@@ -37,7 +37,8 @@ class Trouble(NamedTuple):
 
     key: str
     seconds: float
-    """From when it was claimed, or refused for now, to its end."""
+    """From when it was claimed, or refused for now, to its end; without the time for which Kafka or the
+    database was away."""
 
 
 def unsettled(rows: Iterable[Row]) -> list[str]:
@@ -58,15 +59,37 @@ def strange_moves(moves: Iterable[Move]) -> list[str]:
     ]
 
 
-def troubles(moves: Iterable[Move], rows: Mapping[str, Row]) -> list[Trouble]:
+def troubles(
+    moves: Iterable[Move], rows: Mapping[str, Row], hits: Iterable[Hit] = ()
+) -> list[Trouble]:
     """Every delivery that was in doubt or had to wait, the slowest last."""
+    away = _away(hits)
     first: dict[str, int] = {}
     for move in moves:
         if move.state in ("UNKNOWN", "RETRY"):
             began = move.since_ms if move.state == "UNKNOWN" else move.at_ms
             first.setdefault(move.delivery_key, began)
-    ended = ((key, (rows[key].updated_at - at) / 1_000) for key, at in first.items() if key in rows)
+    ended = (
+        (key, _between(at, rows[key].updated_at, away) / 1_000)
+        for key, at in first.items()
+        if key in rows
+    )
     return sorted((Trouble(key, seconds) for key, seconds in ended), key=lambda t: t.seconds)
+
+
+def _away(hits: Iterable[Hit]) -> list[tuple[int, int]]:
+    """When a server was away without which nothing goes on, epoch milliseconds; none meets another."""
+    found: list[tuple[int, int]] = []
+    for start, end in sorted((h.at_ms, h.until_ms) for h in hits if h.fault.kind in STANDSTILLS):
+        if found and start <= found[-1][1]:
+            start, end = found[-1][0], max(found.pop()[1], end)
+        found.append((start, end))
+    return found
+
+
+def _between(start: int, end: int, away: Iterable[tuple[int, int]]) -> int:
+    """Milliseconds from one to the other, without those."""
+    return end - start - sum(max(0, min(end, until) - max(start, since)) for since, until in away)
 
 
 def too_slow(found: Iterable[Trouble], limits: Limits) -> list[str]:

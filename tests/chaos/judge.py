@@ -79,7 +79,7 @@ def judge(books: Books) -> Judgement:
     found.reasons = reasons(rows.values())
     found.order = order.order(sent, books.ordered, seen, doubted)
     found.doubts, strays = doubt.in_doubt(moves, books.lives, books.hits, limits)
-    found.troubles = ends.troubles(moves, rows)
+    found.troubles = ends.troubles(moves, rows, books.hits)
     found.took_s = took_s(sent, rows)
     found.silences = silences(rows.values(), books.hits)
     found.problems += [

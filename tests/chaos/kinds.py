@@ -102,5 +102,7 @@ KILLS: Final = frozenset({Kind.KILL, Kind.KILL_RECOVERY, *ALL_OF, *POINTS})
 STOPS: Final = frozenset({Kind.STOP, Kind.STOP_RECOVERY})
 ILLS: Final = frozenset({Kind.RESETS, Kind.ERRORS, Kind.HANGS, Kind.LIMITS})
 """What ails the provider, whoever calls."""
+STANDSTILLS: Final = frozenset({Kind.OUTAGE, Kind.BROKER})
+"""Take a server away without which no delivery goes on. How long it takes to come back is the machine's."""
 OUTAGES: Final = frozenset({Kind.OUTAGE, Kind.CUT})
 """What takes the database away from a worker."""

@@ -394,6 +394,17 @@ def test_a_recovery_that_took_too_long_is_a_problem(made: Maker) -> None:
     only(made.judge(), "recovered after 60.0 s, later than 60 s")
 
 
+def test_while_the_database_is_away_no_recovery_takes_long(made: Maker) -> None:
+    """Two outages that meet count once; what lies before and after them counts."""
+    made.doubt(5, at=T0 + 8_600)
+    made.change(5, updated_at=T0 + 75_001)
+    made.hits.append(hit(Kind.OUTAGE, T0 + 20_000, until_ms=T0 + 26_000))
+    made.hits.append(hit(Kind.BROKER, T0 + 24_000, number=2, until_ms=T0 + 29_000))
+    only(made.judge(), "recovered after 61.0 s, later than 60 s")
+    made.change(5, updated_at=T0 + 73_000)
+    assert made.judge().problems == []
+
+
 def test_a_move_that_the_state_machine_does_not_have_is_a_problem(made: Maker) -> None:
     made.move(3, "SENT", "RETRY", T0 + 3_060)
     only(made.judge(), "moved from SENT to RETRY")
