@@ -21,7 +21,7 @@ from urllib.parse import urlencode, urlsplit
 from channels.simulator.ledger import Record
 from channels.simulator.protocols._sms import CHINA_MS
 from channels.simulator.receipts_plan import DELIVERED, SENT, Planned
-from channels.simulator.wire import SECRET, World
+from channels.simulator.wire import ID, SECRET, World
 
 SIGNING_SECRET: Final = "whsec_" + b64encode(SECRET.encode()).decode()
 """Of resend, where the credentials name none."""
@@ -102,6 +102,17 @@ class HuaweiSms:
         }
         url = world.callbacks.get(name, url)
         return Pushed(url, [_FORM], urlencode(form).encode())
+
+
+class Getui:
+    """The receipt: one JSON object a line, each signed."""
+
+    steps, batch = False, 100
+
+    def push(self, url: str, reports: Sequence[Report], world: World) -> Pushed:
+        """See `Format`."""
+        lines = [json.dumps(_getui(report, world)) for report in reports]
+        return Pushed(url, [("Content-Type", "text/plain")], "\n".join(lines).encode())
 
 
 class Twilio:
@@ -205,6 +216,7 @@ FORMATS: Final[Mapping[str, Format]] = {
     "aliyun_sms": AliyunSms(),
     "tencent_sms": TencentSms(),
     "huawei_sms": HuaweiSms(),
+    "getui": Getui(),
     "twilio": Twilio(),
     "resend": Resend(),
     "wechat_mini": WechatMini(),
@@ -224,6 +236,23 @@ def _aliyun(report: Report) -> dict[str, Any]:
         "sms_size": "1",
         "biz_id": report.record.provider_id,
         "out_id": report.record.id,
+    }
+
+
+def _getui(report: Report, world: World) -> dict[str, Any]:
+    app, cid = world.credential("getui", "app_id", ID), report.record.receiver
+    task, name = report.record.provider_id, f"{report.record.seq:032x}"
+    secret = world.credential("getui", "master_secret")
+    text = f"{app}{cid}{task}{name}{secret}"
+    good = report.planned.status == DELIVERED
+    return {
+        "appid": app,
+        "cid": cid,
+        "taskid": task,
+        "msgid": name,
+        "code": "200" if good else report.planned.code,
+        "desc": "success" if good else "simulated",
+        "sign": hashlib.md5(text.encode(), usedforsecurity=False).hexdigest(),
     }
 
 

@@ -13,6 +13,7 @@ from receipts.parsers import PARSERS
 from receipts.parsers._wechat_crypto import signature as wechat_signature
 from receipts.parsers._wechat_events import WechatSigning
 from receipts.parsers.aliyun_sms import AliyunSmsReports
+from receipts.parsers.getui import GetuiReceipts, GetuiSigning
 from receipts.parsers.huawei_sms import HuaweiSmsReports
 from receipts.parsers.resend import ResendSigning, ResendWebhooks
 from receipts.parsers.resend import signature as svix_signature
@@ -470,6 +471,7 @@ def test_every_parser_is_of_a_provider_there_is() -> None:
 
     assert set(PARSERS) <= set(PROVIDERS)
     assert set(PARSERS) == {
+        "getui",
         "huawei_sms",
         "aliyun_sms",
         "tencent_sms",
@@ -526,3 +528,42 @@ def test_a_huawei_report_without_its_secret_or_its_id_is_refused() -> None:
         huawei(HUAWEI.replace("smsMsgId", "other"))
     with pytest.raises(Malformed):
         HuaweiSmsReports().parse(push(b"\xff", "secret=s3cret"), SHARED)
+
+
+GETUI = GetuiSigning(Secret("ms"))
+GETUI_SIGN = "31bd73aa11664ad992e8a3b664fe6562"
+"""printf 'app''cid''RASS_1''m1''ms' | md5sum"""
+GETUI_LINE = {
+    "appid": "app",
+    "cid": "cid",
+    "taskid": "RASS_1",
+    "msgid": "m1",
+    "code": "200",
+    "desc": "success",
+    "sign": GETUI_SIGN,
+}
+
+
+def getui(*lines: Mapping[str, Any] | str) -> Parsed:
+    body = "\n".join(one if isinstance(one, str) else json.dumps(one) for one in lines)
+    return GetuiReceipts().parse(push(body), GETUI)
+
+
+def test_getui_receipts_are_read_line_by_line() -> None:
+    arrived, refused = getui(GETUI_LINE, {**GETUI_LINE, "code": 402}).receipts
+    assert arrived == Receipt("acc", Said.DELIVERED, "RASS_1")
+    assert (refused.said, refused.code) == (Said.UNDELIVERED, "402")
+
+
+def test_a_getui_line_that_cannot_be_read_is_counted_and_left_out() -> None:
+    parsed = getui("{", GETUI_LINE, '{"cid": 1}')
+    assert (len(parsed.receipts), parsed.unreadable) == (1, 2)
+    for body in ("", "[]", "not json"):
+        with pytest.raises(Malformed):
+            getui(body)
+
+
+@pytest.mark.parametrize("field", ["appid", "cid", "taskid", "msgid", "sign"])
+def test_a_getui_line_that_was_changed_refuses_the_push(field: str) -> None:
+    with pytest.raises(Unauthentic):
+        getui(GETUI_LINE, {**GETUI_LINE, field: "other"})

@@ -49,6 +49,7 @@ def checked_with(provider: str, url: str) -> dict[str, Any]:
         "aliyun_sms": {"secret": SECRET},
         "tencent_sms": {"secret": SECRET},
         "huawei_sms": {"secret": SECRET},
+        "getui": {"master_secret": SECRET},
         "twilio": {"auth_token": SECRET, "public_url": url},
         "resend": {"signing_secret": SIGNING_SECRET},
         "wechat_mini": {"token": SECRET},
