@@ -166,7 +166,9 @@ def try_out(
     recorder.query()
 
     def ask() -> Resolved | None:
-        attempt = Attempt(delivery, called_at=called_at, now=_now_ms())
+        queued = isinstance(outcome, Accepted) and outcome.queued
+        task = outcome.provider_id if queued and isinstance(outcome, Accepted) else ""
+        attempt = Attempt(delivery, called_at=called_at, now=_now_ms(), task=task)
         return engine.resolve(channel, account, attempt, limits.total)
 
     resolved, denied_s = _asked(ask, isinstance(outcome, Accepted), resolve_s, sleep)

@@ -64,6 +64,11 @@ def told(trial: Trial, channel: Channel, masks: Masks) -> None:
 
 def meaning(outcome: AnyOutcome, channel: Channel) -> str:
     """What a worker would do about it."""
+    if isinstance(outcome, Accepted) and outcome.queued:
+        return (
+            "the provider took a task and says later whom it reached; a worker would settle it UNKNOWN"
+            " (queued), and recovery would ask by that name"
+        )
     if isinstance(outcome, Accepted):
         return f"the provider has it; a worker would settle it SENT. Receipts: {channel.promises.receipts}"
     whose = "; it is about the account, whose breaker would open" if _accounts(outcome) else ""

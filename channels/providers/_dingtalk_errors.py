@@ -12,7 +12,10 @@ the table of the send as well, since an answer with such a code took no task.
 
 Sources: https://open.dingtalk.com/document/orgapp/server-api-error-codes-1,
 https://open.dingtalk.com/document/orgapp/gets-the-result-of-sending-messages-asynchronously-to-the-enterprise
-(143103 to 143106), https://open.taobao.com/doc.htm?docId=114&docType=1 (TOP); all read 2026-11-22
+(143103 and 143104 read 2026-11-22 in a copy of that page, https://apifox.com, api-136641563), and TOP's
+table of platform errors (read 2026-11-22 in a copy,
+http://blog.unvs.cn/archives/taobao-oauth-top-error-code.html): codes below 100, but for 15, 40 and 41,
+are the platform's; 40 and 41 are about arguments
 """
 
 from __future__ import annotations

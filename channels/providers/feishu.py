@@ -102,7 +102,7 @@ _PASSING: Final = frozenset({RATE_LIMITED, "99991403", "11232", "1500", "2200"})
 _LATER: Final = frozenset({408, 425, 429, *range(500, 600)})
 _MESSAGE_ID = re.compile(r"om_[0-9A-Za-z_-]{1,128}", re.ASCII)
 _GONE: Final = frozenset({"230011", "230110"})
-"""Answers to a recall: it was taken back before, or deleted."""
+"""What im/v1 says of a message that was taken back before, or deleted."""
 _SECOND: Final = 1_000
 
 _ERRORS: Final = ErrorTable(
@@ -221,7 +221,9 @@ class FeishuChannel(BaseChannel):
     endpoint: ClassVar[str] = ENDPOINT
     dedup_window_ms: ClassVar[int] = 55 * MINUTE
     recall_window_ms: ClassVar[int] = 24 * HOUR
-    """Feishu's own default; a company's administrator may set another, and then Feishu refuses."""
+    """An upper bound of ours: the company's administrator sets the time, and Feishu refuses what is past it
+    (https://open.larkoffice.com/document/uAjLw4CM/ukTMukTMukTM/reference/im-v1/message/delete.md, read
+    2026-11-22)."""
     tokens: ClassVar[TokenSource | None] = FeishuTokens()
     reach: ClassVar[Reach] = PERSONS_AND_CHATS
     account_limits: ClassVar[Sequence[tuple[int, int]]] = ((50, 1), (1_000, 60))
@@ -238,7 +240,7 @@ class FeishuChannel(BaseChannel):
             "one receiver a call; 50 calls a second and 1,000 a minute, 5 a second to one "
             "receiver; 150 KB of text, 30 KB of post or card"
         ),
-        recall="within 24 hours, by message_id; the company may have set a shorter time",
+        recall="by message_id, as long as the company's administrator allows, at most 24 hours",
         source=(
             "https://open.feishu.cn/document/server-docs/im-v1/message/create",
             "https://open.feishu.cn/document/server-docs/api-call-guide/frequency-control",

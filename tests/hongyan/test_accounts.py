@@ -23,7 +23,8 @@ TOKEN = "wh-token-4711"
 @pytest.fixture(scope="module")
 def simulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Simulator]:
     folder = tmp_path_factory.mktemp("simulator")
-    with spawn(folder, fsync=False, smtp_port=0, lists=ECHOING) as started:
+    at_once = {"dingtalk": {"results_after_ms": "0"}}
+    with spawn(folder, fsync=False, smtp_port=0, lists=ECHOING, behaviours=at_once) as started:
         yield started
 
 
