@@ -1,10 +1,13 @@
 """Lines at work: races between those who end a head and those who queue behind it; what a look reads."""
 
 import re
+import statistics
+import time
 from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,6 +16,7 @@ from sqlalchemy import text
 
 from idempotency import postgres as statements
 from idempotency.entries import Entries, Entry
+from idempotency.held_lines import MOST_BEHIND
 from idempotency.ledger import LedgerUnavailable
 from idempotency.lines import ASLEEP_AT, PG_WAKE, Line, PostgresLines
 from idempotency.opening import SqlLedger
@@ -36,6 +40,8 @@ from tests.idempotency.test_ledger_postgres import plan, today
 from tests.idempotency.test_ledger_races import at_once
 
 LANE = "sms.notice"
+DRAINED = 450
+"""Rows of the long line that are sent."""
 LANES = frozenset({LANE})
 ORDERED = Ask(LANE, 5, ordered=True)
 
@@ -303,3 +309,26 @@ def test_a_long_line_goes_oldest_first(world: World) -> None:
         order.append(taken[0].delivery.key)
         settle(ledger, taken[0].delivery, Event.ACCEPTED, LANES)
     assert order == [item.key for item in line]
+
+
+def test_a_key_of_100_000_rows_drains_at_one_speed_and_in_flat_memory(postgres: World) -> None:
+    """Each row that ended leaves a dead entry before the next head, until a vacuum takes them."""
+    ledger = fill(postgres, 100_000)
+    rows, took, memory = ledger.recovering(), [], []
+    for _ in range(DRAINED):
+        began = time.perf_counter()
+        (taken,) = look(rows, ORDERED, "r1")
+        assert settle(ledger, taken.delivery, Event.ACCEPTED, LANES)
+        took.append(time.perf_counter() - began)
+        memory.append(_resident_kib())
+    early, late = (statistics.median(part) for part in (took[50:200], took[-150:]))
+    assert late < 2.5 * early, f"{early * 1_000:.1f} ms a row at first, {late * 1_000:.1f} at last"
+    assert memory[-1] - memory[50] < 16 * 1_024, f"{memory[50]} KiB, then {memory[-1]}"
+    (line,) = ledger.held_lines().lines_waiting(LANE, 1).lines
+    assert line.behind == MOST_BEHIND + 1
+
+
+def _resident_kib() -> int:
+    status = Path("/proc/self/status").read_text("ascii").splitlines()
+    (found,) = [line.split()[1] for line in status if line.startswith("VmRSS:")]
+    return int(found)

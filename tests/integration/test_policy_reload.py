@@ -53,6 +53,11 @@ def versions_of(fleet: Fleet) -> dict[str, int]:
     return {row.name: row.n for row in rows}
 
 
+def _told(worker: WorkerProcess, rule: str) -> bool:
+    """Whether the worker's log has an alert of the rule."""
+    return any(event["rule"] == rule for event in worker.events("alert"))
+
+
 @contextmanager
 def traffic(fleet: Fleet) -> Iterator[None]:
     """Notifications in small lots, as fast as Kafka takes them, while the block runs."""
@@ -133,6 +138,11 @@ def test_a_version_that_a_worker_cannot_follow_changes_nothing_and_the_next_one_
     one.send(notifications(5))
     one.await_states(SENT=5)
     assert set(versions_of(one)) == {load(one.folder / "policy.toml").version}
+    await_(lambda: _told(worker, "policy_refused"), what="a person is told")
+    (alert,) = one.books.query(
+        "SELECT state, subject, kept FROM alerts WHERE rule = 'policy_refused'"
+    )
+    assert (alert.state, alert.subject) == ("firing", "")
     version = apply(one, {LANE: {"threads": 4}})
     await_followed([worker], version)
     assert worker.metric("policy_refused") == 0
