@@ -50,6 +50,7 @@ scache unix - - n - 1 scache
 postlog unix-dgram n - n - 1 postlogd
 """
 _NAMED = re.compile(r"postfix/cleanup\[\d+\]: (\w+): message-id=<([^>]+)>")
+_CONNECTED = re.compile(r"postfix/smtpd\[\d+\]: connect from")
 _QUEUED = re.compile(r"postfix/qmgr\[\d+\]: (\w+): from=<")
 
 
@@ -84,6 +85,7 @@ class Postfix:
                 env=environment,
                 stdout=output,
                 stderr=output,
+                start_new_session=True,  # it ends its own processes as a group
             )
         deadline = time.monotonic() + _READY_S
         for port in self.ports.values():
@@ -109,6 +111,10 @@ class Postfix:
         log = self._log()
         names = dict(_NAMED.findall(log))
         return Counter(names[found] for found in dict.fromkeys(_QUEUED.findall(log)))
+
+    def connections(self) -> int:
+        """How many it took so far; those it has not greeted yet count."""
+        return len(_CONNECTED.findall(self._log()))
 
     def _end(self) -> None:
         self._process.terminate()
