@@ -36,6 +36,7 @@ class BaseChannel:
     endpoint: ClassVar[str] = ""
     schemes: ClassVar[Sequence[str]] = HTTP
     reach: ClassVar[Reach] = PERSONS
+    company: ClassVar[str] = ""
     takes_anything: ClassVar[bool] = False
     knows_templates: ClassVar[bool] = False
     takes_contents: ClassVar[bool] = True

@@ -252,6 +252,8 @@ class Channel(Protocol):
     """Of endpoints; what the transport for the request's scheme must serve."""
     reach: ClassVar[Reach]
     """Whom an account reaches; the option `group` of its account says which group is meant."""
+    company: ClassVar[str]
+    """Option of an account that says among whose members a receiver is sought; empty: none says."""
     takes_anything: ClassVar[bool]
     """One delivery a call, none of them refused, no dedup: there is nothing to ask before the claim."""
     knows_templates: ClassVar[bool]

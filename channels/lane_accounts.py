@@ -50,6 +50,34 @@ def check_accounts(settings: Settings, policy: Policy, path: Path) -> list[Probl
     return sorted(found)
 
 
+def strangers(settings: Settings, policy: Policy, path: Path) -> list[Problem]:
+    """Lanes whose accounts are of several companies: a receiver may be somebody in each of them, and which
+    one gets a message is left to weights."""
+    lines = key_lines(read(path).decode())
+    found = set()
+    for lane in LANES:
+        names = policy.of(lane).account_names or list(settings.accounts)
+        companies = {name: company for name in names if (company := _company(settings, name, lane))}
+        if len(set(companies.values())) > 1:
+            some = ", ".join(companies)
+            text = (
+                f"{lane.channel}: {some} are of several companies, and one name may be somebody in each:"
+                " name the account in every notification, or only one company's accounts here"
+            )
+            place = _place(lines, lane, "")
+            found.add(Problem(str(path), line_of(lines, place), _dotted(place), text))
+    return sorted(found)
+
+
+def _company(settings: Settings, name: str, lane: Lane) -> str:
+    """Of an account that serves the lane; empty where it says none."""
+    table = settings.accounts.get(name, {})
+    provider = str(table.get("provider", ""))
+    if not serves(provider, lane) or not PROVIDERS[provider].company:
+        return ""
+    return str(table.get(PROVIDERS[provider].company, ""))
+
+
 def _known(table: Mapping[str, Any]) -> bool:
     return str(table.get("provider", "")) in PROVIDERS
 

@@ -153,6 +153,7 @@ class WecomChannel(BaseChannel):
     recall_window_ms: ClassVar[int] = 24 * HOUR
     tokens: ClassVar[TokenSource | None] = CorpToken()
     reach: ClassVar[Reach] = PERSONS
+    company: ClassVar[str] = "corpid"
     counted_by: ClassVar[Sequence[str]] = ("corpid", "agentid")
     errors: ClassVar[ErrorTable] = ErrorTable(ROWS)
     receiver_limits: ClassVar[Sequence[tuple[int, int]]] = ((30, 60), (1_000, 3_600))

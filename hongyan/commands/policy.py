@@ -46,7 +46,7 @@ policy_versions.register(app)
 def check(context: typer.Context, file: _FILE = None, as_json: _JSON = False) -> None:
     """See CHECK."""
     settings = settings_of(context)
-    from channels.lane_accounts import check_accounts
+    from channels.lane_accounts import check_accounts, strangers
     from policy.loading import PolicyError, cautions_in, file_of, load
 
     path = file or file_of(settings)
@@ -54,7 +54,10 @@ def check(context: typer.Context, file: _FILE = None, as_json: _JSON = False) ->
     try:
         read = load(path, settings.accounts)
         warnings = cautions_in(path)
-        problems = check_accounts(settings, read, path) if path is not None else []
+        problems = []
+        if path is not None:
+            problems = check_accounts(settings, read, path)
+            warnings += strangers(settings, read, path)
         policy = None if problems else read
     except PolicyError as exc:
         policy, problems, warnings = None, exc.problems, []

@@ -231,3 +231,22 @@ def test_a_robot_that_names_no_group_is_told_by_the_policys_check(
     assert (
         "accounts.ops.group: is missing; a robot reaches one group alone; name it here" in said.err
     )
+
+
+def test_applications_of_several_companies_in_one_lane_are_warned_of(
+    hongyan: Run, folder: Path
+) -> None:
+    with (folder / "hongyan.toml").open("a") as file:
+        for name, company in (("here", "ww1"), ("here2", "ww1"), ("there", "ww2")):
+            file.write(f'[accounts.{name}]\nprovider = "wecom"\ncorpid = "{company}"\n')
+
+    def warnings(accounts: str) -> list[str]:
+        (folder / "policy.toml").write_text(f'[lanes."wecom.notice"]\naccounts = {accounts}\n')
+        said = hongyan("policy", "check", "--json")
+        assert said.code == 0
+        lines = {w["text"] for w in said.json["warnings"] if "wecom.notice" in w["key"]}
+        return sorted(lines)
+
+    assert warnings('["here", "here2"]') == []
+    (warning,) = warnings('["here", "there"]')
+    assert warning.startswith("wecom: here, there are of several companies, and one name may be")
