@@ -5,10 +5,11 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Annotated, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import typer
 
+from hongyan import resend_options as opt
 from hongyan.author import author_of
 from hongyan.errors import WrongUsage
 from hongyan.resend_desk import ResendDesk, ResendOrders
@@ -57,93 +58,36 @@ def register(app: typer.Typer) -> None:
 
 def resend(
     context: typer.Context,
-    names: Annotated[
-        list[str] | None, typer.Argument(metavar="ID", help="Delivery keys or message ids.")
-    ] = None,
-    biz: Annotated[
-        str | None, typer.Option("--biz-id", "--biz", metavar="ID", help="A business id.")
-    ] = None,
-    state: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--state",
-            metavar="STATE",
-            help="All of it: PARKED, REJECTED or EXPIRED; other orders take others. Repeat it.",
-        ),
-    ] = None,
-    lane: Annotated[
-        list[str] | None, typer.Option("--lane", metavar="PATTERN", help="With --state.")
-    ] = None,
-    since: Annotated[
-        str | None,
-        typer.Option(
-            "--since",
-            metavar="AGO",
-            help="With --state: in that state since 90m, 6h, 7d ago or later.",
-        ),
-    ] = None,
-    account: Annotated[
-        str,
-        typer.Option("--account", metavar="NAME", help="With --state: last tried through it."),
-    ] = "",
-    row_reason: Annotated[
-        str,
-        typer.Option(
-            "--row-reason", metavar="CODE", help="With --state: for this reason of the row."
-        ),
-    ] = "",
-    limit: Annotated[
-        int | None, typer.Option("--limit", min=1, metavar="N", help="With --state: N at most.")
-    ] = None,
-    in_doubt: Annotated[
-        bool,
-        typer.Option(
-            "--in-doubt", help="With --state: also what an earlier call may have sent.", metavar=""
-        ),
-    ] = False,
-    new_id: Annotated[bool, typer.Option("--new-id", help="A second copy.", metavar="")] = False,
-    job: Annotated[
-        str, typer.Option("--job", metavar="NAME", help="With --new-id: go on with that job.")
-    ] = "",
-    arrived: Annotated[
-        bool, typer.Option("--arrived", help="In doubt: somebody saw it arrive.", metavar="")
-    ] = False,
-    not_arrived: Annotated[
-        bool, typer.Option("--not-arrived", help="In doubt: it surely was not sent.", metavar="")
-    ] = False,
-    accept_risk: Annotated[
-        bool,
-        typer.Option("--accept-risk", help="In doubt: send it, maybe a second time.", metavar=""),
-    ] = False,
-    discard: Annotated[
-        bool, typer.Option("--discard", help="End it unsent, for good.", metavar="")
-    ] = False,
-    sent: Annotated[
-        str, typer.Option("--sent", metavar="KEY", help="Short for KEY --arrived.")
-    ] = "",
-    reason: Annotated[
-        str,
-        typer.Option("--reason", metavar="TEXT", help="Why; for the trace and the ledger."),
-    ] = "",
-    author: Annotated[
-        str, typer.Option("--author", metavar="NAME", help="Who.", show_default="user@host")
-    ] = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing.", metavar="")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
+    names: opt.Names = None,
+    biz: opt.Biz = None,
+    state: opt.State = None,
+    lane: opt.Lane = None,
+    since: opt.Since = None,
+    account: opt.Account = "",
+    row_reason: opt.RowReason = "",
+    limit: opt.Limit = None,
+    in_doubt: opt.InDoubt = False,
+    new_id: opt.NewId = False,
+    job: opt.Job = "",
+    arrived: opt.Arrived = False,
+    not_arrived: opt.NotArrived = False,
+    accept_risk: opt.AcceptRisk = False,
+    discard: opt.Discard = False,
+    sent: opt.Sent = "",
+    reason: opt.Reason = "",
+    author: opt.Author = "",
+    dry_run: opt.DryRun = False,
+    as_json: opt.AsJson = False,
 ) -> None:
     """See HELP."""
     flags = [arrived or bool(sent), not_arrived, accept_risk, discard]
     verb = _verb(dict(zip(_VERBS, flags, strict=True)), copy=new_id)
     if sum(map(bool, (names, biz, state, sent))) != 1:
         raise WrongUsage("give IDs, or --biz-id, or --state with --since, or --sent")
-    if bool(state) != bool(since):
-        raise WrongUsage("--state wants --since, and --since wants --state")
     if not state and (lane or account or row_reason or limit or in_doubt):
         raise WrongUsage("--lane, --account, --row-reason, --limit and --in-doubt want --state")
-    if state and "DROPPED" in map(str.upper, state) and not row_reason:
-        raise WrongUsage(
-            "--state DROPPED wants --row-reason: what was recalled or discarded is among it"
-        )
+    filters = Filters(state or (), lane, since or "", account, row_reason)
+    _check_filters(filters)
     if verb in _VERBS and not reason and not sent:
         raise WrongUsage(
             f"--{verb.replace('_', '-')} wants --reason TEXT: it is a person's decision"
@@ -158,11 +102,20 @@ def resend(
         heading = {"job": orders.job if new_id else None, "dry_run": dry_run, "author": note.author}
         output = ResendOutput(as_json=as_json, heading=heading)
         if state:
-            filters = Filters(state, lane, since or "", account, row_reason)
             more, found = _selected(desk, filters, limit, output, in_doubt=in_doubt), True
         else:
             more, found = False, _named(desk, names or ([sent] if sent else []), biz, output)
     output.end(orders.job if new_id else "", found=found, more=more, dry_run=dry_run)
+
+
+def _check_filters(filters: Filters) -> None:
+    """Raises WrongUsage for a selection that is only half said."""
+    if bool(filters.states) != bool(filters.since):
+        raise WrongUsage("--state wants --since, and --since wants --state")
+    if "DROPPED" in map(str.upper, filters.states) and not filters.row_reason:
+        raise WrongUsage(
+            "--state DROPPED wants --row-reason: what was recalled or discarded is among it"
+        )
 
 
 def _verb(given: dict[str, bool], *, copy: bool) -> str:

@@ -1,0 +1,69 @@
+"""The options of `hongyan resend`."""
+
+from typing import Annotated
+
+import typer
+
+Names = Annotated[
+    list[str] | None, typer.Argument(metavar="ID", help="Delivery keys or message ids.")
+]
+Biz = Annotated[str | None, typer.Option("--biz-id", "--biz", metavar="ID", help="A business id.")]
+State = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--state",
+        metavar="STATE",
+        help="All of it: PARKED, REJECTED or EXPIRED; other orders take others. Repeat it.",
+    ),
+]
+Lane = Annotated[list[str] | None, typer.Option("--lane", metavar="PATTERN", help="With --state.")]
+Since = Annotated[
+    str | None,
+    typer.Option(
+        "--since",
+        metavar="AGO",
+        help="With --state: in that state since 90m, 6h, 7d ago or later.",
+    ),
+]
+Account = Annotated[
+    str,
+    typer.Option("--account", metavar="NAME", help="With --state: last tried through it."),
+]
+RowReason = Annotated[
+    str,
+    typer.Option("--row-reason", metavar="CODE", help="With --state: for this reason of the row."),
+]
+Limit = Annotated[
+    int | None, typer.Option("--limit", min=1, metavar="N", help="With --state: N at most.")
+]
+InDoubt = Annotated[
+    bool,
+    typer.Option(
+        "--in-doubt", help="With --state: also what an earlier call may have sent.", metavar=""
+    ),
+]
+NewId = Annotated[bool, typer.Option("--new-id", help="A second copy.", metavar="")]
+Job = Annotated[
+    str, typer.Option("--job", metavar="NAME", help="With --new-id: go on with that job.")
+]
+Arrived = Annotated[
+    bool, typer.Option("--arrived", help="In doubt: somebody saw it arrive.", metavar="")
+]
+NotArrived = Annotated[
+    bool, typer.Option("--not-arrived", help="In doubt: it surely was not sent.", metavar="")
+]
+AcceptRisk = Annotated[
+    bool,
+    typer.Option("--accept-risk", help="In doubt: send it, maybe a second time.", metavar=""),
+]
+Discard = Annotated[bool, typer.Option("--discard", help="End it unsent, for good.", metavar="")]
+Sent = Annotated[str, typer.Option("--sent", metavar="KEY", help="Short for KEY --arrived.")]
+Reason = Annotated[
+    str,
+    typer.Option("--reason", metavar="TEXT", help="Why; for the trace and the ledger."),
+]
+Author = Annotated[
+    str, typer.Option("--author", metavar="NAME", help="Who.", show_default="user@host")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing.", metavar="")]
+AsJson = Annotated[bool, typer.Option("--json", help="For programs.", metavar="")]
