@@ -160,6 +160,7 @@ def open_recovery(
             report=core.report,
             prompts=prompts,
             poll_s=settings.recovery.poll_s,
+            monotonic=core.clock.monotonic,
         ),
         clock=core.clock,
         crew=crew,

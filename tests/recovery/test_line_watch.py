@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import Mock
+
 import pytest
 
 from idempotency.ledger import Claim, Settlement
@@ -40,3 +42,26 @@ def test_keys_held_for_a_minute_are_counted_once_measured(
         assert value(METRIC, {"lane": LANE}) == 2
         monkeypatch.setattr(opened.metrics.backlog, "_monotonic", lambda: float("inf"))
         assert value(METRIC, {"lane": LANE}) is None, "an old number"
+
+
+def test_what_a_workers_settlement_woke_does_not_wait_for_the_poll(ground: MakeGround) -> None:
+    one = ground(ordering="key")
+    items = [one._delivery(60_000, ordering_key="k") for _ in range(2)]
+    claims = [Claim(item, new_token()) for item in items]
+    for claim, answer in zip(claims, one.ledger.claim(claims, "w1", ordered=True), strict=True):
+        claim.delivery.token, claim.delivery.day = claim.token, answer.day
+    with one.recovery(poll_s=600.0) as opened:
+        opened.recovery.start()
+        one.ledger.settle([Settlement(items[0], Event.ACCEPTED)], frozenset({LANE}))
+        one.await_states(SENT=2)
+
+
+def test_a_lane_that_keeps_no_order_is_not_asked_about(ground: MakeGround) -> None:
+    one = ground()
+    one.waiting(1)
+    with one.recovery() as opened:
+        parts = opened.recovery._parts
+        asked: list[object] = []
+        parts.lines._rows = Mock(lanes_with_work=asked.append)
+        parts.lines.look()
+        assert asked == []
