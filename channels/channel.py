@@ -128,6 +128,8 @@ class Resolved(msgspec.Struct, frozen=True):
     detail: str = ""
     delay_ms: int = 0
     """How long a message that was not sent must be left; 0: it may go at once."""
+    final: bool = False
+    """Of ASK_LATER: asking again tells no more, so that what is in doubt is the policy's to decide now."""
 
 
 class Attempt(msgspec.Struct, frozen=True):

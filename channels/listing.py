@@ -43,6 +43,7 @@ class Listing:
         self._read = 0
         self._sent: Resolved | None = None
         self._later = ""
+        self._final = False
         if reach_days is not None:
             age_ms = attempt.now - attempt.called_at
             if age_ms >= reach_days * _DAY_MS - _EDGE_MS:
@@ -58,9 +59,10 @@ class Listing:
         """Whether further questions would change nothing."""
         return self._sent is not None or bool(self._later)
 
-    def later(self, why: str) -> None:
-        """Note why "not sent" cannot be said; the first reason is kept."""
-        self._later = self._later or why
+    def later(self, why: str, *, final: bool = False) -> None:
+        """Note why "not sent" cannot be said; the first reason is kept. `final`: it never will be."""
+        if not self._later:
+            self._later, self._final = why, final
 
     def sent(self, provider_id: str = "", detail: str = "") -> None:
         """Note a row that is provably this attempt's."""
@@ -93,7 +95,7 @@ class Listing:
         if self._sent is not None:
             return self._sent
         if self._later:
-            return Resolved(Resolution.ASK_LATER, detail=self._later)
+            return Resolved(Resolution.ASK_LATER, detail=self._later, final=self._final)
         if self._open or not self._read:
             return Resolved(Resolution.ASK_LATER, detail="the list was not read to its end")
         return not_sent(self._attempt, self._lag_s, "not listed")

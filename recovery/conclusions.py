@@ -5,6 +5,7 @@
     the provider says it never will be     REJECTED
     it took a task and cannot say yet      asked again while it tells results of tasks, then PARKED
     the provider cannot say yet            asked again, until half of the time it had left is gone
+    the provider will never say            as without a query
     its dedup window is open               RETRY as the same call: the provider drops a repeat
     no proof, the policy says resend       RETRY, counted as a possible duplicate
     no proof, the policy says park         PARKED
@@ -75,7 +76,7 @@ def conclude(
         return _of_task(doubt, facts)
     if doubt.now >= doubt.delivery.expires_at:
         return _move(doubt, Event.TTL, TTL_IN_DOUBT)
-    if found is not None and doubt.now < _patience_ends(doubt):
+    if found is not None and not found.final and doubt.now < _patience_ends(doubt):
         return Later(_pause_ms(doubt))
     return _without_proof(doubt, facts, policy, luck)
 
@@ -89,7 +90,8 @@ def together(answers: Sequence[Resolved | None]) -> Resolved | None:
         return sent
     if not found or len(found) < len(answers):
         return None
-    return next((r for r in found if r.resolution is Resolution.ASK_LATER), found[0])
+    later = sorted((r for r in found if r.resolution is Resolution.ASK_LATER), key=_is_final)
+    return next(iter(later), found[0])
 
 
 def _of_task(doubt: Doubt, facts: Facts) -> Move | Later:
@@ -98,6 +100,10 @@ def _of_task(doubt: Doubt, facts: Facts) -> Move | Later:
     if left_ms > 0:
         return Later(min(pause_ms(doubt), left_ms))
     return _move(doubt, Event.PARK_UNPROVEN, UNCONFIRMED)
+
+
+def _is_final(resolved: Resolved) -> bool:
+    return resolved.final
 
 
 def _without_proof(doubt: Doubt, facts: Facts, policy: LanePolicy, luck: Luck) -> Move:

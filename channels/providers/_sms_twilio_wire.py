@@ -133,7 +133,9 @@ def listed(
             return
         for one in page.messages:
             if one.direction != "inbound" and _made_ms(one) >= listing.since:
-                listing.later(f"{one.sid} went to the number; it may be this one")
+                told = f"{one.sid} went to the number; it may be this one"
+                # Only a receipt could still prove it, and only with our call's key in it.
+                listing.later(told, final=not prepared.options.status_callback)
         pages.page(one.sid for one in page.messages)
         asked = (page.next_page_uri or "").partition("?")[2]
         if not asked:

@@ -85,7 +85,7 @@ RECOVERY: tuple[Mutation, ...] = (
     Mutation(
         "while the provider may still say, the policy waits",
         "recovery/conclusions.py",
-        "    if found is not None and doubt.now < _patience_ends(doubt):\n",
+        "    if found is not None and not found.final and doubt.now < _patience_ends(doubt):\n",
         "    if False:\n",
         (_CONCLUSIONS + "test_a_provider_that_cannot_say_is_asked_again_ever_more_rarely",),
     ),

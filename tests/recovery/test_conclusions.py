@@ -71,6 +71,14 @@ def test_patience_and_pauses_count_from_the_last_call() -> None:
     assert conclude(again, Facts(LATER, 0), AT_MOST_ONCE) == Later(5_000)
 
 
+def test_a_query_that_will_never_say_more_leaves_it_to_the_policy_at_once() -> None:
+    never = Resolved(Resolution.ASK_LATER, final=True)
+    assert moved(conclude(doubt(), Facts(never, 0), AT_MOST_ONCE))[0] is Event.PARK_UNPROVEN
+    assert moved(conclude(doubt(), Facts(never, 0), AT_LEAST_ONCE))[0] is Event.RESEND_UNPROVEN
+    assert together([never, LATER]) == together([LATER, never]) == LATER
+    assert together([never, NOT_SENT]) == never
+
+
 def test_no_pause_reaches_past_the_moment_from_which_the_policy_decides() -> None:
     late = doubt(age_ms=49_000, left_ms=51_000)
     assert conclude(late, Facts(LATER, 0), AT_MOST_ONCE) == Later(1_000)

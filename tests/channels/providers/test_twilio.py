@@ -261,6 +261,15 @@ def test_a_message_to_the_number_since_the_call_may_be_this_one_or_another(
         assert found.resolution is Resolution.ASK_LATER
 
 
+@pytest.mark.parametrize("callback", ["", "https://hongyan.example/receipts/twilio"])
+def test_without_receipts_that_name_the_call_nothing_more_will_be_known(callback: str) -> None:
+    account = account_of(ACCOUNT, status_callback=callback)
+    _, found = held(CHANNEL.resolve(account, attempt_of(one())), page(message()))
+    assert found.final is not bool(callback)
+    _, found = held(CHANNEL.resolve(account, attempt_of(one())), refusing(20429, 429))
+    assert not found.final
+
+
 @pytest.mark.parametrize("other", [message(direction="inbound"), message(date_created=dated(-601))])
 def test_an_empty_list_is_believed_after_the_lag_only(other: dict[str, Any]) -> None:
     for age_s, expected in ((59, Resolution.ASK_LATER), (60, Resolution.NOT_SENT)):
