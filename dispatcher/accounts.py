@@ -116,9 +116,17 @@ class Accounts:
         named = delivery.notification.account
         if named is not None:
             return self._one_of([self._routes[named]], ())
-        unfit = self._unfit(delivery)
-        account = self._simply() if not unfit else None
-        account = account or self._next(unfit)
+        unfit = self._unfit(delivery) if self._apart or delivery.rendered is not None else ()
+        simple = self._simple
+        if (
+            simple is not None
+            and not unfit
+            and simple.breaker.closed
+            and not self._rates.limits(simple.name)
+        ):
+            account: Account | None = simple.account
+        else:
+            account = self._next(unfit)
         if account is None or refuses is None or len(self._routes) < 2 or not refuses(account):
             return account
         refusing = self._refusing(unfit, refuses)
@@ -264,13 +272,6 @@ class Accounts:
             self._rates.refused(account.name, min(max(waits), MAX_PACED_MS), begun_at)
 
     # ---- choosing ----------------------------------------------------------------------------
-
-    def _simply(self) -> Account | None:
-        """The one regular account, where nothing stands in its way."""
-        simple = self._simple
-        if simple is None or not simple.breaker.closed or self._rates.limits(simple.name):
-            return None
-        return simple.account
 
     def _unfit(self, delivery: Delivery) -> Collection[str]:
         """The accounts that do not reach the receiver, and those for whose provider its template has
