@@ -3,7 +3,8 @@
 Checked as the provider does: app_id and app_secret, the token, the type of receiver against its form,
 `content` a text of JSON in the shape of its type, at most 150 KB of text and 30 KB of post or card, a uuid
 of at most 50 characters. Of one uuid one request succeeds within an hour; a repeat is answered with
-the first one's message_id. Credentials: `app_id`, `app_secret`.
+the first one's message_id. 50 calls a second, 1,000 a minute and 5 a second to one receiver are taken
+(behaviour `limits`: "off" takes any number). Credentials: `app_id`, `app_secret`.
 
 Source: https://open.feishu.cn/document/server-docs/im-v1/message/create
 """
@@ -19,6 +20,7 @@ from channels.simulator.http import Request
 from channels.simulator.ledger import Record
 from channels.simulator.protocols._feishu import answer, json_object
 from channels.simulator.protocols._tokens import Standing, Tokens
+from channels.simulator.protocols._windows import RobotLimits
 from channels.simulator.wire import (
     ID,
     BaseProtocol,
@@ -65,6 +67,8 @@ class Feishu(BaseProtocol):
         self._at: dict[str, int] = {}
         """When each message was accepted, epoch milliseconds."""
         self._gone: set[str] = set()
+        self._all = RobotLimits(world, self.name, (50, 1), (1_000, 60))
+        self._each = RobotLimits(world, self.name, (5, 1))
 
     def read(self, request: Request, path: str) -> Send | Question | Reply:
         """Two paths; all else is 404."""
@@ -155,8 +159,15 @@ class Feishu(BaseProtocol):
         if len(uuid) > _MAX_UUID:
             return answer(230001, _INVALID + "uuid is too long", 400)
         type_ = str(body.get("msg_type", ""))
-        refused = _content_refused(type_, body.get("content"))
+        refused = _content_refused(type_, body.get("content")) or self._too_fast(receiver)
         return refused or Send([Recipient(receiver)], uuid, type_)
+
+    def _too_fast(self, receiver: str) -> Reply | None:
+        if self._all.over("application"):
+            return answer(99991400, "request trigger frequency limit", 429)
+        if self._each.over(receiver):
+            return answer(230020, "This operation triggers the frequency limit.", 400)
+        return None
 
 
 def _names(kind: str, receiver: str) -> bool:

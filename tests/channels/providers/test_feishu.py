@@ -14,7 +14,7 @@ from channels.providers.feishu import FeishuChannel, FeishuTokens
 from channels.simulator import Faults, Simulator, spawn
 from channels.transport import Transport
 from message.envelope import Template
-from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
+from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
 from tests.channels.providers.chats import KEY, Peer, account_of, deliveries
 
 CHANNEL = FeishuChannel()
@@ -310,13 +310,33 @@ def test_the_simulator_refuses_what_the_provider_would(peer: Peer) -> None:
     assert outcome.code == "230025"
 
 
-def test_nothing_is_doubled_or_lost_while_one_in_five_calls_fails(peer: Peer) -> None:
+def test_nothing_is_doubled_or_lost_while_one_in_five_calls_fails(
+    tmp_path: Path, transport: Transport
+) -> None:
     many = range(10_000, 10_500)
     faults = Faults(reset=0.1, close=0.05, drop=0.05, codes={"230020": 0.1})
-    peer.simulator.control(rules=[faults])
-    assert all(isinstance(peer.deliver(number), Accepted) for number in many)
-    answers = {record.answer for record in peer.simulator.records()}
-    assert answers >= {"reset", "close", "drop", "duplicate", "200"}
-    accepted = peer.accepted()
-    receivers = [peer.call(number).deliveries[0].receiver for number in many]
-    assert [accepted.count(receiver) for receiver in receivers] == [1] * len(many)
+    with spawn(tmp_path, fsync=False, behaviours={"feishu": {"limits": "off"}}) as simulator:
+        peer = Peer("feishu", simulator, transport)
+        simulator.control(rules=[faults])
+        assert all(isinstance(peer.deliver(number), Accepted) for number in many)
+        accepted = peer.accepted()
+        receivers = [peer.call(number).deliveries[0].receiver for number in many]
+        assert [accepted.count(receiver) for receiver in receivers] == [1] * len(many)
+
+
+def test_a_burst_is_refused_for_pace_by_the_application_and_by_the_receiver(tmp_path: Path) -> None:
+    """What the provider does by itself is what the simulator does without being told."""
+    transport = Transport()
+    with spawn(tmp_path, fsync=False) as simulator:
+        burst = Peer("feishu", simulator, transport)
+        one = [burst.send(burst.call(1, attempt=n))[0] for n in range(1, 9)]
+        each = [burst.send(burst.call(number))[0] for number in range(2, 1_100)]
+    transport.close()
+    assert {o.code for o in one if isinstance(o, NotSent)} <= {"230020"}
+    refused = [outcome for outcome in each if isinstance(outcome, NotSent)]
+    assert refused
+    assert {(o.code, o.limit, o.retry_after_ms) for o in refused} == {
+        ("99991400", Limit.ACCOUNT, 60_000)
+    }
+    assert all(isinstance(outcome, Accepted | NotSent) for outcome in each)
+    assert sum(isinstance(outcome, Accepted) for outcome in each) <= 1_000
