@@ -69,7 +69,7 @@ class Postfix:
         self._programs = programs()
         self._folder = Path(tempfile.mkdtemp(prefix="postfix-"))
         self._folder.chmod(0o755)  # Postfix's own user must get in
-        self.ports = {door.name: _free_port() for door in doors}
+        self.ports = {door.name: free_port() for door in doors}
         self._configure(doors)
         self._prepare_queue()
 
@@ -203,7 +203,7 @@ def programs() -> Path:
             raise
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         port: int = bound.getsockname()[1]
