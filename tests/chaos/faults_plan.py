@@ -137,8 +137,6 @@ def _of(sample: Sample, extent: Extent) -> Iterator[Notification]:
 
 def _notification(sample: Sample, numbers: range, kind: str, seed: int) -> Notification:
     receivers = [sample.notification(number).receivers[0] for number in numbers]
-    if not _names_receivers(sample):
-        receivers = [f"group-{numbers.start}"]
     return msgspec.structs.replace(
         sample.notification(numbers.start),
         id=f"{sample.provider}-{seed}-{numbers.start}",
@@ -162,8 +160,8 @@ def cases(sample: Sample, notification: Notification) -> list[Case]:
 
 
 def _names_receivers(sample: Sample) -> bool:
-    """A group's robot is told no receiver: whom it reaches its address decides."""
-    return not sample.provider.endswith("_robot")
+    """A group's robot, or an incoming webhook, is told no receiver: its address decides whom it reaches."""
+    return sample.channel.reach.group is None
 
 
 def _key_on_the_wire(sample: Sample, call: Call) -> str:

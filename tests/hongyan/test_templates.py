@@ -170,7 +170,7 @@ def test_a_rendering_is_of_all_forms_or_of_one(hongyan: Run, file: Path) -> None
     ("flags", "code", "error"),
     [
         (["--provider", "twilio"], 1, "no_template: template login-code has nothing for twilio"),
-        (["--provider", "smtp"], 2, "--provider 'smtp': sms has aliyun_sms, tencent_sms, twilio"),
+        (["--provider", "smtp"], 2, "'smtp': sms has aliyun_sms, huawei_sms, tencent_sms, twilio"),
         (
             ["--part", "code"],
             2,
