@@ -36,7 +36,7 @@ def test_the_topics_are_those_of_the_lanes_the_dead_letters_and_the_trace() -> N
         "hongyan.dead",
         "hongyan.trace",
     ]
-    assert len(plan("hongyan", LANES, Wish(), 1)) == 29
+    assert len(plan("hongyan", LANES, Wish(), 1)) == 32
 
 
 def test_a_topic_takes_the_largest_envelope_and_the_dead_letters_take_more() -> None:
