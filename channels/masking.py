@@ -30,7 +30,7 @@ _TELLING = re.compile(
 _HARMLESS: Final = frozenset({"sign_name", "signname", "expires_in", "token_type"})
 _KEY_ONLY: Final = frozenset({"key"})
 """Under these a query holds a secret (WeCom's robots); in JSON they are anybody's."""
-_QUERY: Final = re.compile(r"[?&](?:[^=&]*=)?")
+_QUERY: Final = re.compile(r"[?&](?:[^?=&]*=)?")
 """Parts a secret that is an address: its path, and each value of its query."""
 _MIN_SECRET: Final = 4
 _MIN_INSIDE: Final = 6

@@ -15,7 +15,7 @@ import pytest
 from channels.channel import Failure
 from channels.outcomes import of_failure, refusal
 from channels.simulator.authority import Authority
-from message.outcomes import WITHOUT_ANSWER, Accepted, AnyOutcome, NotSent, Rejected, Unknown
+from message.outcomes import WITHOUT_ANSWER, Accepted, AnyOutcome, NotSent, Unknown
 from tests.conformance import wire as w
 from tests.conformance.senders import Reference, Sender, lean, post, unwaited
 from tests.conformance.wire import Script, Wire
@@ -132,19 +132,19 @@ ROWS = [
     *(
         Row(f"no_second_request_after_{status[:3]}", [w.answer(status, b"{}", *fields)], [kind], 1)
         for status, kind, *fields in (
-            ("301 Moved Permanently", Rejected, "Location: /other"),
-            ("302 Found", Rejected, "Location: /other"),
-            ("307 Temporary Redirect", Rejected, "Location: /other"),
-            ("308 Permanent Redirect", Rejected, "Location: /other"),
-            ("401 Unauthorized", Rejected, 'WWW-Authenticate: Basic realm="x"'),
-            ("407 Proxy Authentication Required", Rejected, 'Proxy-Authenticate: Basic realm="x"'),
+            ("301 Moved Permanently", Unknown, "Location: /other"),
+            ("302 Found", Unknown, "Location: /other"),
+            ("307 Temporary Redirect", Unknown, "Location: /other"),
+            ("308 Permanent Redirect", Unknown, "Location: /other"),
+            ("401 Unauthorized", NotSent, 'WWW-Authenticate: Basic realm="x"'),
+            ("407 Proxy Authentication Required", NotSent, 'Proxy-Authenticate: Basic realm="x"'),
             ("408 Request Timeout", NotSent, "Connection: close"),
             ("409 Conflict", Unknown),
-            ("417 Expectation Failed", Rejected),
-            ("421 Misdirected Request", Rejected),
+            ("417 Expectation Failed", NotSent),
+            ("421 Misdirected Request", NotSent),
             ("429 Too Many Requests", NotSent, "Retry-After: 1"),
             ("500 Internal Server Error", Unknown),
-            ("503 Service Unavailable", NotSent, "Retry-After: 1"),
+            ("503 Service Unavailable", Unknown, "Retry-After: 1"),
             ("503 Service Unavailable", Unknown),
         )
     ),
