@@ -565,7 +565,7 @@ def test_the_views_have_the_columns_others_build_on(world: World, ledger: SqlLed
         }
     assert " ".join(columns["hongyan_deliveries"]) == (
         "delivery_key message_id biz_id channel kind lane state reason attempt owner provider_id"
-        " created_at updated_at next_at expires_at policy_version resend_of account"
+        " created_at updated_at next_at expires_at policy_version resend_of account refusals"
     )
     assert " ".join(columns["hongyan_workers"]) == (
         "id host pid state lanes threads started_at heartbeat_at"
