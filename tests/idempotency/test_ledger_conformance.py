@@ -568,7 +568,7 @@ def test_the_views_have_the_columns_others_build_on(world: World, ledger: SqlLed
         " created_at updated_at next_at expires_at policy_version resend_of account refusals"
     )
     assert " ".join(columns["hongyan_workers"]) == (
-        "id host pid state lanes threads started_at heartbeat_at"
+        "id host pid state lanes threads started_at heartbeat_at kind program"
     )
 
 
