@@ -88,7 +88,7 @@ def for_all(call: Call, outcome: AnyOutcome) -> list[AnyOutcome]:
 def shown_outcomes(call: Call, outcomes: list[AnyOutcome]) -> list[AnyOutcome]:
     """The same, with the provider's codes and sentences as they may be shown: it may repeat any receiver
     of the call, or the content."""
-    if all(type(outcome) is Accepted for outcome in outcomes):
+    if [type(outcome) for outcome in outcomes].count(Accepted) == len(outcomes):
         return outcomes
     receivers = [delivery.receiver for delivery in call.deliveries]
     private = list(chain(receivers, call.deliveries[0].private_texts()))

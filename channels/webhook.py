@@ -36,7 +36,6 @@ from channels.secret import Secret
 from channels.webhook_signature import signed_fields, signing_key
 from message.delivery import Delivery
 from message.envelope import Template
-from message.foreign_text import repeats
 from message.outcomes import Accepted, AnyOutcome
 
 _PROVIDER: Final = "webhook"
@@ -216,4 +215,4 @@ def _provider_id(content: bytes, delivery: Delivery) -> str:
         return found
     if len(found) > _MAX_PROVIDER_ID or not found.isprintable():
         return ""
-    return "" if repeats(found, delivery.private_texts()) else found
+    return "" if delivery.repeated_in(found) else found

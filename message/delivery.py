@@ -7,11 +7,13 @@ from typing import Any, Final
 import msgspec
 
 from message.envelope import Notification, Template
-from message.foreign_text import MASK, private_texts, shown_name
+from message.foreign_text import MASK, may_repeat, private_texts, repeats, shown_name
 from message.keys import delivery_key, normalise_receiver
 
 _RECEIVERS: Final = 20
 """Of those of the notification that stand among the private texts."""
+_SMALL: Final = 16 * 1_024
+"""Bytes of an envelope that is encoded once more to see whether it may be repeated."""
 
 
 def private_of(notification: Notification) -> list[str]:
@@ -106,6 +108,16 @@ class Delivery(msgspec.Struct, kw_only=True):
             made = self.rendered.template
             found += private_texts(self.rendered.content, made.params if made else None)
         return found
+
+    def repeated_in(self, text: str) -> bool:
+        """Whether the text holds one of the private texts, or a part of it."""
+        n, made = self.notification, self.rendered
+        if len(self.payload) <= _SMALL and made is None:
+            params = n.template and (n.template.id, n.template.params)
+            told = (self.receiver, n.attributes, n.content, params, n.receivers[:_RECEIVERS])
+            if not may_repeat(text, told):
+                return False
+        return repeats(text, self.private_texts())
 
     @property
     def spent(self) -> int:

@@ -32,6 +32,9 @@ _RUN: Final = 8
 _UNSHOWN: Final = re.compile(
     r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff]+"
 )
+_KELVIN: Final = "\N{KELVIN SIGN}".encode()
+"""The one character outside ASCII that is a single letter of ASCII in lower case."""
+_encoder = msgspec.json.Encoder()
 _WORD: Final = re.compile(r"[^\s\"'<>(){}\[\]:,;=]+")
 _NUMBER: Final = re.compile(r"\+?\d(?:[ .()-]{0,2}\d){6,}")
 """Seven digits and more, however grouped; shorter ones are most often a provider's code."""
@@ -83,6 +86,21 @@ def repeats(text: str, private: Iterable[str]) -> bool:
         elif next(_standing_alone(low, compared), None) is not None:
             return True
     return False
+
+
+def may_repeat(text: str, trees: Any) -> bool:
+    """Whether the text shares four characters in a row with anything in these trees, keys and all; says yes
+    where it does not know. What it denies need not be asked of `repeats`, which costs several times
+    as much."""
+    try:
+        joined = _encoder.encode(trees).lower()
+    except RecursionError:  # the depth is a stranger's
+        return True
+    if not text.isascii() or '"' in text or "\\" in text or _KELVIN in joined:
+        return True
+    low = text.lower().encode()
+    starts = range(len(low) - _LEAST + 1)
+    return bool([start for start in starts if low[start : start + _LEAST] in joined])
 
 
 def private_texts(*trees: Any) -> list[str]:

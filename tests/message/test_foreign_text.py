@@ -11,6 +11,7 @@ from message.foreign_text import (
     MASK,
     MAX_SHOWN,
     broken_rule,
+    may_repeat,
     private_texts,
     repeats,
     shown,
@@ -110,6 +111,36 @@ def test_a_tree_of_any_depth_is_walked() -> None:
 def test_an_id_that_repeats_a_content_is_told_from_one_that_does_not() -> None:
     assert repeats("sms-8613800138000-1", ["+8613800138000"])
     assert not repeats("900619746936498440^0", ["+8613800138000", "hello"])
+
+
+TREES = st.recursive(
+    st.text(max_size=12) | st.integers(-(10**18), 10**18) | st.booleans() | st.none(),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@given(TREES, st.data())
+def test_what_may_not_be_repeated_is_not(tree: object, data: st.DataObject) -> None:
+    """The quick question never denies what the exact one finds."""
+    private = private_texts(tree)
+    parts = st.sampled_from([*private, ""])
+    text = data.draw(parts) + data.draw(st.sampled_from(["", "-", "sim-", "x"])) + data.draw(parts)
+    for one in (text, text.upper(), text[1:], f"{text}-1"):
+        if repeats(one, private):
+            assert may_repeat(one, tree)
+
+
+def test_the_quick_question_knows_what_it_cannot_know() -> None:
+    deep: object = "end"
+    for _ in range(100_000):
+        deep = [deep]
+    assert may_repeat("end", deep)
+    assert may_repeat("a kelvin", ["\N{KELVIN SIGN}ELVIN"])
+    assert may_repeat('say "hi"', ['say "hi"'])
+    assert not may_repeat("sim-12345", ["user-4711", {"text": "shipped"}])
 
 
 def test_a_broken_rule_is_told_without_the_value() -> None:
