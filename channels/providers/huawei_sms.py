@@ -16,7 +16,9 @@ five in 59 minutes.
 Sources, read 2026-11-22: https://support.huaweicloud.com/intl/en-us/api-msgsms/sms_05_0050.html (codes),
 https://support.huaweicloud.com/intl/en-us/msgsms_faq/sms_faq_0173.html (E200028),
 and Huawei's SDKs: huaweicloudsdksmsapi 3.1.219 (Python, v1/smsapi_client.py, the form), and
-huaweicloud-sdk-go-v3 (SmsDetailResponse: the codes of a number)
+huaweicloud-sdk-go-v3 (SmsDetailResponse: the codes of a number).
+The rows of E000620, E000623, APIGW.03* and the four login groups (E00000*, E00002*, E00010*, E00011*) are
+not all on these pages: no call to Huawei has proved them.
 """
 
 from __future__ import annotations
