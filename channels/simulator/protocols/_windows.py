@@ -33,8 +33,8 @@ class Window:
         return False
 
 
-class RobotLimits:
-    """The windows of each robot, by the name that it is called by."""
+class KeyedWindows:
+    """The windows of each robot, application or receiver, by its name."""
 
     def __init__(
         self, world: World, protocol: str, *limits: tuple[int, int], silence_s: int = 0

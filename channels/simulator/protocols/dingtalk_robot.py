@@ -19,7 +19,7 @@ import msgspec
 
 from channels.simulator.http import Request
 from channels.simulator.protocols._dingtalk import answer, json_object, query
-from channels.simulator.protocols._windows import RobotLimits
+from channels.simulator.protocols._windows import KeyedWindows
 from channels.simulator.wire import ID, BaseProtocol, Recipient, Reply, Send, Verdict, World
 
 _HOUR_MS: Final = 3_600_000
@@ -41,7 +41,7 @@ class DingTalkRobot(BaseProtocol):
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
-        self._limits = RobotLimits(world, self.name, (20, 60), silence_s=600)
+        self._limits = KeyedWindows(world, self.name, (20, 60), silence_s=600)
 
     def read(self, request: Request, path: str) -> Send | Reply:
         """One path."""

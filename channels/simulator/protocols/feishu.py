@@ -20,7 +20,7 @@ from channels.simulator.http import Request
 from channels.simulator.ledger import Record
 from channels.simulator.protocols._feishu import answer, json_object
 from channels.simulator.protocols._tokens import Standing, Tokens
-from channels.simulator.protocols._windows import RobotLimits
+from channels.simulator.protocols._windows import KeyedWindows
 from channels.simulator.wire import (
     ID,
     BaseProtocol,
@@ -67,8 +67,8 @@ class Feishu(BaseProtocol):
         self._at: dict[str, int] = {}
         """When each message was accepted, epoch milliseconds."""
         self._gone: set[str] = set()
-        self._all = RobotLimits(world, self.name, (50, 1), (1_000, 60))
-        self._each = RobotLimits(world, self.name, (5, 1))
+        self._all = KeyedWindows(world, self.name, (50, 1), (1_000, 60))
+        self._each = KeyedWindows(world, self.name, (5, 1))
 
     def read(self, request: Request, path: str) -> Send | Question | Reply:
         """Two paths; all else is 404."""

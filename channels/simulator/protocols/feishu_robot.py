@@ -19,7 +19,7 @@ import msgspec
 
 from channels.simulator.http import Request
 from channels.simulator.protocols._feishu import answer, json_object
-from channels.simulator.protocols._windows import RobotLimits
+from channels.simulator.protocols._windows import KeyedWindows
 from channels.simulator.wire import ID, BaseProtocol, Recipient, Reply, Send, Verdict, World
 
 _HOUR_S: Final = 3_600
@@ -42,7 +42,7 @@ class FeishuRobot(BaseProtocol):
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
-        self._limits = RobotLimits(world, self.name, (5, 1), (100, 60))
+        self._limits = KeyedWindows(world, self.name, (5, 1), (100, 60))
 
     def read(self, request: Request, path: str) -> Send | Reply:
         """One path, whose end is the hook."""

@@ -15,7 +15,7 @@ from urllib.parse import parse_qs
 from channels.simulator.http import Request
 from channels.simulator.protocols._wechat import answer
 from channels.simulator.protocols._wecom import WORDS, body_of, wrong_message
-from channels.simulator.protocols._windows import RobotLimits
+from channels.simulator.protocols._windows import KeyedWindows
 from channels.simulator.wire import BaseProtocol, Question, Recipient, Reply, Send, Verdict, World
 
 _SEND: Final = "/cgi-bin/webhook/send"
@@ -29,7 +29,7 @@ class WecomRobot(BaseProtocol):
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
-        self._limits = RobotLimits(world, self.name, (20, 60))
+        self._limits = KeyedWindows(world, self.name, (20, 60))
 
     def read(self, request: Request, path: str) -> Send | Question | Reply:
         """See `WireProtocol.read`."""

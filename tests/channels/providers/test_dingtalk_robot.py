@@ -13,7 +13,7 @@ from channels.channel import Call, Failure, Phase
 from channels.error_table import MINUTE, Row
 from channels.providers.dingtalk_robot import DingTalkRobotChannel
 from channels.simulator import Faults, Simulator, spawn
-from channels.simulator.protocols._windows import RobotLimits
+from channels.simulator.protocols._windows import KeyedWindows
 from channels.simulator.wire import World
 from channels.transport import Transport
 from message.envelope import Template
@@ -332,7 +332,7 @@ def test_the_21st_message_of_a_minute_is_refused_and_silences_the_robot(tmp_path
 def test_a_robot_that_was_silenced_stays_so_for_ten_minutes_and_no_other_is() -> None:
     now_ms = 0
     world = World(now_ms=lambda: now_ms)
-    limits = RobotLimits(world, "dingtalk_robot", (20, 60), silence_s=600)
+    limits = KeyedWindows(world, "dingtalk_robot", (20, 60), silence_s=600)
     assert [limits.over("a") for _ in range(21)] == [False] * 20 + [True]
     assert not limits.over("b")
     now_ms = 599_000
