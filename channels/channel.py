@@ -230,12 +230,12 @@ class TokenSource(Protocol):
         ...
 
 
-class OptionalTokens(TokenSource):
-    """Base of a token source that only some accounts of its provider want."""
+class OptionalTokens(TokenSource, Protocol):
+    """A token source that only some accounts of its provider want."""
 
     def wanted(self, account: Account) -> bool:
         """Whether this account's calls carry a token."""
-        raise NotImplementedError
+        ...
 
 
 class Channel(Protocol):

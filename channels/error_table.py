@@ -74,9 +74,10 @@ class ErrorTable:
     def outcome(
         self, code: str, detail: str = "", retry_after_ms: int | None = None, *, status: int = 0
     ) -> AnyOutcome:
-        """What the code means; the provider's own wish for a delay goes before the table's. `status` is the
-        answer's, where the provider answers errors by HTTP status; it decides about a code without a
-        row."""
+        """Returns what the code means; the provider's own wish for a delay goes before the table's.
+
+        `status` is the answer's, where the provider answers errors by HTTP status; it decides about a code
+        without a row."""
         row = self.row(code)
         if row is None:
             detail = detail or "a code that the provider does not document"

@@ -32,7 +32,7 @@ WITHDRAWN: Final = "withdrawn"
 
 
 def withdrawn(why: str) -> Failure:
-    """Whoever calls took the call back (`Call.withdrawn`)."""
+    """The caller took the call back (`Call.withdrawn`)."""
     return Failure(Phase.NOT_WRITTEN, WITHDRAWN, f"taken back before the message was sent: {why}")
 
 

@@ -34,7 +34,7 @@ def lane_accounts(lane: Lane, tables: Tables, policy: LanePolicy) -> list[Accoun
 
 
 def check_accounts(settings: Settings, policy: Policy, path: Path) -> list[Problem]:
-    """What is wrong with the lanes' accounts in the policy of this file, which can be read. No secret is
+    """Returns the faults of the lanes' accounts in the policy of this file, which can be read. No secret is
     needed. Raises AccountError for a robot that names no group."""
     lines = key_lines(read(path).decode())
     tables = settings.accounts

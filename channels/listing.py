@@ -1,4 +1,4 @@
-"""What a provider's list proves of an attempt in doubt: one rule for every adapter that asks a list.
+"""A provider's list, as proof for an attempt in doubt: one rule for every adapter that asks a list.
 
     sent        a row that is provably this attempt's
     not sent    a whole list without it, which would have shown it: every page answered, as many rows as the

@@ -15,7 +15,7 @@ class Promises(msgspec.Struct, frozen=True, kw_only=True):
     resolve: str = "none"
     """How an attempt in doubt is settled."""
     needs: str = ""
-    """What has to be switched on there or here so that an attempt in doubt can be settled."""
+    """The switches, the provider's or ours, without which an attempt in doubt cannot be settled."""
     receipts: str = "none"
     """How DELIVERED or UNDELIVERED is learnt."""
     limits: str = ""

@@ -1,4 +1,4 @@
-"""What the `chat` channel can say, and who is mentioned by it.
+"""The content of the `chat` channel, and its mentions.
 
 `content` holds `text` or `markdown`, or the provider's own structure, with or without one of them:
 
@@ -59,7 +59,7 @@ class Content(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 def read(delivery: Delivery, provider: str, own: Iterable[str]) -> Content:
-    """What this provider sends of the delivery; raises BadContent. `own` are its structures."""
+    """Returns what this provider sends of the delivery; raises BadContent. `own` are its structures."""
     said = delivery.content_for(provider)
     if said is None:
         raise BadContent(no_form(delivery, provider) or _NO_TEMPLATES)
@@ -78,7 +78,7 @@ def read(delivery: Delivery, provider: str, own: Iterable[str]) -> Content:
 
 
 def mentions(names: Iterable[str], worded: Callable[[str], str]) -> list[str]:
-    """Who is called on, as the provider writes it; raises BadContent for a name that it does not have.
+    """Returns the mentions as the provider writes them; raises BadContent for a name that it does not have.
     `worded` returns an empty text for such a one."""
     found = [(name, worded(name)) for name in dict.fromkeys(names)]
     if not all(text for _, text in found):

@@ -1,4 +1,4 @@
-"""What the incoming webhooks of Slack, Discord, Mattermost and Teams share.
+"""The common part of the incoming webhooks of Slack, Discord, Mattermost and Teams.
 
     POST <endpoint>/<hook>      JSON
 
@@ -36,7 +36,7 @@ _MAX_DETAIL: Final = 200
 
 
 class HookOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an account must say."""
+    """The fields of an account."""
 
     hook: Secret
     """The webhook's address behind the host, query and all."""
@@ -99,11 +99,11 @@ class HookChannel(BaseChannel):
         return hook_url(account)
 
     def body(self, delivery: Delivery) -> dict[str, Any]:
-        """What is posted, before it becomes JSON; raises BadContent."""
+        """Returns the body to post, before it becomes JSON; raises BadContent."""
         raise NotImplementedError
 
     def outcome(self, call: Call, answer: httpx.Response) -> AnyOutcome:
-        """What an answer means."""
+        """Returns what the answer means."""
         raise NotImplementedError
 
 

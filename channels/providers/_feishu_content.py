@@ -100,7 +100,7 @@ class Worded(msgspec.Struct, frozen=True):
 
 
 def read(delivery: Delivery, provider: str, allowed: frozenset[str]) -> Worded:
-    """What this provider sends of the delivery; raises BadContent. `allowed` are the keys that it takes."""
+    """Returns what this provider sends of the delivery; raises BadContent. `allowed` are its keys."""
     template, said = delivery.template_for(provider), delivery.content_for(provider)
     if template is not None:
         data = {"template_id": template.id, "template_variable": template.params}

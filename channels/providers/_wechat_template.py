@@ -61,7 +61,7 @@ class BadContent(ValueError):
 
 
 def message_of(delivery: Delivery, provider: str) -> TemplateMessage:
-    """What this provider sends of the delivery; raises BadContent."""
+    """Returns what this provider sends of the delivery; raises BadContent."""
     try:
         return msgspec.convert(_fields(delivery, provider), TemplateMessage)
     except msgspec.ValidationError as exc:

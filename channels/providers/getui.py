@@ -90,7 +90,7 @@ _ERRORS: Final = ErrorTable(
 
 
 class GetuiOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an account must say."""
+    """The fields of an account."""
 
     app_id: _sms.Name
     app_key: _sms.Name

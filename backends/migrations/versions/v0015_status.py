@@ -1,4 +1,4 @@
-"""What kind of process and which program a heartbeat row belongs to; the view has `refusals`."""
+"""A heartbeat row names its kind of process and its program; the view has `refusals`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the incoming webhooks of Slack, Discord, Mattermost and Teams share.
+"""The common part of the incoming webhooks of Slack, Discord, Mattermost and Teams.
 
 Credentials of each: `hook` (the address behind the protocol's name, query and all), `group` (the receiver's
 name in the ledger) and `limits`: "on" keeps to the provider's documented pace. Everybody whom a message

@@ -116,7 +116,7 @@ class Discord(HookProtocol):
 
 
 def _called(content: str, allowed: Any) -> int:
-    """Who is called on: without `allowed_mentions` whoever is named."""
+    """Counts the mentions: without `allowed_mentions` all that the text has."""
     users, roles = set(_USER.findall(content)), set(_ROLE.findall(content))
     everyone = bool(_EVERYONE.search(content))
     if not isinstance(allowed, dict):
