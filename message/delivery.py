@@ -7,13 +7,13 @@ from typing import Any, Final
 import msgspec
 
 from message.envelope import Notification, Template
-from message.foreign_text import MASK, may_repeat, private_texts, repeats, shown_name
+from message.foreign_text import MASK, as_document, may_repeat, private_texts, repeats, shown_name
 from message.keys import delivery_key, normalise_receiver
 
 _RECEIVERS: Final = 20
 """Of those of the notification that stand among the private texts."""
 _SMALL: Final = 16 * 1_024
-"""Bytes of an envelope that is encoded once more to see whether it may be repeated."""
+"""Bytes of an envelope that is searched as a whole to see whether it may be repeated."""
 
 
 def private_of(notification: Notification) -> list[str]:
@@ -110,14 +110,23 @@ class Delivery(msgspec.Struct, kw_only=True):
         return found
 
     def repeated_in(self, text: str) -> bool:
-        """Whether the text holds one of the private texts, or a part of it."""
-        n, made = self.notification, self.rendered
-        if len(self.payload) <= _SMALL and made is None:
-            params = n.template and (n.template.id, n.template.params)
-            told = (self.receiver, n.attributes, n.content, params, n.receivers[:_RECEIVERS])
-            if not may_repeat(text, told):
-                return False
+        """Returns True where the text holds one of the private texts, or a part of it."""
+        if self.rendered is None and len(self.payload) <= _SMALL and not self._may_repeat(text):
+            return False
         return repeats(text, self.private_texts())
+
+    def _may_repeat(self, text: str) -> bool:
+        """Asks the envelope as it came first; one with escapes is encoded once more, without them."""
+        n = self.notification
+        as_written = self.receiver in n.receivers[:_RECEIVERS]
+        if as_written and not may_repeat(text, self.payload):
+            return False
+        params = n.template and (n.template.id, n.template.params)
+        private = (self.receiver, n.attributes, n.content, params, n.receivers[:_RECEIVERS])
+        try:
+            return may_repeat(text, as_document(private))
+        except RecursionError:
+            return True
 
     @property
     def spent(self) -> int:
