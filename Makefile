@@ -6,7 +6,7 @@ PYTHON ?= python3
 PROCESSES ?= 4
 STACK := $(PYTHON) -m deploy.local
 
-.PHONY: help venv demo test lint up down status bench chaos faults mutation
+.PHONY: help venv demo test lint up down status bench chaos faults mutation house
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,3 +55,6 @@ faults: .venv/.synced ## every adapter against a provider that fails every fifth
 mutation: .venv/.synced ## switch each guard off in a copy, and see its test fail (ARGS="lease": those)
 	@$(STACK) up
 	@$(BIN)/python -m tests.chaos.mutations $(ARGS)
+
+house: .venv/.synced ## print how the source tree does: names, folders, imports, prose (ARGS=all names every place)
+	@$(BIN)/python -m tests.house.report $(ARGS)

@@ -94,8 +94,9 @@ def may_repeat(text: str, document: bytes) -> bool:
     """Returns False where `repeats` surely denies the text for every text, integer and key of this JSON
     document; True also where it cannot know. It costs a fraction of `repeats`.
 
-    A long private text shares eight characters with the text, a short one begins after a character that is
-    no letter and no digit. So four characters are looked for at each fourth place, and at each such beginning.
+    A long private text shares eight characters with the text; a short one begins after a character that
+    is no letter and no digit. So four characters are looked for at each fourth place and at each such
+    beginning.
     A number that is written with an exponent is not recognised.
     """
     if b"\\" in document or not text.isascii():

@@ -14,11 +14,13 @@ FAR_MS = 10**13
 def one(*, ascii_only: bool = False, **fields: Any) -> Delivery:
     """A delivery from an envelope that a business system wrote."""
     envelope = {
-        **{"v": 1, "id": "m-1", "channel": "webhook", "kind": "notice", "created_at": 1},
-        **{
-            "receivers": ["user-4711"],
-            "template": {"id": "shipped", "params": {"order": "2046", "名": "张三"}},
-        },
+        "v": 1,
+        "id": "m-1",
+        "channel": "webhook",
+        "kind": "notice",
+        "created_at": 1,
+        "receivers": ["user-4711"],
+        "template": {"id": "shipped", "params": {"order": "2046", "名": "张三"}},
         **fields,
     }
     value = json.dumps(envelope, ensure_ascii=ascii_only).encode()
