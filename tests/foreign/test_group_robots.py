@@ -1,0 +1,192 @@
+"""Well-kept libraries of others judge our robots of groups.
+
+`dingtalkchatbot` 1.5.7 posts each kind of message, signed, to our simulator: it is taken, and our adapter
+makes the same address, sign and words. `apprise` 2.2.0 does so for Feishu and WeCom, in the clear and with
+texts alone: it knows no more. Neither provider has a library of its own for robots.
+
+Feishu's sign is held against a vector of `go-lark` (TestGenSign in crypto_test.go,
+https://github.com/go-lark/lark, read 2026-11-22).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from typing import Any
+
+import pytest
+from dingtalkchatbot import chatbot
+
+from channels.channel import Call
+from channels.providers.dingtalk_robot import DingTalkRobotChannel
+from channels.providers.feishu_robot import FeishuRobotChannel
+from channels.registry import PROVIDERS
+from channels.simulator import Simulator, spawn
+from channels.simulator.http import Request
+from channels.simulator.protocols.feishu_robot import FeishuRobot
+from channels.simulator.wire import Reply, Send, World
+from tests.channels.providers.chats import account_of, deliveries
+from tests.conformance.samples import UNLIMITED
+from tests.foreign.sdk_wire import Made, led, of_httpx
+
+DINGTALK, FEISHU, WECOM = (
+    "https://oapi.dingtalk.com",
+    "https://open.feishu.cn",
+    "https://qyapi.weixin.qq.com",
+)
+TOKEN, SECRET = "simulator-id", "SEC32f2e8be1ec0e1ab"
+WECOM_KEY = "693a91f6-7xxx-4bc4-97a0-0ec2sifa5aaa"
+VECTOR = "QnWVTSBe6FmQDE0bG6X0mURbI+DnvVyu1h+j5dHOjrU="
+"""go-lark's `GenSign("xxx", 1661860880)`."""
+GROUP = "group:ops"
+TEXT = '订单 "1" & <2>\n已发货 +%~'
+CARD = {"title": "订单", "text": "### 已发货"}
+ROW = {"title": "看", "url": "https://e.cn/1?a=b&c=d", "image": "https://e.cn/1.png"}
+
+
+@pytest.fixture(scope="module")
+def simulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Simulator]:
+    credentials = {"dingtalk_robot": {"secret": SECRET}, "wecom_robot": {"key": WECOM_KEY}}
+    behaviours = {name: dict(of) for name, of in UNLIMITED.items()}
+    folder = tmp_path_factory.mktemp("robots")
+    with spawn(folder, fsync=False, credentials=credentials, behaviours=behaviours) as started:
+        yield started
+
+
+@pytest.fixture
+def made(simulator: Simulator) -> Iterator[list[Made]]:
+    """What the judges put on the wire."""
+    routes = {
+        f"{DINGTALK}/": f"{simulator.url}/dingtalk_robot/",
+        f"{FEISHU}/": f"{simulator.url}/feishu_robot/",
+        f"{WECOM}/": f"{simulator.url}/wecom_robot/",
+    }
+    with led(routes) as kept:
+        yield kept
+
+
+def plugin(name: str) -> Any:
+    """One of apprise's; imported late, since each process of the suite reads this module."""
+    return import_module(f"apprise.plugins.{name}")
+
+
+def ours(provider: str, table: dict[str, Any], content: dict[str, Any], now_s: float = 0.0) -> Made:
+    """What our adapter makes at the provider's own address, at that time."""
+    channel: Any = PROVIDERS[provider]
+    timed = {"dingtalk_robot": DingTalkRobotChannel, "feishu_robot": FeishuRobotChannel}
+    if provider in timed:
+        channel = timed[provider](lambda: now_s)
+    account = account_of({"provider": provider, "group": "ops", **table}, channel.endpoint)
+    (one,) = deliveries(channel.channel, [GROUP], content)
+    assert not channel.refusal(account, one)
+    return of_httpx(channel.request(Call(account, [one])))
+
+
+Sending = Callable[[Any], dict[str, Any]]
+CARDS = [chatbot.CardItem("一", "https://e.cn/1"), chatbot.CardItem("二", "https://e.cn/2")]
+BUTTONS = [{"title": "一", "url": "https://e.cn/1"}, {"title": "二", "url": "https://e.cn/2"}]
+SAID: dict[str, tuple[Sending, dict[str, Any]]] = {
+    "text": (lambda bot: bot.send_text(TEXT), {"text": TEXT}),
+    "all": (lambda bot: bot.send_text(TEXT, is_at_all=True), {"text": TEXT, "at": {"all": True}}),
+    "members": (
+        lambda bot: bot.send_text(TEXT, False, ["13800000001"], ["u1"], is_auto_at=False),
+        {"text": TEXT, "at": {"mobiles": ["+8613800000001"], "users": ["u1"]}},
+    ),
+    "markdown": (lambda bot: bot.send_markdown(**CARD), {"markdown": CARD}),
+    "link": (
+        lambda bot: bot.send_link("订单", "已发货", ROW["url"], ROW["image"]),
+        {"link": {**ROW, "title": "订单", "text": "已发货"}},
+    ),
+    "one button": (
+        lambda bot: bot.send_action_card(chatbot.ActionCard(**CARD, btns=CARDS[:1])),
+        {"action_card": {**CARD, "single": BUTTONS[0]}},
+    ),
+    "two buttons": (
+        lambda bot: bot.send_action_card(chatbot.ActionCard(**CARD, btns=CARDS, btn_orientation=1)),
+        {"action_card": {**CARD, "buttons": BUTTONS, "orientation": "horizontal"}},
+    ),
+    "rows": (
+        lambda bot: bot.send_feed_card(
+            [chatbot.CardItem(ROW["title"], ROW["url"], ROW["image"])] * 2
+        ),
+        {"feed_card": [ROW, ROW]},
+    ),
+}
+
+
+def without_defaults(body: dict[str, Any]) -> dict[str, Any]:
+    """Without what says nothing: nobody is called on, the sender's picture is shown, one button stands
+    in no row."""
+    body = {**body, "at": {name: value for name, value in body.get("at", {}).items() if value}}
+    if "actionCard" in body:
+        card = {name: value for name, value in body["actionCard"].items() if name != "hideAvatar"}
+        if "singleURL" in card:
+            card.pop("btnOrientation", None)
+        else:
+            card["btnOrientation"] = str(card["btnOrientation"])
+        body["actionCard"] = card
+    return body
+
+
+@pytest.mark.parametrize("kind", sorted(SAID))
+def test_a_dingtalk_robot_posts_and_signs_as_the_library_does(made: list[Made], kind: str) -> None:
+    send, content = SAID[kind]
+    bot = chatbot.DingtalkChatbot(f"{DINGTALK}/robot/send?access_token={TOKEN}", secret=SECRET)
+    bot.msg_open_type = str  # else it wraps links, so that they open in DingTalk's own browser
+    assert send(bot) == {"errcode": 0, "errmsg": "ok"}
+    (theirs,) = made
+    table = {"access_token": TOKEN, "secret": SECRET}
+    mine = ours("dingtalk_robot", table, content, int(theirs.query["timestamp"]) / 1_000)
+    assert mine.named == theirs.named
+    assert mine.fields["Content-Type"] == theirs.fields["Content-Type"].partition(";")[0]
+    assert without_defaults(mine.json) == without_defaults(theirs.json)
+
+
+def test_a_dingtalk_robots_wrong_secret_is_refused_to_the_library(made: list[Made]) -> None:
+    address = f"{DINGTALK}/robot/send?access_token={TOKEN}"
+    answer = chatbot.DingtalkChatbot(address, secret="SECwrong").send_text(TEXT)
+    assert answer["errcode"] == 310000
+
+
+def test_a_feishu_robots_sign_is_that_of_go_larks_vector() -> None:
+    mine = ours("feishu_robot", {"hook": "h", "secret": "xxx"}, {"text": TEXT}, 1_661_860_880.9)
+    assert mine.json["timestamp"] == "1661860880"
+    assert mine.json["sign"] == VECTOR
+
+
+def test_the_simulator_takes_the_sign_of_go_larks_vector_and_no_other() -> None:
+    robot = FeishuRobot(
+        World(
+            credentials={"feishu_robot": {"hook": "h", "secret": "xxx"}},
+            now_ms=lambda: 1_661_860_880_000,
+        )
+    )
+    request = Request()
+    request.method = "POST"
+    for sign, taken in ((VECTOR, Send), (VECTOR.lower(), Reply)):
+        said = {"msg_type": "text", "content": {"text": "a"}}
+        signed = {"timestamp": "1661860880", "sign": sign, **said}
+        request.body = json.dumps(signed).encode()
+        assert isinstance(robot.read(request, "/open-apis/bot/v2/hook/h"), taken)
+
+
+def test_a_feishu_robots_text_is_worded_as_apprise_words_it(made: list[Made]) -> None:
+    judge = plugin("feishu").NotifyFeishu(token="simulator-id")
+    judge.request_rate_per_sec = 0
+    judge.send(TEXT)
+    (theirs,) = made
+    mine = ours("feishu_robot", {"hook": "simulator-id"}, {"text": TEXT})
+    # The documented address ends with the hook; apprise adds a slash.
+    assert (mine.method, f"{mine.address}/", mine.query) == theirs.named
+    assert mine.json == theirs.json
+
+
+def test_a_wecom_robots_text_is_worded_as_apprise_words_it_and_taken(made: list[Made]) -> None:
+    judge = plugin("wecombot").NotifyWeComBot(key=WECOM_KEY)
+    judge.request_rate_per_sec = 0
+    assert judge.send(TEXT)
+    (theirs,) = made
+    mine = ours("wecom_robot", {"key": WECOM_KEY}, {"text": TEXT})
+    assert mine.named == theirs.named
+    assert mine.json == theirs.json
