@@ -1,4 +1,4 @@
-"""Slack's own SDK (package `slack-sdk`) and the Discord library `discord.py` judge our incoming webhooks.
+"""Slack's own SDK (package `slack-sdk`) and the Discord library `discord-py` judge our incoming webhooks.
 
 What `slack_sdk.webhook.WebhookClient` posts to our simulator is taken, and what it reads of the simulator's
 answers is what our adapter reads. What `discord.SyncWebhook` would put on the wire is compared with ours:

@@ -20,7 +20,7 @@ from tencentcloud.common.abstract_client import AbstractClient
 from tencentcloud.common.credential import Credential
 from tencentcloud.common.exception.tencent_cloud_sdk_exception import TencentCloudSDKException
 from tencentcloud.common.http.request import RequestInternal
-from tencentcloud.sms.v20210111 import models, sms_client
+from tencentcloud.sms.v20210111 import errorcodes, models, sms_client
 
 from channels.channel import Account, Attempt, Call, Resolution
 from channels.engine import Engine
@@ -235,3 +235,14 @@ def test_the_simulator_refuses_the_sdk_with_a_wrong_key(theirs: list[Made]) -> N
     with pytest.raises(TencentCloudSDKException) as raised:
         client("wrong").PullSmsSendStatus(request)
     assert raised.value.code == "AuthFailure.SignatureFailure"
+
+
+def test_each_code_of_the_service_is_spelt_as_the_sdk_spells_it() -> None:
+    known = {value for name, value in vars(errorcodes).items() if name.isupper()}
+    of_the_gateway = ("AuthFailure.", "RequestLimitExceeded.")
+    misspelt = {  # as older documents have them
+        "UnauthorizedOperation.SerivceSuspendDueToArrears",
+        "UnsupportedOperation.UnsuportedRegion",
+    }
+    ours = {row.code for row in TencentSms.errors if "." in row.code} - misspelt
+    assert {code for code in ours if not code.startswith(of_the_gateway)} <= known
