@@ -29,7 +29,7 @@ class Made(NamedTuple):
     """Header fields; names in any case."""
     body: bytes
     answer: httpx.Response = httpx.Response(204)
-    """As the simulator gave it; of an SDK's request alone."""
+    """The simulator's; only an SDK's request has one."""
 
     @property
     def json(self) -> Any:
@@ -44,8 +44,11 @@ class Made(NamedTuple):
 
 @contextmanager
 def led(routes: Mapping[str, str]) -> Iterator[list[Made]]:
-    """Every request of this process by `requests`, in order. `routes` maps the beginning of an address to
-    what stands in its place on the wire; a request to any other address raises AssertionError."""
+    """Yields all requests that this process makes by `requests`, in order.
+
+    `routes` maps the beginning of an address to its replacement on the wire. A request to any other address
+    raises AssertionError.
+    """
     made: list[Made] = []
     send = HTTPAdapter.send
 
@@ -67,16 +70,16 @@ def led(routes: Mapping[str, str]) -> Iterator[list[Made]]:
 
 
 def of_requests(request: requests.PreparedRequest) -> Made:
-    """As an SDK made it."""
+    """Returns an SDK's request; raises AssertionError for a body that is a stream."""
     body = request.body or b""
-    assert isinstance(body, bytes | str), "a body that is no text"
+    assert isinstance(body, bytes | str), "the body is a stream"
     content = body.encode() if isinstance(body, str) else body
     fields = httpx.Headers({name: _text(value) for name, value in request.headers.items()})
     return _made(request.method or "", request.url or "", fields, content)
 
 
 def of_httpx(request: httpx.Request) -> Made:
-    """As our adapter made it."""
+    """Returns our adapter's request."""
     return _made(request.method, str(request.url), request.headers, request.read())
 
 

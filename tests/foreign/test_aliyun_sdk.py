@@ -36,7 +36,7 @@ SECRET = "a secret"
 ALGORITHM = "ACS3-HMAC-SHA256"
 SERVICE = "https://dysmsapi.aliyuncs.com"
 PROVIDER = f"{SERVICE}/aliyun_sms/"
-"""With our simulator's path, which is signed."""
+"""The address with our simulator's path: the signature covers the path."""
 NUMBERS = ("13800000001", "13800000002")
 SIGNS = "A&B =+%~*'()!/ 杭州\u3000é"
 
@@ -84,7 +84,7 @@ def simulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Simulator]:
 
 @pytest.fixture
 def theirs(simulator: Simulator) -> Iterator[list[Made]]:
-    """What the SDK puts on the wire."""
+    """Yields the SDK's requests."""
     simulator.control(rules=[], lists=Lists(lag_ms=0))
     with led({PROVIDER: f"{simulator.url}/aliyun_sms/"}) as kept:
         yield kept
@@ -103,13 +103,13 @@ def deliveries(*params: Mapping[str, str]) -> list[Delivery]:
 
 
 def ours(*params: Mapping[str, str]) -> httpx.Request:
-    """What our adapter makes of a call."""
+    """Returns our adapter's request of a call."""
     adapter = AliyunSms(clock=lambda: NOW_S, nonce=lambda: "0123abcd")
     return adapter.request(Call(account(access_key_secret=SECRET), deliveries(*params)))
 
 
 def compared(mine: httpx.Request, its: Made) -> None:
-    """The same request, but for what is of the moment."""
+    """Asserts that both are the same, but for time, nonce and signature."""
     made = of_httpx(mine)
     assert made.named == its.named
     assert form(made) == form(its)

@@ -58,7 +58,7 @@ def simulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Simulator]:
 
 @pytest.fixture
 def theirs(simulator: Simulator) -> Iterator[list[Made]]:
-    """What the judge puts on the wire; the other gateway is nobody's, and answers 404."""
+    """Yields the judge's requests. The simulator answers those to the other gateway with 404."""
     simulator.control(rules=[])
     routes = {
         f"{OURS.endpoint}/": f"{simulator.url}/dingtalk/",
@@ -78,12 +78,12 @@ def account(**changes: Any) -> Account:
 
 
 def refusal() -> Any:
-    """What the judge raises."""
+    """Returns the class of error that the judge raises."""
     return import_module("dingtalk.core.exceptions").DingTalkClientException
 
 
 def ours(token: str, content: dict[str, Any]) -> Made:
-    """What our adapter makes of one notice."""
+    """Returns our adapter's request of one notice."""
     made = deliveries("dingtalk", MEMBERS, content)
     assert not any(OURS.refusal(account(), one) for one in made)
     return of_httpx(OURS.request(Call(account(), made, token)))

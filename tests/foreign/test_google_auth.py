@@ -111,7 +111,7 @@ def simulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Simulator]:
 
 @pytest.fixture
 def theirs(simulator: Simulator) -> Iterator[list[Made]]:
-    """What Google's library puts on the wire."""
+    """Yields the requests of Google's library."""
     simulator.control(rules=[])
     at = f"{simulator.url}/fcm/"
     with led({"https://oauth2.googleapis.com/": at, "https://fcm.googleapis.com/": at}) as kept:

@@ -70,10 +70,10 @@ class Lark(NamedTuple):
     client: Any
     simulator: Simulator
     made: list[Made]
-    """What the SDK put on the wire."""
+    """The SDK's requests."""
 
     def as_application(self, app_id: str, secret: str) -> Lark:
-        """With a client of this application, and no token kept: the SDK keeps them by application."""
+        """Returns a copy with this application's client. Drops its token, which the SDK keeps by app_id."""
         manager = import_module("lark_oapi.core.token").TokenManager
         manager.cache.set(f"self_tenant_token:{app_id}", "", 0)
         built = self.sdk.Client.builder().app_id(app_id).app_secret(secret).build()
@@ -121,7 +121,7 @@ def account(**changes: Any) -> Any:
 
 
 def ours(receiver: str, token: str, **said: Any) -> Made:
-    """What our adapter makes of one message."""
+    """Returns our adapter's request of one message."""
     made: list[Delivery] = deliveries("feishu", [receiver], **said)
     call = Call(account(), made, token)
     assert not OURS.refusal(call.account, made[0])

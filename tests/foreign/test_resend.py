@@ -50,7 +50,7 @@ def simulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Simulator]:
 
 @pytest.fixture
 def theirs(simulator: Simulator) -> Iterator[list[Made]]:
-    """What the SDK puts on the wire."""
+    """Yields the SDK's requests."""
     simulator.control(rules=[])
     with led({f"{OURS.endpoint}/": f"{simulator.url}/resend/"}) as kept:
         yield kept
@@ -61,7 +61,7 @@ def account() -> Account:
 
 
 def members(kind: Any) -> set[str]:
-    """What the SDK knows of a part; it sends whatever it is given."""
+    """Returns the members that the SDK's types know. The SDK itself sends any member."""
     return set(kind.__annotations__)
 
 

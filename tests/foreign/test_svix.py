@@ -60,7 +60,7 @@ def now() -> float:
 
 
 def taken(fields: dict[str, str], body: str = BODY, secret: str = SECRET) -> bool:
-    """Whether our parser takes it for genuine."""
+    """Returns True if our parser takes it for genuine."""
     push = Push("acc", "POST", "", fields, body.encode(), now())
     try:
         return bool(ResendWebhooks().parse(push, ResendSigning(Secret(secret))).receipts)
@@ -69,7 +69,7 @@ def taken(fields: dict[str, str], body: str = BODY, secret: str = SECRET) -> boo
 
 
 def genuine(fields: dict[str, str], body: str = BODY, secret: str = SECRET) -> bool:
-    """What the judge says."""
+    """Returns True if the judge takes it for genuine."""
     try:
         judge().Webhook(secret).verify(body, fields)
     except judge().WebhookVerificationError:

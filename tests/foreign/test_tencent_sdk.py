@@ -128,7 +128,7 @@ def simulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Simulator]:
 
 @pytest.fixture
 def theirs(simulator: Simulator) -> Iterator[list[Made]]:
-    """What the SDK puts on the wire."""
+    """Yields the SDK's requests."""
     simulator.control(rules=[], lists=Lists(contexts=True, lag_ms=0))
     with led({f"{PROVIDER}/": f"{simulator.url}/tencent_sms"}) as kept:
         yield kept
@@ -149,7 +149,7 @@ def asked(kind: str, **members: Any) -> Any:
 
 
 def compared(mine: httpx.Request, its: Made) -> None:
-    """The same request, but for what is of the moment."""
+    """Asserts that both are the same, but for time and signature."""
     ours = of_httpx(mine)
     assert ours.named == its.named
     assert ours.json == its.json

@@ -40,7 +40,7 @@ def simulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Simulator]:
 
 @pytest.fixture
 def theirs(simulator: Simulator) -> Iterator[list[Made]]:
-    """What Twilio's client puts on the wire."""
+    """Yields the requests of Twilio's client."""
     simulator.control(rules=[], lists=Lists(lag_ms=0))
     with led({f"{Twilio.endpoint}/": f"{simulator.url}/twilio/"}) as kept:
         yield kept
@@ -55,7 +55,7 @@ def account(**changes: Any) -> Account:
 
 
 def compared(mine: Made, its: Made) -> None:
-    """The same request."""
+    """Asserts that both requests are the same."""
     assert mine.named == its.named
     assert mine.fields["Authorization"] == its.fields["Authorization"]
     assert mine.fields["Accept"] == its.fields["Accept"]

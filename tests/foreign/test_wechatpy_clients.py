@@ -47,7 +47,7 @@ def account(provider: str, **changes: Any) -> Account:
 
 
 def ours(to: Account, receivers: list[str], token: str, **said: Any) -> Made:
-    """What our adapter makes of one message."""
+    """Returns our adapter's request of one message."""
     channel = PROVIDERS[to.provider]
     made = deliveries(channel.channel, receivers, **said)
     assert not any(channel.refusal(to, one) for one in made)
@@ -62,7 +62,7 @@ def simulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Simulator]:
 
 @pytest.fixture
 def theirs(simulator: Simulator, request: pytest.FixtureRequest) -> Iterator[list[Made]]:
-    """What the judge puts on the wire; a test of mini-programs says so."""
+    """Yields the judge's requests. Tests with `mini` in their name speak with mini-programs' protocol."""
     simulator.control(rules=[])
     wechat = "wechat_mini" if "mini" in request.node.name else "wechat_official"
     routes = {

@@ -24,24 +24,24 @@ LEFT_S = 600
 
 
 def android(**more: Any) -> Any:
-    """As our adapter bounds and names it."""
+    """Returns the part for Android, with our adapter's ttl."""
     return messaging.AndroidConfig(ttl=timedelta(seconds=LEFT_S), **more)
 
 
 def apns(name: str = "", **more: Any) -> Any:
-    """The same for Apple's devices."""
+    """Returns the part for Apple's devices, with our adapter's end and name."""
     named = {"apns-collapse-id": name} if name else {}
     headers = {"apns-expiration": str(ENDS_S), **named}
     return messaging.APNSConfig(headers=headers, **more)
 
 
 def webpush(**more: Any) -> Any:
-    """The same for browsers."""
+    """Returns the part for browsers, with our adapter's TTL."""
     return messaging.WebpushConfig(headers={"TTL": str(LEFT_S)}, **more)
 
 
 def shown(**target: str) -> Any:
-    """A notification."""
+    """Returns a notification to one target."""
     return messaging.Message(
         notification=messaging.Notification(title="订单", body="已发货"),
         android=android(notification=messaging.AndroidNotification(tag=KEY)),
