@@ -267,9 +267,9 @@ class Pool:
         starting = [work for work in works if self._may_start(work)]
         if not starting:
             return True
-        (_, channel), call = starting[0].chosen, self._called(starting)
+        channel = starting[0].chosen[1]
+        call, timeout_s = self._called(starting)
         begun = _Begun(works, starting, self._clock.monotonic())
-        timeout_s = _total_s(starting)
         outcomes = self._engine.begin(channel, call, timeout_s, partial(self._answered, begun))
         if outcomes is None:
             return False
@@ -294,7 +294,8 @@ class Pool:
         """What is left to do of a call that was answered."""
         starting, refused = begun.starting, begun.refused
         if refused is not None:
-            channel, timeout_s = starting[0].chosen[1], _total_s(starting)
+            account, channel = starting[0].chosen
+            timeout_s = starting[0].bound.limits[account.name].total
             if self._note(begun, self._engine.renewed(channel, refused, timeout_s)):
                 return
         self._again.follow(starting, begun.begun_at)
@@ -315,21 +316,23 @@ class Pool:
 
     def _call(self, works: Sequence[Work]) -> bool:
         """Make the call and wait for its answer; whether all of it was accepted."""
-        call, channel = self._called(works), works[0].chosen[1]
+        (call, timeout_s), channel = self._called(works), works[0].chosen[1]
         begun = _Begun(works, works, self._clock.monotonic())
         for work in works:
             work.outcome = None  # what was answered before says nothing of this call
-        return self._note(begun, self._engine.send(channel, call, _total_s(works)))
+        return self._note(begun, self._engine.send(channel, call, timeout_s))
 
-    def _called(self, works: Sequence[Work]) -> Call:
+    def _called(self, works: Sequence[Work]) -> tuple[Call, float]:
+        """Returns the call, and the seconds that it may take in all."""
         now = self._clock.now_ms()
         for work in works:
             work.started_at = now
         deliveries, account = [work.delivery for work in works], works[0].chosen[0]
-        steps = works[0].bound.limits[account.name].steps
+        limits = works[0].bound.limits[account.name]
+        steps, not_after = limits.steps, self._not_after(works)
         ask = None if steps is None else partial(self._withdrawn, works)
-        not_after = self._not_after(works)
-        return Call(account, deliveries, not_after=not_after, steps=steps, withdrawn=ask)
+        call = Call(account, deliveries, not_after=not_after, steps=steps, withdrawn=ask)
+        return call, limits.total
 
     def _note(self, begun: _Begun, outcomes: Sequence[AnyOutcome]) -> bool:
         """Keep what was answered; whether all of it was accepted."""
@@ -366,7 +369,9 @@ class Pool:
 
     def _may_start(self, work: Work) -> bool:
         """False for one that must not start, with the reason on it, or that can never be sent."""
-        refusal = self._refusal(work) or self._shut(work)
+        refusal = self._refusal(work)
+        if refusal is None and self._durable:
+            refusal = self._shut(work)
         if refusal is not None:
             work.event, work.reason = refusal
             self.release(work)
@@ -391,7 +396,7 @@ class Pool:
         """Its account was shut since it was chosen: it goes back to the ledger, for whichever account may
         send it first."""
         accounts, account = work.bound.accounts, work.chosen[0]
-        if not self._durable or accounts.passes(account):
+        if accounts.passes(account):
             return None
         wait_s = accounts.opens_in_s(work.delivery, account)
         spread = spread_ms(work.bound.policy.retry, 1, self._luck()) if wait_s else 0
@@ -405,9 +410,3 @@ class Pool:
         if self._clock.now_ms() >= work.delivery.expires_at:
             return Event.TTL, "ttl_in_queue"
         return None
-
-
-def _total_s(works: Sequence[Work]) -> float:
-    """How long the whole call may take."""
-    first = works[0]
-    return first.bound.limits[first.chosen[0].name].total

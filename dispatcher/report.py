@@ -107,7 +107,7 @@ class Report:
         event.claimed_at = work.claimed_at
         event.started_at, event.answered_at = work.started_at, work.answered_at
         event.detail = _detail(work.outcome)
-        if work.answered_at:
+        if work.answered_at and type(work.outcome) is not Accepted:
             event.call_end = end_without_answer(work.outcome)
         return event
 

@@ -104,7 +104,8 @@ class Batches(ABC):
         ordered: frozenset[str] = frozenset(),
     ) -> tuple[list[bool], list[Claimed]]:
         """See `Ledger.settle_and_claim`."""
-        if not settlements or not claims or any(line_ended(s, ordered) for s in settlements):
+        ends_lines = bool(ordered) and any(line_ended(s, ordered) for s in settlements)
+        if not settlements or not claims or ends_lines:
             return self.settle(settlements, ordered), self.claim(claims, owner)
         changes = [change(settlement) for settlement in settlements]
         changed = 0
