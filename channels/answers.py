@@ -72,15 +72,14 @@ class Answers:
             log.warning("answer_not_watched", cause=str(exc))
             return self._pending.pop(descriptor, None) is None
         if self._resting:
-            self._ring()
+            self._wake()
         return True
 
     def close(self) -> None:
         """End the thread, once the answers to what was added have come. Idempotent."""
         with self._starting:
             self._closed = True
-            if self._epoll is not None and not self._epoll.closed:
-                self._ring()
+        self._wake()
 
     def _start(self) -> select.epoll | None:
         with self._starting:
@@ -96,8 +95,11 @@ class Answers:
                 self._epoll = epoll
             return self._epoll
 
-    def _ring(self) -> None:
-        os.eventfd_write(self._bell, 1)
+    def _wake(self) -> None:
+        """End the thread's wait, unless it has ended: its descriptors may be another file's by then."""
+        with self._starting:
+            if self._epoll is not None and not self._epoll.closed:
+                os.eventfd_write(self._bell, 1)
 
     def _run(self, epoll: select.epoll) -> None:
         """Until closed. What this thread dies of leaves its calls in doubt, and it goes on."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 from collections.abc import Iterator
@@ -248,9 +249,45 @@ def test_a_call_added_as_the_thread_ends_is_read_by_it(transport: Transport) -> 
         answers = transport._answers
         with answers._starting:
             answers._closed = True
-            answers._ring()
+            os.eventfd_write(answers._bell, 1)
             pause(0.1)  # it stands before the lock
             begin(transport, told, provider.url)
+        assert status(told) == 200
+
+
+class Interrupted(Answers):
+    """Who adds sees that the thread rests, and goes on once the thread has ended."""
+
+    _rests = False
+    adder: threading.Thread | None = None
+
+    @property
+    def _resting(self) -> bool:
+        if self._rests and threading.current_thread() is self.adder:
+            self.adder, thread = None, self._thread
+            assert thread is not None
+            self.close()
+            thread.join(WAIT_S)
+            assert not thread.is_alive()
+            return True
+        return self._rests
+
+    @_resting.setter
+    def _resting(self, rests: bool) -> None:
+        self._rests = rests
+
+
+def test_who_adds_wakes_nobody_once_the_thread_has_ended(transport: Transport) -> None:
+    """The number of its eventfd may be another file's by then."""
+    told: Told = SimpleQueue()
+    transport._answers = answers = Interrupted()
+    with Wire() as provider:
+        begin(transport, told, provider.url)
+        assert status(told) == 200
+        while not answers._resting:
+            pause(0.01)
+        answers.adder = threading.current_thread()
+        begin(transport, told, provider.url)
         assert status(told) == 200
 
 
