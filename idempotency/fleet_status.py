@@ -44,10 +44,12 @@ SELECT coalesce(sum(1 - given_back), 0) AS due, coalesce(sum(given_back), 0) AS 
          WHERE d.state = 'RETRY' AND d.lane = :lane AND {least}(d.next_at, d.expires_at) <= :now
          ORDER BY {least}(d.next_at, d.expires_at) LIMIT :bound) AS due"""
 LATER: Final = f"""
-SELECT coalesce(sum(1 - asleep), 0) AS later, coalesce(sum(asleep), 0) AS behind,
-       min(CASE WHEN asleep = 0 THEN since END) AS next_at
+SELECT coalesce(sum(1 - asleep - given_back), 0) AS later, coalesce(sum(asleep), 0) AS behind,
+       coalesce(sum(given_back), 0) AS given_back,
+       min(CASE WHEN asleep + given_back = 0 THEN since END) AS next_at
   FROM (SELECT {{least}}(d.next_at, d.expires_at) AS since,
-               CASE WHEN d.next_at = {ASLEEP_AT} THEN 1 ELSE 0 END AS asleep
+               CASE WHEN d.next_at = {ASLEEP_AT} THEN 1 ELSE 0 END AS asleep,
+               CASE WHEN d.reason = 'given_back' THEN 1 ELSE 0 END AS given_back
           FROM deliveries AS d
          WHERE d.state = 'RETRY' AND d.lane = :lane AND {{least}}(d.next_at, d.expires_at) > :now
          ORDER BY {{least}}(d.next_at, d.expires_at) LIMIT :bound) AS later"""  # noqa: S608 - ours
@@ -92,9 +94,9 @@ class LaneStatus(NamedTuple):
     next_at: int | None
     """When the first of them is due, epoch milliseconds."""
     behind: int
-    """Behind an earlier one of its ordering key. `later` and `behind` share one bound."""
+    """Behind an earlier one of its ordering key."""
     given_back: int
-    """Waiting for the next reader of its Kafka record. `due` and `given_back` share one bound."""
+    """Waiting for the next reader of its Kafka record. It shares a bound with `later` and `behind`."""
     doubted: int
     oldest_doubt_ms: int
     in_flight: int
@@ -156,7 +158,7 @@ class FleetStatus:
             later=later.later,
             next_at=later.next_at,
             behind=later.behind,
-            given_back=due.given_back,
+            given_back=due.given_back + later.given_back,
             doubted=doubts.rows,
             oldest_doubt_ms=_age(now, doubts.oldest),
             in_flight=in_flight,

@@ -150,7 +150,8 @@ TAKE: Final = _TAKE.format(usable=usable("d"))
 SETTLE: Final = """
 UPDATE deliveries AS d
    SET state = s.state, reason = s.reason, provider_id = coalesce(s.provider_id, d.provider_id),
-       account = coalesce(s.account, d.account), next_at = clock.ms + s.delay_ms,
+       account = coalesce(s.account, d.account),
+       next_at = CASE WHEN s.reason = 'given_back' THEN d.expires_at ELSE clock.ms + s.delay_ms END,
        called_at = CASE WHEN s.state IN ('UNKNOWN', 'SENT') THEN d.called_at END,
        attempt = d.attempt - s.unstarted, refusals = s.refusals, repeats = s.repeats,
        updated_at = clock.ms, version = d.version + 1

@@ -58,8 +58,9 @@ UPDATE deliveries
 SETTLE: Final = """
 UPDATE deliveries
    SET state = ?, reason = ?, provider_id = coalesce(?, provider_id),
-       account = coalesce(?, account), next_at = ?, attempt = attempt - ?, refusals = ?,
-       repeats = ?, updated_at = ?,
+       account = coalesce(?, account),
+       next_at = CASE WHEN ? = 'given_back' THEN expires_at ELSE ? END,
+       attempt = attempt - ?, refusals = ?, repeats = ?, updated_at = ?,
        called_at = CASE WHEN ? IN ('UNKNOWN', 'SENT') THEN called_at END, version = version + 1
  WHERE delivery_key = ? AND token = ? AND state = 'IN_FLIGHT'"""
 
@@ -167,7 +168,8 @@ def _taken(w: Wanted, now: int, owner: str, epoch: int) -> tuple[Any, ...]:
 def _changed(change: Change, now: int) -> tuple[Any, ...]:
     key, _day, token, state, reason, provider_id, account, delay_ms, *counts = change
     next_at = None if delay_ms is None else now + delay_ms
-    return state, reason, provider_id, account, next_at, *counts, now, state, key, token
+    last = (next_at, *counts, now, state, key, token)
+    return state, reason, provider_id, account, reason, *last
 
 
 def _known(connection: Any, rows: Iterable[Entry]) -> set[str]:

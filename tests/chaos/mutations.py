@@ -422,7 +422,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a deadline is looked at whoever is at rest",
         "channels/answers.py",
-        "        if self._resting:\n            self._ring()\n",
+        "        if self._resting:\n            self._wake()\n",
         "",
         (_ANSWERS + "test_a_deadline_is_kept_by_a_thread_that_was_at_rest",),
     ),

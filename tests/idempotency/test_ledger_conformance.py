@@ -174,7 +174,8 @@ def test_each_outcome_leads_to_its_state_once(
     row = ledger.queries().by_key(item.key)
     assert row is not None
     assert (row.state, row.provider_id, row.updated_at) == (state, "p-1", NOON + 10)
-    assert row.next_at == (NOON + 710 if state is State.RETRY else None)
+    waits_until = item.expires_at if event is Event.GIVEN_BACK else NOON + 710
+    assert row.next_at == (waits_until if state is State.RETRY else None)
     assert row.reason == ("given_back" if event is Event.GIVEN_BACK else "why")
     assert row.attempt == (0 if event in (Event.GIVEN_BACK, Event.SHUT, Event.TTL) else 1)
     assert world.rows("SELECT account, version FROM deliveries") == [("main", 2)]
