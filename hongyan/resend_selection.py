@@ -5,17 +5,20 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hongyan.errors import NotDone, WrongUsage
 from hongyan.flags import duration_ms
 
 if TYPE_CHECKING:
+    from idempotency.archived import ArchivedDeliveries
     from idempotency.opening import SqlLedger
     from idempotency.recovering_picks import Wanted
 
 LEASE_MS: Final = 60_000
 """How long another resend job has to wait for one that died."""
+_MS: Final = 1_000
 
 
 class Filters(NamedTuple):
@@ -47,6 +50,18 @@ def wanted(filters: Filters, allowed: Sequence[str], now: int, *, doubted: bool 
         account=filters.account,
         reason=filters.row_reason,
         doubted=doubted,
+    )
+
+
+def archived_note(archived: ArchivedDeliveries, since: int) -> str:
+    """Says that days after `since` (epoch milliseconds) left the ledger: no selection finds what they had.
+    Empty if none did. Raises LedgerError."""
+    newest = archived.newest()
+    if newest is None or newest < datetime.fromtimestamp(since / _MS, UTC).date():
+        return ""
+    return (
+        f"days up to {newest} left the ledger, and what they had is not among these: `hongyan resend ID`"
+        " finds it in the archive"
     )
 
 

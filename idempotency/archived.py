@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import re
 from collections.abc import Callable, Iterator
+from datetime import date
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -23,6 +24,7 @@ from idempotency.payloads import Sealer
 from idempotency.queries import LIMIT, Kept
 
 _NAMED: Final = re.compile(r"deliveries_\d{8}")
+_DAY: Final = re.compile(r"\d{8}")
 _TABLES: Final = text("""
 SELECT relname FROM pg_class
  WHERE relnamespace = to_regnamespace('archive') AND relkind = 'r' ORDER BY relname DESC""")
@@ -51,10 +53,23 @@ class ArchivedRow(NamedTuple):
 class ArchivedDeliveries:
     """Every method raises LedgerError, and `kept` PayloadUnreadable too."""
 
-    def __init__(self, find: Callable[[str], list[ArchivedRow]], sealer: Sealer) -> None:
-        """`find` is `find_in_postgres` or `find_in_files`, bound to its place."""
+    def __init__(
+        self,
+        find: Callable[[str], list[ArchivedRow]],
+        places: Callable[[], list[str]],
+        sealer: Sealer,
+    ) -> None:
+        """`find` is `find_in_postgres` or `find_in_files`, bound to its place; `places` names its tables or
+        files, the newest day first."""
         self._find = find
+        self._places = places
         self._sealer = sealer
+
+    def newest(self) -> date | None:
+        """The newest day that left, in UTC; None if none has."""
+        found = (_DAY.search(place) for place in self._places())
+        day = next((match[0] for match in found if match), None)
+        return date.fromisoformat(day) if day else None
 
     def find(self, name: str) -> list[ArchivedRow]:
         """By delivery key or message id: the newest day that has it; empty where none has."""
@@ -64,6 +79,17 @@ class ArchivedDeliveries:
         """What it can be sent again from, opened."""
         receiver = self._sealer.open(row.receiver, row.message_id).decode()
         return Kept(self._sealer.open(row.payload, row.message_id), receiver)
+
+
+def tables_in_postgres(database: Database) -> list[str]:
+    """The days' tables, the newest first."""
+    with errors(), database.begin() as connection:
+        return [t for t in connection.execute(_TABLES).scalars() if _NAMED.fullmatch(t)]
+
+
+def files_in(folder: Path) -> list[str]:
+    """The names of the days' files, the newest first."""
+    return [path.name for path in _files(folder)]
 
 
 def find_in_postgres(database: Database, name: str) -> list[ArchivedRow]:
@@ -78,7 +104,7 @@ def find_in_postgres(database: Database, name: str) -> list[ArchivedRow]:
 
 def find_in_files(folder: Path, name: str) -> list[ArchivedRow]:
     """Reads whole files, and keeps one line at a time."""
-    for path in sorted(folder.glob("deliveries-*.jsonl.gz"), reverse=True):
+    for path in _files(folder):
         try:
             found = _of_file(path, name)
         except (OSError, EOFError, msgspec.MsgspecError) as exc:
@@ -86,6 +112,10 @@ def find_in_files(folder: Path, name: str) -> list[ArchivedRow]:
         if found:
             return found
     return []
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("deliveries-*.jsonl.gz"), reverse=True)
 
 
 def _rows(connection: Connection, table: str, tables: list[str], name: str) -> list[ArchivedRow]:

@@ -17,7 +17,13 @@ from idempotency.alert_book import AlertBook
 from idempotency.alerting import AlertWindows
 from idempotency.archive import Archive, folder_of
 from idempotency.archive_opening import archive_of
-from idempotency.archived import ArchivedDeliveries, find_in_files, find_in_postgres
+from idempotency.archived import (
+    ArchivedDeliveries,
+    files_in,
+    find_in_files,
+    find_in_postgres,
+    tables_in_postgres,
+)
 from idempotency.batches import Batches
 from idempotency.duties import Duties
 from idempotency.edge import OUTDATED, connected, errors
@@ -160,9 +166,13 @@ class SqlLedger:
     def archived(self, folder: str = "", base: str = ".") -> ArchivedDeliveries:
         """What left this ledger with its day; `folder` is where SQLite's files are."""
         if self.database.is_postgres:
-            return ArchivedDeliveries(partial(find_in_postgres, self.database), self._sealer)
+            find = partial(find_in_postgres, self.database)
+            tables = partial(tables_in_postgres, self.database)
+            return ArchivedDeliveries(find, tables, self._sealer)
         place = folder_of(self.database.url.database, folder, base)
-        return ArchivedDeliveries(partial(find_in_files, place), self._sealer)
+        return ArchivedDeliveries(
+            partial(find_in_files, place), partial(files_in, place), self._sealer
+        )
 
     def replays(self) -> Replays:
         """Which dead letters were sent again."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import text
+from sqlalchemy import bindparam, text
 
 from backends.sql import Database
 from idempotency.edge import errors
-from idempotency.payloads import Sealer
+from idempotency.payloads import PayloadUnreadable, Sealer
 
 LIMIT: Final = 1_000
 """Rows that one search gives at most: a notification has no more receivers."""
@@ -58,6 +59,12 @@ SELECT d.message_id, d.receiver, coalesce(d.payload, p.payload) AS payload
   LEFT JOIN payloads AS p
     ON p.message_id = d.message_id AND p.body_digest = d.body_digest AND p.day = d.day
  WHERE d.delivery_key = :key""")
+_RECEIVERS = text("""
+SELECT delivery_key, message_id, receiver FROM deliveries WHERE delivery_key IN :keys""").bindparams(
+    bindparam("keys", expanding=True)
+)
+_PAGE: Final = 500
+"""Keys of one statement."""
 
 
 class Queries:
@@ -97,6 +104,21 @@ class Queries:
             return None
         payload = self._sealer.open(bytes(row.payload), row.message_id)
         return Kept(payload, self._sealer.open(bytes(row.receiver), row.message_id).decode())
+
+    def receivers(self, keys: Sequence[str]) -> dict[str, str]:
+        """Delivery key to receiver, opened; without those that the configured key does not open."""
+        found: dict[str, str] = {}
+        for start in range(0, len(keys), _PAGE):
+            with errors(), self._database.begin() as connection:
+                asked = {"keys": keys[start : start + _PAGE]}
+                rows = connection.execute(_RECEIVERS, asked).all()
+            for row in rows:
+                try:
+                    opened = self._sealer.open(bytes(row.receiver), row.message_id)
+                except PayloadUnreadable:
+                    continue
+                found[row.delivery_key] = opened.decode()
+        return found
 
     def _rows(self, statement: Any, value: str) -> list[Row]:
         with errors(), self._database.begin() as connection:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from hongyan.resend_selection import Filters, wanted
+from hongyan.resend_selection import Filters, archived_note, wanted
 from hongyan.terminal import err, explained, out, print_json, settings_of
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ app = typer.Typer(name="deliveries", help="What the ledger has.", no_args_is_hel
 
 LIST = explained(
     "List deliveries by state, the oldest first, lane by lane: without --state what waits for a person or "
-    "is in doubt. What was sent is found by `hongyan trace ID`.",
+    "is in doubt. Receivers are masked. What was sent is found by `hongyan trace ID`.",
     "hongyan deliveries list",
     "hongyan deliveries list --state REJECTED --lane 'sms.*' --since 6h --account main",
     "hongyan deliveries list --state RETRY --limit 500 --json",
@@ -38,7 +38,10 @@ _STATES: Final = (
 )
 """Those that indexes find (idempotency/recovering_picks.py)."""
 _DEFAULT: Final = ("PARKED", "UNKNOWN")
-_TITLES: Final = ("KEY", "LANE", "STATE", "SINCE", "REASON", "ATTEMPT", "ACCOUNT", "ID", "BIZ ID")
+_TITLES: Final = (
+    *("KEY", "LANE", "RECEIVER", "STATE", "SINCE", "REASON"),
+    *("ATTEMPT", "ACCOUNT", "ID", "BIZ ID"),
+)
 
 
 @app.callback()
@@ -79,11 +82,16 @@ def list_(
     with closing(open_ledger(settings)) as ledger:
         chosen = wanted(filters, _STATES, ledger.now_ms(), doubted=None)
         found = list(islice(_found(ledger, chosen, limit), limit + 1))
-    shown = found[:limit]
+        shown = found[:limit]
+        receivers = _receivers(ledger, shown)
+        archived = ledger.archived(settings.recovery.archive_dir, settings.base)
+        note = archived_note(archived, chosen.since)
     if as_json:
-        print_json([_fields(pick) for pick in shown])
+        print_json([_fields(pick) | {"receiver": receivers.get(pick.key)} for pick in shown])
     else:
-        _table(shown)
+        _table(shown, receivers)
+    if note:
+        err().print(note)
     if len(found) > limit:
         err().print("more match: give --limit, or narrow it by --state, --lane or --since")
 
@@ -93,6 +101,15 @@ def _found(ledger: SqlLedger, chosen: Wanted, limit: int) -> Iterator[Pick]:
 
     for page in ledger.picks().pages(chosen, ledger.now_ms(), min(limit + 1, PAGE)):
         yield from page
+
+
+def _receivers(ledger: SqlLedger, picks: list[Pick]) -> dict[str, str]:
+    """Delivery key to receiver, masked; without those that `database.payload_key` does not open."""
+    from tracing.masks import mask
+
+    opened = ledger.queries().receivers([pick.key for pick in picks])
+    channels = {pick.key: pick.lane.partition(".")[0] for pick in picks}
+    return {key: mask(channels[key], receiver) for key, receiver in opened.items()}
 
 
 def _fields(pick: Pick) -> dict[str, Any]:
@@ -115,7 +132,7 @@ def _fields(pick: Pick) -> dict[str, Any]:
     }
 
 
-def _table(picks: list[Pick]) -> None:
+def _table(picks: list[Pick], receivers: dict[str, str]) -> None:
     from rich.table import Table
     from rich.text import Text
 
@@ -129,7 +146,8 @@ def _table(picks: list[Pick]) -> None:
         at = datetime.fromtimestamp(pick.updated_at / 1_000).astimezone()
         doubt = " (in doubt)" if pick.doubted and pick.state.value == "PARKED" else ""
         cells = (
-            *(pick.key, pick.lane, f"{pick.state.value}{doubt}", at.isoformat(" ", "seconds")[:19]),
+            *(pick.key, pick.lane, receivers.get(pick.key, "unreadable")),
+            *(f"{pick.state.value}{doubt}", at.isoformat(" ", "seconds")[:19]),
             *(pick.reason or "", str(pick.attempt), pick.account or "", pick.message_id),
             pick.biz_id or "",
         )

@@ -14,8 +14,8 @@ from hongyan.author import author_of
 from hongyan.errors import WrongUsage
 from hongyan.resend_desk import ResendDesk, ResendOrders
 from hongyan.resend_output import ResendOutput
-from hongyan.resend_selection import Filters, alone, wanted
-from hongyan.terminal import complain, explained, settings_of
+from hongyan.resend_selection import Filters, alone, archived_note, wanted
+from hongyan.terminal import complain, err, explained, settings_of
 
 if TYPE_CHECKING:
     from idempotency.recovering_picks import Pick
@@ -163,6 +163,8 @@ def _selected(
     orders, now = desk.orders, desk.ledger.now_ms()
     doubted = _DOUBTED.get(orders.verb, None if in_doubt else False)
     chosen = wanted(filters, _STATES[orders.verb], now, doubted=doubted)
+    if note := archived_note(desk.archived, chosen.since):
+        err().print(note)
     left = limit
     with alone(desk.ledger, orders.job, dry_run=orders.dry_run) as still:
         for chunk in _chunks(desk.picks.pages(chosen, now)):

@@ -1,6 +1,8 @@
 """`hongyan resend` and `hongyan db archive`: what they do to a real ledger, and what they say of it."""
 
+from base64 import b64encode
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -143,6 +145,29 @@ def test_a_limit_is_kept_and_what_is_left_is_said(hongyan: Run, ledger: SqlLedge
     assert {state(ledger, item) for item in items} == {"RETRY"}
 
 
+def test_a_selection_keeps_to_its_options(hongyan: Run, ledger: SqlLedger) -> None:
+    one, *others = parked(ledger, 4)
+    asked = ("resend", "--state", "PARKED", "--since", "1h", "--dry-run", "--json")
+    with ledger.database.connection() as connection:
+        for column, value, item in (
+            ("account", "'spare'", one),
+            ("reason", "'no_account'", others[0]),
+            ("called_at", "1", others[1]),
+        ):
+            connection.execute(
+                f"UPDATE deliveries SET {column} = {value} WHERE delivery_key = '{item.key}'"
+            )
+
+    def found(*more: str) -> set[str]:
+        return {told["delivery_key"] for told in hongyan(*asked, *more).json["deliveries"]}
+
+    sure = {item.key for item in (one, others[0], others[2])}
+    assert found() == sure
+    assert found("--in-doubt") == sure | {others[1].key}
+    assert found("--account", "spare") == {one.key}
+    assert found("--row-reason", "no_account") == {others[0].key}
+
+
 def test_what_is_in_doubt_is_decided_by_hand_with_author_and_reason(
     hongyan: Run, ledger: SqlLedger
 ) -> None:
@@ -249,6 +274,11 @@ def test_what_left_with_its_day_is_named_and_can_be_copied(
     sent = [decode(m.value()) for m in records(kafka, "hongyan.dispatch.push.notice", 3)]
     assert {n.resend_of for n in sent} == {one.notification.id, two[0].notification.id}
     assert {n.receivers[0] for n in sent} == {one.receiver, "user-1", "user-2"}
+    for command in (("resend",), ("deliveries", "list")):
+        asked = (*command, "--state", "PARKED", "--since")
+        far = hongyan(*asked, "120d")
+        assert (far.code, "left the ledger" in far.err) == (0, True), "nobody takes 0 for all"
+        assert "left the ledger" not in hongyan(*asked, "50d").err
 
 
 def test_a_ledger_is_not_archived_sooner_than_it_may_be(hongyan: Run, ledger: SqlLedger) -> None:
@@ -313,13 +343,32 @@ def test_deliveries_are_listed_by_state_and_what_is_cut_off_is_said(
     assert (len(said.json), "more match" in said.err) == (2, True)
     (one, *_) = hongyan(*asked, "--json").json
     assert (one["state"], one["reason"], one["in_doubt"]) == ("PARKED", "attempts_spent", False)
+    assert one["receiver"] == "+86138***0001"
     table = hongyan(*asked).out
     assert all(item.key in table for item in items)
-    assert "+86" not in table
+    assert "+86138***0001" in table
+    assert "+8613800000001" not in table
     assert hongyan("deliveries", "list", "--account", "nobody").out == "no such deliveries\n"
     assert hongyan("deliveries", "list", "--row-reason", "attempts_spent", "--json").json
     sent = hongyan("deliveries", "list", "--state", "SENT")
     assert (sent.code, "here it may be" in sent.err) == (2, True)
+
+
+def test_a_receiver_that_the_key_does_not_open_is_listed_as_such(
+    hongyan: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HONGYAN_DATABASE__PAYLOAD_KEY", b64encode(b"k" * 32).decode())
+    settings = load()
+    upgrade(settings)
+    with closing(open_ledger(settings)) as sealed:
+        sealed.register(worker("w1"))
+        parked(sealed)
+    (one,) = hongyan("deliveries", "list", "--json").json
+    assert one["receiver"] == "+86138***0001"
+    monkeypatch.setenv("HONGYAN_DATABASE__PAYLOAD_KEY", b64encode(b"x" * 32).decode())
+    (one,) = hongyan("deliveries", "list", "--json").json
+    assert one["receiver"] is None
+    assert "unreadable" in hongyan("deliveries", "list").out
 
 
 def test_a_recall_of_what_nobody_knows_is_a_problem_and_stands_all_the_same(

@@ -2,6 +2,7 @@
 
 import gzip
 from concurrent.futures import ThreadPoolExecutor
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -293,11 +294,13 @@ def test_what_left_is_found_by_its_key_and_its_message_and_can_be_opened(
         settle(ledger, item, Event.BUDGET_SPENT, reason="attempts_spent")
     archived = ledger.archived(str(tmp_path / "archive"))
     assert archived.find(one.key) == []
+    assert archived.newest() is None
     years_later(world, ledger)
     archive.archive(DAY)
     (row,) = archived.find(one.key)
     assert (row.state, row.reason, row.lane) == ("PARKED", "attempts_spent", "sms.notice")
     assert "20261213" in row.where
+    assert archived.newest() == date(2026, 12, 13)
     kept = archived.kept(row)
     assert (kept.receiver, kept.payload) == (one.receiver, one.payload)
     both = archived.find(two[0].notification.id)
