@@ -112,6 +112,7 @@ def show(story: Story) -> None:
 def _headline(delivery: DeliveryStory) -> Text:
     from rich.text import Text
 
+    from idempotency.entries import GIVEN_BACK
     from idempotency.lines import ASLEEP_AT
 
     row = delivery.row
@@ -124,6 +125,8 @@ def _headline(delivery: DeliveryStory) -> Text:
             line.append(f"  provider id {row.provider_id}")
         if row.next_at == ASLEEP_AT and row.state == "RETRY":
             line.append("  next when its turn in line comes")
+        elif row.reason == GIVEN_BACK and row.state == "RETRY":
+            line.append("  next when its Kafka record is read again")
         elif row.next_at and row.state == "RETRY":
             line.append(f"  next at {_clock(row.next_at)}")
     elif delivery.delivery_key:
