@@ -7,6 +7,9 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from idempotency.ledger import Claim
+from message.ids import new_token
+from message.states import Event
 from policy.versions import Version, Versions
 from recovery.opening import Opened
 from tests.harness.fleet import toml
@@ -67,6 +70,19 @@ def test_it_follows_what_is_applied_and_the_row_names_the_version_it_was_sent_un
         until(lambda: opened.recovery.resend(LANE) or one.states()["SENT"])
         one.await_states(SENT=1)
         assert _row(one, item).policy_version == version.name
+
+
+def test_what_was_held_is_released_at_the_rate_of_the_policy_in_force(ground: MakeGround) -> None:
+    one = ground(release_per_s=3)
+    held = [one._delivery(60_000) for _ in range(40)]
+    one.ledger.claim([Claim(item, new_token(), Event.HOLD, "quiet_hours") for item in held], "w1")
+    with one.recovery() as opened:
+        resending = opened.recovery._parts.resending
+        assert resending.run_once(LANE) == 3, "a second's worth at once"
+        assert resending.run_once(LANE) is None
+        apply(one, release_per_s=1_000)
+        opened.recovery._parts.watch.look()
+        until(lambda: (resending.run_once(LANE) or 0) > 3)
 
 
 def test_a_recovery_that_starts_follows_what_is_applied(ground: MakeGround) -> None:

@@ -23,7 +23,7 @@ from dispatcher.rates import Rates
 from idempotency.ledger import LedgerUnavailable
 from idempotency.opening import SqlLedger
 from message.delivery import Delivery
-from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
+from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
 from message.states import Event
 from message.vocabulary import Lane
 from policy.schema import Guarantee, LanePolicy, RetryPolicy
@@ -402,6 +402,21 @@ def test_what_no_account_may_send_now_is_due_again_later_with_its_attempt(line: 
     assert row is not None
     assert row.next_at is not None
     assert row.next_at > line.world.now
+    assert line.callers.unsettled == 0
+
+
+def test_what_waits_for_an_account_that_is_shut_goes_back_without_a_call(line: Line) -> None:
+    items = claimed(line.ledger, *[delivery(account="a") for _ in range(2)])
+    for one in items:
+        settle(line.ledger, one, Event.NOT_SENT, reason="x")
+    slower = NotSent("http_429", retry_after_ms=30_000, limit=Limit.ACCOUNT)
+    line.resend(slower)
+    assert line.provider.calls == [("a", line.provider.calls[0][1])]
+    refused, behind = sorted((line.row(one) for one in items), reverse=True, key=lambda row: row[2])
+    assert refused == ("RETRY", "http_429", 2)
+    assert behind == ("RETRY", "x", 1)
+    rows = [line.ledger.queries().by_key(one.key) for one in items]
+    assert all(row and row.next_at and row.next_at > line.world.now + 20_000 for row in rows)
     assert line.callers.unsettled == 0
 
 
