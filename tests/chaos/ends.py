@@ -186,7 +186,7 @@ def without_effect(books: Books) -> list[str]:
     idle = [
         f"fault {hit.fault.number} ({hit.fault.kind}): struck nothing ({hit.effect or 'no effect'})"
         for hit in books.hits
-        if not _bit(hit, ends[hit.fault.number])
+        if not _bit(hit, ends[hit.fault.number], books.moves)
     ]
     return missing + idle
 
@@ -209,7 +209,7 @@ def not_drained(books: Books) -> list[str]:
     ]
 
 
-def _bit(hit: Hit, ends: Sequence[str]) -> bool:
+def _bit(hit: Hit, ends: Sequence[str], moves: Iterable[Move]) -> bool:
     match hit.fault.kind:
         case Kind.SLOW | Kind.STALE:
             return "EXPIRED" in ends
@@ -217,10 +217,24 @@ def _bit(hit: Hit, ends: Sequence[str]) -> bool:
             return bool(hit.effect) and not hit.effect.startswith("0 ")
         case Kind.OFFSETS | Kind.REBALANCE:
             return bool(hit.effect)
-        case Kind.POISON | Kind.RESEND | Kind.BACKLOG | Kind.REDIS_AWAY | Kind.NO_RECOVERY:
+        case Kind.POISON | Kind.RESEND:
             return bool(hit.sent)
+        case Kind.BACKLOG | Kind.NO_RECOVERY:
+            return any(move.state == "RETRY" for move in _of(hit, moves))
+        case Kind.REDIS_AWAY:
+            return any(_tried_again(move) for move in _of(hit, moves))
         case _:
             return True
+
+
+def _of(hit: Hit, moves: Iterable[Move]) -> list[Move]:
+    """What the deliveries that a fault brought along went through while it lasted."""
+    keys = {key for sent in hit.sent for key in sent.keys}
+    return [m for m in moves if m.delivery_key in keys and hit.at_ms <= m.at_ms <= hit.until_ms]
+
+
+def _tried_again(move: Move) -> bool:
+    return (move.source, move.state) == ("RETRY", "IN_FLIGHT")
 
 
 def _origin(sent: Sent) -> str:

@@ -71,6 +71,14 @@ class Maker:
         self.move(number, "UNKNOWN", "SENT", at + 1_000)
         self.change(number, updated_at=at + 1_000)
 
+    def outlasting(self, kind: Kind) -> None:
+        """A fault that brought the fourth along, which was refused once and then sent."""
+        self.hits.append(hit(kind, T0 + 2_000, until_ms=T0 + 4_000, number=2))
+        self.hits[-1].sent = self.sent[3:4]
+        self.move(3, "IN_FLIGHT", "RETRY", T0 + 3_010, "425")
+        self.move(3, "RETRY", "IN_FLIGHT", T0 + 3_200, owner="r1")
+        self.change(3, updated_at=T0 + 3_300)
+
     def books(self, troubles: tuple[str, ...] = ()) -> Books:
         return Books(
             sent=self.sent,
@@ -563,8 +571,22 @@ def test_whatever_else_goes_wrong_in_a_log_is_a_complaint(line: str) -> None:
 @pytest.mark.parametrize("kind", [Kind.BACKLOG, Kind.REDIS_AWAY, Kind.NO_RECOVERY])
 def test_what_had_to_outlast_a_fault_and_was_not_sent_is_named(kind: Kind) -> None:
     made = Maker()
-    made.hits.append(hit(kind, T0 + 2_000))
-    made.hits[-1].sent = made.sent[3:4]
+    made.outlasting(kind)
     assert made.judge().problems == []
     made.change(3, state="PARKED", reason="attempts_spent")
     assert any(f"{made.key(3)}: PARKED" in p and kind in p for p in made.judge().problems)
+
+
+@pytest.mark.parametrize("kind", [Kind.BACKLOG, Kind.REDIS_AWAY, Kind.NO_RECOVERY])
+def test_a_fault_under_which_nothing_had_to_be_tried_again_struck_nothing(kind: Kind) -> None:
+    made = Maker()
+    made.outlasting(kind)
+    made.moves.clear()
+    only(made.judge(), f"fault 2 ({kind}): struck nothing")
+
+
+def test_what_was_tried_again_once_redis_was_back_says_nothing_of_its_absence() -> None:
+    made = Maker()
+    made.outlasting(Kind.REDIS_AWAY)
+    made.hits[-1].until_ms = T0 + 3_100
+    only(made.judge(), "struck nothing")
