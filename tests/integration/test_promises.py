@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 from channels.simulator import Faults
 from tests.harness import LANE, Fleet, await_, notification, notifications
@@ -82,6 +83,21 @@ def test_a_provider_that_refuses_connections_burns_nothing_in_doubt(fleet: MakeF
     one.await_states(RETRY=10)
     one.await_committed()
     one.verify()
+
+
+def test_a_worker_says_that_no_recovery_takes_what_is_due(fleet: MakeFleet) -> None:
+    one = fleet(policy={LANE: {"retry": {"base_ms": 10}}}, settings={"alerts": {"overdue_s": 1}})
+    worker = one.worker().wait_ready()
+    one.slow(0, errors={"425": 1.0})
+    one.send(notifications(2))
+    await_(lambda: one.books.states()["RETRY"] == 2, what="both wait for recovery")
+
+    def told() -> list[dict[str, Any]]:
+        return [e for e in worker.events("alert") if e["rule"] == "recovery_overdue"]
+
+    await_(told, what="the worker says so")
+    assert (told()[0]["lane"], told()[0]["about"]) == (LANE, "due")
+    assert worker.metric("recovery_overdue_seconds", lane=LANE, about="due") >= 1
 
 
 def test_best_effort_keeps_no_ledger_and_its_offset_passes_at_hand_over(fleet: MakeFleet) -> None:
