@@ -427,6 +427,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         (_ANSWERS + "test_a_deadline_is_kept_by_a_thread_that_was_at_rest",),
     ),
     Mutation(
+        "who adds a call wakes no thread that has ended",
+        "channels/answers.py",
+        "            if self._epoll is not None and not self._epoll.closed:\n",
+        "            if self._epoll is not None:\n",
+        (_ANSWERS + "test_who_adds_wakes_nobody_once_the_thread_has_ended",),
+    ),
+    Mutation(
         "calls whose answers nobody reads any more are in doubt",
         "channels/answers.py",
         '                    self._give_up(descriptor, "thread_died", exc)\n',

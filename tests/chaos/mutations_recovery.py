@@ -20,6 +20,8 @@ _GUARDS = "tests/chaos/test_recovery_guards.py::"
 _STATUS = "tests/idempotency/test_status.py::"
 _WORKERS = "tests/idempotency/test_workers.py::"
 _PACE = "tests/recovery/test_pace.py::"
+_POLICY = "tests/recovery/test_policy.py::"
+_LINE_WATCH = "tests/recovery/test_line_watch.py::"
 _LITE = "[sqlite]"
 
 RECOVERY: tuple[Mutation, ...] = (
@@ -38,7 +40,48 @@ RECOVERY: tuple[Mutation, ...] = (
         "            WHERE waiting.state <> '')\n",
         (_STATUS + f"test_a_line_of_one_holds_nobody{_LITE}",),
     ),
+    Mutation(
+        "a worker's given-back delivery is not due for recovery",
+        "idempotency/sqlite.py",
+        "       next_at = CASE WHEN ? = 'given_back' THEN expires_at ELSE ? END,\n",
+        "       next_at = CASE WHEN ? = '' THEN expires_at ELSE ? END,\n",
+        (_ROWS + f"test_what_was_given_back_is_left_to_kafka_until_its_time_is_over{_LITE}",),
+    ),
+    Mutation(
+        "PostgreSQL: a worker's given-back delivery is not due for recovery",
+        "idempotency/postgres.py",
+        "WHEN s.reason = 'given_back' THEN d.expires_at ELSE clock.ms + s.delay_ms END,\n",
+        "WHEN s.reason = '' THEN d.expires_at ELSE clock.ms + s.delay_ms END,\n",
+        (
+            _ROWS + "test_what_was_given_back_is_left_to_kafka_until_its_time_is_over[postgresql]",
+            _LINES + "test_no_look_reads_past_what_was_given_back",
+        ),
+    ),
+    Mutation(
+        "what recovery ends has its lane looked at again at once",
+        "recovery/resending.py",
+        "            self._on_woken(lane)\n",
+        "            pass\n",
+        (_LINE_WATCH + f"test_what_recovery_sends_of_one_key_follows_at_once{_LITE}",),
+    ),
     # -- rates --
+    Mutation(
+        "recovery calls nobody through an account that was shut meanwhile",
+        "recovery/calls.py",
+        "refusal = self._refusal(resend) or self._shut(resend)\n",
+        "refusal = self._refusal(resend)\n",
+        (
+            _RESENDING + "test_what_waits_for_an_account_that_is_shut_goes_back_without_a_call"
+            "[at_least_once-sqlite]",
+        ),
+    ),
+    Mutation(
+        "what was held is released at the rate of the policy in force",
+        "recovery/opening.py",
+        "release=Pace(lambda lane: routes[lane].policy.release_per_s, core.clock),\n",
+        "release=Pace(lambda lane: 500.0, core.clock),\n",
+        (_POLICY + f"test_what_was_held_is_released_at_the_rate_of_the_policy_in_force{_LITE}",),
+    ),
     Mutation(
         "the rate of retries rises only where it is the limit",
         "recovery/pace.py",
