@@ -161,7 +161,8 @@ class Recovering(Protocol):
 
     def take(self, ask: Ask, owner: str, token: int) -> Taking:
         """Due rows, oldest first, become the owner's. What is past its time ends here; what is behind
-        another of its line sleeps until that ends. A repeat with the same token gives the same rows."""
+        another of its line sleeps until that ends; neither hides rows that may go. A repeat with the same
+        token gives the same rows."""
         ...
 
     def keep(self, calls: Sequence[Called]) -> list[bool]:

@@ -54,6 +54,8 @@ _UNREADABLE: Final = Verdict(State.PARKED, UNREADABLE)
 _UNUSABLE: Final = Verdict(State.PARKED, ROW_UNUSABLE)
 BOUND: Final = 10_000
 """Rows of a lane's backlog that are counted at most."""
+_LOOKS: Final = 100
+"""Of one take, at most."""
 
 
 class Ending(NamedTuple):
@@ -102,27 +104,32 @@ class SqlRecovering:
 
     def take(self, ask: Ask, owner: str, token: int) -> Taking:
         """See `Recovering.take`. What ends or sleeps is written in a second transaction: it needs its
-        line's lock, which nobody waits for while holding rows."""
+        line's lock, which nobody waits for while holding rows. Rows of which none may go hide nobody: the
+        next look follows at once, and is a larger one."""
         mine = {"owner": owner, "epoch": self._epochs.get(owner, 0), "token": token}
+        taken: list[Taken] = []
         ended: list[Ended] = []
-        postponed = 0
-        while True:
-            taken, ends, early = self._taking(ask, mine)
-            ended += self._end(ends, ordered=ask.ordered)
+        postponed, limit = 0, ask.limit
+        for _ in range(_LOOKS):
+            taken, ends, early = self._taking(ask, mine, limit)
+            done = self._end(ends, ordered=ask.ordered)
             asleep = self._sleep(early)
+            ended += done
             postponed += asleep
-            if taken or not asleep or postponed >= BOUND:
-                return Taking(taken, ended, postponed)
+            if taken or not (done or asleep):
+                break
+            limit = max(ask.limit, LIMIT)
+        return Taking(taken, ended, postponed)
 
     def _taking(
-        self, ask: Ask, mine: dict[str, Any]
+        self, ask: Ask, mine: dict[str, Any], limit: int
     ) -> tuple[list[Taken], list[Ending], list[Any]]:
-        """One look: what is ours now, what is to end, what was due before its turn."""
+        """One look at `limit` rows: what is ours now, what is to end, what was due before its turn."""
         ends: list[Ending] = []
         early: list[Any] = []
         with self._begin() as (connection, now):
             held = connection.execute(self._sql.held, mine).all()
-            if not held and self._take_due(connection, ask, mine, now, ends, early):
+            if not held and self._take_due(connection, ask, mine, now, limit, ends, early):
                 held = connection.execute(self._sql.held, mine).all()
         taken = [self._taken(row, ends) for row in held]
         return [one for one in taken if one is not None], ends, early
@@ -133,16 +140,18 @@ class SqlRecovering:
         ask: Ask,
         mine: dict[str, Any],
         now: int,
+        limit: int,
         ends: list[Ending],
         early: list[Any],
     ) -> bool:
-        """Give each due row its verdict, and take those that may go; returns whether any may."""
-        asked = {"lane": ask.lane, "limit": ask.limit, "ordered": ask.ordered, "now": now}
+        """Give each due row its verdict, and take as many as are asked for of those that may go; returns
+        whether any may."""
+        asked = {"lane": ask.lane, "limit": limit, "ordered": ask.ordered, "now": now}
         asked["again"] = not ask.first
         due = connection.execute(self._sql.due, asked).all()
         going = [
             _read(row) | {"call_key": call_key_of(row.delivery_key, row.attempt + 1)}
-            for row in _sorted(due, ask, now, ends, early)
+            for row in _sorted(due, ask, now, ends, early)[: ask.limit]
         ]
         return bool(self._written(connection, self._sql.take, going, **mine, now=now))
 

@@ -58,6 +58,20 @@ RECOVERY: tuple[Mutation, ...] = (
         ),
     ),
     Mutation(
+        "what only ends or sleeps hides nobody",
+        "idempotency/recovering_sql.py",
+        "            if taken or not (done or asleep):\n",
+        "            if taken or not asleep:\n",
+        (_ROWS + "test_what_only_ends_hides_nobody_however_much_it_is[sqlite-expired]",),
+    ),
+    Mutation(
+        "no more rows are taken than were asked for",
+        "idempotency/recovering_sql.py",
+        "for row in _sorted(due, ask, now, ends, early)[: ask.limit]\n",
+        "for row in _sorted(due, ask, now, ends, early)\n",
+        (_ROWS + f"test_no_more_are_taken_than_asked_after_those_that_ended{_LITE}",),
+    ),
+    Mutation(
         "what recovery ends has its lane looked at again at once",
         "recovery/resending.py",
         "            self._on_woken(lane)\n",

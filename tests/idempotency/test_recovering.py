@@ -179,6 +179,37 @@ def test_what_was_given_back_is_left_to_kafka_until_its_time_is_over(
     assert world.states() == {item.key: "EXPIRED"}
 
 
+@pytest.mark.parametrize(
+    "spoilt",
+    ["expires_at = 1", "payload = ''", "attempt = 9"],
+    ids=["expired", "unreadable", "spent"],
+)
+def test_what_only_ends_hides_nobody_however_much_it_is(
+    world: World, ledger: SqlLedger, recovering: Recovering, spoilt: str
+) -> None:
+    waiting(ledger, *[delivery() for _ in range(250)])
+    with ledger.database.begin() as connection:
+        connection.exec_driver_sql(f"UPDATE deliveries SET {spoilt}")
+    world.advance(10)
+    (item,) = waiting(ledger, delivery())
+    world.advance(10)
+    taking = recovering.take(Ask(LANE, 5, limit=3), "r1", new_token())
+    assert keys(taking) == [item.key]
+    assert len(taking.ended) == 250
+
+
+def test_no_more_are_taken_than_asked_after_those_that_ended(
+    world: World, ledger: SqlLedger, recovering: Recovering
+) -> None:
+    waiting(ledger, *[delivery() for _ in range(5)])
+    with ledger.database.begin() as connection:
+        connection.exec_driver_sql("UPDATE deliveries SET expires_at = 1")
+    world.advance(10)
+    waiting(ledger, *[delivery() for _ in range(9)])
+    world.advance(10)
+    assert len(recovering.take(Ask(LANE, 5, limit=3), "r1", new_token()).taken) == 3
+
+
 def test_what_recovery_itself_gives_back_is_recoverys_again(
     ledger: SqlLedger, recovering: Recovering
 ) -> None:
