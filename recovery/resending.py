@@ -44,6 +44,10 @@ SETTLE_BATCH: Final = 200
 NO_ACCOUNT: Final = "no_account"
 NO_TEMPLATE: Final = "template_error"
 _IDLE_S: Final = 0.5
+_STEP_MS: Final = 250
+"""What waits for an account waits up to so much longer."""
+_LOOKS: Final = 50
+"""One after the other while nothing that was taken may be sent now: it must not hide what may."""
 
 Render = Callable[[Delivery], bool]
 """See `recovery.resolving.Render`."""
@@ -131,7 +135,10 @@ class Resending:
         callers.take_up(room)
         calls: list[list[Resend]] = []
         try:
-            calls = self._take(routes, room, first=first)
+            for _ in range(_LOOKS):
+                seen, calls = self._take(routes, room, first=first)
+                if calls or not seen:
+                    break
         finally:
             begun = sum(map(len, calls))
             callers.take_up(begun - room)
@@ -142,7 +149,8 @@ class Resending:
             callers.put(call)
         return begun
 
-    def _take(self, routes: Routes, room: int, *, first: bool) -> list[list[Resend]]:
+    def _take(self, routes: Routes, room: int, *, first: bool) -> tuple[int, list[list[Resend]]]:
+        """One look: how many rows were taken, and the calls to be made; the others wait again or ended."""
         policy, term, token = routes.policy, self._lease.term, new_token()
         ordered = policy.ordering is Ordering.KEY
         ask = Ask(routes.lane.name, policy.retry.attempts, ordered, room, first)
@@ -155,8 +163,9 @@ class Resending:
         if quiet := quiet_ms(policy.quiet_hours, self._clock.now_ms()):
             if taking.taken:
                 self._put_off(taking.taken, quiet)
-            return []
+            return len(taking.taken), []
         ready: list[Resend] = []
+        waiting: dict[int, list[Taken]] = {}
         for taken in taking.taken:
             found = self._resend(taken, routes, term)
             if isinstance(found, Resend):
@@ -164,12 +173,14 @@ class Resending:
                 ready.append(found)
             elif isinstance(found, Settlement):
                 self._end(found, doubted=taken.doubted_since is not None)
-            else:
-                self._put_off([taken], found)
+            else:  # several share a statement
+                waiting.setdefault(found + -found % _STEP_MS, []).append(taken)
+        for delay_ms, some in waiting.items():
+            self._put_off(some, delay_ms)
         calls = calls_of(self._held_back(ready, routes), routes.most)
         for call in calls:
             put_on_record(call)
-        return self._kept(calls)
+        return len(taking.taken), self._kept(calls)
 
     def _put_off(self, taken: Sequence[Taken], delay_ms: int) -> None:
         """They are due again later, their attempt not counted."""

@@ -65,6 +65,16 @@ RECOVERY: tuple[Mutation, ...] = (
         (_ROWS + "test_what_only_ends_hides_nobody_however_much_it_is[sqlite-expired]",),
     ),
     Mutation(
+        "what no account may send now hides nobody",
+        "recovery/resending.py",
+        "                if calls or not seen:\n",
+        "                if calls or seen or not seen:\n",
+        (
+            _RESENDING + "test_what_no_account_may_send_now_hides_nobody_however_much_it_is"
+            "[at_least_once-sqlite]",
+        ),
+    ),
+    Mutation(
         "no more rows are taken than were asked for",
         "idempotency/recovering_sql.py",
         "for row in _sorted(due, ask, now, ends, early)[: ask.limit]\n",

@@ -405,6 +405,27 @@ def test_what_no_account_may_send_now_is_due_again_later_with_its_attempt(line: 
     assert line.callers.unsettled == 0
 
 
+def test_what_no_account_may_send_now_hides_nobody_however_much_it_is(line: Line) -> None:
+    shut = claimed(line.ledger, *[delivery(account="a") for _ in range(30)])
+    for one in shut:
+        settle(line.ledger, one, Event.NOT_SENT, reason="x")
+    line.world.advance(10)
+    (free,) = claimed(line.ledger, delivery(account="b"))
+    settle(line.ledger, free, Event.NOT_SENT, reason="x")
+    line.world.advance(10)
+    accounts = line.resending._routes[LANE].accounts
+    choose = accounts.choose
+
+    def other(delivery: Delivery, refuses: Any = None) -> Account | None:
+        return None if delivery.notification.account == "a" else choose(delivery, refuses)
+
+    accounts.choose = other  # type: ignore[method-assign]
+    line.resend(Accepted("p"))
+    assert line.row(free)[0] == "SENT"
+    assert {line.row(one) for one in shut} == {("RETRY", "x", 1)}
+    assert line.callers.unsettled == 0
+
+
 def test_what_waits_for_an_account_that_is_shut_goes_back_without_a_call(line: Line) -> None:
     items = claimed(line.ledger, *[delivery(account="a") for _ in range(2)])
     for one in items:
