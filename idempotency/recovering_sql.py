@@ -209,12 +209,19 @@ class SqlRecovering:
     def doubts(
         self, lane: str, lease_ms: int, limit: int = LIMIT, *, ended: list[Ended] | None = None
     ) -> list[Doubt]:
-        """See `Recovering.doubts`."""
-        with self._begin() as (connection, now):
-            asked = {"lane": lane, "limit": limit, "now": now}
-            found = connection.execute(self._sql.doubted, asked).all()
-            rows = self._leased(connection, found, now, lease_ms)
-        return self._doubts(rows, now, ended)
+        """See `Recovering.doubts`. Those that are parked hide nobody."""
+        for _ in range(_LOOKS):
+            parked: list[Ended] = []
+            with self._begin() as (connection, now):
+                asked = {"lane": lane, "limit": limit, "now": now}
+                found = connection.execute(self._sql.doubted, asked).all()
+                rows = self._leased(connection, found, now, lease_ms)
+            doubts = self._doubts(rows, now, parked)
+            if ended is not None:
+                ended += parked
+            if doubts or not parked:
+                return doubts
+        return []
 
     def joined(self, doubt: Doubt, lease_ms: int) -> list[Doubt]:
         """See `Recovering.joined`."""

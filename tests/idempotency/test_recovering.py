@@ -17,6 +17,7 @@ from idempotency.recovering import (
     UNREADABLE,
     Ask,
     Called,
+    Ended,
     Move,
     Recovering,
     Taking,
@@ -791,6 +792,21 @@ def moved(
     item: Delivery, version: int, event: Event, reason: str | None = None, **more: int
 ) -> Move:
     return Move(*place(item), version, State.UNKNOWN, event, reason, **more)  # type: ignore[arg-type]
+
+
+def test_doubts_that_cannot_be_read_hide_no_others(
+    world: World, ledger: SqlLedger, recovering: Recovering
+) -> None:
+    doubted(ledger, *[delivery() for _ in range(20)])
+    with ledger.database.begin() as connection:
+        connection.exec_driver_sql("UPDATE deliveries SET payload = ''")
+    world.advance(10)
+    (item,) = doubted(ledger, delivery())
+    world.advance(10)
+    ended: list[Ended] = []
+    found = recovering.doubts(LANE, 1_000, 3, ended=ended)
+    assert [doubt.delivery.key for doubt in found] == [item.key]
+    assert len(ended) == 20
 
 
 def test_a_doubt_is_one_recoverys_until_its_lease_ends(
