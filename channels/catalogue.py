@@ -51,7 +51,8 @@ sure. `pace` marks a code that says "later" alone and spends no attempt
 ([accounts.md](accounts.md#pace)). It names the limit:
 the account's, one receiver's, or that of a part of the account's traffic. `login` marks a code by which
 the account's login is refused: its breaker opens, and no attempt is spent
-([accounts.md](accounts.md#a-refused-login)).
+([accounts.md](accounts.md#a-refused-login)). `source` is the document that has the code, with the day it
+was read: the numbers stand under the table. A row that no document proves says so there, with the reason.
 """
 
 
@@ -94,11 +95,7 @@ def _section(adapter: Channel) -> str:
     ]
     lines += ["", *(f"- {name}: {said}" for name, said in _facts(adapter) if said)]
     lines += _titled("Options of an account", ("option", "type", "default", ""), _options(adapter))
-    lines += _titled(
-        "What its errors mean",
-        ("code", "outcome", "wait", "about", "meaning"),
-        (_row(row) for row in adapter.errors),
-    )
+    lines += _errors(tuple(adapter.errors))
     return "\n".join([*lines, ""])
 
 
@@ -184,10 +181,31 @@ def _default(field: msgspec.structs.FieldInfo) -> str:
     return f"`{msgspec.json.encode(field.default).decode()}`"
 
 
-def _row(row: Row) -> tuple[str, ...]:
+def _errors(rows: Sequence[Row]) -> Iterator[str]:
+    """The table of the codes, and under it what each source's number means."""
+    numbers = {proof: n for n, proof in enumerate(dict.fromkeys(map(_proof, rows)), start=1)}
+    yield from _titled(
+        "What its errors mean",
+        ("code", "outcome", "wait", "about", "meaning", "source"),
+        (_row(row, numbers[_proof(row)]) for row in rows),
+    )
+    if numbers:
+        yield ""
+        yield from (f"{number}. {proof}" for proof, number in numbers.items())
+
+
+def _row(row: Row, source: int) -> tuple[str, ...]:
     wait = "" if row.delay_ms is None else _span(row.delay_ms)
     about = _about(row)
-    return f"`{row.code}`", _KINDS[row.kind], wait, about, row.meaning
+    return f"`{row.code}`", _KINDS[row.kind], wait, about, row.meaning, str(source)
+
+
+def _proof(row: Row) -> str:
+    """The document that has the row's code, with the day of reading; else why none proves it."""
+    if row.source is None:
+        return f"unproved: {row.unproved}"
+    where = f" (in its place: {row.source.copy})" if row.source.copy else ""
+    return f"<{row.source.url}>, read {row.source.read}{where}"
 
 
 def _about(row: Row) -> str:

@@ -3,6 +3,9 @@
 A code that is in no table is Unknown: the request was written, and nobody said what became of it. A
 provider that answers errors by HTTP status is the exception: the status of a 4xx refuses for sure
 (RFC 9110 §15.5), whatever code stands in its body.
+
+Each row of an adapter names the document that has its code, with the date of reading (`documented`), or the
+reason why none does (`unproved`). What a code means for a delivery is our reading of the document's words.
 """
 
 from __future__ import annotations
@@ -22,6 +25,16 @@ MINUTE: Final = 60 * _SECOND
 HOUR: Final = 60 * MINUTE
 
 
+class Source(NamedTuple):
+    """A document that has codes of a provider."""
+
+    url: str
+    read: str
+    """The day it was read, as `2026-11-22`."""
+    copy: str = ""
+    """What was read in place of the page: a copy of it, or code that lists its codes. Empty: the page."""
+
+
 class Row(NamedTuple):
     """One code of the provider."""
 
@@ -36,6 +49,19 @@ class Row(NamedTuple):
     shut, and another account may send the message at once."""
     limit: Limit | None = None
     """For not_sent: the limit that was met, where the code only paces."""
+    source: Source | None = None
+    unproved: str = ""
+    """Why no document proves the row; empty where one does."""
+
+
+def documented(source: Source, *rows: Row) -> tuple[Row, ...]:
+    """Returns the rows with the document that has their codes."""
+    return tuple(row._replace(source=source) for row in rows)
+
+
+def unproved(reason: str, *rows: Row) -> tuple[Row, ...]:
+    """Returns the rows with the reason why no document proves them."""
+    return tuple(row._replace(unproved=reason) for row in rows)
 
 
 def paced(

@@ -33,6 +33,9 @@ from message.outcomes import AnyOutcome
 _HOOK: Final = re.compile(r"/?[A-Za-z0-9._~!$&'()*+,;=:@%-][A-Za-z0-9._~!$&'()*+,;=:@%/?-]*")
 _ADDRESS: Final = "://"
 _MAX_DETAIL: Final = 200
+LIMITER_STATUS: Final = (
+    "the status of RFC 6585 §4; no page of the provider's that was read names a code"
+)
 
 
 class HookOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -21,12 +21,17 @@ import msgspec
 
 from channels.channel import Account
 from channels.endpoints import below, endpoint_url, with_query
-from channels.error_table import ErrorTable
+from channels.error_table import ErrorTable, Source
 from channels.outcomes import CONTRADICTION, refusal
 from channels.retry_after import MAX_MS
 from message.outcomes import AnyOutcome, NotSent, Unknown
 
 ENDPOINT: Final = "https://open.feishu.cn"
+COMMON: Final = Source(
+    "https://open.feishu.cn/document/server-docs/api-call-guide/generic-error-code",
+    "2026-11-22",
+    copy="a summary of the page in a public repository, made on 2026-09-11",
+)
 RATE_LIMITED: Final = "99991400"
 _RESET: Final = "x-ogw-ratelimit-reset"
 _SECONDS = re.compile(r"[0-9]{1,9}", re.ASCII)

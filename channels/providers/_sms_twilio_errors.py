@@ -1,68 +1,88 @@
 """Twilio: the documented errors of creating a Message.
 
-Source: https://www.twilio.com/docs/api/errors, and the page of each code below it. Codes of delivery
-(30001 and on) come with receipts and do not answer a send; of other channels than SMS none is here.
+Each code has a page below https://www.twilio.com/docs/api/errors. Codes of delivery (30001 and on) come
+with receipts and do not answer a send; of other channels than SMS none is here.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from channels.error_table import HOUR, MINUTE, ErrorTable, Row, paced
+from channels.error_table import HOUR, MINUTE, ErrorTable, Row, Source, documented, paced
 from message.outcomes import Limit
+
+_LIST: Final = Source(
+    "https://www.twilio.com/docs/api/errors",
+    "2026-11-22",
+    copy="a copy of the list in a public repository, and the pages of 21211, 21611 and 63038",
+)
 
 TABLE: Final = ErrorTable(
     (
         # The account or its sender: another account may send it.
-        Row("10001", "not_sent", "the account is not active", HOUR, True),
-        Row("20003", "not_sent", "the token is not the account's", HOUR, True),
-        Row("20005", "not_sent", "the account is not active", HOUR, True),
-        Row("20006", "not_sent", "access is denied", HOUR, True),
-        Row("20008", "not_sent", "not with test credentials", HOUR, True),
-        Row("20403", "not_sent", "forbidden", HOUR, True),
-        Row("20404", "not_sent", "there is no such account", HOUR, True),
-        Row("21212", "not_sent", "the sender is malformed", HOUR, True),
-        Row("21601", "not_sent", "the sender is not of this account", HOUR, True),
-        Row("21603", "not_sent", "there is no sender", HOUR, True),
-        Row("21606", "not_sent", "the sender cannot send", HOUR, True),
-        paced(
-            "21611",
-            Limit.ACCOUNT,
-            "10 hours of messages wait at the sender",
-            10 * MINUTE,
-            account=True,
+        *documented(
+            _LIST,
+            Row("10001", "not_sent", "the account is not active", HOUR, True),
+            Row("20003", "not_sent", "the token is not the account's", HOUR, True),
+            Row("20005", "not_sent", "the account is not active", HOUR, True),
+            Row("20006", "not_sent", "access is denied", HOUR, True),
+            Row("20008", "not_sent", "not with test credentials", HOUR, True),
+            Row("20403", "not_sent", "forbidden", HOUR, True),
+            Row("20404", "not_sent", "there is no such account", HOUR, True),
+            Row("21212", "not_sent", "the sender is malformed", HOUR, True),
+            Row("21601", "not_sent", "the sender is not of this account", HOUR, True),
+            Row("21603", "not_sent", "there is no sender", HOUR, True),
+            Row("21606", "not_sent", "the sender cannot send", HOUR, True),
+            paced(
+                "21611",
+                Limit.ACCOUNT,
+                "10 hours of messages wait at the sender",
+                10 * MINUTE,
+                account=True,
+            ),
+            Row("21659", "not_sent", "the sender is no number of Twilio's", HOUR, True),
+            Row("21660", "not_sent", "the sender is of another account", HOUR, True),
+            Row("21661", "not_sent", "the sender cannot send SMS", HOUR, True),
+            Row("21701", "not_sent", "there is no such messaging service", HOUR, True),
+            Row(
+                "21703", "not_sent", "the messaging service has no number to send from", HOUR, True
+            ),
+            Row("21704", "not_sent", "the messaging service has no numbers", HOUR, True),
+            Row("21705", "not_sent", "the messaging service is invalid", HOUR, True),
+            paced("63038", Limit.ACCOUNT, "the account's limit of 24 hours", HOUR, account=True),
         ),
-        Row("21659", "not_sent", "the sender is no number of Twilio's", HOUR, True),
-        Row("21660", "not_sent", "the sender is of another account", HOUR, True),
-        Row("21661", "not_sent", "the sender cannot send SMS", HOUR, True),
-        Row("21701", "not_sent", "there is no such messaging service", HOUR, True),
-        Row("21703", "not_sent", "the messaging service has no number to send from", HOUR, True),
-        Row("21704", "not_sent", "the messaging service has no numbers", HOUR, True),
-        Row("21705", "not_sent", "the messaging service is invalid", HOUR, True),
-        paced("63038", Limit.ACCOUNT, "the account's limit of 24 hours", HOUR, account=True),
         # Pace: "never processed and always safe to retry".
-        paced("20429", Limit.ACCOUNT, "too many requests at once"),
+        *documented(_LIST, paced("20429", Limit.ACCOUNT, "too many requests at once")),
         # The receiver.
-        Row("21211", "rejected", "the number is malformed"),
-        Row("21408", "rejected", "the account may not send to this country"),
-        Row("21604", "rejected", "there is no receiver"),
-        Row("21608", "rejected", "a trial account sends to verified numbers only"),
-        Row("21610", "rejected", "the receiver has unsubscribed"),
-        Row("21612", "rejected", "this sender cannot reach this number"),
-        Row("21614", "rejected", "the number is not a mobile one"),
-        Row("21635", "rejected", "the number is a landline"),
+        *documented(
+            _LIST,
+            Row("21211", "rejected", "the number is malformed"),
+            Row("21408", "rejected", "the account may not send to this country"),
+            Row("21604", "rejected", "there is no receiver"),
+            Row("21608", "rejected", "a trial account sends to verified numbers only"),
+            Row("21610", "rejected", "the receiver has unsubscribed"),
+            Row("21612", "rejected", "this sender cannot reach this number"),
+            Row("21614", "rejected", "the number is not a mobile one"),
+            Row("21635", "rejected", "the number is a landline"),
+        ),
         # The text.
-        Row("21602", "rejected", "there is no text"),
-        Row("21605", "rejected", "the text is too long"),
-        Row("21617", "rejected", "the text is over 1,600 characters"),
-        Row("21618", "rejected", "the text cannot be sent"),
-        Row("21619", "rejected", "neither text nor media nor content template"),
-        Row("21654", "rejected", "variables without a content template"),
-        Row("21655", "rejected", "there is no such content template"),
-        Row("21656", "rejected", "the variables are no JSON object"),
+        *documented(
+            _LIST,
+            Row("21602", "rejected", "there is no text"),
+            Row("21605", "rejected", "the text is too long"),
+            Row("21617", "rejected", "the text is over 1,600 characters"),
+            Row("21618", "rejected", "the text cannot be sent"),
+            Row("21619", "rejected", "neither text nor media nor content template"),
+            Row("21654", "rejected", "variables without a content template"),
+            Row("21655", "rejected", "there is no such content template"),
+            Row("21656", "rejected", "the variables are no JSON object"),
+        ),
         # Nobody can say: "it is possible for a customer to receive multiple messages".
-        Row("20500", "unknown", "the provider failed inside, or timed out"),
-        Row("20503", "unknown", "the provider is not available for the moment"),
-        Row("20504", "unknown", "timed out inside"),
+        *documented(
+            _LIST,
+            Row("20500", "unknown", "the provider failed inside, or timed out"),
+            Row("20503", "unknown", "the provider is not available for the moment"),
+            Row("20504", "unknown", "timed out inside"),
+        ),
     )
 )

@@ -22,7 +22,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from channels.error_table import HOUR, MINUTE, ErrorTable, Row
+from channels.error_table import HOUR, MINUTE, ErrorTable, Row, Source, documented
 from channels.smtp_wire import BEFORE_MAIL, Reply, Stage
 from message.outcomes import AnyOutcome, Limit, NotSent, Rejected, Unknown
 
@@ -65,33 +65,51 @@ PACES: Final = (
 they say?"""
 
 
+_SMTP: Final = Source("https://www.rfc-editor.org/rfc/rfc5321#section-4.2", "2026-11-22")
+_AUTH: Final = Source("https://www.rfc-editor.org/rfc/rfc4954#section-6", "2026-11-22")
+_NO_MAIL: Final = Source("https://www.rfc-editor.org/rfc/rfc7504", "2026-11-22")
+_REGISTRY: Final = Source(
+    "https://www.iana.org/assignments/smtp-enhanced-status-codes", "2026-11-22"
+)
+
 ERRORS: Final = ErrorTable(
     (
-        Row("421", "not_sent", "the server is closing the session: too busy, or going down"),
-        Row("432", "not_sent", "the account's password must be renewed first", MINUTE, True),
-        Row("450", "not_sent", "the mailbox is unavailable for now: busy, or greylisting"),
-        Row("451", "not_sent", "a local error at the server"),
-        Row("452", "not_sent", "the server lacks storage, or takes no more receivers at once"),
-        Row("454", "not_sent", "TLS or login is not available for now", MINUTE, True),
-        Row("455", "not_sent", "the server cannot accommodate the parameters for now"),
-        Row("500", "rejected", "a command or line that the server does not understand"),
-        Row("501", "rejected", "a parameter that the server does not understand"),
-        Row("502", "rejected", "a command that the server does not implement"),
-        Row("503", "rejected", "a command out of turn, as the server sees it"),
-        Row("504", "rejected", "a parameter that the server does not implement"),
-        Row("521", "not_sent", "this host takes no mail at all", MINUTE, True),
-        Row("525", "not_sent", "the account is disabled", MINUTE, True),
-        Row("530", "not_sent", "login or TLS is required first", MINUTE, True),
-        Row("534", "not_sent", "the way of logging in is too weak for the account", MINUTE, True),
-        Row("535", "not_sent", "user or password is wrong", MINUTE, True),
-        Row("538", "not_sent", "login needs encryption", MINUTE, True),
-        Row("550", "rejected", "no such mailbox, or refused for reasons of policy"),
-        Row("551", "rejected", "the receiver is not local to the server"),
-        Row("552", "rejected", "the mailbox is full, or the message is too large"),
-        Row("553", "rejected", "the mailbox's name is not allowed"),
-        Row("554", "rejected", "the transaction failed"),
-        Row("555", "rejected", "the server does not know the parameters of MAIL or RCPT"),
-        Row("556", "rejected", "the receiver's domain takes no mail"),
+        *documented(
+            _SMTP,
+            Row("421", "not_sent", "the server is closing the session: too busy, or going down"),
+            Row("450", "not_sent", "the mailbox is unavailable for now: busy, or greylisting"),
+            Row("451", "not_sent", "a local error at the server"),
+            Row("452", "not_sent", "the server lacks storage, or takes no more receivers at once"),
+            Row("455", "not_sent", "the server cannot accommodate the parameters for now"),
+            Row("500", "rejected", "a command or line that the server does not understand"),
+            Row("501", "rejected", "a parameter that the server does not understand"),
+            Row("502", "rejected", "a command that the server does not implement"),
+            Row("503", "rejected", "a command out of turn, as the server sees it"),
+            Row("504", "rejected", "a parameter that the server does not implement"),
+            Row("550", "rejected", "no such mailbox, or refused for reasons of policy"),
+            Row("551", "rejected", "the receiver is not local to the server"),
+            Row("552", "rejected", "the mailbox is full, or the message is too large"),
+            Row("553", "rejected", "the mailbox's name is not allowed"),
+            Row("554", "rejected", "the transaction failed"),
+            Row("555", "rejected", "the server does not know the parameters of MAIL or RCPT"),
+        ),
+        *documented(
+            _AUTH,
+            Row("432", "not_sent", "the account's password must be renewed first", MINUTE, True),
+            Row("454", "not_sent", "TLS or login is not available for now", MINUTE, True),
+            Row("530", "not_sent", "login or TLS is required first", MINUTE, True),
+            Row(
+                "534", "not_sent", "the way of logging in is too weak for the account", MINUTE, True
+            ),
+            Row("535", "not_sent", "user or password is wrong", MINUTE, True),
+            Row("538", "not_sent", "login needs encryption", MINUTE, True),
+        ),
+        *documented(
+            _NO_MAIL,
+            Row("521", "not_sent", "this host takes no mail at all", MINUTE, True),
+            Row("556", "rejected", "the receiver's domain takes no mail"),
+        ),
+        *documented(_REGISTRY, Row("525", "not_sent", "the account is disabled", MINUTE, True)),
     )
 )
 

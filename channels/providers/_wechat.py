@@ -17,7 +17,7 @@ import msgspec
 
 from channels.channel import Account, Answer, Call, Failure, LoginRefused, Token, TokenRefused
 from channels.endpoints import below, endpoint_url
-from channels.error_table import HOUR, MINUTE, ErrorTable, Row, paced, shut_out
+from channels.error_table import HOUR, MINUTE, ErrorTable, Row, Source, documented, paced, shut_out
 from channels.outcomes import CONTRADICTION, for_all, of_failure, refusal
 from channels.requests import post_json
 from channels.secret import Secret
@@ -34,7 +34,13 @@ ERROR_CODES: Final = (
     "https://developers.weixin.qq.com/doc/oplatform/developers/errCode/errCode.html"
 )
 
-COMMON_ROWS: Final = (
+CODES: Final = Source(
+    ERROR_CODES,
+    "2026-11-22",
+    copy="WxJava's tables of it, as wx-rust-common 0.1.5 (crates.io) has them",
+)
+COMMON_ROWS: Final = documented(
+    CODES,
     Row("-1", "not_sent", "the system is busy: try again later", 2_000),
     Row("40001", "not_sent", "the token is invalid or not the latest"),
     Row("40014", "not_sent", "the token is not valid"),

@@ -36,7 +36,7 @@ import msgspec
 from channels.base import BaseChannel
 from channels.channel import Account, Answer, Call, Failure
 from channels.endpoints import with_query
-from channels.error_table import HOUR, MINUTE, ErrorTable, Row, paced, shut_out
+from channels.error_table import ErrorTable
 from channels.outcomes import for_all, of_failure
 from channels.promises import Promises
 from channels.providers._dingtalk_content import (
@@ -47,6 +47,7 @@ from channels.providers._dingtalk_content import (
     mobile,
     read,
 )
+from channels.providers._dingtalk_robot_errors import ERRORS, KEYWORDS, SECURITY, THROTTLED
 from channels.providers._dingtalk_wire import (
     ENDPOINT,
     address,
@@ -58,43 +59,14 @@ from channels.reach import ONE_GROUP, GroupName, Reach, wrong_receiver
 from channels.requests import post_json
 from channels.secret import Secret
 from message.delivery import Delivery
-from message.outcomes import Accepted, AnyOutcome, Limit
+from message.outcomes import Accepted, AnyOutcome
 
 _PROVIDER: Final = "dingtalk_robot"
 _SEND: Final = "robot/send"
 _KEYS: Final = frozenset({"text", "markdown", "link", "action_card", "feed_card", "at"})
 _MAX_BYTES: Final = 20_000
-_SILENCED: Final = 10 * MINUTE
-_SECURITY, _KEYWORDS = "310000", "310000.keywords"
 _OF_KEYWORDS: Final = ("keyword", "关键词")
-_THROTTLED: Final = "1111"
 _WIRE_NAMES: Final = {"action_card": "actionCard", "feed_card": "feedCard"}
-
-_ERRORS: Final = ErrorTable(
-    (
-        Row("-1", "not_sent", "the system is busy", MINUTE),
-        paced(_THROTTLED, Limit.ACCOUNT, "the gateway refuses for a few seconds", 5_000),
-        Row("40035", "rejected", "a parameter is missing"),
-        Row("43004", "rejected", "another Content-Type is wanted"),
-        paced("90030", Limit.ACCOUNT, "more calls than allowed", HOUR),
-        paced("130101", Limit.ACCOUNT, "more than 20 messages a minute", _SILENCED),
-        shut_out("300001", "no such access_token", HOUR),
-        shut_out("300005", "no such access_token", HOUR),
-        shut_out(_SECURITY, "the robot refuses sign, time or address", MINUTE),
-        Row(_KEYWORDS, "rejected", "310000: none of the robot's keywords is in the message"),
-        Row("400013", "not_sent", "the group was dissolved", HOUR, account=True),
-        shut_out("400101", "no such access_token", HOUR),
-        shut_out("400102", "the robot was switched off", HOUR),
-        Row("400105", "rejected", "no such type of message"),
-        Row("400106", "not_sent", "the robot is not in the group", HOUR, account=True),
-        paced("410100", Limit.ACCOUNT, "sent too fast", _SILENCED),
-        Row("430101", "rejected", "a link that is not safe"),
-        Row("430102", "rejected", "a text that is not proper"),
-        Row("430103", "rejected", "an image that is not proper"),
-        Row("430104", "rejected", "a content that is not proper"),
-        Row("460101", "rejected", "the message is too long"),
-    )
-)
 
 
 class DingTalkRobotOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -123,7 +95,7 @@ class DingTalkRobotChannel(BaseChannel):
     endpoint: ClassVar[str] = ENDPOINT
     reach: ClassVar[Reach] = ONE_GROUP
     counted_by: ClassVar[Sequence[str]] = ("access_token",)
-    errors: ClassVar[ErrorTable] = _ERRORS
+    errors: ClassVar[ErrorTable] = ERRORS
     silencing_limits: ClassVar[Sequence[tuple[int, int]]] = ((20, 60),)
     """(count, seconds) per robot; above it the provider takes nothing for ten minutes."""
     promises: ClassVar[Promises] = Promises(
@@ -188,17 +160,17 @@ def _throttled(answer: httpx.Response) -> AnyOutcome | None:
         said = msgspec.json.decode(answer.content, type=_Throttle)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    if str(said.status) != _THROTTLED or said.errcode is not None:
+    if str(said.status) != THROTTLED or said.errcode is not None:
         return None
-    return _ERRORS.outcome(_THROTTLED, retry_after_ms=said.wait * 1_000)
+    return ERRORS.outcome(THROTTLED, retry_after_ms=said.wait * 1_000)
 
 
 def _told_apart(outcome: AnyOutcome) -> AnyOutcome:
-    if isinstance(outcome, Accepted) or outcome.code != _SECURITY:
+    if isinstance(outcome, Accepted) or outcome.code != SECURITY:
         return outcome
     text = outcome.detail.lower()
     missing = any(word in text for word in _OF_KEYWORDS)
-    return _ERRORS.outcome(_KEYWORDS, outcome.detail) if missing else outcome
+    return ERRORS.outcome(KEYWORDS, outcome.detail) if missing else outcome
 
 
 def _body(delivery: Delivery) -> bytes:

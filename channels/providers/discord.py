@@ -33,7 +33,7 @@ import msgspec
 
 from channels.channel import Account, Answer, Call, Failure, RecallDialogue, Sent, Taken, TakenBack
 from channels.endpoints import with_query
-from channels.error_table import HOUR, MINUTE, ErrorTable, Row, paced, shut_out
+from channels.error_table import HOUR, MINUTE, ErrorTable, Row, Source, documented, paced, shut_out
 from channels.outcomes import CONTRADICTION, refusal
 from channels.promises import Promises
 from channels.providers._chat_content import BadContent, in_front, mentions, read, unformatted
@@ -54,36 +54,52 @@ _UNKNOWN_MESSAGE: Final = "10008"
 _SECOND: Final = 1_000
 _RECALL_MS: Final = 30 * 24 * HOUR
 
+_CODES: Final = Source(
+    "https://discord.com/developers/docs/topics/opcodes-and-status-codes#json",
+    "2026-11-22",
+    copy="RESTJSONErrorCodes of discord-api-types 0.38.57 (npm)",
+)
+_LIMITS: Final = Source(
+    "https://discord.com/developers/docs/topics/rate-limits",
+    "2026-11-22",
+    copy="the repository discord/discord-api-docs",
+)
+
 _ERRORS: Final = ErrorTable(
     (
-        paced(_RATE_LIMITED, Limit.ACCOUNT, "more requests than allowed", _SECOND),
-        paced("20016", Limit.ACCOUNT, "the channel is in slow mode", MINUTE),
-        paced("20028", Limit.ACCOUNT, "the channel's write rate limit", MINUTE),
-        paced("20029", Limit.ACCOUNT, "the server's write rate limit", MINUTE),
-        paced("40062", Limit.ACCOUNT, "the resource is being rate limited", MINUTE),
-        Row("10003", "not_sent", "the channel does not exist", HOUR, account=True),
-        shut_out("10015", "the webhook does not exist", HOUR),
-        shut_out("10016", "the webhook's service does not exist", HOUR),
-        Row("40004", "not_sent", "sending is turned off for a while", MINUTE, account=True),
-        Row("40006", "not_sent", "turned off at Discord for a while", MINUTE, account=True),
-        shut_out("40333", "Cloudflare blocks our address", HOUR),
-        Row("40058", "not_sent", "a forum: the address needs a thread_id", HOUR, account=True),
-        Row("50008", "not_sent", "the channel takes no texts", HOUR, account=True),
-        Row("50013", "not_sent", "a permission is missing", HOUR, account=True),
-        Row("50024", "not_sent", "the channel is of another type", HOUR, account=True),
-        shut_out("50027", "the webhook's token is wrong", HOUR),
-        Row("50083", "not_sent", "the thread is archived", HOUR, account=True),
-        Row("220001", "not_sent", "a forum: the address needs a thread_id", HOUR, account=True),
-        Row("220004", "not_sent", "no webhooks of services in forums", HOUR, account=True),
-        Row("20009", "rejected", "explicit content"),
-        Row("40005", "rejected", "the request is too large"),
-        Row("50006", "rejected", "the message is empty"),
-        Row("50035", "rejected", "a field is malformed or too long"),
-        Row("50041", "rejected", "no such version of the API"),
-        Row("50109", "rejected", "the body is no JSON"),
-        Row("200000", "rejected", "blocked by the server's moderation"),
-        Row("240000", "rejected", "blocked for a harmful link"),
-        Row("130000", "unknown", "overloaded"),
+        *documented(
+            _LIMITS, paced(_RATE_LIMITED, Limit.ACCOUNT, "more requests than allowed", _SECOND)
+        ),
+        *documented(
+            _CODES,
+            paced("20016", Limit.ACCOUNT, "the channel is in slow mode", MINUTE),
+            paced("20028", Limit.ACCOUNT, "the channel's write rate limit", MINUTE),
+            paced("20029", Limit.ACCOUNT, "the server's write rate limit", MINUTE),
+            paced("40062", Limit.ACCOUNT, "the resource is being rate limited", MINUTE),
+            Row("10003", "not_sent", "the channel does not exist", HOUR, account=True),
+            shut_out("10015", "the webhook does not exist", HOUR),
+            shut_out("10016", "the webhook's service does not exist", HOUR),
+            Row("40004", "not_sent", "sending is turned off for a while", MINUTE, account=True),
+            Row("40006", "not_sent", "turned off at Discord for a while", MINUTE, account=True),
+            shut_out("40333", "Cloudflare blocks our address", HOUR),
+            Row("40058", "not_sent", "a forum: the address needs a thread_id", HOUR, account=True),
+            Row("50008", "not_sent", "the channel takes no texts", HOUR, account=True),
+            Row("50013", "not_sent", "a permission is missing", HOUR, account=True),
+            Row("50024", "not_sent", "the channel is of another type", HOUR, account=True),
+            shut_out("50027", "the webhook's token is wrong", HOUR),
+            Row("50083", "not_sent", "the thread is archived", HOUR, account=True),
+            Row("220001", "not_sent", "a forum: the address needs a thread_id", HOUR, account=True),
+            Row("220004", "not_sent", "no webhooks of services in forums", HOUR, account=True),
+            Row("20009", "rejected", "explicit content"),
+            Row("40005", "rejected", "the request is too large"),
+            Row("50006", "rejected", "the message is empty"),
+            Row("50035", "rejected", "a field is malformed or too long"),
+            Row("50041", "rejected", "no such version of the API"),
+            Row("50109", "rejected", "the body is no JSON"),
+            Row("200000", "rejected", "blocked by the server's moderation"),
+            Row("240000", "rejected", "blocked for a harmful link"),
+            Row("130000", "unknown", "overloaded"),
+        ),
     )
 )
 

@@ -38,7 +38,7 @@ import msgspec
 from channels.base import BaseChannel
 from channels.channel import Account, Answer, Call, Failure, TokenSource
 from channels.endpoints import below, endpoint_url
-from channels.error_table import HOUR, MINUTE, ErrorTable, Row, paced
+from channels.error_table import HOUR, MINUTE, ErrorTable, Row, Source, documented, paced
 from channels.outcomes import CONTRADICTION, for_all, of_failure, refusal
 from channels.promises import Promises
 from channels.providers._fcm_message import PROVIDER, BadContent, message, read
@@ -55,30 +55,61 @@ _FCM_ERROR: Final = "type.googleapis.com/google.firebase.fcm.v1.FcmError"
 _UNAUTHENTICATED: Final = "UNAUTHENTICATED"
 _MAX_DETAIL: Final = 200
 
+_CODES: Final = Source(
+    "https://firebase.google.com/docs/reference/fcm/rest/v1/ErrorCode", "2026-11-22"
+)
+_CANONICAL: Final = Source(
+    "https://cloud.google.com/apis/design/errors",
+    "2026-11-22",
+    copy="firebase-admin 7.7.0 (PyPI), exceptions.py, which has its codes",
+)
+_ADMIN: Final = Source(
+    "https://github.com/firebase/firebase-admin-python",
+    "2026-11-22",
+    copy="firebase-admin 7.7.0 (PyPI), messaging.py",
+)
+
 _ERRORS: Final = ErrorTable(
     (
-        Row("UNSPECIFIED_ERROR", "unknown", "no more is known of this error"),
-        Row("INVALID_ARGUMENT", "rejected", "a token, a key, a size or a parameter is not valid"),
-        Row("UNREGISTERED", "rejected", "the application is no longer on this device"),
-        Row("SENDER_ID_MISMATCH", "rejected", "the token is of another sender"),
-        paced("QUOTA_EXCEEDED", Limit.RECEIVER, "more messages than allowed", MINUTE),
-        Row("UNAVAILABLE", "unknown", "overloaded: the message was not taken on in time"),
-        Row("INTERNAL", "unknown", "an internal error"),
+        *documented(
+            _CODES,
+            Row("UNSPECIFIED_ERROR", "unknown", "no more is known of this error"),
+            Row(
+                "INVALID_ARGUMENT", "rejected", "a token, a key, a size or a parameter is not valid"
+            ),
+            Row("UNREGISTERED", "rejected", "the application is no longer on this device"),
+            Row("SENDER_ID_MISMATCH", "rejected", "the token is of another sender"),
+            paced("QUOTA_EXCEEDED", Limit.RECEIVER, "more messages than allowed", MINUTE),
+            Row("UNAVAILABLE", "unknown", "overloaded: the message was not taken on in time"),
+            Row("INTERNAL", "unknown", "an internal error"),
+        ),
         # Of iOS and web alone: the same account goes on reaching Android, so its breaker stays shut.
-        Row("THIRD_PARTY_AUTH_ERROR", "not_sent", "the APNs or web push key is refused", HOUR),
+        *documented(
+            _CODES,
+            Row("THIRD_PARTY_AUTH_ERROR", "not_sent", "the APNs or web push key is refused", HOUR),
+        ),
         # Its name in older answers, which Google's SDKs still read (firebase-admin 6, messaging.py).
-        Row("APNS_AUTH_ERROR", "not_sent", "the APNs key is refused", HOUR),
-        Row(_UNAUTHENTICATED, "not_sent", "the access token is not valid", account=True),
-        Row("PERMISSION_DENIED", "not_sent", "the account lacks a permission", HOUR, account=True),
-        Row("NOT_FOUND", "rejected", "the token is not registered any more"),
-        paced("RESOURCE_EXHAUSTED", Limit.ACCOUNT, "more calls than allowed", MINUTE),
-        Row("FAILED_PRECONDITION", "rejected", "the message cannot be sent as it is"),
-        Row("OUT_OF_RANGE", "rejected", "a parameter is out of its range"),
-        Row("ABORTED", "unknown", "two requests met"),
-        Row("DEADLINE_EXCEEDED", "unknown", "the time was over before the answer"),
-        Row("CANCELLED", "unknown", "the call was cancelled"),
-        Row("DATA_LOSS", "unknown", "data was lost"),
-        Row("UNKNOWN", "unknown", "an error of another system"),
+        *documented(_ADMIN, Row("APNS_AUTH_ERROR", "not_sent", "the APNs key is refused", HOUR)),
+        *documented(
+            _CANONICAL,
+            Row(_UNAUTHENTICATED, "not_sent", "the access token is not valid", account=True),
+            Row(
+                "PERMISSION_DENIED",
+                "not_sent",
+                "the account lacks a permission",
+                HOUR,
+                account=True,
+            ),
+            Row("NOT_FOUND", "rejected", "the token is not registered any more"),
+            paced("RESOURCE_EXHAUSTED", Limit.ACCOUNT, "more calls than allowed", MINUTE),
+            Row("FAILED_PRECONDITION", "rejected", "the message cannot be sent as it is"),
+            Row("OUT_OF_RANGE", "rejected", "a parameter is out of its range"),
+            Row("ABORTED", "unknown", "two requests met"),
+            Row("DEADLINE_EXCEEDED", "unknown", "the time was over before the answer"),
+            Row("CANCELLED", "unknown", "the call was cancelled"),
+            Row("DATA_LOSS", "unknown", "data was lost"),
+            Row("UNKNOWN", "unknown", "an error of another system"),
+        ),
     )
 )
 

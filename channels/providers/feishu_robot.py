@@ -34,11 +34,22 @@ import msgspec
 from channels.base import BaseChannel
 from channels.channel import Account, Answer, Call, Failure
 from channels.endpoints import below
-from channels.error_table import HOUR, MINUTE, ErrorTable, Row, paced, shut_out
+from channels.error_table import (
+    HOUR,
+    MINUTE,
+    ErrorTable,
+    Row,
+    Source,
+    documented,
+    paced,
+    shut_out,
+    unproved,
+)
 from channels.outcomes import for_all, of_failure
 from channels.promises import Promises
 from channels.providers._feishu_content import BadContent, Chat, Worded, read
 from channels.providers._feishu_wire import (
+    COMMON,
     ENDPOINT,
     RATE_LIMITED,
     address,
@@ -58,18 +69,34 @@ _CARD: Final = "interactive"
 _MAX_BYTES: Final = 20 * 1_024
 _BAD_REQUEST, _TOO_MANY = "9499", "9499.too_many"
 
+_ROBOT: Final = Source(
+    "https://open.feishu.cn/document/ukTMukTMukTM/ucTM5YjL3ETO24yNxkjN",
+    "2026-11-22",
+    copy="a summary of the page in a public repository, made on 2026-09-11",
+)
+_SHOWN: Final = "public clients show the answer; no page of Feishu's that was read has it"
+
 _ERRORS: Final = ErrorTable(
     (
-        Row(_BAD_REQUEST, "rejected", "the body cannot be read, or is too large"),
-        paced(_TOO_MANY, Limit.ACCOUNT, "9499: too many requests", MINUTE),
-        paced("11232", Limit.ACCOUNT, "the robot, or the provider, has too much to do", MINUTE),
-        shut_out("19001", "no such hook", HOUR),
-        Row("19002", "rejected", "a field is missing"),
-        shut_out("19021", "sign or time is refused", MINUTE),
-        shut_out("19022", "our address is not on the list", MINUTE),
-        Row("19024", "rejected", "none of the robot's keywords is in the message"),
-        Row("2200", "unknown", "an internal error"),
-        paced(RATE_LIMITED, Limit.ACCOUNT, "more calls than allowed", MINUTE),
+        *documented(
+            _ROBOT,
+            Row(_BAD_REQUEST, "rejected", "the body cannot be read, or is too large"),
+            shut_out("19001", "no such hook", HOUR),
+            shut_out("19021", "sign or time is refused", MINUTE),
+            shut_out("19022", "our address is not on the list", MINUTE),
+            Row("19024", "rejected", "none of the robot's keywords is in the message"),
+        ),
+        *unproved(
+            _SHOWN,
+            paced(_TOO_MANY, Limit.ACCOUNT, "9499: too many requests", MINUTE),
+            Row("19002", "rejected", "a field is missing"),
+        ),
+        *documented(
+            COMMON,
+            paced("11232", Limit.ACCOUNT, "the robot, or the provider, has too much to do", MINUTE),
+            Row("2200", "unknown", "an internal error"),
+            paced(RATE_LIMITED, Limit.ACCOUNT, "more calls than allowed", MINUTE),
+        ),
     )
 )
 

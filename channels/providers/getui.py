@@ -47,7 +47,7 @@ from channels.channel import (
     TokenSource,
 )
 from channels.endpoints import below, endpoint_url
-from channels.error_table import HOUR, MINUTE, ErrorTable, Row, paced, shut_out
+from channels.error_table import HOUR, MINUTE, ErrorTable, Row, Source, documented, paced, shut_out
 from channels.outcomes import CONTRADICTION, for_all, of_failure, refusal
 from channels.promises import Promises
 from channels.providers import _sms
@@ -71,20 +71,26 @@ _NAMED: Final = 28
 _LOGIN_CODES: Final = range(10_000, 40_000)
 _PASSING: Final = frozenset({10_003, 10_005})
 
+_CODES: Final = Source("https://docs.getui.com/getui/server/rest_v2/code", "2026-11-22")
+_PUSH: Final = Source("https://docs.getui.com/getui/server/rest_v2/push", "2026-11-22")
+
 _ERRORS: Final = ErrorTable(
     (
-        Row("1", "rejected", "the body cannot be read"),
-        Row("2", "not_sent", "the service is starting", MINUTE),
-        shut_out("301", "the address is of another data centre than the application", HOUR),
-        Row("404", "not_sent", "no such address", HOUR, account=True),
-        Row("405", "not_sent", "the address takes no POST", HOUR, account=True),
-        Row(_TOKEN_CODE, "not_sent", "the token is wrong or expired", account=True),
-        shut_out("10002", "application or address is on the block list", HOUR),
-        paced("10003", Limit.ACCOUNT, "too many logins a minute", MINUTE),
-        paced("10005", Limit.ACCOUNT, "too many calls a minute", MINUTE),
-        Row("20001", "rejected", "a parameter or the CID is not valid"),
-        Row("30*", "not_sent", "the account's package does not cover it", HOUR, account=True),
-        Row(_IGNORED, "rejected", "the device was not seen for 90 days"),
+        *documented(
+            _CODES,
+            Row("1", "rejected", "the body cannot be read"),
+            Row("2", "not_sent", "the service is starting", MINUTE),
+            shut_out("301", "the address is of another data centre than the application", HOUR),
+            Row("404", "not_sent", "no such address", HOUR, account=True),
+            Row("405", "not_sent", "the address takes no POST", HOUR, account=True),
+            Row(_TOKEN_CODE, "not_sent", "the token is wrong or expired", account=True),
+            shut_out("10002", "application or address is on the block list", HOUR),
+            paced("10003", Limit.ACCOUNT, "too many logins a minute", MINUTE),
+            paced("10005", Limit.ACCOUNT, "too many calls a minute", MINUTE),
+            Row("20001", "rejected", "a parameter or the CID is not valid"),
+            Row("30*", "not_sent", "the account's package does not cover it", HOUR, account=True),
+        ),
+        *documented(_PUSH, Row(_IGNORED, "rejected", "the device was not seen for 90 days")),
     )
 )
 

@@ -13,12 +13,9 @@ and a status report gives it back: a receipt proves a call in doubt, where the a
 `status_callback`. There is no idempotency, and no query. Of one text a number gets two in 59 seconds and
 five in 59 minutes.
 
-Sources, read 2026-11-22: https://support.huaweicloud.com/intl/en-us/api-msgsms/sms_05_0050.html (codes),
-https://support.huaweicloud.com/intl/en-us/msgsms_faq/sms_faq_0173.html (E200028),
-and Huawei's SDKs: huaweicloudsdksmsapi 3.1.219 (Python, v1/smsapi_client.py, the form), and
-huaweicloud-sdk-go-v3 (SmsDetailResponse: the codes of a number).
-The rows of E000620, E000623, APIGW.03* and the four login groups (E00000*, E00002*, E00010*, E00011*) are
-not all on these pages: no call to Huawei has proved them.
+Sources, read 2026-11-22: https://support.huaweicloud.com/intl/en-us/msgsms_faq/sms_faq_0173.html (E200028),
+and Huawei's SDK huaweicloudsdksmsapi 3.1.219 (Python, v1/smsapi_client.py, the form).
+No page says that the gateway of APIGW.* stands before this service, and no call to Huawei has proved a row.
 """
 
 from __future__ import annotations
@@ -32,7 +29,17 @@ import msgspec
 
 from channels.base import BaseChannel
 from channels.channel import Account, Answer, Call, Failure
-from channels.error_table import HOUR, MINUTE, ErrorTable, Row, paced, shut_out
+from channels.error_table import (
+    HOUR,
+    MINUTE,
+    ErrorTable,
+    Row,
+    Source,
+    documented,
+    paced,
+    shut_out,
+    unproved,
+)
 from channels.outcomes import CONTRADICTION, for_all, of_failure
 from channels.promises import Promises
 from channels.providers import _sms as sms
@@ -43,31 +50,65 @@ from message.outcomes import Accepted, AnyOutcome, Limit, Unknown
 _PROVIDER: Final = "huawei_sms"
 _OK: Final = "000000"
 
+_CODES: Final = Source(
+    "https://support.huaweicloud.com/api-msgsms/sms_05_0050.html",
+    "2026-11-22",
+    copy="the page in part; the rest in excerpts at huaweicloud.com/s and in a public client's list",
+)
+_STATUS: Final = Source(
+    "https://github.com/huaweicloud/huaweicloud-sdk-go-v3",
+    "2026-11-22",
+    copy="SmsDetailResponse, which quotes sms_05_0050.html",
+)
+_APIGW: Final = Source(
+    "https://support.huaweicloud.com/intl/en-us/devg-apisign/api-sign-errorcode.html",
+    "2026-11-22",
+    copy="the page in part; the rest in a copy of it in a public repository",
+)
+
 TABLE: Final = ErrorTable(
     (
-        Row("E000000", "rejected", "the form cannot be read: most often templateParas"),
-        shut_out("E00000*", "the Authorization field is not as it must be", HOUR),
-        shut_out("E00002*", "the X-WSSE field is not as it must be", HOUR),
-        Row("E000040", "rejected", "another content type is wanted"),
-        shut_out("E00010*", "app_key or app_secret is refused", HOUR),
-        shut_out("E00011*", "the account is inactive or frozen, or the clock is wrong", HOUR),
-        Row("E000503", "rejected", "a parameter is malformed"),
-        Row(
-            "E000510", "unknown", "sending failed; the number's status, which is missing, says why"
+        *documented(
+            _CODES,
+            Row("E000000", "rejected", "the form cannot be read: most often templateParas"),
+            shut_out("E00000*", "the Authorization field is not as it must be", HOUR),
+            shut_out("E00002*", "the X-WSSE field is not as it must be", HOUR),
+            Row("E000040", "rejected", "another content type is wanted"),
+            shut_out("E00010*", "app_key or app_secret is refused", HOUR),
+            shut_out("E00011*", "the account is inactive or frozen, or the clock is wrong", HOUR),
+            Row("E000503", "rejected", "a parameter is malformed"),
+            Row(
+                "E000510",
+                "unknown",
+                "sending failed; the number's status, which is missing, says why",
+            ),
+            shut_out("E000620", "our address is not on the list", HOUR),
         ),
-        shut_out("E000620", "our address is not on the list", HOUR),
-        Row(
-            "E000623", "not_sent", "the account's share of messages is used up", HOUR, account=True
+        *unproved(
+            "a public client lists it; no page of Huawei's that was read has it",
+            Row(
+                "E000623",
+                "not_sent",
+                "the account's share of messages is used up",
+                HOUR,
+                account=True,
+            ),
         ),
-        paced("E200015", Limit.ACCOUNT, "too many messages wait at the provider", 10 * MINUTE),
-        Row("E200028", "rejected", "a parameter does not fit the template's variable"),
-        Row("E200029", "rejected", "the template is of another type"),
-        Row("E200030", "rejected", "the template is not active"),
-        Row("E200031", "rejected", "the call does not fit the protocol"),
-        Row("E200033", "rejected", "the template's type is wrong"),
-        Row("E200041", "rejected", "the number stands twice in the call"),
-        paced("APIGW.0308", Limit.ACCOUNT, "more calls than allowed", MINUTE),
-        shut_out("APIGW.03*", "the gateway refuses key, signature or time", HOUR),
+        *documented(
+            _STATUS,
+            paced("E200015", Limit.ACCOUNT, "too many messages wait at the provider", 10 * MINUTE),
+            Row("E200028", "rejected", "a parameter does not fit the template's variable"),
+            Row("E200029", "rejected", "the template is of another type"),
+            Row("E200030", "rejected", "the template is not active"),
+            Row("E200031", "rejected", "the call does not fit the protocol"),
+            Row("E200033", "rejected", "the template's type is wrong"),
+            Row("E200041", "rejected", "the number stands twice in the call"),
+        ),
+        *documented(
+            _APIGW,
+            paced("APIGW.0308", Limit.ACCOUNT, "more calls than allowed", MINUTE),
+            shut_out("APIGW.03*", "the gateway refuses key, signature or time", HOUR),
+        ),
     )
 )
 

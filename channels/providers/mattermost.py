@@ -27,7 +27,16 @@ import httpx
 import msgspec
 
 from channels.channel import Call
-from channels.error_table import HOUR, ErrorTable, Row, paced, shut_out
+from channels.error_table import (
+    HOUR,
+    ErrorTable,
+    Row,
+    Source,
+    documented,
+    paced,
+    shut_out,
+    unproved,
+)
 from channels.outcomes import CONTRADICTION, refusal
 from channels.promises import Promises
 from channels.providers._chat_content import (
@@ -40,7 +49,7 @@ from channels.providers._chat_content import (
     read,
     unformatted,
 )
-from channels.providers._chat_hook import HookChannel, refused
+from channels.providers._chat_hook import LIMITER_STATUS, HookChannel, refused
 from message.delivery import Delivery
 from message.outcomes import Accepted, AnyOutcome, Limit, Unknown
 
@@ -53,48 +62,58 @@ _OK: Final = b"ok"
 _TOO_MANY: Final = 429
 _HOOK: Final = "web.incoming_webhook"
 
+_CODES: Final = Source(
+    "https://github.com/mattermost/mattermost/blob/master/server/channels/app/webhook.go",
+    "2026-11-22",
+)
+
 _ERRORS: Final = ErrorTable(
     (
-        paced("429", Limit.ACCOUNT, "more requests than the server allows"),
-        Row(f"{_HOOK}.parse.app_error", "rejected", "the body cannot be read"),
-        Row("model.incoming_hook.parse_data.app_error", "rejected", "the body is no JSON"),
-        Row(f"{_HOOK}.text.app_error", "rejected", "the message has no text"),
-        Row(f"{_HOOK}.user.app_error", "rejected", "the user does not exist"),
-        Row("model.post.*", "rejected", "the post is not as a post has to be"),
-        shut_out(f"{_HOOK}.invalid.app_error", "no such webhook", HOUR),
-        Row(f"{_HOOK}.channel.app_error", "not_sent", "no such channel", HOUR, account=True),
-        Row("app.channel.get.existing.app_error", "not_sent", "no channel", HOUR, account=True),
-        Row(
-            f"{_HOOK}.channel_locked.app_error",
-            "not_sent",
-            "the webhook is for another channel",
-            HOUR,
-            account=True,
+        *unproved(
+            LIMITER_STATUS, paced("429", Limit.ACCOUNT, "more requests than the server allows")
         ),
-        Row(
-            f"{_HOOK}.permissions.app_error",
-            "not_sent",
-            "its maker may not post there",
-            HOUR,
-            account=True,
+        *documented(
+            _CODES,
+            Row(f"{_HOOK}.parse.app_error", "rejected", "the body cannot be read"),
+            Row("model.incoming_hook.parse_data.app_error", "rejected", "the body is no JSON"),
+            Row(f"{_HOOK}.text.app_error", "rejected", "the message has no text"),
+            Row(f"{_HOOK}.user.app_error", "rejected", "the user does not exist"),
+            Row("model.post.*", "rejected", "the post is not as a post has to be"),
+            shut_out(f"{_HOOK}.invalid.app_error", "no such webhook", HOUR),
+            Row(f"{_HOOK}.channel.app_error", "not_sent", "no such channel", HOUR, account=True),
+            Row("app.channel.get.existing.app_error", "not_sent", "no channel", HOUR, account=True),
+            Row(
+                f"{_HOOK}.channel_locked.app_error",
+                "not_sent",
+                "the webhook is for another channel",
+                HOUR,
+                account=True,
+            ),
+            Row(
+                f"{_HOOK}.permissions.app_error",
+                "not_sent",
+                "its maker may not post there",
+                HOUR,
+                account=True,
+            ),
+            shut_out(f"{_HOOK}.disabled.app_error", "incoming webhooks are turned off", HOUR),
+            Row(
+                "api.post.create_post.can_not_post_to_deleted.error",
+                "not_sent",
+                "the channel is archived",
+                HOUR,
+                account=True,
+            ),
+            Row(
+                "api.post.create_post.town_square_read_only",
+                "not_sent",
+                "the channel is kept for others",
+                HOUR,
+                account=True,
+            ),
+            Row("app.channel.get.find.app_error", "unknown", "the server's database failed"),
+            Row("app.post.save.app_error", "unknown", "the post may not have been kept"),
         ),
-        shut_out(f"{_HOOK}.disabled.app_error", "incoming webhooks are turned off", HOUR),
-        Row(
-            "api.post.create_post.can_not_post_to_deleted.error",
-            "not_sent",
-            "the channel is archived",
-            HOUR,
-            account=True,
-        ),
-        Row(
-            "api.post.create_post.town_square_read_only",
-            "not_sent",
-            "the channel is kept for others",
-            HOUR,
-            account=True,
-        ),
-        Row("app.channel.get.find.app_error", "unknown", "the server's database failed"),
-        Row("app.post.save.app_error", "unknown", "the post may not have been kept"),
     )
 )
 

@@ -33,17 +33,18 @@ import msgspec
 from channels.base import BaseChannel
 from channels.channel import Account, Answer, Call, Failure
 from channels.endpoints import below, endpoint_url
-from channels.error_table import HOUR, MINUTE, ErrorTable, Row, paced
+from channels.error_table import HOUR, MINUTE, ErrorTable
 from channels.outcomes import CONTRADICTION, for_all, of_failure, refusal
 from channels.promises import Promises
 from channels.providers._email_content import BadContent, Email, mailbox, read, receiver
+from channels.providers._resend_errors import ERRORS
 from channels.requests import post_json
 from channels.retry_after import retry_after_ms
 from channels.secret import Secret
 from message.delivery import Delivery
 from message.envelope import Template
 from message.foreign_text import shown_name
-from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Unknown
+from message.outcomes import Accepted, AnyOutcome, NotSent, Unknown
 
 _PROVIDER: Final = "resend"
 _WINDOW_MS: Final = 24 * HOUR - 10 * MINUTE
@@ -70,42 +71,6 @@ class ResendOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     def __post_init__(self) -> None:
         mailbox(self.sender)
-
-
-ERRORS: Final = ErrorTable(
-    (
-        Row("invalid_idempotency_key", "rejected", "the key is not 1 to 256 characters"),
-        Row("validation_error", "rejected", "a field is wrong"),
-        Row("missing_required_field", "rejected", "a field is missing"),
-        Row("invalid_parameter", "rejected", "a parameter is no valid value"),
-        Row("invalid_attachment", "rejected", "an attachment has neither content nor path"),
-        Row("invalid_from_address", "rejected", "the sender is no valid address"),
-        Row("invalid_access", "rejected", "the access level is no valid one"),
-        Row("invalid_region", "rejected", "the region is no valid one"),
-        Row("not_found", "rejected", "no such template, or no such endpoint"),
-        Row("method_not_allowed", "rejected", "the endpoint does not take this method"),
-        Row("security_error", "rejected", "a security issue was found with the request"),
-        Row("missing_api_key", "not_sent", "the API key is missing", MINUTE, True),
-        Row("restricted_api_key", "not_sent", "the API key may not do this", MINUTE, True),
-        Row("invalid_api_key", "not_sent", "the API key is wrong", MINUTE, True),
-        Row("suspended_api_key", "not_sent", "the API key is suspended", MINUTE, True),
-        paced("rate_limit_exceeded", Limit.ACCOUNT, "too many requests a second", 1_000),
-        paced(
-            "daily_quota_exceeded", Limit.ACCOUNT, "the day's quota is used up", HOUR, account=True
-        ),
-        paced(
-            "monthly_quota_exceeded",
-            Limit.ACCOUNT,
-            "the month's quota is used up",
-            HOUR,
-            account=True,
-        ),
-        Row("invalid_idempotent_request", "unknown", "the key was used for another payload before"),
-        Row("concurrent_idempotent_requests", "unknown", "the first request is still at work"),
-        Row("application_error", "unknown", "an unexpected error at Resend"),
-        Row("internal_server_error", "unknown", "an unexpected error at Resend"),
-    )
-)
 
 
 class _Attachment(msgspec.Struct, omit_defaults=True):

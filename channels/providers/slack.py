@@ -32,7 +32,16 @@ from typing import Any, ClassVar, Final
 import httpx
 
 from channels.channel import Call
-from channels.error_table import HOUR, ErrorTable, Row, paced, shut_out
+from channels.error_table import (
+    HOUR,
+    ErrorTable,
+    Row,
+    Source,
+    documented,
+    paced,
+    shut_out,
+    unproved,
+)
 from channels.outcomes import CONTRADICTION, refusal
 from channels.promises import Promises
 from channels.providers._chat_content import (
@@ -58,32 +67,50 @@ _CODE: Final = re.compile(rb"[a-z]{2,20}(?:_[a-z0-9]{2,20}){1,5}")
 _TOO_MANY: Final = 429
 _SECOND: Final = 1_000
 
+_CHANGELOG: Final = Source(
+    "https://api.slack.com/changelog/2016-05-17-changes-to-errors-for-incoming-webhooks",
+    "2026-11-22",
+)
+_DECODER: Final = Source("https://routeforms.com/tools/slack-webhook-error-decoder", "2026-11-22")
+"""A list of what Slack's webhooks answer; it is not Slack's."""
+_SEEN: Final = Source("https://gitlab.com/gitlab-org/gitlab/-/issues/361457", "2026-11-22")
+_LISTED: Final = "clients of Slack list it; no page of Slack's that was read has it"
+
 _ERRORS: Final = ErrorTable(
     (
-        Row("invalid_payload", "rejected", "the body cannot be read as a message"),
-        Row("no_text", "rejected", "the message has no text"),
-        Row("user_not_found", "rejected", "the member does not exist"),
-        Row("too_many_attachments", "rejected", "more than 100 attachments"),
-        Row("invalid_blocks", "rejected", "a block is not as Block Kit has it"),
-        Row("invalid_blocks_format", "rejected", "the blocks are not a list of blocks"),
-        Row("channel_not_found", "not_sent", "the channel does not exist", HOUR, account=True),
-        Row("channel_is_archived", "not_sent", "the channel is archived", HOUR, account=True),
-        Row("action_prohibited", "not_sent", "an administrator forbids it", HOUR, account=True),
-        Row(
-            "posting_to_general_channel_denied",
-            "not_sent",
-            "an administrator keeps #general for others",
-            HOUR,
-            account=True,
+        *documented(
+            _CHANGELOG,
+            Row("invalid_payload", "rejected", "the body cannot be read as a message"),
+            Row("user_not_found", "rejected", "the member does not exist"),
+            Row("channel_not_found", "not_sent", "the channel does not exist", HOUR, account=True),
+            Row("channel_is_archived", "not_sent", "the channel is archived", HOUR, account=True),
+            Row("action_prohibited", "not_sent", "an administrator forbids it", HOUR, account=True),
+            Row("rollup_error", "unknown", "an error inside Slack"),
         ),
-        shut_out("no_service", "the webhook is removed or invalid", HOUR),
-        shut_out("no_service_id", "the address has no webhook", HOUR),
-        shut_out("no_active_hooks", "the webhook is disabled", HOUR),
-        shut_out("no_team", "there is no such workspace", HOUR),
-        shut_out("team_disabled", "the workspace is off", HOUR),
-        shut_out("invalid_token", "the address is expired or wrong", HOUR),
-        paced("rate_limited", Limit.ACCOUNT, "more than one message a second", _SECOND),
-        Row("rollup_error", "unknown", "an error inside Slack"),
+        *unproved(
+            _LISTED,
+            Row("no_text", "rejected", "the message has no text"),
+            Row("too_many_attachments", "rejected", "more than 100 attachments"),
+            Row(
+                "posting_to_general_channel_denied",
+                "not_sent",
+                "an administrator keeps #general for others",
+                HOUR,
+                account=True,
+            ),
+            shut_out("no_service_id", "the address has no webhook", HOUR),
+            shut_out("no_active_hooks", "the webhook is disabled", HOUR),
+        ),
+        *documented(
+            _DECODER,
+            Row("invalid_blocks", "rejected", "a block is not as Block Kit has it"),
+            Row("invalid_blocks_format", "rejected", "the blocks are not a list of blocks"),
+            shut_out("no_service", "the webhook is removed or invalid", HOUR),
+            shut_out("no_team", "there is no such workspace", HOUR),
+            shut_out("invalid_token", "the address is expired or wrong", HOUR),
+            paced("rate_limited", Limit.ACCOUNT, "more than one message a second", _SECOND),
+        ),
+        *documented(_SEEN, shut_out("team_disabled", "the workspace is off", HOUR)),
     )
 )
 

@@ -29,11 +29,11 @@ import httpx
 import msgspec
 
 from channels.channel import Call
-from channels.error_table import HOUR, ErrorTable, Row, paced, shut_out
+from channels.error_table import HOUR, ErrorTable, Row, paced, shut_out, unproved
 from channels.outcomes import refusal
 from channels.promises import Promises
 from channels.providers._chat_content import BadContent, Content, read
-from channels.providers._chat_hook import HookChannel, refused
+from channels.providers._chat_hook import LIMITER_STATUS, HookChannel, refused
 from message.delivery import Delivery
 from message.outcomes import Accepted, AnyOutcome, Limit, Unknown
 
@@ -49,24 +49,32 @@ _THEIRS: Final = "x-ms-"
 """How header fields of theirs begin: 202 has no body by which to tell it from a proxy's."""
 _ID: Final = re.compile(r"[0-9A-Za-z]{8,64}")
 
+_REPORTED: Final = "users of workflows report it; Microsoft has no table of the trigger's codes"
+
 _ERRORS: Final = ErrorTable(
     (
-        paced(_TOO_MANY, Limit.ACCOUNT, "more runs than the workflow is allowed", _PAUSE_MS),
-        Row("TriggerInputSchemaMismatch", "rejected", "the workflow wants another body"),
-        Row("InvalidRequestContent", "rejected", "the body cannot be read"),
-        Row("RequestEntityTooLarge", "rejected", "the body is too large"),
-        shut_out("WorkflowNotFound", "no such workflow", HOUR),
-        shut_out("WorkflowTriggerNotFound", "no such trigger", HOUR),
-        shut_out("WorkflowTriggerIsNotEnabled", "the workflow is off or deleted", HOUR),
-        shut_out(
-            "DirectApiAuthorizationRequired",
-            "no sig, or the trigger is not for anyone",
-            HOUR,
+        *unproved(
+            LIMITER_STATUS,
+            paced(_TOO_MANY, Limit.ACCOUNT, "more runs than the workflow is allowed", _PAUSE_MS),
         ),
-        shut_out("AuthorizationFailed", "the sig is refused", HOUR),
-        shut_out("MisMatchingOAuthClaims", "the trigger wants OAuth", HOUR),
-        Row("NoResponse", "unknown", "the service behind did not answer in time"),
-        Row("InternalServerError", "unknown", "an error inside"),
+        *unproved(
+            _REPORTED,
+            Row("TriggerInputSchemaMismatch", "rejected", "the workflow wants another body"),
+            Row("InvalidRequestContent", "rejected", "the body cannot be read"),
+            Row("RequestEntityTooLarge", "rejected", "the body is too large"),
+            shut_out("WorkflowNotFound", "no such workflow", HOUR),
+            shut_out("WorkflowTriggerNotFound", "no such trigger", HOUR),
+            shut_out("WorkflowTriggerIsNotEnabled", "the workflow is off or deleted", HOUR),
+            shut_out(
+                "DirectApiAuthorizationRequired",
+                "no sig, or the trigger is not for anyone",
+                HOUR,
+            ),
+            shut_out("AuthorizationFailed", "the sig is refused", HOUR),
+            shut_out("MisMatchingOAuthClaims", "the trigger wants OAuth", HOUR),
+            Row("NoResponse", "unknown", "the service behind did not answer in time"),
+            Row("InternalServerError", "unknown", "an error inside"),
+        ),
     )
 )
 

@@ -24,10 +24,11 @@ import msgspec
 
 from channels.base import BaseChannel
 from channels.channel import Account, Answer, Call, TokenSource
-from channels.error_table import HOUR, MINUTE, ErrorTable, Row, paced, shut_out
+from channels.error_table import HOUR, MINUTE, ErrorTable, Row, Source, documented, paced, shut_out
 from channels.outcomes import for_all
 from channels.promises import Promises
 from channels.providers._wechat import (
+    CODES,
     COMMON_ROWS,
     ERROR_CODES,
     TOKEN_CODES,
@@ -47,6 +48,12 @@ _DOCUMENT: Final = (
     "https://developers.weixin.qq.com/miniprogram/dev/OpenApiDoc/mp-message-management/"
     "subscribe-message/sendMessage.html"
 )
+
+
+_PLATFORM: Final = Source(
+    "https://www.tencentcloud.com/zh/document/product/1219/67648", "2026-11-22"
+)
+"""Tencent's platform for mini-programs in other applications: the same call."""
 
 
 class MiniOptions(AppOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -81,15 +88,23 @@ class WechatMiniChannel(BaseChannel):
     errors: ClassVar[ErrorTable] = ErrorTable(
         (
             *COMMON_ROWS,
-            shut_out("40013", "the AppID is not valid", 10 * MINUTE),
-            Row("40003", "rejected", "the OpenID is empty or not valid"),
-            Row("40037", "rejected", "the template id is empty or there is no such template"),
-            Row("41030", "rejected", "the page does not exist in the published version"),
-            Row("43101", "rejected", "the user has not granted this message"),
-            Row("43107", "not_sent", "the account or template is banned", HOUR, account=True),
-            paced("43108", Limit.RECEIVER, "messages to this user came at the same moment", 1_000),
-            Row("45168", "rejected", "the text holds words that are not allowed"),
-            Row("47003", "rejected", "a value is empty or does not fit its place"),
+            *documented(
+                CODES,
+                shut_out("40013", "the AppID is not valid", 10 * MINUTE),
+                Row("40003", "rejected", "the OpenID is empty or not valid"),
+                Row("40037", "rejected", "the template id is empty or there is no such template"),
+                Row("41030", "rejected", "the page does not exist in the published version"),
+                Row("43101", "rejected", "the user has not granted this message"),
+                Row("47003", "rejected", "a value is empty or does not fit its place"),
+            ),
+            *documented(
+                _PLATFORM,
+                Row("43107", "not_sent", "the account or template is banned", HOUR, account=True),
+                paced(
+                    "43108", Limit.RECEIVER, "messages to this user came at the same moment", 1_000
+                ),
+                Row("45168", "rejected", "the text holds words that are not allowed"),
+            ),
         )
     )
     promises: ClassVar[Promises] = Promises(

@@ -29,10 +29,11 @@ import msgspec
 
 from channels.base import BaseChannel
 from channels.channel import Account, Answer, Call, TokenSource
-from channels.error_table import MINUTE, ErrorTable, Row
+from channels.error_table import MINUTE, ErrorTable, Row, Source, documented, unproved
 from channels.outcomes import for_all
 from channels.promises import Promises
 from channels.providers._wechat import (
+    CODES,
     COMMON_ROWS,
     ERROR_CODES,
     TOKEN_CODES,
@@ -58,6 +59,13 @@ _DOCUMENTS: Final = "https://developers.weixin.qq.com/doc/service"
 _KNOWN_ID: Final = "45065"
 _DEDUP_MS: Final = 9 * MINUTE
 """They promise 10 minutes; the repeat needs time to arrive."""
+
+
+_SEEN: Final = Source(
+    "https://developers.weixin.qq.com/community/minihome/doc/000860335f4ca80cd0932f3dd66c00",
+    "2026-11-22",
+)
+_LISTED: Final = "public clients list it; no page of WeChat's that was read has it"
 
 
 class _Body(msgspec.Struct, omit_defaults=True):
@@ -86,23 +94,29 @@ class WechatOfficialChannel(BaseChannel):
     errors: ClassVar[ErrorTable] = ErrorTable(
         (
             *COMMON_ROWS,
-            Row("40003", "rejected", "the OpenID is not valid for this account"),
-            Row("40013", "rejected", "the message's mini-program is not bound to the account"),
-            Row("40036", "rejected", "the template id has a wrong length"),
-            Row("40037", "rejected", "there is no such template"),
-            Row("40039", "rejected", "the link is too long"),
-            Row("40066", "rejected", "the link is not allowed"),
-            Row("40165", "rejected", "the page path of the mini-program is not valid"),
-            Row("43004", "rejected", "the receiver does not follow the account"),
-            Row("43019", "rejected", "the receiver is on the account's blacklist"),
-            Row("43101", "rejected", "the receiver refuses these messages"),
-            Row("43116", "rejected", "the template is blocked for abuse"),
-            Row("45013", "rejected", "too many places are filled in"),
-            Row("45014", "rejected", "the message is too long"),
-            Row("45051", "rejected", "the link is not of the kind that is allowed here"),
-            Row("45066", "unknown", "the same client_msg_id came again too fast"),
-            Row("45067", "rejected", "the client_msg_id is too long"),
-            Row("47003", "rejected", "a value does not fit its place in the template"),
+            *documented(
+                CODES,
+                Row("40003", "rejected", "the OpenID is not valid for this account"),
+                Row("40036", "rejected", "the template id has a wrong length"),
+                Row("40037", "rejected", "there is no such template"),
+                Row("40039", "rejected", "the link is too long"),
+                Row("40066", "rejected", "the link is not allowed"),
+                Row("40165", "rejected", "the page path of the mini-program is not valid"),
+                Row("43004", "rejected", "the receiver does not follow the account"),
+                Row("43019", "rejected", "the receiver is on the account's blacklist"),
+                Row("43101", "rejected", "the receiver refuses these messages"),
+                Row("45013", "rejected", "too many places are filled in"),
+                Row("45014", "rejected", "the message is too long"),
+                Row("45051", "rejected", "the link is not of the kind that is allowed here"),
+                Row("45066", "unknown", "the same client_msg_id came again too fast"),
+                Row("45067", "rejected", "the client_msg_id is too long"),
+                Row("47003", "rejected", "a value does not fit its place in the template"),
+            ),
+            *documented(
+                _SEEN,
+                Row("40013", "rejected", "the message's mini-program is not bound to the account"),
+            ),
+            *unproved(_LISTED, Row("43116", "rejected", "the template is blocked for abuse")),
         )
     )
     promises: ClassVar[Promises] = Promises(

@@ -21,7 +21,16 @@ import msgspec
 
 from channels.base import BaseChannel
 from channels.channel import Account, Answer, Call
-from channels.error_table import MINUTE, ErrorTable, Row, paced, shut_out
+from channels.error_table import (
+    MINUTE,
+    ErrorTable,
+    Row,
+    Source,
+    documented,
+    paced,
+    shut_out,
+    unproved,
+)
 from channels.outcomes import for_all
 from channels.promises import Promises
 from channels.providers._wechat import PreparedAccounts, failed
@@ -32,7 +41,7 @@ from channels.providers._wecom_content import (
     message_of,
     refusal_of,
 )
-from channels.providers._wecom_errors import BUSY, MESSAGE_ROWS
+from channels.providers._wecom_errors import BUSY, CODES, MESSAGE_ROWS
 from channels.reach import ONE_GROUP, GroupName, Reach, wrong_receiver
 from channels.secret import Secret
 from message.delivery import Delivery
@@ -44,6 +53,10 @@ _LIMITS: Final = {"text": 2_048, "markdown": 4_096, "markdown_v2": 4_096}
 _KINDS: Final = frozenset(
     {"text", "markdown", "markdown_v2", "news", "image", "voice", "file", "template_card"}
 )
+
+
+_SEEN: Final = Source("https://github.com/wes-lin/Cloud189Checkin/issues/175", "2026-11-22")
+_LISTED: Final = "no page of WeCom's that was read has it, and no report of it was found"
 
 
 class RobotOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -72,11 +85,21 @@ class WecomRobotChannel(BaseChannel):
         (
             BUSY,
             *MESSAGE_ROWS,
-            paced("45009", Limit.ACCOUNT, "more than 20 messages in a minute", MINUTE),
-            paced("45033", Limit.ACCOUNT, "too many calls at the same moment", 1_000),
-            shut_out("93000", "the key is wrong or the robot gone", 10 * MINUTE),
-            shut_out("93004", "the robot is switched off", 10 * MINUTE),
-            Row("93008", "not_sent", "the robot is not in the group", 10 * MINUTE, account=True),
+            *documented(
+                CODES,
+                paced("45009", Limit.ACCOUNT, "more than 20 messages in a minute", MINUTE),
+                paced("45033", Limit.ACCOUNT, "too many calls at the same moment", 1_000),
+            ),
+            *documented(
+                _SEEN, shut_out("93000", "the key is wrong or the robot gone", 10 * MINUTE)
+            ),
+            *unproved(
+                _LISTED,
+                shut_out("93004", "the robot is switched off", 10 * MINUTE),
+                Row(
+                    "93008", "not_sent", "the robot is not in the group", 10 * MINUTE, account=True
+                ),
+            ),
         )
     )
     promises: ClassVar[Promises] = Promises(

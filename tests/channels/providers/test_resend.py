@@ -12,7 +12,8 @@ import pytest
 from channels.channel import Account, Call, Failure, Phase
 from channels.engine import Engine
 from channels.error_table import Row
-from channels.providers.resend import CHANNELS, ERRORS, ResendChannel
+from channels.providers._resend_errors import ERRORS
+from channels.providers.resend import CHANNELS, ResendChannel
 from channels.registry import AccountError, load_accounts
 from channels.simulator import Faults, Simulator, spawn
 from channels.wires import Wires

@@ -1,0 +1,81 @@
+"""Error tables: the most exact row wins; each adapter's row names its document, or why none proves it."""
+
+import re
+from datetime import UTC, date, datetime
+from urllib.parse import urlsplit
+
+import pytest
+
+from channels.error_table import ErrorTable, Row, Source, documented, unproved
+from channels.registry import PROVIDERS
+
+WRITTEN = date(2026, 11, 21)
+"""The first day of this code: no page was read for it before."""
+PAGE = Source("https://example.com/errors", "2026-11-22")
+
+
+def flaws(row: Row) -> list[str]:
+    """What a row lacks so that a reader could look its code up."""
+    if row.source is None:
+        return (
+            [] if len(row.unproved.split()) > 3 else ["no source, and no reason why none proves it"]
+        )
+    found = ["both a source and a reason why none proves it"] if row.unproved else []
+    address = urlsplit(row.source.url)
+    if address.scheme not in ("https", "http") or "." not in address.netloc:
+        found.append(f"{row.source.url!r} is no address of a document")
+    if not re.fullmatch(r"\d{4}-\d{2}-\d{2}", row.source.read):
+        return [*found, f"{row.source.read!r} is no date of reading"]
+    if not WRITTEN <= date.fromisoformat(row.source.read) <= datetime.now(UTC).date():
+        found.append(f"read on {row.source.read}, which cannot be")
+    return found
+
+
+@pytest.mark.parametrize("provider", sorted(PROVIDERS))
+def test_each_row_names_its_document_with_the_day_of_reading_or_why_none_proves_it(
+    provider: str,
+) -> None:
+    found = {row.code: flaws(row) for row in PROVIDERS[provider].errors}
+    assert {code: said for code, said in found.items() if said} == {}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        Row("1", "rejected", "no source at all"),
+        *unproved("memory", Row("1", "rejected", "a reason that says nothing")),
+        Row("1", "rejected", "both", source=PAGE, unproved="no page that was read has it"),
+        *documented(PAGE._replace(url="the docs"), Row("1", "rejected", "no address")),
+        *documented(PAGE._replace(read="yesterday"), Row("1", "rejected", "no date")),
+        *documented(PAGE._replace(read="2019-01-01"), Row("1", "rejected", "before the code")),
+        *documented(PAGE._replace(read="2126-01-01"), Row("1", "rejected", "in a hundred years")),
+    ],
+    ids=lambda row: row.meaning,
+)
+def test_a_row_without_a_proof_is_found(row: Row) -> None:
+    assert flaws(row)
+
+
+def test_a_group_of_rows_shares_its_document() -> None:
+    rows = documented(PAGE, Row("1", "rejected", "one"), Row("2", "unknown", "two"))
+    assert [(row.code, row.source, row.unproved) for row in rows] == [
+        ("1", PAGE, ""),
+        ("2", PAGE, ""),
+    ]
+
+
+def test_the_most_exact_row_wins() -> None:
+    table = ErrorTable(
+        (
+            Row("E1*", "rejected", "any"),
+            Row("E12*", "unknown", "nearer"),
+            Row("E123", "not_sent", "it"),
+        )
+    )
+    found = [table.row(code) for code in ("E1", "E19", "E129", "E123", "E2")]
+    assert [row and row.meaning for row in found] == ["any", "any", "nearer", "it", None]
+
+
+def test_a_code_stands_once() -> None:
+    with pytest.raises(ValueError, match="twice"):
+        ErrorTable((Row("1", "rejected", "one"), Row("1", "unknown", "two")))
