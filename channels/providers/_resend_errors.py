@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from channels.error_table import HOUR, MINUTE, ErrorTable, Row, Source, documented, paced
+from channels.error_table import HOUR, MINUTE, ErrorTable, Row, Source, documented, paced, shut_out
 from message.outcomes import Limit
 
 _PAGE: Final = Source(
@@ -29,10 +29,10 @@ ERRORS: Final = ErrorTable(
             Row("invalid_attachment", "rejected", "an attachment has neither content nor path"),
             Row("not_found", "rejected", "no such template, or no such endpoint"),
             Row("method_not_allowed", "rejected", "the endpoint does not take this method"),
-            Row("missing_api_key", "not_sent", "the API key is missing", MINUTE, True),
-            Row("restricted_api_key", "not_sent", "the API key may not do this", MINUTE, True),
-            Row("invalid_api_key", "not_sent", "the API key is wrong", MINUTE, True),
-            Row("suspended_api_key", "not_sent", "the API key is suspended", MINUTE, True),
+            shut_out("missing_api_key", "the API key is missing", MINUTE),
+            shut_out("restricted_api_key", "the API key may not do this", MINUTE),
+            shut_out("invalid_api_key", "the API key is wrong", MINUTE),
+            shut_out("suspended_api_key", "the API key is suspended", MINUTE),
             paced("rate_limit_exceeded", Limit.ACCOUNT, "too many requests a second", 1_000),
             paced(
                 "daily_quota_exceeded",

@@ -49,7 +49,7 @@ TABLE: Final = ErrorTable(
             ),
             Row("isv.PRODUCT_UN_SUBSCRIPT", "not_sent", "SMS is not activated", HOUR, True),
             Row("isv.PRODUCT_UNSUBSCRIBE", "not_sent", "the product is not subscribed", HOUR, True),
-            Row("isv.ACCOUNT_NOT_EXISTS", "not_sent", "there is no such account", HOUR, True),
+            shut_out("isv.ACCOUNT_NOT_EXISTS", "there is no such account", HOUR),
             Row("isv.ACCOUNT_ABNORMAL", "not_sent", "the account is abnormal", HOUR, True),
             Row("isv.SECURITY_FROZEN_ACCOUNT", "not_sent", "the account is frozen", HOUR, True),
             Row("isv.DENY_IP_RANGE", "not_sent", "calls from this region are refused", HOUR, True),

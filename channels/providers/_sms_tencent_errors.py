@@ -49,17 +49,11 @@ _ACCOUNT = (
         shut_out("InternalError.SigVerificationFail", "the signature is wrong", HOUR),
         shut_out("InternalError.SigFieldMissing", "the signature is missing", HOUR),
         Row("InternalError.RequestTimeException", "not_sent", "our clock is off", MINUTE, True),
-        Row("InvalidParameterValue.SdkAppIdNotExist", "not_sent", "no such SdkAppId", HOUR, True),
+        shut_out("InvalidParameterValue.SdkAppIdNotExist", "no such SdkAppId", HOUR),
         shut_out("UnauthorizedOperation.RequestIpNotInWhitelist", "our address", HOUR),
         shut_out("UnauthorizedOperation.RequestPermissionDeny", "no permission", HOUR),
         shut_out("UnauthorizedOperation.SdkAppIdIsDisabled", "SdkAppId disabled", HOUR),
-        Row(
-            "UnauthorizedOperation.SmsSdkAppIdVerifyFail",
-            "not_sent",
-            "SdkAppId of another",
-            HOUR,
-            True,
-        ),
+        shut_out("UnauthorizedOperation.SmsSdkAppIdVerifyFail", "SdkAppId of another", HOUR),
         Row(
             "UnauthorizedOperation.ServiceSuspendDueToArrears", "not_sent", "in arrears", HOUR, True
         ),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from channels.error_table import HOUR, MINUTE, ErrorTable, Row, Source, documented, paced
+from channels.error_table import HOUR, MINUTE, ErrorTable, Row, Source, documented, paced, shut_out
 from message.outcomes import Limit
 
 _LIST: Final = Source(
@@ -22,13 +22,13 @@ TABLE: Final = ErrorTable(
         # The account or its sender: another account may send it.
         *documented(
             _LIST,
-            Row("10001", "not_sent", "the account is not active", HOUR, True),
-            Row("20003", "not_sent", "the token is not the account's", HOUR, True),
-            Row("20005", "not_sent", "the account is not active", HOUR, True),
-            Row("20006", "not_sent", "access is denied", HOUR, True),
-            Row("20008", "not_sent", "not with test credentials", HOUR, True),
-            Row("20403", "not_sent", "forbidden", HOUR, True),
-            Row("20404", "not_sent", "there is no such account", HOUR, True),
+            shut_out("10001", "the account is not active", HOUR),
+            shut_out("20003", "the token is not the account's", HOUR),
+            shut_out("20005", "the account is not active", HOUR),
+            shut_out("20006", "access is denied", HOUR),
+            shut_out("20008", "not with test credentials", HOUR),
+            shut_out("20403", "forbidden", HOUR),
+            shut_out("20404", "there is no such account", HOUR),
             Row("21212", "not_sent", "the sender is malformed", HOUR, True),
             Row("21601", "not_sent", "the sender is not of this account", HOUR, True),
             Row("21603", "not_sent", "there is no sender", HOUR, True),

@@ -22,7 +22,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from channels.error_table import HOUR, MINUTE, ErrorTable, Row, Source, documented
+from channels.error_table import HOUR, MINUTE, ErrorTable, Row, Source, documented, shut_out
 from channels.smtp_wire import BEFORE_MAIL, Reply, Stage
 from message.outcomes import AnyOutcome, Limit, NotSent, Rejected, Unknown
 
@@ -97,19 +97,17 @@ ERRORS: Final = ErrorTable(
             _AUTH,
             Row("432", "not_sent", "the account's password must be renewed first", MINUTE, True),
             Row("454", "not_sent", "TLS or login is not available for now", MINUTE, True),
-            Row("530", "not_sent", "login or TLS is required first", MINUTE, True),
-            Row(
-                "534", "not_sent", "the way of logging in is too weak for the account", MINUTE, True
-            ),
-            Row("535", "not_sent", "user or password is wrong", MINUTE, True),
-            Row("538", "not_sent", "login needs encryption", MINUTE, True),
+            shut_out("530", "login or TLS is required first", MINUTE),
+            shut_out("534", "the way of logging in is too weak for the account", MINUTE),
+            shut_out("535", "user or password is wrong", MINUTE),
+            shut_out("538", "login needs encryption", MINUTE),
         ),
         *documented(
             _NO_MAIL,
             Row("521", "not_sent", "this host takes no mail at all", MINUTE, True),
             Row("556", "rejected", "the receiver's domain takes no mail"),
         ),
-        *documented(_REGISTRY, Row("525", "not_sent", "the account is disabled", MINUTE, True)),
+        *documented(_REGISTRY, shut_out("525", "the account is disabled", MINUTE)),
     )
 )
 
@@ -133,7 +131,8 @@ def refused(stage: Stage, reply: Reply, *, others_taken: bool = False) -> AnyOut
     else:
         return NotSent("protocol", f"{code} is no answer to {stage}: {detail}")
     if isinstance(outcome, Rejected) and stage in BEFORE_MAIL:
-        return NotSent(code, detail, MINUTE, account=True)
+        limit = Limit.LOGIN if stage is Stage.AUTH else None
+        return NotSent(code, detail, MINUTE, account=True, limit=limit)
     if isinstance(outcome, Rejected) and stage is Stage.MAIL and code in _OF_SENDERS:
         return Rejected(code, detail, account=True)
     return outcome

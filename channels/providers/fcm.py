@@ -38,7 +38,7 @@ import msgspec
 from channels.base import BaseChannel
 from channels.channel import Account, Answer, Call, Failure, TokenSource
 from channels.endpoints import below, endpoint_url
-from channels.error_table import HOUR, MINUTE, ErrorTable, Row, Source, documented, paced
+from channels.error_table import HOUR, MINUTE, ErrorTable, Row, Source, documented, paced, shut_out
 from channels.outcomes import CONTRADICTION, for_all, of_failure, refusal
 from channels.promises import Promises
 from channels.providers._fcm_message import PROVIDER, BadContent, message, read
@@ -93,13 +93,7 @@ _ERRORS: Final = ErrorTable(
         *documented(
             _CANONICAL,
             Row(_UNAUTHENTICATED, "not_sent", "the access token is not valid", account=True),
-            Row(
-                "PERMISSION_DENIED",
-                "not_sent",
-                "the account lacks a permission",
-                HOUR,
-                account=True,
-            ),
+            shut_out("PERMISSION_DENIED", "the account lacks a permission", HOUR),
             Row("NOT_FOUND", "rejected", "the token is not registered any more"),
             paced("RESOURCE_EXHAUSTED", Limit.ACCOUNT, "more calls than allowed", MINUTE),
             Row("FAILED_PRECONDITION", "rejected", "the message cannot be sent as it is"),

@@ -8,6 +8,7 @@ import pytest
 
 from channels.error_table import ErrorTable, Row, Source, documented, unproved
 from channels.registry import PROVIDERS
+from message.outcomes import Limit, NotSent
 
 WRITTEN = date(2026, 11, 21)
 """The first day of this code: no page was read for it before."""
@@ -79,3 +80,37 @@ def test_the_most_exact_row_wins() -> None:
 def test_a_code_stands_once() -> None:
     with pytest.raises(ValueError, match="twice"):
         ErrorTable((Row("1", "rejected", "one"), Row("1", "unknown", "two")))
+
+
+REFUSED_LOGINS = {
+    "twilio": ("10001", "20003", "20005", "20006", "20008", "20403", "20404"),
+    "resend": ("missing_api_key", "invalid_api_key", "restricted_api_key", "suspended_api_key"),
+    "smtp": ("525", "530", "534", "535", "538"),
+    "fcm": ("PERMISSION_DENIED",),
+    "aliyun_sms": (
+        "isv.ACCOUNT_NOT_EXISTS",
+        "SignatureDoesNotMatch",
+        "InvalidAccessKeyId.NotFound",
+    ),
+    "tencent_sms": (
+        "AuthFailure.SignatureFailure",
+        "InvalidParameterValue.SdkAppIdNotExist",
+        "UnauthorizedOperation.SmsSdkAppIdVerifyFail",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("provider", "code"), [(name, code) for name, codes in REFUSED_LOGINS.items() for code in codes]
+)
+def test_a_refused_login_is_the_accounts_and_spends_no_attempt(provider: str, code: str) -> None:
+    outcome = PROVIDERS[provider].errors.outcome(code)
+    assert isinstance(outcome, NotSent)
+    assert (outcome.account, outcome.limit) == (True, Limit.LOGIN)
+    assert outcome.retry_after_ms
+
+
+@pytest.mark.parametrize("provider", sorted(set(PROVIDERS) - {"null", "webhook"}))
+def test_every_provider_can_say_that_it_refuses_the_login(provider: str) -> None:
+    adapter = PROVIDERS[provider]
+    assert adapter.tokens is not None or any(row.limit is Limit.LOGIN for row in adapter.errors)

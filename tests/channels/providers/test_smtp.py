@@ -22,7 +22,7 @@ from channels.smtp_wire import Envelope, Reply, Stage, Told, written_told
 from channels.wires import Wires
 from message.delivery import Delivery, deliveries_of
 from message.envelope import Notification, Template
-from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
+from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
 
 CHANNEL: SmtpChannel = CHANNELS[0]
 ACCOUNT: dict[str, Any] = {
@@ -450,7 +450,8 @@ def test_who_was_refused_is_so_whatever_became_of_the_message() -> None:
         (Stage.MAIL, 552, Rejected("552", "said")),
         (Stage.GREETING, 554, NotSent("554", "said", 60_000, True)),
         (Stage.HELLO, 550, NotSent("550", "said", 60_000, True)),
-        (Stage.AUTH, 535, NotSent("535", "said", 60_000, True)),
+        (Stage.AUTH, 535, NotSent("535", "said", 60_000, True, Limit.LOGIN)),
+        (Stage.AUTH, 550, NotSent("550", "said", 60_000, True, Limit.LOGIN)),
         (Stage.STARTTLS, 454, NotSent("454", "said", 60_000, True)),
         (Stage.GREETING, 421, NotSent("421", "said")),
     ],
