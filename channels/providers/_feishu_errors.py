@@ -74,6 +74,8 @@ ERRORS: Final = ErrorTable(
             Row("1500", "unknown", "an internal error"),
             Row("2200", "unknown", "an internal error"),
             paced("11232", Limit.ACCOUNT, "the provider is under load", MINUTE),
+            paced("11233", Limit.ACCOUNT, "more messages than allowed", MINUTE),
+            paced("11247", Limit.ACCOUNT, "more messages than allowed", MINUTE),
             paced(RATE_LIMITED, Limit.ACCOUNT, "more calls than allowed", MINUTE),
             shut_out("99991401", "our address is not on the list", MINUTE),
             paced("99991403", Limit.ACCOUNT, "the month's calls are used up", HOUR, account=True),

@@ -25,6 +25,7 @@ ERRORS: Final = ErrorTable(
             Row("invalid_idempotency_key", "rejected", "the key is not 1 to 256 characters"),
             Row("validation_error", "rejected", "a field is wrong"),
             Row("missing_required_field", "rejected", "a field is missing"),
+            Row("missing_required_parameter", "rejected", "a parameter is missing"),
             Row("invalid_parameter", "rejected", "a parameter is no valid value"),
             Row("invalid_attachment", "rejected", "an attachment has neither content nor path"),
             Row("not_found", "rejected", "no such template, or no such endpoint"),
@@ -33,6 +34,7 @@ ERRORS: Final = ErrorTable(
             shut_out("restricted_api_key", "the API key may not do this", MINUTE),
             shut_out("invalid_api_key", "the API key is wrong", MINUTE),
             shut_out("suspended_api_key", "the API key is suspended", MINUTE),
+            shut_out("invalid_permission", "the access token may not do this", MINUTE),
             paced("rate_limit_exceeded", Limit.ACCOUNT, "too many requests a second", 1_000),
             paced(
                 "daily_quota_exceeded",
@@ -54,7 +56,9 @@ ERRORS: Final = ErrorTable(
                 "the key was used for another payload before",
             ),
             Row("concurrent_idempotent_requests", "unknown", "the first request is still at work"),
+            Row("resource_locked", "unknown", "another request changes the same thing"),
             Row("application_error", "unknown", "an unexpected error at Resend"),
+            Row("service_unavailable", "unknown", "Resend is not available for the moment"),
         ),
         *documented(
             _NODE,

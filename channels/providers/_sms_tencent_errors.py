@@ -157,6 +157,7 @@ _MESSAGE = (
             "rejected",
             "the number asked to be left alone",
         ),
+        Row("FailedOperation.PhoneNumberParseFail", "rejected", "the number is not E.164"),
         Row("FailedOperation.SignatureIncorrectOrUnapproved", "rejected", "no approved signature"),
         Row("FailedOperation.TemplateIncorrectOrUnapproved", "rejected", "no approved template"),
         Row("FailedOperation.TemplateUnapprovedOrNotExist", "rejected", "no approved template"),
@@ -234,6 +235,9 @@ _CALL = (
     ),
 )
 
+# As the SDK for Go has it, with the point at its end.
+_POINTED = documented(_OLDER, Row("UnsupportedOperation.", "rejected", "not supported"))
+
 _DOUBT = (
     *documented(
         _COMMON,
@@ -254,4 +258,4 @@ _DOUBT = (
     ),
 )
 
-TABLE: Final = ErrorTable((*_ACCOUNT, *_PACE, *_MESSAGE, *_CALL, *_DOUBT))
+TABLE: Final = ErrorTable((*_ACCOUNT, *_PACE, *_MESSAGE, *_CALL, *_POINTED, *_DOUBT))

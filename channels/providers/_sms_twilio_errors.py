@@ -30,9 +30,11 @@ TABLE: Final = ErrorTable(
             shut_out("20403", "forbidden", HOUR),
             shut_out("20404", "there is no such account", HOUR),
             Row("21212", "not_sent", "the sender is malformed", HOUR, True),
+            Row("21267", "not_sent", "a trial account has no sender of letters", HOUR, True),
             Row("21601", "not_sent", "the sender is not of this account", HOUR, True),
             Row("21603", "not_sent", "there is no sender", HOUR, True),
             Row("21606", "not_sent", "the sender cannot send", HOUR, True),
+            Row("21607", "not_sent", "a trial account's sender is the sandbox", HOUR, True),
             paced(
                 "21611",
                 Limit.ACCOUNT,
@@ -40,15 +42,18 @@ TABLE: Final = ErrorTable(
                 10 * MINUTE,
                 account=True,
             ),
+            Row("21657", "not_sent", "the sender's name is invalid", HOUR, True),
             Row("21659", "not_sent", "the sender is no number of Twilio's", HOUR, True),
             Row("21660", "not_sent", "the sender is of another account", HOUR, True),
             Row("21661", "not_sent", "the sender cannot send SMS", HOUR, True),
             Row("21701", "not_sent", "there is no such messaging service", HOUR, True),
+            Row("21702", "not_sent", "the messaging service takes nothing now", HOUR, True),
             Row(
                 "21703", "not_sent", "the messaging service has no number to send from", HOUR, True
             ),
             Row("21704", "not_sent", "the messaging service has no numbers", HOUR, True),
             Row("21705", "not_sent", "the messaging service is invalid", HOUR, True),
+            Row("21709", "not_sent", "the sender's name is not the service's", HOUR, True),
             paced("63038", Limit.ACCOUNT, "the account's limit of 24 hours", HOUR, account=True),
         ),
         # Pace: "never processed and always safe to retry".

@@ -47,7 +47,7 @@ COMMON_ROWS: Final = documented(
     shut_out("40164", "our IP is not in the whitelist", 10 * MINUTE),
     Row("41001", "not_sent", "the token is missing"),
     Row("42001", "not_sent", "the token has expired"),
-    Row("42007", "not_sent", "the token was revoked: the secret was changed"),
+    Row("42007", "not_sent", "the token was revoked: a password was changed"),
     Row("43002", "rejected", "the call must be a POST"),
     Row("43003", "rejected", "the call must use HTTPS"),
     Row("44002", "rejected", "the body is empty"),

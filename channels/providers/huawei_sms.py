@@ -74,6 +74,7 @@ TABLE: Final = ErrorTable(
             shut_out("E00000*", "the Authorization field is not as it must be", HOUR),
             shut_out("E00002*", "the X-WSSE field is not as it must be", HOUR),
             Row("E000040", "rejected", "another content type is wanted"),
+            shut_out("E000045", "the signature in Authorization is refused", HOUR),
             shut_out("E00010*", "app_key or app_secret is refused", HOUR),
             shut_out("E00011*", "the account is inactive or frozen, or the clock is wrong", HOUR),
             Row("E000503", "rejected", "a parameter is malformed"),

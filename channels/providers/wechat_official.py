@@ -29,7 +29,7 @@ import msgspec
 
 from channels.base import BaseChannel
 from channels.channel import Account, Answer, Call, TokenSource
-from channels.error_table import MINUTE, ErrorTable, Row, Source, documented, unproved
+from channels.error_table import HOUR, MINUTE, ErrorTable, Row, Source, documented, unproved
 from channels.outcomes import for_all
 from channels.promises import Promises
 from channels.providers._wechat import (
@@ -63,6 +63,10 @@ _DEDUP_MS: Final = 9 * MINUTE
 
 _SEEN: Final = Source(
     "https://developers.weixin.qq.com/community/minihome/doc/000860335f4ca80cd0932f3dd66c00",
+    "2026-11-22",
+)
+_CLOSED: Final = Source(
+    "https://developers.weixin.qq.com/community/develop/doc/00086cee348a80792ab2b04576bc00",
     "2026-11-22",
 )
 _LISTED: Final = "public clients list it; no page of WeChat's that was read has it"
@@ -115,6 +119,10 @@ class WechatOfficialChannel(BaseChannel):
             *documented(
                 _SEEN,
                 Row("40013", "rejected", "the message's mini-program is not bound to the account"),
+            ),
+            *documented(
+                _CLOSED,
+                Row("45109", "not_sent", "the API is closed to this account", HOUR, account=True),
             ),
             *unproved(_LISTED, Row("43116", "rejected", "the template is blocked for abuse")),
         )

@@ -8,7 +8,7 @@ import pytest
 
 from channels.error_table import ErrorTable, Row, Source, documented, unproved
 from channels.registry import PROVIDERS
-from message.outcomes import Limit, NotSent
+from message.outcomes import AnyOutcome, Limit, NotSent, Rejected, Unknown
 
 WRITTEN = date(2026, 11, 21)
 """The first day of this code: no page was read for it before."""
@@ -114,3 +114,46 @@ def test_a_refused_login_is_the_accounts_and_spends_no_attempt(provider: str, co
 def test_every_provider_can_say_that_it_refuses_the_login(provider: str) -> None:
     adapter = PROVIDERS[provider]
     assert adapter.tokens is not None or any(row.limit is Limit.LOGIN for row in adapter.errors)
+
+
+JUDGED = [
+    # The sender is refused, not the message: another account may send it.
+    *(("twilio", code, 400, NotSent) for code in ("21267", "21607", "21657", "21702", "21709")),
+    ("tencent_sms", "FailedOperation.PhoneNumberParseFail", 200, Rejected),
+    ("tencent_sms", "UnsupportedOperation.", 200, Rejected),
+    ("huawei_sms", "E000045", 401, NotSent),
+    ("wechat_official", "45109", 200, NotSent),
+    # Feishu answers its limits with status 400, which would refuse for good.
+    ("feishu", "11233", 400, NotSent),
+    ("feishu", "11247", 400, NotSent),
+    ("resend", "invalid_permission", 403, NotSent),
+    ("resend", "missing_required_parameter", 422, Rejected),
+    ("resend", "service_unavailable", 503, Unknown),
+    # C3, C4, C9: definite refusals of a message that halted the account or were read as Unknown.
+    ("dingtalk_robot", "310000.keywords", 200, Rejected),
+    ("wechat_official", "40013", 200, Rejected),
+    ("wechat_official", "40165", 200, Rejected),
+    ("feishu", "99992402", 400, Rejected),
+    ("feishu", "9499", 200, Rejected),
+    ("feishu", "230101", 200, Rejected),
+    ("dingtalk", "1", 200, Rejected),
+    ("dingtalk", "15.isv.whatever", 200, Rejected),
+    ("dingtalk", "40", 200, Rejected),
+    ("dingtalk", "41", 200, Rejected),
+    # B9: a token that is not registered, and a key of Apple's that is refused.
+    ("fcm", "NOT_FOUND", 404, Rejected),
+    ("fcm", "APNS_AUTH_ERROR", 401, NotSent),
+    # B14: a mailbox that is full, or a message that is too large.
+    ("smtp", "552", 0, Rejected),
+]
+
+
+@pytest.mark.parametrize(("provider", "code", "status", "kind"), JUDGED)
+def test_a_code_is_judged_as_its_document_says(
+    provider: str, code: str, status: int, kind: type[AnyOutcome]
+) -> None:
+    outcome = PROVIDERS[provider].errors.outcome(code, status=status)
+    assert type(outcome) is kind
+    assert PROVIDERS[provider].errors.row(code) is not None
+    if isinstance(outcome, Rejected):
+        assert not outcome.account
