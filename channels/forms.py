@@ -1,9 +1,13 @@
-"""What an adapter says where the notification's template has nothing for its provider."""
+"""What an adapter says of a content that it cannot send: why, as a code and a sentence."""
 
 from __future__ import annotations
 
 from message.delivery import Delivery
 from message.foreign_text import shown_name
+
+
+class BadContent(ValueError):
+    """A content that a provider cannot send; the text is `code: one sentence`."""
 
 
 def no_form(delivery: Delivery, provider: str) -> str:

@@ -25,7 +25,7 @@ from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
-from channels.forms import no_form
+from channels.forms import BadContent, no_form
 from message.delivery import Delivery
 from message.foreign_text import broken_rule
 
@@ -40,10 +40,6 @@ _AT: Final = re.compile(r"(?<![A-Za-z0-9])@(?=\w)")
 _URL: Final = re.compile(r"https?://[^\s<>]+")
 _LINE: Final = re.compile(r"(?m)^(\s{0,8})([-+=]|\d{1,9}(?=[.)]))")
 T = TypeVar("T")
-
-
-class BadContent(ValueError):
-    """A content that this provider cannot send; the text is `code: one sentence`."""
 
 
 class Content(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

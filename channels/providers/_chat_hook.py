@@ -21,8 +21,8 @@ from channels.base import BaseChannel
 from channels.channel import Account, Answer, Call, Failure
 from channels.endpoints import endpoint_url
 from channels.error_table import ErrorTable
+from channels.forms import BadContent
 from channels.outcomes import for_all, of_failure
-from channels.providers._chat_content import BadContent
 from channels.reach import ONE_GROUP, GroupName, Reach, wrong_receiver
 from channels.requests import post_json
 from channels.retry_after import retry_after_ms

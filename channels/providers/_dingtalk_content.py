@@ -25,7 +25,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 import phonenumbers
 
-from channels.forms import no_form
+from channels.forms import BadContent, no_form
 from message.delivery import Delivery
 from message.foreign_text import broken_rule
 
@@ -42,10 +42,6 @@ _KINDS: Final = (
     "file",
     "feed_card",
 )
-
-
-class BadContent(ValueError):
-    """A content that this provider cannot send; the text is `code: one sentence`."""
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -25,7 +25,7 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 from email_validator import EmailNotValidError, validate_email
 
-from channels.forms import no_form
+from channels.forms import BadContent, no_form
 from message.delivery import Delivery
 from message.foreign_text import broken_rule, rule_in
 
@@ -57,10 +57,6 @@ _OURS: Final = frozenset(
 _TYPES: Final = MimeTypes(filenames=())
 """Python's own table: a machine's mime.types would make other bytes of the same notification."""
 DEFAULT_TYPE: Final = "application/octet-stream"
-
-
-class BadContent(ValueError):
-    """A content that no mail can be made of; the text is `code: one sentence`."""
 
 
 class Mailbox(NamedTuple):

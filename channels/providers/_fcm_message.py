@@ -29,7 +29,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from channels.forms import no_form
+from channels.forms import BadContent, no_form
 from message.delivery import Delivery
 from message.foreign_text import broken_rule, shown_name
 
@@ -42,10 +42,6 @@ _TOPIC: Final = "/topics/"
 _MAX_TTL_S: Final = 28 * 86_400
 _RESERVED: Final = frozenset({"from", "message_type"})
 _OWN: Final = ("google.", "gcm.")
-
-
-class BadContent(ValueError):
-    """A content that this provider cannot send; the text is `code: one sentence`."""
 
 
 class Notification(

@@ -25,16 +25,12 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from channels.forms import no_form
+from channels.forms import BadContent, no_form
 from message.delivery import Delivery
 from message.foreign_text import broken_rule
 
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 Filled = Annotated[dict[str, Any], msgspec.Meta(min_length=1)]
-
-
-class BadContent(ValueError):
-    """A content that this provider cannot send; the text is `code: one sentence`."""
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -23,7 +23,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from channels.forms import no_form
+from channels.forms import BadContent, no_form
 from message.delivery import Delivery
 from message.foreign_text import broken_rule
 
@@ -37,10 +37,6 @@ _START: Final = "startapp"
 _MAX_TTL_S: Final = 3 * 86_400
 _ONLINE_ONLY: Final = -1
 _MAX_TRANSMISSION: Final = 3_072
-
-
-class BadContent(ValueError):
-    """A content that this provider cannot send; the text is `code: one sentence`."""
 
 
 class Content(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

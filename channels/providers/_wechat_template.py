@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
-from channels.forms import no_form
+from channels.forms import BadContent, no_form
 from message.delivery import Delivery
 from message.foreign_text import broken_rule, shown_name
 
@@ -54,10 +54,6 @@ class _Leads(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     url: str = ""
     miniprogram: Miniprogram | None = None
     page: str = ""
-
-
-class BadContent(ValueError):
-    """A content that cannot be sent: the text is `code: sentence`."""
 
 
 def message_of(delivery: Delivery, provider: str) -> TemplateMessage:

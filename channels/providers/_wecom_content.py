@@ -31,7 +31,7 @@ from typing import Any, Final
 
 import msgspec
 
-from channels.forms import no_form
+from channels.forms import BadContent, no_form
 from message.delivery import Delivery
 from message.foreign_text import broken_rule
 
@@ -134,10 +134,6 @@ class Message(msgspec.Struct, frozen=True):
 
     kind: str
     body: Any
-
-
-class BadContent(ValueError):
-    """A content that cannot be sent: the text is `code: sentence`."""
 
 
 def content_of(delivery: Delivery, provider: str) -> Mapping[str, Any] | None:

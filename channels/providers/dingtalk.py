@@ -63,10 +63,10 @@ from channels.channel import (
 )
 from channels.endpoints import with_query
 from channels.error_table import HOUR, ErrorTable
+from channels.forms import BadContent
 from channels.outcomes import for_all, of_failure
 from channels.promises import Promises
 from channels.providers._dingtalk_app import DingTalkOptions, DingTalkTokens
-from channels.providers._dingtalk_content import BadContent
 from channels.providers._dingtalk_errors import ERRORS, RECEIVER_CODES, SAME_TODAY, TOKEN_CODES
 from channels.providers._dingtalk_notice import MAX_BYTES, PROVIDER, Again, resolved, worded
 from channels.providers._dingtalk_wire import (

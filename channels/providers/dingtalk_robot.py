@@ -37,12 +37,12 @@ from channels.base import BaseChannel
 from channels.channel import Account, Answer, Call, Failure
 from channels.endpoints import with_query
 from channels.error_table import ErrorTable
+from channels.forms import BadContent
 from channels.outcomes import for_all, of_failure
 from channels.promises import Promises
 from channels.providers._dingtalk_content import (
     ActionCard,
     At,
-    BadContent,
     Content,
     mobile,
     read,

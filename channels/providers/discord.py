@@ -34,9 +34,10 @@ import msgspec
 from channels.channel import Account, Answer, Call, Failure, RecallDialogue, Sent, Taken, TakenBack
 from channels.endpoints import with_query
 from channels.error_table import HOUR, MINUTE, ErrorTable, Row, Source, documented, paced, shut_out
+from channels.forms import BadContent
 from channels.outcomes import CONTRADICTION, refusal
 from channels.promises import Promises
-from channels.providers._chat_content import BadContent, in_front, mentions, read, unformatted
+from channels.providers._chat_content import in_front, mentions, read, unformatted
 from channels.providers._chat_hook import HookChannel, extensions, fields, hook_url, refused
 from channels.retry_after import MAX_MS
 from message.delivery import Delivery

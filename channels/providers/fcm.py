@@ -39,9 +39,10 @@ from channels.base import BaseChannel
 from channels.channel import Account, Answer, Call, Failure, TokenSource
 from channels.endpoints import below, endpoint_url
 from channels.error_table import HOUR, MINUTE, ErrorTable, Row, Source, documented, paced, shut_out
+from channels.forms import BadContent
 from channels.outcomes import CONTRADICTION, for_all, of_failure, refusal
 from channels.promises import Promises
-from channels.providers._fcm_message import PROVIDER, BadContent, message, read
+from channels.providers._fcm_message import PROVIDER, message, read
 from channels.providers._fcm_token import ENDPOINT, FcmOptions, FcmTokens
 from channels.reach import EVERYBODY, Reach
 from channels.requests import post_json

@@ -50,9 +50,10 @@ from channels.channel import (
     TokenSource,
 )
 from channels.error_table import HOUR, MINUTE, ErrorTable
+from channels.forms import BadContent
 from channels.outcomes import for_all, of_failure
 from channels.promises import Promises
-from channels.providers._feishu_content import BadContent, Worded
+from channels.providers._feishu_content import Worded
 from channels.providers._feishu_content import read as read_content
 from channels.providers._feishu_errors import ERRORS
 from channels.providers._feishu_wire import (

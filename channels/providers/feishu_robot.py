@@ -45,9 +45,10 @@ from channels.error_table import (
     shut_out,
     unproved,
 )
+from channels.forms import BadContent
 from channels.outcomes import for_all, of_failure
 from channels.promises import Promises
-from channels.providers._feishu_content import BadContent, Chat, Worded, read
+from channels.providers._feishu_content import Chat, Worded, read
 from channels.providers._feishu_wire import (
     COMMON,
     ENDPOINT,

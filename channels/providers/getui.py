@@ -48,10 +48,11 @@ from channels.channel import (
 )
 from channels.endpoints import below, endpoint_url
 from channels.error_table import HOUR, MINUTE, ErrorTable, Row, Source, documented, paced, shut_out
+from channels.forms import BadContent
 from channels.outcomes import CONTRADICTION, for_all, of_failure, refusal
 from channels.promises import Promises
 from channels.providers import _sms
-from channels.providers._getui_content import PROVIDER, BadContent, message, read
+from channels.providers._getui_content import PROVIDER, message, read
 from channels.reach import PERSONS, Reach, wrong_receiver
 from channels.requests import post_json
 from channels.secret import Secret

@@ -34,9 +34,10 @@ from channels.base import BaseChannel
 from channels.channel import Account, Answer, Call, Failure
 from channels.endpoints import below, endpoint_url
 from channels.error_table import HOUR, MINUTE, ErrorTable
+from channels.forms import BadContent
 from channels.outcomes import CONTRADICTION, for_all, of_failure, refusal
 from channels.promises import Promises
-from channels.providers._email_content import BadContent, Email, mailbox, read, receiver
+from channels.providers._email_content import Email, mailbox, read, receiver
 from channels.providers._resend_errors import ERRORS
 from channels.requests import post_json
 from channels.retry_after import retry_after_ms

@@ -42,10 +42,10 @@ from channels.error_table import (
     shut_out,
     unproved,
 )
+from channels.forms import BadContent
 from channels.outcomes import CONTRADICTION, refusal
 from channels.promises import Promises
 from channels.providers._chat_content import (
-    BadContent,
     Content,
     each_text,
     in_front,

@@ -37,10 +37,10 @@ from channels.base import BaseChannel
 from channels.channel import Account, Answer, Call, Failure, OptionalTokens
 from channels.endpoints import endpoint_url
 from channels.error_table import ErrorTable
+from channels.forms import BadContent
 from channels.outcomes import for_all, of_failure
 from channels.promises import Promises
 from channels.providers._email_content import (
-    BadContent,
     Email,
     Mailbox,
     mailbox,

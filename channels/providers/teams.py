@@ -30,9 +30,10 @@ import msgspec
 
 from channels.channel import Call
 from channels.error_table import HOUR, ErrorTable, Row, paced, shut_out, unproved
+from channels.forms import BadContent
 from channels.outcomes import refusal
 from channels.promises import Promises
-from channels.providers._chat_content import BadContent, Content, read
+from channels.providers._chat_content import Content, read
 from channels.providers._chat_hook import LIMITER_STATUS, HookChannel, refused
 from message.delivery import Delivery
 from message.outcomes import Accepted, AnyOutcome, Limit, Unknown

@@ -49,6 +49,7 @@ from channels.channel import (
     TokenSource,
 )
 from channels.error_table import HOUR, MINUTE, ErrorTable
+from channels.forms import BadContent
 from channels.outcomes import for_all
 from channels.promises import Promises
 from channels.providers._wechat import (
@@ -62,7 +63,6 @@ from channels.providers._wechat import (
     words_of,
 )
 from channels.providers._wecom_content import (
-    BadContent,
     Image,
     Message,
     Text,

@@ -31,11 +31,11 @@ from channels.error_table import (
     shut_out,
     unproved,
 )
+from channels.forms import BadContent
 from channels.outcomes import for_all
 from channels.promises import Promises
 from channels.providers._wechat import PreparedAccounts, failed
 from channels.providers._wecom_content import (
-    BadContent,
     Image,
     content_of,
     message_of,

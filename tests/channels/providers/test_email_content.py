@@ -2,7 +2,8 @@
 
 import pytest
 
-from channels.providers._email_content import BadContent, Mailbox, mailbox, read_content, receiver
+from channels.forms import BadContent
+from channels.providers._email_content import Mailbox, mailbox, read_content, receiver
 
 MIB = 1 << 20
 
