@@ -11,9 +11,21 @@ from typing import Any, Final
 
 import httpx
 
+from channels.channel import Account
+
 Fields = Sequence[tuple[bytes, bytes]]
 _MADE_LATER: Final = frozenset({"headers", "stream", "_content"})
 """What httpx.Request.__init__ sets beside method, URL and extensions."""
+
+
+def fields_of(url: httpx.URL) -> list[tuple[bytes, bytes]]:
+    """Returns the header fields of every request of ours: Host, User-Agent."""
+    return [(b"Host", url.netloc), (b"User-Agent", b"hongyan")]
+
+
+def extensions_of(account: Account) -> dict[str, Any]:
+    """Returns what the transport has to know of the account."""
+    return {"ca_file": account.ca_file} if account.ca_file else {}
 
 
 class JsonPost(httpx.Request):

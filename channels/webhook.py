@@ -31,7 +31,7 @@ from channels.listing import not_sent
 from channels.outcomes import for_all, of_failure, refusal
 from channels.promises import Promises
 from channels.reach import EVERYBODY, Reach
-from channels.requests import post_json
+from channels.requests import extensions_of, fields_of, post_json
 from channels.secret import Secret
 from channels.webhook_signature import signed_fields, signing_key
 from message.delivery import Delivery
@@ -161,14 +161,13 @@ class WebhookChannel(BaseChannel):
 
 def _prepare(account: Account) -> _Prepared:
     url = endpoint_url(account.endpoint)
-    headers = [(b"Host", url.netloc), (b"User-Agent", b"hongyan")]
+    headers = fields_of(url)
     options: WebhookOptions = account.options or WebhookOptions()
     if options.token:
         headers.append((b"Authorization", b"Bearer " + options.token.reveal().encode()))
     secrets = (options.signing_secret, options.other_signing_secret)
     keys = tuple(signing_key(secret) for secret in secrets if secret is not None)
-    extensions = {"ca_file": account.ca_file} if account.ca_file else {}
-    return _Prepared(account, url, headers, extensions, keys)
+    return _Prepared(account, url, headers, extensions_of(account), keys)
 
 
 def _resolved(answer: Answer, attempt: Attempt, lag_s: int) -> Resolved:

@@ -24,7 +24,7 @@ from channels.error_table import ErrorTable
 from channels.forms import BadContent
 from channels.outcomes import for_all, of_failure
 from channels.reach import ONE_GROUP, GroupName, Reach, wrong_receiver
-from channels.requests import post_json
+from channels.requests import extensions_of, fields_of, post_json
 from channels.retry_after import retry_after_ms
 from channels.secret import Secret
 from message.delivery import Delivery
@@ -89,7 +89,7 @@ class HookChannel(BaseChannel):
         account = call.account
         url = self.address(account)
         body = msgspec.json.encode(self.body(delivery))
-        return post_json(url, fields(url), body, extensions(account))
+        return post_json(url, fields_of(url), body, extensions_of(account))
 
     def outcomes(self, call: Call, answer: Answer) -> list[AnyOutcome]:
         """The outcome of the call's one delivery."""
@@ -115,16 +115,6 @@ def hook_url(account: Account) -> httpx.URL:
     url, hook = endpoint_url(account.endpoint), account.options.hook.reveal()
     path = url.raw_path.partition(b"?")[0].rstrip(b"/")
     return url.copy_with(raw_path=path + b"/" + hook.lstrip("/").encode("ascii"))
-
-
-def fields(url: httpx.URL) -> list[tuple[bytes, bytes]]:
-    """The header fields that all four want."""
-    return [(b"Host", url.netloc), (b"User-Agent", b"hongyan")]
-
-
-def extensions(account: Account) -> dict[str, Any]:
-    """What the transport has to know."""
-    return {"ca_file": account.ca_file} if account.ca_file else {}
 
 
 def refused(

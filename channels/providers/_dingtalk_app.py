@@ -17,7 +17,8 @@ import msgspec
 from channels.channel import Account, LoginRefused, Token, TokenRefused
 from channels.endpoints import with_query
 from channels.providers._dingtalk_errors import ERRORS
-from channels.providers._dingtalk_wire import address, extensions, fields, read
+from channels.providers._dingtalk_wire import address, read
+from channels.requests import extensions_of, fields_of
 from channels.secret import Secret
 
 _GETTOKEN: Final = "gettoken"
@@ -48,7 +49,9 @@ class DingTalkTokens:
         url = address(account.endpoint, _GETTOKEN)
         secret = quote(options.app_secret.reveal(), safe="")
         asked = with_query(url, f"appkey={quote(options.app_key, safe='')}&appsecret={secret}")
-        return httpx.Request("GET", asked, headers=fields(url), extensions=extensions(account))
+        return httpx.Request(
+            "GET", asked, headers=fields_of(url), extensions=extensions_of(account)
+        )
 
     def read(self, answer: httpx.Response) -> Token:
         """The token; raises LoginRefused with the provider's code, TokenRefused for one that passes."""

@@ -15,7 +15,6 @@ from typing import Final
 import httpx
 import msgspec
 
-from channels.channel import Account
 from channels.endpoints import below, endpoint_url
 from channels.error_table import ErrorTable
 from channels.outcomes import CONTRADICTION, refusal
@@ -77,13 +76,3 @@ def refused(errors: ErrorTable, answer: httpx.Response) -> AnyOutcome | None:
 def address(endpoint: str, path: str) -> httpx.URL:
     """A path of the provider's, below whatever path the account's endpoint has."""
     return below(endpoint_url(endpoint), path)
-
-
-def fields(url: httpx.URL) -> list[tuple[bytes, bytes]]:
-    """Header fields of every request."""
-    return [(b"Host", url.netloc), (b"User-Agent", b"hongyan")]
-
-
-def extensions(account: Account) -> dict[str, str]:
-    """What the transport is to know of the account."""
-    return {"ca_file": account.ca_file} if account.ca_file else {}

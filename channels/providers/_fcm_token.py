@@ -31,6 +31,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from channels.channel import Account, LoginRefused, Token, TokenRefused
 from channels.endpoints import below, endpoint_url
+from channels.requests import extensions_of
 from channels.secret import Secret
 
 ENDPOINT: Final = "https://fcm.googleapis.com"
@@ -103,7 +104,7 @@ class FcmTokens:
                 "Content-Type": "application/x-www-form-urlencoded",
             },
             content=body,
-            extensions={"ca_file": account.ca_file} if account.ca_file else {},
+            extensions=extensions_of(account),
         )
 
     def read(self, answer: httpx.Response) -> Token:

@@ -14,12 +14,11 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
 import httpx
 import msgspec
 
-from channels.channel import Account
 from channels.endpoints import below, endpoint_url, with_query
 from channels.error_table import ErrorTable, Source
 from channels.outcomes import CONTRADICTION, refusal
@@ -108,16 +107,6 @@ def address(endpoint: str, path: str) -> httpx.URL:
 def address_for(endpoint: str, path: str, query: str) -> httpx.URL:
     """The same with a query, quoted already, behind the one that the endpoint may have."""
     return with_query(address(endpoint, path), query)
-
-
-def fields(url: httpx.URL) -> list[tuple[bytes, bytes]]:
-    """Header fields of every request."""
-    return [(b"Host", url.netloc), (b"User-Agent", b"hongyan")]
-
-
-def extensions(account: Account) -> dict[str, Any]:
-    """What the transport is to know of the account."""
-    return {"ca_file": account.ca_file} if account.ca_file else {}
 
 
 def _wait_ms(answer: httpx.Response) -> int | None:

@@ -15,6 +15,7 @@ from channels.channel import Account
 from channels.endpoints import endpoint_url
 from channels.providers import _sms as sms
 from channels.providers._sms_acs3 import encoded, signed_fields
+from channels.requests import extensions_of
 from channels.secret import Secret
 
 _VERSION: Final = "2017-05-25"
@@ -81,9 +82,8 @@ decode_details = msgspec.json.Decoder(Details).decode
 def prepare(account: Account) -> Prepared:
     """For requests of this account; the signature covers the endpoint's own path."""
     url = endpoint_url(account.endpoint)
-    extensions = {"ca_file": account.ca_file} if account.ca_file else {}
     host = url.netloc.decode("ascii")
-    return Prepared(account.options, url, sms.rooted(url), host, extensions)
+    return Prepared(account.options, url, sms.rooted(url), host, extensions_of(account))
 
 
 def signed(

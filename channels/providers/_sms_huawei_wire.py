@@ -25,6 +25,7 @@ import msgspec
 from channels.channel import Account
 from channels.endpoints import below, endpoint_url
 from channels.providers import _sms as sms
+from channels.requests import extensions_of
 from channels.secret import Secret
 
 FORM: Final = "application/x-www-form-urlencoded"
@@ -89,9 +90,9 @@ def prepare(account: Account) -> Prepared:
     """For requests of this account; the signature covers the endpoint's own path."""
     url = below(endpoint_url(account.endpoint), _PATH)
     path = url.raw_path.partition(b"?")[0].decode("ascii")
-    extensions = {"ca_file": account.ca_file} if account.ca_file else {}
     whole = url.copy_with(raw_path=path.encode("ascii"))
-    return Prepared(account.options, whole, path, url.netloc.decode("ascii"), extensions)
+    host, extensions = url.netloc.decode("ascii"), extensions_of(account)
+    return Prepared(account.options, whole, path, host, extensions)
 
 
 def signed(prepared: Prepared, form: Mapping[str, str], now_s: float) -> httpx.Request:

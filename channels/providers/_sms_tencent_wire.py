@@ -15,6 +15,7 @@ from channels.channel import Account
 from channels.endpoints import endpoint_url
 from channels.providers import _sms as sms
 from channels.providers._sms_tc3 import JSON, authorization
+from channels.requests import extensions_of, fields_of
 from channels.secret import Secret
 
 _VERSION: Final = b"2021-01-11"
@@ -96,13 +97,12 @@ def prepare(account: Account) -> Prepared:
     url = endpoint_url(account.endpoint)
     path, options = sms.rooted(url), account.options
     fields = [
-        (b"Host", url.netloc),
-        (b"User-Agent", b"hongyan"),
+        *fields_of(url),
         (b"Content-Type", JSON.encode()),
         (b"X-TC-Version", _VERSION),
         (b"X-TC-Region", options.region.encode()),
     ]
-    extensions = {"ca_file": account.ca_file} if account.ca_file else {}
+    extensions = extensions_of(account)
     whole = url.copy_with(raw_path=path.encode("ascii"))
     return Prepared(options, whole, path, url.netloc.decode("ascii"), fields, extensions)
 

@@ -16,6 +16,7 @@ from channels.channel import Account, Answer, Attempt
 from channels.endpoints import endpoint_url
 from channels.listing import Listing
 from channels.providers import _sms as sms
+from channels.requests import extensions_of, fields_of
 from channels.secret import Secret
 from message.delivery import Delivery
 
@@ -91,12 +92,11 @@ def prepare(account: Account) -> Prepared:
     user = options.api_key_sid or options.account_sid
     login = b64encode(f"{user}:{options.auth_token.reveal()}".encode())
     fields = [
-        (b"Host", url.netloc),
-        (b"User-Agent", b"hongyan"),
+        *fields_of(url),
         (b"Accept", b"application/json"),
         (b"Authorization", b"Basic " + login),
     ]
-    extensions = {"ca_file": account.ca_file} if account.ca_file else {}
+    extensions = extensions_of(account)
     return Prepared(options, url.copy_with(raw_path=path), fields, extensions)
 
 

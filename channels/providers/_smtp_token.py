@@ -25,6 +25,7 @@ import msgspec
 
 from channels.channel import Account, LoginRefused, OptionalTokens, Token, TokenRefused
 from channels.endpoints import endpoint_url
+from channels.requests import extensions_of
 from channels.secret import Secret
 
 _LIFE_S: Final = 300.0
@@ -78,7 +79,7 @@ class SmtpTokens(OptionalTokens):
                 "Content-Type": "application/x-www-form-urlencoded",
             },
             content=urlencode(_form(account.options)).encode(),
-            extensions={"ca_file": account.ca_file} if account.ca_file else {},
+            extensions=extensions_of(account),
         )
 
     def read(self, answer: httpx.Response) -> Token:

@@ -19,7 +19,7 @@ from channels.channel import Account, Answer, Call, Failure, LoginRefused, Token
 from channels.endpoints import below, endpoint_url
 from channels.error_table import HOUR, MINUTE, ErrorTable, Row, Source, documented, paced, shut_out
 from channels.outcomes import CONTRADICTION, for_all, of_failure, refusal
-from channels.requests import post_json
+from channels.requests import extensions_of, fields_of, post_json
 from channels.secret import Secret
 from message.outcomes import AnyOutcome, Limit, Unknown
 
@@ -93,8 +93,8 @@ class Prepared:
     def __init__(self, account: Account, path: str) -> None:
         self.account = account
         self._url = below(endpoint_url(account.endpoint), path)
-        self._fields = [(b"Host", self._url.netloc), (b"User-Agent", b"hongyan")]
-        self._extensions = {"ca_file": account.ca_file} if account.ca_file else {}
+        self._fields = fields_of(self._url)
+        self._extensions = extensions_of(account)
         self._latest = ("", self._url)  # written whole; a race makes a URL twice
 
     def post(self, query: Mapping[str, str], body: bytes) -> httpx.Request:

@@ -72,14 +72,12 @@ from channels.providers._dingtalk_notice import MAX_BYTES, PROVIDER, Again, reso
 from channels.providers._dingtalk_wire import (
     ENDPOINT,
     address,
-    extensions,
-    fields,
     read,
     refused,
 )
 from channels.reach import PERSONS, Reach, wrong_receiver
 from channels.recalls import taken_back
-from channels.requests import post_json
+from channels.requests import extensions_of, fields_of, post_json
 from message.delivery import Delivery
 from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
 
@@ -264,7 +262,7 @@ def _date(epoch_s: float) -> bytes:
 def _post(account: Account, path: str, token: str, body: msgspec.Struct) -> httpx.Request:
     url = address(account.endpoint, path)
     asked = with_query(url, f"access_token={quote(token, safe='')}")
-    return post_json(asked, fields(url), msgspec.json.encode(body), extensions(account))
+    return post_json(asked, fields_of(url), msgspec.json.encode(body), extensions_of(account))
 
 
 CHANNELS = (DingTalkChannel(),)

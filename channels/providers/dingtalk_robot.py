@@ -51,12 +51,10 @@ from channels.providers._dingtalk_robot_errors import ERRORS, KEYWORDS, SECURITY
 from channels.providers._dingtalk_wire import (
     ENDPOINT,
     address,
-    extensions,
-    fields,
     refused,
 )
 from channels.reach import ONE_GROUP, GroupName, Reach, wrong_receiver
-from channels.requests import post_json
+from channels.requests import extensions_of, fields_of, post_json
 from channels.secret import Secret
 from message.delivery import Delivery
 from message.outcomes import Accepted, AnyOutcome
@@ -129,7 +127,7 @@ class DingTalkRobotChannel(BaseChannel):
         (delivery,) = call.deliveries
         url = address(call.account.endpoint, _SEND)
         asked = with_query(url, self._query(call.account.options))
-        return post_json(asked, fields(url), _body(delivery), extensions(call.account))
+        return post_json(asked, fields_of(url), _body(delivery), extensions_of(call.account))
 
     def outcomes(self, call: Call, answer: Answer) -> list[AnyOutcome]:
         """The outcome of the call's one delivery."""

@@ -38,7 +38,8 @@ from channels.forms import BadContent
 from channels.outcomes import CONTRADICTION, refusal
 from channels.promises import Promises
 from channels.providers._chat_content import in_front, mentions, read, unformatted
-from channels.providers._chat_hook import HookChannel, extensions, fields, hook_url, refused
+from channels.providers._chat_hook import HookChannel, hook_url, refused
+from channels.requests import extensions_of, fields_of
 from channels.retry_after import MAX_MS
 from message.delivery import Delivery
 from message.outcomes import Accepted, AnyOutcome, Limit, Unknown
@@ -185,7 +186,9 @@ def _recall(account: Account, message_id: str) -> RecallDialogue:
     path, mark, query = url.raw_path.partition(b"?")
     whole = path.rstrip(b"/") + b"/messages/" + message_id.encode() + mark + query
     url = url.copy_with(raw_path=whole)
-    answer = yield httpx.Request("DELETE", url, headers=fields(url), extensions=extensions(account))
+    answer = yield httpx.Request(
+        "DELETE", url, headers=fields_of(url), extensions=extensions_of(account)
+    )
     return _taken_back(answer)
 
 

@@ -45,7 +45,7 @@ from channels.promises import Promises
 from channels.providers._fcm_message import PROVIDER, message, read
 from channels.providers._fcm_token import ENDPOINT, FcmOptions, FcmTokens
 from channels.reach import EVERYBODY, Reach
-from channels.requests import post_json
+from channels.requests import extensions_of, fields_of, post_json
 from channels.retry_after import retry_after_ms
 from message.delivery import Delivery
 from message.outcomes import Accepted, AnyOutcome, Limit, Unknown
@@ -184,12 +184,11 @@ class FcmChannel(BaseChannel):
         account = call.account
         url = _address(account.endpoint, account.options.project_id)
         fields = [
-            (b"Host", url.netloc),
-            (b"User-Agent", b"hongyan"),
+            *fields_of(url),
             (b"Authorization", b"Bearer " + call.token.encode("latin-1")),
         ]
         body = msgspec.json.encode(_Body(message(delivery, call.key, self._now())))
-        return post_json(url, fields, body, {"ca_file": account.ca_file} if account.ca_file else {})
+        return post_json(url, fields, body, extensions_of(account))
 
     def outcomes(self, call: Call, answer: Answer) -> list[AnyOutcome]:
         """The outcome of the call's one delivery."""

@@ -62,14 +62,12 @@ from channels.providers._feishu_wire import (
     address,
     address_for,
     code_of,
-    extensions,
-    fields,
     read,
     refused,
 )
 from channels.reach import PERSONS_AND_CHATS, Reach, wrong_receiver
 from channels.recalls import taken_back
-from channels.requests import post_json
+from channels.requests import extensions_of, fields_of, post_json
 from channels.secret import Secret
 from message.delivery import Delivery
 from message.foreign_text import rule_in
@@ -139,7 +137,7 @@ class FeishuTokens:
         options: FeishuOptions = account.options
         url = address(account.endpoint, _TENANT_TOKEN)
         body = msgspec.json.encode(_App(options.app_id, options.app_secret.reveal()))
-        return post_json(url, fields(url), body, extensions(account))
+        return post_json(url, fields_of(url), body, extensions_of(account))
 
     def read(self, answer: httpx.Response) -> Token:
         """The token; raises LoginRefused with the provider's code, TokenRefused for one that passes."""
@@ -221,7 +219,7 @@ class FeishuChannel(BaseChannel):
         url = address_for(account.endpoint, _SEND, f"receive_id_type={id_type}")
         bearer = (b"Authorization", b"Bearer " + call.token.encode("latin-1"))
         body = _body(receiver, read_content(delivery, self.provider, _KEYS), call.key)
-        return post_json(url, [*fields(url), bearer], body, extensions(account))
+        return post_json(url, [*fields_of(url), bearer], body, extensions_of(account))
 
     def outcomes(self, call: Call, answer: Answer) -> list[AnyOutcome]:
         """The outcome of the call's one delivery; a repeat is answered as the first."""
@@ -243,7 +241,7 @@ class FeishuChannel(BaseChannel):
         url = address(account.endpoint, f"{_SEND}/{sent.provider_id}")
         bearer = (b"Authorization", b"Bearer " + sent.token.encode("latin-1"))
         answer = yield httpx.Request(
-            "DELETE", url, headers=[*fields(url), bearer], extensions=extensions(account)
+            "DELETE", url, headers=[*fields_of(url), bearer], extensions=extensions_of(account)
         )
         said = None if isinstance(answer, Failure) else read(answer)
         code = code_of(said)

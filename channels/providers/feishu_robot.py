@@ -54,12 +54,10 @@ from channels.providers._feishu_wire import (
     ENDPOINT,
     RATE_LIMITED,
     address,
-    extensions,
-    fields,
     refused,
 )
 from channels.reach import ONE_GROUP, GroupName, Reach, wrong_receiver
-from channels.requests import post_json
+from channels.requests import extensions_of, fields_of, post_json
 from channels.secret import Secret
 from message.delivery import Delivery
 from message.outcomes import Accepted, AnyOutcome, Limit
@@ -163,7 +161,7 @@ class FeishuRobotChannel(BaseChannel):
         base = address(call.account.endpoint, _HOOK)
         url = below(base, quote(options.hook.reveal(), safe=""))
         body = self._body(options, delivery)
-        return post_json(url, fields(url), body, extensions(call.account))
+        return post_json(url, fields_of(url), body, extensions_of(call.account))
 
     def outcomes(self, call: Call, answer: Answer) -> list[AnyOutcome]:
         """The outcome of the call's one delivery."""

@@ -54,7 +54,7 @@ from channels.promises import Promises
 from channels.providers import _sms
 from channels.providers._getui_content import PROVIDER, message, read
 from channels.reach import PERSONS, Reach, wrong_receiver
-from channels.requests import post_json
+from channels.requests import extensions_of, fields_of, post_json
 from channels.secret import Secret
 from message.delivery import Delivery
 from message.outcomes import Accepted, AnyOutcome, Limit, Rejected, Unknown
@@ -127,7 +127,7 @@ class GetuiTokens:
         sign = sha256(text.encode()).hexdigest()
         body = {"sign": sign, "timestamp": timestamp, "appkey": options.app_key}
         url = _address(account.endpoint, options.app_id, "auth")
-        return post_json(url, _fields(url), msgspec.json.encode(body), _extensions(account))
+        return post_json(url, fields_of(url), msgspec.json.encode(body), extensions_of(account))
 
     def read(self, answer: httpx.Response) -> Token:
         """The token; raises LoginRefused with GeTui's code and words, TokenRefused for one that passes."""
@@ -200,8 +200,8 @@ class GetuiChannel(BaseChannel):
             "audience": {kind: [receiver.removeprefix(_ALIAS)]},
             **message(delivery, self._now()),
         }
-        fields = [*_fields(url), (b"token", call.token.encode("latin-1"))]
-        return post_json(url, fields, msgspec.json.encode(body), _extensions(account))
+        fields = [*fields_of(url), (b"token", call.token.encode("latin-1"))]
+        return post_json(url, fields, msgspec.json.encode(body), extensions_of(account))
 
     def outcomes(self, call: Call, answer: Answer) -> list[AnyOutcome]:
         """The outcome of the call's one delivery."""
@@ -230,14 +230,6 @@ class GetuiChannel(BaseChannel):
             if found == {_IGNORED}:
                 return Rejected(_IGNORED, "the device was not seen for 90 days")
         return Unknown("no_status", "the answer does not speak of the device")
-
-
-def _fields(url: httpx.URL) -> list[tuple[bytes, bytes]]:
-    return [(b"Host", url.netloc), (b"User-Agent", b"hongyan")]
-
-
-def _extensions(account: Account) -> dict[str, Any]:
-    return {"ca_file": account.ca_file} if account.ca_file else {}
 
 
 @lru_cache(maxsize=256)

@@ -39,7 +39,7 @@ from channels.outcomes import CONTRADICTION, for_all, of_failure, refusal
 from channels.promises import Promises
 from channels.providers._email_content import Email, mailbox, read, receiver
 from channels.providers._resend_errors import ERRORS
-from channels.requests import post_json
+from channels.requests import extensions_of, fields_of, post_json
 from channels.retry_after import retry_after_ms
 from channels.secret import Secret
 from message.delivery import Delivery
@@ -161,13 +161,11 @@ class ResendChannel(BaseChannel):
         url = below(endpoint_url(account.endpoint), "emails")
         options: ResendOptions = account.options
         fields = [
-            (b"Host", url.netloc),
-            (b"User-Agent", b"hongyan"),
+            *fields_of(url),
             (b"Authorization", b"Bearer " + options.api_key.reveal().encode()),
             (b"Idempotency-Key", call.key.encode()),
         ]
-        extensions = {"ca_file": account.ca_file} if account.ca_file else {}
-        return post_json(url, fields, _body(call), extensions)
+        return post_json(url, fields, _body(call), extensions_of(account))
 
     def outcomes(self, call: Call, answer: Answer) -> list[AnyOutcome]:
         """The outcome of the call's one delivery."""
