@@ -17,6 +17,7 @@ import msgspec
 import phonenumbers
 
 from channels.channel import Account, Failure
+from channels.foreign_json import UNREADABLE
 from channels.secret import Secret
 from channels.trial import Exchange
 from message.receivers import GROUP
@@ -113,7 +114,7 @@ class Masks:
             return [(name, self._value(name, value)) for name, value in pairs]
         try:
             return self.tree(msgspec.json.decode(content))
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        except UNREADABLE:
             text = self.text(content.decode("utf-8", "replace"))
         more = len(text) - _MAX_TEXT
         return f"{text[:_MAX_TEXT]}… ({more:,} more characters)" if more > 0 else text

@@ -27,6 +27,7 @@ import msgspec
 from channels.base import BaseChannel
 from channels.channel import Account, Answer, Attempt, Call, Dialogue, Failure, Resolution, Resolved
 from channels.endpoints import below, endpoint_url
+from channels.foreign_json import UNREADABLE
 from channels.listing import not_sent
 from channels.outcomes import for_all, of_failure, refusal
 from channels.promises import Promises
@@ -185,7 +186,7 @@ def _state(answer: httpx.Response) -> str:
     """The state that the answer's JSON names; empty where it names none."""
     try:
         return _status.decode(answer.content).state
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         return ""
 
 
@@ -208,7 +209,7 @@ def _provider_id(content: bytes, delivery: Delivery) -> str:
     repeats a receiver or the content: an id is shown as it is."""
     try:
         found = str(_decoder.decode(content).id)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         return ""
     if _OPAQUE.fullmatch(found):
         return found

@@ -16,6 +16,7 @@ import msgspec
 
 from channels.channel import Account, LoginRefused, Token, TokenRefused
 from channels.endpoints import with_query
+from channels.foreign_json import UNREADABLE
 from channels.providers._dingtalk_errors import ERRORS
 from channels.providers._dingtalk_wire import address, read
 from channels.requests import extensions_of, fields_of
@@ -63,6 +64,6 @@ class DingTalkTokens:
             raise refused(f"{said.code}: {said.detail}")
         try:
             given = msgspec.json.decode(answer.content, type=_TokenGiven)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
+        except UNREADABLE as exc:
             raise TokenRefused(f"http_{answer.status_code}: an answer without a token") from exc
         return Token(given.access_token, given.expires_in)

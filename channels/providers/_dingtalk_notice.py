@@ -12,6 +12,7 @@ import msgspec
 
 from channels.channel import Answer, Failure, Resolution, Resolved
 from channels.error_table import MINUTE
+from channels.foreign_json import UNREADABLE
 from channels.providers._dingtalk_content import ActionCard, Content, read
 from channels.providers._dingtalk_errors import DAY_LIMITS, RESULTS, SAME_TODAY
 from message.delivery import Delivery
@@ -90,7 +91,7 @@ def resolved(answer: Answer, userid: str, task_id: str, again: Again) -> Resolve
         return Resolved(Resolution.ASK_LATER, detail=answer.code)
     try:
         result = msgspec.json.decode(answer.content, type=_Result)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         return Resolved(Resolution.ASK_LATER, detail="malformed_answer")
     found = result.send_result
     if result.errcode != 0 or found is None:

@@ -17,6 +17,7 @@ import msgspec
 
 from channels.endpoints import below, endpoint_url
 from channels.error_table import ErrorTable
+from channels.foreign_json import decoded
 from channels.outcomes import CONTRADICTION, refusal
 from message.outcomes import AnyOutcome, Unknown
 
@@ -53,10 +54,7 @@ _decoder = msgspec.json.Decoder(Answered)
 
 def read(answer: httpx.Response) -> Answered | None:
     """The answer's body; None where it cannot be read."""
-    try:
-        return _decoder.decode(answer.content)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
+    return decoded(_decoder.decode, answer.content)
 
 
 def refused(errors: ErrorTable, answer: httpx.Response) -> AnyOutcome | None:

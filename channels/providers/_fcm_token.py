@@ -31,6 +31,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from channels.channel import Account, LoginRefused, Token, TokenRefused
 from channels.endpoints import below, endpoint_url
+from channels.foreign_json import UNREADABLE
 from channels.requests import extensions_of
 from channels.secret import Secret
 
@@ -111,7 +112,7 @@ class FcmTokens:
         """The token; raises TokenRefused with Google's error."""
         try:
             said = msgspec.json.decode(answer.content, type=_Answered)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
+        except UNREADABLE as exc:
             raise TokenRefused(f"http_{answer.status_code}: an answer without a token") from exc
         if not said.access_token:
             code = said.error or f"http_{answer.status_code}"

@@ -21,6 +21,7 @@ import msgspec
 
 from channels.endpoints import below, endpoint_url, with_query
 from channels.error_table import ErrorTable, Source
+from channels.foreign_json import decoded
 from channels.outcomes import CONTRADICTION, refusal
 from channels.retry_after import MAX_MS
 from message.outcomes import AnyOutcome, NotSent, Unknown
@@ -67,10 +68,7 @@ _decoder = msgspec.json.Decoder(Answered)
 
 def read(answer: httpx.Response) -> Answered | None:
     """The answer's body; None where it cannot be read."""
-    try:
-        return _decoder.decode(answer.content)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
+    return decoded(_decoder.decode, answer.content)
 
 
 def code_of(said: Answered | None) -> str:

@@ -36,7 +36,6 @@ _MOBILE = re.compile(r"\+861[3-9][0-9]{9}", re.ASCII)
 _MAX_TOLD: Final = 200
 _NO_TEMPLATE: Final = "no_template: this provider sends approved templates only; give template.id"
 _ALONE_MS: Final = 0
-T = TypeVar("T")
 P = TypeVar("P")
 
 
@@ -135,14 +134,6 @@ def places_refusal(delivery: Delivery, provider: str) -> str:
 def told(message: str) -> str:
     """The provider's sentence without the numbers it may repeat, and not longer than a sentence."""
     return shown(message, most=_MAX_TOLD)
-
-
-def read(decode: Callable[[bytes], T], content: bytes) -> T | None:
-    """What the answer holds; None where it is not what the provider documents."""
-    try:
-        return decode(content)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
 
 
 def unread(call: Call, answer: Any) -> list[AnyOutcome]:

@@ -14,6 +14,7 @@ import msgspec
 
 from channels.channel import Account, Answer, Attempt
 from channels.endpoints import endpoint_url
+from channels.foreign_json import decoded
 from channels.listing import Listing
 from channels.providers import _sms as sms
 from channels.requests import extensions_of, fields_of
@@ -163,7 +164,7 @@ def _read(answer: Answer, listing: Listing) -> _Page | None:
     """One page; None where it cannot be read, which is noted."""
     if not listing.answered(answer):
         return None
-    page = sms.read(_page, answer.content)
+    page = decoded(_page, answer.content)
     if page is None:
         listing.later("unreadable")
     return page

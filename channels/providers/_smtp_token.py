@@ -25,6 +25,7 @@ import msgspec
 
 from channels.channel import Account, LoginRefused, OptionalTokens, Token, TokenRefused
 from channels.endpoints import endpoint_url
+from channels.foreign_json import UNREADABLE
 from channels.requests import extensions_of
 from channels.secret import Secret
 
@@ -86,7 +87,7 @@ class SmtpTokens(OptionalTokens):
         """The token; raises LoginRefused with the provider's error, TokenRefused for one that passes."""
         try:
             said = msgspec.json.decode(answer.content, type=_Answered)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
+        except UNREADABLE as exc:
             raise TokenRefused(f"http_{answer.status_code}: an answer without a token") from exc
         if said.access_token and answer.is_success and not said.error:
             return Token(said.access_token, _seconds(said.expires_in))

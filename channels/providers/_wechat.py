@@ -18,6 +18,7 @@ import msgspec
 from channels.channel import Account, Answer, Call, Failure, LoginRefused, Token, TokenRefused
 from channels.endpoints import below, endpoint_url
 from channels.error_table import HOUR, MINUTE, ErrorTable, Row, Source, documented, paced, shut_out
+from channels.foreign_json import UNREADABLE
 from channels.outcomes import CONTRADICTION, for_all, of_failure, refusal
 from channels.requests import extensions_of, fields_of, post_json
 from channels.secret import Secret
@@ -180,7 +181,7 @@ def decoded(answer: httpx.Response, kind: type[T]) -> T | None:
     """The answer as a struct; None when it is none of theirs."""
     try:
         return msgspec.json.decode(answer.content, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         return None
 
 

@@ -45,6 +45,7 @@ import msgspec
 from channels.base import BaseChannel
 from channels.channel import Account, Answer, Attempt, Call, Dialogue, Failure
 from channels.error_table import ErrorTable
+from channels.foreign_json import decoded
 from channels.listing import SKEW_MS, Listing, Pages
 from channels.outcomes import CONTRADICTION, for_all, of_failure
 from channels.promises import Promises
@@ -148,7 +149,7 @@ class AliyunSms(BaseChannel):
         """The same for every number: the provider takes a call whole or not at all."""
         if isinstance(answer, Failure):
             return for_all(call, of_failure(answer))
-        sent = sms.read(wire.decode_sent, answer.content)
+        sent = decoded(wire.decode_sent, answer.content)
         if sent is None:
             return sms.unread(call, answer)
         if sent.Code == _OK:
@@ -243,7 +244,7 @@ def _read_page(answer: Answer, attempt: Attempt, listing: Listing, pages: Pages)
     """Note what one page says; returns its number of rows."""
     if not listing.answered(answer):
         return 0
-    details = sms.read(wire.decode_details, answer.content)
+    details = decoded(wire.decode_details, answer.content)
     total = None if details is None else _total(details)
     if details is None or details.Code != _OK or total is None:
         listing.later(details.Code if details and details.Code != _OK else "unreadable")

@@ -37,6 +37,7 @@ from channels.base import BaseChannel
 from channels.channel import Account, Answer, Call, Failure
 from channels.endpoints import with_query
 from channels.error_table import ErrorTable
+from channels.foreign_json import UNREADABLE
 from channels.forms import BadContent
 from channels.outcomes import for_all, of_failure
 from channels.promises import Promises
@@ -156,7 +157,7 @@ def _throttled(answer: httpx.Response) -> AnyOutcome | None:
     """The gateway's throttle, where it came without an errcode."""
     try:
         said = msgspec.json.decode(answer.content, type=_Throttle)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         return None
     if str(said.status) != THROTTLED or said.errcode is not None:
         return None

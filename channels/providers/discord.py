@@ -34,6 +34,7 @@ import msgspec
 from channels.channel import Account, Answer, Call, Failure, RecallDialogue, Sent, Taken, TakenBack
 from channels.endpoints import with_query
 from channels.error_table import HOUR, MINUTE, ErrorTable, Row, Source, documented, paced, shut_out
+from channels.foreign_json import decoded
 from channels.forms import BadContent
 from channels.outcomes import CONTRADICTION, refusal
 from channels.promises import Promises
@@ -222,10 +223,7 @@ def _mention(name: str) -> str:
 
 
 def _read(answer: httpx.Response) -> _Answered | None:
-    try:
-        return _decoder.decode(answer.content)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
+    return decoded(_decoder.decode, answer.content)
 
 
 def _wait(said: _Answered | None) -> int | None:

@@ -39,6 +39,7 @@ from channels.base import BaseChannel
 from channels.channel import Account, Answer, Call, Failure, TokenSource
 from channels.endpoints import below, endpoint_url
 from channels.error_table import HOUR, MINUTE, ErrorTable, Row, Source, documented, paced, shut_out
+from channels.foreign_json import decoded
 from channels.forms import BadContent
 from channels.outcomes import CONTRADICTION, for_all, of_failure, refusal
 from channels.promises import Promises
@@ -222,10 +223,7 @@ def _address(endpoint: str, project: str) -> httpx.URL:
 
 
 def _read(answer: httpx.Response) -> _Answered | None:
-    try:
-        return _decoder.decode(answer.content)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
+    return decoded(_decoder.decode, answer.content)
 
 
 CHANNELS = (FcmChannel(),)

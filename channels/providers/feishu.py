@@ -50,6 +50,7 @@ from channels.channel import (
     TokenSource,
 )
 from channels.error_table import HOUR, MINUTE, ErrorTable
+from channels.foreign_json import UNREADABLE
 from channels.forms import BadContent
 from channels.outcomes import for_all, of_failure
 from channels.promises import Promises
@@ -149,7 +150,7 @@ class FeishuTokens:
             raise refused(f"{code}: {said.detail}")
         try:
             given = msgspec.json.decode(answer.content, type=_TokenGiven)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
+        except UNREADABLE as exc:
             raise TokenRefused(f"http_{answer.status_code}: an answer without a token") from exc
         return Token(given.tenant_access_token, given.expire)
 

@@ -40,6 +40,7 @@ from channels.error_table import (
     shut_out,
     unproved,
 )
+from channels.foreign_json import decoded
 from channels.outcomes import CONTRADICTION, for_all, of_failure
 from channels.promises import Promises
 from channels.providers import _sms as sms
@@ -182,7 +183,7 @@ class HuaweiSms(BaseChannel):
         """Each number's own status where there are any; else the code of the call is everybody's."""
         if isinstance(answer, Failure):
             return for_all(call, of_failure(answer))
-        said = sms.read(wire.decode, answer.content)
+        said = decoded(wire.decode, answer.content)
         code = (said.code or said.error_code) if said is not None else ""
         if said is None or not code:
             return sms.unread(call, answer)

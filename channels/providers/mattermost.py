@@ -37,6 +37,7 @@ from channels.error_table import (
     shut_out,
     unproved,
 )
+from channels.foreign_json import decoded
 from channels.forms import BadContent
 from channels.outcomes import CONTRADICTION, refusal
 from channels.promises import Promises
@@ -173,10 +174,7 @@ def _mention(name: str) -> str:
 
 
 def _read(answer: httpx.Response) -> _Error | None:
-    try:
-        return _decoder.decode(answer.content)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
+    return decoded(_decoder.decode, answer.content)
 
 
 CHANNELS = (MattermostChannel(),)

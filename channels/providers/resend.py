@@ -34,6 +34,7 @@ from channels.base import BaseChannel
 from channels.channel import Account, Answer, Call, Failure
 from channels.endpoints import below, endpoint_url
 from channels.error_table import HOUR, MINUTE, ErrorTable
+from channels.foreign_json import decoded
 from channels.forms import BadContent
 from channels.outcomes import CONTRADICTION, for_all, of_failure, refusal
 from channels.promises import Promises
@@ -175,10 +176,7 @@ class ResendChannel(BaseChannel):
 
 
 def _outcome(answer: httpx.Response) -> AnyOutcome:
-    try:
-        said = _decoder.decode(answer.content)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        said = _Answered()
+    said = decoded(_decoder.decode, answer.content) or _Answered()
     if answer.is_success:
         if said.id and not said.name:
             return Accepted(said.id)

@@ -30,6 +30,7 @@ import msgspec
 
 from channels.channel import Call
 from channels.error_table import HOUR, ErrorTable, Row, paced, shut_out, unproved
+from channels.foreign_json import decoded
 from channels.forms import BadContent
 from channels.outcomes import refusal
 from channels.promises import Promises
@@ -148,10 +149,8 @@ def _run(line: str) -> dict[str, str]:
 
 
 def _read(answer: httpx.Response) -> _Error | None:
-    try:
-        return _decoder.decode(answer.content).error
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
+    said = decoded(_decoder.decode, answer.content)
+    return None if said is None else said.error
 
 
 CHANNELS = (TeamsChannel(),)

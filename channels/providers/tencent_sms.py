@@ -37,6 +37,7 @@ import msgspec
 from channels.base import BaseChannel
 from channels.channel import Account, Answer, Attempt, Call, Dialogue, Failure
 from channels.error_table import ErrorTable
+from channels.foreign_json import decoded
 from channels.listing import SKEW_MS, Listing
 from channels.outcomes import CONTRADICTION, for_all, of_failure
 from channels.promises import Promises
@@ -144,7 +145,7 @@ class TencentSms(BaseChannel):
         """Each number's own; an error of the call is everybody's."""
         if isinstance(answer, Failure):
             return for_all(call, of_failure(answer))
-        answered = sms.read(wire.decode, answer.content)
+        answered = decoded(wire.decode, answer.content)
         if answered is None:
             return sms.unread(call, answer)
         if answered.Response.Error is not None:
@@ -206,7 +207,7 @@ def _read_reports(answer: Answer, attempt: Attempt, listing: Listing) -> None:
     pages = listing.pages()
     if not listing.answered(answer):
         return
-    answered = sms.read(wire.decode, answer.content)
+    answered = decoded(wire.decode, answer.content)
     response = wire.Content() if answered is None else answered.Response
     reports = response.PullSmsSendStatusSet
     if response.Error is not None or reports is None:

@@ -34,6 +34,7 @@ import msgspec
 from channels.base import BaseChannel
 from channels.channel import Account, Answer, Attempt, Call, Dialogue, Failure
 from channels.error_table import ErrorTable
+from channels.foreign_json import decoded
 from channels.forms import no_form
 from channels.listing import Listing
 from channels.outcomes import CONTRADICTION, for_all, of_failure
@@ -117,7 +118,7 @@ class Twilio(BaseChannel):
         """The outcome of the call's one delivery."""
         if isinstance(answer, Failure):
             return for_all(call, of_failure(answer))
-        created = sms.read(_created, answer.content)
+        created = decoded(_created, answer.content)
         if created is None:
             return sms.unread(call, answer)
         if answer.is_success:

@@ -1,0 +1,20 @@
+"""JSON that somebody else wrote: read whole, or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises: no JSON or not of the expected form, no UTF-8, nested too deep."""
+
+
+def decoded(decode: Callable[[bytes], T], content: bytes) -> T | None:
+    """Returns what a decoder makes of the content; None where it cannot read it."""
+    try:
+        return decode(content)
+    except UNREADABLE:
+        return None
