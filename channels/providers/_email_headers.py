@@ -35,6 +35,7 @@ _PIECE: Final = 60
 _ATOMS = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(?: [A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*")
 _FOLDS = re.compile(r"(?<=[^ ]) (?=[^ ])")
 """A blank by itself: where a parser may put one back without harm."""
+_CHARSET: Final = "utf-8''"
 _IN_FILENAME: Final = "!#$&+-.^_`|~"
 """What stands as it is in a percent-encoded filename, beside letters and digits (RFC 2231 §7)."""
 
@@ -132,13 +133,10 @@ def disposition(kind: str, filename: str) -> str:
         return plain("Content-Disposition", (f"{kind};", f'filename="{filename}"'))
     pieces = list(_pieces(filename))
     if len(pieces) == 1:
-        named = [f"filename*=utf-8''{pieces[0]}"]
+        named = [f"filename*={_CHARSET}{pieces[0]}"]
     else:
         named = [f"filename*{n}*={'' if n else _CHARSET}{one}" for n, one in enumerate(pieces)]
     return plain("Content-Disposition", (f"{kind};", *_with_semicolons(named)))
-
-
-_CHARSET: Final = "utf-8''"
 
 
 def _write_name(field: _Field, name: str) -> None:

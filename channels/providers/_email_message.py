@@ -171,7 +171,11 @@ def _base64(data: bytes) -> bytes:
 
 
 def _quoted(data: bytes) -> bytes:
-    """Quoted-printable (RFC 2045 §6.7) of lines that end in CRLF."""
+    """Returns quoted-printable (RFC 2045 §6.7) of lines that end in CRLF.
+
+    Made by hand: `binascii.b2a_qp` leaves a lone CR as it is, which RFC 5321 §2.3.8 forbids, and takes
+    the first line end for all. It also breaks lines of 76 characters, which RFC 2045 allows (Python 3.11).
+    """
     lines = data.split(_CRLF)
     return _CRLF.join(piece for line in lines for piece in _quoted_line(line))
 
