@@ -75,7 +75,7 @@ from channels.providers._dingtalk_wire import (
     read,
     refused,
 )
-from channels.reach import PERSONS, Reach, wrong_receiver
+from channels.reach import wrong_receiver
 from channels.recalls import taken_back
 from channels.requests import extensions_of, fields_of, post_json
 from message.delivery import Delivery
@@ -123,7 +123,6 @@ class DingTalkChannel(BaseChannel):
     result_window_ms: ClassVar[int] = 23 * HOUR
     recall_window_ms: ClassVar[int] = 24 * HOUR
     tokens: ClassVar[TokenSource | None] = DingTalkTokens()
-    reach: ClassVar[Reach] = PERSONS
     counted_by: ClassVar[Sequence[str]] = ("app_key",)
     errors: ClassVar[ErrorTable] = ERRORS
     account_limits: ClassVar[Sequence[tuple[int, int]]] = ((5_000, 60),)

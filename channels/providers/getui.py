@@ -54,7 +54,7 @@ from channels.outcomes import CONTRADICTION, for_all, of_failure, refusal
 from channels.promises import Promises
 from channels.providers import _sms
 from channels.providers._getui_content import PROVIDER, message, read
-from channels.reach import PERSONS, Reach, wrong_receiver
+from channels.reach import wrong_receiver
 from channels.requests import extensions_of, fields_of, post_json
 from channels.secret import Secret
 from message.delivery import Delivery
@@ -154,7 +154,6 @@ class GetuiChannel(BaseChannel):
     options: ClassVar[type[msgspec.Struct]] = GetuiOptions
     endpoint: ClassVar[str] = "https://restapi.getui.com/v2"
     tokens: ClassVar[TokenSource | None] = GetuiTokens()
-    reach: ClassVar[Reach] = PERSONS
     counted_by: ClassVar[Sequence[str]] = ("app_id",)
     errors: ClassVar[ErrorTable] = _ERRORS
     promises: ClassVar[Promises] = Promises(

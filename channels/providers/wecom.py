@@ -78,7 +78,7 @@ from channels.providers._wecom_errors import (
     TOKEN_CODES,
     UNLICENSED,
 )
-from channels.reach import PERSONS, Reach, wrong_receiver
+from channels.reach import wrong_receiver
 from channels.recalls import taken_back
 from channels.secret import Secret
 from message.delivery import Delivery
@@ -152,7 +152,6 @@ class WecomChannel(BaseChannel):
     dedup_window_ms: ClassVar[int] = _DEDUP_MS
     recall_window_ms: ClassVar[int] = 24 * HOUR
     tokens: ClassVar[TokenSource | None] = CorpToken()
-    reach: ClassVar[Reach] = PERSONS
     company: ClassVar[str] = "corpid"
     counted_by: ClassVar[Sequence[str]] = ("corpid", "agentid")
     errors: ClassVar[ErrorTable] = ErrorTable(ROWS)
