@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from channels.simulator.http import Request
 from channels.simulator.ledger import Record
@@ -43,6 +43,13 @@ _STATUSES: Final = {
 _REQUEST_ID: Final = "0A974B78-02BF-4C79-ADF3-90CFBA1B55B1"
 
 
+class _Detail(NamedTuple):
+    """One row of QuerySendDetails, and when it came to be (epoch milliseconds)."""
+
+    at_ms: int
+    row: dict[str, Any]
+
+
 class AliyunSms(BaseProtocol):
     """Belongs to the loop's thread."""
 
@@ -53,9 +60,8 @@ class AliyunSms(BaseProtocol):
         self._gateway = Gateway(world, self.name)
         self._biz_id = ""
         """Of the call that is being decided; empty until its first number is."""
-        self._details: dict[str, list[dict[str, Any]]] = {}
-        self._at_ms: dict[int, int] = {}
-        """By the row's identity: rows are kept for good."""
+        self._details: dict[str, list[_Detail]] = {}
+        """By number as the provider writes it; kept for good."""
 
     def read(self, request: Request, path: str) -> Send | Question | Reply:
         """Signature first, then version and operation, then what the operation wants."""
@@ -159,10 +165,10 @@ class AliyunSms(BaseProtocol):
         return 0 <= age_ms <= _REACH_MS
 
     def _answered(self, number: str, date: str, size: int, page: int) -> Reply:
-        rows = [row for row in self._details.get(number, []) if _day(row) == date]
-        listed = [row for row in rows if self.world.listed(self._at_ms[id(row)])]
+        kept = [one for one in self._details.get(number, []) if _day(one.row) == date]
+        listed = [one.row for one in kept if self.world.listed(one.at_ms)]
         shown = listed[(page - 1) * size : page * size]
-        return _ok(TotalCount=str(len(rows)), SmsSendDetailDTOs={"SmsSendDetailDTO": shown})
+        return _ok(TotalCount=str(len(kept)), SmsSendDetailDTOs={"SmsSendDetailDTO": shown})
 
     def _keep(self, receiver: str, out_id: str, at_ms: int, status: int, code: str) -> None:
         number = receiver.removeprefix("+86").lstrip("+")
@@ -174,8 +180,7 @@ class AliyunSms(BaseProtocol):
             "ErrCode": code,
         }
         row |= {"SendDate": at, "ReceiveDate": at}
-        self._at_ms[id(row)] = at_ms
-        self._details.setdefault(number, []).append(row)
+        self._details.setdefault(number, []).append(_Detail(at_ms, row))
 
 
 def _ok(**content: Any) -> Reply:
