@@ -36,8 +36,9 @@ class TemplateFileError(ValueError):
         self.problems = problems
 
 
-_CHATS: Final = frozenset({"wecom", "dingtalk", "feishu"})
-"""Channels whose texts call on members by tags."""
+_READ_TAGS: Final = frozenset({"wecom", "dingtalk", "feishu"})
+"""Channels whose texts call on members by tags. Not all of `message.receivers.CHATS`: the adapters of
+channel `chat` make mentions in a content harmless themselves."""
 
 
 def file_of(settings: Settings) -> Path | None:
@@ -87,7 +88,7 @@ def _template(
         page.report(place, f"a name has 1 to {MAX_RECEIVER} printable characters")
     declared = (*place, "variables")
     channel = _channel(page, table, place)
-    page.chat = channel in _CHATS
+    page.chat = channel in _READ_TAGS
     template = Template(
         name=name,
         channel=channel,
