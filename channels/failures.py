@@ -29,6 +29,8 @@ class BadRequest(ValueError):
 
 WITHDRAWN: Final = "withdrawn"
 """The code of a call that whoever made it took back before it was the provider's."""
+LEASE_LAPSED: Final = "lease_lapsed"
+"""Why a call was withdrawn, or never began: the lease of whoever makes it is over."""
 
 
 def withdrawn(why: str) -> Failure:

@@ -33,6 +33,8 @@ from message.receivers import CHATS, group_of
 from message.vocabulary import Lane
 from policy.schema import LanePolicy
 
+ACCOUNT_SHUT: Final = "account_shut"
+"""Why a delivery did not begin: its account was shut since it was chosen."""
 _UNREACHED: Final = frozenset(
     {"closed", "connect", "dns", "pool", "reset", "timeout", "tls", "token_unavailable"}
 )

@@ -21,20 +21,21 @@ from functools import partial
 from math import inf
 from queue import SimpleQueue
 from random import SystemRandom
-from typing import Final, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import structlog
 
 from channels.channel import Call, Channel
 from channels.engine import Refused
-from channels.failures import WITHDRAWN
-from dispatcher.accounts import Accounts
+from channels.failures import LEASE_LAPSED, WITHDRAWN
+from dispatcher.accounts import ACCOUNT_SHUT, Accounts
 from dispatcher.again import Again
 from dispatcher.clock import Clock
 from dispatcher.decide import spread_ms
 from dispatcher.handoff import Slotted
 from dispatcher.terms import Terms
 from dispatcher.tries import note_refusals
+from dispatcher.withdrawals import take_back, why_withdrawn
 from dispatcher.work import Finished, Route, Work
 from message.delivery import Delivery
 from message.outcomes import AnyOutcome, NotSent, Rejected, Unknown
@@ -44,8 +45,6 @@ from policy.schema import Guarantee, LanePolicy
 
 log = structlog.get_logger(__name__)
 
-ACCOUNT_SHUT: Final = "account_shut"
-LEASE_LAPSED: Final = "lease_lapsed"
 _LEAST_PAUSE_S, _MOST_PAUSE_S = 0.005, 0.5
 
 
@@ -304,7 +303,7 @@ class Pool:
         self._queue.free()
         for work in works:
             if type(work.outcome) is NotSent and work.outcome.code == WITHDRAWN:
-                self._take_back(work)
+                take_back(work, self._too_late(work))
             self._finished.put(work)
 
     def _doubt(self, works: Sequence[Work], cause: BaseException) -> None:
@@ -356,16 +355,10 @@ class Pool:
     def _withdrawn(self, works: Sequence[Work]) -> str:
         """Why a call under way must not be finished any more; empty: it may. As the lane stops it is given
         back: what would be the provider's only then may be answered after the drain."""
-        late = next((late for work in works if (late := self._too_late(work)) is not None), None)
-        if late is not None:
-            return late[1]
-        return LEASE_LAPSED if self._clock.monotonic() >= self._not_after(works) else ""
-
-    def _take_back(self, work: Work) -> None:
-        """It was called for, and withdrawn before it was the provider's."""
-        late = self._too_late(work)
-        if late is not None:
-            work.outcome, (work.event, work.reason) = None, late
+        return why_withdrawn(
+            map(self._too_late, works),
+            lapsed=lambda: self._clock.monotonic() >= self._not_after(works),
+        )
 
     def _may_start(self, work: Work) -> bool:
         """False for one that must not start, with the reason on it, or that can never be sent."""

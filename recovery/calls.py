@@ -18,12 +18,13 @@ import msgspec
 import structlog
 
 from channels.channel import Call, Channel
-from channels.failures import WITHDRAWN
+from channels.failures import LEASE_LAPSED, WITHDRAWN
 from channels.limits import limits_of
-from dispatcher.accounts import may_fail_over
+from dispatcher.accounts import ACCOUNT_SHUT, may_fail_over
 from dispatcher.clock import Clock
 from dispatcher.handoff import Handoff
 from dispatcher.tries import Try, fitting, note_refusals, on_record
+from dispatcher.withdrawals import take_back, why_withdrawn
 from idempotency.ledger import LedgerUnavailable
 from idempotency.recovering import TTL_IN_DOUBT, Taken
 from message.delivery import Delivery
@@ -242,21 +243,14 @@ class Callers:
         note_refusals(resends)
         for resend, outcome in zip(resends, outcomes, strict=True):
             if isinstance(outcome, NotSent) and outcome.code == WITHDRAWN:
-                self._take_back(resend)
+                take_back(resend, self._too_late(resend))
 
     def _withdrawn(self, resends: Sequence[Resend]) -> str:
         """Why a call under way must not be finished any more; empty: it may."""
-        found = (self._too_late(resend) for resend in resends)
-        late = next((late for late in found if late is not None), None)
-        if late is not None:
-            return late[1]
-        return "lease_lapsed" if self._clock.monotonic() >= self._not_after(resends) else ""
-
-    def _take_back(self, resend: Resend) -> None:
-        """It was called for, and withdrawn before it was the provider's."""
-        late = self._too_late(resend)
-        if late is not None:
-            resend.outcome, (resend.event, resend.reason) = None, late
+        return why_withdrawn(
+            map(self._too_late, resends),
+            lapsed=lambda: self._clock.monotonic() >= self._not_after(resends),
+        )
 
     def _not_after(self, resends: Sequence[Resend]) -> float:
         return min(self._permit.ends_at(resend.term) for resend in resends)
@@ -319,7 +313,7 @@ class Callers:
             return None
         wait_s = accounts.opens_in_s(resend.delivery, account)
         resend.delay_ms = ceil(wait_s / _STEP_S) * int(_STEP_S * _MS)  # several share a statement
-        return Event.GIVEN_BACK, "account_shut"
+        return Event.GIVEN_BACK, ACCOUNT_SHUT
 
     def _refusal(self, resend: Resend) -> tuple[Event, str] | None:
         """Why this call must not begin, or None. The lease is the last question: it is the one that can
@@ -330,7 +324,7 @@ class Callers:
         if self._permit.wait_valid(resend.term, lambda: self._too_late(resend) is not None):
             # Waiting may have taken its time; nothing waits between this question and the first byte.
             return self._too_late(resend)
-        return self._too_late(resend) or (Event.UNKNOWN, "lease_lapsed")
+        return self._too_late(resend) or (Event.UNKNOWN, LEASE_LAPSED)
 
     def _too_late(self, resend: Resend) -> tuple[Event, str] | None:
         taken, now = resend.taken, self._clock.now_ms()

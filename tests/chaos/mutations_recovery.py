@@ -280,7 +280,7 @@ RECOVERY: tuple[Mutation, ...] = (
     Mutation(
         "the lease right before a resend",
         "recovery/calls.py",
-        '        return self._too_late(resend) or (Event.UNKNOWN, "lease_lapsed")\n',
+        "        return self._too_late(resend) or (Event.UNKNOWN, LEASE_LAPSED)\n",
         "        return self._too_late(resend)\n",
         (_GUARDS + "test_nothing_is_sent_again_without_a_lease",),
     ),

@@ -87,6 +87,13 @@ class Endless(Held):
         return inf
 
 
+class Over(Held):
+    """A lease that ended long ago."""
+
+    def ends_at(self, term: int) -> float:
+        return -inf
+
+
 def mailed(line: Line, between: Callable[[], object]) -> Resend:
     """A mail that was called for, with something that happens before its dot."""
     resend, sent = taken(line), []
@@ -104,7 +111,7 @@ def mailed(line: Line, between: Callable[[], object]) -> Resend:
     line.provider.send = send  # type: ignore[method-assign]
     line.callers.put([resend])
     assert line.finished.get(timeout=10) is resend
-    assert sent == [resend.outcome is not None]
+    assert sent == [isinstance(resend.outcome, Accepted)]
     return resend
 
 
@@ -115,6 +122,14 @@ def test_a_mail_under_way_is_taken_back_before_its_dot_where_its_time_is_over(li
 
 def test_a_mail_under_way_as_recovery_stops_is_given_back_before_its_dot(line: Line) -> None:
     assert mailed(line, line.callers.stop).event is Event.GIVEN_BACK
+
+
+def test_a_mail_whose_lease_lapses_under_way_is_taken_back_before_its_dot(line: Line) -> None:
+    def lapse() -> None:
+        line.callers._permit = Over()
+
+    resend = mailed(line, lapse)
+    assert (resend.event, resend.outcome) == (None, NotSent("withdrawn", "lease_lapsed"))
 
 
 @pytest.mark.stack
