@@ -50,7 +50,7 @@ chaos: .venv/.synced ## kill workers, recoveries and servers, then prove that no
 	@SEED="$(SEED)" MESSAGES="$(MESSAGES)" HONGYAN_REQUIRE_STACK=1 $(BIN)/pytest tests/chaos -m chaos --timeout=3600 -s $(ARGS)
 
 faults: .venv/.synced ## every adapter against a provider that fails every fifth call (SEED=7 MESSAGES=500 ONLY=smtp,twilio)
-	@SEED="$(SEED)" MESSAGES="$(MESSAGES)" ONLY="$(ONLY)" WORKERS="$(WORKERS)" HONGYAN_REQUIRE_STACK=1 $(BIN)/python -m tests.chaos.faults
+	@SEED="$(SEED)" MESSAGES="$(MESSAGES)" ONLY="$(ONLY)" WORKERS="$(WORKERS)" SWITCHED="$(SWITCHED)" HONGYAN_REQUIRE_STACK=1 $(BIN)/python -m tests.chaos.faults
 
 mutation: .venv/.synced ## switch each guard off in a copy, and see its test fail (ARGS="lease": those)
 	@$(STACK) up

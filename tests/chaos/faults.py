@@ -1,6 +1,6 @@
 """`make faults`: every adapter, on real servers, against a provider that fails every fifth call.
 
-    MESSAGES=5000 SEED=7 ONLY=tencent_sms,smtp WORKERS=2 python -m tests.chaos.faults
+    MESSAGES=5000 SEED=7 ONLY=tencent_sms,smtp WORKERS=2 SWITCHED=1 python -m tests.chaos.faults
 
 Exits 1 on any broken promise (docs/faults.md).
 """
@@ -28,12 +28,13 @@ _DONE, _PROBLEMS, _USAGE = 0, 1, 2
 
 
 def extent_of(environment: Mapping[str, str]) -> Extent:
-    """MESSAGES, SEED and ONLY, where given; raises ValueError for a number that is none."""
+    """MESSAGES, SEED, ONLY and SWITCHED, where given; raises ValueError for a number that is none."""
     only = environment.get("ONLY", "").replace(",", " ").split()
     return Extent(
         messages=int(environment.get("MESSAGES") or MESSAGES),
         seed=int(environment.get("SEED") or random.randrange(1_000_000)),
         only=tuple(dict.fromkeys(only)),
+        switched=environment.get("SWITCHED", "") not in ("", "0"),
     )
 
 

@@ -6,9 +6,10 @@
     anything else   not an end
 
 Doubled is what was accepted more than once. Where the provider has a dedup window or a query nothing is;
-elsewhere only what the policy chose: in an `at_least_once` lane a call in doubt is made again, in an
-`at_most_once` lane nothing follows it. Where the query proves absence alone (Twilio) what was never
-accepted is not in doubt, and the rest is as elsewhere.
+elsewhere only what the policy chose: in a lane that sends again what is in doubt the call is made again, in
+the others (`at_most_once`, `unknown = "park"`) nothing follows it. Where the query proves absence alone
+(Twilio) what was never accepted is not in doubt, and where it proves presence alone (Tencent, contexts
+switched on) what was accepted is not; the rest is as elsewhere.
 """
 
 from __future__ import annotations
@@ -19,14 +20,15 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from channels.simulator import Record
-from tests.chaos.faults_plan import GUARANTEES, Case
+from idempotency.recovering import TTL_IN_DOUBT
+from tests.chaos.faults_plan import RESENT, Case
+from tests.chaos.faults_proofs import ABSENCE, NONE, PRESENCE
 from tests.harness.books import Row
 
 SENT: Final = frozenset({"SENT", "DELIVERED", "UNDELIVERED"})
 ENDED: Final = SENT | {"REJECTED", "PARKED"}
 SPENT: Final = "attempts_spent"
 UNPROVEN: Final = "unproven"
-ABSENCE: Final = "absence"
 _SHOWN: Final = 6
 """Answers in a problem's text, the last ones."""
 
@@ -46,7 +48,7 @@ class Account:
 
     provider: str
     proof: str
-    """`query`, `window`, `absence`, or none: how an attempt in doubt is settled."""
+    """How an attempt in doubt is settled, see tests/chaos/faults_proofs.py."""
     deliveries: int = 0
     accepted: int = 0
     """Accepted once or more."""
@@ -99,17 +101,20 @@ class Judge:
         return self.account
 
     def _seen(self, records: Iterable[Record]) -> list[Seen]:
-        """A query that proves absence leaves nothing in doubt before the first acceptance."""
-        found, had = [], self.account.proof != ABSENCE
+        """A query that proves absence leaves nothing in doubt before the first acceptance; one that proves
+        presence leaves in doubt what was not accepted."""
+        found, had, proof = [], False, self.account.proof
         for one in records:
             had = had or one.accepted
-            found.append(Seen(one.accepted, one.answer, had and self._doubtful(one.answer)))
+            proven = one.accepted if proof == PRESENCE else proof == ABSENCE and not had
+            doubtful = not proven and self._doubtful(one.answer)
+            found.append(Seen(one.accepted, one.answer, doubtful))
         return found
 
     @property
     def _proven(self) -> bool:
         """Whether what became of a delivery can be found out."""
-        return self.account.proof not in ("", ABSENCE)
+        return self.account.proof not in (NONE, ABSENCE, PRESENCE)
 
     def _count(self, case: Case, seen: Sequence[Seen]) -> None:
         account = self.account
@@ -164,7 +169,7 @@ class Judge:
         if len(accepted) < 2:
             return
         account.doubled += 1
-        by_policy = not self._proven and GUARANTEES[case.kind] == "at_least_once"
+        by_policy = not self._proven and case.kind in RESENT
         if by_policy and all(one.doubtful for one in accepted[:-1]):
             account.explained += 1
         else:
@@ -174,13 +179,13 @@ class Judge:
         """Without proof: resent, or left alone; exactly as the lane wants it."""
         if self._proven or row is None or not any(one.doubtful for one in seen):
             return
-        if GUARANTEES[case.kind] == "at_most_once":
+        if case.kind not in RESENT:
             if any(one.doubtful for one in seen[:-1]):
-                self._say(case, row, seen, "at_most_once, and called again while in doubt")
+                self._say(case, row, seen, "to be parked in doubt, and called again")
             if row.state != "PARKED":
-                self._say(case, row, seen, "at_most_once and in doubt: to be parked")
-        elif seen[-1].doubtful and not (row.reason or "").startswith(SPENT):
-            self._say(case, row, seen, "at_least_once and in doubt: to be sent again")
+                self._say(case, row, seen, "in doubt: to be parked")
+        elif seen[-1].doubtful and not _is_over(row):
+            self._say(case, row, seen, "in doubt: to be sent again")
 
     def _say(self, case: Case, row: Row | None, seen: Sequence[Seen], what: str) -> None:
         stands = f"{row.state} ({row.reason})" if row is not None else ""
@@ -189,3 +194,10 @@ class Judge:
         self.account.problems.append(
             f"{about}: {what}; the provider's answers: {answers or 'none'}"
         )
+
+
+def _is_over(row: Row) -> bool:
+    """Whether its attempts or its time are spent, so that nothing follows in any lane."""
+    reason = row.reason or ""
+    late = reason == TTL_IN_DOUBT and row.updated_at >= row.expires_at
+    return late or reason.startswith(SPENT)

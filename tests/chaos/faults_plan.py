@@ -1,8 +1,9 @@
 """What a fault run sends and what goes wrong: pure functions of its extent.
 
-Every adapter with a sample gets its deliveries, half of them in a lane that is `at_least_once`, half in
-one that is `at_most_once`. Of its calls a tenth is accepted and then reset, and a tenth fails: by the
-adapter's own codes for calls and for receivers, and by answers of something that is not the provider.
+Every adapter with a sample gets its deliveries: a third in a lane that sends again what is in doubt, a
+third in one that parks it (`unknown`), and a third in one that is `at_most_once`. Of its calls a tenth is
+accepted and then reset, and a tenth fails: by the adapter's own codes for calls and for receivers, and by
+answers of something that is not the provider.
 """
 
 from __future__ import annotations
@@ -25,14 +26,21 @@ from channels.simulator.protocols import PROTOCOLS
 from channels.simulator.wire import Send, World
 from message.delivery import deliveries_of
 from message.envelope import Notification
+from message.outcomes import Limit
+from tests.chaos.faults_proofs import TTL_MS, account_table, is_short, life_ms
 from tests.conformance.samples import Sample, samples
 
 MESSAGES: Final = 5_000
-GUARANTEES: Final = {"notice": "at_least_once", "marketing": "at_most_once"}
-"""By kind: each adapter's deliveries are shared out among them."""
+KINDS: Final[Mapping[str, Mapping[str, str]]] = {
+    "notice": {"guarantee": "at_least_once"},
+    "verification": {"guarantee": "at_least_once", "unknown": "park"},
+    "marketing": {"guarantee": "at_most_once"},
+}
+"""The policy by kind: each adapter's deliveries are shared out among them."""
+RESENT: Final = frozenset({"notice"})
+"""The kinds of which a call in doubt is made again, where nothing proves what became of it."""
 RESET: Final = 0.10
 ERRORS: Final = 0.10
-TTL_MS: Final = 6 * 3_600_000
 TIMEOUT_MS: Final = 10_000
 """So long that no call is given up for want of a processor: each doubt is then one of the plan."""
 ATTEMPTS: Final = 20
@@ -44,6 +52,10 @@ _HIDDEN: Final = {"smtp": frozenset({"455", "555"})}
 """Replies before a receiver is named: they stand for no delivery in the provider's ledger."""
 _TESTIMONY: Final = frozenset({"143106", "143206"})
 """They say that the receiver has it already. A provider says so of what is true, rules by chance."""
+_OF_MANY: Final = frozenset({Limit.ACCOUNT, Limit.PART})
+_ACCOUNT_WAITS_MS: Final = 1_000
+"""Codes by chance that make an account wait for longer would have it wait for most of the run: a provider
+says so of a limit that was met, and is then silent for a minute and not for one call."""
 _EVERYTHING: Final = 1_000_000
 
 
@@ -58,6 +70,8 @@ class Extent:
     """Providers; none: all."""
     patience_ms: int = MINUTE
     """Codes after which a provider wants to be left alone for longer are left out."""
+    switched: bool = False
+    """The providers show all that an operator may switch on, in place of what they show by default."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +98,7 @@ def chosen(extent: Extent) -> list[Sample]:
 def lanes_of(chosen: Iterable[Sample]) -> list[str]:
     """The lanes that the run uses."""
     channels = dict.fromkeys(one.channel.channel for one in chosen)
-    return [f"{channel}.{kind}" for channel in channels for kind in GUARANTEES]
+    return [f"{channel}.{kind}" for channel in channels for kind in KINDS]
 
 
 def policy_of(lanes: Iterable[str], threads: int) -> dict[str, dict[str, Any]]:
@@ -95,18 +109,21 @@ def policy_of(lanes: Iterable[str], threads: int) -> dict[str, dict[str, Any]]:
         "timeout_ms": TIMEOUT_MS,
         "smtp": {"final_ms": TIMEOUT_MS // 2, "total_ms": TIMEOUT_MS},
         "ttl_ms": TTL_MS,
+        "max_ttl_ms": TTL_MS,
         "retry": {"attempts": ATTEMPTS, "base_ms": 200, "cap_ms": 2_000},
         "breaker": {"share": 1.0, "min_calls": 100_000},
     }
-    return {name: {**lane, "guarantee": GUARANTEES[name.partition(".")[2]]} for name in lanes}
+    return {name: {**lane, **KINDS[name.partition(".")[2]]} for name in lanes}
 
 
-def accounts_of(chosen: Iterable[Sample], addresses: Mapping[str, str]) -> dict[str, Any]:
+def accounts_of(
+    chosen: Iterable[Sample], addresses: Mapping[str, str], *, switched: bool = False
+) -> dict[str, Any]:
     """One account a provider, named as it is, without its provider's limits: the simulator has none, and
     what they are for is held elsewhere. `addresses` are the simulator's by scheme."""
     return {
         one.provider: {
-            **one.account_table,
+            **account_table(one, switched=switched),
             "provider": one.provider,
             "endpoint": addresses[one.scheme] + one.path,
             "rate_per_s": _EVERYTHING,
@@ -120,31 +137,37 @@ def accounts_of(chosen: Iterable[Sample], addresses: Mapping[str, str]) -> dict[
 
 
 def traffic(chosen: Sequence[Sample], extent: Extent) -> Iterator[Notification]:
-    """Everything, adapters by turns."""
+    """Everything, adapters by turns; before it what has little time."""
+    hurried = [one for one in chosen if is_short(one.provider)]
+    others = [one for one in chosen if not is_short(one.provider)]
+    return chain(_by_turns(hurried, extent), _by_turns(others, extent))
+
+
+def _by_turns(chosen: Sequence[Sample], extent: Extent) -> Iterator[Notification]:
     turns = zip_longest(*(_of(one, extent) for one in chosen))
     return (one for one in chain.from_iterable(turns) if one is not None)
 
 
 def _of(sample: Sample, extent: Extent) -> Iterator[Notification]:
     luck = random.Random(f"{extent.seed}/{sample.provider}")
-    kinds, number = list(GUARANTEES), 0
+    kinds, number = list(KINDS), 0
     while number < extent.messages:
         size = luck.randint(1, _TOGETHER) if luck.random() < 0.5 and _names_receivers(sample) else 1
         size = min(size, extent.messages - number)
-        yield _notification(sample, range(number, number + size), luck.choice(kinds), extent.seed)
+        yield _notification(sample, range(number, number + size), luck.choice(kinds), extent)
         number += size
 
 
-def _notification(sample: Sample, numbers: range, kind: str, seed: int) -> Notification:
+def _notification(sample: Sample, numbers: range, kind: str, extent: Extent) -> Notification:
     receivers = [sample.notification(number).receivers[0] for number in numbers]
     return msgspec.structs.replace(
         sample.notification(numbers.start),
-        id=f"{sample.provider}-{seed}-{numbers.start}",
+        id=f"{sample.provider}-{extent.seed}-{numbers.start}",
         kind=kind,
         receivers=receivers,
         account=sample.provider,
         created_at=time.time_ns() // 1_000_000,
-        ttl_ms=None,
+        ttl_ms=life_ms(sample.provider, extent.messages),
     )
 
 
@@ -206,7 +229,8 @@ def _fit(sample: Sample, row: Row, patience_ms: int) -> bool:
     forget."""
     code = sample.code_for(row.code)
     known = row.code in sample.unreachable or code in _HIDDEN.get(sample.provider, frozenset())
-    if known or row.account or code in _TESTIMONY or (row.delay_ms or 0) > patience_ms:
+    longest_ms = _ACCOUNT_WAITS_MS if row.limit in _OF_MANY else patience_ms
+    if known or row.account or code in _TESTIMONY or (row.delay_ms or 0) > longest_ms:
         return False
     if sample.channel.tokens is None or code in sample.per_receiver:
         return True

@@ -14,13 +14,12 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from channels.channel import Channel
-from channels.simulator import ECHOING, Record, spawn
+from channels.simulator import Record, spawn
 from deploy.local.stack import Stack
 from tests.chaos import logs
-from tests.chaos.faults_judge import ABSENCE, ENDED, Account, Judge
+from tests.chaos.faults_judge import ENDED, Account, Judge
 from tests.chaos.faults_plan import (
-    GUARANTEES,
+    KINDS,
     Case,
     Extent,
     accounts_of,
@@ -32,15 +31,17 @@ from tests.chaos.faults_plan import (
     rules,
     traffic,
 )
-from tests.conformance.samples import ABSENCE_ALONE, UNLIMITED, Sample
+from tests.chaos.faults_proofs import TTL_MS, behaviours, life_ms, lists, proof_of
+from tests.conformance.samples import Sample
 from tests.harness import Fleet, ground_on
 from tests.harness.worker import Metrics
 
 _CHUNK: Final = 500
 _LOOK_S: Final = 0.5
 _TOLD_S: Final = 5.0
-_STALL_S: Final = 150.0
-"""Without a delivery ending for so long the run is given up, and judged as it stands."""
+_STALL_S: Final = 400.0
+"""Without a delivery ending for so long the run is given up, and judged as it stands. An adapter may wait
+for two minutes before it believes a list (Aliyun), and recovery looks once a minute."""
 _LEASE_S: Final = 20.0
 _DUPLICATES: Final = "recovery_possible_duplicates"
 _SETTINGS: Final = {
@@ -94,20 +95,25 @@ class FaultRun:
 
     def _await_ended(self) -> None:
         """Until every delivery has ended, or none has for a while."""
-        total = sum(map(len, self.cases.values()))
+        total, stall_s = sum(map(len, self.cases.values())), self._stall_s()
         ended, ended_at, told_at = -1, time.monotonic(), 0.0
         while ended < total:
             self._look()
             now, count = time.monotonic(), sum(self.states[state] for state in ENDED)
             if count != ended:
                 ended, ended_at = count, now
-            elif now - ended_at > _STALL_S:
-                self.troubles.append(f"nothing ended for {_STALL_S:.0f} s: {dict(self.states)}")
+            elif now - ended_at > stall_s:
+                self.troubles.append(f"nothing ended for {stall_s:.0f} s: {dict(self.states)}")
                 return
             if now - told_at > _TOLD_S:
                 told_at = now
                 self._say(f"{ended:,} of {total:,} ended; {dict(sorted(self.states.items()))}")
             time.sleep(_LOOK_S)
+
+    def _stall_s(self) -> float:
+        """As long as the most patient doubt waits for its provider: half of the shortest life."""
+        lives = [life_ms(one.provider, self._extent.messages) for one in self._samples]
+        return _STALL_S + min(lives) / 2_000 if min(lives) < TTL_MS else _STALL_S
 
     def _look(self) -> None:
         rows = self._fleet.books.query("SELECT state, count(*) AS n FROM deliveries GROUP BY state")
@@ -119,7 +125,7 @@ class FaultRun:
         for one in self._samples:
             judge = Judge(
                 one.provider,
-                proof_of(one.channel),
+                proof_of(one, switched=self._extent.switched),
                 partial(doubtful, one.channel),
             )
             found.append(judge.judge(self.cases[one.provider], rows, records[one.provider]))
@@ -140,7 +146,7 @@ class FaultRun:
         for one, account in zip(self._samples, found, strict=True):
             resent[one.channel.channel] += account.resent
         for channel, seen in resent.items():
-            lanes = [f"{channel}.{kind}" for kind in GUARANTEES]
+            lanes = [f"{channel}.{kind}" for kind in KINDS]
             counted = sum(told.value(_DUPLICATES, lane=lane) for lane in lanes)
             if counted != seen:
                 self.troubles.append(
@@ -155,15 +161,6 @@ class FaultRun:
             self.troubles += [
                 f"{process.id}: {line}" for line in logs.complaints(process.log_text())
             ]
-
-
-def proof_of(channel: Channel) -> str:
-    """How what became of a call can be found out: `query`, `window`, `absence`; empty: it cannot."""
-    if channel.provider in ABSENCE_ALONE:
-        return ABSENCE
-    if channel.dedup_window_ms:
-        return "window"
-    return "query" if "resolve" in vars(type(channel)) else ""
 
 
 @contextmanager
@@ -181,15 +178,19 @@ def faults_on(
             rules=rules(samples, extent),
             seed=str(extent.seed),
             smtp_port=0,
-            lists=ECHOING,
-            behaviours=UNLIMITED,
+            lists=lists(switched=extent.switched),
+            behaviours=behaviours(),
         ) as provider,
         Fleet(
             ground,
             folder,
             lanes=lanes,
             policy=policy_of(lanes, threads),
-            accounts=accounts_of(samples, {"http": provider.url, "smtp": provider.smtp}),
+            accounts=accounts_of(
+                samples,
+                {"http": provider.url, "smtp": provider.smtp},
+                switched=extent.switched,
+            ),
             settings=_SETTINGS,
             lease_s=_LEASE_S,
             session_timeout_s=30.0,
