@@ -17,7 +17,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from backends import kafka
 from backends.settings import DatabaseSettings, KafkaSettings, Settings
-from channels.simulator import ECHOING, Faults, Simulator, spawn
+from channels.simulator import Faults, Lists, Simulator, spawn
 from idempotency.opening import upgrade
 from message.envelope import Notification, encode
 from message.ids import new_id
@@ -107,7 +107,7 @@ def provider_at(
 ) -> Simulator:
     """Its ledger is written but not synced: what is measured is the client. `options`: of the simulator."""
     ledger, rules = str(folder / f"{name}.jsonl"), [Faults(**faults)]
-    given = {"lists": ECHOING, **(options or {})}
+    given = {"lists": Lists(status_query=True), **(options or {})}
     return spawn(folder, ledger=ledger, fsync=False, rules=rules, **given)
 
 

@@ -13,7 +13,7 @@ from typing import Final, Self
 
 from backends.embedded import EmbeddedKafka
 from backends.settings import Settings, load
-from channels.simulator import ECHOING, Faults, Simulator, spawn
+from channels.simulator import Faults, Lists, Simulator, spawn
 from idempotency.opening import upgrade
 from message.vocabulary import LANES, Lane, dead_letter_topic, trace_topic
 
@@ -68,7 +68,7 @@ class Stage:
             kafka = opening.enter_context(EmbeddedKafka(topics=_topics()))
             rules = [Faults(latency_ms=LATENCY_MS)]
             self.provider = opening.enter_context(
-                spawn(self.folder, rules=rules, seed="hongyan", lists=ECHOING)
+                spawn(self.folder, rules=rules, seed="hongyan", lists=Lists(status_query=True))
             )
             self.settings = self._configured(kafka.bootstrap)
             upgrade(self.settings)

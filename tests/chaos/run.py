@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import psycopg
 from confluent_kafka import KafkaException
 
-from channels.simulator import ECHOING, spawn
+from channels.simulator import Lists, spawn
 from deploy.local.stack import Stack
 from tests.chaos import history
 from tests.chaos.books import Books, Hit, Limits
@@ -279,7 +279,7 @@ def chaos_on(stack: Stack, plan: Plan, folder: Path, say: Say, show: Show) -> It
     folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as held:
         ground = held.enter_context(ground_on(stack))
-        provider = held.enter_context(spawn(folder, lists=ECHOING))
+        provider = held.enter_context(spawn(folder, lists=Lists(status_query=True)))
         database = urlsplit(ground.database_url)
         proxy = held.enter_context(Proxy(database.hostname or "127.0.0.1", database.port or 5432))
         accounts = {

@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from backends.kafka_topics import Wish, apply
 from backends.settings import KafkaSettings
-from channels.simulator import ECHOING, Faults, KeyReport, Simulator, spawn
+from channels.simulator import Faults, KeyReport, Lists, Simulator, spawn
 from message.envelope import Notification
 from message.vocabulary import lane_named
 from tests.harness.books import Books
@@ -123,7 +123,9 @@ class Fleet:
     def _open(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         if self._provider is None:
-            self._provider = self._held.enter_context(spawn(self.folder, lists=ECHOING))
+            self._provider = self._held.enter_context(
+                spawn(self.folder, lists=Lists(status_query=True))
+            )
         self.configure()
         if self._make_topics:
             self.apply_topics()

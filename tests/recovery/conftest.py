@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from channels.simulator import ECHOING, Simulator, spawn
+from channels.simulator import Lists, Simulator, spawn
 from tests.idempotency.making import World
 from tests.recovery.ground import Ground
 
@@ -36,7 +36,7 @@ def world(url: str) -> Iterator[World]:
 
 @pytest.fixture
 def provider(tmp_path: Path) -> Iterator[Simulator]:
-    with spawn(tmp_path, lists=ECHOING) as provider:
+    with spawn(tmp_path, lists=Lists(status_query=True)) as provider:
         yield provider
 
 
