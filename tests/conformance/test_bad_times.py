@@ -29,6 +29,7 @@ from channels.simulator import Simulator, spawn
 from channels.trial import Recorder
 from channels.wires import Wires
 from message.outcomes import Accepted, NotSent, Rejected, Unknown
+from tests.conformance.samples import UNLIMITED
 from tests.conformance.test_adapters import SAMPLES, Peer
 
 HTTP = sorted(name for name, one in SAMPLES.items() if one.scheme == "http")
@@ -104,7 +105,8 @@ class Good(NamedTuple):
 
 @pytest.fixture(scope="module")
 def simulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Simulator]:
-    with spawn(tmp_path_factory.mktemp("bad"), fsync=False) as started:
+    folder = tmp_path_factory.mktemp("bad")
+    with spawn(folder, fsync=False, behaviours=UNLIMITED) as started:
         yield started
 
 

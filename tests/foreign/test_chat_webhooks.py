@@ -22,7 +22,7 @@ from channels.channel import Call
 from channels.registry import PROVIDERS
 from channels.simulator import Faults, Simulator, spawn
 from tests.channels.providers.chats import account_of, deliveries
-from tests.conformance.samples import sample
+from tests.conformance.samples import UNLIMITED, sample
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # its own, about Python's audioop
@@ -35,7 +35,8 @@ PINGS = "@everyone @here <@123456789> <@!123456789> <@&123456789> <#123456789> *
 
 @pytest.fixture(scope="module")
 def simulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Simulator]:
-    with spawn(tmp_path_factory.mktemp("slack"), fsync=False) as started:
+    folder = tmp_path_factory.mktemp("slack")
+    with spawn(folder, fsync=False, behaviours=UNLIMITED) as started:
         yield started
 
 

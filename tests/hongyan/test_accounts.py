@@ -12,7 +12,7 @@ from channels.channel import Account, TokenSource
 from channels.secret import Secret
 from channels.simulator import ECHOING, Faults, Lists, Simulator, spawn
 from channels.trial import OwnTokens
-from tests.conformance.samples import ABSENCE_ALONE, Sample, samples
+from tests.conformance.samples import ABSENCE_ALONE, UNLIMITED, Sample, samples
 from tests.harness.secret_files import secrets_aside
 from tests.hongyan.conftest import Run
 
@@ -23,7 +23,7 @@ TOKEN = "wh-token-4711"
 @pytest.fixture(scope="module")
 def simulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Simulator]:
     folder = tmp_path_factory.mktemp("simulator")
-    at_once = {"dingtalk": {"results_after_ms": "0"}}
+    at_once = {**UNLIMITED, "dingtalk": {"results_after_ms": "0"}}
     with spawn(folder, fsync=False, smtp_port=0, lists=ECHOING, behaviours=at_once) as started:
         yield started
 

@@ -28,7 +28,7 @@ from message.outcomes import Accepted
 from message.states import Event
 from receipts.accounts import load_sources
 from receipts.process import _bound, _opened
-from tests.conformance.samples import Sample, sample
+from tests.conformance.samples import UNLIMITED, Sample, sample
 from tests.idempotency.making import NOON, World, claimed, settle, wait_until
 
 SECRET = "simulator-secret"
@@ -39,7 +39,7 @@ CREDENTIALS = {
     "resend": {"signing_secret": SIGNING_SECRET},
     "wechat_official": {"aes_key": AES_KEY, "app_id": "wx-app"},
 }
-BEHAVIOURS = {"wechat_mini": {"msgid": "true"}}
+BEHAVIOURS = {**UNLIMITED, "wechat_mini": {"msgid": "true"}}
 numbers = count(50_000)
 
 

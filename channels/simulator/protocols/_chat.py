@@ -1,8 +1,9 @@
 """The common part of the incoming webhooks of Slack, Discord, Mattermost and Teams.
 
-Credentials of each: `hook` (the address behind the protocol's name, query and all), `group` (the receiver's
-name in the ledger) and `limits`: "on" keeps to the provider's documented pace. Everybody whom a message
-would call on is counted as `<protocol>.mentions`, by rules written apart from the adapter's.
+Credentials of each: `hook` (the address behind the protocol's name, query and all) and `group` (the
+receiver's name in the ledger). Each keeps to the provider's documented pace (behaviour `limits`: "off"
+takes any number). Everybody whom a message would call on is counted as `<protocol>.mentions`, by rules
+written apart from the adapter's.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, ClassVar, Final
 import msgspec
 
 from channels.simulator.http import Request
-from channels.simulator.protocols._windows import Window
+from channels.simulator.protocols._windows import KeyedWindows
 from channels.simulator.wire import BaseProtocol, Recipient, Reply, Send, World
 
 TEXT: Final = [("Content-Type", "text/plain; charset=utf-8")]
@@ -24,13 +25,12 @@ class HookProtocol(BaseProtocol):
 
     hook: ClassVar[str]
     """Of the credentials, where they name none."""
-    pace: ClassVar[tuple[int, int]] = (0, 0)
-    """(messages, seconds)."""
+    paces: ClassVar[tuple[tuple[int, int], ...]]
+    """(messages, seconds) of a webhook."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
-        limited = world.credential(self.name, "limits", "") == "on" and self.pace[0]
-        self._windows = [Window(world, *self.pace)] if limited else []
+        self._limits = KeyedWindows(world, self.name, *self.paces)
 
     def at_hook(self, request: Request) -> bool:
         """Whether the request is for the webhook that there is."""
@@ -39,7 +39,7 @@ class HookProtocol(BaseProtocol):
 
     def too_many(self) -> bool:
         """Takes a place in the window; True: there was none."""
-        return any(window.full() for window in self._windows)
+        return self._limits.over(self.hook)
 
     def send(self, message: dict[str, Any], mentions: int) -> Send:
         """The one receiver, and who is called on."""

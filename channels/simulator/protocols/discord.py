@@ -41,7 +41,7 @@ class Discord(HookProtocol):
 
     name = "discord"
     hook = "api/webhooks/1234567890/simulator-secret"
-    pace = (5, 2)
+    paces = ((5, 2), (30, 60))
 
     def __init__(self, world: World) -> None:
         super().__init__(world)

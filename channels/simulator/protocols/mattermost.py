@@ -45,7 +45,8 @@ class Mattermost(HookProtocol):
 
     name = "mattermost"
     hook = "hooks/simulator-secret"
-    pace = (10, 1)
+    paces = ((10, 1),)
+    """A server has none before its administrator says so; then it is this one."""
 
     def read(self, request: Request, path: str) -> Send | Reply:
         """One address."""

@@ -1,7 +1,8 @@
 """Resend's HTTP API, as strict as its documents: `POST /emails` and nothing else.
 
 Credential `api_key` (of `resend`); the default is the simulator's secret. A key of idempotency counts
-for 24 hours: the same payload is answered with the first id, another one with 409.
+for 24 hours: the same payload is answered with the first id, another one with 409. A team has 2 requests a
+second (behaviour `limits`: "off" takes any number).
 
 Sources: https://resend.com/docs/api-reference/emails/send-email,
 https://resend.com/docs/api-reference/errors, https://resend.com/docs/api-reference/rate-limit,
@@ -20,6 +21,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 from channels.simulator.http import Request
 from channels.simulator.ledger import Record
+from channels.simulator.protocols._windows import KeyedWindows
 from channels.simulator.wire import (
     BaseProtocol,
     Question,
@@ -85,6 +87,7 @@ class Resend(BaseProtocol):
         super().__init__(world)
         self._kept: dict[str, _Kept] = {}
         self._unnamed = 0
+        self._limits = KeyedWindows(world, self.name, (2, 1))
 
     def read(self, request: Request, path: str) -> Send | Question | Reply:
         """A message to send, or what is wrong with it."""
@@ -92,6 +95,8 @@ class Resend(BaseProtocol):
             return Reply(b"error code: 1010", 403, [("Content-Type", "text/plain")])
         try:
             self._check_login(request)
+            if self._limits.over(self.name):
+                raise _Wrong("rate_limit_exceeded", "Too many requests.")
             if path != "/emails":
                 raise _Wrong("not_found", "The requested endpoint does not exist.")
             if request.method != "POST":

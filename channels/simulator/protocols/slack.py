@@ -37,7 +37,7 @@ class Slack(HookProtocol):
 
     name = "slack"
     hook = "services/T000/B000/simulator-secret"
-    pace = (1, 1)
+    paces = ((1, 1),)
 
     def read(self, request: Request, path: str) -> Send | Reply:
         """One address."""

@@ -33,7 +33,7 @@ class Teams(HookProtocol):
 
     name = "teams"
     hook = "workflows/0a1b/triggers/manual/paths/invoke?api-version=2016-06-01&sig=simulator-secret"
-    pace = (4, 1)
+    paces = ((4, 1),)
 
     def read(self, request: Request, path: str) -> Send | Reply:
         """One address; one that lacks its `sig` is told so."""

@@ -17,6 +17,7 @@ from channels.transport import Transport
 from channels.trial import Exchange
 from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
 from tests.channels.providers.chats import KEY, Peer, account_of, deliveries
+from tests.conformance.samples import UNLIMITED
 
 HOOKS = {
     "slack": "services/T000/B000/an-address",
@@ -58,7 +59,8 @@ def refusal(provider: str, content: dict[str, Any], receiver: str = "group:ops")
 
 @pytest.fixture(scope="module")
 def simulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Simulator]:
-    with spawn(tmp_path_factory.mktemp("chat"), fsync=False) as started:
+    folder = tmp_path_factory.mktemp("chat")
+    with spawn(folder, fsync=False, behaviours=UNLIMITED) as started:
         yield started
 
 
@@ -359,8 +361,7 @@ def test_a_limit_is_kept_to_for_as_long_as_the_provider_asks() -> None:
 def test_the_pace_that_a_provider_documents_is_refused_beyond_it(
     provider: str, tmp_path_factory: pytest.TempPathFactory, transport: Transport
 ) -> None:
-    path, limits = tmp_path_factory.mktemp(provider), {provider: {"limits": "on"}}
-    with spawn(path, fsync=False, credentials=limits) as simulator:
+    with spawn(tmp_path_factory.mktemp(provider), fsync=False) as simulator:
         peer = Peer(provider, simulator, transport)
         outcomes = [peer.send(peer.call(number))[0] for number in range(12)]
     late = outcomes[-1]

@@ -19,7 +19,8 @@ from channels.simulator import Faults, Simulator, spawn
 from channels.wires import Wires
 from message.delivery import Delivery, deliveries_of
 from message.envelope import Notification, Template
-from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
+from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
+from tests.conformance.samples import UNLIMITED
 
 CHANNEL: ResendChannel = CHANNELS[0]
 KINDS: dict[str, type[AnyOutcome]] = {"rejected": Rejected, "not_sent": NotSent, "unknown": Unknown}
@@ -298,7 +299,7 @@ class Post:
 
 @pytest.fixture(scope="module")
 def provider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Simulator]:
-    with spawn(tmp_path_factory.mktemp("resend")) as simulator:
+    with spawn(tmp_path_factory.mktemp("resend"), behaviours=UNLIMITED) as simulator:
         yield simulator
 
 
@@ -380,6 +381,18 @@ def test_the_simulator_refuses_what_resend_refuses(
     before = len(list(post.provider.records()))
     assert post.ask(**given) == expected
     assert len(list(post.provider.records())) == before
+
+
+def test_a_burst_is_answered_429_unless_the_simulator_is_told_otherwise(tmp_path: Path) -> None:
+    with spawn(tmp_path) as provider:
+        post = Post(provider)
+        outcomes = [post.send() for _ in range(4)]
+        post.wires.close()
+    assert isinstance(outcomes[0], Accepted)
+    (late, *_) = [one for one in outcomes if not isinstance(one, Accepted)]
+    assert isinstance(late, NotSent)
+    assert late.limit is Limit.ACCOUNT
+    assert late.retry_after_ms == 1_000
 
 
 def test_a_key_counts_across_a_restart_of_the_simulator(tmp_path: Path) -> None:

@@ -26,10 +26,20 @@ from channels.simulator import Simulator
 from message.envelope import Notification
 
 UNLIMITED: Mapping[str, Mapping[str, str]] = {
-    robot: {"limits": "off"}
-    for robot in ("dingtalk_robot", "feishu", "feishu_robot", "wecom_robot")
+    one: {"limits": "off"}
+    for one in (
+        "dingtalk_robot",
+        "discord",
+        "feishu",
+        "feishu_robot",
+        "mattermost",
+        "resend",
+        "slack",
+        "teams",
+        "wecom_robot",
+    )
 }
-"""Behaviours of a simulator whose one application or robot stands for as many as a test wants."""
+"""Behaviours of a simulator whose one application, team or robot stands for as many as a test wants."""
 WITHOUT: frozenset[str] = frozenset({"webhook", "null"})
 """Ours: tests/channels/test_simulator.py and test_webhook.py hold the one, the other sends nothing."""
 
