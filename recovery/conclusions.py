@@ -4,6 +4,7 @@
     the provider says it was not           RETRY, at once or when the provider wants it
     the provider says it never will be     REJECTED
     it took a task and cannot say yet      asked again while it tells results of tasks, then PARKED
+    it took a task and never will say      PARKED
     the provider cannot say yet            asked again, until half of the time it had left is gone
     the provider will never say            as without a query
     its dedup window is open               RETRY as the same call: the provider drops a repeat
@@ -97,7 +98,8 @@ def together(answers: Sequence[Resolved | None]) -> Resolved | None:
 def _of_task(doubt: Doubt, facts: Facts) -> Move | Later:
     """What the provider took is not sent again without its word: most of the task has arrived."""
     left_ms = facts.results_until - doubt.now
-    if left_ms > 0:
+    told = facts.resolved is not None and facts.resolved.final
+    if left_ms > 0 and not told:
         return Later(min(pause_ms(doubt), left_ms))
     return _move(doubt, Event.PARK_UNPROVEN, UNCONFIRMED)
 

@@ -21,6 +21,9 @@ PROVIDER: Final = "dingtalk"
 KEYS: Final = frozenset({"text", "markdown", "link", "action_card", "oa", "image", "file"})
 """Of `content`."""
 MAX_BYTES: Final = 2_048
+_MARGIN_MS: Final = 5 * MINUTE
+"""Before midnight: the wait ends later than it was asked for."""
+_EARLIER: Final = "an earlier call may have arrived"
 
 
 class Again(msgspec.Struct, frozen=True):
@@ -29,7 +32,7 @@ class Again(msgspec.Struct, frozen=True):
     doubted: bool
     """An earlier call may have reached the member."""
     tomorrow_ms: int
-    """Milliseconds until the next day begins in China."""
+    """Milliseconds until the next day begins in China: a repeat from then on is no repeat to DingTalk."""
 
 
 class _Forbidden(msgspec.Struct):
@@ -85,10 +88,12 @@ def _card(card: ActionCard) -> dict[str, Any]:
 
 
 def resolved(answer: Answer, userid: str, task_id: str, again: Again) -> Resolved:
-    """What getsendresult says of one member. Read or unread it has arrived; in no list the provider is
-    still at it."""
+    """What getsendresult says of one member. Read it has arrived, whatever else is said; unread, too, if no
+    other list names the member; in no list the provider is still at it."""
     if isinstance(answer, Failure):
         return Resolved(Resolution.ASK_LATER, detail=answer.code)
+    if not answer.is_success:
+        return Resolved(Resolution.ASK_LATER, detail=f"http_{answer.status_code}")
     try:
         result = msgspec.json.decode(answer.content, type=_Result)
     except UNREADABLE:
@@ -96,18 +101,22 @@ def resolved(answer: Answer, userid: str, task_id: str, again: Again) -> Resolve
     found = result.send_result
     if result.errcode != 0 or found is None:
         return Resolved(Resolution.ASK_LATER, detail=str(result.errcode))
+    if userid in (found.read_user_id_list or ()):
+        return Resolved(Resolution.SENT, task_id)
+    return _not_read(found, userid, task_id, again)
+
+
+def _not_read(found: _Results, userid: str, task_id: str, again: Again) -> Resolved:
     for forbidden in found.forbidden_list or ():
         if forbidden.userid == userid:
             return _forbidden(str(forbidden.code), task_id, again)
     if userid in (found.forbidden_user_id_list or ()):
         return _forbidden("", task_id, again)
     if userid in (found.invalid_user_id_list or ()):
-        return Resolved(
-            Resolution.REFUSED, task_id, "invalid_user: no such member, or out of sight"
-        )
+        return _refused("invalid_user: no such member, or out of sight", task_id, again)
     if userid in (found.failed_user_id_list or ()):
-        return Resolved(Resolution.NOT_SENT, task_id, "failed", MINUTE)
-    if userid in (found.read_user_id_list or ()) or userid in (found.unread_user_id_list or ()):
+        return _not_sent("failed", task_id, again, MINUTE)
+    if userid in (found.unread_user_id_list or ()):
         return Resolved(Resolution.SENT, task_id)
     return Resolved(Resolution.ASK_LATER, detail="in none of the task's lists yet")
 
@@ -119,8 +128,24 @@ def _forbidden(code: str, task_id: str, again: Again) -> Resolved:
     if code in SAME_TODAY and again.doubted:
         return Resolved(Resolution.SENT, task_id)
     if row is not None and row.kind == "rejected":
-        return Resolved(Resolution.REFUSED, task_id, f"{code}: {row.meaning}")
+        return _refused(f"{code}: {row.meaning}", task_id, again)
     if code in DAY_LIMITS:
-        return Resolved(Resolution.NOT_SENT, task_id, code, again.tomorrow_ms)
+        return _not_sent(code, task_id, again, again.tomorrow_ms)
     delay_ms = MINUTE if row is None or row.delay_ms is None else row.delay_ms
-    return Resolved(Resolution.NOT_SENT, task_id, code or "forbidden", delay_ms)
+    return _not_sent(code or "forbidden", task_id, again, delay_ms)
+
+
+def _not_sent(code: str, task_id: str, again: Again, delay_ms: int) -> Resolved:
+    """This task did not reach the member. After an earlier call in doubt only a repeat of the same day is
+    safe: DingTalk drops it, should that one have arrived."""
+    if again.doubted and delay_ms + _MARGIN_MS >= again.tomorrow_ms:
+        return Resolved(Resolution.ASK_LATER, detail=f"{code}; {_EARLIER}", final=True)
+    return Resolved(Resolution.NOT_SENT, task_id, code, delay_ms)
+
+
+def _refused(why: str, task_id: str, again: Again) -> Resolved:
+    """This task never reaches the member; of an earlier call in doubt it says nothing."""
+    if again.doubted:
+        code = why.partition(": ")[0]
+        return Resolved(Resolution.ASK_LATER, detail=f"{code}; {_EARLIER}", final=True)
+    return Resolved(Resolution.REFUSED, task_id, why)

@@ -24,7 +24,7 @@ from channels.listing import Listing
 from channels.providers.aliyun_sms import AliyunSms
 from channels.providers.tencent_sms import TencentSms
 from channels.providers.twilio import Twilio
-from channels.registry import load_accounts
+from channels.registry import PROVIDERS, load_accounts
 from channels.webhook import WebhookChannel
 from message.delivery import Delivery
 from tests.channels.calls import delivery as webhook_delivery
@@ -209,6 +209,15 @@ SUBJECTS = {
         None,
     ),
 }
+
+
+TASKS = frozenset({"dingtalk"})
+"""Whose query is of a task that the provider took: tests/channels/test_task_results.py."""
+
+
+def test_every_resolver_that_there_is_is_judged() -> None:
+    asking = {name for name, one in PROVIDERS.items() if "resolve" in vars(type(one))}
+    assert asking == set(SUBJECTS) | TASKS
 
 
 def attempt_of(subject: Subject, case: Case) -> Attempt:

@@ -176,6 +176,15 @@ def test_a_task_without_a_result_is_never_sent_again(
     )
 
 
+def test_a_task_of_which_the_provider_never_will_say_more_is_parked_at_once() -> None:
+    never = Resolved(Resolution.ASK_LATER, detail="143105", final=True)
+    assert moved(conclude(task(), Facts(never, 0, NOW + HOUR_MS), AT_LEAST_ONCE)) == (
+        Event.PARK_UNPROVEN,
+        "unconfirmed",
+        0,
+    )
+
+
 def test_whom_a_task_did_not_reach_is_sent_it_when_the_provider_wants() -> None:
     late = Resolved(Resolution.NOT_SENT, "256", "143105", delay_ms=7_000)
     assert moved(conclude(task(age_ms=0), Facts(late, 0, NOW), AT_MOST_ONCE)) == (
