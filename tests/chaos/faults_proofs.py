@@ -30,7 +30,7 @@ _SWITCHES: Final = {"wecom": "duplicate_check"}
 """Options of an account that stand for a switch at the provider: off by default."""
 _LAG: Final = "query_lag_s"
 """Set to nothing in the samples. A fault run goes by the adapter's own."""
-_SHORT_MS: Final = 150_000
+_SHORT_MS: Final = 60_000
 _SHORT_EACH_MS: Final = 150
 """What a machine with two cores takes for one delivery of every adapter, and some time to spare."""
 
