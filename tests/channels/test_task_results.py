@@ -1,9 +1,9 @@
 """What the result of a task proves of one member, tried on a generated provider.
 
-It knows whether this task and an earlier call, whose answer was lost, reached the member. It tells so in the
-lists of getsendresult at once, late, under another name, cut short, refused, empty, or twice over. Whatever it
-says: "not sent" is followed by another call, so it is never said of what has arrived and would arrive again,
-and "sent" never of what has not.
+It knows whether this task, and an earlier call whose answer was lost, reached the member. It tells so in
+the lists of getsendresult: at once, late, under another name, cut short, refused, empty, or twice over.
+"Not sent" is followed by another call, so it is never said of what has arrived and would arrive again. "Sent" is
+never said of what has not arrived.
 """
 
 from __future__ import annotations
@@ -43,14 +43,13 @@ class Case(NamedTuple):
 
 
 def cases() -> list[Case]:
-    made = []
+    made: list[Case] = []
     for arrived, earlier, shown, left in product(
         (True, False), (None, True, False), SHOWN, (12 * HOUR_MS, 90_000)
     ):
-        for how in REACHED if arrived else KEPT_BACK:
-            # That he had this very content today is so only if an earlier call brought it.
-            if how != "143106" or earlier:
-                made.append(Case(arrived, earlier, shown, how, left))
+        # That he had this very content today is so only if an earlier call brought it.
+        ways = REACHED if arrived else [how for how in KEPT_BACK if how != "143106" or earlier]
+        made += [Case(arrived, earlier, shown, how, left) for how in ways]
     return made
 
 

@@ -11,8 +11,8 @@ from tests.chaos.faults_plan import Extent
 from tests.chaos.faults_run import faults_on
 
 ADAPTERS = ("tencent_sms", "feishu", "resend", "smtp")
-"""Many receivers a call, and a list that shows nothing by default; a window and a token; a window on the key;
-nothing at all."""
+"""Many receivers a call, and a list that shows nothing by default; a window and a token; a window on the
+key; nothing at all."""
 PROOFS = {"tencent_sms": "", "feishu": "window", "resend": "window", "smtp": ""}
 MESSAGES = 200
 
