@@ -52,6 +52,8 @@ _HIDDEN: Final = {"smtp": frozenset({"455", "555"})}
 """Replies before a receiver is named: they stand for no delivery in the provider's ledger."""
 _TESTIMONY: Final = frozenset({"143106", "143206"})
 """They say that the receiver has it already. A provider says so of what is true, rules by chance."""
+_WAITS: Final = 20
+"""So often a delivery may wait by a code."""
 _OF_MANY: Final = frozenset({Limit.ACCOUNT, Limit.PART})
 _ACCOUNT_WAITS_MS: Final = 1_000
 """Codes by chance that make an account wait for longer would have it wait for most of the run: a provider
@@ -204,7 +206,12 @@ def _key_on_the_wire(sample: Sample, call: Call) -> str:
 
 def rules(chosen: Iterable[Sample], extent: Extent) -> list[Faults]:
     """Two of each adapter: for what is sent, and for what is asked about it."""
-    return [rule for one in chosen for rule in _rules(one, extent.patience_ms)]
+    return [rule for one in chosen for rule in _rules(one, _patience_ms(one, extent))]
+
+
+def _patience_ms(sample: Sample, extent: Extent) -> int:
+    """Several waits in a row must not come near the end of the TTL."""
+    return min(extent.patience_ms, life_ms(sample.provider, extent.messages) // _WAITS)
 
 
 def _rules(sample: Sample, patience_ms: int) -> list[Faults]:

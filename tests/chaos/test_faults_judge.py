@@ -25,7 +25,7 @@ from tests.chaos.faults_plan import (
     rules,
     traffic,
 )
-from tests.chaos.faults_proofs import TTL_MS, behaviours, lists, proof_of
+from tests.chaos.faults_proofs import TTL_MS, behaviours, life_ms, lists, proof_of
 from tests.harness.books import Row
 
 T0 = 1_790_000_000_000
@@ -224,6 +224,16 @@ def test_every_way_of_a_lane_to_end_a_doubt_is_in_the_plan() -> None:
     assert policy["sms.verification"]["unknown"] == "park"
     assert policy["sms.marketing"]["guarantee"] == "at_most_once"
     assert {LEAST} == RESENT
+
+
+def test_no_code_makes_a_short_lived_delivery_wait_for_most_of_its_life() -> None:
+    (tencent,) = [one for one in ALL if one.provider == "tencent_sms"]
+    errors = tencent.channel.errors
+    for messages in (60, 5_000):
+        sends, _ = rules([tencent], Extent(messages=messages))
+        rows = [errors.row(code) for code in (*sends.codes, *sends.receiver_codes)]
+        longest = max((row.delay_ms or 0) for row in rows if row is not None)
+        assert longest * 20 <= life_ms("tencent_sms", messages)
 
 
 def test_what_its_provider_never_shows_is_short_lived_and_goes_first() -> None:
