@@ -264,7 +264,8 @@ class Accounts:
     def _heed(
         self, account: Account, outcomes: Sequence[AnyOutcome], begun_at: float | None
     ) -> None:
-        """Slow the account down where its provider refused some of a call for the account's pace."""
+        """Slow the account down where its provider refused some of a call for the account's pace, and shut
+        it where it refused the login."""
         waits = [
             outcome.retry_after_ms or 0
             for outcome in outcomes
@@ -272,6 +273,11 @@ class Accounts:
         ]
         if waits:
             self._rates.refused(account.name, min(max(waits), MAX_PACED_MS), begun_at)
+        for told in outcomes:
+            if isinstance(told, NotSent) and told.limit is Limit.LOGIN:
+                wait_ms = told.retry_after_ms or 0
+                self._rates.login_refused(account.name, wait_ms, told.code, begun_at)
+                return
 
     # ---- choosing ----------------------------------------------------------------------------
 

@@ -47,6 +47,7 @@ from dispatcher.metrics import Gauge, Metrics
 from dispatcher.missing_topics import MissingTopics
 from dispatcher.permits import Permits
 from dispatcher.quotas import Quotas, Routes, open_quotas
+from dispatcher.rates import Rates
 from dispatcher.removed_records import LogBounds, RemovedRecords
 from dispatcher.report import Report
 from dispatcher.riding import Rider
@@ -205,7 +206,7 @@ def build(
             *policy_gauges(watch, lambda: adoption.kept),
             *core.quotas.gauges(),
             *core.gating.gauges(),
-            *_logins(parts.tokens),
+            *_logins(parts.tokens, core.quotas.rates),
         )
     )
     show_drops(parts.recorder, core.metrics.registry)
@@ -505,8 +506,9 @@ def _health(worker: Worker, stages: Stages, transport: Wires) -> Health:
     )
 
 
-def _logins(tokens: Tokens) -> Iterable[Gauge]:
-    for account in tokens.refused_logins():
+def _logins(tokens: Tokens, rates: Rates) -> Iterable[Gauge]:
+    """Of access tokens, and of signatures and keys that each call carries."""
+    for account in sorted({*tokens.refused_logins(), *rates.refused_logins()}):
         yield (
             "login_refused",
             "1: the provider refuses the account's login.",

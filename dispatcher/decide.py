@@ -7,11 +7,12 @@ from collections.abc import Callable
 from typing import Final
 
 from channels.retry_after import MAX_MS as MAX_PACED_MS
+from dispatcher.paces import LOGIN_MS
 from dispatcher.work import Work
 from idempotency.ledger import Settlement
 from idempotency.recovering import QUEUED
 from message.delivery import Delivery
-from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown, is_paced
+from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown, is_paced
 from message.states import Event
 from policy.schema import LanePolicy, RetryPolicy
 
@@ -96,9 +97,11 @@ def retry_delay_ms(outcome: NotSent, retry: RetryPolicy, waits: int, luck: Luck)
 def _paced(
     delivery: Delivery, outcome: NotSent, answered_at: int, policy: LanePolicy, luck: Luck
 ) -> Settlement:
-    """Waits for as long as the provider asked, and a while by chance, until the patience is gone."""
+    """Waits for as long as the provider asked, and a while by chance, until the patience is gone. A refused
+    login is tried once a minute, so that nothing waits for long once it is mended."""
     left = patience_ends(delivery, policy) - answered_at
-    asked = min(max(outcome.retry_after_ms or 0, 0), MAX_PACED_MS)
+    most_ms = LOGIN_MS if outcome.limit is Limit.LOGIN else MAX_PACED_MS
+    asked = min(max(outcome.retry_after_ms or 0, 0), most_ms)
     if asked >= left:
         return Settlement(delivery, Event.BUDGET_SPENT, f"{PACED}:{outcome.code}")
     delay = asked + spread_ms(policy.retry, delivery.refusals, luck())

@@ -1,15 +1,21 @@
 """What this worker knows of the pace that providers' refusals teach (backends/paces.py).
 
-    refused   by whoever notes an answer: slows the account here at once, and asks nobody
-    tick      by the upkeep thread: tells the fleet of refusals, asks it for every account's pace
-    meter     counts what a provider took, so that a refusal knows which rate went well
+    refused         by whoever notes an answer: slows the account here at once, and asks nobody
+    login_refused   the same where the provider refuses the account's login: shut for `LOGIN_MS`
+    tick            by the upkeep thread: tells the fleet of refusals, asks it for every account's pace
+    meter           counts what a provider took, so that a refusal knows which rate went well
 
+A limit is kept under the name by which the provider counts, a refused login under one made of the
+credentials: of two accounts of one application one may have a wrong secret, and who has the mended one does
+not meet the refusal.
 The slower of what the fleet and this worker know holds. So a Redis that is away, or that lost its keys,
 lifts nothing that this worker learnt itself.
 """
 
 from __future__ import annotations
 
+import math
+import random
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -21,9 +27,14 @@ import structlog
 from backends.paces import LocalPaces, Pace, Paces, Refusal
 from backends.redis_patience import Patience
 from channels.channel import Account
+from channels.token_seal import Seal
 
 SEEN_S: Final = 1.0
 """The rate that went well is that of the last second, or little more."""
+LOGIN_MS: Final = 60_000
+"""One call a minute of the whole fleet is enough for a login that nobody has mended."""
+LATE_MS: Final = 10_000
+"""Each process tries such a login so much later, by chance: the first that does tells the others."""
 SHARE_S: Final = 10.0
 """The share of refusals is that of so many seconds."""
 STRAYS: Final = 2
@@ -92,6 +103,10 @@ class Meter:
         return refused <= max(STRAYS, STRAY * (taken + refused))
 
 
+_LOGIN: Final = "login:"
+_CHECK: Final = "check its id and secret, the addresses that may call, our clock, and that it is on"
+
+
 class _Refused(NamedTuple):
     """A refusal that the fleet is to hear of."""
 
@@ -111,8 +126,10 @@ class AccountPaces:
         workers: Callable[[str], int],
         apply: Apply,
         monotonic: Callable[[], float] = time.monotonic,
+        luck: Callable[[], float] = random.random,
     ) -> None:
-        """`fleet` is None where there is no Redis; `workers` is `Fleet.workers`."""
+        """`fleet` is None where there is no Redis; `workers` is `Fleet.workers`; `luck` draws from
+        [0, 1)."""
         self.refusals: dict[str, int] = {}
         """Calls refused for pace, by account; a lost count is worth no lock."""
         self._fleet = fleet
@@ -124,6 +141,13 @@ class AccountPaces:
         self._meters: dict[str, Meter] = {}
         self._keys: dict[str, str] = {}
         """Account to the name under which its provider counts."""
+        self._logins: dict[str, str] = {}
+        """Account to the name of its login."""
+        self._tries: dict[str, float] = {}
+        """Account to when this process tries its login again, monotonic; as `_shut_out`."""
+        self._late_ms = LATE_MS * luck()
+        self._shut_out: frozenset[str] = frozenset()
+        """Accounts whose login the provider refused lately. `login_refused` and `tick` replace it."""
         self._buckets: dict[str, str] = {}
         """Account to the name of its rate's bucket."""
         self._slowed: set[str] = set()
@@ -138,6 +162,7 @@ class AccountPaces:
         self._meters = {name: Meter(now) for name in new} | self._meters
         self.refusals = dict.fromkeys(new, 0) | self.refusals
         self._keys = self._keys | new
+        self._logins = self._logins | {n: f"{_LOGIN}{Seal(a).name}" for n, a in every.items()}
         self._buckets = self._buckets | {n: a.bucket or n for n, a in every.items()}
 
     def meter(self, account: str) -> Meter:
@@ -159,6 +184,23 @@ class AccountPaces:
             self._note(name, pace)
             self._apply(name, pace)
 
+    def login_refused(self, account: str, wait_ms: int, code: str, begun_at: float) -> None:
+        """A call that began at `begun_at`, monotonic, was refused for the account's login, with the
+        provider's `code`. Nothing goes through it for `wait_ms`, at most `LOGIN_MS`. Does no I/O."""
+        if account not in self._shut_out:
+            _log.error("login_refused", account=account, code=code, check=_CHECK)
+        key, wait_ms = self._logins[account], min(wait_ms or LOGIN_MS, LOGIN_MS)
+        age_ms = int((self._monotonic() - begun_at) * 1_000)
+        pace = self._late(account, self._own.refused(Refusal(key, wait_ms, age_ms, 0.0)))
+        self._untold.append(_Refused(key, wait_ms, begun_at, 0.0))
+        self._shut_out = self._shut_out | {account}
+        self._note(account, pace)
+        self._apply(account, pace)
+
+    def refused_logins(self) -> list[str]:
+        """Accounts whose login was refused lately, in this process or another one of the fleet."""
+        return sorted(self._shut_out)
+
     def _seen_per_s(self, account: str, now: float) -> float:
         """Of all accounts that share its bucket."""
         bucket = self._buckets[account]
@@ -170,7 +212,7 @@ class AccountPaces:
         now = self._monotonic()
         for meter in self._meters.values():
             meter.mark(now)
-        keys = list(dict.fromkeys(self._keys.values()))
+        keys = list(dict.fromkeys([*self._keys.values(), *self._logins.values()]))
         self._tell()
         fleet = self._asked(keys)
         paces = {
@@ -198,14 +240,25 @@ class AccountPaces:
         return [None] * len(keys) if answer is None else answer
 
     def _follow(self, paces: Mapping[str, Pace | None]) -> None:
+        logins = self._logins
+        self._shut_out = frozenset(n for n, login in logins.items() if paces[login] is not None)
         for account, key in self._keys.items():
-            pace = paces[key]
+            login = paces[logins[account]]
+            pace = _careful(paces[key], None if login is None else self._late(account, login))
             if pace is None and account not in self._slowed:
                 continue
             self._note(account, pace)
             self._apply(account, pace)
             if pace is not None and pace.shut_ms:
                 self._meters[account].begin(self._monotonic())
+
+    def _late(self, account: str, pace: Pace) -> Pace:
+        """The pace of a refused login, shut for as long as this process is late."""
+        now = self._monotonic()
+        if pace.shut_ms:
+            self._tries[account] = now + (pace.shut_ms + self._late_ms) / 1_000
+        left_ms = math.ceil(max(0.0, self._tries.get(account, now) - now) * 1_000)
+        return pace._replace(shut_ms=max(pace.shut_ms, left_ms))
 
     def _note(self, account: str, pace: Pace | None) -> None:
         if pace is None:

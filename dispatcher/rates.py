@@ -99,6 +99,16 @@ class Rates:
         self._paces.refused(account, wait_ms, self._monotonic() if begun_at is None else begun_at)
         self.bell.set()
 
+    def login_refused(self, account: str, wait_ms: int, code: str, begun_at: float | None) -> None:
+        """The provider refused the account's login: see `AccountPaces.login_refused`. Does no I/O."""
+        begun_at = self._monotonic() if begun_at is None else begun_at
+        self._paces.login_refused(account, wait_ms, code, begun_at)
+        self.bell.set()
+
+    def refused_logins(self) -> list[str]:
+        """Accounts whose login the provider refused lately."""
+        return self._paces.refused_logins()
+
     def shut_s(self, account: str) -> float:
         """Seconds for which the provider wants to be left alone; 0 where it does not."""
         purse = self._purses.get(account)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from channels.retry_after import MAX_MS as MAX_PACED_MS
 from dispatcher.decide import MAX_RETRY_AFTER_MS, backoff_ms, settlement_of, spread_ms
+from dispatcher.paces import LOGIN_MS
 from dispatcher.work import Work
 from idempotency.ledger import Settlement
 from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
@@ -126,6 +127,15 @@ def test_a_limit_of_a_day_is_kept_to() -> None:
 def test_a_wish_that_no_limit_of_a_day_explains_is_cut() -> None:
     found = settled(paced(10 * DAY_MS), left_ms=7 * DAY_MS)
     assert MAX_PACED_MS < found.delay_ms < MAX_PACED_MS + RETRY.cap_ms
+
+
+def test_a_refused_login_is_tried_once_a_minute_and_parks_no_code_of_five_minutes() -> None:
+    told = NotSent(
+        "SignatureDoesNotMatch", retry_after_ms=3_600_000, account=True, limit=Limit.LOGIN
+    )
+    found = settled(told, left_ms=300_000)
+    assert found.event is Event.NOT_SENT
+    assert LOGIN_MS <= found.delay_ms <= LOGIN_MS + RETRY.cap_ms
 
 
 def test_it_is_parked_when_the_patience_would_be_gone_before_the_next_try() -> None:
