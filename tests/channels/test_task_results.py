@@ -2,8 +2,8 @@
 
 It knows whether this task, and an earlier call whose answer was lost, reached the member. It tells so in
 the lists of getsendresult: at once, late, under another name, cut short, refused, empty, or twice over.
-"Not sent" is followed by another call, so it is never said of what has arrived and would arrive again. "Sent" is
-never said of what has not arrived.
+"Not sent" is followed by another call: it is never said of what has arrived and would arrive again. "Sent"
+is never said of what has not arrived.
 """
 
 from __future__ import annotations
