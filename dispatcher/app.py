@@ -206,7 +206,7 @@ def build(
             *policy_gauges(watch, lambda: adoption.kept),
             *core.quotas.gauges(),
             *core.gating.gauges(),
-            *_logins(parts.tokens, core.quotas.rates),
+            *login_gauges(parts.tokens, core.quotas.rates),
         )
     )
     show_drops(parts.recorder, core.metrics.registry)
@@ -506,8 +506,8 @@ def _health(worker: Worker, stages: Stages, transport: Wires) -> Health:
     )
 
 
-def _logins(tokens: Tokens, rates: Rates) -> Iterable[Gauge]:
-    """Of access tokens, and of signatures and keys that each call carries."""
+def login_gauges(tokens: Tokens, rates: Rates) -> Iterable[Gauge]:
+    """Accounts whose login is refused: to requests for a token, and to calls with a signature or key."""
     for account in sorted({*tokens.refused_logins(), *rates.refused_logins()}):
         yield (
             "login_refused",

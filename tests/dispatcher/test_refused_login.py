@@ -17,7 +17,10 @@ from backends.token_bucket import RedisBuckets
 from channels.channel import Account, Call
 from channels.providers.aliyun_sms import AliyunSms
 from channels.registry import load_accounts
+from channels.trial import OwnTokens, Recorder
+from channels.wires import Wires
 from dispatcher.accounts import Accounts
+from dispatcher.app import login_gauges
 from dispatcher.paces import LATE_MS, LOGIN_MS
 from dispatcher.rates import Rates
 from message.delivery import Delivery, deliveries_of
@@ -114,6 +117,10 @@ def test_it_is_told_until_it_is_mended_and_a_while_longer() -> None:
     with capture_logs() as told:
         fleet.run(60, answer)
     assert [rates.refused_logins() for rates in fleet.rates] == [["wrong"], ["wrong"]]
+    by_token = OwnTokens(Recorder(Wires()), 1.0)
+    (shown,) = login_gauges(by_token, fleet.rates[0])
+    assert shown[0] == "login_refused", "of which the alert is raised"
+    assert shown[2:] == ({"account": "wrong"}, 1)
     line, *others = [one for one in told if one["event"] == "login_refused"]
     assert len(others) < 2, "each process says it once"
     assert line["code"] == "SignatureDoesNotMatch"
