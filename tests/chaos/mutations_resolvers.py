@@ -13,6 +13,8 @@ _WECOM = "tests/channels/providers/test_wecom.py::"
 _ROWS = "tests/idempotency/test_recovering.py::"
 _RESOLVING = "tests/recovery/test_resolving.py::"
 _CONCLUSIONS = "tests/recovery/test_conclusions.py::"
+_TASKS = "tests/channels/test_task_results.py::"
+_LOGINS = "tests/dispatcher/test_refused_login.py::"
 _LITE = "[sqlite]"
 
 RESOLVERS: tuple[Mutation, ...] = (
@@ -102,5 +104,50 @@ RESOLVERS: tuple[Mutation, ...] = (
         "       called_at = coalesce(d.called_at, :now), last_called_at = :now,\n",
         "       called_at = coalesce(d.called_at, :now),\n",
         (_ROWS + "test_a_doubt_tells_of_its_first_call_and_of_its_last" + _LITE,),
+    ),
+    Mutation(
+        "a task's result says nothing of an earlier call in doubt",
+        "channels/providers/_dingtalk_notice.py",
+        "    if again.doubted and delay_ms + _MARGIN_MS >= again.tomorrow_ms:\n",
+        "    if False:\n",
+        (_TASKS + "test_no_result_makes_a_resolver_say_what_is_not_so",),
+    ),
+    Mutation(
+        "a task's result under a bad status says nothing",
+        "channels/providers/_dingtalk_notice.py",
+        "    if not answer.is_success:\n",
+        "    if False:\n",
+        (_TASKS + "test_no_result_makes_a_resolver_say_what_is_not_so",),
+    ),
+    Mutation(
+        "who has read a notice has it",
+        "channels/providers/_dingtalk_notice.py",
+        "    if userid in (found.read_user_id_list or ()):\n",
+        "    if False:\n",
+        (_TASKS + "test_no_result_makes_a_resolver_say_what_is_not_so",),
+    ),
+    Mutation(
+        "nobody waits for a word that never comes",
+        "recovery/conclusions.py",
+        "    if left_ms > 0 and not told:\n",
+        "    if left_ms > 0:\n",
+        (_CONCLUSIONS + "test_a_task_of_which_the_provider_never_will_say_more_is_parked_at_once",),
+    ),
+    Mutation(
+        "a login that is refused in an answer is the fleet's to leave alone",
+        "dispatcher/accounts.py",
+        "            if isinstance(told, NotSent) and told.limit is Limit.LOGIN:\n",
+        "            if False:\n",
+        (
+            _LOGINS + "test_six_workers_ask_about_once_a_minute_and_the_other_login_goes_on",
+            _LOGINS + "test_it_is_told_until_it_is_mended_and_a_while_longer",
+        ),
+    ),
+    Mutation(
+        "of a fleet one process tries a refused login first",
+        "dispatcher/paces.py",
+        "        self._late_ms = LATE_MS * luck()\n",
+        "        self._late_ms = 0.0\n",
+        (_LOGINS + "test_six_workers_ask_about_once_a_minute_and_the_other_login_goes_on",),
     ),
 )
