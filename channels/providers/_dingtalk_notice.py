@@ -1,5 +1,8 @@
 """How a DingTalk work notice is worded, and how its result is read.
 
+getsendresult has no pages (its parameters are agent_id and task_id, read 2026-11-22): a task has a hundred
+members here at most, and all of them stand in one answer.
+
 Sources: https://open.dingtalk.com/document/orgapp/message-types-and-data-format,
 https://open.dingtalk.com/document/orgapp/gets-the-result-of-sending-messages-asynchronously-to-the-enterprise
 """
