@@ -1,0 +1,162 @@
+"""The drain: its order, its deadline, and what it leaves behind."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dispatcher.crew import Crew
+from dispatcher.lifecycle import Door, Phase, Stages, Worker, WorkerFailed
+from idempotency.ledger import LedgerUnavailable
+from message.vocabulary import Lane
+from policy.schema import LanePolicy
+
+LANE = Lane("webhook", "notice")
+DRAIN_S = 10.0
+
+
+class Double:
+    """A stage that notes what is asked of it, as `name.method`."""
+
+    def __init__(self, name: str, notes: list[str], **attributes: Any) -> None:
+        self.__dict__.update(attributes)
+        self._name, self._notes = name, notes
+
+    def __getattr__(self, method: str) -> Callable[..., None]:
+        return lambda *_: self._notes.append(f"{self._name}.{method}")
+
+
+class Bench:
+    """A worker of doubles; `rounds` are the source's rounds until the pool has settled everything."""
+
+    def __init__(self, *, rounds: int = 2, unsettled: int = 3) -> None:
+        self.notes: list[str] = []
+        self.time = 100.0
+        self.rounds = rounds
+        self.stop = threading.Event()
+        self.stop.set()
+        note = self.notes
+        self.pool: Any = Double(
+            "pool", note, lane=LANE.name, policy=LanePolicy(), unsettled=unsettled
+        )
+        self.source: Any = Double("source", note, busy=False, absence=None, run_once=self._round)
+        self.heart: Any = Double("heart", note)
+        self.outage = SimpleNamespace(stop=threading.Event(), on=False)
+        self.settle: Any = Double("settle", note, run=self._settle)
+        self.settle_stopped = threading.Event()
+        self.crew = Crew()
+        idle: Callable[[], None] = lambda: None  # noqa: E731
+        door: Any = Door(
+            Double("screen", note, run=idle),  # type: ignore[arg-type]
+            Double("intake", note, run=idle),  # type: ignore[arg-type]
+            [LANE],
+        )
+        stages: Any = Stages(
+            source=self.source,  # type: ignore[arg-type]
+            doors=[door],
+            pools=[self.pool],  # type: ignore[list-item]
+            settle=self.settle,  # type: ignore[arg-type]
+            aftermath=Double("aftermath", note, run=idle),  # type: ignore[arg-type]
+            dead_letters=Double("dead_letters", note, run=idle, spent=frozenset()),  # type: ignore[arg-type]
+            topics=Double("topics", note, run=idle, nothing_to_read=None),  # type: ignore[arg-type]
+            removed=Double("removed", note, run=idle),  # type: ignore[arg-type]
+            heart=self.heart,  # type: ignore[arg-type]
+            outage=self.outage,  # type: ignore[arg-type]
+            upkeep=Double("upkeep", note, run=idle),  # type: ignore[arg-type]
+            watch=Double("watch", note, run=idle),  # type: ignore[arg-type]
+            crew=self.crew,
+            clock=SimpleNamespace(monotonic=lambda: self.time),  # type: ignore[arg-type]
+        )
+        self.worker = Worker(stages, [LANE], DRAIN_S, self.stop)
+
+    def drained(self) -> list[str]:
+        """Runs the worker, which is asked to stop already; returns the notes of its drain."""
+        self.worker.run()
+        return self.notes[self.notes.index("heart.draining") :]
+
+    def _round(self) -> None:
+        self.notes.append("source.run_once")
+        self.time += 0.1
+        self.rounds -= 1
+        if self.rounds == 0:
+            self.pool.unsettled = 0
+
+    def _settle(self) -> None:
+        """As the real thread, for the crew's sake: it ends at once here."""
+
+
+def test_the_worker_drains_in_the_order_that_keeps_offsets_true() -> None:
+    order = [note for note in Bench().drained() if note.split(".")[0] in IN_ORDER]
+    assert order == [
+        "heart.draining",
+        "source.quiet",
+        "intake.stop",
+        "screen.stop",
+        "pool.stop",
+        "source.run_once",
+        "source.run_once",
+        "settle.stop",
+        "pool.close",
+        "source.flush_commits",
+        "source.close",
+        "heart.stop",
+        "heart.retire",
+    ]
+
+
+IN_ORDER = {"heart", "source", "intake", "screen", "pool", "settle"}
+
+
+def test_a_drained_worker_left_nothing_and_stopped() -> None:
+    bench = Bench()
+    bench.drained()
+    assert bench.worker.left == 0
+    assert bench.worker.phase is Phase.STOPPED
+    assert not bench.outage.stop.is_set(), "settle may wait for a database that is away"
+
+
+def test_the_deadline_ends_the_wait_and_the_rest_is_left_to_the_ledger() -> None:
+    bench = Bench(rounds=10_000)
+    notes = bench.drained()
+    assert bench.worker.left == 3
+    assert bench.time - 100.0 < DRAIN_S, "the last commit has time, too"
+    assert bench.outage.stop.is_set(), "nobody waits for a database any longer"
+    assert notes.index("settle.stop") < notes.index("source.flush_commits")
+
+
+def test_a_thread_that_died_ends_the_worker_loudly_after_its_drain() -> None:
+    bench = Bench(rounds=10_000)
+    bench.stop.clear()
+
+    def dies() -> None:
+        raise RuntimeError("boom")
+
+    bench.settle.run = dies
+    with pytest.raises(WorkerFailed, match="thread settle died: RuntimeError"):
+        bench.worker.run()
+    assert "heart.retire" in bench.notes
+    assert bench.worker.phase is Phase.STOPPED
+
+
+def test_a_ledger_that_is_away_does_not_hold_up_the_end() -> None:
+    bench = Bench()
+
+    def retire() -> None:
+        raise LedgerUnavailable("away")
+
+    bench.heart.retire = retire
+    bench.drained()
+    assert bench.worker.phase is Phase.STOPPED
+
+
+def test_a_second_request_to_stop_changes_nothing() -> None:
+    bench = Bench()
+    bench.worker.stop()
+    notes = bench.drained()
+    bench.worker.stop()
+    assert notes.count("source.quiet") == 1
+    assert bench.worker.phase is Phase.STOPPED
