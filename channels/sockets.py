@@ -70,6 +70,11 @@ class Wire(Protocol):
         """Bytes taken, within the time. Raises TimeoutError, OSError."""
         ...
 
+    def offer(self, data: bytes) -> int:
+        """Bytes taken without waiting; 0: none now, and the next offer must begin with the same bytes. A
+        byte that was not taken cannot be read by the peer unless it is offered again. Raises OSError."""
+        ...
+
     def receive(self, left_s: float) -> bytes | memoryview:
         """What comes next, empty at the end; good until the next call. Raises TimeoutError, OSError."""
         ...
@@ -104,6 +109,13 @@ class PlainWire:
                 return taken
             _raise_unless(ctypes.get_errno(), _PASSING)
             _wait(_poll_for(self.descriptor, select.POLLOUT), left_s)
+
+    def offer(self, data: bytes) -> int:
+        taken: int = _send(self.descriptor, data, len(data), _WRITE)
+        if taken >= 0:
+            return taken
+        _raise_unless(ctypes.get_errno(), _PASSING)
+        return 0
 
     def receive(self, left_s: float) -> memoryview:
         if abs(self._timeout_s - left_s) > _SLACK_S:

@@ -45,7 +45,14 @@ class TlsWire:
         """The beginning of a record whose rest has not come."""
         self._unsent = b""
         """Encrypted, and not taken by the socket yet."""
+        self._offered = 0
+        """Plain bytes of the record that `offer` made last, until the socket has taken all of it."""
         self._session_kept = False
+
+    @property
+    def protocol(self) -> str:
+        """What ALPN agreed on; empty: nothing."""
+        return self._tls.selected_alpn_protocol() or ""
 
     def open(self, left_s: float) -> None:
         """The handshake, within the time. Raises TimeoutError, OSError: nothing was sent."""
@@ -82,6 +89,18 @@ class TlsWire:
                 rest = rest[self._records.write(rest) :]
             taken = min(len(data), _PIECE)
         self._flush(until)
+        return taken
+
+    def offer(self, data: bytes) -> int:
+        """As any wire's; at most one record, which counts once the socket has all of it."""
+        try:
+            if not self._offered:
+                self._flush(monotonic())
+                self._offered = self._records.write(data[:_RECORD])
+            self._flush(monotonic())
+        except TimeoutError:
+            return 0
+        taken, self._offered = self._offered, 0
         return taken
 
     def receive(self, left_s: float) -> bytes | memoryview:

@@ -107,7 +107,7 @@ class Transport(httpx.BaseTransport):
             return Failure(Phase.NOT_WRITTEN, "tls", f"the CA file cannot be read: {exc}")
         exchange: Exchange | Failure | None = None
         try:
-            exchange = connection.begin(request, *_timeouts(extensions.get("timeout")))
+            exchange = connection.begin(request, *timeouts(extensions.get("timeout")))
         finally:
             if not isinstance(exchange, Exchange):
                 self._put(origin, connection)
@@ -206,7 +206,7 @@ def _pop_left(connections: deque[Connection]) -> Connection | None:
         return None
 
 
-def _timeouts(timeout: dict[str, Any] | None) -> tuple[float, float]:
+def timeouts(timeout: dict[str, Any] | None) -> tuple[float, float]:
     """Total and connect, in seconds; of httpx's own four, reading is the nearest to a total."""
     if not timeout:
         return DEFAULT_TIMEOUT_S, DEFAULT_TIMEOUT_S

@@ -7,6 +7,7 @@ import httpx
 
 from channels.answer import Answer
 from channels.channel import Failure, Phase
+from channels.http2_transport import Http2Transport
 from channels.transport import Transport
 
 TOTAL_S = 5.0
@@ -63,6 +64,23 @@ def lean(authority: str = "") -> Sender:
 
 def unwaited(authority: str = "") -> Sender:
     return Unwaited(ca_bundle=authority)
+
+
+class UnwaitedHttp2(Http2Transport):
+    """HTTP/2, its answers told by the thread that reads them all."""
+
+    def send(self, request: httpx.Request) -> Answer | Failure:
+        told: SimpleQueue[Answer | Failure] = SimpleQueue()
+        known = self.begin(request, told.put)
+        return told.get(timeout=WAIT_S) if known is None else known
+
+
+def http2(authority: str = "") -> Sender:
+    return Http2Transport(ca_bundle=authority)
+
+
+def unwaited_http2(authority: str = "") -> Sender:
+    return UnwaitedHttp2(ca_bundle=authority)
 
 
 def post(url: str, total_s: float = TOTAL_S, body: bytes = b'{"attempt":1}') -> httpx.Request:
