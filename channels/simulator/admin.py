@@ -12,7 +12,7 @@ from urllib.parse import parse_qs
 import msgspec
 
 from channels.simulator.faults import BadFaults
-from channels.simulator.http import Connection, Request
+from channels.simulator.http import Client, Request
 from channels.simulator.options import Control, Rules
 from channels.simulator.provider import Provider
 from channels.simulator.report import Report
@@ -30,7 +30,7 @@ class Admin:
         self._refuse = refuse
         self._refusing = False
 
-    def serve(self, connection: Connection, request: Request) -> None:
+    def serve(self, connection: Client, request: Request) -> None:
         """Answer one request."""
         path, _, query = request.target.decode("latin-1").partition("?")
         if path == "/_report" and request.method == "GET":
@@ -42,14 +42,14 @@ class Admin:
         else:
             connection.answer(404, b'{"error":"/_report or /_control"}')
 
-    def _report(self, connection: Connection, query: dict[str, list[str]]) -> None:
+    def _report(self, connection: Client, query: dict[str, list[str]]) -> None:
         memory = self._provider.memory
         answer: Report | Any = memory.report(summary_only="summary" in query)
         if "key" in query:
             answer = memory.keys.get(query["key"][0])
         connection.answer(200 if answer else 404, msgspec.json.encode(answer))
 
-    def _show(self, connection: Connection) -> None:
+    def _show(self, connection: Client) -> None:
         provider = self._provider
         now = Control(
             rules=provider.rules.faults,
@@ -59,7 +59,7 @@ class Admin:
         )
         connection.answer(200, msgspec.json.encode(now))
 
-    def _change(self, connection: Connection, body: bytes) -> None:
+    def _change(self, connection: Client, body: bytes) -> None:
         try:
             change = _control.decode(body)
             rules = None if change.rules is msgspec.UNSET else Rules(change.rules)

@@ -9,7 +9,7 @@ from time import time
 from typing import TYPE_CHECKING, Final
 
 from channels.simulator.faults import Ending, Fate, receiver_code
-from channels.simulator.http import Connection, Request
+from channels.simulator.http import Client, Request
 from channels.simulator.ledger import Record
 from channels.simulator.options import SimulatorOptions
 from channels.simulator.protocols import PROTOCOLS
@@ -52,7 +52,7 @@ class Exchange:
         for record in provider.memory.of_protocols():
             self._accepted(record)
 
-    def serve(self, connection: Connection, request: Request, path: str) -> bool:
+    def serve(self, connection: Client, request: Request, path: str) -> bool:
         """Answer if the path names a protocol; False if it does not."""
         name, slash, rest = path[1:].partition("/")
         protocol = self.protocols.get(name)
@@ -68,7 +68,7 @@ class Exchange:
         return True
 
     def _tell(
-        self, connection: Connection, protocol: WireProtocol, question: Question, path: str
+        self, connection: Client, protocol: WireProtocol, question: Question, path: str
     ) -> None:
         self.world.count(f"asked.{question.method.lower()}.{protocol.name}")
         turn = self._turn(f"{question.method}\0{path}\0{question.key}")
@@ -79,7 +79,7 @@ class Exchange:
 
     def _take(
         self,
-        connection: Connection,
+        connection: Client,
         protocol: WireProtocol,
         send: Send,
         request: Request,

@@ -1,4 +1,7 @@
-"""HTTP/1.1 for the simulator: httptools parses, uvloop carries; one request at a time a connection."""
+"""HTTP/1.1 for the simulator: httptools parses, uvloop carries; one request at a time a connection.
+
+A connection that begins with HTTP/2's preface is served by channels/simulator/http2.py.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,12 @@ from functools import lru_cache
 from http import HTTPStatus
 from math import inf
 from time import monotonic
-from typing import Final, Protocol, cast
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 import httptools
+
+if TYPE_CHECKING:
+    from channels.simulator.http2 import Session
 
 _NO_LINGER: Final = struct.pack("ii", 1, 0)
 _REASONS: Final = {status.value: status.phrase for status in HTTPStatus}
@@ -20,6 +26,8 @@ _buffer: Final = memoryview(bytearray(64 << 10))
 """Of all connections: what was read is parsed before anything else is. Without it uvloop's TLS
 allocates 256 KiB for each read."""
 _CLOSE: Final = ("Connection", "close")
+_PREFACE: Final = b"PRI * HTTP/2.0"
+"""Begins an HTTP/2 connection (RFC 9113 §3.4)."""
 MAX_BODY: Final = 64 << 20
 Fields = Sequence[tuple[str, str]]
 """Header fields of an answer."""
@@ -28,7 +36,7 @@ Fields = Sequence[tuple[str, str]]
 class Request:
     """One request, read to its end."""
 
-    __slots__ = ("body", "fields", "key", "method", "target")
+    __slots__ = ("body", "connection", "fields", "key", "method", "target", "version")
 
     def __init__(self) -> None:
         self.method = ""
@@ -38,6 +46,10 @@ class Request:
         self.fields: list[tuple[bytes, bytes]] = []
         """Header fields as they came, but for the Idempotency-Key's place in `key`."""
         self.body = b""
+        self.version = "1.1"
+        """Of HTTP: `1.1`, whatever an earlier one is called, or `2`."""
+        self.connection: object = None
+        """What tells its HTTP/2 connection from others; None for HTTP/1.1."""
 
     @property
     def path(self) -> str:
@@ -56,10 +68,30 @@ class Request:
         return next(found, b"").decode("latin-1")
 
 
-class Handler(Protocol):
-    """What serves requests; it answers through the connection, now or later or never."""
+class Client(Protocol):
+    """Whoever made one request, and takes its answer: a connection, or a stream of one."""
 
-    def __call__(self, connection: Connection, request: Request) -> None: ...
+    def answer(self, status: int, body: bytes, retry_after: str = "", fields: Fields = ()) -> None:
+        """Write the whole answer; nothing happens once the client is gone."""
+        ...
+
+    def drip(self, status: int, body: bytes, fields: Fields, pause_s: float) -> None:
+        """Write an answer a byte at a time."""
+        ...
+
+    def close(self) -> None:
+        """End it in order, without an answer."""
+        ...
+
+    def reset(self) -> None:
+        """End it out of order."""
+        ...
+
+
+class Handler(Protocol):
+    """What serves requests; it answers through the client, now or later or never."""
+
+    def __call__(self, connection: Client, request: Request) -> None: ...
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -76,6 +108,8 @@ class Connection(asyncio.BufferedProtocol):
         self._parser = httptools.HttpRequestParser(self)
         self._transport: asyncio.Transport | None = None
         self._pending = False
+        self._http2: Session | None = None
+        """What serves the connection where it speaks HTTP/2."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's own class, the same methods
@@ -84,12 +118,20 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._opened.discard(self)
+        if self._http2 is not None:
+            self._http2.lost()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return _buffer
 
     def buffer_updated(self, size: int) -> None:
         self.idle_since = inf
+        if self._http2 is None and not self._request.target and _begins_http2(size):
+            self._http2 = self._session()
+        if self._http2 is not None:
+            self._http2.take(bytes(_buffer[:size]))
+            self.idle_since = inf if self._http2.busy else monotonic()
+            return
         try:
             self._parser.feed_data(_buffer[:size])
         except httptools.HttpParserError:
@@ -131,6 +173,10 @@ class Connection(asyncio.BufferedProtocol):
             if last or not self._parser.should_keep_alive():
                 self.close()
 
+    def drip(self, status: int, body: bytes, fields: Fields, pause_s: float) -> None:
+        """Write an answer a byte at a time, then close."""
+        self._drip(head(status, len(body), "", fields) + body, pause_s)
+
     def write(self, data: bytes) -> bool:
         """Write a part of an answer; False once the client is gone."""
         if self._transport is None:
@@ -138,9 +184,15 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.write(data)
         return True
 
+    def rest(self) -> None:
+        """No request is under way any more."""
+        self.idle_since = monotonic()
+
     def close(self) -> None:
-        """Close in order: FIN."""
+        """Close in order: GOAWAY where it speaks HTTP/2, then FIN."""
         if self._transport is not None:
+            if self._http2 is not None:
+                self._http2.leave()
             self._transport.close()
 
     def reset(self) -> None:
@@ -149,6 +201,21 @@ class Connection(asyncio.BufferedProtocol):
             sock: socket.socket = self._transport.get_extra_info("socket")
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
             self._transport.abort()
+
+    def _drip(self, rest: bytes, pause_s: float) -> None:
+        if not rest:
+            self.close()
+        elif self.write(rest[:1]):
+            asyncio.get_running_loop().call_later(pause_s, self._drip, rest[1:], pause_s)
+
+    def _session(self) -> Session:
+        from channels.simulator.http2 import Session  # h2 is loaded for those who speak it
+
+        return Session(self, self._handler, self._left)
+
+
+def _begins_http2(size: int) -> bool:
+    return size >= len(_PREFACE) and bytes(_buffer[: len(_PREFACE)]) == _PREFACE
 
 
 def head(status: int, length: int, retry_after: str = "", fields: Fields = ()) -> bytes:

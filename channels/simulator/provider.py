@@ -17,7 +17,7 @@ import msgspec
 
 from channels.simulator.exchange import Exchange
 from channels.simulator.faults import Ending, Fate, decide
-from channels.simulator.http import Connection, Request, head
+from channels.simulator.http import Client, Request
 from channels.simulator.later import Later
 from channels.simulator.ledger import LedgerWriter, Record
 from channels.simulator.options import Rules, SimulatorOptions
@@ -53,7 +53,7 @@ class Provider:
         self._queries: dict[str, int] = {}
         self._exchange = Exchange(self, options)
 
-    def serve(self, connection: Connection, request: Request) -> None:
+    def serve(self, connection: Client, request: Request) -> None:
         """Answer one request, now or when its fate says."""
         path = request.path
         if self._exchange.serve(connection, request, path):
@@ -65,7 +65,7 @@ class Provider:
         else:
             connection.answer(405, b'{"error":"POST or GET"}')
 
-    def _receive(self, connection: Connection, request: Request, path: str) -> None:
+    def _receive(self, connection: Client, request: Request, path: str) -> None:
         message = _read(request.body)
         if not request.key or message is None:
             connection.answer(400, b'{"error":"an Idempotency-Key and a JSON body are needed"}')
@@ -81,7 +81,7 @@ class Provider:
         reply = _Named(provider)
         self.writer.append(record, self.then(fate, connection, reply))
 
-    def _look_up(self, connection: Connection, path: str) -> None:
+    def _look_up(self, connection: Client, path: str) -> None:
         key = unquote(path.rpartition("/")[2])
         turn = self._queries[key] = self._queries.get(key, 0) + 1
         seen = self.memory.keys.get(key)
@@ -135,7 +135,7 @@ class Provider:
         )
 
     def then(
-        self, fate: Fate, connection: Connection, reply: Callable[[Fate], Reply]
+        self, fate: Fate, connection: Client, reply: Callable[[Fate], Reply]
     ) -> Callable[[], None]:
         """What is done once the record is kept: after the delay, which counts from the request's arrival,
         the ending."""
@@ -144,7 +144,7 @@ class Provider:
             return end
         return partial(self._later.at, self._loop.time() + fate.delay_ms / _MS, end)
 
-    def _end(self, fate: Fate, connection: Connection, reply: Callable[[Fate], Reply]) -> None:
+    def _end(self, fate: Fate, connection: Client, reply: Callable[[Fate], Reply]) -> None:
         if fate.ending is Ending.ANSWER:
             said = reply(fate)
             connection.answer(said.status, said.body, fate.retry_after, said.fields)
@@ -152,16 +152,9 @@ class Provider:
             connection.reset()
         elif fate.ending is Ending.DRIP:
             said = reply(fate)
-            whole = head(said.status, len(said.body), "", said.fields) + said.body
-            self._drip(connection, whole, fate.drip_ms / _MS)
+            connection.drip(said.status, said.body, said.fields, fate.drip_ms / _MS)
         elif fate.ending is not Ending.HANG:
             connection.close()
-
-    def _drip(self, connection: Connection, rest: bytes, pause_s: float) -> None:
-        if not rest:
-            connection.close()
-        elif connection.write(rest[:1]):
-            self._loop.call_later(pause_s, self._drip, connection, rest[1:], pause_s)
 
 
 class _Named:

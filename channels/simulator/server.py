@@ -52,6 +52,8 @@ class Server:
         self._controlling: set[Connection] = set()
         """The admin's."""
         self._tls = server_context(options.certificate)
+        if self._tls is not None:
+            self._tls.set_alpn_protocols(["h2", "http/1.1"])
         self._port = options.port
         self._changing = asyncio.Lock()
         self._listener: asyncio.Server | None = None
