@@ -35,6 +35,7 @@ class BaseChannel:
     options: ClassVar[type[msgspec.Struct]] = NoOptions
     endpoint: ClassVar[str] = ""
     schemes: ClassVar[Sequence[str]] = HTTP
+    http2: ClassVar[bool] = False
     reach: ClassVar[Reach] = PERSONS
     company: ClassVar[str] = ""
     takes_anything: ClassVar[bool] = False

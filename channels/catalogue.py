@@ -102,6 +102,7 @@ def _section(adapter: Channel) -> str:
 def _facts(adapter: Channel) -> Iterator[tuple[str, str]]:
     promises = adapter.promises
     yield "endpoint", f"`{adapter.endpoint}`" if adapter.endpoint else "the account's own"
+    yield "speaks", "HTTP/2 alone" if adapter.http2 else ""
     yield "limits", promises.limits
     yield "reaches", _reaches(adapter)
     yield "receivers", _kept(adapter.receiver_limits, "each")
@@ -125,7 +126,7 @@ def _reaches(adapter: Channel) -> str:
 
 
 def _token(adapter: Channel) -> str:
-    shared = "fetched and shared by the fleet"
+    shared = "got once and shared by the fleet"
     if adapter.optional_tokens is not None:
         return f"{shared}, for accounts that name a `token_url`"
     return "" if adapter.tokens is None else shared

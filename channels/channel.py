@@ -1,7 +1,8 @@
 """The channel protocol: pure functions per provider, and no I/O.
 
 `request` builds what goes over the wire, `outcomes` reads what came back. One engine does the I/O for
-all of them (channels/engine.py), over the transport that the request's scheme names.
+all of them (channels/engine.py), over the transport that the request's scheme and the provider's HTTP
+version name.
 
 Where a provider wants a token, the adapter says how one is fetched and how "it has expired" looks
 (`tokens`, `token_refused`); keeping tokens is `channels/tokens.py`'s.
@@ -220,8 +221,9 @@ class LoginRefused(TokenRefused):
 class TokenSource(Protocol):
     """How one provider gives out tokens. Pure, as all of an adapter."""
 
-    def request(self, account: Account, stale: str) -> httpx.Request:
-        """Asks for a token; `stale` is the one the provider just refused, empty ahead of expiry."""
+    def request(self, account: Account, stale: str) -> httpx.Request | Token:
+        """Asks for a token; `stale` is the one the provider just refused, empty ahead of expiry. The token
+        itself where the account's own key signs it and nobody is asked; then it raises as `read` does."""
         ...
 
     def read(self, answer: httpx.Response) -> Token:
@@ -252,6 +254,9 @@ class Channel(Protocol):
     """The provider's own, where an account names none; empty: an account must."""
     schemes: ClassVar[Sequence[str]]
     """Of endpoints; what the transport for the request's scheme must serve."""
+    http2: ClassVar[bool]
+    """Its sends go over HTTP/2, where the provider speaks nothing older; False: over HTTP/1.1. The engine
+    chooses the transport by it."""
     reach: ClassVar[Reach]
     """Whom an account reaches; the option `group` of its account says which group is meant."""
     company: ClassVar[str]

@@ -9,6 +9,8 @@ from typing import Final
 import httpx
 
 HTTP: Final = ("http", "https")
+HTTP_2: Final = ("h2c", "h2")
+"""The same over HTTP/2, as RFC 9113 §3.1 calls them: for the transport alone, never in an account."""
 _MAX_PORT: Final = 65_535
 _BLANK = re.compile(r"[\s\x00-\x1f\x7f]")
 
@@ -43,6 +45,18 @@ def below(url: httpx.URL, name: str) -> httpx.URL:
     """`<endpoint>/<name>`, before the endpoint's query if it has one. `name` must need no quoting."""
     path, mark, query = url.raw_path.partition(b"?")
     return url.copy_with(raw_path=path.rstrip(b"/") + b"/" + name.encode("ascii") + mark + query)
+
+
+def over_http2(url: httpx.URL) -> httpx.URL:
+    """The same address, for the transport that speaks HTTP/2."""
+    return url.copy_with(scheme=HTTP_2[HTTP.index(url.scheme)])
+
+
+def over_http(url: httpx.URL) -> httpx.URL:
+    """The address that `over_http2` was given; any other as it is."""
+    if url.scheme not in HTTP_2:
+        return url
+    return url.copy_with(scheme=HTTP[HTTP_2.index(url.scheme)])
 
 
 def with_query(url: httpx.URL, query: str) -> httpx.URL:

@@ -35,6 +35,7 @@ from channels.channel import (
     TakenBack,
     TokenSource,
 )
+from channels.endpoints import over_http2
 from channels.failures import BadRequest
 from channels.null import NullChannel
 from channels.outcomes import for_all, of_failure, shown_outcomes
@@ -187,11 +188,14 @@ class Engine:
         """What `ask` gives, or the outcomes of a call that could not be made."""
         try:
             request = channel.request(call)
-            request.extensions["timeout"] = {"total": timeout_s}
-            request.extensions["not_after"] = call.not_after
+            extensions = request.extensions
+            extensions["timeout"] = {"total": timeout_s}
+            extensions["not_after"] = call.not_after
+            if channel.http2:
+                request.url = over_http2(request.url)
             if call.steps is not None:
-                request.extensions["timeout"] |= call.steps
-                request.extensions["withdrawn"] = call.withdrawn
+                extensions["timeout"] |= call.steps
+                extensions["withdrawn"] = call.withdrawn
         except Exception as exc:
             return for_all(call, Rejected("adapter_error", adapter_failed(channel, "request", exc)))
         try:

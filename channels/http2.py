@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 import httpx
 from hpack import HeaderTuple, NeverIndexedHeaderTuple
 
+from channels.endpoints import over_http
 from channels.failures import BadRequest
 from channels.requests import JsonPost
 
@@ -93,7 +94,7 @@ def fields_of(request: httpx.Request, size: int) -> list[Field]:
     path = NeverIndexedHeaderTuple(b":path", url.raw_path)
     fields: list[Field] = [
         (b":method", request.method.encode("ascii", "replace")),
-        (b":scheme", url.scheme.encode("ascii")),
+        (b":scheme", over_http(url).scheme.encode("ascii")),
         (b":authority", url.netloc),
         path,
     ]

@@ -2,8 +2,11 @@
 
 As channels/transport.py it answers with a value, whatever happens, and says whether the provider may have
 acted on the request; it reads the same `request.extensions`. What was written is
-channels/http2_connection.py's to know. https agrees on HTTP/2 by ALPN; http speaks it at once ("prior
-knowledge", RFC 9113 §3.3), for a simulator on loopback.
+channels/http2_connection.py's to know. https (or h2) agrees on HTTP/2 by ALPN; http (or h2c) speaks it at
+once ("prior knowledge", RFC 9113 §3.3), for a simulator on loopback.
+
+`extensions["login"]`: only calls of the same one share a connection. Apple takes the tokens of one key over
+one connection ("Handling notification responses from APNs", UnrelatedKeyIdInToken; read 2026-11-22).
 """
 
 from __future__ import annotations
@@ -19,20 +22,22 @@ import httpx
 from channels.answer import Answer
 from channels.channel import Failure, Phase
 from channels.dialer import Dialer
+from channels.endpoints import HTTP, HTTP_2, over_http
 from channels.failures import BadRequest, TransportFailure
 from channels.http2_connection import Http2Connection
 from channels.http2_reader import Http2Reader
 from channels.http2_stream import Stream
 from channels.tls import TlsPeer, Trust
 from channels.tls_wire import TlsWire
-from channels.transport import Origin, timeouts
+from channels.transport import timeouts
 
 DEFAULT_IDLE_S: Final = 900.0
 """Apple asks to keep connections open, and takes many short ones for an attack."""
 _ALPN: Final = "h2"
+_SECURED: Final = ("https", "h2")
 _TRIES: Final = 3
 """Connections that a call finds retired before it gives up; nothing was written on any."""
-_SCHEMES: Final = ("http", "https")
+_SCHEMES: Final = (*HTTP, *HTTP_2)
 
 
 class _Route:
@@ -61,7 +66,8 @@ class Http2Transport(httpx.BaseTransport):
         self._trust = Trust(ca_bundle, [_ALPN])
         self._proxy = proxy
         self._clock = clock
-        self._routes: dict[Origin, _Route] = {}
+        self._routes: dict[tuple[str, bytes, str, str], _Route] = {}
+        """By what calls must share to share a connection: scheme, host with port, CA file, login."""
         self._reader = Http2Reader(idle_s)
         self._closed = threading.Event()
 
@@ -118,12 +124,13 @@ class Http2Transport(httpx.BaseTransport):
 
     def _route(self, request: httpx.Request) -> _Route:
         """Raises OSError for a CA file that cannot be read."""
-        url, ca_file = request.url, request.extensions.get("ca_file", "")
-        origin = (url.scheme, url.netloc, ca_file)
+        url, extensions = request.url, request.extensions
+        ca_file = extensions.get("ca_file", "")
+        origin = (url.scheme, url.netloc, ca_file, extensions.get("login", ""))
         route = self._routes.get(origin)
         if route is None:
             peer = None
-            if url.scheme == "https":
+            if url.scheme in _SECURED:
                 host = url.raw_host.decode("ascii").rstrip(".")
                 peer = TlsPeer(self._trust.context(ca_file), host)
             route = self._routes.setdefault(origin, _Route(peer))
@@ -153,7 +160,7 @@ class Http2Transport(httpx.BaseTransport):
         if self._closed.is_set():
             return Failure(Phase.NOT_WRITTEN, "closed", "the transport is closed")
         left_s = max(stream.deadline - monotonic(), 0.0)
-        made = self._dialled(route, stream.request.url, left_s, min(connect_s, left_s))
+        made = self._dialled(route, over_http(stream.request.url), left_s, min(connect_s, left_s))
         if isinstance(made, Failure):
             route.failures += 1
             route.failed = made

@@ -180,6 +180,8 @@ class FleetTokens:
         if left_s < LEAST_ASK_S:
             raise TokenRefused("too little of the wait was left to ask")
         request = wanted.source.request(account, wanted.text)
+        if isinstance(request, Token):
+            return request
         request.extensions["timeout"] = {"total": min(ASK_S, left_s)}
         if account.ca_file:
             request.extensions["ca_file"] = account.ca_file

@@ -24,6 +24,7 @@ from channels.channel import (
     LoginRefused,
     Resolution,
     Resolved,
+    Token,
     TokenRefused,
     TokenSource,
 )
@@ -96,19 +97,12 @@ class OwnTokens:
 
     def renew(self, account: Account, source: TokenSource, stale: str) -> str:
         """A new one; raises TokenUnavailable."""
-        request = source.request(account, stale)
-        request.extensions["timeout"] = {"total": self._timeout_s}
         try:
-            answer = self._recorder.ask_for_token(request)
-        except BadRequest as exc:
-            raise TokenUnavailable(str(exc)) from exc
-        if isinstance(answer, Failure):
-            raise TokenUnavailable(f"{answer.code}: {answer.detail}")
-        try:
-            token = source.read(answer)
+            request = source.request(account, stale)
+            token = request if isinstance(request, Token) else self._asked(source, request)
         except LoginRefused as exc:
             raise LoginUnavailable(str(exc), 0.0) from exc
-        except TokenRefused as exc:
+        except (TokenRefused, BadRequest) as exc:
             raise TokenUnavailable(str(exc)) from exc
         self.held[account.name] = token.text
         return token.text
@@ -116,6 +110,13 @@ class OwnTokens:
     def refused_logins(self) -> list[str]:
         """Not kept: each call tries anew."""
         return []
+
+    def _asked(self, source: TokenSource, request: httpx.Request) -> Token:
+        request.extensions["timeout"] = {"total": self._timeout_s}
+        answer = self._recorder.ask_for_token(request)
+        if isinstance(answer, Failure):
+            raise TokenUnavailable(f"{answer.code}: {answer.detail}")
+        return source.read(answer)
 
 
 class Trial(msgspec.Struct, frozen=True):

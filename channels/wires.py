@@ -1,6 +1,7 @@
 """One sender for all providers: the request's scheme chooses the transport.
 
     http, https    channels/transport.py
+    h2c, h2        channels/http2_transport.py, for providers that speak HTTP/2 alone
     smtp, smtps    channels/smtp.py
 
 Each is opened with its first call, so that a worker without e-mail has nothing of it.
@@ -18,8 +19,9 @@ import httpx
 
 from channels.answer import Answer
 from channels.channel import Failure, Phase
-from channels.endpoints import HTTP
+from channels.endpoints import HTTP, HTTP_2
 from channels.failures import BadRequest
+from channels.http2_transport import Http2Transport
 from channels.smtp import SmtpTransport
 from channels.smtp_wire import SCHEMES
 from channels.transport import Transport
@@ -57,8 +59,13 @@ class Wires:
         self,
         http: Callable[[], Wire] = Transport,
         mail: Callable[[], Wire] = SmtpTransport,
+        http2: Callable[[], Wire] = Http2Transport,
     ) -> None:
-        self._makers = {**dict.fromkeys(HTTP, http), **dict.fromkeys(SCHEMES, mail)}
+        self._makers = {
+            **dict.fromkeys(HTTP, http),
+            **dict.fromkeys(SCHEMES, mail),
+            **dict.fromkeys(HTTP_2, http2),
+        }
         self._open: dict[str, Wire] = {}
         """By scheme; written under the lock, read without it."""
         self._opening = threading.Lock()

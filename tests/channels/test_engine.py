@@ -145,6 +145,24 @@ def test_a_call_is_made_with_the_lanes_deadline() -> None:
     assert sender.sent[0].extensions["timeout"]["total"] == 2.5
 
 
+class Modern(WebhookChannel):
+    http2: ClassVar[bool] = True
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_the_adapter_says_http2_and_the_engine_chooses_its_wire(scheme: str) -> None:
+    made = Call(account(f"{scheme}://provider.example/x"), (delivery(),))
+    urls = []
+    for channel in (WebhookChannel(), Modern()):
+        sender = Sender(OK)
+        Engine(sender).send(channel, made, 1.0)
+        (request,) = sender.sent
+        urls.append(str(request.url))
+        assert request.extensions["timeout"] == {"total": 1.0}
+    wire = {"http": "h2c", "https": "h2"}[scheme]
+    assert urls == [f"{scheme}://provider.example/x", f"{wire}://provider.example/x"]
+
+
 def test_a_fault_before_the_write_is_a_rejection_and_nothing_is_sent() -> None:
     sender = Sender(OK)
     (outcome,) = Engine(sender).send(Broken("request"), call(), 1.0)

@@ -350,6 +350,48 @@ def test_no_token_and_no_secret_is_logged(shop: Shop) -> None:
     assert "s3cret" not in str(entries)
 
 
+class Signer:
+    """A source whose tokens the account's own key signs."""
+
+    def __init__(self) -> None:
+        self.signed: list[str] = []
+        self.login = ""
+
+    def request(self, account: Account, stale: str) -> Token:
+        self.signed.append(stale)
+        if self.login:
+            raise LoginRefused(self.login)
+        return Token(f"signed-{len(self.signed)}", 100.0)
+
+    def read(self, answer: httpx.Response) -> Token:
+        raise AssertionError("nobody is asked")
+
+
+def test_a_token_that_the_accounts_own_key_signs_is_the_fleets_and_asked_of_nobody(
+    shop: Shop,
+) -> None:
+    signer, other = Signer(), shop.process()
+    assert shop.tokens.get(shop.account, signer) == "signed-1"
+    assert other.get(shop.account, signer) == "signed-1"
+    shop.clock.now += 5
+    assert other.renew(shop.account, signer, "signed-1") == "signed-2"
+    assert shop.tokens.renew(shop.account, signer, "signed-1") == "signed-2"
+    assert signer.signed == ["", "signed-1"]
+    assert shop.provider.limits == []
+
+
+def test_a_token_that_must_not_be_signed_anew_is_a_refused_login(shop: Shop) -> None:
+    signer = Signer()
+    shop.tokens.get(shop.account, signer)
+    signer.login = "check the clock"
+    shop.clock.now += 5
+    with pytest.raises(LoginUnavailable, match="check the clock"):
+        shop.tokens.renew(shop.account, signer, "signed-1")
+    with pytest.raises(LoginUnavailable, match="check the clock"):
+        shop.process().renew(shop.account, signer, "signed-1")
+    assert len(signer.signed) == 2
+
+
 def test_other_credentials_of_the_same_account_have_other_tokens() -> None:
     old, new = Seal(account(token="old")), Seal(account(token="new"))
     assert old.name != new.name

@@ -8,12 +8,14 @@ import httpx
 import pytest
 
 from channels.channel import Failure, Phase
+from channels.endpoints import over_http2
 from channels.failures import BadRequest
 from channels.wires import Wires
 from tests.channels.smtp_server import MailServer
 from tests.channels.test_smtp import mail
 from tests.conformance.senders import post
 from tests.conformance.wire import Wire
+from tests.conformance.wire_http2 import Http2Wire
 
 
 class Fake:
@@ -41,7 +43,12 @@ class Bench:
     def __init__(self) -> None:
         self.http: list[Fake] = []
         self.mail: list[Fake] = []
-        self.wires = Wires(lambda: self._make(self.http), lambda: self._make(self.mail))
+        self.http2: list[Fake] = []
+        self.wires = Wires(
+            lambda: self._make(self.http),
+            lambda: self._make(self.mail),
+            lambda: self._make(self.http2),
+        )
 
     def send(self, url: str) -> httpx.Response | Failure:
         return self.wires.send(httpx.Request("POST", url))
@@ -61,6 +68,10 @@ def test_the_scheme_chooses_the_transport_and_its_first_call_opens_it() -> None:
     for url in ("smtps://a.example", "smtp://a.example"):
         bench.send(url)
     assert [one.sent for one in bench.mail] == [["smtps", "smtp"]]
+    assert bench.http2 == []
+    for url in ("h2://a.example", "h2c://a.example"):
+        bench.send(url)
+    assert [one.sent for one in bench.http2] == [["h2", "h2c"]]
 
 
 def test_a_scheme_that_nobody_serves_is_a_bad_request() -> None:
@@ -96,13 +107,16 @@ def test_many_first_calls_at_once_open_one_transport() -> None:
     assert len(bench.mail) == 1
 
 
-def test_the_real_transports_serve_both_kinds() -> None:
+def test_the_real_transports_serve_all_kinds() -> None:
     wires = Wires()
-    with Wire() as provider, MailServer() as server:
+    with Wire() as provider, MailServer() as server, Http2Wire() as modern:
         assert isinstance(wires.send(post(provider.url)), httpx.Response)
         answer = wires.send(mail(server))
         assert isinstance(answer, httpx.Response)
-        assert (provider.requests, len(server.messages)) == (1, 1)
+        request = post(modern.url)
+        request.url = over_http2(request.url)
+        assert isinstance(wires.send(request), httpx.Response)
+        assert (provider.requests, len(server.messages), modern.requests) == (1, 1, 1)
     wires.close()
     assert isinstance(wires.send(post("http://127.0.0.1:9/")), Failure)
 

@@ -1,4 +1,4 @@
-"""What the tests of DingTalk, Feishu and FCM share: calls from literals, and a sender to a simulator."""
+"""What the tests of chats and push services share: calls from literals, and a sender to a simulator."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import Any
 import msgspec
 
 from channels.channel import Account, Attempt, Call, Channel
-from channels.engine import Engine
+from channels.engine import Engine, Sender
 from channels.registry import PROVIDERS, load_accounts
 from channels.simulator import Faults, Simulator
-from channels.transport import Transport
 from channels.trial import OwnTokens, Recorder
 from message.delivery import Delivery, deliveries_of
 from message.envelope import Notification, Template
@@ -58,7 +57,7 @@ def deliveries(
 class Peer:
     """One provider's adapter before its simulator."""
 
-    def __init__(self, provider: str, simulator: Simulator, transport: Transport) -> None:
+    def __init__(self, provider: str, simulator: Simulator, transport: Sender) -> None:
         of = sample(provider)
         assert of is not None
         self.sample = of

@@ -43,6 +43,7 @@ def source() -> TokenSource:
 
 def form(of: Account) -> dict[str, str]:
     request = source().request(of, "")
+    assert isinstance(request, httpx.Request)
     assert (request.method, str(request.url)) == ("POST", GOOGLE["token_url"])
     assert request.headers["content-type"] == "application/x-www-form-urlencoded"
     return {name: values[0] for name, values in parse_qs(request.read().decode()).items()}

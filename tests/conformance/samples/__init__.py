@@ -28,6 +28,7 @@ from message.envelope import Notification
 UNLIMITED: Mapping[str, Mapping[str, str]] = {
     one: {"limits": "off"}
     for one in (
+        "apns",
         "dingtalk_robot",
         "discord",
         "feishu",
