@@ -89,7 +89,7 @@ class Postfix:
             )
         deadline = time.monotonic() + _READY_S
         for port in self.ports.values():
-            while not _answers(port):
+            while not answers(port):
                 if self._process.poll() is not None or time.monotonic() > deadline:
                     self._end()
                     give_up(f"Postfix did not start: {self._said()}")
@@ -210,7 +210,7 @@ def free_port() -> int:
         return port
 
 
-def _answers(port: int) -> bool:
+def answers(port: int) -> bool:
     try:
         socket.create_connection(("127.0.0.1", port), 1).close()
     except OSError:
