@@ -23,6 +23,7 @@ from channels import http2_connection
 from channels.answer import Answer
 from channels.channel import Failure
 from channels.failures import BadRequest
+from channels.http2_stream import Stream
 from channels.http2_transport import Http2Transport
 from channels.outcomes import of_failure, refusal
 from channels.requests import post_json
@@ -572,6 +573,32 @@ def test_closing_waits_for_the_calls_under_way_and_takes_no_more(plain: Http2Tra
         assert isinstance(outcome(plain.send(post(provider.url))), NotSent)
         assert outcome(told.get(timeout=PATIENCE_S)) == Accepted()
         assert provider.done.wait(PATIENCE_S)
+        assert provider.requests == 1
+
+
+def test_what_came_is_read_before_a_call_is_written(
+    plain: Http2Transport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GOAWAY that the thread which reads has not seen yet: the next call goes to a new connection."""
+    with Http2Wire() as provider:
+        assert outcome(plain.send(post(provider.url))) == Accepted()
+        (connection,) = [route.connection for route in plain._routes.values()]
+        assert connection is not None
+        session = provider.sessions[0]
+        monkeypatch.setattr(
+            connection, "serve", lambda: None
+        )  # the thread that reads comes too late
+        with connection._lock:
+            session.goaway(1)
+            wire = connection._wire
+            assert wire is not None
+            until(lambda: not wire.silent())
+            told: SimpleQueue[object] = SimpleQueue()
+            stream = Stream(post(provider.url), PATIENCE_S, told.put)
+            ready = threading.Thread(target=lambda: told.put(connection.begin(stream)))
+            ready.start()
+        assert told.get(timeout=PATIENCE_S) is False
+        ready.join()
         assert provider.requests == 1
 
 

@@ -53,6 +53,7 @@ class Http2Wire:
         self.requests = 0
         """Processed: read whole, and not refused by REFUSED_STREAM or GOAWAY."""
         self.connections = 0
+        self.sessions: list[Session] = []
         self.heads: list[dict[bytes, bytes]] = []
         self.bodies: list[bytes] = []
         self.resets: list[int] = []
@@ -120,7 +121,9 @@ class Http2Wire:
                 connection = self._tls.wrap_socket(connection, server_side=True)
             with self.lock:
                 self._open.add(connection)
-            Session(self, connection).run()
+            session = Session(self, connection)
+            self.sessions.append(session)
+            session.run()
         except OSError:
             pass
         finally:
