@@ -62,8 +62,6 @@ PING_WAIT_S: Final = 10.0
 _LAST_ID: Final = 2**31 - 3
 _BUFFERED: Final = 64 << 10
 """Bytes that wait for the socket, beyond which no more of a body is made ready."""
-_READS: Final = 64
-"""Reads in a row, before others have their turn."""
 _PING: Final = b"hongyan\0"
 
 
@@ -199,9 +197,8 @@ class Http2Connection:
     # ---- reading -----------------------------------------------------------------------------
 
     def _take_in(self) -> None:
-        for _ in range(_READS):
-            if self._wire is None:
-                return
+        """All that came: over TLS what is decrypted already makes no socket readable again."""
+        while self._wire is not None:
             try:
                 data = self._wire.receive_now()
             except OSError as exc:
@@ -223,11 +220,7 @@ class Http2Connection:
                 else:
                     for event in self._state.receive_data(piece):
                         self._act_on(event)
-        except (
-            H2Error,
-            ValueError,
-            IndexError,
-        ) as exc:  # of a peer that speaks no HTTP/2, or bad HTTP/2
+        except Exception as exc:  # of a peer that speaks no HTTP/2, or bad HTTP/2
             self._flush()  # our GOAWAY says why
             self._lose("protocol", f"the peer broke HTTP/2: {exc}")
         self._collect()
@@ -301,7 +294,7 @@ class Http2Connection:
                 else:
                     self._waiting.popleft()
                     self._start(stream)
-        except H2Error as exc:  # ours: what was begun can be told from what was written
+        except Exception as exc:  # ours: each call is judged by what was written of it
             log.exception("http2_state_broken", cause=repr(exc))
             self._lose("protocol", f"the HTTP/2 state is broken: {exc!r}")
 
@@ -332,6 +325,8 @@ class Http2Connection:
 
     def _go_on(self, stream: Stream) -> None:
         """With a body that flow control or the socket held back, unless its lease is over."""
+        if stream.result is not None:
+            return  # the connection was lost over the one before
         if monotonic() > stream.not_after:
             self._cancel(stream)
             self._end(stream, late())
@@ -409,6 +404,9 @@ class Http2Connection:
             self._flush()
 
     def _end(self, stream: Stream, result: Answer | Failure) -> None:
+        """Once: what ends a connection ends the calls that somebody is about to end."""
+        if stream.result is not None:
+            return
         self._streams.pop(stream.id, None)
         self._held.pop(stream.id, None)
         if not stream.id:

@@ -47,6 +47,8 @@ class Http2Reader:
         """The thread may wait for long: it saw no calls."""
         self._round_at = 0.0
         """When the thread last went round, monotonic."""
+        self._look_at = 0.0
+        """When it looks at deadlines next, monotonic; its own."""
 
     @property
     def beat(self) -> float:
@@ -121,10 +123,15 @@ class Http2Reader:
                 os.eventfd_read(descriptor)
             elif (connection := self._connections.get(descriptor)) is not None:
                 self._serve(connection)
-        self._round_at = monotonic()
+        now = self._round_at = monotonic()
         self._resting = False
+        due = now >= self._look_at
+        if due:
+            self._look_at = now + _LOOK_S
         for connection in list(self._connections.values()):
-            self._look_after(epoll, connection)
+            if due:
+                self._look_after(connection, now)
+            self._settle(epoll, connection)
 
     def _pause(self) -> float | None:
         """Until the next look; None: only what happens ends it. Who begins a call wakes the thread that
@@ -143,12 +150,15 @@ class Http2Reader:
             log.exception("answer_not_read", cause=repr(exc))
             connection.give_up("not_read", repr(exc))
 
-    def _look_after(self, epoll: select.epoll, connection: Http2Connection) -> None:
+    def _look_after(self, connection: Http2Connection, now: float) -> None:
         try:
-            connection.look_after(monotonic(), self._idle_s)
+            connection.look_after(now, self._idle_s)
         except Exception as exc:
             log.exception("answer_not_read", cause=repr(exc))
             connection.give_up("not_read", repr(exc))
+
+    def _settle(self, epoll: select.epoll, connection: Http2Connection) -> None:
+        """Tells what has ended, lets go of a connection that has, and watches for what is needed."""
         self._tell(connection)
         descriptor = connection.descriptor
         if connection.closed:
@@ -168,7 +178,5 @@ class Http2Reader:
             assert stream.result is not None
             try:
                 stream.done(stream.result)
-            except (
-                Exception
-            ):  # whatever who is told raises: the others' answers are still to be told
+            except Exception:  # the others' answers are still to be told
                 log.exception("answer_not_taken")

@@ -11,6 +11,7 @@ import pytest
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.events import StreamEnded
+from h2.settings import SettingCodes, Settings
 
 from channels.answer import Answer
 from channels.channel import Failure, Phase
@@ -169,6 +170,76 @@ def test_an_answer_ends_its_call() -> None:
     assert isinstance(stream.result, Answer)
     assert connection.ended() == [stream]
     assert connection.ended() == []
+
+
+def test_calls_that_end_together_are_told_once_each() -> None:
+    """No SETTINGS came, and the first that expires ends the connection for all."""
+    wire = Taken()
+    wire.coming.clear()
+    connection = Http2Connection(cast(Dialer, Closed()), wire)
+    streams = [begun(connection, total_s=5.0) for _ in range(3)]
+    connection.look_after(streams[-1].deadline, 900.0)
+    assert connection.ended() == streams
+    assert [told(one).phase for one in streams] == [Phase.NOT_WRITTEN] * 3
+    assert connection.closed
+
+
+def test_held_bodies_of_a_connection_that_is_lost_meanwhile_are_told_once_each() -> None:
+    class Breaking(Taken):
+        broken = False
+
+        def offer(self, data: bytes) -> int:
+            if self.broken:
+                raise ConnectionResetError("reset")
+            return super().offer(data)
+
+    wire = Breaking()
+    wire.coming.clear()
+    wire.peer = H2Connection(H2Configuration(client_side=False, header_encoding=None))
+    wire.peer.local_settings = Settings(False, {SettingCodes.INITIAL_WINDOW_SIZE: 5})
+    wire.peer.initiate_connection()
+    wire.coming.append(wire.peer.data_to_send())
+    connection = connected(wire)
+    streams = [begun(connection) for _ in range(3)]
+    wire.requests()
+    for stream in streams:
+        wire.peer.increment_flow_control_window(100, stream.id)
+    wire.coming.append(wire.peer.data_to_send())
+    wire.broken = True
+    connection.serve()
+    assert connection.ended() == streams
+    assert [told(one).phase for one in streams] == [Phase.NOT_WRITTEN] * 3
+
+
+def test_a_state_that_breaks_ends_the_connection_and_its_calls_by_what_was_written(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wire = Taken()
+    connection = connected(wire)
+    first = begun(connection)
+    monkeypatch.setattr(H2Connection, "send_headers", lambda *_, **__: 1 / 0)
+    second = Stream(post(URL), 5.0, lambda _: None)
+    known = connection.begin(second)
+    assert isinstance(known, Failure)
+    assert known.phase is Phase.NOT_WRITTEN
+    assert told(first).phase is Phase.WRITTEN
+    assert connection.ended() == [first]
+    assert "http2_state_broken" in capsys.readouterr().out
+
+
+def test_all_that_came_is_read_at_once() -> None:
+    """Over TLS one read of the socket brings many records, and nothing tells of the later ones again."""
+    wire = Taken()
+    connection = connected(wire)
+    stream = begun(connection)
+    wire.requests()
+    wire.peer.send_headers(1, [(":status", "200")])
+    for number in range(500):
+        wire.peer.send_data(1, b"x", end_stream=number == 499)
+        wire.coming.append(wire.peer.data_to_send())
+    connection.serve()
+    assert isinstance(stream.result, Answer)
+    assert len(stream.result.content) == 500
 
 
 class Narrow(PlainWire):

@@ -122,6 +122,20 @@ HTTP2: tuple[Mutation, ...] = (
         (_ROW + "[waited-starved_from_the_start]",),
     ),
     Mutation(
+        "a call ends once",
+        _CONNECTION,
+        "        if stream.result is not None:\n            return\n        self._streams",
+        "        self._streams",
+        (_BYTES + "test_calls_that_end_together_are_told_once_each",),
+    ),
+    Mutation(
+        "all that came is read at once",
+        _CONNECTION,
+        "        while self._wire is not None:\n            try:\n                data",
+        "        for _ in range(64):\n            try:\n                data",
+        (_BYTES + "test_all_that_came_is_read_at_once",),
+    ),
+    Mutation(
         "the lease is asked before HEADERS",
         _CONNECTION,
         "                elif now > stream.not_after:\n                    self._end(stream, late())\n",
