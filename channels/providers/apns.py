@@ -39,7 +39,16 @@ import msgspec
 from channels.base import BaseChannel
 from channels.channel import Account, Answer, Call, Failure, TokenSource
 from channels.endpoints import below, endpoint_url
-from channels.error_table import HOUR, MINUTE, ErrorTable, Row, paced, shut_out
+from channels.error_table import (
+    HOUR,
+    MINUTE,
+    ErrorTable,
+    Row,
+    Source,
+    documented,
+    paced,
+    shut_out,
+)
 from channels.outcomes import CONTRADICTION, for_all, of_failure, refusal
 from channels.promises import Promises
 from channels.providers._apns_message import PROVIDER, BadContent, names_topic, read, worded
@@ -54,6 +63,12 @@ _DEVICE: Final = re.compile(r"(?:[0-9a-fA-F]{2}){16,100}")
 _EXPIRED: Final = "ExpiredProviderToken"
 _TOPICS: Final = frozenset({"BadTopic", "MissingTopic", "TopicDisallowed"})
 _SECOND: Final = 1_000
+
+_RESPONSES: Final = Source(
+    "https://developer.apple.com/documentation/usernotifications/handling-notification-responses-from-apns",
+    "2026-11-22",
+    copy="the page's opening, and its reasons as docs.rs/a2 0.5.0 and other clients list them",
+)
 
 _BAD_REQUEST: Final = (
     Row("BadCollapseId", "rejected", "the collapse id is too long"),
@@ -135,7 +150,9 @@ class ApnsChannel(BaseChannel):
     tokens: ClassVar[TokenSource | None] = ApnsTokens()
     reach: ClassVar[Reach] = PERSONS
     counted_by: ClassVar[Sequence[str]] = ("team_id",)
-    errors: ClassVar[ErrorTable] = ErrorTable(row for rows in _BY_STATUS.values() for row in rows)
+    errors: ClassVar[ErrorTable] = ErrorTable(
+        documented(_RESPONSES, *(row for rows in _BY_STATUS.values() for row in rows))
+    )
     promises: ClassVar[Promises] = Promises(
         title="Apple Push Notification service (HTTP/2, token-based)",
         idempotency="none: apns-id is a name alone; a repeated alert replaces the first in the device's"

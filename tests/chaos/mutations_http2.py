@@ -8,13 +8,11 @@ _WIRE = "tests/conformance/test_http2.py::"
 _ROW = _WIRE + "test_outcome_agrees_with_what_the_provider_processed"
 _BYTES = "tests/channels/test_http2_connection.py::"
 _APNS = "tests/channels/providers/test_apns.py::"
-_CONNECTION = "channels/http2_connection.py"
-_STREAM = "channels/http2_stream.py"
 
 HTTP2: tuple[Mutation, ...] = (
     Mutation(
         "a stream above GOAWAY's last was not processed",
-        _CONNECTION,
+        "channels.http2_connection:Http2Connection._told_to_go",
         "        for stream in [one for one in self._streams.values() if one.id > goaway.last_stream]:\n",
         "        for stream in []:\n",
         (
@@ -24,7 +22,7 @@ HTTP2: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a stream up to GOAWAY's last may have been processed",
-        _CONNECTION,
+        "channels.http2_connection:Http2Connection._told_to_go",
         "if one.id > goaway.last_stream]:\n",
         "if one.id >= goaway.last_stream]:\n",
         (
@@ -34,7 +32,7 @@ HTTP2: tuple[Mutation, ...] = (
     ),
     Mutation(
         "after GOAWAY no call begins on the connection",
-        _CONNECTION,
+        "channels.http2_connection:Http2Connection._retire",
         "        self._retired = True\n        self._why = Failure(Phase.NOT_WRITTEN, code, why)\n",
         "        self._why = Failure(Phase.NOT_WRITTEN, code, why)\n",
         (_ROW + "[waited-goaway_as_a_notice_then_the_answer]",),
@@ -48,7 +46,7 @@ HTTP2: tuple[Mutation, ...] = (
     ),
     Mutation(
         "only REFUSED_STREAM says that nothing was done",
-        _CONNECTION,
+        "channels.http2_connection:Http2Connection._after_reset",
         "        if event.remote_reset and event.error_code == ErrorCodes.REFUSED_STREAM:\n",
         "        if event.remote_reset:\n",
         (
@@ -59,14 +57,14 @@ HTTP2: tuple[Mutation, ...] = (
     ),
     Mutation(
         "REFUSED_STREAM says that nothing was done",
-        _CONNECTION,
+        "channels.http2_connection:Http2Connection._after_reset",
         "        if event.remote_reset and event.error_code == ErrorCodes.REFUSED_STREAM:\n",
         "        if False:\n",
         (_ROW + "[waited-refused_on_a_reused_connection]",),
     ),
     Mutation(
         "who began to answer is not believed to have done nothing",
-        _STREAM,
+        "channels.http2_stream:Stream.unprocessed",
         "        phase = Phase.WRITTEN if self.answered else Phase.NOT_WRITTEN\n",
         "        phase = Phase.NOT_WRITTEN\n",
         (
@@ -77,7 +75,7 @@ HTTP2: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a request is whole once END_STREAM is written",
-        _STREAM,
+        "channels.http2_stream:Stream.complete",
         "        return self.ends_at != _NEVER and self.ends_at <= written\n",
         "        return self.ends_at != _NEVER\n",
         (
@@ -88,7 +86,7 @@ HTTP2: tuple[Mutation, ...] = (
     ),
     Mutation(
         "what is told as not written is not in a buffer that still leaves",
-        _CONNECTION,
+        "channels.http2_connection:Http2Connection._expire",
         '            self._lose("timeout", "the provider reads nothing")\n',
         "            self._cancel(stream)\n",
         (
@@ -106,7 +104,7 @@ HTTP2: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a request that is whole may have been acted on",
-        _STREAM,
+        "channels.http2_stream:Stream.failed",
         "        if self.answered or self.complete(written):\n",
         "        if self.answered:\n",
         (
@@ -116,28 +114,28 @@ HTTP2: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a request that flow control held back is cancelled",
-        _CONNECTION,
+        "channels.http2_connection:Http2Connection",
         "        else:\n            self._cancel(stream)\n\n    def _ask_silent_peer",
         "\n    def _ask_silent_peer",
         (_ROW + "[waited-starved_from_the_start]",),
     ),
     Mutation(
         "a call ends once",
-        _CONNECTION,
+        "channels.http2_connection:Http2Connection._end",
         "        if stream.result is not None:\n            return\n        self._streams",
         "        self._streams",
         (_BYTES + "test_calls_that_end_together_are_told_once_each",),
     ),
     Mutation(
         "all that came is read at once",
-        _CONNECTION,
+        "channels.http2_connection:Http2Connection._take_in",
         "        while self._wire is not None:\n            try:\n                data",
         "        for _ in range(64):\n            try:\n                data",
         (_BYTES + "test_all_that_came_is_read_at_once",),
     ),
     Mutation(
         "the lease is asked before HEADERS",
-        _CONNECTION,
+        "channels.http2_connection:Http2Connection._advance",
         "                elif now > stream.not_after:\n                    self._end(stream, late())\n",
         "",
         (
@@ -147,42 +145,42 @@ HTTP2: tuple[Mutation, ...] = (
     ),
     Mutation(
         "the lease is asked before DATA that was held back",
-        _CONNECTION,
+        "channels.http2_connection:Http2Connection._go_on",
         "        if monotonic() > stream.not_after:\n            self._cancel(stream)\n",
         "        if False:\n            self._cancel(stream)\n",
         (_WIRE + "test_a_body_that_flow_control_held_past_the_lease_is_not_sent",),
     ),
     Mutation(
         "what came is read before a call is written",
-        _CONNECTION,
+        "channels.http2_connection:Http2Connection.begin",
         "            self._take_in()  # GOAWAY",
         "            # GOAWAY",
         (_WIRE + "test_what_came_is_read_before_a_call_is_written",),
     ),
     Mutation(
         "no request leaves before the provider's SETTINGS",
-        _CONNECTION,
+        "channels.http2_connection:Http2Connection._may_begin",
         "            self._greeted\n            and self._pinged_at is None\n",
         "            self._pinged_at is None\n",
         (_ROW + "[waited-no_settings]",),
     ),
     Mutation(
         "no request leaves while a PING is unanswered",
-        _CONNECTION,
+        "channels.http2_connection:Http2Connection._may_begin",
         "            and self._pinged_at is None\n",
         "",
         (_WIRE + "test_while_a_ping_is_unanswered_no_call_is_written",),
     ),
     Mutation(
         "no more streams are open than the provider allows",
-        _CONNECTION,
+        "channels.http2_connection:Http2Connection._may_begin",
         "            and len(self._streams) < most\n",
         "",
         (_WIRE + "test_no_more_streams_are_open_than_the_provider_allows[1]",),
     ),
     Mutation(
         "a silent connection is given up",
-        _CONNECTION,
+        "channels.http2_connection:Http2Connection._ask_silent_peer",
         '                self._lose("timeout", "the provider did not answer a PING")\n',
         "                pass\n",
         (_WIRE + "test_a_silent_provider_is_asked_and_given_up",),

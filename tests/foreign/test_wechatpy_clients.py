@@ -78,6 +78,7 @@ def wechat(provider: str, simulator: Simulator) -> Any:
     source = PROVIDERS[provider].tokens
     assert source is not None
     asked = source.request(account(provider), "")
+    assert isinstance(asked, httpx.Request)
     url = str(asked.url).replace(WECHAT, f"{simulator.url}/{provider}")
     with httpx.Client(trust_env=False) as client:
         token = source.read(client.post(url, content=asked.read())).text
