@@ -37,13 +37,22 @@ class Answer(httpx.Response):
         headers: list[tuple[bytes, bytes]],
         content: bytes,
         request: httpx.Request,
-        elapsed: timedelta,
+        seconds: float,
     ) -> None:
         self.status_code = status_code
         self._raw = headers
         self._content = content
         self._request = request
-        self._elapsed = elapsed
+        self._seconds = seconds
+
+    @property
+    def elapsed(self) -> timedelta:
+        """From the request's start to the whole answer."""
+        return timedelta(seconds=self._seconds)
+
+    @elapsed.setter
+    def elapsed(self, elapsed: timedelta) -> None:
+        self._seconds = elapsed.total_seconds()
 
     def __getattr__(self, name: str) -> Any:
         if name not in _MADE_LATER:

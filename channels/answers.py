@@ -153,7 +153,9 @@ class Answers:
             log.exception("answer_not_read", cause=repr(exc))
             self._give_up(descriptor, "not_read", exc)
         else:
-            self._end(descriptor, lambda _: answer)
+            _, ended = self._pending.pop(descriptor, (None, None))
+            if ended is not None:  # else who added it could not have it watched, and waits for it
+                _tell(ended, answer)
 
     def _expire(self, now: float) -> None:
         for descriptor, (exchange, _) in self._pending.copy().items():
@@ -164,16 +166,25 @@ class Answers:
         self._end(descriptor, lambda exchange: exchange.give_up(code, repr(cause)))
 
     def _end(self, descriptor: int, how: Callable[[Exchange], Answer | Failure]) -> None:
-        """Take it out, then end it: whoever is told may use the connection again at once."""
+        """Takes the call out, then ends it: its owner may use the connection again at once."""
         exchange, ended = self._pending.pop(descriptor, (None, None))
         if exchange is None or ended is None:
             return  # who added it could not have it watched, and waits for it
-        try:
-            answer = how(exchange)
-        except Exception as exc:  # whatever it was: who waits for this call must hear of its end
-            log.exception("answer_not_read", cause=repr(exc))
-            answer = Failure(Phase.WRITTEN, "not_read", repr(exc))
-        try:
-            ended(answer)
-        except Exception:  # whatever who is told raises: the others' answers are still to be read
-            log.exception("answer_not_taken")
+        _tell(ended, _ended_by(how, exchange))
+
+
+def _ended_by(how: Callable[[Exchange], Answer | Failure], exchange: Exchange) -> Answer | Failure:
+    """Never raises: the owner of the call must hear of its end."""
+    try:
+        return how(exchange)
+    except Exception as exc:
+        log.exception("answer_not_read", cause=repr(exc))
+        return Failure(Phase.WRITTEN, "not_read", repr(exc))
+
+
+def _tell(ended: Callable[[Answer | Failure], None], answer: Answer | Failure) -> None:
+    """Never raises: the others' answers are still to be read."""
+    try:
+        ended(answer)
+    except Exception:
+        log.exception("answer_not_taken")

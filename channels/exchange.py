@@ -12,7 +12,6 @@ the calling thread (`wait`), or read piece by piece by whoever watches the socke
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
 from math import inf
 from time import monotonic
 
@@ -127,8 +126,8 @@ class Exchange:
         return True
 
     def _answer(self) -> Answer:
-        reader, elapsed = self._reader, timedelta(seconds=monotonic() - self._started)
-        return Answer(reader.status, reader.headers, reader.body, self._request, elapsed)
+        reader, seconds = self._reader, monotonic() - self._started
+        return Answer(reader.status, reader.headers, reader.body, self._request, seconds)
 
     def _late(self) -> Failure:
         return self._failure("timeout", "the deadline passed before the answer was whole")

@@ -23,6 +23,8 @@ _OURS: Final = frozenset(
 _JSON: Final = b"Content-Type: application/json\r\n"
 _INTERIM: Final = 200
 _SWITCHED: Final = 101
+_FRAMING: Final = frozenset({b"content-length", b"transfer-encoding"})
+"""Fields that say where a body ends (RFC 9112 §6.3)."""
 
 
 class BadAnswer(Exception):
@@ -88,7 +90,6 @@ class Reader:
         self._room = MAX_BODY
         self._fed = 0
         self._in_body = False
-        self._framed = False
 
     @property
     def body(self) -> bytes:
@@ -116,11 +117,15 @@ class Reader:
 
     def end(self) -> None:
         """The connection ended. Only a body without a length ends with it."""
-        if self._in_body and not self._framed:
+        if self._in_body and not self._is_framed():
             self.done = True
         else:
             where = "within the answer" if self._fed else "before an answer came"
             raise BadAnswer("closed", f"the connection was closed {where}")
+
+    def _is_framed(self) -> bool:
+        """Whether a field says where the body ends; asked only when the connection ended first."""
+        return any(name.lower() in _FRAMING for name, _ in self.headers)
 
     def on_message_begin(self) -> None:
         if self.done:
@@ -135,9 +140,6 @@ class Reader:
             return
         self.status = self._parser.get_status_code()
         self._in_body = True
-        self._framed = any(
-            name.lower() in (b"content-length", b"transfer-encoding") for name, _ in self.headers
-        )
         if self._without_body and self.status >= _INTERIM:
             self.done = True
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
 from math import inf
 from time import monotonic
 from typing import Final
@@ -85,8 +84,8 @@ class Stream:
 
     def answer(self) -> Answer:
         """The whole answer."""
-        elapsed = timedelta(seconds=monotonic() - self._started)
-        return Answer(self.status, self.headers, b"".join(self.content), self.request, elapsed)
+        seconds = monotonic() - self._started
+        return Answer(self.status, self.headers, b"".join(self.content), self.request, seconds)
 
     def failed(self, written: int, code: str, detail: str) -> Failure:
         """The end without an answer, of a connection that wrote so many bytes.

@@ -17,7 +17,6 @@ import threading
 from collections import defaultdict, deque
 from collections.abc import Callable
 from concurrent.futures import CancelledError, ThreadPoolExecutor
-from datetime import timedelta
 from math import inf
 from time import monotonic
 from typing import Final, cast
@@ -93,8 +92,8 @@ class SmtpTransport:
         if isinstance(told, Failure):
             return told
         fields = [(b"Content-Type", b"application/json")]
-        elapsed = timedelta(seconds=monotonic() - started)
-        return Answer(told.reply.code, fields, written_told(told), request, elapsed)
+        seconds = monotonic() - started
+        return Answer(told.reply.code, fields, written_told(told), request, seconds)
 
     def close(self) -> None:
         """Close every idle session; those in use close when their call ends. Idempotent."""

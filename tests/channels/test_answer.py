@@ -15,7 +15,7 @@ BODY = '{"id":"七"}'.encode()
 @pytest.fixture(params=["ours", "httpx"])
 def answer(request: pytest.FixtureRequest) -> httpx.Response:
     if request.param == "ours":
-        return Answer(429, list(FIELDS), BODY, REQUEST, timedelta(seconds=1))
+        return Answer(429, list(FIELDS), BODY, REQUEST, 1.0)
     usual = httpx.Response(429, headers=FIELDS, content=BODY, request=REQUEST)
     usual.elapsed = timedelta(seconds=1)
     return usual
