@@ -1,0 +1,137 @@
+"""How `dispatcher.app.build` puts the stages together."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from backends.settings import DatabaseSettings, KafkaSettings, Settings, WorkerSettings
+from channels.wires import Wires
+from dispatcher.app import App, Parts, build
+from dispatcher.lifecycle import Stages
+from idempotency import open_ledger, upgrade
+from idempotency.redis_prefilter import open_prefilter
+from message.vocabulary import Lane
+from policy.schema import Guarantee, LanePolicy, Ordering, Policy
+from policy.templates import Templates
+from policy.versions import Versions
+from tracing import open_recorder
+
+ORDERED = Lane("webhook", "notice")
+PLAIN = Lane("webhook", "verification")
+LOOSE = Lane("webhook", "marketing")
+LANES = (ORDERED, PLAIN, LOOSE)
+POLICY = Policy(
+    lanes={
+        ORDERED.name: LanePolicy(ordering=Ordering.KEY, threads=2),
+        LOOSE.name: LanePolicy(guarantee=Guarantee.BEST_EFFORT, threads=2),
+    }
+)
+
+
+@pytest.fixture(scope="module")
+def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
+    """A worker that was built and not started; nothing listens at its broker's address."""
+    database = tmp_path_factory.mktemp("wiring") / "ledger.db"
+    settings = Settings(
+        database=DatabaseSettings(url=f"sqlite:///{database}"),
+        kafka=KafkaSettings(bootstrap="127.0.0.1:9", group_protocol="classic"),
+        worker=WorkerSettings(id="wired"),
+        accounts={"main": {"provider": "webhook", "endpoint": "http://127.0.0.1:9"}},
+    )
+    upgrade(settings)
+    with ExitStack() as stack:
+        ledger = open_ledger(settings)
+        stack.callback(ledger.close)
+        recorder = open_recorder(settings)
+        stack.callback(recorder.close)
+        tokens: Any = NoTokens()
+        parts = Parts(
+            ledger=ledger,
+            prefilter=open_prefilter(settings, ledger.identity()),
+            recorder=recorder,
+            transport=Wires(),
+            tokens=tokens,
+            templates=Templates(),
+            versions=Versions(ledger.database),
+            number=0,
+            protocol="classic",
+            stack=stack,
+        )
+        yield build(settings, POLICY, LANES, parts, threading.Event())
+
+
+class NoTokens:
+    def refused_logins(self) -> list[str]:
+        return []
+
+
+def stages_of(app: App) -> Stages:
+    return app.worker._stages
+
+
+def test_lanes_with_a_ledger_and_lanes_without_have_a_door_each(app: App) -> None:
+    doors = [{lane.name for lane in door.lanes} for door in stages_of(app).doors]
+    assert doors == [{ORDERED.name, PLAIN.name}, {LOOSE.name}]
+
+
+def test_every_lane_has_a_pool_and_is_served_by_one_screen(app: App) -> None:
+    stages = stages_of(app)
+    assert set(app.pools) == {lane.name for lane in LANES}
+    assert stages.pools == list(app.pools.values())
+    screens = {lane: door.screen for door in stages.doors for lane in door.lanes}
+    assert stages.source._inboxes == screens
+
+
+def test_whatever_ends_goes_to_settle_over_one_queue(app: App) -> None:
+    stages = stages_of(app)
+    queue = stages.settle._finished
+    assert all(pool._finished is queue for pool in stages.pools)
+    assert all(door.intake._finished is queue for door in stages.doors)
+    assert all(door.screen._finished is queue for door in stages.doors)
+
+
+def test_claims_ride_with_the_commits_of_the_ledgers_lanes_alone(app: App) -> None:
+    ledger, loose = stages_of(app).doors
+    assert ledger.rider is not None
+    assert stages_of(app).settle._rider is ledger.rider
+    assert loose.rider is None
+
+
+def test_the_lanes_that_keep_order_are_known_where_it_counts(app: App) -> None:
+    stages = stages_of(app)
+    gate: Any = stages.doors[0].intake._gate
+    assert stages.settle._ordered == gate._ordered == {ORDERED.name}
+    assert stages.aftermath._hurried == {ORDERED}
+
+
+def test_what_intake_takes_its_own_screen_hears_of(app: App) -> None:
+    for door in stages_of(app).doors:
+        assert door.intake.on_taken == door.screen.wanted
+
+
+def test_one_outage_of_the_ledger_is_seen_by_all_that_use_it(app: App) -> None:
+    stages = stages_of(app)
+    gate: Any = stages.doors[0].intake._gate
+    assert stages.settle._outage is gate._outage is stages.outage
+
+
+def test_the_health_page_watches_every_loop_that_may_stand_still(app: App) -> None:
+    watched = set(app.health._beats)
+    assert watched == {
+        *("answers", "source", "settle", "aftermath"),
+        *("screen-0", "intake-0", "screen-1", "intake-1"),
+    }
+
+
+def test_the_worker_is_registered_before_it_starts(app: App) -> None:
+    heart = stages_of(app).heart
+    ledger: Any = heart._ledger
+    with ledger.database.connection() as connection:
+        found = connection.execute("SELECT id, lanes FROM hongyan_workers").fetchall()
+    assert [row[0] for row in found] == ["wired"]
+    assert heart.term
