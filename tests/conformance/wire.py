@@ -60,7 +60,10 @@ class Wire:
         self._listener.close()
         with self._lock:
             for connection in self._open:
-                connection.close()
+                try:  # not closed: its thread may be about to read from what has its number next
+                    socket.socket.shutdown(connection, socket.SHUT_RDWR)
+                except OSError:
+                    pass
 
     def _accept(self) -> None:
         while True:
