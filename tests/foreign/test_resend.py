@@ -19,6 +19,7 @@ from channels.simulator import Faults, Simulator, spawn
 from message.envelope import Template
 from message.outcomes import Accepted
 from tests.channels.providers.chats import KEY, account_of, deliveries
+from tests.conformance.samples import UNLIMITED
 from tests.conformance.samples.resend import ACCOUNT
 from tests.foreign.sdk_wire import Made, led, of_httpx
 
@@ -44,7 +45,8 @@ def sdk() -> Any:
 
 @pytest.fixture(scope="module")
 def simulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Simulator]:
-    with spawn(tmp_path_factory.mktemp("resend"), fsync=False) as started:
+    behaviours = {"resend": dict(UNLIMITED["resend"])}
+    with spawn(tmp_path_factory.mktemp("resend"), fsync=False, behaviours=behaviours) as started:
         yield started
 
 

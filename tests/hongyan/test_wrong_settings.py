@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+import threading
 from contextlib import redirect_stderr, redirect_stdout
 from importlib import import_module
 from pathlib import Path
@@ -185,12 +186,23 @@ VARIABLES = [
 ]
 
 
+class OfThisThread(io.StringIO):
+    """Keeps what its maker's thread writes: clients that other tests left behind may log meanwhile."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._owner = threading.get_ident()
+
+    def write(self, text: str) -> int:
+        return super().write(text) if threading.get_ident() == self._owner else len(text)
+
+
 def said(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> tuple[int, str]:
     """Exit code and all that is written, as `hongyan` would in a shell."""
     terminal.out.cache_clear()
     terminal.err.cache_clear()
     monkeypatch.setattr(sys, "argv", ["hongyan", *arguments])
-    written = io.StringIO()
+    written = OfThisThread()
     with redirect_stdout(written), redirect_stderr(written), pytest.raises(SystemExit) as end:
         main()
     terminal.out.cache_clear()
