@@ -46,7 +46,7 @@ COMPARED: Final = (
     Variant("full_path_null", "worker", "none", span=24_000),
 )
 _TIMEOUT_S: Final = 180
-_REDIS_DATABASE: Final = 9
+_REDIS_DATABASE: Final = 63
 """It is emptied afterwards."""
 _ACCOUNTS: Final = """
 [accounts.fast]
