@@ -23,7 +23,7 @@ from channels.answer import Answer
 from channels.channel import Failure, Phase
 from channels.dialer import Dialer
 from channels.endpoints import HTTP, HTTP_2, over_http
-from channels.failures import BadRequest, TransportFailure
+from channels.failures import BadRequest
 from channels.http2_connection import Http2Connection
 from channels.http2_reader import Http2Reader
 from channels.http2_stream import Stream
@@ -52,7 +52,7 @@ class _Route:
         self.failed: Failure | None = None
 
 
-class Http2Transport(httpx.BaseTransport):
+class Http2Transport:
     """Safe from any number of threads."""
 
     def __init__(
@@ -101,16 +101,6 @@ class Http2Transport(httpx.BaseTransport):
             if begun:
                 return None
         return Failure(Phase.NOT_WRITTEN, "closed", "each connection was retired at once")
-
-    def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """`send` for httpx: raises TransportFailure, or LocalProtocolError for a BadRequest."""
-        try:
-            answer = self.send(request)
-        except BadRequest as exc:
-            raise httpx.LocalProtocolError(str(exc), request=request) from exc
-        if isinstance(answer, Failure):
-            raise TransportFailure(answer, request)
-        return answer
 
     def close(self) -> None:
         """Close every connection, once the calls on it have ended. Idempotent."""

@@ -734,8 +734,6 @@ def test_the_answer_is_httpxs_own(plain: Http2Transport) -> None:
         assert answer.headers["apns-id"] == "A-1"
         assert answer.json() == {"id": 1}
         assert ":status" not in answer.headers
-        with httpx.Client(transport=plain) as client:
-            assert client.post(provider.url, content=b"{}").json() == {"id": "7"}
 
 
 def test_the_provider_reads_why_a_failure_was_told_in_plain_words(plain: Http2Transport) -> None:
