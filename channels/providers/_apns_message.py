@@ -1,4 +1,4 @@
-"""What the `push` channel can say, and how Apple Push Notification service words it.
+"""The content of the `push` channel, as Apple Push Notification service words it.
 
 `content` holds at least one of
 
@@ -35,7 +35,7 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 
-from channels.forms import no_form
+from channels.forms import BadContent, no_form
 from message.delivery import Delivery
 from message.foreign_text import broken_rule
 
@@ -70,10 +70,6 @@ _RULES: Final[Mapping[str, re.Pattern[str]]] = {
 }
 
 
-class BadContent(ValueError):
-    """A content that this provider cannot send; the text is `code: one sentence`."""
-
-
 class Own(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The provider's own part."""
 
@@ -99,7 +95,7 @@ class Content(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def push_type(self) -> str:
-        """What the header says, else what the content does."""
+        """The header's push type; without one, that of the content."""
         made = _ALERT if _SHOWN & self.aps.keys() else _BACKGROUND
         return self.apns.headers.get("apns-push-type", made)
 

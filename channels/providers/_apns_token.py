@@ -43,7 +43,7 @@ Topic = Annotated[str, msgspec.Meta(pattern=r"^[0-9A-Za-z._\-]{1,255}\Z")]
 
 
 class ApnsOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an account must say."""
+    """The fields of an account."""
 
     team_id: Id
     """Ten characters, from the developer account's membership page."""

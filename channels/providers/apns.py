@@ -49,12 +49,14 @@ from channels.error_table import (
     paced,
     shut_out,
 )
+from channels.foreign_json import decoded
+from channels.forms import BadContent
 from channels.outcomes import CONTRADICTION, for_all, of_failure, refusal
 from channels.promises import Promises
-from channels.providers._apns_message import PROVIDER, BadContent, names_topic, read, worded
+from channels.providers._apns_message import PROVIDER, names_topic, read, worded
 from channels.providers._apns_token import ApnsOptions, ApnsTokens
 from channels.reach import PERSONS, Reach, wrong_receiver
-from channels.requests import post_json
+from channels.requests import extensions_of, fields_of, post_json
 from channels.retry_after import retry_after_ms
 from message.delivery import Delivery
 from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
@@ -191,15 +193,12 @@ class ApnsChannel(BaseChannel):
         url = below(_address(account.endpoint), f"3/device/{delivery.receiver}")
         headers, payload = worded(delivery, options.topic, call.key, self._now())
         fields = [
-            (b"host", url.netloc),
-            (b"user-agent", b"hongyan"),
+            *fields_of(url),
             (b"authorization", b"bearer " + call.token.encode("latin-1")),
             (b"apns-id", _uuid(call.key).encode("ascii")),
             *((name.encode("ascii"), value.encode("ascii")) for name, value in headers.items()),
         ]
-        extensions = {"login": f"{options.team_id}:{options.key_id}"}
-        if account.ca_file:
-            extensions["ca_file"] = account.ca_file
+        extensions = {"login": f"{options.team_id}:{options.key_id}"} | extensions_of(account)
         return post_json(url, fields, payload, extensions)
 
     def outcomes(self, call: Call, answer: Answer) -> list[AnyOutcome]:
@@ -257,10 +256,7 @@ def _address(endpoint: str) -> httpx.URL:
 
 def _read(answer: httpx.Response) -> _Answered:
     """The reason; empty where the answer says none that Apple could."""
-    try:
-        return _decoder.decode(answer.content)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return _Answered()
+    return decoded(_decoder.decode, answer.content) or _Answered()
 
 
 CHANNELS = (ApnsChannel(),)
