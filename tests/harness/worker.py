@@ -152,6 +152,10 @@ class WorkerProcess:
         """One figure of a scrape, now."""
         return self.metrics().value(name, **labels)
 
+    def await_metric(self, name: str, value: float, **labels: str) -> None:
+        """Until a scrape has that figure: a worker counts what ended after the ledger has it."""
+        await_(lambda: self.metric(name, **labels) == value, what=f"{name} {labels} is {value:g}")
+
     def log_text(self) -> str:
         """Everything it wrote."""
         return self.log.read_text("utf-8", "replace")

@@ -25,11 +25,11 @@ def test_a_worker_paused_past_its_lease_sends_nothing_more_and_writes_nothing_mo
     assert one.accepted() == 4
     before = one.books.rows()
     sleeper.resume()
-    await_(lambda: sleeper.metric("settled", outcome="fenced") == 16, what="the fence held")
+    sleeper.await_metric("settled", 16, outcome="fenced")
     assert one.books.rows() == before, "a stale token wrote something"
     assert one.accepted() == 4, "what stood in its queue was no longer its to send"
     assert sleeper.metric("lease_lapses") == 1
-    assert watcher.metric("swept") == 16
+    watcher.await_metric("swept", 16)
     one.send(notifications(8))
     await_(lambda: one.books.states()["SENT"] == 8, what="it works on under a new lease")
     one.await_committed()
@@ -57,7 +57,7 @@ def test_a_wrong_wall_clock_neither_expires_nor_revives_anything(fleet: MakeFlee
     one.await_states(SENT=30, EXPIRED=30)
     one.await_committed()
     assert [w.metric("lease_lapses") for w in workers] == [0, 0]
-    assert all(w.metric("settled") for w in workers), "both took part"
+    await_(lambda: all(w.metric("settled") for w in workers), what="both took part")
     assert set(one.order()) == {n.id for n in fresh}
     one.verify()
 

@@ -113,7 +113,7 @@ def test_whole_workers_share_every_lane(fleet: MakeFleet, protocol: str) -> None
     await_(each_has_a_third_of_each, what="every lane is shared by all three")
     one.send(notifications(60))
     one.await_settled()
-    assert all(w.metric("settled") > 0 for w in workers), "each took part"
+    await_(lambda: all(w.metric("settled") > 0 for w in workers), what="each took part")
     one.verify(all_read=False)
 
 

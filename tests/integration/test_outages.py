@@ -57,9 +57,9 @@ def test_a_database_away_for_longer_than_the_lease_dooms_no_more_than_was_claime
     one.send(notifications(60))
     await_(lambda: one.accepted() >= 4, what="it is under way")
     breakable.kill("postgres")
-    await_(lambda: worker.metric("lease_valid") == 0, what="it may send no more")
+    worker.await_metric("lease_valid", 0)
     at_most = one.accepted() + 4
-    await_(lambda: worker.metric("at_provider") == 0, what="calls under way have ended")
+    worker.await_metric("at_provider", 0)
     assert one.accepted() <= at_most
     breakable.start("postgres")
     one.slow(0)
@@ -118,9 +118,7 @@ def test_best_effort_goes_on_while_the_ledger_of_other_lanes_is_away(
     waiting = one.send(notifications(5))
     await_(lambda: worker.events("ledger_away"), what="it notices")
     one.send(notifications(5, quick))
-    await_(
-        lambda: worker.metric("settled", lane=quick) == 5, what="the lane without ledger goes on"
-    )
+    worker.await_metric("settled", 5, lane=quick)
     assert not {s.keys[0] for s in waiting} & one.seen().keys()
     breakable.start("postgres")
     one.await_committed()
@@ -152,7 +150,7 @@ def test_redis_flushed_forgetful_frozen_or_down_makes_it_slower_and_nothing_else
     one.wire.commit_as_foreigner(Place(one.topics[0], 0), 0)
     again = one.worker().wait_ready()
     one.await_committed()
-    assert again.metric("duplicates", by="ledger") == 160
+    again.await_metric("duplicates", 160, by="ledger")
     assert one.verify().doubled == []
 
 

@@ -132,7 +132,7 @@ def test_a_version_that_a_worker_cannot_follow_changes_nothing_and_the_next_one_
     one = fleet(policy={LANE: {"threads": 2}})
     (worker,) = one.start(1)
     apply(one, {LANE: {"accounts": ["nobody"]}})
-    await_(lambda: worker.metric("policy_refused") == 1, what="it says that it cannot follow")
+    worker.await_metric("policy_refused", 1)
     (said,) = worker.events("policy_refused")
     assert "account 'nobody' is not in hongyan.toml" in said["cause"]
     one.send(notifications(5))
@@ -145,7 +145,7 @@ def test_a_version_that_a_worker_cannot_follow_changes_nothing_and_the_next_one_
     assert (alert.state, alert.subject) == ("firing", "")
     version = apply(one, {LANE: {"threads": 4}})
     await_followed([worker], version)
-    assert worker.metric("policy_refused") == 0
+    worker.await_metric("policy_refused", 0)
 
 
 def test_a_lane_keeps_its_order_while_its_other_lanes_follow(fleet: MakeFleet) -> None:
@@ -153,7 +153,7 @@ def test_a_lane_keeps_its_order_while_its_other_lanes_follow(fleet: MakeFleet) -
     (worker,) = one.start(1)
     version = apply(one, {LANE: {"ordering": "key"}, OTHER: {"threads": 5}})
     await_followed([worker], version)
-    assert worker.metric("policy_lanes_kept") == 1
+    worker.await_metric("policy_lanes_kept", 1)
     (said,) = worker.events("policy_lane_kept")
     assert said["lane"] == LANE
     one.send(notifications(3))
@@ -182,7 +182,7 @@ def test_what_waits_for_a_dead_account_goes_through_the_one_that_is_named_now(
         lambda: worker.metric("breaker_state", account="dead") == 2,
         what="the dead account's breaker is open",
     )
-    await_(lambda: worker.metric("in_flight") == 0, what="what was claimed before has ended")
+    worker.await_metric("in_flight", 0)
     waiting = one.books.states()["RETRY"]
     version = apply(one, {LANE: {"accounts": ["demo"]}})
     await_followed([worker], version)

@@ -107,7 +107,7 @@ def test_best_effort_keeps_no_ledger_and_its_offset_passes_at_hand_over(fleet: M
     one.send(notifications(8))
     one.await_committed()
     assert worker.metric("settled") == 0, "the offset passed before any answer"
-    await_(lambda: worker.metric("settled", outcome="SENT") == 8, what="all are sent")
+    worker.await_metric("settled", 8, outcome="SENT")
     assert one.books.rows() == {}
     assert one.verify().accepted == 8
 
@@ -136,7 +136,7 @@ def test_a_lane_thread_that_dies_is_replaced_and_its_delivery_is_in_doubt(fleet:
     one.send(notifications(20))
     one.await_states(UNKNOWN=5, SENT=20)
     assert one.books.reasons("UNKNOWN") == {"thread_died": 5}
-    assert worker.metric("threads_replaced") == 5
+    worker.await_metric("threads_replaced", 5)
     assert "killed by the test" in worker.events("lane_thread_died")[0]["cause"]
     one.await_committed()
     one.verify()

@@ -70,7 +70,9 @@ def test_a_partition_regained_while_its_old_work_still_runs_is_neither_doubled_n
     one.await_states(SENT=12)
     one.await_committed()
     assert one.verify().doubled == []
-    assert worker.metric("duplicates") > 0, "the second look found the first one's rows"
+    await_(
+        lambda: worker.metric("duplicates") > 0, what="the second look found the first one's rows"
+    )
 
 
 def test_a_worker_thought_dead_commits_nothing_for_what_it_lost_but_settles_it(
@@ -134,7 +136,7 @@ def test_a_rebalance_while_paused_leaves_nothing_paused_for_ever(fleet: MakeFlee
     one.await_settled()
     one.await_committed()
     assert one.verify().states == {"SENT": 100}
-    assert new.metric("settled") > 0, "the new one took part"
+    await_(lambda: new.metric("settled") > 0, what="the new one took part")
 
 
 @PROTOCOLS

@@ -35,7 +35,7 @@ def test_what_is_recalled_while_it_is_queued_is_dropped_and_the_rest_goes_out(
     await_(lambda: one.verify().states == {"SENT": 30, "DROPPED": 21}, what="all have ended")
     sent = set(one.order())
     assert sent == {n.id for n in kept}
-    assert worker.metric("settled", outcome="DROPPED") == 21
+    worker.await_metric("settled", 21, outcome="DROPPED")
     later = msgspec.structs.replace(notification(), biz_id="order-1")
     one.send([later])
     await_(lambda: later.id in one.order(), what="what is made after the recall goes out")
@@ -49,10 +49,10 @@ def test_a_flood_of_poison_pauses_its_lane_and_nothing_of_it_is_lost(fleet: Make
     worker = one.worker().wait_ready()
     one.send([b"poison"] * 40)
     await_(lambda: worker.events("dead_letter_permits_spent"), what="it says that it pauses")
-    assert worker.metric("dead_letters_held", reason="not_json") > 0
+    await_(lambda: worker.metric("dead_letters_held", reason="not_json") > 0, what="it shows")
     others = notifications(10, "webhook.marketing")
     one.send(others)
     await_(lambda: {n.id for n in others} <= set(one.order()), what="the other lane goes on")
     one.await_committed()
     assert len({letter.origin for letter in one.dead_letters()}) == 40
-    assert worker.metric("dead_letters_held", reason="not_json") == 0
+    worker.await_metric("dead_letters_held", 0, reason="not_json")
