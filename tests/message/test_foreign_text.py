@@ -141,10 +141,10 @@ def test_the_quick_question_never_denies_what_the_exact_one_finds(
 @pytest.mark.parametrize(
     ("text", "document"),
     [
-        ("a kelvin", "\N{KELVIN SIGN}ELVIN"),
-        ('say "hi"', 'say "hi"'),
+        ("id-kelv", "\N{KELVIN SIGN}ELV"),
+        ('a"b"c"d"', 'a"b"c"d"'),
         ("shipped", "a line\nof shipped"),
-        ("bé-1234", "-123456"),
+        ("x-ÀÉÎÕ", "ÀÉÎÕ"),
         ("sim-1234567", "x1234567"),
         ("xxx8613800000001", "+8613800000001"),
         ("no 4711", "4711"),
