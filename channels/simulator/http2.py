@@ -73,6 +73,7 @@ class Session:
             for event in self._state.receive_data(data):
                 self._act_on(event)
         except H2Error:
+            self._leaving = True  # h2 says GOAWAY itself, with the error
             self._flush()
             self._connection.close()
             return

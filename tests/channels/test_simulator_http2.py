@@ -10,6 +10,7 @@ import httpx
 import pytest
 from h2.config import H2Configuration
 from h2.connection import H2Connection
+from h2.errors import ErrorCodes
 from h2.events import (
     ConnectionTerminated,
     Event,
@@ -192,5 +193,10 @@ def test_a_frame_that_breaks_the_protocol_ends_the_connection(provider: Simulato
     url = httpx.URL(provider.url)
     with socket.create_connection((url.host, url.port or 0), timeout=PATIENCE_S) as connection:
         connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\1\0\0\0\0\0\0x")
-        while connection.recv(65_536):
-            pass
+        said = b""
+        while piece := connection.recv(65_536):  # a connection that stays open ends in a timeout
+            said += piece
+    reader = H2Connection(H2Configuration(client_side=True))
+    reader.initiate_connection()
+    ended = [one for one in reader.receive_data(said) if isinstance(one, ConnectionTerminated)]
+    assert [one.error_code for one in ended] == [ErrorCodes.PROTOCOL_ERROR]
