@@ -167,8 +167,6 @@ class Engine:
     def _with_token(self, channel: Channel, call: Call) -> Call | list[AnyOutcome]:
         """The call with the account's token, where its provider wants one; outcomes where none is to be
         had."""
-        if channel.tokens is None and channel.optional_tokens is None:
-            return call
         source = _source(channel, call.account)
         if source is None:
             return call

@@ -88,8 +88,6 @@ def for_all(call: Call, outcome: AnyOutcome) -> list[AnyOutcome]:
 def shown_outcomes(call: Call, outcomes: list[AnyOutcome]) -> list[AnyOutcome]:
     """The same, with the provider's codes and sentences as they may be shown: it may repeat any receiver
     of the call, or the content."""
-    if len(outcomes) == 1 and type(outcomes[0]) is Accepted:  # nearly every call
-        return outcomes
     if [type(outcome) for outcome in outcomes].count(Accepted) == len(outcomes):
         return outcomes
     receivers = [delivery.receiver for delivery in call.deliveries]
