@@ -174,17 +174,17 @@ class Answers:
 
 
 def _ended_by(how: Callable[[Exchange], Answer | Failure], exchange: Exchange) -> Answer | Failure:
-    """Never raises: the owner of the call must hear of its end."""
+    """Returns how the call ended. Never raises."""
     try:
         return how(exchange)
-    except Exception as exc:
+    except Exception as exc:  # whatever it is: the call's owner must hear of its end
         log.exception("answer_not_read", cause=repr(exc))
         return Failure(Phase.WRITTEN, "not_read", repr(exc))
 
 
 def _tell(ended: Callable[[Answer | Failure], None], answer: Answer | Failure) -> None:
-    """Never raises: the others' answers are still to be read."""
+    """Tells the call's owner. Never raises."""
     try:
         ended(answer)
-    except Exception:
+    except Exception:  # whatever the owner raises: the others' answers are still to be read
         log.exception("answer_not_taken")

@@ -32,7 +32,7 @@ class Source(NamedTuple):
     read: str
     """The day it was read, as `2026-11-22`."""
     copy: str = ""
-    """What was read in place of the page: a copy of it, or code that lists its codes. Empty: the page."""
+    """The text that was read in place of the page: a copy, or code that has the list. Empty: the page."""
 
 
 class Row(NamedTuple):

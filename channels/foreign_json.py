@@ -9,7 +9,7 @@ import msgspec
 
 T = TypeVar("T")
 UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What msgspec raises: no JSON or not of the expected form, no UTF-8, nested too deep."""
+"""The errors of msgspec's decoders: no JSON or not of the expected form, no UTF-8, nested too deep."""
 
 
 def decoded(decode: Callable[[bytes], T], content: bytes) -> T | None:

@@ -1,4 +1,4 @@
-"""What an adapter says of a content that it cannot send: why, as a code and a sentence."""
+"""Reasons why an adapter cannot send a content, each as a code and a sentence."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class GoAway(NamedTuple):
     last_stream: int
     code: int
     detail: str
-    """What the peer added, for people; Apple adds its reason as JSON."""
+    """The peer's own words, for people; Apple sends its reason as JSON."""
 
 
 class Frames:

@@ -91,7 +91,7 @@ class Http2Connection:
         self._waiting: deque[Stream] = deque()
         self._streams: dict[int, Stream] = {}
         self._held: dict[int, Stream] = {}
-        """Those with a part of their body still to be made ready."""
+        """Streams of whose body a part is still to be made ready."""
         self._greeted = False
         """The peer's SETTINGS came."""
         self._retired = False
@@ -122,7 +122,7 @@ class Http2Connection:
 
     @property
     def calls(self) -> int:
-        """Those under way, and those in line."""
+        """The number of calls under way and in line."""
         return len(self._streams) + len(self._waiting)
 
     @property

@@ -37,7 +37,7 @@ class Http2Reader:
         self._connections: dict[int, Http2Connection] = {}
         """By descriptor; added under the lock, removed by the thread."""
         self._masks: dict[int, int] = {}
-        """What epoll watches, the thread's own."""
+        """Descriptor to the events that epoll watches; only the reader thread reads and writes it."""
         self._starting = threading.Lock()  # guards the four below, and what is added
         self._thread: threading.Thread | None = None
         self._epoll: select.epoll | None = None

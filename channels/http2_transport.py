@@ -41,7 +41,7 @@ _SCHEMES: Final = (*HTTP, *HTTP_2)
 
 
 class _Route:
-    """What leads to one origin. `lock` guards the opening; the rest is written under it."""
+    """The way to one origin. `lock` guards the opening; the other fields are written under it."""
 
     def __init__(self, peer: TlsPeer | None) -> None:
         self.peer = peer

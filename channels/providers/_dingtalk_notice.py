@@ -91,8 +91,8 @@ def _card(card: ActionCard) -> dict[str, Any]:
 
 
 def resolved(answer: Answer, userid: str, task_id: str, again: Again) -> Resolved:
-    """What getsendresult says of one member. Read it has arrived, whatever else is said; unread, too, if no
-    other list names the member; in no list the provider is still at it."""
+    """Returns getsendresult's word about one member. A member in the read list has the notice. One in the
+    unread list has it, too, if no other list names the member. One in no list: ask later."""
     if isinstance(answer, Failure):
         return Resolved(Resolution.ASK_LATER, detail=answer.code)
     if not answer.is_success:
