@@ -107,9 +107,10 @@ class Watcher:
     def __init__(self, url: str) -> None:
         self.overdue_ms = 0  # written by `_watch`
         self._url = url.replace("+psycopg", "")
-        self._excused_until = 0.0  # monotonic; written by who strikes
+        self._died: BaseException | None = None  # written by `_run`
+        self._excused_until = 0.0  # monotonic; `excuse` writes it
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="watcher", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="watcher", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -123,6 +124,8 @@ class Watcher:
     ) -> None:
         self._stop.set()
         self._thread.join(10)
+        if error is None and (self._died or self._thread.is_alive()):
+            raise RuntimeError("nobody watched to the end") from self._died
 
     def excuse(self, seconds: float) -> None:
         """Do not count delays within so many seconds from now."""
@@ -137,6 +140,12 @@ class Watcher:
         counted = "SELECT state, count(*) FROM deliveries GROUP BY state"
         with psycopg.connect(self._url, autocommit=True) as connection:
             return {str(state): int(count) for state, count in connection.execute(counted)}
+
+    def _run(self) -> None:
+        try:
+            self._watch()
+        except BaseException as exc:  # `__exit__` raises it
+            self._died = exc
 
     def _watch(self) -> None:
         while not self._stop.wait(_LOOK_S):

@@ -41,6 +41,9 @@ STRAYS: Final = 2
 STRAY: Final = 0.1
 """Up to so many, or up to this share of the calls, refusals that name no time slow nobody: a provider of
 which one server in twenty is overloaded has no rate that a lower one would keep to."""
+SURE: Final = 3.0
+"""The share must be above `STRAY` by so many standard deviations of a count: of the first thirty calls of a
+process three are refused by chance."""
 _log = structlog.get_logger(__name__)
 
 Apply = Callable[[str, Pace | None], None]
@@ -92,15 +95,18 @@ class Meter:
     def is_stray(self, now: float) -> bool:
         """Returns True if refusals are few: no limit refuses so few.
 
-        Few are one or two over `SEEN_S`, or fewer than what went well then; and little over `SHARE_S`.
+        Few are one or two over `SEEN_S`, or fewer than what went well then; and over `SHARE_S` no more than
+        what chance makes of a share of `STRAY`.
         """
         marks = self._marks
         mark = next((one for one in reversed(marks) if one.at <= now - SEEN_S), marks[0])
         lately = self.refused - mark.refused
         if lately > STRAYS and lately >= self.total - mark.total:
             return False
-        taken, refused = self.total - marks[0].total, self.refused - marks[0].refused
-        return refused <= max(STRAYS, STRAY * (taken + refused))
+        refused = self.refused - marks[0].refused
+        calls = self.total - marks[0].total + refused
+        by_chance = SURE * math.sqrt(STRAY * (1 - STRAY) * calls)
+        return refused <= max(STRAYS, STRAY * calls + by_chance)
 
 
 _LOGIN: Final = "login:"

@@ -44,6 +44,17 @@ def test_few_refusals_that_name_no_time_slow_nobody(traffic: Traffic) -> None:
     assert traffic.paces.refusals == {"a": 60}
 
 
+@pytest.mark.parametrize(
+    ("taken", "refused", "slows"),
+    [(0, 2, False), (0, 3, True), (7, 3, False), (6, 4, True), (22, 3, False), (20, 10, True)],
+)
+def test_the_first_calls_of_a_process_slow_it_where_chance_does_not_refuse_so_many(
+    traffic: Traffic, taken: int, refused: int, slows: bool
+) -> None:
+    traffic.run(seconds=0.5, taken=taken, refused=refused)
+    assert (traffic.pace is not None) == slows
+
+
 def test_more_than_a_tenth_of_the_calls_refused_is_a_limit(traffic: Traffic) -> None:
     traffic.run(seconds=10, taken=20, refused=0)
     traffic.run(seconds=10, taken=20, refused=4)
