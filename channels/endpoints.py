@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Final
 
 import httpx
@@ -15,18 +16,37 @@ _MAX_PORT: Final = 65_535
 _BLANK = re.compile(r"[\s\x00-\x1f\x7f]")
 
 
+class Endpoint(httpx.URL):
+    """An account's address. httpx makes the parts of a URL anew each time; each call asks for these."""
+
+    @cached_property
+    def scheme(self) -> str:
+        """As httpx's own."""
+        return super().scheme
+
+    @cached_property
+    def netloc(self) -> bytes:
+        """As httpx's own."""
+        return super().netloc
+
+    @cached_property
+    def raw_path(self) -> bytes:
+        """As httpx's own."""
+        return super().raw_path
+
+
 class BadEndpoint(ValueError):
     """An endpoint that cannot be used; the text is one sentence that says why."""
 
 
-def endpoint_url(text: str, schemes: Sequence[str] = HTTP) -> httpx.URL:
+def endpoint_url(text: str, schemes: Sequence[str] = HTTP) -> Endpoint:
     """The endpoint as a URL of one of the schemes; raises BadEndpoint."""
     if not text:
         raise BadEndpoint("is missing; give the provider's URL, such as https://example.com/hook")
     if _BLANK.search(text):
         raise BadEndpoint("holds a blank or a control character")
     try:
-        url = httpx.URL(text)
+        url = Endpoint(text)
     except httpx.InvalidURL as exc:
         raise BadEndpoint(f"is not a URL: {exc}") from exc
     if url.scheme not in schemes or not url.host:

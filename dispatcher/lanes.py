@@ -363,7 +363,7 @@ class Pool:
     def _may_start(self, work: Work) -> bool:
         """False for one that must not start, with the reason on it, or that can never be sent."""
         refusal = self._refusal(work)
-        if refusal is None and self._durable:
+        if refusal is None and self._durable and not work.bound.accounts.passes(work.chosen[0]):
             refusal = self._shut(work)
         if refusal is not None:
             work.event, work.reason = refusal
@@ -385,12 +385,10 @@ class Pool:
             return None
         return self._too_late(work) or (Event.NOT_SENT, LEASE_LAPSED)
 
-    def _shut(self, work: Work) -> tuple[Event, str] | None:
+    def _shut(self, work: Work) -> tuple[Event, str]:
         """Its account was shut since it was chosen: it goes back to the ledger, for whichever account may
         send it first."""
         accounts, account = work.bound.accounts, work.chosen[0]
-        if accounts.passes(account):
-            return None
         wait_s = accounts.opens_in_s(work.delivery, account)
         spread = spread_ms(work.bound.policy.retry, 1, self._luck()) if wait_s else 0
         left_ms = max(work.delivery.expires_at - self._clock.now_ms(), 0)
