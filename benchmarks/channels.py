@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import msgspec
 
-from backends import kafka
+from backends.kafka import clients as kafka
 from backends.settings import KafkaSettings
 from benchmarks.ground import (
     Servers,
@@ -30,10 +30,10 @@ from benchmarks.ground import (
     provider_at,
     topics,
 )
-from channels.simulator.wire import ID, SECRET
 from message.envelope import Notification, Template
 from message.ids import new_id
 from message.vocabulary import Lane
+from simulator.wire import ID, SECRET
 
 ROUNDS: Final = 5
 THREADS: Final = 4

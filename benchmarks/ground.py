@@ -15,13 +15,13 @@ import psycopg
 import redis
 from confluent_kafka.cimpl import NewTopic
 
-from backends import kafka
+from backends.kafka import clients as kafka
 from backends.settings import DatabaseSettings, KafkaSettings, Settings
-from channels.simulator import Faults, Lists, Simulator, spawn
-from idempotency.opening import upgrade
+from idempotency.sql_ledger import upgrade
 from message.envelope import Notification, encode
 from message.ids import new_id
 from message.vocabulary import Lane
+from simulator import Faults, Lists, Simulator, spawn
 
 LANE = Lane("webhook", "notice")
 PARTITIONS = 4

@@ -28,7 +28,7 @@ from typing import Any, Final
 
 import msgspec
 
-from backends import kafka
+from backends.kafka import clients as kafka
 from backends.settings import KafkaSettings
 from benchmarks.ground import (
     LANE,
@@ -41,8 +41,8 @@ from benchmarks.ground import (
     topics,
 )
 from benchmarks.processes import Program
-from channels.simulator import Faults, Simulator
 from message.vocabulary import Lane
+from simulator import Faults, Simulator
 
 ROUNDS: Final = 5
 RATE: Final = 500

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 from backends.settings import DatabaseSettings, Settings
-from idempotency import open_ledger, upgrade
 from idempotency.ledger import Claim, Ledger, Settlement
+from idempotency.sql_ledger import open_ledger, upgrade
 from message.delivery import Delivery, Origin, deliveries_of
 from message.envelope import Notification, Template, encode
 from message.ids import new_id, new_token

@@ -19,18 +19,18 @@ from typing import Any
 import httpx
 import msgspec
 
-from backends import kafka
+from backends.kafka import clients as kafka
 from backends.settings import Settings, load
 from benchmarks.cores import take_own
 from benchmarks.ground import LANE
 from benchmarks.meter import Meter
-from channels.transport import Transport
+from channels.http_client.transport import Transport
 from dispatcher.process import open_worker, tune_interpreter
 from idempotency.ledger import Claim, Ledger, Settlement
-from idempotency.opening import open_ledger
-from idempotency.payloads import body_digest
+from idempotency.payload_cipher import body_digest
 from idempotency.prefilter import Prefilter
-from idempotency.redis_prefilter import open_prefilter
+from idempotency.prefilter_redis import open_prefilter
+from idempotency.sql_ledger import open_ledger
 from message.delivery import Delivery, deliveries_of
 from message.envelope import decode
 from message.ids import new_token

@@ -11,8 +11,8 @@ import sys
 import time
 from collections.abc import Sequence
 
-from dispatcher import runs
-from dispatcher.offsets import Offsets
+from dispatcher.kafka import offset_metadata as runs
+from dispatcher.kafka.offsets import Offsets
 
 COMPLETIONS = 1_000_000
 RUN_COUNTS = (1, 10, 100, 1_000, 10_000, 100_000)

@@ -26,7 +26,7 @@ from typing import Any, Final
 
 import msgspec
 
-from backends import kafka
+from backends.kafka import clients as kafka
 from backends.settings import KafkaSettings
 from benchmarks.ground import (
     LANE,
@@ -42,8 +42,8 @@ from benchmarks.ground import (
 from benchmarks.ordered_faults import Crowd, Outage, Watcher, strike
 from benchmarks.ordered_judge import Verdict, judged, ordered_rate
 from benchmarks.ordered_look import look_ratio
-from channels.simulator import Simulator
 from message.envelope import Notification
+from simulator import Simulator
 
 ROUNDS: Final = 1
 MESSAGES: Final = 60_000

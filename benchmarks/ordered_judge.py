@@ -8,9 +8,9 @@ from typing import Final
 
 import msgspec
 
-from channels.simulator.ledger import Record
 from message.envelope import Notification
 from message.states import OPEN
+from simulator.ledger import Record
 
 _MS: Final = 1_000
 _TAIL: Final = 0.98

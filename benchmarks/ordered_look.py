@@ -11,8 +11,8 @@ from backends.settings import DatabaseSettings, Settings
 from benchmarks.ground import LANE, Servers, fresh_database, notification, with_key
 from idempotency.ledger import Claim, Settlement
 from idempotency.lines import ASLEEP_AT
-from idempotency.opening import SqlLedger, open_ledger
-from idempotency.recovering import Ask, Recovering
+from idempotency.recovery.contract import Ask, Recovering
+from idempotency.sql_ledger import SqlLedger, open_ledger
 from message.delivery import deliveries_of
 from message.envelope import encode
 from message.ids import new_token

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import msgspec
 
-from backends import kafka
+from backends.kafka import clients as kafka
 from backends.settings import DatabaseSettings, KafkaSettings, Settings
 from benchmarks.ground import (
     LANE,
@@ -33,10 +33,10 @@ from benchmarks.ground import (
     topics,
 )
 from benchmarks.processes import Program
-from channels.simulator import Faults, Simulator, spawn
-from idempotency.opening import open_ledger
+from idempotency.sql_ledger import open_ledger
 from message.states import OPEN, State
 from message.vocabulary import Lane
+from simulator import Faults, Simulator, spawn
 
 MAIL: Final = Lane("email", "notice")
 NOTICES: Final = 2_000

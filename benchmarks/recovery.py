@@ -34,7 +34,7 @@ from benchmarks.ground import (
 )
 from benchmarks.processes import Program
 from idempotency.ledger import Claim, Ledger, Settlement
-from idempotency.opening import open_ledger
+from idempotency.sql_ledger import open_ledger
 from message.delivery import deliveries_of
 from message.envelope import encode
 from message.ids import new_token

@@ -19,8 +19,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from backends import kafka
-from backends.kafka_config import GroupProtocol
+from backends.kafka import clients as kafka
+from backends.kafka.config import GroupProtocol
 from backends.settings import KafkaSettings
 from benchmarks.ground import (
     LANE,
@@ -33,7 +33,7 @@ from benchmarks.ground import (
     topics,
 )
 from benchmarks.processes import Program
-from dispatcher.group_member import GroupMember
+from dispatcher.kafka.group_member import GroupMember
 from message.vocabulary import Lane
 
 ROUNDS: Final = 3

@@ -3,7 +3,7 @@
     python -m benchmarks.transport [--json] [--threads 1,100] [--calls 4000] [--rounds 5]
 
 One call: build the request of a 300-byte notification, POST it over a kept-alive connection, read
-status and body. CPU is that of this process alone; the provider (channels.simulator, without fsync)
+status and body. CPU is that of this process alone; the provider (simulator, without fsync)
 runs in another. Rounds of all candidates alternate, so that a noisy machine disturbs them alike; each
 figure is the median of its rounds. Read the ratios. Over TLS the same provider has a certificate made for
 the run, which every client verifies; what each costs beside plain HTTP is shown, and has no bar.
@@ -35,17 +35,17 @@ from rich.table import Table
 
 from channels.channel import Call, Failure
 from channels.engine import Engine
+from channels.http_client.request import post_json
+from channels.http_client.transport import Transport
 from channels.registry import PROVIDERS, accounts_for
-from channels.requests import post_json
-from channels.simulator import spawn
-from channels.simulator.authority import Authority
-from channels.transport import Transport
 from message.delivery import deliveries_of
 from message.envelope import Notification
 from message.outcomes import Accepted
+from simulator import spawn
+from simulator.servers.certificates import Authority
 
 BASE = "httpx.Client"
-OURS = "channels.transport"
+OURS = "channels.http_client.transport"
 TLS = ", https"
 BAR = 0.2
 BODY = b'{"content":"' + b"x" * 286 + b'"}'

@@ -32,7 +32,7 @@ from benchmarks.ground import (
     provider_at,
 )
 from benchmarks.loops import THREADS
-from channels.simulator.authority import Authority
+from simulator.servers.certificates import Authority
 
 ROUNDS = 5
 PRELOADED = 40_000

@@ -8,6 +8,7 @@ from typing import ClassVar
 import httpx
 import msgspec
 
+from channels.accounts.reach import PERSONS, Reach
 from channels.channel import (
     Account,
     Attempt,
@@ -19,8 +20,7 @@ from channels.channel import (
     TokenSource,
 )
 from channels.endpoints import HTTP
-from channels.error_table import ErrorTable
-from channels.reach import PERSONS, Reach
+from channels.judging.error_table import ErrorTable
 from message.delivery import Delivery
 
 

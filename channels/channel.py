@@ -5,7 +5,7 @@ all of them (channels/engine.py), over the transport that the request's scheme a
 version name.
 
 Where a provider wants a token, the adapter says how one is fetched and how "it has expired" looks
-(`tokens`, `token_refused`); keeping tokens is `channels/tokens.py`'s.
+(`tokens`, `token_refused`); keeping tokens is `channels/tokens/contract.py`'s.
 
 What became of an attempt in doubt is told in one of two ways:
 
@@ -26,9 +26,9 @@ from typing import Any, ClassVar, Protocol
 import httpx
 import msgspec
 
-from channels.error_table import ErrorTable
-from channels.promises import Promises
-from channels.reach import EVERYBODY, Reach
+from channels.accounts.reach import EVERYBODY, Reach
+from channels.capabilities import Promises
+from channels.judging.error_table import ErrorTable
 from message.delivery import Delivery
 from message.outcomes import AnyOutcome
 
@@ -74,7 +74,8 @@ class Call(msgspec.Struct, frozen=True):
     not_after: float = inf
     """Monotonic; past it no first byte may leave: whoever calls has lost the right to."""
     steps: Mapping[str, float] | None = None
-    """Seconds that each step of a dialogue may take (channels/limits.py); None: no step has a limit."""
+    """Seconds that each step of a dialogue may take (channels/accounts/time_limits.py); None: no step has
+    a limit."""
     withdrawn: Callable[[], str] | None = None
     """Says why the call must not be finished any more; empty: it may. A transport whose dialogue may last
     for longer than a lease asks now and then, and right before what it wrote becomes the provider's."""

@@ -36,10 +36,10 @@ from channels.channel import (
     TokenSource,
 )
 from channels.endpoints import over_http2
-from channels.failures import BadRequest
-from channels.null import NullChannel
-from channels.outcomes import for_all, of_failure, shown_outcomes
-from channels.tokens import LoginUnavailable, NoTokens, Tokens, TokenUnavailable
+from channels.http_client.failures import BadRequest
+from channels.judging.outcomes import for_all, of_failure, shown_outcomes
+from channels.providers.null import NullChannel
+from channels.tokens.contract import LoginUnavailable, NoTokens, Tokens, TokenUnavailable
 from message.delivery import Delivery
 from message.foreign_text import shown
 from message.outcomes import AnyOutcome, Limit, NotSent, Rejected, Unknown

@@ -11,13 +11,13 @@ import msgspec
 from msgspec.structs import fields
 
 from backends.settings import FileText, SettingsError, no_literal
+from channels.accounts.reach import GroupName, Reach
 from channels.channel import Account, Channel
 from channels.endpoints import BadEndpoint, endpoint_url
-from channels.null import NullChannel
 from channels.providers import ADAPTERS
-from channels.reach import GroupName, Reach
+from channels.providers.null import NullChannel
+from channels.providers.webhook.adapter import WebhookChannel
 from channels.secret import Secret
-from channels.webhook import WebhookChannel
 from message.receivers import GROUP
 from message.vocabulary import Lane
 

@@ -6,15 +6,15 @@ import random
 from collections.abc import Callable
 from typing import Final
 
-from channels.retry_after import MAX_MS as MAX_PACED_MS
-from dispatcher.paces import LOGIN_MS
-from dispatcher.work import Work
+from channels.judging.retry_after import MAX_MS as MAX_PACED_MS
+from dispatcher.pipeline.work import Work
 from idempotency.ledger import Settlement
-from idempotency.recovering import QUEUED
+from idempotency.recovery.contract import QUEUED
 from message.delivery import Delivery
 from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown, is_paced
 from message.states import Event
 from policy.schema import LanePolicy, RetryPolicy
+from sending.accounts.paces import LOGIN_MS
 
 MAX_RETRY_AFTER_MS: Final = 3_600_000
 """A provider's wish is kept to, but not beyond an hour: past that somebody mistyped a unit. A refusal that

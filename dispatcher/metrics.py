@@ -1,20 +1,13 @@
-"""What `/metrics` shows, counted in batches; gauges are read from the stages when they are asked for."""
+"""What `/metrics` shows, counted in batches."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-
 from prometheus_client import CollectorRegistry, Counter, Histogram
-from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.registry import Collector
+
+from sending.runtime.gauges import Gauges, show_gauges
 
 _BATCHES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
-
-Gauge = tuple[str, str, dict[str, str], float]
-"""(name, help, labels, value)."""
-Gauges = Callable[[], Iterable[Gauge]]
-"""Yields every gauge, at each scrape."""
 
 
 class Metrics:
@@ -46,12 +39,12 @@ class Metrics:
         self.call_seconds = self._histogram("call_seconds", "One provider call.", _SECONDS, "lane")
 
     def claimed(self, batch: int, seconds: float) -> None:
-        """One claim statement (see `dispatcher.gates.Verdict`)."""
+        """One claim statement (see `dispatcher.pipeline.claims.Verdict`)."""
         self.claim_batch.observe(batch)
         self.claim_seconds.observe(seconds)
 
     def prefilter_hits(self, hits: int) -> None:
-        """See `dispatcher.gates.Verdict`."""
+        """See `dispatcher.pipeline.claims.Verdict`."""
         self.hits.inc(hits)
 
     def show(self, gauges: Gauges) -> None:
@@ -65,26 +58,3 @@ class Metrics:
         self, name: str, text: str, buckets: tuple[float, ...], *labels: str
     ) -> Histogram:
         return Histogram(f"hongyan_{name}", text, labels, buckets=buckets, registry=self.registry)
-
-
-def show_gauges(registry: CollectorRegistry, gauges: Gauges) -> None:
-    """Let a scrape of this registry ask `gauges`."""
-    registry.register(_Gauges(gauges))
-
-
-class _Gauges(Collector):
-    def __init__(self, read: Gauges) -> None:
-        self._read = read
-
-    def describe(self) -> Iterable[GaugeMetricFamily]:
-        return ()
-
-    def collect(self) -> Iterable[GaugeMetricFamily]:
-        families: dict[str, GaugeMetricFamily] = {}
-        for name, text, labels, value in self._read():
-            family = families.get(name)
-            if family is None:
-                family = GaugeMetricFamily(f"hongyan_{name}", text, labels=list(labels))
-                families[name] = family
-            family.add_metric(list(labels.values()), value)
-        return families.values()

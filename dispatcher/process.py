@@ -13,31 +13,31 @@ from typing import Final
 
 import structlog
 
-from backends import kafka
 from backends.addresses import address_of
+from backends.kafka import clients as kafka
 from backends.settings import Settings
-from channels.takers import TAKERS, gaps
-from channels.token_store import open_tokens
-from channels.wires import Wires
-from dispatcher.adoption import in_force_at_start
-from dispatcher.alert_opening import open_desk, open_watchman
-from dispatcher.alerts import Desk
-from dispatcher.app import App, Parts, build, routes_for
-from dispatcher.clock import Clock
-from dispatcher.gates import Outage
-from dispatcher.group_member import MemberFenced
-from dispatcher.health import HealthServer
-from dispatcher.lifecycle import WorkerFailed
-from dispatcher.source import SourceFailed
+from channels.template_support import TAKERS, gaps
+from channels.tokens.shared import open_tokens
+from channels.transports import Wires
+from dispatcher.kafka.group_member import MemberFenced
+from dispatcher.kafka.source import SourceFailed
+from dispatcher.pipeline.claims import Outage
+from dispatcher.policy_reload import in_force_at_start
+from dispatcher.wiring import App, Parts, build, routes_for
+from dispatcher.worker import WorkerFailed
 from idempotency.ledger import LedgerUnavailable
-from idempotency.opening import SqlLedger, open_ledger
-from idempotency.redis_prefilter import open_prefilter
+from idempotency.prefilter_redis import open_prefilter
+from idempotency.sql_ledger import SqlLedger, open_ledger
 from message.vocabulary import Lane, lanes_matching
 from policy.loading import load_for
 from policy.schema import Policy
-from policy.templates import Templates
-from policy.templates_loading import load_for as templates_for
+from policy.templates.loading import load_for as templates_for
+from policy.templates.templates import Templates
 from policy.versions import Versions
+from sending.alerts.factory import open_desk, open_watchman
+from sending.alerts.notifier import Desk
+from sending.runtime.clock import Clock
+from sending.runtime.health import HealthServer
 from tracing import open_recorder
 
 log = structlog.get_logger(__name__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from backends.settings import Settings, SettingsError
-from backends.sql import Database, database_url
+from backends.sql.database import Database, database_url
 
 
 def existing(settings: Settings) -> Database:

@@ -16,9 +16,9 @@ def policy_in_force(settings: Settings) -> Policy:
     from contextlib import closing
 
     from backends.settings import SettingsError
-    from backends.sql_errors import SqlError, SqlNoSchema
+    from backends.sql.errors import SqlError, SqlNoSchema
     from hongyan.database import existing
-    from policy.in_force import in_force
+    from policy.active import in_force
     from policy.loading import load_for
     from policy.versions import Versions
 

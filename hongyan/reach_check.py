@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from channels.reach import Reach
+from channels.accounts.reach import Reach
 from message.envelope import EnvelopeError, Notification
 from message.receivers import CHATS, GROUP, group_of
 

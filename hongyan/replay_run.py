@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 from hongyan.terminal import err, out
 
 if TYPE_CHECKING:
-    from dispatcher.letters import Letter
-    from dispatcher.replay import Done
+    from dispatcher.dead_letters.reader import Letter
+    from dispatcher.dead_letters.replay import Done
 
 BATCH: Final = 100
 """Letters that are held, put on record and produced together; each may have 1 MiB."""
@@ -58,7 +58,7 @@ class ReplayRun:
 
     def _done(self, batch: Sequence[Letter]) -> list[Done]:
         """The first ones that may be sent, up to the limit; of the others only what they are."""
-        from dispatcher.replay import Fate
+        from dispatcher.dead_letters.replay import Fate
 
         planned = self._plan(batch)
         going = [one.letter for one in planned if one.fate is Fate.WOULD]

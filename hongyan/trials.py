@@ -10,15 +10,15 @@ from hongyan.flags import body_fields
 
 if TYPE_CHECKING:
     from backends.settings import Settings
+    from channels.accounts.time_limits import Limits
     from channels.channel import Account, Channel
-    from channels.limits import Limits
-    from channels.trial import Trial
+    from channels.probe.probe import Trial
     from message.delivery import Delivery
 
 
 def account_named(settings: Settings, name: str) -> Account:
     """The account of that name; raises WrongUsage where there is none, or one that sends nothing."""
-    from channels.null import NullChannel
+    from channels.providers.null import NullChannel
     from channels.registry import load_accounts
 
     accounts = load_accounts(settings.accounts)
@@ -57,11 +57,11 @@ def delivery_of(
     settings: Settings, channel: str, account: Account, to: str, fields: dict[str, Any]
 ) -> Delivery:
     """The one delivery, as intake would make it; raises EnvelopeError, TemplateError."""
-    from channels.takers import TAKERS
-    from hongyan.sending import prepared, typed
+    from channels.template_support import TAKERS
+    from hongyan.enqueue import prepared, typed
     from message.delivery import deliveries_of
     from policy.schema import DEFAULTS_BY_KIND
-    from policy.templates_loading import load_for
+    from policy.templates.loading import load_for
 
     now_ms = time.time_ns() // 1_000_000
     templates = load_for(settings, TAKERS)
@@ -78,7 +78,7 @@ def limits_for(
     settings: Settings, channel: Channel, account: Account, kind: str, timeout_s: float | None
 ) -> Limits:
     """Those of the lane, unless a person gave one."""
-    from channels.limits import Limits, limits_of
+    from channels.accounts.time_limits import Limits, limits_of
     from hongyan.policy_source import policy_in_force
     from message.vocabulary import KINDS, lane_named
 
@@ -98,8 +98,8 @@ def tried(
     resolve_s: float | None,
 ) -> Trial:
     """One send on transports of its own."""
-    from channels.trial import try_out
-    from channels.wires import Wires
+    from channels.probe.probe import try_out
+    from channels.transports import Wires
 
     wires = Wires()
     try:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple, Protocol
 
-from backends.pg_arrays import array
+from backends.sql.pg_arrays import array
 from idempotency.bounds import NEXT_VERSION, next_version
 from idempotency.ledger import Settlement
 from message.states import SETTLED, State, after

@@ -13,7 +13,7 @@ import structlog
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import ProgrammingError
 
-from backends.sql import Database
+from backends.sql.database import Database
 
 DAYS_AHEAD: Final = 7
 TABLES: Final = ("deliveries", "payloads")

@@ -14,12 +14,12 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, text
 
-from backends.sql import Database
-from idempotency.edge import errors
-from idempotency.entries import RECALLED
-from idempotency.payloads import PayloadUnreadable, Sealer
-from idempotency.recovering import Move, recalled
-from idempotency.workers import Clock
+from backends.sql.database import Database
+from idempotency.claims.rows import RECALLED
+from idempotency.error_mapping import errors
+from idempotency.fleet.worker_leases import Clock
+from idempotency.payload_cipher import PayloadUnreadable, Sealer
+from idempotency.recovery.contract import Move, recalled
 from message.states import Event, State, state_of
 
 LIMIT: Final = 10_000
@@ -170,7 +170,7 @@ class Recalls:
 
 
 def cancelling(row: Covered) -> Move:
-    """The move that ends a waiting row; see `idempotency.recovering.recalled`."""
+    """The move that ends a waiting row; see `idempotency.recovery.contract.recalled`."""
     verdict = recalled(doubted=row.doubted)
     event = Event.RECALL if verdict.reason == RECALLED else Event.BUDGET_SPENT
     return Move(row.key, row.day, row.version, State.RETRY, event, verdict.reason)

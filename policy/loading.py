@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Final
 
 from backends.settings import Settings
+from policy.parser import Reader
 from policy.problems import PolicyError as PolicyError
 from policy.problems import Problem as Problem
-from policy.reading import Reader
 from policy.schema import Policy
 
 DEFAULT_FILE: Final = "policy.toml"

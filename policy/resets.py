@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from policy.changes import Change
+from policy.diff import Change
 from policy.schema import DEFAULTS_BY_KIND
 
 

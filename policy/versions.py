@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import Connection, text
 
-from backends.sql import Database
+from backends.sql.database import Database
 from policy.loading import digest
 
 _COLUMNS: Final = "number, name, author, at, text, diff"

@@ -10,8 +10,8 @@ from typing import Final
 import structlog
 
 from idempotency.ledger import LedgerError
-from idempotency.receipts import Applied, Verdict
-from idempotency.receipts_store import Receipts
+from idempotency.receipts.rules import Applied, Verdict
+from idempotency.receipts.store import Receipts
 from message.states import State
 from receipts.metrics import Metrics
 from tracing.events import Recorder, Stage, TraceEvent

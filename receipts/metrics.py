@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from idempotency.receipts import Receipt, Verdict
+from idempotency.receipts.rules import Receipt, Verdict
 
 _BATCHES = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 

@@ -20,18 +20,18 @@ import uvicorn
 
 from backends.addresses import address_of
 from backends.settings import Settings, SettingsError
-from channels.transport import Transport
-from idempotency.opening import SqlLedger, open_ledger
-from idempotency.receipts_sql import open_receipts
-from idempotency.receipts_store import Receipts
+from channels.http_client.transport import Transport
+from idempotency.receipts.sql import open_receipts
+from idempotency.receipts.store import Receipts
+from idempotency.sql_ledger import SqlLedger, open_ledger
 from message.structs import describe_structs
-from receipts.accounts import Source, load_sources
-from receipts.app import Desk, build_app
 from receipts.connection_limits import HEAD_BYTES, BoundedProtocol
-from receipts.intake import Intake
+from receipts.group_commit import Intake
+from receipts.http_app import Desk, build_app
 from receipts.matcher import Matcher
 from receipts.metrics import Metrics
-from receipts.pull import Puller
+from receipts.puller import Puller
+from receipts.sources import Source, load_sources
 from tracing import open_recorder
 from tracing.metrics import show_drops
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dispatcher.alert_rules import parked
-from dispatcher.alerts import Desk
+from sending.alerts.notifier import Desk
+from sending.alerts.rules import parked
 
 
 class Alerts(Desk):

@@ -10,7 +10,7 @@ from typing import Final
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from idempotency.recovering import Backlog
+from idempotency.recovery.contract import Backlog
 
 _MS: Final = 1_000
 _TEXTS: Final = {

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from idempotency.archived import ArchivedRow
-from idempotency.queries import Kept
-from idempotency.recovering_picks import Pick
+from idempotency.archive.lookup import ArchivedRow
+from idempotency.lookups import Kept
+from idempotency.recovery.selection import Pick
 from message.envelope import VERSION
 from message.keys import KEY_LENGTH
 

@@ -16,9 +16,9 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from idempotency.entries import BEHIND
-from idempotency.recovering import OPERATOR
-from idempotency.recovering_picks import Pick
+from idempotency.claims.rows import BEHIND
+from idempotency.recovery.contract import OPERATOR
+from idempotency.recovery.selection import Pick
 from message.states import Event, State, sources
 from tracing.masks import masked_text
 

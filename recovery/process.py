@@ -11,14 +11,14 @@ import structlog
 
 from backends.addresses import address_of
 from backends.settings import Settings
-from dispatcher.health import HealthServer
 from dispatcher.process import EXIT_DONE, EXIT_FAILED
 from idempotency.ledger import LedgerUnavailable
 from message.vocabulary import lanes_matching
 from policy.loading import load_for
-from recovery.loop import Loop
-from recovery.opening import Opened, open_recovery
+from recovery.scheduling.loop import Loop
 from recovery.service import Recovery
+from recovery.wiring import Opened, open_recovery
+from sending.runtime.health import HealthServer
 
 log = structlog.get_logger(__name__)
 _WATCH_S: Final = 0.2
@@ -119,7 +119,9 @@ def _run(opened: Opened, scheduling: Scheduling, stop: threading.Event, drain_s:
 def _scheduling(settings: Settings, *, embedded: bool) -> Scheduling:
     if embedded or not settings.redis.url:
         return Embedded()
-    from recovery.celery_worker import Celery  # so that the embedded loop needs no Celery
+    from recovery.scheduling.celery_worker import (
+        Celery,  # so that the embedded loop needs no Celery
+    )
 
     made: Any = Celery(settings)
     scheduling: Scheduling = made

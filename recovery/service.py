@@ -15,22 +15,22 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from dispatcher.clock import Clock
-from dispatcher.crew import Crew
-from dispatcher.fleet import Upkeep
-from dispatcher.gates import Outage
-from dispatcher.lease import Heart
+from dispatcher.pipeline.claims import Outage
 from idempotency.ledger import LedgerError
-from idempotency.recovering import Recovering
-from policy.watching import Watch
+from idempotency.recovery.contract import Recovering
+from policy.watcher import Watch
 from recovery.activity import Activity
-from recovery.archiving import Archiving
-from recovery.calls import Callers, Resend
-from recovery.line_watch import LineWatch
-from recovery.prompts import Prompts
-from recovery.report import Report
-from recovery.resending import Resending
-from recovery.resolving import Resolving
+from recovery.archive_job import Archiving
+from recovery.retry.line_watch import LineWatch
+from recovery.retry.pool import Callers, Resend
+from recovery.retry.prompts import Prompts
+from recovery.retry.stage import Resending
+from recovery.telemetry import Report
+from recovery.unknown.resolver import Resolving
+from sending.accounts.fleet_size import Upkeep
+from sending.runtime.clock import Clock
+from sending.runtime.lease import Heart
+from sending.runtime.threads import Crew
 
 log = structlog.get_logger(__name__)
 _POLL_S: Final = 0.05
@@ -42,7 +42,7 @@ _MEASURES_VALID: Final = 3
 
 
 class Parts(NamedTuple):
-    """What a recovery is made of; see `recovery.opening`."""
+    """What a recovery is made of; see `recovery.wiring`."""
 
     name: str
     lanes: Sequence[str]

@@ -15,8 +15,8 @@ from typing import Any, Final
 import structlog
 
 from backends.settings import Settings
-from backends.sql import Database, database_url
-from backends.sql_errors import SqlError
+from backends.sql.database import Database, database_url
+from backends.sql.errors import SqlError
 from tracing.events import TraceEvent
 from tracing.recorder import Drops, Sink, SinkAway
 from tracing.rows import Row, copy_text, rows_of

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from backends import kafka
+from backends.kafka import clients as kafka
 from backends.settings import Settings
 from message.vocabulary import trace_topic
 from tracing.events import TraceEvent

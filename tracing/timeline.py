@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import bindparam, text
 
-from backends.sql import Database
+from backends.sql.database import Database
 from tracing.events import Stage, TraceEvent
 from tracing.rows import events_in
 

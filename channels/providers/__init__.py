@@ -1,21 +1,25 @@
-"""One module per provider, with its wire facts and their sources in the docstring.
+"""One folder per provider, with its wire facts and their sources in the docstrings.
 
-The folder is the list: every module here has CHANNELS, the adapters it brings; a name that begins with
-an underscore is shared by several and brings none.
+The folder is the list: every module of a provider's folder that has CHANNELS brings those adapters. A
+folder whose name begins with an underscore is shared by several.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import Final
 
 from channels.channel import Channel
 
-ADAPTERS: Final[Mapping[str, Channel]] = {
-    channel.provider: channel
-    for found in iter_modules(__path__)
-    if not found.name.startswith("_")
-    for channel in import_module(f"{__name__}.{found.name}").CHANNELS
-}
+
+def _adapters() -> Iterator[Channel]:
+    for folder in iter_modules(__path__):
+        if folder.ispkg and not folder.name.startswith("_"):
+            name = f"{__name__}.{folder.name}"
+            for module in iter_modules(import_module(name).__path__):
+                yield from getattr(import_module(f"{name}.{module.name}"), "CHANNELS", ())
+
+
+ADAPTERS: Final[Mapping[str, Channel]] = {channel.provider: channel for channel in _adapters()}

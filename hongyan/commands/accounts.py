@@ -11,8 +11,8 @@ from hongyan.terminal import DONE, PROBLEMS, err, explained, out, print_json, se
 
 if TYPE_CHECKING:
     from channels.channel import Account, Channel
-    from channels.masking import Shown
-    from channels.trial import Trial
+    from channels.probe.probe import Trial
+    from channels.probe.redaction import Shown
     from message.delivery import Delivery
 
 app = typer.Typer(name="accounts", help="Logins at providers.", no_args_is_help=True)
@@ -119,7 +119,7 @@ def try_account(
 @app.command("catalogue", help=CATALOGUE)
 def catalogue() -> None:
     """See CATALOGUE."""
-    from channels.catalogue import page
+    from channels.docs_page import page
 
     print(page(), end="")
 
@@ -141,8 +141,8 @@ def _refused(refusal: str, *, as_json: bool) -> None:
 def _report(
     account: Account, channel: Channel, delivery: Delivery, trial: Trial, *, as_json: bool
 ) -> None:
-    from channels.masking import Masks
-    from hongyan.exchanges import advice, meaning, show, told
+    from channels.probe.redaction import Masks
+    from hongyan.output.probe import advice, meaning, show, told
     from message.outcomes import Accepted
     from tracing.masks import mask
 

@@ -15,7 +15,7 @@ from hongyan.flags import duration_ms
 from hongyan.terminal import DONE, PROBLEMS, complain, err, explained, out, print_json, settings_of
 
 if TYPE_CHECKING:
-    from idempotency.alert_book import AlertBook, AlertShown, SilenceShown
+    from idempotency.alerts.book import AlertBook, AlertShown, SilenceShown
 
 app = typer.Typer(name="alerts", help="What a person has to look at.", no_args_is_help=True)
 
@@ -116,8 +116,8 @@ def unsilence(context: typer.Context, rule: _RULE, subject: _SUBJECT = "") -> No
 def _book(context: typer.Context) -> Iterator[AlertBook]:
     settings = settings_of(context)
     from hongyan.database import existing
-    from idempotency.alert_book import AlertBook
-    from idempotency.opening import clock_of
+    from idempotency.alerts.book import AlertBook
+    from idempotency.sql_ledger import clock_of
 
     database = existing(settings)
     try:
@@ -127,7 +127,7 @@ def _book(context: typer.Context) -> Iterator[AlertBook]:
 
 
 def _check_rule(rule: str) -> None:
-    from dispatcher.alerts import RULES
+    from sending.alerts.notifier import RULES
 
     if rule not in RULES:
         raise WrongUsage(f"there is no rule {rule!r}; there are {', '.join(sorted(RULES))}")
@@ -136,7 +136,7 @@ def _check_rule(rule: str) -> None:
 def _told(alert: AlertShown) -> dict[str, Any]:
     import msgspec
 
-    from dispatcher.alerts import runbook
+    from sending.alerts.notifier import runbook
 
     return {**msgspec.to_builtins(alert), "runbook": runbook(alert.rule)}
 
@@ -145,7 +145,7 @@ def _table(alerts: Sequence[AlertShown]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from dispatcher.alerts import runbook
+    from sending.alerts.notifier import runbook
 
     if not alerts:
         out().print("no open alerts")

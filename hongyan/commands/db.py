@@ -11,8 +11,8 @@ from hongyan.terminal import PROBLEMS, complain, explained, out, print_json, set
 
 if TYPE_CHECKING:
     from backends.settings import Settings
-    from idempotency.archive import Archive
-    from idempotency.opening import SqlLedger
+    from idempotency.archive.contract import Archive
+    from idempotency.sql_ledger import SqlLedger
 
 app = typer.Typer(name="db", help="The ledger's database.", no_args_is_help=True)
 
@@ -35,8 +35,8 @@ _JSON = Annotated[bool, typer.Option("--json", help="For programs.", metavar="")
 def upgrade(context: typer.Context, as_json: _JSON = False) -> None:
     """See UPGRADE."""
     settings = settings_of(context)
-    from backends.sql import masked
-    from idempotency.opening import upgrade as bring_up
+    from backends.sql.database import masked
+    from idempotency.sql_ledger import upgrade as bring_up
 
     before, now = bring_up(settings)
     if as_json:
@@ -68,7 +68,7 @@ def archive(
     settings = settings_of(context)
     from contextlib import closing
 
-    from idempotency.opening import open_ledger
+    from idempotency.sql_ledger import open_ledger
 
     with closing(open_ledger(settings)) as ledger:
         keep_days = _keep_days(settings, ledger, before)
@@ -84,9 +84,9 @@ def archive(
 
 
 def _keep_days(settings: Settings, ledger: SqlLedger, asked: int | None) -> int:
-    from backends.kafka_retention import topic_days
-    from idempotency.archive import least_days
-    from policy.in_force import in_force
+    from backends.kafka.retention import topic_days
+    from idempotency.archive.contract import least_days
+    from policy.active import in_force
     from policy.versions import Versions
 
     policy = in_force(settings, Versions(ledger.database)).policy
@@ -103,7 +103,7 @@ def _keep_days(settings: Settings, ledger: SqlLedger, asked: int | None) -> int:
 
 def _one(way_out: Archive, day: int, *, dry_run: bool) -> dict[str, Any]:
     """What became of one day, or would."""
-    from idempotency.archive import DayOpen
+    from idempotency.archive.contract import DayOpen
 
     found = way_out.survey(day)
     said: dict[str, Any] = {

@@ -18,8 +18,8 @@ from hongyan.terminal import DONE, PROBLEMS, complain, explained, out, print_jso
 
 if TYPE_CHECKING:
     from backends.settings import Settings
-    from dispatcher.letters import Letter, Wanted
-    from dispatcher.replay import Replayer
+    from dispatcher.dead_letters.reader import Letter, Wanted
+    from dispatcher.dead_letters.replay import Replayer
 
 app = typer.Typer(name="dead", help="Records that could not be sent at all.", no_args_is_help=True)
 
@@ -132,9 +132,9 @@ def replay(
 
 @contextmanager
 def _replayer(settings: Settings, target: str) -> Iterator[Replayer]:
-    from backends import kafka
-    from dispatcher.replay import Replayer
-    from idempotency.opening import open_ledger
+    from backends.kafka import clients as kafka
+    from dispatcher.dead_letters.replay import Replayer
+    from idempotency.sql_ledger import open_ledger
 
     with closing(open_ledger(settings)) as ledger:
         producer = kafka.producer(settings.kafka, client_id="hongyan-replay")
@@ -150,15 +150,15 @@ def _matching(settings: Settings, wanted: Wanted, missing: set[str]) -> Iterator
 
 
 def _found(settings: Settings, wanted: Wanted, limit: int) -> list[Letter]:
-    from dispatcher.letters import newest
+    from dispatcher.dead_letters.reader import newest
 
     return newest(_letters(settings, wanted.since_ms), wanted, limit)
 
 
 def _letters(settings: Settings, since_ms: int) -> Iterator[Letter]:
-    from backends.kafka import wait_for_broker
-    from backends.kafka_reading import read_topic
-    from dispatcher.letters import letter_of
+    from backends.kafka.clients import wait_for_broker
+    from backends.kafka.topic_reader import read_topic
+    from dispatcher.dead_letters.reader import letter_of
     from message.vocabulary import dead_letter_topic
 
     wait_for_broker(settings.kafka)
@@ -168,7 +168,7 @@ def _letters(settings: Settings, since_ms: int) -> Iterator[Letter]:
 
 
 def _wanted(*, origins: Any = (), reason: str = "", lane: str = "", since: str = "") -> Wanted:
-    from dispatcher.letters import Wanted
+    from dispatcher.dead_letters.reader import Wanted
     from message.vocabulary import lane_named
 
     if lane and lane_named(lane) is None:

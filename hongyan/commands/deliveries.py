@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from hongyan.resend_selection import Filters, archived_note, wanted
+from hongyan.resend.selection import Filters, archived_note, wanted
 from hongyan.terminal import err, explained, out, print_json, settings_of
 
 if TYPE_CHECKING:
-    from idempotency.opening import SqlLedger
-    from idempotency.recovering_picks import Pick, Wanted
+    from idempotency.recovery.selection import Pick, Wanted
+    from idempotency.sql_ledger import SqlLedger
 
 app = typer.Typer(name="deliveries", help="What the ledger has.", no_args_is_help=True)
 
@@ -36,7 +36,7 @@ _STATES: Final = (
     "RETRY",
     "IN_FLIGHT",
 )
-"""Those that indexes find (idempotency/recovering_picks.py)."""
+"""Those that indexes find (idempotency/recovery/selection.py)."""
 _DEFAULT: Final = ("PARKED", "UNKNOWN")
 _TITLES: Final = (
     *("KEY", "LANE", "RECEIVER", "STATE", "SINCE", "REASON"),
@@ -75,7 +75,7 @@ def list_(
     """See LIST."""
     settings = settings_of(context)
     from hongyan.database import existing
-    from idempotency.opening import open_ledger
+    from idempotency.sql_ledger import open_ledger
 
     existing(settings).close()  # an SQLite file is not made by looking into it
     filters = Filters(state or _DEFAULT, lane, since, account, row_reason)
@@ -97,7 +97,7 @@ def list_(
 
 
 def _found(ledger: SqlLedger, chosen: Wanted, limit: int) -> Iterator[Pick]:
-    from idempotency.recovering_picks import PAGE
+    from idempotency.recovery.selection import PAGE
 
     for page in ledger.picks().pages(chosen, ledger.now_ms(), min(limit + 1, PAGE)):
         yield from page

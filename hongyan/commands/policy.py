@@ -46,7 +46,7 @@ policy_versions.register(app)
 def check(context: typer.Context, file: _FILE = None, as_json: _JSON = False) -> None:
     """See CHECK."""
     settings = settings_of(context)
-    from channels.lane_accounts import check_accounts, strangers
+    from channels.accounts.lane_accounts import check_accounts, strangers
     from policy.loading import PolicyError, cautions_in, file_of, load
 
     path = file or file_of(settings)
@@ -94,7 +94,7 @@ def show(
 ) -> None:
     """See SHOW."""
     settings = settings_of(context)
-    from hongyan.lanes import patterns
+    from hongyan.lane_flags import patterns
     from hongyan.policy_source import policy_in_force
     from message.vocabulary import lanes_matching
     from policy.loading import load

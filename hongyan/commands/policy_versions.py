@@ -15,9 +15,9 @@ from hongyan.terminal import DONE, PROBLEMS, complain, err, explained, out, prin
 
 if TYPE_CHECKING:
     from backends.settings import Settings
-    from idempotency.opening import SqlLedger
-    from policy.changes import Change, Effect
-    from policy.in_force import InForce
+    from idempotency.sql_ledger import SqlLedger
+    from policy.active import InForce
+    from policy.diff import Change, Effect
     from policy.problems import Problem
     from policy.schema import Policy
     from policy.versions import Version
@@ -147,7 +147,7 @@ def history(
 def _ledger(settings: Settings) -> SqlLedger:
     """The ledger, which is not made by looking into it."""
     from hongyan.database import existing
-    from idempotency.opening import open_ledger
+    from idempotency.sql_ledger import open_ledger
 
     existing(settings).close()
     return open_ledger(settings)
@@ -173,11 +173,11 @@ def _unconfirmed(plan: Plan) -> str:
 
 
 def _plan(settings: Settings, ledger: SqlLedger, file: Path, expected: int | None) -> Plan:
-    from channels.lane_accounts import lane_accounts
-    from idempotency.waiting import waiting
+    from channels.accounts.lane_accounts import lane_accounts
+    from idempotency.open_counts import waiting
     from message.vocabulary import LANES
-    from policy.changes import changes, effects, refusals
-    from policy.in_force import in_force
+    from policy.active import in_force
+    from policy.diff import changes, effects, refusals
     from policy.loading import cautions_in, load, read
     from policy.resets import dropped_tables, resets
     from policy.versions import Overtaken, Versions, overtaken
@@ -248,7 +248,7 @@ def _say(plan: Plan, version: Version | None, *, wanted: bool) -> None:
 
 
 def _say_changes(plan: Plan) -> None:
-    from policy.changes import grouped
+    from policy.diff import grouped
 
     groups = grouped(plan.changes)
     for key, before, after, lanes in groups[:_LINES_AT_MOST]:

@@ -13,7 +13,7 @@ from hongyan.errors import WrongUsage
 from hongyan.terminal import DONE, PROBLEMS, complain, err, explained, out, print_json, settings_of
 
 if TYPE_CHECKING:
-    from recovery.recall import Recalled
+    from recovery.recall.recall import Recalled
 
 HELP = explained(
     "Recall a notification: what is queued, held or waiting is cancelled, what was sent is taken back "
@@ -83,7 +83,7 @@ def recall(
         raise WrongUsage("name one of the two: an ID, or --biz-id BIZ_ID")
     settings = settings_of(context)
     from idempotency.recalls import Kind
-    from recovery.recall_opening import open_recalling
+    from recovery.recall.factory import open_recalling
 
     with ExitStack() as stack:
         opened = open_recalling(settings, stack, _until(wait_s))

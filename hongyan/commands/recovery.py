@@ -48,7 +48,7 @@ def recovery(
     with stopped_by_signals() as stop:
         settings = settings_of(context, quiet=False)
         from dispatcher.process import leave
-        from hongyan.lanes import patterns
+        from hongyan.lane_flags import patterns
         from recovery.process import run_recovery
 
         leave(run_recovery(settings, stop, patterns(lanes), embedded=embedded))

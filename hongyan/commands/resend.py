@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import typer
 
-from hongyan import resend_options as opt
 from hongyan.author import author_of
 from hongyan.errors import WrongUsage
-from hongyan.resend_desk import ResendDesk, ResendOrders
-from hongyan.resend_output import ResendOutput
-from hongyan.resend_selection import Filters, alone, archived_note, wanted
+from hongyan.resend import options as opt
+from hongyan.resend.desk import ResendDesk, ResendOrders
+from hongyan.resend.output import ResendOutput
+from hongyan.resend.selection import Filters, alone, archived_note, wanted
 from hongyan.terminal import complain, err, explained, settings_of
 
 if TYPE_CHECKING:
-    from idempotency.recovering_picks import Pick
+    from idempotency.recovery.selection import Pick
     from recovery.operator_results import Told
 
 _T = TypeVar("_T")

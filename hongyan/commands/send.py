@@ -25,8 +25,8 @@ from hongyan.terminal import (
 )
 
 if TYPE_CHECKING:
-    from hongyan.sending import BadLine, Check, Outcome, Ready, Sender
-    from policy.templates import Templates
+    from hongyan.enqueue import BadLine, Check, Outcome, Ready, Sender
+    from policy.templates.templates import Templates
 
 HELP = explained(
     "Hand notifications to Kafka and wait until they are safely there: one from flags, or every line "
@@ -84,9 +84,9 @@ def send(
         raise WrongUsage("give either --file, or --lane with --to and what to send")
     if file is not None and str(file) != "-" and not file.is_file():
         raise WrongUsage(f"{file}: no such file; give one of JSON lines, or - for standard input")
-    from hongyan import sending
+    from hongyan import enqueue as sending
     from hongyan.reach_check import ReachCheck
-    from policy.templates_loading import load_for
+    from policy.templates.loading import load_for
 
     templates, reach = load_for(settings), ReachCheck(settings.accounts)
     outcome = sending.Outcome()
@@ -132,7 +132,7 @@ def _with_progress(
     """The file's good lines, with a progress bar where somebody watches."""
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
-    from hongyan.sending import read_lines
+    from hongyan.enqueue import read_lines
 
     bar = Progress(
         TextColumn("sending"),

@@ -1,4 +1,4 @@
-"""`hongyan simulator`: the provider of channels/simulator, which reads its own flags."""
+"""`hongyan simulator`: the provider of simulator/, which reads its own flags."""
 
 from __future__ import annotations
 
@@ -19,6 +19,6 @@ def register(app: typer.Typer) -> None:
 
 def simulator(context: typer.Context) -> None:
     """Hand the rest of the command line on."""
-    from channels.simulator.cli import main
+    from simulator.cli import main
 
     raise typer.Exit(main(context.args))

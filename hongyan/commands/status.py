@@ -11,10 +11,10 @@ from hongyan.errors import WrongUsage
 from hongyan.terminal import explained, print_json, settings_of
 
 if TYPE_CHECKING:
-    from hongyan.status_output import Status
-    from idempotency.fleet_status import LaneStatus
-    from idempotency.held_lines import LinesOfLane
-    from idempotency.opening import SqlLedger
+    from hongyan.output.status import Status
+    from idempotency.fleet.held_lines import LinesOfLane
+    from idempotency.fleet.status import LaneStatus
+    from idempotency.sql_ledger import SqlLedger
 
 HELP: Final = explained(
     "Show on one screen which processes live, what waits in each lane, which alerts are open, and which "
@@ -44,9 +44,9 @@ def status(
     """See HELP."""
     settings = settings_of(context)
     from hongyan.database import existing
-    from hongyan.lanes import patterns
-    from hongyan.status_output import as_builtins, show
-    from idempotency.opening import open_ledger
+    from hongyan.lane_flags import patterns
+    from hongyan.output.status import as_builtins, show
+    from idempotency.sql_ledger import open_ledger
     from message.vocabulary import lanes_matching
 
     existing(settings).close()  # an SQLite file is not made by looking into it
@@ -63,7 +63,7 @@ def status(
 
 def _status(ledger: SqlLedger, lanes: list[str], limit: int, *, every: bool) -> Status:
     """`every`: alerts that are about no lane are shown, too."""
-    from hongyan.status_output import Status
+    from hongyan.output.status import Status
     from policy.versions import Versions
 
     fleet = ledger.fleet_status()
@@ -81,7 +81,7 @@ def _status(ledger: SqlLedger, lanes: list[str], limit: int, *, every: bool) -> 
 
 def _lines(ledger: SqlLedger, states: list[LaneStatus], limit: int) -> list[LinesOfLane]:
     """The lines that are held, of lanes in which rows sleep, or so many wait that some may."""
-    from idempotency.fleet_status import BOUND
+    from idempotency.fleet.status import BOUND
 
     asked = [one.lane for one in states if one.behind or one.later >= BOUND]
     found = [ledger.held_lines().lines_waiting(lane, limit) for lane in asked]

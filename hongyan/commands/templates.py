@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from hongyan import template_pages
 from hongyan.errors import WrongUsage
 from hongyan.flags import pairs
+from hongyan.output import templates as template_pages
 from hongyan.terminal import DONE, PROBLEMS, err, explained, out, print_json, settings_of
 
 if TYPE_CHECKING:
     from backends.settings import Settings
     from message.delivery import Rendered
-    from policy.templates import Template, Templates
+    from policy.templates.templates import Template, Templates
 
 app = typer.Typer(name="templates", help="Named texts and their variables.", no_args_is_help=True)
 
@@ -59,8 +59,8 @@ _JSON = Annotated[bool, typer.Option("--json", help="For programs.", metavar="")
 def check(context: typer.Context, file: _FILE = None, as_json: _JSON = False) -> None:
     """See CHECK."""
     settings = settings_of(context)
-    from channels.takers import TAKERS
-    from policy.templates_loading import TemplateFileError, file_of, load
+    from channels.template_support import TAKERS
+    from policy.templates.loading import TemplateFileError, file_of, load
 
     path = file or file_of(settings)
     try:
@@ -132,7 +132,7 @@ def render(
     template = _named(_templates(context, file), name)
     if provider is not None:
         _check_provider(template, provider)
-    from policy.templates import TemplateError
+    from policy.templates.templates import TemplateError
 
     try:
         rendered = template.render({**_read(variables), **template.parsed(pairs("--var", var))})
@@ -163,9 +163,9 @@ class _LeftOut(NamedTuple):
 def _left_out(settings: Settings, templates: Templates) -> _LeftOut:
     """By the accounts there are, and by the lanes as the policy in force has them."""
     from backends.settings import SettingsError
-    from channels.lane_accounts import lane_accounts
+    from channels.accounts.lane_accounts import lane_accounts
     from channels.registry import load_accounts
-    from channels.takers import gaps, unsendable
+    from channels.template_support import gaps, unsendable
     from hongyan.policy_source import policy_in_force
     from message.vocabulary import lanes_matching
     from policy.loading import PolicyError
@@ -186,14 +186,14 @@ def _left_out(settings: Settings, templates: Templates) -> _LeftOut:
 
 def _templates(context: typer.Context, file: Path | None) -> Templates:
     settings = settings_of(context)
-    from channels.takers import TAKERS
-    from policy.templates_loading import file_of, load
+    from channels.template_support import TAKERS
+    from policy.templates.loading import file_of, load
 
     return load(file or file_of(settings), TAKERS)
 
 
 def _check_provider(template: Template, provider: str) -> None:
-    from channels.takers import TAKERS
+    from channels.template_support import TAKERS
 
     known = [name for name, taker in TAKERS.items() if taker.channel == template.channel]
     if provider not in known:
@@ -205,7 +205,7 @@ def _of(template: Template, rendered: Rendered, provider: str) -> Rendered:
     """What this provider gets; raises TemplateError in an adapter's words where that is nothing."""
     import msgspec
 
-    from policy.templates import TemplateError
+    from policy.templates.templates import TemplateError
 
     found = rendered.of(provider)
     if found.empty:
@@ -214,7 +214,7 @@ def _of(template: Template, rendered: Rendered, provider: str) -> Rendered:
 
 
 def _named(templates: Templates, name: str) -> Template:
-    from policy.templates import TemplateError
+    from policy.templates.templates import TemplateError
 
     try:
         return templates.named(name)

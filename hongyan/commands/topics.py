@@ -9,7 +9,7 @@ import typer
 from hongyan.terminal import DONE, PROBLEMS, err, explained, out, print_json, settings_of
 
 if TYPE_CHECKING:
-    from backends.kafka_topics import TopicReport
+    from backends.kafka.topics import TopicReport
 
 app = typer.Typer(name="topics", help="The topics in Kafka.", no_args_is_help=True)
 
@@ -65,8 +65,8 @@ def apply(
 ) -> None:
     """See APPLY."""
     settings = settings_of(context)
-    from backends import kafka_topics
-    from hongyan.lanes import patterns
+    from backends.kafka import topics as kafka_topics
+    from hongyan.lane_flags import patterns
     from message.vocabulary import lanes_matching
 
     wish = kafka_topics.Wish(

@@ -112,7 +112,7 @@ def show(story: Story) -> None:
 def _headline(delivery: DeliveryStory) -> Text:
     from rich.text import Text
 
-    from idempotency.entries import GIVEN_BACK
+    from idempotency.claims.rows import GIVEN_BACK
     from idempotency.lines import ASLEEP_AT
 
     row = delivery.row
@@ -199,8 +199,8 @@ def place_of(name: str) -> tuple[str, int, int] | None:
 def _id_at(settings: Settings, place: tuple[str, int, int]) -> str:
     """The id of the record there, as Kafka has it: neither ledger nor trace is sorted by places. Exits 1
     where it cannot be had."""
-    from backends.kafka import KafkaUnavailable
-    from backends.kafka_reading import record_at
+    from backends.kafka.clients import KafkaUnavailable
+    from backends.kafka.topic_reader import record_at
     from message.envelope import EnvelopeError, decode
 
     otherwise = "give the message's id, its delivery key or your biz_id"

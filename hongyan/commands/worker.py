@@ -40,6 +40,6 @@ def worker(
     with stopped_by_signals() as stop:
         settings = settings_of(context, quiet=False)
         from dispatcher.process import leave, run_worker
-        from hongyan.lanes import patterns
+        from hongyan.lane_flags import patterns
 
         leave(run_worker(settings, stop, patterns(lanes)))

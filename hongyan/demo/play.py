@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from backends.sql import Database, database_url
+from backends.sql.database import Database, database_url
 from hongyan.demo.stage import Stage
 from hongyan.demo.tally import (
     OPEN,
@@ -21,7 +21,7 @@ from hongyan.demo.tally import (
     tally,
     witnesses,
 )
-from hongyan.sending import Outcome, Sender, read_lines
+from hongyan.enqueue import Outcome, Sender, read_lines
 from tracing.timeline import Story, find
 
 FIRST: Final = "worker-1"

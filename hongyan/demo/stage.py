@@ -11,11 +11,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from backends.embedded import EmbeddedKafka
+from backends.kafka.embedded import EmbeddedKafka
 from backends.settings import Settings, load
-from channels.simulator import Faults, Lists, Simulator, spawn
-from idempotency.opening import upgrade
+from idempotency.sql_ledger import upgrade
 from message.vocabulary import LANES, Lane, dead_letter_topic, trace_topic
+from simulator import Faults, Lists, Simulator, spawn
 
 CHANNEL: Final = "webhook"
 LATENCY_MS: Final = "p50=12,p99=70"

@@ -11,10 +11,10 @@ from typing import Final
 import msgspec
 from sqlalchemy import text
 
-from backends.sql import Database
-from channels.simulator import Report
+from backends.sql.database import Database
 from message.delivery import deliveries_of
 from message.envelope import Notification
+from simulator import Report
 
 IN_DOUBT: Final = "UNKNOWN"
 IN_FLIGHT: Final = frozenset({"IN_FLIGHT"})

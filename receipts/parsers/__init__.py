@@ -7,7 +7,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import Final
 
-from receipts.parsing import Parser
+from receipts.push import Parser
 
 PARSERS: Final[Mapping[str, Parser]] = {
     parser.provider: parser

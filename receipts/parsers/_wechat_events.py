@@ -22,9 +22,9 @@ from xml.etree import ElementTree as ET
 import msgspec
 
 from channels.secret import Secret
-from idempotency.receipts import Receipt
+from idempotency.receipts.rules import Receipt
 from receipts.parsers._wechat_crypto import Undecipherable, aes_key, decrypt, signature
-from receipts.parsing import Malformed, Parsed, Push, Unauthentic, check_age, same
+from receipts.push import Malformed, Parsed, Push, Unauthentic, check_age, same
 
 _TOLERANCE_S: Final = 600
 _TEXT: Final = "text/plain"

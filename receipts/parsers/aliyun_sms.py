@@ -19,8 +19,8 @@ from typing import ClassVar, Final
 
 import msgspec
 
-from idempotency.receipts import Receipt, Said
-from receipts.parsing import Parsed, Push, SharedSecret, check_secret, china_ms, read_list
+from idempotency.receipts.rules import Receipt, Said
+from receipts.push import Parsed, Push, SharedSecret, check_secret, china_ms, read_list
 
 _ANSWER: Final = '{"code":0,"msg":"接收成功"}'.encode()
 _MAINLAND: Final = 11
@@ -37,7 +37,7 @@ class _Report(msgspec.Struct):
 
 
 class AliyunSmsReports:
-    """See `receipts.parsing.Parser`."""
+    """See `receipts.push.Parser`."""
 
     provider: ClassVar[str] = "aliyun_sms"
     options: ClassVar[type[msgspec.Struct]] = SharedSecret

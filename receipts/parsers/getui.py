@@ -19,8 +19,8 @@ from typing import ClassVar, Final
 import msgspec
 
 from channels.secret import Secret
-from idempotency.receipts import Receipt, Said
-from receipts.parsing import Malformed, Parsed, Push, Unauthentic, same
+from idempotency.receipts.rules import Receipt, Said
+from receipts.push import Malformed, Parsed, Push, Unauthentic, same
 
 _ARRIVED: Final = "200"
 _MAX_LINES: Final = 10_000
@@ -46,7 +46,7 @@ _decoder = msgspec.json.Decoder(_Line)
 
 
 class GetuiReceipts:
-    """See `receipts.parsing.Parser`."""
+    """See `receipts.push.Parser`."""
 
     provider: ClassVar[str] = "getui"
     options: ClassVar[type[msgspec.Struct]] = GetuiSigning

@@ -21,8 +21,8 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from idempotency.receipts import Receipt, Said
-from receipts.parsing import Malformed, Parsed, Push, SharedSecret, check_secret
+from idempotency.receipts.rules import Receipt, Said
+from receipts.push import Malformed, Parsed, Push, SharedSecret, check_secret
 
 _DELIVERED: Final = "DELIVRD"
 _NO_END: Final = frozenset({"ACCEPTD", "UNKNOWN"})
@@ -30,7 +30,7 @@ _TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
 
 
 class HuaweiSmsReports:
-    """See `receipts.parsing.Parser`."""
+    """See `receipts.push.Parser`."""
 
     provider: ClassVar[str] = "huawei_sms"
     options: ClassVar[type[msgspec.Struct]] = SharedSecret

@@ -26,9 +26,9 @@ from typing import ClassVar, Final
 import msgspec
 
 from channels.secret import Secret
-from idempotency.receipts import Receipt, Said
+from idempotency.receipts.rules import Receipt, Said
 from message.keys import normalise_receiver
-from receipts.parsing import Malformed, Parsed, Push, Unauthentic, check_age, same
+from receipts.push import Malformed, Parsed, Push, Unauthentic, check_age, same
 
 _TOLERANCE_S: Final = 300
 _PREFIX: Final = "whsec_"
@@ -71,7 +71,7 @@ class _Event(msgspec.Struct):
 
 
 class ResendWebhooks:
-    """See `receipts.parsing.Parser`."""
+    """See `receipts.push.Parser`."""
 
     provider: ClassVar[str] = "resend"
     options: ClassVar[type[msgspec.Struct]] = ResendSigning

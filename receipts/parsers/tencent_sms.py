@@ -21,8 +21,8 @@ from typing import ClassVar, Final
 
 import msgspec
 
-from idempotency.receipts import Receipt, Said
-from receipts.parsing import (
+from idempotency.receipts.rules import Receipt, Said
+from receipts.push import (
     Malformed,
     Parsed,
     Push,
@@ -69,7 +69,7 @@ class _Answer(msgspec.Struct):
 
 
 class TencentSmsStatuses:
-    """See `receipts.parsing.Parser`."""
+    """See `receipts.push.Parser`."""
 
     provider: ClassVar[str] = "tencent_sms"
     options: ClassVar[type[msgspec.Struct]] = SharedSecret

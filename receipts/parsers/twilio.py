@@ -8,8 +8,8 @@ The address is the one that Twilio was told, query and all, character for charac
 not the one we see, so it is configured. Twilio signs it with its port or without; its own validator tries
 both, and so does this one. New parameters may come at any time and are signed too. `queued`, `sending` and
 the like say nothing about arrival; `sent` proves that the message went out. `hongyan_call` in the query
-names the call (channels/providers/twilio.py): it is signed, and so proves a call in doubt. A number that is
-redacted names nobody.
+names the call (channels/providers/twilio/adapter.py): it is signed, and so proves a call in doubt. A
+number that is redacted names nobody.
 
 Sources: https://www.twilio.com/docs/usage/security#validating-requests
 https://github.com/twilio/twilio-python/blob/main/twilio/request_validator.py (9.13.0, read 2026-11-22)
@@ -27,10 +27,10 @@ from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 
-from channels.providers._sms_twilio_wire import CALL_PARAMETER
+from channels.providers.twilio.wire import CALL_PARAMETER
 from channels.secret import Secret
-from idempotency.receipts import Receipt, Said
-from receipts.parsing import Malformed, Parsed, Push, Unauthentic, same
+from idempotency.receipts.rules import Receipt, Said
+from receipts.push import Malformed, Parsed, Push, Unauthentic, same
 
 _SAID: Final = {
     "sent": Said.SENT,
@@ -57,7 +57,7 @@ class TwilioSigning(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TwilioCallbacks:
-    """See `receipts.parsing.Parser`."""
+    """See `receipts.push.Parser`."""
 
     provider: ClassVar[str] = "twilio"
     options: ClassVar[type[msgspec.Struct]] = TwilioSigning

@@ -23,16 +23,16 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from idempotency.receipts import Receipt, Said
+from idempotency.receipts.rules import Receipt, Said
 from receipts.parsers._wechat_events import Event, WechatSigning, answered, epoch_ms, text_of
-from receipts.parsing import Malformed, Parsed, Push
+from receipts.push import Malformed, Parsed, Push
 
 _EVENT: Final = "subscribe_msg_sent_event"
 _MEMBERS: Final = ("SubscribeMsgSentEvent", "List")
 
 
 class WechatMiniEvents:
-    """See `receipts.parsing.Parser`."""
+    """See `receipts.push.Parser`."""
 
     provider: ClassVar[str] = "wechat_mini"
     options: ClassVar[type[msgspec.Struct]] = WechatSigning

@@ -15,15 +15,15 @@ from typing import ClassVar, Final
 
 import msgspec
 
-from idempotency.receipts import Receipt, Said
+from idempotency.receipts.rules import Receipt, Said
 from receipts.parsers._wechat_events import Event, WechatSigning, answered, epoch_ms, text_of
-from receipts.parsing import Malformed, Parsed, Push
+from receipts.push import Malformed, Parsed, Push
 
 _EVENT: Final = "TEMPLATESENDJOBFINISH"
 
 
 class WechatEvents:
-    """See `receipts.parsing.Parser`."""
+    """See `receipts.push.Parser`."""
 
     provider: ClassVar[str] = "wechat_official"
     options: ClassVar[type[msgspec.Struct]] = WechatSigning

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 import pytest
 from structlog.testing import capture_logs
 
-from backends import kafka
-from backends.embedded import PARTITIONS, EmbeddedKafka
-from backends.kafka_topics import TopicsRefused, Wish, apply
+from backends.kafka import clients as kafka
+from backends.kafka.embedded import PARTITIONS, EmbeddedKafka
+from backends.kafka.topics import TopicsRefused, Wish, apply
 from backends.settings import KafkaSettings
 from message.vocabulary import LANES, Lane
 

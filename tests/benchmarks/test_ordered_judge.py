@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from benchmarks.ordered_judge import Verdict, judged, ordered_rate
-from channels.simulator.ledger import Record
 from message.envelope import Notification
 from message.ids import new_id
+from simulator.ledger import Record
 
 
 def item(ordering_key: str | None = "k") -> Notification:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from backends.kafka_config import GroupProtocol
+from backends.kafka.config import GroupProtocol
 from benchmarks.spread import _report
 
 

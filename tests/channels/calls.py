@@ -3,8 +3,8 @@
 from typing import Any
 
 from channels.channel import Account, Call
+from channels.providers.webhook.adapter import WebhookOptions
 from channels.secret import Secret
-from channels.webhook import WebhookOptions
 from message.delivery import Delivery, deliveries_of
 from message.envelope import Notification, Template
 

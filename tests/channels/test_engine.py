@@ -8,10 +8,10 @@ import pytest
 
 from channels.channel import Account, Attempt, Call, Failure, Phase, Token, TokenSource
 from channels.engine import Engine, LiveEngine, Refused
-from channels.failures import BadRequest
-from channels.null import NullChannel
-from channels.tokens import LoginUnavailable, TokenUnavailable
-from channels.webhook import WebhookChannel
+from channels.http_client.failures import BadRequest
+from channels.providers.null import NullChannel
+from channels.providers.webhook.adapter import WebhookChannel
+from channels.tokens.contract import LoginUnavailable, TokenUnavailable
 from message.outcomes import (
     Accepted,
     AnyOutcome,

@@ -6,9 +6,9 @@ import pytest
 
 from backends.settings import SettingsError
 from channels.channel import Account
+from channels.providers.webhook.adapter import WebhookOptions
 from channels.registry import PROVIDERS, AccountError, accounts_for, channel_for, load_accounts
 from channels.secret import Secret
-from channels.webhook import WebhookOptions
 from message.vocabulary import Lane
 from tests.conformance.samples import sample
 

@@ -14,7 +14,10 @@ import pytest
 
 from channels.channel import Account, Attempt, Call, Failure, Resolution
 from channels.engine import Engine
-from channels.simulator import (
+from channels.http_client.transport import Transport
+from channels.providers.webhook.adapter import WebhookChannel, WebhookOptions
+from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
+from simulator import (
     ECHOING,
     Faults,
     Record,
@@ -25,10 +28,7 @@ from channels.simulator import (
     report_of,
     spawn,
 )
-from channels.simulator.authority import Authority
-from channels.transport import Transport
-from channels.webhook import WebhookChannel, WebhookOptions
-from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
+from simulator.servers.certificates import Authority
 from tests.channels.calls import delivery
 
 CHANNEL = WebhookChannel()
@@ -273,7 +273,7 @@ def test_unknown_keys_and_paths_are_not_found(provider: Simulator) -> None:
 
 
 def test_it_says_where_it_is_to_people_and_to_programs(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "channels.simulator", "--ledger", str(tmp_path / "l.jsonl")]
+    command = [sys.executable, "-m", "simulator", "--ledger", str(tmp_path / "l.jsonl")]
     for extra, start in (((), "Provider on http://127.0.0.1:"), (("--json",), '{"url":"http://')):
         process = subprocess.Popen([*command, *extra], stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None
@@ -285,7 +285,7 @@ def test_it_says_where_it_is_to_people_and_to_programs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("flags", [["--latency", "soon"], ["--reset", "2"], ["--rules", "/none"]])
 def test_flags_that_make_no_sense_end_with_2(flags: list[str]) -> None:
-    command = [sys.executable, "-m", "channels.simulator", *flags]
+    command = [sys.executable, "-m", "simulator", *flags]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == 2
     assert "error: " in ended.stderr
@@ -294,7 +294,7 @@ def test_flags_that_make_no_sense_end_with_2(flags: list[str]) -> None:
 def test_a_port_that_is_taken_is_one_sentence(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        command = [sys.executable, "-m", "channels.simulator", "--port", port]
+        command = [sys.executable, "-m", "simulator", "--port", port]
         ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ended.returncode == 1
     assert len(ended.stderr.strip().splitlines()) == 1

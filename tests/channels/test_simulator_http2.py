@@ -21,8 +21,8 @@ from h2.events import (
 )
 from h2.settings import SettingCodes
 
-from channels.simulator import Faults, Simulator, spawn
-from channels.simulator.authority import Authority
+from simulator import Faults, Simulator, spawn
+from simulator.servers.certificates import Authority
 
 PATIENCE_S = 10.0
 

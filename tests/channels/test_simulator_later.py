@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from channels.simulator.later import Later
+from simulator.delayed_replies import Later
 
 LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
 PATIENCE_S = 10.0

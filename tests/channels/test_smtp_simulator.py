@@ -14,8 +14,8 @@ from typing import Any
 import httpx
 import pytest
 
-from channels.simulator import Faults, Simulator, read_ledger, spawn
-from channels.simulator.authority import Authority
+from simulator import Faults, Simulator, read_ledger, spawn
+from simulator.servers.certificates import Authority
 
 HEAD = "Message-ID: <k1@x.com>\r\nDate: Mon, 21 Sep 2026 14:13:20 +0000\r\nFrom: a@x.com\r\n"
 LETTER = HEAD + "To: b@x.com\r\n\r\nhello\r\n"
@@ -46,7 +46,7 @@ def test_a_program_is_told_its_address_and_who_wants_none_has_none(tmp_path: Pat
 
 
 def test_people_are_told_its_address_too(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "channels.simulator", "--smtp-port", "0"]
+    command = [sys.executable, "-m", "simulator", "--smtp-port", "0"]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert ", mail on smtp://127.0.0.1:" in process.stdout.readline()
@@ -54,7 +54,7 @@ def test_people_are_told_its_address_too(tmp_path: Path) -> None:
 
 
 def test_a_certificate_that_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "channels.simulator", "--smtp-port", "0"]
+    command = [sys.executable, "-m", "simulator", "--smtp-port", "0"]
     command += ["--smtp-certificate", "none.pem"]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ended.returncode == 1

@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from channels.channel import Attempt, Resolution, Resolved
-from channels.providers.dingtalk import CHANNELS
+from channels.providers.dingtalk.app import CHANNELS
 from tests.channels.providers.chats import account_of, deliveries
 
 TABLE = {"provider": "dingtalk", "app_key": "ding1", "app_secret": "s", "agent_id": 7}

@@ -16,10 +16,10 @@ from backends.logs import configure
 from backends.settings import DatabaseSettings, RedisSettings, Settings
 from channels.channel import Account, Call
 from channels.engine import Engine
-from channels.providers.wecom import WecomChannel, WecomOptions
+from channels.http_client.transport import Transport
+from channels.providers.wecom.app import WecomChannel, WecomOptions
 from channels.secret import Secret
-from channels.token_store import open_tokens
-from channels.transport import Transport
+from channels.tokens.shared import open_tokens
 from message.delivery import deliveries_of
 from message.envelope import Notification
 

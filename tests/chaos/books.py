@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from channels.simulator import Record
+from simulator import Record
 from tests.chaos.history import Move
 from tests.chaos.plan import Fault
 from tests.harness.books import Row

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from channels.simulator import Record
+from simulator import Record
 from tests.chaos.books import Limits
 from tests.chaos.history import Move
 from tests.harness.books import Row

@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from channels.simulator import Record
 from message.states import OPEN, TRANSITIONS
+from simulator import Record
 from tests.chaos.books import Books, Hit, Limits
 from tests.chaos.history import Move
 from tests.chaos.kinds import DRAINED, STANDSTILLS, Kind

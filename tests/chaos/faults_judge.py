@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from channels.simulator import Record
-from idempotency.recovering import TTL_IN_DOUBT
+from idempotency.recovery.contract import TTL_IN_DOUBT
+from simulator import Record
 from tests.chaos.faults_plan import RESENT, Case
 from tests.chaos.faults_proofs import ABSENCE, NONE, PRESENCE
 from tests.harness.books import Row

@@ -19,14 +19,14 @@ import httpx
 import msgspec
 
 from channels.channel import Call, Channel
-from channels.error_table import MINUTE, Row
-from channels.simulator import Faults
-from channels.simulator.http import Request
-from channels.simulator.protocols import PROTOCOLS
-from channels.simulator.wire import Send, World
+from channels.judging.error_table import MINUTE, Row
 from message.delivery import deliveries_of
 from message.envelope import Notification
 from message.outcomes import Limit
+from simulator import Faults
+from simulator.protocols import PROTOCOLS
+from simulator.servers.http_server import Request
+from simulator.wire import Send, World
 from tests.chaos.faults_proofs import TTL_MS, account_table, is_short, life_ms
 from tests.conformance.samples import Sample, samples
 

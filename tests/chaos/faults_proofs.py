@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from channels.simulator import ECHOING, Lists
+from simulator import ECHOING, Lists
 from tests.conformance.samples import ABSENCE_ALONE, UNLIMITED, Sample
 
 QUERY: Final = "query"

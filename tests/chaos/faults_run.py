@@ -14,8 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from channels.simulator import Record, spawn
 from deploy.local.stack import Stack
+from simulator import Record, spawn
 from tests.chaos import logs
 from tests.chaos.faults_judge import ENDED, Account, Judge
 from tests.chaos.faults_plan import (

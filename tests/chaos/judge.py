@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from channels.simulator import KeyReport, report_of
+from simulator import KeyReport, report_of
 from tests.chaos import doubles, doubt, ends, order
 from tests.chaos.books import Books, Hit, LifeBook, Limits
 from tests.chaos.doubles import Double

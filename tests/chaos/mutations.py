@@ -43,28 +43,28 @@ _ENVELOPE = "tests/message/test_envelope.py::test_what_is_no_envelope_is_named_a
 _RECEIPTS = "tests/receipts/test_connection_limits.py::"
 _REASONS = "tests/dispatcher/test_reasons.py::"
 _GUARDS = "tests/chaos/test_guards.py::"
-_SOURCE = "tests/dispatcher/test_source.py::"
-_REMOVED = "tests/dispatcher/test_removed_records.py::"
+_SOURCE = "tests/dispatcher/kafka/test_source.py::"
+_REMOVED = "tests/dispatcher/kafka/test_removed_records.py::"
 _DEAD = "tests/dispatcher/test_dead_letters.py::"
-_MEMBER = "tests/dispatcher/test_group_member.py::"
-_RUNS = "tests/dispatcher/test_runs.py::"
-_RIDING = "tests/dispatcher/test_riding.py::"
-_AFTERMATH = "tests/dispatcher/test_aftermath.py::"
-_AGAIN = "tests/dispatcher/test_again.py::"
-_LANES = "tests/dispatcher/test_lanes.py::"
-_ANSWERS = "tests/channels/test_answers.py::"
+_MEMBER = "tests/dispatcher/kafka/test_group_member.py::"
+_RUNS = "tests/dispatcher/kafka/test_offset_metadata.py::"
+_RIDING = "tests/dispatcher/pipeline/test_combined_commit.py::"
+_AFTERMATH = "tests/dispatcher/pipeline/test_completion.py::"
+_AGAIN = "tests/dispatcher/pipeline/test_immediate_retry.py::"
+_LANES = "tests/dispatcher/pipeline/test_lanes.py::"
+_ANSWERS = "tests/channels/http_client/test_answer_reader.py::"
 _DEAD_READER = "test_what_the_thread_dies_of_leaves_its_calls_in_doubt_and_the_next_are_read"
-_LEASE = "tests/dispatcher/test_lease.py::"
+_LEASE = "tests/sending/runtime/test_lease.py::"
 _LEDGER = "tests/idempotency/test_ledger_conformance.py::"
 _RACES = "tests/idempotency/test_ledger_races.py::"
 _POSTGRES = "tests/idempotency/test_ledger_postgres.py::"
-_BACKLOG = "tests/dispatcher/test_backlog.py::"
-_OUTCOMES = "tests/channels/test_outcomes.py::"
-_ACCOUNTS = "tests/dispatcher/test_accounts.py::"
+_BACKLOG = "tests/dispatcher/pipeline/test_backlog.py::"
+_OUTCOMES = "tests/channels/judging/test_outcomes.py::"
+_ACCOUNTS = "tests/sending/accounts/test_selector.py::"
 _DECIDE = "tests/dispatcher/test_decide.py::"
-_RECEIVERS = "tests/dispatcher/test_receivers.py::"
-_TLS = "tests/channels/test_tls_wire.py::"
-_TRANSPORT = "tests/channels/test_transport.py::"
+_RECEIVERS = "tests/sending/accounts/test_receiver_limits.py::"
+_TLS = "tests/channels/tls/test_tls_socket.py::"
+_TRANSPORT = "tests/channels/http_client/test_transport.py::"
 
 MUTATIONS: tuple[Mutation, ...] = (
     # -- what strangers write --
@@ -88,7 +88,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a reason that no table names is counted, and ends nothing",
-        "dispatcher.gating:Gating.__init__",
+        "dispatcher.pipeline.gates:Gating.__init__",
         "        self._dropped = Counter(dict.fromkeys(GATE_REASONS, 0))\n",
         "        self._dropped = dict.fromkeys(GATE_REASONS, 0)\n",
         (_REASONS + "test_a_reason_that_nobody_entered_is_counted_under_its_own_name",),
@@ -96,21 +96,21 @@ MUTATIONS: tuple[Mutation, ...] = (
     # -- offsets and commits: invariants 1, 9 and 10 --
     Mutation(
         "the lowest completed offset is committed, not the highest",
-        "dispatcher.commits:Commits._dirty",
+        "dispatcher.kafka.commits:Commits._dirty",
         "        watermark = assignment.offsets.watermark\n",
         "        watermark = assignment.offsets._next\n",
         (_SOURCE + "test_the_lowest_contiguous_completed_offset_is_what_gets_committed",),
     ),
     Mutation(
         "what was given back keeps its offset",
-        "dispatcher.source:Source._complete",
+        "dispatcher.kafka.source:Source._complete",
         "if assignment.hold is not Hold.GONE and not given_back:",
         "if assignment.hold is not Hold.GONE:",
         (_SOURCE + "test_a_record_given_back_keeps_its_offset",),
     ),
     Mutation(
         "nothing is committed for a partition that is gone (Hold.GONE)",
-        "dispatcher.source:Source._complete",
+        "dispatcher.kafka.source:Source._complete",
         "        if assignment.hold is not Hold.GONE and not given_back:\n"
         "            assignment.offsets.complete(record.offset)\n",
         "        if not given_back:\n"
@@ -120,7 +120,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a partition let go is forgotten by the commits",
-        "dispatcher.source:Source._let_go",
+        "dispatcher.kafka.source:Source._let_go",
         "            assignment.hold = Hold.GONE\n"
         "            self._commits.forget(assignment)\n"
         "            self._assignments.pop((assignment.topic, assignment.partition), None)\n",
@@ -132,70 +132,70 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a member that its group refused has nothing any more",
-        "dispatcher.source:Source._on_refused",
+        "dispatcher.kafka.source:Source._on_refused",
         "        lost = self.assignments\n        self._let_go(lost)\n",
         "        lost = self.assignments\n",
         (_SOURCE + "test_what_a_refused_member_held_is_not_committed_by_its_successor",),
     ),
     Mutation(
         "what a refused member held is let go before its consumer closes",
-        "dispatcher.group_member:GroupMember._give_up",
+        "dispatcher.kafka.group_member:GroupMember._give_up",
         "        self._on_refused()\n",
         "        pass\n",
         (_MEMBER + "test_what_it_held_is_let_go_before_the_refused_consumer_closes",),
     ),
     Mutation(
         "an instance id in use is waited for",
-        "dispatcher.group_member:GroupMember._refused",
+        "dispatcher.kafka.group_member:GroupMember._refused",
         "        elif code == _ID_IN_USE:\n            self._wait_for_id()\n",
         "",
         (_MEMBER + "test_it_waits_for_its_instance_id_a_second_at_a_time_and_says_why",),
     ),
     Mutation(
         "a gap of offsets is looked into",
-        "dispatcher.offsets:Offsets.register",
+        "dispatcher.kafka.offsets:Offsets.register",
         "                self._on_gap(self._next, offset)\n",
         "                pass\n",
         (_REMOVED + "test_the_source_tells_of_gaps_and_of_committed_offsets",),
     ),
     Mutation(
         "poison that fits nowhere becomes a stub",
-        "dispatcher.deadletters:DeadLetters._too_large",
+        "dispatcher.dead_letters.writer:DeadLetters._too_large",
         "        if by_itself:\n            poison.shrink()\n",
         "",
         (_DEAD + "test_what_is_too_large_in_any_form_becomes_a_stub",),
     ),
     Mutation(
         "what shared a batch with what is too large is kept whole",
-        "dispatcher.deadletters:DeadLetters._too_large",
+        "dispatcher.dead_letters.writer:DeadLetters._too_large",
         "        if by_itself:\n            poison.shrink()\n",
         "        poison.shrink()\n",
         (_DEAD + "test_what_only_shared_a_batch_with_what_is_too_large_is_kept_whole",),
     ),
     Mutation(
         "an unreadable batch is tried several times, apart from each other",
-        "dispatcher.unreadable:UnreadableBatches.give_up",
+        "dispatcher.kafka.unreadable:UnreadableBatches.give_up",
         "        if now - known.last_at < APART_S:\n            return False\n",
         "",
         (_SOURCE + "test_reports_of_an_unreadable_batch_that_come_at_once_are_one_try",),
     ),
     Mutation(
         "a failed commit leaves the position dirty",
-        "dispatcher.commits:Commits.acknowledged",
+        "dispatcher.kafka.commits:Commits.acknowledged",
         "            failure = place.error or error\n",
         "            failure = None\n",
         (_SOURCE + "test_a_failed_commit_leaves_the_position_dirty_and_it_is_committed_again",),
     ),
     Mutation(
         "never two commits at a time",
-        "dispatcher.commits:Commits.commit_if_due",
+        "dispatcher.kafka.commits:Commits.commit_if_due",
         "        if self._sent or (not now and moment - self._last_at < INTERVAL_S):\n",
         "        if not now and moment - self._last_at < INTERVAL_S:\n",
         (_SOURCE + "test_an_unanswered_commit_is_given_up_and_sent_again",),
     ),
     Mutation(
         "poison holds its offset until the dead letter is acknowledged",
-        "dispatcher.source:Source._read",
+        "dispatcher.kafka.source:Source._read",
         "            self._poisons.put(_poison(message, assignment, offset, exc))\n",
         "            self._poisons.put(_poison(message, assignment, offset, exc))\n"
         "            assignment.offsets.complete(offset)\n",
@@ -203,21 +203,21 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "damaged metadata skips nothing",
-        "dispatcher.runs:decode",
+        "dispatcher.kafka.offset_metadata:decode",
         '    if crc32(body).to_bytes(_CRC_BYTES, "big") != data[:_CRC_BYTES]:\n        return []\n',
         "",
         (_RUNS + "test_foreign_damaged_or_stale_metadata_reads_as_no_runs",),
     ),
     Mutation(
         "metadata of another commit skips nothing",
-        "dispatcher.runs:decode",
+        "dispatcher.kafka.offset_metadata:decode",
         "    if not numbers or numbers[0] != watermark or len(numbers) % 2 == 0:\n",
         "    if not numbers or len(numbers) % 2 == 0:\n",
         (_RUNS + "test_foreign_damaged_or_stale_metadata_reads_as_no_runs",),
     ),
     Mutation(
         "a lane at its limit pauses its partitions",
-        "dispatcher.flow:LaneFlow.wants_pause",
+        "dispatcher.kafka.backpressure:LaneFlow.wants_pause",
         "        return full or self.bytes >= self.max_bytes * share\n",
         "        return False\n",
         (
@@ -228,7 +228,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     # -- claim: invariants 2 and 3 --
     Mutation(
         "a claim is durable before a lane gets the delivery",
-        "dispatcher.intake:Intake.admit",
+        "dispatcher.pipeline.intake:Intake.admit",
         "        try:\n            to_send, ended = self._gate.admit(works)\n",
         "        for work in works:\n"
         "            self._pools[work.delivery.lane].put([work])\n"
@@ -238,7 +238,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a claim that nobody answered is not won",
-        "dispatcher.gates:LedgerGate._claim",
+        "dispatcher.pipeline.claims:LedgerGate._claim",
         '        answers = self._outage.persist("intake", enter)\n',
         "        try:\n"
         "            answers = enter()\n"
@@ -248,28 +248,28 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "only what this claim won is sent",
-        "dispatcher.gates:_divide",
+        "dispatcher.pipeline.claims:_divide",
         "        if answer.won and answer.state is State.IN_FLIGHT:\n",
         "        if answer.state is State.IN_FLIGHT:\n",
         (_GUARDS + "test_what_is_not_ours_to_send_does_not_reach_a_lane",),
     ),
     Mutation(
         "what stands behind an open one of its key is not sent",
-        "dispatcher.gates:_divide",
+        "dispatcher.pipeline.claims:_divide",
         "        if answer.won and answer.state is State.IN_FLIGHT:\n",
         "        if answer.won:\n",
         (_GUARDS + "test_what_is_not_ours_to_send_does_not_reach_a_lane",),
     ),
     Mutation(
         "TTL is checked at intake",
-        "dispatcher.gates:_claim_of",
+        "dispatcher.pipeline.claims:_claim_of",
         "    if now >= work.delivery.expires_at:\n        return Claim(",
         "    if False:\n        return Claim(",
         (_GUARDS + "test_what_is_past_its_ttl_at_intake_is_entered_as_expired",),
     ),
     Mutation(
         "a lane claims only what it has room for",
-        "dispatcher.intake:Intake._take",
+        "dispatcher.pipeline.intake:Intake._take",
         "        room = min(pool.room + freed, limit)\n",
         "        room = limit\n",
         (_GUARDS + "test_a_lane_claims_no_more_than_it_has_room_for",),
@@ -277,49 +277,49 @@ MUTATIONS: tuple[Mutation, ...] = (
     # -- the lane: invariants 2, 4 and 12 --
     Mutation(
         "TTL is checked right before each send",
-        "dispatcher.lanes:Pool._too_late",
+        "dispatcher.pipeline.lanes:Pool._too_late",
         "        if self._clock.now_ms() >= work.delivery.expires_at:\n",
         "        if False:\n",
         (_GUARDS + "test_nothing_is_sent_past_its_ttl_in_the_lanes_queue",),
     ),
     Mutation(
         "the lease is checked right before the first byte",
-        "dispatcher.lanes:Pool._refusal",
+        "dispatcher.pipeline.lanes:Pool._refusal",
         "        if reason is not None or not self._durable:\n            return reason\n",
         "        return reason\n",
         (_GUARDS + "test_nothing_is_sent_without_a_lease",),
     ),
     Mutation(
         "a worker that slept past its lease claims nothing",
-        "dispatcher.gates:LedgerGate._claim.enter",
+        "dispatcher.pipeline.claims:LedgerGate._claim.enter",
         "            if not self._lease_holds():\n                raise",
         "            if False:\n                raise",
         (_GUARDS + "test_a_worker_that_slept_past_its_lease_claims_nothing",),
     ),
     Mutation(
         "no more claims ride along than places are freed",
-        "dispatcher.intake:Intake._take",
+        "dispatcher.pipeline.intake:Intake._take",
         "        room = min(pool.room + freed, limit)\n",
         "        room = min(pool.room + freed + 1, limit)\n",
         (_RIDING + "test_as_many_are_claimed_as_the_commit_frees_places",),
     ),
     Mutation(
         "claims that lock their lines do not hold up outcomes",
-        "dispatcher.gates:LedgerGate.rides",
+        "dispatcher.pipeline.claims:LedgerGate.rides",
         "        return lane not in self._ordered\n",
         "        return True\n",
         (_RIDING + "test_lanes_that_lock_their_lines_do_not_ride",),
     ),
     Mutation(
         "nothing is claimed with an outcome under a lapsed lease",
-        "dispatcher.gates:LedgerGate.settle_and_claim.enter",
+        "dispatcher.pipeline.claims:LedgerGate.settle_and_claim.enter",
         "                return self._ledger.settle(settlements, self._ordered), None\n",
         "                pass\n",
         (_RIDING + "test_with_a_lapsed_lease_the_outcomes_are_written_and_nothing_is_claimed",),
     ),
     Mutation(
         "what is in doubt is not called again at once",
-        "dispatcher.again:may_work_at_once",
+        "dispatcher.pipeline.immediate_retry:may_work_at_once",
         "    if not isinstance(outcome, NotSent) or is_paced(outcome):\n",
         "    if type(outcome).__name__ == 'Unknown':\n        return True\n"
         "    if not isinstance(outcome, NotSent) or is_paced(outcome):\n",
@@ -327,21 +327,21 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "only what is on record is called again at once",
-        "dispatcher.tries:on_record",
+        "sending.attempts:on_record",
         "        if ours and may(one):\n",
         "        if may(one):\n",
         (_AGAIN + "test_what_lost_its_claim_is_not_called_again",),
     ),
     Mutation(
         "a call made again at once is an attempt like any other",
-        "dispatcher.again:Again._has_attempts",
+        "dispatcher.pipeline.immediate_retry:Again._has_attempts",
         "        return work.delivery.spent < work.bound.policy.retry.attempts\n",
         "        return True\n",
         (_AGAIN + "test_it_is_no_more_than_the_attempts",),
     ),
     Mutation(
         "a refusal for pace spends no attempt",
-        "dispatcher.tries:note_refusals",
+        "sending.attempts:note_refusals",
         "            one.delivery.refusals += 1\n",
         "            pass\n",
         (
@@ -351,7 +351,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a provider that asks to be left alone is",
-        "dispatcher.accounts:Accounts.record",
+        "sending.accounts.selector:Accounts.record",
         "            self._heed(account, outcomes, begun_at)\n",
         "            pass\n",
         (_ACCOUNTS + "test_a_provider_that_asks_to_be_left_alone_is_not_called_until_then",),
@@ -365,21 +365,21 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "no thread is held that another delivery waits for",
-        "dispatcher.again:Again._worth_it",
+        "dispatcher.pipeline.immediate_retry:Again._worth_it",
         "        if self._stopping.is_set() or self._others_wait():\n",
         "        if self._stopping.is_set():\n",
         (_AGAIN + "test_a_thread_that_another_delivery_waits_for_goes_on_to_it",),
     ),
     Mutation(
         "a lane that stops begins nothing more",
-        "dispatcher.lanes:Pool._too_late",
+        "dispatcher.pipeline.lanes:Pool._too_late",
         "        if self._stopping and self._durable:\n",
         "        if False:\n",
         (_GUARDS + "test_a_lane_that_stops_gives_back_what_it_has_not_begun",),
     ),
     Mutation(
         "a lane thread that dies leaves its delivery in doubt",
-        "dispatcher.lanes:Pool._doubt",
+        "dispatcher.pipeline.lanes:Pool._doubt",
         '                work.outcome = Unknown(code="thread_died", detail=repr(cause))\n',
         "                pass\n",
         (
@@ -390,102 +390,102 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a thread that dies of a second call leaves that in doubt",
-        "dispatcher.lanes:Pool._call",
+        "dispatcher.pipeline.lanes:Pool._call",
         "            work.outcome = None  # what was answered before says nothing of this call\n",
         "            pass\n",
         (_LANES + "test_a_thread_that_dies_of_the_second_call_leaves_it_in_doubt",),
     ),
     Mutation(
         "no more calls are under way than the policy has threads",
-        "dispatcher.handoff:Slotted._next",
+        "sending.runtime.work_queue:Slotted._next",
         "        self._slots.pop()\n        try:\n            return super()",
         "        try:\n            return super()",
         (
             _LANES
             + "test_a_thread_goes_on_and_no_more_calls_are_under_way_than_the_policy_has_threads",
-            "tests/dispatcher/test_handoff.py::test_no_more_is_taken_than_there_are_slots",
+            "tests/sending/runtime/test_work_queue.py::test_no_more_is_taken_than_there_are_slots",
         ),
     ),
     Mutation(
         "the thread that reads answers makes no call",
-        "dispatcher.lanes:Pool._answered",
+        "dispatcher.pipeline.lanes:Pool._answered",
         "                self._queue.urge(begun)\n",
         "                self._follow(begun)\n                self._end(begun.works)\n",
         (_LANES + "test_the_thread_that_reads_answers_makes_no_call",),
     ),
     Mutation(
         "an answer that does not come ends at its deadline",
-        "channels.answers:Answers._expire",
+        "channels.http_client.answer_reader:Answers._expire",
         "            if now >= exchange.deadline:\n",
         "            if False:\n",
         (_ANSWERS + "test_one_that_hangs_ends_at_its_deadline_and_holds_up_nobody",),
     ),
     Mutation(
         "a deadline is looked at whoever is at rest",
-        "channels.answers:Answers.add",
+        "channels.http_client.answer_reader:Answers.add",
         "        if self._resting:\n            self._wake()\n",
         "",
         (_ANSWERS + "test_a_deadline_is_kept_by_a_thread_that_was_at_rest",),
     ),
     Mutation(
         "who adds a call wakes no thread that has ended",
-        "channels.answers:Answers._wake",
+        "channels.http_client.answer_reader:Answers._wake",
         "            if self._epoll is not None and not self._epoll.closed:\n",
         "            if self._epoll is not None:\n",
         (_ANSWERS + "test_who_adds_wakes_nobody_once_the_thread_has_ended",),
     ),
     Mutation(
         "calls whose answers nobody reads any more are in doubt",
-        "channels.answers:Answers._run",
+        "channels.http_client.answer_reader:Answers._run",
         '                    self._give_up(descriptor, "thread_died", exc)\n',
         "                    pass\n",
         (_ANSWERS + _DEAD_READER,),
     ),
     Mutation(
         "a late answer is never taken for the next call's",
-        "channels.connection:Connection._ended",
+        "channels.http_client.connection:Connection._ended",
         "        if not clean and wire is not None:\n",
         "        if False:\n",
         (_TRANSPORT + "test_an_answer_that_comes_too_late_is_not_the_next_calls",),
     ),
     Mutation(
         "the beginning of a stray answer over TLS is seen",
-        "channels.tls_wire:TlsWire.silent",
+        "channels.tls.tls_socket:TlsWire.silent",
         "            return self.receive_now() is None and not self._part\n",
         "            return self.receive_now() is None\n",
         (_TLS + "test_the_beginning_of_a_stray_answer_ends_the_silence",),
     ),
     Mutation(
         "a stray answer over TLS is seen",
-        "channels.tls_wire:TlsWire.silent",
+        "channels.tls.tls_socket:TlsWire.silent",
         "            return self.receive_now() is None and not self._part\n",
         "            return True\n",
         (_TLS + "test_a_stray_answer_in_tls_ends_the_silence",),
     ),
     Mutation(
         "an answer over TLS ends with TLS's own end alone",
-        "channels.tls_wire:TlsWire._decrypted",
+        "channels.tls.tls_socket:TlsWire._decrypted",
         "            found = self._records.read(_RECORD)\n",
         "            found = b'' if self._incoming.eof else self._records.read(_RECORD)\n",
         (_TLS + "test_an_end_that_tls_did_not_say_is_no_end",),
     ),
     Mutation(
         "the lease is used less a margin",
-        "dispatcher.lease:Heart.__init__",
+        "sending.runtime.lease:Heart.__init__",
         "        self._usable_s = self._lease_s * (1 - MARGIN)\n",
         "        self._usable_s = self._lease_s\n",
         (_LEASE + "test_no_send_begins_in_the_last_part_of_a_lease",),
     ),
     Mutation(
         "what was claimed under an earlier term is not sent under a later one",
-        "dispatcher.lease:Heart.wait_valid",
+        "sending.runtime.lease:Heart.wait_valid",
         "        return term == self.term\n",
         "        return True\n",
         (_LEASE + "test_what_was_claimed_before_a_lapse_may_not_be_sent_after_it",),
     ),
     Mutation(
         "nobody is called dead by one that has not seen the database for a whole lease",
-        "dispatcher.lease:Heart._sweep",
+        "sending.runtime.lease:Heart._sweep",
         "        if self._clock.monotonic() - self._healthy_since < self._lease_s:\n"
         "            return\n",
         "",
@@ -494,7 +494,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     # -- settle and what follows: invariants 4, 6 and 7 --
     Mutation(
         "the ledger is written before Redis",
-        "dispatcher.settle:Settle.settle",
+        "dispatcher.pipeline.settle:Settle.settle",
         "        settled = self._commit(batch, pairs) if pairs else Settled(batch)\n"
         "        self._free_room(batch)\n"
         "        self._on_settled(settled)\n",
@@ -505,42 +505,42 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a mark in Redis is the body's digest, whoever made it",
-        "dispatcher.aftermath:_mark",
+        "dispatcher.pipeline.completion:_mark",
         "    return delivery.key, delivery.body_digest or body_digest(delivery.payload)\n",
         "    return delivery.key, delivery.body_digest\n",
         (_AFTERMATH + "test_a_mark_is_the_digest_that_the_claim_put_on_record_or_the_same",),
     ),
     Mutation(
         "Redis is marked only with what the ledger has settled",
-        "dispatcher.aftermath:_marks",
+        "dispatcher.pipeline.completion:_marks",
         "        if ours and after(State.IN_FLIGHT, settlement.event) in SETTLED\n",
         "        if ours\n",
         (_GUARDS + "test_redis_is_told_nothing_that_the_ledger_has_not_settled",),
     ),
     Mutation(
         "a fenced outcome marks nothing",
-        "dispatcher.aftermath:_marks",
+        "dispatcher.pipeline.completion:_marks",
         "        if ours and after(State.IN_FLIGHT, settlement.event) in SETTLED\n",
         "        if after(State.IN_FLIGHT, settlement.event) in SETTLED\n",
         (_GUARDS + "test_a_fenced_outcome_marks_nothing",),
     ),
     Mutation(
         "an outcome that could not be written keeps its offset",
-        "dispatcher.settle:Settle._leave",
+        "dispatcher.pipeline.settle:Settle._leave",
         "        for work, _ in pairs:\n            work.left = True\n",
         "",
         (_GUARDS + "test_an_outcome_that_could_not_be_written_keeps_its_offset",),
     ),
     Mutation(
         "a delivery that was given back keeps its record's offset",
-        "dispatcher.settle:Settle._settlement",
+        "dispatcher.pipeline.settle:Settle._settlement",
         "        if settlement.event is Event.GIVEN_BACK:\n            work.left = True\n",
         "",
         (_GUARDS + "test_what_was_given_back_keeps_its_offset",),
     ),
     Mutation(
         "a record is done with its last delivery",
-        "dispatcher.aftermath:Aftermath._complete",
+        "dispatcher.pipeline.completion:Aftermath._complete",
         "            if record.open_deliveries == 0:\n",
         "            if record.open_deliveries >= 0:\n",
         (_GUARDS + "test_a_record_is_done_with_its_last_delivery_and_not_before",),
@@ -548,14 +548,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     # -- the ledger: invariants 4 and 5 --
     Mutation(
         "a stale token writes nothing",
-        "idempotency.sqlite:SETTLE",
+        "idempotency.claims.sqlite:SETTLE",
         ' WHERE delivery_key = ? AND token = ? AND state = \'IN_FLIGHT\'"""',
         ' WHERE delivery_key = ? AND ? <> 0 AND state = \'IN_FLIGHT\'"""',
         (_LEDGER + "test_a_stale_token_writes_nothing[sqlite]",),
     ),
     Mutation(
         "an outcome is recorded once, and only while the row is in flight",
-        "idempotency.sqlite:SETTLE",
+        "idempotency.claims.sqlite:SETTLE",
         ' WHERE delivery_key = ? AND token = ? AND state = \'IN_FLIGHT\'"""',
         ' WHERE delivery_key = ? AND token = ?"""',
         (
@@ -565,56 +565,56 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "only what was given back unstarted is taken over",
-        "idempotency.sqlite:TAKE",
+        "idempotency.claims.sqlite:TAKE",
         " AND state = 'RETRY' AND reason = 'given_back'\n",
         " AND state = 'RETRY'\n",
         (_LEDGER + "test_what_waits_for_another_reason_is_left_to_recovery[sqlite]",),
     ),
     Mutation(
         "in doubt is never taken over",
-        "idempotency.sqlite:TAKE",
+        "idempotency.claims.sqlite:TAKE",
         " AND state = 'RETRY' AND reason = 'given_back'\n",
         " AND (state = 'UNKNOWN' OR reason = 'given_back')\n",
         (_GUARDS + "test_what_is_in_doubt_or_ended_is_never_claimed_again",),
     ),
     Mutation(
         "another body takes nothing over",
-        "idempotency.sqlite:TAKE",
+        "idempotency.claims.sqlite:TAKE",
         " WHERE delivery_key = ? AND body_digest = ? AND",
         " WHERE delivery_key = ? AND ? IS NOT NULL AND",
         (_LEDGER + "test_another_body_takes_nothing_over[sqlite]",),
     ),
     Mutation(
         "an open row holds up its line",
-        "idempotency.sqlite:_placed",
+        "idempotency.claims.sqlite:_placed",
         "        heads[line] = row.message_id if ahead is None else None\n",
         "        heads[line] = row.message_id\n",
         (_LEDGER + "test_an_open_row_of_any_worker_holds_up_its_line[sqlite-None]",),
     ),
     Mutation(
         "a worker that a sweep called dead does not renew its lease",
-        "idempotency.workers:_RENEW",
+        "idempotency.fleet.worker_leases:_RENEW",
         " AND epoch = :epoch AND state NOT IN ('DEAD', 'RETIRED')\"\"\")",
         ' AND epoch = :epoch""")',
         (_LEDGER + "test_a_lease_that_was_swept_is_never_renewed[sqlite]",),
     ),
     Mutation(
         "what an earlier life of a name claims late is swept",
-        "idempotency.workers:_ORPHAN",
+        "idempotency.fleet.worker_leases:_ORPHAN",
         " AND w.epoch = deliveries.owner_epoch",
         "",
         (_LEDGER + "test_what_an_earlier_life_claims_late_is_swept_though_the_name_lives[sqlite]",),
     ),
     Mutation(
         "registering settles what the earlier life left",
-        "idempotency.workers:Workers.register",
+        "idempotency.fleet.worker_leases:Workers.register",
         "            connection.execute(_ORPHAN_OF_ONE, earlier)\n",
         "",
         (_LEDGER + "test_registering_again_settles_what_the_earlier_life_left[sqlite]",),
     ),
     Mutation(
         "a name is refused while another lives under it",
-        "idempotency.workers:Workers.register",
+        "idempotency.fleet.worker_leases:Workers.register",
         "            if known is not None and _lives(known, now) and not _left_by_us(known, worker):\n",
         "            if False:\n",
         (_LEDGER + "test_a_name_is_refused_while_another_lives_under_it[sqlite]",),
@@ -622,14 +622,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     # -- the same on PostgreSQL --
     Mutation(
         "PostgreSQL: a stale token writes nothing",
-        "idempotency.postgres:SETTLE",
+        "idempotency.claims.postgres:SETTLE",
         " AND d.day = s.day AND d.token = s.token\n",
         " AND d.day = s.day\n",
         (_LEDGER + "test_a_stale_token_writes_nothing[postgresql]",),
     ),
     Mutation(
         "PostgreSQL: an outcome is recorded only while the row is in flight",
-        "idempotency.postgres:SETTLE",
+        "idempotency.claims.postgres:SETTLE",
         "\n   AND d.state || '' = 'IN_FLIGHT'\"\"\"",
         '"""',
         (
@@ -639,42 +639,42 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "PostgreSQL: in doubt is never taken over",
-        "idempotency.postgres:_TAKE",
+        "idempotency.claims.postgres:_TAKE",
         " AND d.state || '' = 'RETRY' AND d.reason = 'given_back'\n",
         " AND (d.state || '' = 'UNKNOWN' OR d.reason = 'given_back')\n",
         (_GUARDS + "test_what_is_in_doubt_or_ended_is_never_claimed_again_on_postgresql",),
     ),
     Mutation(
         "PostgreSQL: only what was given back unstarted is taken over",
-        "idempotency.postgres:_TAKE",
+        "idempotency.claims.postgres:_TAKE",
         " AND d.state || '' = 'RETRY' AND d.reason = 'given_back'\n",
         " AND d.state || '' = 'RETRY'\n",
         (_LEDGER + "test_what_waits_for_another_reason_is_left_to_recovery[postgresql]",),
     ),
     Mutation(
         "PostgreSQL: another body takes nothing over",
-        "idempotency.postgres:_TAKE",
+        "idempotency.claims.postgres:_TAKE",
         "       AND d.body_digest = i.digest AND",
         "       AND",
         (_LEDGER + "test_another_body_takes_nothing_over[postgresql]",),
     ),
     Mutation(
         "PostgreSQL: an open row holds up its line",
-        "idempotency.postgres:_FRESH_IN_LINE",
+        "idempotency.claims.postgres:_FRESH_IN_LINE",
         "                  AND d.state IN ('IN_FLIGHT', 'RETRY', 'UNKNOWN'))) AS waits\n",
         "                  AND d.state IN ('NONE'))) AS waits\n",
         (_LEDGER + "test_an_open_row_of_any_worker_holds_up_its_line[postgresql-None]",),
     ),
     Mutation(
         "PostgreSQL: two that claim in one line come one after the other",
-        "idempotency.postgres:PostgresBatches._enter",
+        "idempotency.claims.postgres:PostgresBatches._enter",
         "                    self._lines.lock(prepared(connection), lines)\n",
         "",
         (_RACES + "test_of_two_that_claim_in_one_line_at_once_one_is_sent[postgresql]",),
     ),
     Mutation(
         "PostgreSQL: a claim is on disk when it is answered",
-        "backends.sql:_prepare",
+        "backends.sql.database:_prepare",
         "SELECT set_config('synchronous_commit', 'on', false)",
         "SELECT set_config('synchronous_commit', 'off', false)",
         (_POSTGRES + "test_commits_are_synchronous_whatever_the_database_says",),
@@ -682,7 +682,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     # -- order --
     Mutation(
         "one record per key at a time",
-        "dispatcher.backlog:KeyedBacklog.add",
+        "dispatcher.pipeline.backlog:KeyedBacklog.add",
         "        elif key in self._waiting:\n",
         "        elif False:\n",
         (_BACKLOG + "test_one_record_per_key_at_a_time_and_other_keys_are_not_held_up",),
@@ -690,14 +690,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     # -- outcomes --
     Mutation(
         "a call that was written and not answered is in doubt",
-        "channels.outcomes:of_failure",
+        "channels.judging.outcomes:of_failure",
         "    return Unknown(failure.code, failure.detail)\n",
         "    return NotSent(failure.code, failure.detail)\n",
         (_OUTCOMES + "test_a_failure_is_judged_by_its_phase_alone",),
     ),
     Mutation(
         "a status that nobody knows is in doubt",
-        "channels.outcomes:_promised",
+        "channels.judging.outcomes:_promised",
         "    return refused_by_status(status, code, detail, wait_ms) or Unknown(code, detail)\n",
         "    return refused_by_status(status, code, detail, wait_ms) or NotSent(code, detail)\n",
         (_OUTCOMES + "test_every_status_has_one_class",),
@@ -712,21 +712,21 @@ MUTATIONS: tuple[Mutation, ...] = (
     # -- the first byte --
     Mutation(
         "the end of an earlier lease is past",
-        "dispatcher.lease:Heart.ends_at",
+        "sending.runtime.lease:Heart.ends_at",
         '        return end if term == self.term else float("-inf")\n',
         "        return end\n",
         (_LEASE + "test_the_end_of_an_earlier_lease_is_past_whatever_holds_now",),
     ),
     Mutation(
         "a call carries the end of its lease",
-        "dispatcher.lanes:Pool._not_after",
+        "dispatcher.pipeline.lanes:Pool._not_after",
         "        return min([self._permit.ends_at(work.term) for work in works])\n",
         "        return inf\n",
         (_GUARDS + "test_a_call_carries_the_end_of_the_lease_it_is_made_under",),
     ),
     Mutation(
         "no first byte leaves once the lease is over",
-        "channels.exchange:Exchange.write",
+        "channels.http_client.exchange:Exchange.write",
         '            if monotonic() > self._request.extensions.get("not_after", inf):\n',
         "            if False:\n",
         (_TRANSPORT + "test_no_first_byte_leaves_once_the_right_to_send_is_over",),
@@ -734,21 +734,21 @@ MUTATIONS: tuple[Mutation, ...] = (
     # -- accounts and receivers --
     Mutation(
         "an account whose breaker is open is passed over",
-        "dispatcher.accounts:Accounts._take",
+        "sending.accounts.selector:Accounts._take",
         "        if route.breaker.take(self._monotonic()):\n",
         "        if True:\n",
         (_ACCOUNTS + "test_only_the_probes_go_through_a_half_open_account",),
     ),
     Mutation(
         "an account sends no more than it has tokens",
-        "dispatcher.accounts:Accounts._take",
+        "sending.accounts.selector:Accounts._take",
         "        if not self._rates.take(route.account.name):\n            return False\n",
         "",
         (_ACCOUNTS + "test_of_many_threads_at_once_no_more_choose_than_there_are_tokens",),
     ),
     Mutation(
         "after Unknown no other account is tried",
-        "dispatcher.accounts:Accounts.other",
+        "sending.accounts.selector:Accounts.other",
         "        if delivery.notification.account is not None or not may_fail_over(outcome):\n",
         "        if delivery.notification.account is not None:\n",
         (
@@ -758,7 +758,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "what its receiver's limit holds back waits",
-        "dispatcher.receivers:ReceiverLimits.delays",
+        "sending.accounts.receiver_limits:ReceiverLimits.delays",
         "                delays[place] = delay\n",
         "                delays[place] = 0\n",
         (

@@ -7,49 +7,49 @@ from tests.chaos.mutation import Mutation
 _ALERTS = "tests/recovery/test_fleet_alerts.py::"
 _BOUNDS = "tests/idempotency/test_bounds.py::"
 _OUTAGE = "tests/recovery/test_schedule_outage.py::"
-_CONCLUSIONS = "tests/recovery/test_conclusions.py::"
-_OPERATOR = "tests/recovery/test_operator.py::"
-_REPEATING = "tests/recovery/test_repeating.py::"
-_RESENDING = "tests/recovery/test_resending.py::"
+_CONCLUSIONS = "tests/recovery/unknown/test_decisions.py::"
+_OPERATOR = "tests/recovery/test_operator_actions.py::"
+_REPEATING = "tests/recovery/unknown/test_call_replay.py::"
+_RESENDING = "tests/recovery/retry/test_stage.py::"
 _MARKS = "tests/recovery/test_marks.py::"
-_RESOLVING = "tests/recovery/test_resolving.py::"
-_ROUTES = "tests/recovery/test_routes.py::"
-_ROWS = "tests/idempotency/test_recovering.py::"
+_RESOLVING = "tests/recovery/unknown/test_resolver.py::"
+_ROUTES = "tests/recovery/retry/test_lane_config.py::"
+_ROWS = "tests/idempotency/recovery/test_contract.py::"
 _LINES = "tests/idempotency/test_lines.py::"
 _GUARDS = "tests/chaos/test_recovery_guards.py::"
 _STATUS = "tests/idempotency/test_status.py::"
-_WORKERS = "tests/idempotency/test_workers.py::"
-_PACE = "tests/recovery/test_pace.py::"
+_WORKERS = "tests/idempotency/fleet/test_worker_leases.py::"
+_PACE = "tests/recovery/retry/test_pace.py::"
 _POLICY = "tests/recovery/test_policy.py::"
-_LINE_WATCH = "tests/recovery/test_line_watch.py::"
+_LINE_WATCH = "tests/recovery/retry/test_line_watch.py::"
 _LITE = "[sqlite]"
 
 RECOVERY: tuple[Mutation, ...] = (
     # -- what is told --
     Mutation(
         "the trace names the dead worker's attempt, and nobody else's",
-        "recovery.report:Report._death",
+        "recovery.telemetry:Report._death",
         "        if doubt.reason != OWNER_DEAD:\n",
         "        if doubt.reason == OWNER_DEAD:\n",
         (_RESOLVING + "test_the_attempt_of_a_dead_worker_is_told_when_its_doubt_is_decided",),
     ),
     Mutation(
         "only a key whose rows sleep behind its head is told as held",
-        "idempotency.held_lines:HELD",
+        "idempotency.fleet.held_lines:HELD",
         "            WHERE waiting.state = 'RETRY' AND waiting.next_at = {ASLEEP_AT})\n",
         "            WHERE waiting.state <> '')\n",
         (_STATUS + f"test_a_line_of_one_holds_nobody{_LITE}",),
     ),
     Mutation(
         "a worker's given-back delivery is not due for recovery",
-        "idempotency.sqlite:SETTLE",
+        "idempotency.claims.sqlite:SETTLE",
         "       next_at = CASE WHEN ? = 'given_back' THEN expires_at ELSE ? END,\n",
         "       next_at = CASE WHEN ? = '' THEN expires_at ELSE ? END,\n",
         (_ROWS + f"test_what_was_given_back_is_left_to_kafka_until_its_time_is_over{_LITE}",),
     ),
     Mutation(
         "PostgreSQL: a worker's given-back delivery is not due for recovery",
-        "idempotency.postgres:SETTLE",
+        "idempotency.claims.postgres:SETTLE",
         "WHEN s.reason = 'given_back' THEN d.expires_at ELSE clock.ms + s.delay_ms END,\n",
         "WHEN s.reason = '' THEN d.expires_at ELSE clock.ms + s.delay_ms END,\n",
         (
@@ -59,14 +59,14 @@ RECOVERY: tuple[Mutation, ...] = (
     ),
     Mutation(
         "what only ends or sleeps hides nobody",
-        "idempotency.recovering_sql:SqlRecovering.take",
+        "idempotency.recovery.store:SqlRecovering.take",
         "            if taken or not (done or asleep):\n",
         "            if taken or not asleep:\n",
         (_ROWS + "test_what_only_ends_hides_nobody_however_much_it_is[sqlite-expired]",),
     ),
     Mutation(
         "what no account may send now hides nobody",
-        "recovery.resending:Resending._run",
+        "recovery.retry.stage:Resending._run",
         "                if calls or not seen:\n",
         "                if calls or seen or not seen:\n",
         (
@@ -76,14 +76,14 @@ RECOVERY: tuple[Mutation, ...] = (
     ),
     Mutation(
         "no more rows are taken than were asked for",
-        "idempotency.recovering_sql:SqlRecovering._take_due",
+        "idempotency.recovery.store:SqlRecovering._take_due",
         "for row in _sorted(due, ask, now, ends, early)[: ask.limit]\n",
         "for row in _sorted(due, ask, now, ends, early)\n",
         (_ROWS + f"test_no_more_are_taken_than_asked_after_those_that_ended{_LITE}",),
     ),
     Mutation(
         "what recovery ends has its lane looked at again at once",
-        "recovery.resending:Resending._settled",
+        "recovery.retry.stage:Resending._settled",
         "            self._on_woken(lane)\n",
         "            pass\n",
         (_LINE_WATCH + f"test_what_recovery_sends_of_one_key_follows_at_once{_LITE}",),
@@ -91,7 +91,7 @@ RECOVERY: tuple[Mutation, ...] = (
     # -- rates --
     Mutation(
         "recovery calls nobody through an account that was shut meanwhile",
-        "recovery.calls:Callers._may_begin",
+        "recovery.retry.pool:Callers._may_begin",
         "refusal = self._refusal(resend) or self._shut(resend)\n",
         "refusal = self._refusal(resend)\n",
         (
@@ -101,35 +101,35 @@ RECOVERY: tuple[Mutation, ...] = (
     ),
     Mutation(
         "what was held is released at the rate of the policy in force",
-        "recovery.opening:_resending",
+        "recovery.wiring:_resending",
         "release=Pace(lambda lane: routes[lane].policy.release_per_s, core.clock),\n",
         "release=Pace(lambda lane: 500.0, core.clock),\n",
         (_POLICY + f"test_what_was_held_is_released_at_the_rate_of_the_policy_in_force{_LITE}",),
     ),
     Mutation(
         "the rate of retries rises only where it is the limit",
-        "recovery.pace:RisingPace._follow",
+        "recovery.retry.pace:RisingPace._follow",
         "        elif now - one.emptied_at >= _STEP_S and now - one.limited_at <= _STEP_S:\n",
         "        elif now - one.emptied_at >= _STEP_S:\n",
         (_PACE + "test_a_lane_without_room_does_not_rise",),
     ),
     Mutation(
         "the rate of retries sinks when nothing is left",
-        "recovery.pace:RisingPace._follow",
+        "recovery.retry.pace:RisingPace._follow",
         "            one.rate, one.changed_at = max(self._base, one.rate / 2), now\n",
         "            one.changed_at = now\n",
         (_PACE + "test_the_rate_rises_while_more_is_due_than_goes_and_sinks_again",),
     ),
     Mutation(
         "an idle recovery has no share of a rate",
-        "idempotency.workers:Workers.sending_lanes",
+        "idempotency.fleet.worker_leases:Workers.sending_lanes",
         " if row.state != IDLE or row.id in self.epochs]",
         "]",
         (_WORKERS + f"test_who_sends_nothing_has_no_share_but_lives{_LITE}",),
     ),
     Mutation(
         "a recovery that begins to send counts itself",
-        "idempotency.workers:Workers.sending_lanes",
+        "idempotency.fleet.worker_leases:Workers.sending_lanes",
         " if row.state != IDLE or row.id in self.epochs]",
         " if row.state != IDLE]",
         (_WORKERS + f"test_who_sends_nothing_has_no_share_but_lives{_LITE}",),
@@ -137,63 +137,63 @@ RECOVERY: tuple[Mutation, ...] = (
     # -- what is in doubt: invariant 5 --
     Mutation(
         "what the provider has not is believed only once a late call had its time",
-        "recovery.conclusions:conclude",
+        "recovery.unknown.decisions:conclude",
         "        if doubt.reason != QUEUED and doubt.now < doubt.since + policy.timeout_ms:\n",
         "        if False:\n",
         (_CONCLUSIONS + "test_not_sent_is_not_believed_while_a_call_given_up_may_still_arrive",),
     ),
     Mutation(
         "past its TTL what is in doubt is parked",
-        "recovery.conclusions:conclude",
+        "recovery.unknown.decisions:conclude",
         "    if doubt.now >= doubt.delivery.expires_at:\n",
         "    if False:\n",
         (_CONCLUSIONS + "test_past_its_ttl_a_person_decides",),
     ),
     Mutation(
         "while the provider may still say, the policy waits",
-        "recovery.conclusions:conclude",
+        "recovery.unknown.decisions:conclude",
         "    if found is not None and not found.final and doubt.now < _patience_ends(doubt):\n",
         "    if False:\n",
         (_CONCLUSIONS + "test_a_provider_that_cannot_say_is_asked_again_ever_more_rarely",),
     ),
     Mutation(
         "with its attempts spent what is in doubt is parked",
-        "recovery.conclusions:_without_proof",
+        "recovery.unknown.decisions:_without_proof",
         "    if doubt.delivery.spent >= policy.retry.attempts:\n",
         "    if False:\n",
         (_CONCLUSIONS + "test_with_its_attempts_spent_a_person_decides",),
     ),
     Mutation(
         "a repeat only while the dedup window is open",
-        "recovery.conclusions:_without_proof",
+        "recovery.unknown.decisions:_without_proof",
         "    if facts.repeats_until > doubt.now:\n",
         "    if facts.repeats_until >= doubt.now:\n",
         (_CONCLUSIONS + "test_the_end_of_the_window_is_outside_of_it",),
     ),
     Mutation(
         "at_most_once without proof is parked",
-        "recovery.conclusions:_without_proof",
+        "recovery.unknown.decisions:_without_proof",
         "    if not policy.resends_unproven:\n",
         "    if False:\n",
         (_CONCLUSIONS + "test_half_of_its_time_gone_without_an_answer_the_policy_decides",),
     ),
     Mutation(
         "what one account has not says nothing for another that cannot be asked",
-        "recovery.conclusions:together",
+        "recovery.unknown.decisions:together",
         "    if not found or len(found) < len(answers):\n",
         "    if not found:\n",
         (_CONCLUSIONS + "test_several_accounts_say_one_word",),
     ),
     Mutation(
         "a doubt is one recovery's until its lease ends",
-        "idempotency.recovering_sql:SqlRecovering._leased",
+        "idempotency.recovery.store:SqlRecovering._leased",
         '        values = {"next_at": now + lease_ms, "source": State.UNKNOWN}\n',
         '        values = {"next_at": now, "source": State.UNKNOWN}\n',
         (_ROWS + "test_a_doubt_is_one_recoverys_until_its_lease_ends" + _LITE,),
     ),
     Mutation(
         "a recovery that died holds doubts up for eight timeouts only",
-        "recovery.resolving:Resolving.run_once",
+        "recovery.unknown.resolver:Resolving.run_once",
         "self._ledger.doubts(lane, 2 * last_ms, BATCH, ended=ended)",
         "self._ledger.doubts(lane, BATCH * last_ms, BATCH, ended=ended)",
         (
@@ -204,7 +204,7 @@ RECOVERY: tuple[Mutation, ...] = (
     ),
     Mutation(
         "nobody asks about what its lease no longer covers",
-        "recovery.resolving:Resolving.run_once",
+        "recovery.unknown.resolver:Resolving.run_once",
         "            if self._stopping() or self._monotonic() > until:\n",
         "            if self._stopping():\n",
         (_RESOLVING + "test_what_was_not_come_to_in_time_is_anothers_at_once" + _LITE,),
@@ -212,42 +212,42 @@ RECOVERY: tuple[Mutation, ...] = (
     # -- repeats in the provider's window --
     Mutation(
         "a repeat goes through the account of the call that it repeats",
-        "recovery.routes:Routes.bound_to",
+        "recovery.retry.lane_config:Routes.bound_to",
         "        return delivery.account if same else delivery.notification.account\n",
         "        return delivery.notification.account\n",
         (_ROUTES + "test_a_repeat_goes_through_the_same_account",),
     ),
     Mutation(
         "a repeat begins a margin and a timeout before the window ends",
-        "recovery.routes:Route.window_ends",
+        "recovery.retry.lane_config:Route.window_ends",
         "called_at + int(window * (1 - MARGIN)) - timeout_ms if window",
         "called_at + window if window",
         (_ROUTES + "test_a_repeat_must_begin_a_margin_and_a_timeout_before_the_window_ends",),
     ),
     Mutation(
         "another body is no repeat",
-        "recovery.resending:_unfit",
+        "recovery.retry.stage:_unfit",
         "    if same and route.fingerprint(delivery) != taken.call_digest:\n",
         "    if False:\n",
         (_RESENDING + "test_a_body_that_changed_while_it_waited_is_no_repeat",),
     ),
     Mutation(
         "the resolver repeats only the very same call",
-        "recovery.resolving:Resolving._repeats_until",
+        "recovery.unknown.resolver:Resolving._repeats_until",
         "        return until if route.fingerprint(doubt.delivery) == doubt.call_digest else 0\n",
         "        return until\n",
         (_RESENDING + "test_another_body_is_no_repeat",),
     ),
     Mutation(
         "no repeat begins once its window is over",
-        "recovery.calls:Callers._too_late",
+        "recovery.retry.pool:Callers._too_late",
         "        if resend.not_after and now >= resend.not_after:\n",
         "        if False:\n",
         (_GUARDS + "test_no_repeat_begins_once_the_providers_window_is_over",),
     ),
     Mutation(
         "a repeat that was not sent says nothing of the call before it",
-        "recovery.resending:settled",
+        "recovery.retry.stage:settled",
         "    if resend.doubted and isinstance(resend.outcome, NotSent):\n",
         "    if False:\n",
         (_RESENDING + "test_a_repeat_that_was_not_sent_says_nothing_of_the_call_before_it",),
@@ -255,7 +255,7 @@ RECOVERY: tuple[Mutation, ...] = (
     # -- what is due: invariants 2, 3 and 4 --
     Mutation(
         "TTL before a resend is taken",
-        "idempotency.recovering:judge",
+        "idempotency.recovery.contract:judge",
         "    if row.expires_at <= now:\n",
         "    if False:\n",
         (
@@ -265,84 +265,84 @@ RECOVERY: tuple[Mutation, ...] = (
     ),
     Mutation(
         "what may have been sent does not expire",
-        "idempotency.recovering:judge",
+        "idempotency.recovery.contract:judge",
         "Verdict(State.PARKED, TTL_IN_DOUBT) if doubted else Verdict(State.EXPIRED, TTL)",
         "Verdict(State.EXPIRED, TTL)",
         (_ROWS + "test_past_its_ttl_a_row_that_may_have_been_sent_is_parked" + _LITE,),
     ),
     Mutation(
         "TTL right before a resend",
-        "recovery.calls:Callers._too_late",
+        "recovery.retry.pool:Callers._too_late",
         "        if now >= taken.delivery.expires_at:\n",
         "        if False:\n",
         (_GUARDS + "test_nothing_is_sent_again_past_its_ttl_in_recoverys_queue",),
     ),
     Mutation(
         "the lease right before a resend",
-        "recovery.calls:Callers._refusal",
+        "recovery.retry.pool:Callers._refusal",
         "        return self._too_late(resend) or (Event.UNKNOWN, LEASE_LAPSED)\n",
         "        return self._too_late(resend)\n",
         (_GUARDS + "test_nothing_is_sent_again_without_a_lease",),
     ),
     Mutation(
         "a resend carries the end of its lease",
-        "recovery.calls:Callers._not_after",
+        "recovery.retry.pool:Callers._not_after",
         "        return min(self._permit.ends_at(resend.term) for resend in resends)\n",
         '        return float("inf")\n',
         (_RESENDING + "test_a_call_carries_the_end_of_the_lease_it_is_made_under",),
     ),
     Mutation(
         "a recovery that stops begins nothing more",
-        "recovery.calls:Callers._too_late",
+        "recovery.retry.pool:Callers._too_late",
         "        if self._stopping:\n",
         "        if False:\n",
         (_GUARDS + "test_a_recovery_that_stops_gives_back_what_it_has_not_begun",),
     ),
     Mutation(
         "with its attempts spent a row is parked",
-        "idempotency.recovering:judge",
+        "idempotency.recovery.contract:judge",
         "    if row.attempt - row.refusals >= ask.attempts and not by_operator(row.reason):\n",
         "    if False:\n",
         (_ROWS + "test_with_its_attempts_spent_a_row_is_parked" + _LITE,),
     ),
     Mutation(
         "a person's retry counts no attempts",
-        "idempotency.recovering:judge",
+        "idempotency.recovery.contract:judge",
         "    if row.attempt - row.refusals >= ask.attempts and not by_operator(row.reason):\n",
         "    if row.attempt - row.refusals >= ask.attempts:\n",
         (_ROWS + "test_a_persons_retry_replaces_the_pending_one" + _LITE,),
     ),
     Mutation(
         "only the head of a line is taken",
-        "idempotency.recovering:judge",
+        "idempotency.recovery.contract:judge",
         "    if row.ahead:\n",
         "    if False:\n",
         (_ROWS + "test_only_the_head_of_a_line_is_taken" + _LITE,),
     ),
     Mutation(
         "an outcome that ends a head wakes the next of its line",
-        "idempotency.sqlite:SqliteBatches._change_in_lines",
+        "idempotency.claims.sqlite:SqliteBatches._change_in_lines",
         "            self._lines.wake(connection.execute, lines, now)\n",
         "",
         (_ROWS + "test_however_a_worker_ends_a_head_the_next_is_due_at_once[sqlite-Accepted]",),
     ),
     Mutation(
         "PostgreSQL: an outcome that ends a head wakes the next of its line",
-        "idempotency.postgres:PostgresBatches._change_in_lines",
+        "idempotency.claims.postgres:PostgresBatches._change_in_lines",
         "            self._lines.wake(execute, lines, 0)\n",
         "",
         (_ROWS + "test_however_a_worker_ends_a_head_the_next_is_due_at_once[postgresql-Accepted]",),
     ),
     Mutation(
         "PostgreSQL: who ends a head waits for the claims under way in its line",
-        "idempotency.postgres:PostgresBatches._change_in_lines",
+        "idempotency.claims.postgres:PostgresBatches._change_in_lines",
         "            self._lines.lock(execute, lines)\n",
         "",
         (_LINES + "test_an_outcome_that_ends_a_head_waits_for_a_claim_under_way_in_its_line",),
     ),
     Mutation(
         "a head whose time is over wakes the next of its line",
-        "idempotency.recovering_sql:SqlRecovering._end",
+        "idempotency.recovery.store:SqlRecovering._end",
         "            written = self._written(connection, self._sql.end, rows, now=now)\n"
         "            self._lines.wake(connection.exec_driver_sql, lines, now)\n",
         "            written = self._written(connection, self._sql.end, rows, now=now)\n",
@@ -350,7 +350,7 @@ RECOVERY: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a head that is decided or recalled wakes the next of its line",
-        "idempotency.recovering_sql:SqlRecovering.move",
+        "idempotency.recovery.store:SqlRecovering.move",
         "            written = self._written(connection, self._sql.move, rows, now=now)\n"
         "            self._lines.wake(connection.exec_driver_sql, lines, now)\n",
         "            written = self._written(connection, self._sql.move, rows, now=now)\n",
@@ -361,7 +361,7 @@ RECOVERY: tuple[Mutation, ...] = (
     ),
     Mutation(
         "what is put to sleep wakes its head",
-        "idempotency.recovering_sql:SqlRecovering._sleep",
+        "idempotency.recovery.store:SqlRecovering._sleep",
         "[_read(row) for row in rows])\n"
         "            self._lines.wake(connection.exec_driver_sql, lines, now)\n",
         "[_read(row) for row in rows])\n",
@@ -380,21 +380,21 @@ RECOVERY: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a call after a definite non-send has a key of its own",
-        "idempotency.recovering:call_key_of",
+        "idempotency.recovery.contract:call_key_of",
         "    if attempt <= 1:\n",
         "    if True:\n",
         (_RESENDING + "test_a_call_after_a_definite_non_send_has_a_key_of_its_own",),
     ),
     Mutation(
         "only what is on record is called again",
-        "recovery.resending:Resending._ours",
+        "recovery.retry.stage:Resending._ours",
         "        return kept\n",
         "        return True\n",
         (_RESENDING + "test_a_row_swept_between_the_take_and_the_call_is_not_sent",),
     ),
     Mutation(
         "a stale token puts nothing on record",
-        "idempotency.recovering_statements:_KEEP",
+        "idempotency.recovery.statements:_KEEP",
         "policy_version)\n  FROM {given}\n WHERE {its_row} AND d.token = i.its_token"
         " AND d.state || '' = 'IN_FLIGHT'",
         "policy_version)\n  FROM {given}\n WHERE {its_row}",
@@ -402,7 +402,7 @@ RECOVERY: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a joint call is repeated only where it is the very same",
-        "recovery.repeating:Repeating._same",
+        "recovery.unknown.call_replay:Repeating._same",
         "        return route.digest([one.delivery for one in doubts]) == doubts[0].call_digest\n",
         "        return True\n",
         (
@@ -412,21 +412,21 @@ RECOVERY: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a joint call is not repeated before all of it can be in doubt",
-        "recovery.repeating:_not_before",
+        "recovery.unknown.call_replay:_not_before",
         "    return max(quiet_ms(policy.quiet_hours, doubt.now), settling, 0)\n",
         "    return max(quiet_ms(policy.quiet_hours, doubt.now), 0)\n",
         (_REPEATING + "test_it_waits_until_all_of_the_call_can_be_here",),
     ),
     Mutation(
         "a joint call is not repeated past its window",
-        "recovery.repeating:_in_time",
+        "recovery.unknown.call_replay:_in_time",
         "    return doubt.now < min(ends, doubt.delivery.expires_at)\n",
         "    return ends > 0\n",
         (_REPEATING + "test_once_its_window_is_over_the_policy_decides",),
     ),
     Mutation(
         "a refused repeat says nothing of the first call",
-        "recovery.repeating:_move",
+        "recovery.unknown.call_replay:_move",
         "    if taken and not isinstance(outcome, Unknown):\n",
         "    if not isinstance(outcome, Unknown):\n",
         (_REPEATING + "test_a_call_that_is_refused_says_nothing_of_the_first",),
@@ -434,7 +434,7 @@ RECOVERY: tuple[Mutation, ...] = (
     # -- two at once --
     Mutation(
         "a move is made on the version that it was decided on",
-        "idempotency.recovering_statements:_MOVE",
+        "idempotency.recovery.statements:_MOVE",
         "call_digest = CASE WHEN i.certain THEN NULL ELSE d.call_digest END\n  FROM {given}\n"
         " WHERE {its_row} AND d.version = i.version AND d.state || '' = i.source",
         "call_digest = CASE WHEN i.certain THEN NULL ELSE d.call_digest END\n  FROM {given}\n"
@@ -443,7 +443,7 @@ RECOVERY: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a row that went on is moved by nobody who came too late",
-        "idempotency.recovering_statements:_MOVE",
+        "idempotency.recovery.statements:_MOVE",
         "call_digest = CASE WHEN i.certain THEN NULL ELSE d.call_digest END\n  FROM {given}\n"
         " WHERE {its_row} AND d.version = i.version AND d.state || '' = i.source",
         "call_digest = CASE WHEN i.certain THEN NULL ELSE d.call_digest END\n  FROM {given}\n"
@@ -452,28 +452,28 @@ RECOVERY: tuple[Mutation, ...] = (
     ),
     Mutation(
         "PostgreSQL: a row that another holds is passed by",
-        "idempotency.recovering_statements:for_postgres",
+        "idempotency.recovery.statements:for_postgres",
         '"lock": "FOR UPDATE OF d SKIP LOCKED"',
         '"lock": "FOR UPDATE OF d"',
         (_GUARDS + "test_a_row_that_another_holds_is_passed_by_and_not_waited_for",),
     ),
     Mutation(
         "a duty has one holder",
-        "idempotency.duties:_HOLD",
+        "idempotency.fleet.duties:_HOLD",
         "\n WHERE duties.holder = excluded.holder OR duties.until < :now",
         "",
         (_ROWS + "test_a_duty_has_one_holder_until_its_lease_ends" + _LITE,),
     ),
     Mutation(
         "while Celery is silent the built-in schedule looks",
-        "recovery.stand_in:StandIn.run_once",
+        "recovery.scheduling.stand_in:StandIn.run_once",
         "        self._loop.run_once(pool)\n",
         "",
         (_OUTAGE + "test_the_built_in_schedule_looks_only_while_celery_is_silent",),
     ),
     Mutation(
         "a key that Celery cannot use is moved aside",
-        "backends.redis_types:_SCRIPT",
+        "backends.redis.client_types:_SCRIPT",
         "found ~= 'none' and found ~= ARGV[i + 1]",
         "false",
         (
@@ -483,35 +483,35 @@ RECOVERY: tuple[Mutation, ...] = (
     ),
     Mutation(
         "an alert is told once in its window",
-        "idempotency.alerting:AlertWindows.note",
+        "idempotency.alerts.windows:AlertWindows.note",
         "row.told_at + window_ms <= now and (row.kept or row.lasting)",
         "(row.kept or row.lasting)",
         (_ALERTS + "test_many_processes_at_once_tell_and_post_exactly_what_came_up" + _LITE,),
     ),
     Mutation(
         "what was kept back is told when the window ends",
-        "idempotency.alerting:_kept_up",
+        "idempotency.alerts.windows:_kept_up",
         "tail = row.kept > 0 and row.told_at + window_ms <= now",
         "tail = False",
         (_ALERTS + "test_what_was_kept_back_is_told_when_the_window_ends" + _LITE,),
     ),
     Mutation(
         "a post is claimed before it is made",
-        "idempotency.alerting:AlertWindows.claim_post",
+        "idempotency.alerts.windows:AlertWindows.claim_post",
         '            connection.execute(sql.LEASE_POST, name | {"until": now + lease_ms})\n',
         "",
         (_ALERTS + "test_a_process_that_died_while_it_posted_is_replaced_after_its_lease" + _LITE,),
     ),
     Mutation(
         "after an outage of the ledger nothing is taken for over or lost",
-        "dispatcher.fleet_alerts:FleetAlerts._look",
+        "sending.alerts.fleet:FleetAlerts._look",
         "settled = self._monotonic() - self._answers_since >= CLEAR_S",
         "settled = True",
         (_ALERTS + "test_after_an_outage_of_the_ledger_nothing_is_taken_for_over" + _LITE,),
     ),
     Mutation(
         "a row at its bound is parked instead of failing its batch",
-        "idempotency.recovering:judge",
+        "idempotency.recovery.contract:judge",
         "    if not is_usable(row):\n        return Verdict(State.PARKED, ROW_UNUSABLE)\n",
         "",
         (
@@ -521,14 +521,14 @@ RECOVERY: tuple[Mutation, ...] = (
     ),
     Mutation(
         "one lost worker is counted once",
-        "idempotency.fleet_health:_LOST",
+        "idempotency.fleet.health:_LOST",
         "a.last_at >= w.heartbeat_at",
         "a.last_at < w.heartbeat_at",
         (_ALERTS + "test_one_lost_worker_is_one_alert_counted_once" + _LITE,),
     ),
     Mutation(
         "of all schedulers the one with the duty sends",
-        "recovery.beat:LeasedScheduler.tick",
+        "recovery.scheduling.leader_beat:LeasedScheduler.tick",
         "        if not self._holds():\n            return _ASK_S\n",
         "",
         ("tests/recovery/test_celery.py::test_a_scheduler_without_the_duty_sends_nothing",),
@@ -536,14 +536,14 @@ RECOVERY: tuple[Mutation, ...] = (
     # -- live traffic comes first --
     Mutation(
         "a lane takes no more than its threads have room for",
-        "recovery.calls:Callers.room",
+        "recovery.retry.pool:Callers.room",
         "        return free if free > self._capacity // 4 else 0\n",
         "        return self._capacity\n",
         (_RESENDING + "test_a_lane_takes_no_more_than_its_threads_and_its_rate_have_room_for",),
     ),
     Mutation(
         "a receiver at its limit waits in the ledger",
-        "recovery.resending:Resending._held_back",
+        "recovery.retry.stage:Resending._held_back",
         "        delays = self._delays(pairs)\n",
         "        delays = [0] * len(pairs)\n",
         (_RESENDING + "test_a_receiver_at_its_limit_waits_in_the_ledger_with_its_attempt",),
@@ -551,24 +551,24 @@ RECOVERY: tuple[Mutation, ...] = (
     # -- marks of the gates --
     Mutation(
         "what may have been sent keeps its marks",
-        "recovery.resending:Resending._take",
+        "recovery.retry.stage:Resending._take",
         "for row in taking.ended if not row.doubted])\n",
         "for row in taking.ended])\n",
         (_MARKS + "test_what_may_have_been_sent_keeps_its_marks",),
     ),
     Mutation(
         "a worker forgets what another process gave back, and nothing else",
-        "dispatcher.gating:Gating._remembered",
+        "dispatcher.pipeline.gates:Gating._remembered",
         "        back = [Returned(m, 0) for m, gone in zip(makers, answers, strict=True) if gone]\n",
         "        back = [Returned(m, 0) for m, _ in zip(makers, answers, strict=True)]\n",
         (
-            "tests/dispatcher/test_gating.py::test_a_redis_that_forgot_marks_nothing_that_is_dropped",
+            "tests/dispatcher/pipeline/test_gates.py::test_a_redis_that_forgot_marks_nothing_that_is_dropped",
         ),
     ),
     # -- a person's word --
     Mutation(
         "a person's word about one call is not taken for another's",
-        "recovery.operator:Operator._moved_later",
+        "recovery.operator_actions:Operator._moved_later",
         "            if now is None or _doubt(now) != _doubt(pick):\n",
         "            if now is None:\n",
         (_OPERATOR + "test_a_doubt_of_another_call_is_looked_at_again" + _LITE,),

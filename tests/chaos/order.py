@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from channels.simulator import KeyReport
+from simulator import KeyReport
 from tests.harness.wire import Sent
 
 

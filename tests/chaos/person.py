@@ -7,9 +7,9 @@ from collections.abc import Collection
 from contextlib import closing
 
 from backends.settings import DatabaseSettings, Settings
-from idempotency import open_ledger
 from idempotency.ledger import LedgerError
-from idempotency.recovering import Recovering, operator_retry
+from idempotency.recovery.contract import Recovering, operator_retry
+from idempotency.sql_ledger import open_ledger
 from message.states import State
 
 _PAUSE_S = 0.02

@@ -94,8 +94,8 @@ def _at(point: Point, orders: Path) -> None:
 def _claims(orders: Path) -> None:
     """A claim is one statement that commits by itself: for the point to be inside its transaction it gets
     an explicit one."""
-    from idempotency import postgres
-    from idempotency.edge import connected
+    from idempotency.claims import postgres
+    from idempotency.error_mapping import connected
 
     batches = postgres.PostgresBatches
     enter, ride = batches._enter, batches._change_and_enter
@@ -127,7 +127,7 @@ def _claims(orders: Path) -> None:
 
 
 def _takes(orders: Path) -> None:
-    from idempotency.recovering_sql import SqlRecovering
+    from idempotency.recovery.store import SqlRecovering
 
     take_due = SqlRecovering._take_due
 

@@ -18,8 +18,8 @@ from urllib.parse import urlsplit
 import psycopg
 from confluent_kafka import KafkaException
 
-from channels.simulator import Lists, spawn
 from deploy.local.stack import Stack
+from simulator import Lists, spawn
 from tests.chaos import history
 from tests.chaos.books import Books, Hit, Limits
 from tests.chaos.bursts import MAIN

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from channels.simulator import Faults, Record
-from channels.simulator.options import Rules
-from channels.simulator.wire import Lists
 from message.outcomes import Limit
+from simulator import Faults, Record
+from simulator.options import Rules
+from simulator.wire import Lists
 from tests.chaos.faults_judge import Account, Judge
 from tests.chaos.faults_plan import (
     ERRORS,

@@ -12,19 +12,15 @@ from typing import Any
 import pytest
 
 from channels.channel import Account, Call, Channel
-from channels.webhook import WebhookChannel
-from dispatcher.accounts import Accounts
-from dispatcher.aftermath import Aftermath
-from dispatcher.clock import Clock
-from dispatcher.flow import Flow
-from dispatcher.gates import LedgerGate, Outage
-from dispatcher.intake import Intake
-from dispatcher.lanes import Pool
-from dispatcher.lease import Heart
-from dispatcher.offsets import Offsets
-from dispatcher.rates import Rates
-from dispatcher.settle import Settle
-from dispatcher.work import Assignment, Finished, Record, Route, Work
+from channels.providers.webhook.adapter import WebhookChannel
+from dispatcher.kafka.backpressure import Flow
+from dispatcher.kafka.offsets import Offsets
+from dispatcher.pipeline.claims import LedgerGate, Outage
+from dispatcher.pipeline.completion import Aftermath
+from dispatcher.pipeline.intake import Intake
+from dispatcher.pipeline.lanes import Pool
+from dispatcher.pipeline.settle import Settle
+from dispatcher.pipeline.work import Assignment, Finished, Record, Route, Work
 from idempotency.ledger import (
     Claim,
     Claimed,
@@ -37,6 +33,10 @@ from message.delivery import deliveries_of
 from message.outcomes import Accepted, AnyOutcome, Unknown
 from message.states import Event, State, after
 from policy.schema import LanePolicy
+from sending.accounts.rate_limiter import Rates
+from sending.accounts.selector import Accounts
+from sending.runtime.clock import Clock
+from sending.runtime.lease import Heart
 from tests.dispatcher.fakes import LANE, NOW_MS, TOPIC, AtOnce, notification
 from tests.idempotency.making import World, claimed, claims, delivery, settle
 

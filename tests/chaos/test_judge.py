@@ -7,7 +7,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from channels.simulator import Record
+from simulator import Record
 from tests.chaos import logs
 from tests.chaos.books import Books, Hit, LifeBook, Limits
 from tests.chaos.doubt import WAKING, Doubt

@@ -11,14 +11,14 @@ import psycopg
 import pytest
 
 from channels.channel import Call
-from idempotency.recovering import Ask
+from idempotency.recovery.contract import Ask
 from message.ids import new_token
 from message.outcomes import Accepted, AnyOutcome, NotSent
 from message.states import Event
 from policy.schema import Guarantee
-from recovery.calls import Resend
+from recovery.retry.pool import Resend
 from tests.idempotency.making import World, claimed, delivery, settle, worker
-from tests.recovery.test_resending import LANE, Held, Line
+from tests.recovery.retry.test_stage import LANE, Held, Line
 
 TTL_MS = 60_000
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from channels.simulator import Faults, Simulator
+from simulator import Faults, Simulator
 from tests.chaos.kinds import Kind
 from tests.chaos.plan import FICKLE_RECEIVER
 

@@ -5,10 +5,10 @@ from typing import Protocol
 
 import httpx
 
-from channels.answer import Answer
 from channels.channel import Failure, Phase
-from channels.http2_transport import Http2Transport
-from channels.transport import Transport
+from channels.http2_client.transport import Http2Transport
+from channels.http_client.response import Answer
+from channels.http_client.transport import Transport
 
 TOTAL_S = 5.0
 WAIT_S = 60.0

@@ -18,14 +18,14 @@ import structlog
 
 from channels.channel import Account, Attempt, Call, Channel, Resolution, Resolved
 from channels.engine import Engine
-from channels.error_table import Row
+from channels.judging.error_table import Row
+from channels.probe.probe import OwnTokens, Recorder
 from channels.registry import PROVIDERS
 from channels.secret import Secret
-from channels.simulator import ECHOING, Faults, Record, Simulator, spawn
-from channels.trial import OwnTokens, Recorder
-from channels.wires import Wires
+from channels.transports import Wires
 from message.delivery import Delivery, deliveries_of
 from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
+from simulator import ECHOING, Faults, Record, Simulator, spawn
 from tests.conformance.samples import ABSENCE_ALONE, UNLIMITED, WITHOUT, Sample, sample, samples
 
 KINDS: dict[str, type[AnyOutcome]] = {"rejected": Rejected, "not_sent": NotSent, "unknown": Unknown}

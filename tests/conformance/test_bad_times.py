@@ -25,10 +25,10 @@ from channels.channel import (
     TokenRefused,
 )
 from channels.engine import MAX_QUESTIONS
-from channels.simulator import Simulator, spawn
-from channels.trial import Recorder
-from channels.wires import Wires
+from channels.probe.probe import Recorder
+from channels.transports import Wires
 from message.outcomes import Accepted, NotSent, Rejected, Unknown
+from simulator import Simulator, spawn
 from tests.conformance.samples import UNLIMITED
 from tests.conformance.test_adapters import SAMPLES, Peer
 

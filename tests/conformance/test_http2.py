@@ -19,16 +19,16 @@ import httpx
 import pytest
 from hyperframe.frame import DataFrame, HeadersFrame
 
-from channels import http2_connection
-from channels.answer import Answer
 from channels.channel import Failure
-from channels.failures import BadRequest
-from channels.http2_stream import Stream
-from channels.http2_transport import Http2Transport
-from channels.outcomes import of_failure, refusal
-from channels.requests import post_json
-from channels.simulator.authority import Authority
+from channels.http2_client import connection as http2_connection
+from channels.http2_client.stream import Stream
+from channels.http2_client.transport import Http2Transport
+from channels.http_client.failures import BadRequest
+from channels.http_client.request import post_json
+from channels.http_client.response import Answer
+from channels.judging.outcomes import of_failure, refusal
 from message.outcomes import WITHOUT_ANSWER, Accepted, AnyOutcome, NotSent, Unknown
+from simulator.servers.certificates import Authority
 from tests.conformance import wire_http2 as w
 from tests.conformance.senders import Sender, http2, post, unwaited_http2
 from tests.conformance.wire import PATIENCE_S, RESET

@@ -13,9 +13,9 @@ from functools import partial
 import pytest
 
 from channels.channel import Failure
-from channels.outcomes import of_failure, refusal
-from channels.simulator.authority import Authority
+from channels.judging.outcomes import of_failure, refusal
 from message.outcomes import WITHOUT_ANSWER, Accepted, AnyOutcome, NotSent, Unknown
+from simulator.servers.certificates import Authority
 from tests.conformance import wire as w
 from tests.conformance.senders import Reference, Sender, lean, post, unwaited
 from tests.conformance.wire import Script, Wire

@@ -15,8 +15,8 @@ from typing import IO
 import httpx
 import pytest
 
-from channels.simulator.authority import Authority
-from channels.transport import Transport
+from channels.http_client.transport import Transport
+from simulator.servers.certificates import Authority
 from tests.conformance.senders import Unwaited, post
 
 PATIENCE_S = 20.0

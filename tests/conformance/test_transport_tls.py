@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from channels.channel import Failure, Phase
-from channels.simulator.authority import Authority
-from channels.transport import Transport
+from channels.http_client.transport import Transport
+from simulator.servers.certificates import Authority
 from tests.conformance import wire as w
 from tests.conformance.senders import Unwaited, post
 from tests.conformance.wire import Wire

@@ -10,16 +10,16 @@ from typing import Any
 
 from channels.channel import Call
 from channels.engine import Refused
-from dispatcher.clock import Clock
-from dispatcher.commits import Commits
-from dispatcher.deadletters import Poison
-from dispatcher.flow import Flow
+from dispatcher.dead_letters.writer import Poison
+from dispatcher.kafka.backpressure import Flow
+from dispatcher.kafka.commits import Commits
+from dispatcher.kafka.source import Source
 from dispatcher.metrics import Metrics
-from dispatcher.source import Source
-from dispatcher.work import Record
+from dispatcher.pipeline.work import Record
 from message.envelope import Notification, encode
 from message.outcomes import AnyOutcome
 from message.vocabulary import Lane
+from sending.runtime.clock import Clock
 
 LANE = Lane("webhook", "notice")
 TOPIC = LANE.topic()

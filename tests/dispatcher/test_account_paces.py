@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from backends.paces import Pace
+from backends.redis.paces import Pace
 from channels.channel import Account
-from dispatcher.paces import AccountPaces, Meter
+from sending.accounts.paces import AccountPaces, Meter
 
 
 class Traffic:

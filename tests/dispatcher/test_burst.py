@@ -16,17 +16,17 @@ import httpx
 import pytest
 
 from channels.channel import Account, Call
-from channels.providers.resend import CHANNELS
+from channels.providers.resend.adapter import CHANNELS
 from channels.registry import load_accounts
-from dispatcher.accounts import Accounts
 from dispatcher.decide import after_call
-from dispatcher.rates import Rates
 from message.delivery import Delivery, deliveries_of
 from message.envelope import Notification
 from message.outcomes import is_paced
 from message.states import Event
 from message.vocabulary import Lane
 from policy.schema import DEFAULTS_BY_KIND, LanePolicy
+from sending.accounts.rate_limiter import Rates
+from sending.accounts.selector import Accounts
 
 LANE: Final = Lane("email", "notice")
 START_MS: Final = 1_790_000_000_000

@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from dispatcher.dead_letter_stub import STUB, facts_of, stub_in
-from dispatcher.deadletters import DeadLetters, Poison
-from dispatcher.letters import Letter, Wanted, letter_of, newest
-from dispatcher.offsets import Offsets
-from dispatcher.permits import Permits
-from dispatcher.replay import REPLAY_OF, Fate, Replayer
-from dispatcher.work import Assignment
-from idempotency.opening import SqlLedger
+from dispatcher.dead_letters.quota import Permits
+from dispatcher.dead_letters.reader import Letter, Wanted, letter_of, newest
+from dispatcher.dead_letters.replay import REPLAY_OF, Fate, Replayer
+from dispatcher.dead_letters.stub import STUB, facts_of, stub_in
+from dispatcher.dead_letters.writer import DeadLetters, Poison
+from dispatcher.kafka.offsets import Offsets
+from dispatcher.pipeline.work import Assignment
+from idempotency.sql_ledger import SqlLedger
 from message.envelope import encode
 from message.vocabulary import Lane
 from tests.dispatcher.fakes import KafkaError

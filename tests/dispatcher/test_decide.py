@@ -5,14 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from channels.retry_after import MAX_MS as MAX_PACED_MS
+from channels.judging.retry_after import MAX_MS as MAX_PACED_MS
 from dispatcher.decide import MAX_RETRY_AFTER_MS, backoff_ms, settlement_of, spread_ms
-from dispatcher.paces import LOGIN_MS
-from dispatcher.work import Work
+from dispatcher.pipeline.work import Work
 from idempotency.ledger import Settlement
 from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
 from message.states import Event
 from policy.schema import LanePolicy, RetryPolicy
+from sending.accounts.paces import LOGIN_MS
 from tests.dispatcher.fakes import NOW_MS
 from tests.idempotency.making import delivery
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from dispatcher.crew import Crew
-from dispatcher.lifecycle import Door, Phase, Stages, Worker, WorkerFailed
+from dispatcher.worker import Door, Phase, Stages, Worker, WorkerFailed
 from idempotency.ledger import LedgerUnavailable
 from message.vocabulary import Lane
 from policy.schema import LanePolicy
+from sending.runtime.threads import Crew
 
 LANE = Lane("webhook", "notice")
 DRAIN_S = 10.0

@@ -24,26 +24,26 @@ from backends.settings import LogSettings
 from channels.channel import Account, Call, Channel, Failure, Phase
 from channels.engine import Engine
 from channels.registry import PROVIDERS, load_accounts
-from channels.tokens import NoTokens
-from dispatcher.app import _rendered
-from dispatcher.clock import Clock
+from channels.tokens.contract import NoTokens
 from dispatcher.decide import settlement_of
-from dispatcher.grouping import calls_of
+from dispatcher.kafka.offsets import Offsets
+from dispatcher.kafka.source import _poison
 from dispatcher.metrics import Metrics
-from dispatcher.offsets import Offsets
-from dispatcher.report import Report
-from dispatcher.screen import BadTemplate
-from dispatcher.source import _poison
-from dispatcher.work import Assignment, Record, Work
+from dispatcher.pipeline.batching import calls_of
+from dispatcher.pipeline.expand import BadTemplate
+from dispatcher.pipeline.telemetry import Report
+from dispatcher.pipeline.work import Assignment, Record, Work
+from dispatcher.wiring import _rendered
 from message.delivery import deliveries_of
 from message.envelope import EnvelopeError, Notification, check_arrival, decode, encode
 from message.outcomes import Accepted
 from message.vocabulary import Lane
 from policy.schema import LanePolicy
-from policy.templates import Templates
+from policy.templates.templates import Templates
+from sending.runtime.clock import Clock
 from tests.conformance.samples import sample
 from tests.dispatcher.fakes import NOW_MS, Message
-from tests.dispatcher.test_report import Kept
+from tests.dispatcher.pipeline.test_telemetry import Kept
 
 SECRETS = (
     "+8613912345678",

@@ -1,7 +1,8 @@
 """No person's delivery reaches a group's account, nor the reverse: cases drawn over every channel,
 provider, weight, reserve, default, name and failure, through the routing that workers and recovery have.
 
-The judge is a table of its own: what each account may be called for. It knows nothing of `channels.reach`.
+The judge is a table of its own: what each account may be called for. It knows nothing of
+`channels.accounts.reach`.
 """
 
 from __future__ import annotations
@@ -15,23 +16,23 @@ from typing import Any
 import msgspec
 import pytest
 
+from channels.accounts.lane_accounts import lane_accounts
 from channels.channel import Account, Call
-from channels.lane_accounts import lane_accounts
 from channels.registry import AccountError, channel_for
-from dispatcher.accounts import Accounts
-from dispatcher.clock import Clock
-from dispatcher.grouping import calls_of
-from dispatcher.lanes import Pool
-from dispatcher.offsets import Offsets
-from dispatcher.rates import Rates
-from dispatcher.work import Assignment, Finished, Record, Route, Work
+from dispatcher.kafka.offsets import Offsets
+from dispatcher.pipeline.batching import calls_of
+from dispatcher.pipeline.lanes import Pool
+from dispatcher.pipeline.work import Assignment, Finished, Record, Route, Work
 from message.delivery import Delivery, deliveries_of
 from message.envelope import Notification
 from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
 from message.vocabulary import CHANNELS, Lane
 from policy.schema import LanePolicy, RetryPolicy
-from recovery.routes import Route as RecoveryRoute
-from recovery.routes import Routes
+from recovery.retry.lane_config import Route as RecoveryRoute
+from recovery.retry.lane_config import Routes
+from sending.accounts.rate_limiter import Rates
+from sending.accounts.selector import Accounts
+from sending.runtime.clock import Clock
 from tests.conformance.samples import Sample, samples
 from tests.dispatcher.fakes import NOW_MS, AtOnce
 

@@ -8,18 +8,18 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from dispatcher import gating
-from dispatcher.clock import Clock
 from dispatcher.metrics import Metrics
-from dispatcher.report import Report
-from dispatcher.work import Work
+from dispatcher.pipeline import gates as gating
+from dispatcher.pipeline.telemetry import Report
+from dispatcher.pipeline.work import Work
 from message.reasons import BY_CODE, GATE_REASONS, INTAKE, code_of
 from message.states import State
-from policy.checks import GATES
 from policy.gates import QuietAction
 from policy.schema import LanePolicy
-from tests.dispatcher.test_gating import DEDUP, ONE_AN_HOUR, QUIET, Bench
-from tests.dispatcher.test_report import Kept
+from policy.validation import GATES
+from sending.runtime.clock import Clock
+from tests.dispatcher.pipeline.test_gates import DEDUP, ONE_AN_HOUR, QUIET, Bench
+from tests.dispatcher.pipeline.test_telemetry import Kept
 from tracing.events import Stage
 
 ROOT = Path(__file__).parents[2]
@@ -53,7 +53,7 @@ def test_every_verdict_that_drops_has_its_reason_in_the_table() -> None:
 
 def test_every_template_error_has_its_reason_in_the_table() -> None:
     made = re.compile(r'(?:TemplateError|_error)\(\s*"(\w+)"')
-    texts = [file.read_text("utf-8") for file in (ROOT / "policy").glob("templates*.py")]
+    texts = [file.read_text("utf-8") for file in (ROOT / "policy/templates").glob("*.py")]
     codes = {code for text in texts for code in made.findall(text)}
     assert len(codes) > 3
     assert codes <= BY_CODE.keys()

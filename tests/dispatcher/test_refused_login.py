@@ -1,7 +1,7 @@
 """A login that a provider refuses in the answer to a call.
 
 One refusal for the whole fleet, no attempt spent, and an alert that says what to check. Logins by access
-token: tests/channels/test_token_store.py.
+token: tests/channels/tokens/test_shared.py.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from collections.abc import Callable
 import httpx
 from structlog.testing import capture_logs
 
-from backends.paces import LocalPaces, RedisPaces
+from backends.redis.paces import LocalPaces, RedisPaces
+from backends.redis.token_bucket import RedisBuckets
 from backends.settings import RedisSettings
-from backends.token_bucket import RedisBuckets
 from channels.channel import Account, Call
-from channels.providers.aliyun_sms import AliyunSms
+from channels.probe.probe import OwnTokens, Recorder
+from channels.providers.aliyun_sms.adapter import AliyunSms
 from channels.registry import load_accounts
-from channels.trial import OwnTokens, Recorder
-from channels.wires import Wires
-from dispatcher.accounts import Accounts
-from dispatcher.app import login_gauges
-from dispatcher.paces import LATE_MS, LOGIN_MS
-from dispatcher.rates import Rates
+from channels.transports import Wires
+from dispatcher.wiring import login_gauges
 from message.delivery import Delivery, deliveries_of
 from message.envelope import Notification, Template
 from message.outcomes import Accepted, AnyOutcome, is_paced
 from message.vocabulary import Lane
 from policy.schema import LanePolicy
+from sending.accounts.paces import LATE_MS, LOGIN_MS
+from sending.accounts.rate_limiter import Rates
+from sending.accounts.selector import Accounts
 from tests.conformance.samples import sample
 
 LANE = Lane("sms", "notice")

@@ -6,21 +6,21 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from backends.paces import LocalPaces, RedisPaces
-from backends.redis_client import connect
+from backends.redis.client import connect
+from backends.redis.paces import LocalPaces, RedisPaces
+from backends.redis.token_bucket import LocalBuckets, RedisBuckets
 from backends.settings import RedisSettings
-from backends.token_bucket import LocalBuckets, RedisBuckets
 from channels.channel import Account, Call
-from channels.providers.dingtalk_robot import DingTalkRobotChannel
+from channels.providers.dingtalk.robot import DingTalkRobotChannel
 from channels.registry import PROVIDERS, AccountError, load_accounts
-from dispatcher.accounts import Accounts
-from dispatcher.rates import Rates
-from dispatcher.receivers import ReceiverLimits, limits_of
 from message.delivery import Delivery, deliveries_of
 from message.envelope import Notification
 from message.outcomes import AnyOutcome
 from message.vocabulary import Lane
 from policy.schema import LanePolicy
+from sending.accounts.rate_limiter import Rates
+from sending.accounts.receiver_limits import ReceiverLimits, limits_of
+from sending.accounts.selector import Accounts
 
 LANE = Lane("dingtalk", "notice")
 ROBOT = {"provider": "dingtalk_robot", "access_token": "t", "group": "ops"}

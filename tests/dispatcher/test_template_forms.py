@@ -17,23 +17,23 @@ from structlog.testing import capture_logs
 from backends.settings import Settings
 from channels.channel import Account, Call, Channel
 from channels.registry import channel_for, load_accounts
-from channels.takers import TAKERS
-from dispatcher.accounts import Accounts
-from dispatcher.clock import Clock
-from dispatcher.grouping import calls_of
-from dispatcher.lanes import Pool
-from dispatcher.offsets import Offsets
+from channels.template_support import TAKERS
+from dispatcher.kafka.offsets import Offsets
+from dispatcher.pipeline.batching import calls_of
+from dispatcher.pipeline.lanes import Pool
+from dispatcher.pipeline.work import Assignment, Finished, Record, Work
 from dispatcher.process import _tell_gaps
-from dispatcher.rates import Rates
-from dispatcher.work import Assignment, Finished, Record, Work
 from message.delivery import Delivery, deliveries_of
 from message.envelope import Notification, Template
 from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected
 from message.states import Event
 from message.vocabulary import Lane
 from policy.schema import LanePolicy, Policy
-from policy.templates import Templates
-from policy.templates_loading import load
+from policy.templates.loading import load
+from policy.templates.templates import Templates
+from sending.accounts.rate_limiter import Rates
+from sending.accounts.selector import Accounts
+from sending.runtime.clock import Clock
 from tests.dispatcher.fakes import AtOnce
 
 LANE = Lane("sms", "notice")

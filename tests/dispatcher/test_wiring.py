@@ -1,4 +1,4 @@
-"""How `dispatcher.app.build` puts the stages together."""
+"""How `dispatcher.wiring.build` puts the stages together."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from backends.settings import DatabaseSettings, KafkaSettings, Settings, WorkerSettings
-from channels.wires import Wires
-from dispatcher.app import App, Parts, build
-from dispatcher.lifecycle import Stages
-from idempotency import open_ledger, upgrade
-from idempotency.redis_prefilter import open_prefilter
+from channels.transports import Wires
+from dispatcher.wiring import App, Parts, build
+from dispatcher.worker import Stages
+from idempotency.prefilter_redis import open_prefilter
+from idempotency.sql_ledger import open_ledger, upgrade
 from message.vocabulary import Lane
 from policy.schema import Guarantee, LanePolicy, Ordering, Policy
-from policy.templates import Templates
+from policy.templates.templates import Templates
 from policy.versions import Versions
 from tracing import open_recorder
 

@@ -21,12 +21,12 @@ import httpx
 import pytest
 
 from channels.channel import Account, Attempt, Call, Resolution
-from channels.providers.aliyun_sms import AliyunSms
+from channels.providers.aliyun_sms.adapter import AliyunSms
 from channels.registry import load_accounts
-from channels.simulator import Faults, Lists, Simulator, spawn
 from message.delivery import Delivery
 from message.envelope import Template
 from message.outcomes import Accepted
+from simulator import Faults, Lists, Simulator, spawn
 from tests.channels.providers.sms_calls import KEY, delivery
 from tests.conformance.samples.aliyun_sms import ACCOUNT
 from tests.foreign.sdk_wire import Made, led, of_httpx

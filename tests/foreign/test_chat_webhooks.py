@@ -20,7 +20,7 @@ from slack_sdk.webhook import WebhookClient
 
 from channels.channel import Call
 from channels.registry import PROVIDERS
-from channels.simulator import Faults, Simulator, spawn
+from simulator import Faults, Simulator, spawn
 from tests.channels.providers.chats import account_of, deliveries
 from tests.conformance.samples import UNLIMITED, sample
 

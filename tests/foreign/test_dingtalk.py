@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 
 from channels.channel import Account, Attempt, Call, LoginRefused, Resolution, Sent
-from channels.providers._dingtalk_app import DingTalkTokens
-from channels.providers.dingtalk import DingTalkChannel
-from channels.simulator import Faults, Simulator, spawn
+from channels.providers.dingtalk.app import DingTalkChannel
+from channels.providers.dingtalk.app_account import DingTalkTokens
 from message.outcomes import Accepted
+from simulator import Faults, Simulator, spawn
 from tests.channels.providers.chats import account_of, deliveries
 from tests.conformance.samples.dingtalk import ACCOUNT
 from tests.foreign.sdk_wire import Made, led, of_httpx

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from channels.channel import Call
-from channels.providers.fcm import FcmChannel
-from channels.simulator.protocols.fcm import _problem
+from channels.providers.fcm.adapter import FcmChannel
+from simulator.protocols.fcm import _problem
 from tests.channels.providers.chats import account_of, deliveries
 from tests.conformance.samples.fcm import ACCOUNT
 

@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 
 from channels.channel import Call
-from channels.providers.getui import GetuiChannel, GetuiTokens
+from channels.providers.getui.adapter import GetuiChannel, GetuiTokens
 from tests.channels.providers.chats import KEY, account_of, deliveries
 
 TABLE = {"provider": "getui", "app_id": "appid", "app_key": "appkey", "master_secret": "a-secret"}

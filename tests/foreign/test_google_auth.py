@@ -25,11 +25,11 @@ from google.auth.transport import requests as google_requests
 from google.oauth2 import service_account
 
 from channels.channel import Call, LoginRefused
-from channels.providers._fcm_token import FcmTokens
-from channels.providers.fcm import FcmChannel
+from channels.providers.fcm.adapter import FcmChannel
+from channels.providers.fcm.token_source import FcmTokens
 from channels.registry import load_accounts
-from channels.simulator import Simulator, spawn
 from message.outcomes import Accepted
+from simulator import Simulator, spawn
 from tests.channels.providers.chats import account_of, deliveries
 from tests.conformance.samples.fcm import ACCOUNT, PRIVATE_KEY
 from tests.foreign.sdk_wire import Made, led, of_httpx

@@ -20,13 +20,13 @@ import pytest
 from dingtalkchatbot import chatbot
 
 from channels.channel import Call
-from channels.providers.dingtalk_robot import DingTalkRobotChannel
-from channels.providers.feishu_robot import FeishuRobotChannel
+from channels.providers.dingtalk.robot import DingTalkRobotChannel
+from channels.providers.feishu.robot import FeishuRobotChannel
 from channels.registry import PROVIDERS
-from channels.simulator import Simulator, spawn
-from channels.simulator.http import Request
-from channels.simulator.protocols.feishu_robot import FeishuRobot
-from channels.simulator.wire import Reply, Send, World
+from simulator import Simulator, spawn
+from simulator.protocols.feishu_robot import FeishuRobot
+from simulator.servers.http_server import Request
+from simulator.wire import Reply, Send, World
 from tests.channels.providers.chats import account_of, deliveries
 from tests.conformance.samples import UNLIMITED
 from tests.foreign.sdk_wire import Made, led, of_httpx

@@ -21,8 +21,8 @@ from huaweicloudsdksmsapi.v1 import BatchSendSmsRequestBody, SmsID
 from huaweicloudsdksmsapi.v1.region.smsapi_region import SMSApiRegion
 
 from channels.channel import Call
-from channels.providers import _sms_huawei_wire as wire
-from channels.providers.huawei_sms import HuaweiSms
+from channels.providers.huawei_sms import wire
+from channels.providers.huawei_sms.adapter import HuaweiSms
 from message.envelope import Template
 from tests.channels.providers.chats import KEY, account_of, deliveries
 

@@ -24,11 +24,11 @@ from unittest.mock import ANY
 import pytest
 
 from channels.channel import Call, LoginRefused, Sent, Taken
-from channels.providers.feishu import FeishuChannel, FeishuTokens
-from channels.simulator import Faults, Simulator, spawn
+from channels.providers.feishu.app import FeishuChannel, FeishuTokens
 from message.delivery import Delivery
 from message.envelope import Template
 from message.outcomes import Accepted
+from simulator import Faults, Simulator, spawn
 from tests.channels.providers.chats import KEY, account_of, deliveries
 from tests.conformance.samples import UNLIMITED, sample
 from tests.foreign.sdk_wire import Made, led, of_httpx

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 from channels.channel import Call
-from channels.providers.smtp import CHANNELS
+from channels.providers.email_smtp.adapter import CHANNELS
 from channels.registry import load_accounts
 from message.delivery import deliveries_of
 from message.envelope import Notification

@@ -13,11 +13,11 @@ from queue import SimpleQueue
 
 import pytest
 
-from channels.answer import Answer
 from channels.channel import Failure, Phase
-from channels.http2_transport import Http2Transport
-from channels.simulator import Faults, spawn
-from channels.simulator.authority import Authority
+from channels.http2_client.transport import Http2Transport
+from channels.http_client.response import Answer
+from simulator import Faults, spawn
+from simulator.servers.certificates import Authority
 from tests.conformance.senders import post
 from tests.foreign.nghttp2 import Nghttpd, run
 

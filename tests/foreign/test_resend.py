@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from channels.channel import Account, Call
-from channels.providers.resend import ResendChannel
-from channels.simulator import Faults, Simulator, spawn
+from channels.providers.resend.adapter import ResendChannel
 from message.envelope import Template
 from message.outcomes import Accepted
+from simulator import Faults, Simulator, spawn
 from tests.channels.providers.chats import KEY, account_of, deliveries
 from tests.conformance.samples import UNLIMITED
 from tests.conformance.samples.resend import ACCOUNT

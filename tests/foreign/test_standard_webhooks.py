@@ -10,8 +10,8 @@ import pytest
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from channels.channel import Account, Call
+from channels.providers.webhook.adapter import WebhookChannel
 from channels.registry import AccountError, load_accounts
-from channels.webhook import WebhookChannel
 from tests.channels.calls import delivery
 
 OLD, NEW, OTHER = ("whsec_" + b64encode(bytes([n]) * 32).decode() for n in (1, 2, 3))

@@ -18,14 +18,14 @@ from urllib.parse import urlsplit
 import pytest
 
 from channels.channel import Call
+from channels.providers.webhook.adapter import WebhookChannel
 from channels.secret import Secret
-from channels.simulator.ledger import Record
-from channels.simulator.receipts_formats import FORMATS, Report
-from channels.simulator.receipts_plan import DELIVERED, Planned
-from channels.simulator.wire import World
-from channels.webhook import WebhookChannel
 from receipts.parsers.resend import ResendSigning, ResendWebhooks
-from receipts.parsing import Push, Unauthentic
+from receipts.push import Push, Unauthentic
+from simulator.ledger import Record
+from simulator.receipts.formats import FORMATS, Report
+from simulator.receipts.plan import DELIVERED, Planned
+from simulator.wire import World
 from tests.channels.calls import delivery
 from tests.channels.providers.chats import account_of
 

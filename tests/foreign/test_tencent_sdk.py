@@ -24,13 +24,13 @@ from tencentcloud.sms.v20210111 import errorcodes, models, sms_client
 
 from channels.channel import Account, Attempt, Call, Resolution
 from channels.engine import Engine
-from channels.providers.tencent_sms import TencentSms
+from channels.http_client.transport import Transport
+from channels.probe.probe import OwnTokens, Recorder
+from channels.providers.tencent_sms.adapter import TencentSms
 from channels.registry import load_accounts
-from channels.simulator import Faults, Lists, Simulator, spawn
-from channels.transport import Transport
-from channels.trial import OwnTokens, Recorder
 from message.envelope import Template
 from message.outcomes import Accepted
+from simulator import Faults, Lists, Simulator, spawn
 from tests.channels.providers.sms_calls import KEY, delivery
 from tests.conformance.samples.tencent_sms import ACCOUNT, PER_RECEIVER, notification
 from tests.foreign.sdk_wire import Made, led, of_httpx

@@ -14,10 +14,10 @@ from urllib.parse import parse_qs
 import pytest
 
 from channels.channel import Account, Attempt, Call, Resolution
-from channels.providers.twilio import Twilio
-from channels.simulator import Faults, Lists, Simulator, spawn
+from channels.providers.twilio.adapter import Twilio
 from message.envelope import Template
 from message.outcomes import Accepted
+from simulator import Faults, Lists, Simulator, spawn
 from tests.channels.providers.sms_calls import AT_MS, account_of, delivery
 from tests.conformance.samples.twilio import ACCOUNT
 from tests.foreign.sdk_wire import Made, led, of_httpx

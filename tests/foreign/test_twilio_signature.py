@@ -9,7 +9,7 @@ from twilio.request_validator import RequestValidator
 
 from channels.secret import Secret
 from receipts.parsers.twilio import TwilioCallbacks, TwilioSigning
-from receipts.parsing import Push, Unauthentic
+from receipts.push import Push, Unauthentic
 
 TOKEN = "0123456789abcdef0123456789abcdef"
 FORM = {"MessageSid": "SM1", "MessageStatus": "delivered", "To": "+14155550100", "Empty": ""}

@@ -13,15 +13,15 @@ from wechatpy.exceptions import InvalidSignatureException
 from wechatpy.utils import check_signature
 
 from channels.secret import Secret
-from channels.simulator.ledger import Record
-from channels.simulator.receipts_formats import FORMATS, Report
-from channels.simulator.receipts_plan import DELIVERED, Planned
-from channels.simulator.wire import World
 from receipts.parsers._wechat_crypto import signature
 from receipts.parsers._wechat_events import WechatSigning
 from receipts.parsers.wechat_mini import WechatMiniEvents
 from receipts.parsers.wechat_official import WechatEvents
-from receipts.parsing import Push, Unauthentic
+from receipts.push import Push, Unauthentic
+from simulator.ledger import Record
+from simulator.receipts.formats import FORMATS, Report
+from simulator.receipts.plan import DELIVERED, Planned
+from simulator.wire import World
 
 TOKEN, APP = "spamtest", "wx2c2769f8efd9abc2"
 KEY = "abcdefghijklmnopqrstuvwxyz0123456789ABCDEFG"

@@ -19,11 +19,11 @@ from wechatpy.enterprise import WeChatClient as WecomClient
 from wechatpy.exceptions import WeChatClientException
 
 from channels.channel import Account, Call, LoginRefused
-from channels.providers.wecom import WecomChannel
+from channels.providers.wecom.app import WecomChannel
 from channels.registry import PROVIDERS
-from channels.simulator import Faults, Simulator, spawn
 from message.envelope import Template
 from message.outcomes import Accepted, Rejected
+from simulator import Faults, Simulator, spawn
 from tests.channels.providers.chats import KEY, account_of, deliveries
 from tests.conformance.samples import sample
 from tests.foreign.sdk_wire import Made, led, of_httpx

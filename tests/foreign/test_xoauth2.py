@@ -16,10 +16,10 @@ from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope, Session
 
 from channels.engine import Engine
-from channels.providers.smtp import CHANNELS
+from channels.probe.probe import OwnTokens, Recorder
+from channels.providers.email_smtp.adapter import CHANNELS
 from channels.registry import load_accounts
-from channels.trial import OwnTokens, Recorder
-from channels.wires import Wires
+from channels.transports import Wires
 from message.outcomes import Accepted, AnyOutcome, NotSent
 from tests.channels.providers.test_smtp import call
 from tests.foreign.postfix import free_port

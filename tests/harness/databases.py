@@ -17,10 +17,10 @@ from pathlib import Path
 import psycopg
 from psycopg import sql
 
-from backends import migrations
 from backends.settings import DatabaseSettings, Settings
+from backends.sql import migrations
 from idempotency import partitions
-from idempotency.opening import upgrade
+from idempotency.sql_ledger import upgrade
 
 _LOCK = 0x7465737473
 """Advisory: who makes the template."""

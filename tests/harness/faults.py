@@ -40,7 +40,7 @@ def has_points() -> None:
 
 def revoke_drain_is_short() -> None:
     """A revoke waits a moment only for what is under way."""
-    from dispatcher import source
+    from dispatcher.kafka import source
 
     source.REVOKE_DRAIN_S = 0.2
 

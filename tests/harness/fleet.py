@@ -17,11 +17,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from backends.kafka_topics import Wish, apply
+from backends.kafka.topics import Wish, apply
 from backends.settings import KafkaSettings
-from channels.simulator import Faults, KeyReport, Lists, Simulator, spawn
 from message.envelope import Notification
 from message.vocabulary import lane_named
+from simulator import Faults, KeyReport, Lists, Simulator, spawn
 from tests.harness.books import Books
 from tests.harness.ground import Ground
 from tests.harness.intruder import Intruder

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from channels.simulator import KeyReport
 from message.states import State
+from simulator import KeyReport
 from tests.harness.books import Row
 from tests.harness.wire import Committed, Place, Sent
 

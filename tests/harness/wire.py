@@ -18,8 +18,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from dispatcher.runs import Run
-from dispatcher.runs import decode as decode_runs
+from dispatcher.kafka.offset_metadata import Run
+from dispatcher.kafka.offset_metadata import decode as decode_runs
 from message.envelope import Notification, encode
 from message.vocabulary import dead_letter_topic, lane_named, trace_topic
 from tests.harness.notifications import LANE, keys_of

@@ -12,7 +12,7 @@ import pytest
 import structlog
 from typer.testing import CliRunner
 
-from backends.embedded import EmbeddedKafka
+from backends.kafka.embedded import EmbeddedKafka
 from hongyan import terminal
 from hongyan.cli import app
 from hongyan.errors import judged

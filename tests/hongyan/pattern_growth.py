@@ -23,7 +23,7 @@ from re import _parser as parser  # type: ignore[attr-defined]  # isort: skip
 
 PACKAGES = (
     *("backends", "channels", "dispatcher", "hongyan", "idempotency"),
-    *("message", "policy", "receipts", "recovery", "tracing"),
+    *("message", "policy", "receipts", "recovery", "sending", "simulator", "tracing"),
 )
 USES = ("fullmatch", "match", "search", "sub", "findall", "finditer")
 CPU_S = 120

@@ -9,9 +9,9 @@ from urllib.parse import quote
 import pytest
 
 from channels.channel import Account, TokenSource
+from channels.probe.probe import OwnTokens
 from channels.secret import Secret
-from channels.simulator import ECHOING, Faults, Lists, Simulator, spawn
-from channels.trial import OwnTokens
+from simulator import ECHOING, Faults, Lists, Simulator, spawn
 from tests.conformance.samples import ABSENCE_ALONE, UNLIMITED, Sample, samples
 from tests.harness.secret_files import secrets_aside
 from tests.hongyan.conftest import Run

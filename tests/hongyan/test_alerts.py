@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from backends.settings import DatabaseSettings, Settings
-from dispatcher.alert_rules import parked
-from dispatcher.alerts import RULES
-from idempotency import open_ledger
+from idempotency.sql_ledger import open_ledger
+from sending.alerts.notifier import RULES
+from sending.alerts.rules import parked
 from tests.hongyan.conftest import Run
 
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from backends import kafka
-from backends.kafka_reading import read_topic
+from backends.kafka import clients as kafka
+from backends.kafka.topic_reader import read_topic
 from backends.settings import KafkaSettings
-from dispatcher.letters import Letter
+from dispatcher.dead_letters.reader import Letter
 from hongyan.replay_run import batches
 from tests.hongyan.conftest import Run
 

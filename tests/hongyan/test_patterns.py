@@ -11,7 +11,7 @@ from tests.hongyan.pattern_growth import PACKAGES
 
 ROOT = Path(__file__).parents[2]
 ON_THE_SPOT = {"search", "match", "fullmatch", "sub", "subn", "split", "findall", "finditer"}
-FROM_PARTS = {"channels/masking.py"}
+FROM_PARTS = {"channels/probe/redaction.py"}
 """Made of escaped texts with nothing repeated in them."""
 
 

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from backends.settings import load
-from idempotency import open_ledger, upgrade
-from idempotency.opening import SqlLedger
 from idempotency.recalls import Kind
+from idempotency.sql_ledger import SqlLedger, open_ledger, upgrade
 from message.delivery import Delivery
 from message.envelope import decode
 from message.states import Event

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from backends import kafka as clients
+from backends.kafka import clients
 from backends.settings import KafkaSettings
-from hongyan.sending import BadLine, read_lines
+from hongyan.enqueue import BadLine, read_lines
 from message.envelope import decode
 from tests.hongyan.conftest import Run
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from backends.settings import DatabaseSettings, Settings
-from idempotency.opening import upgrade
+from idempotency.sql_ledger import upgrade
 
 CONFIG = """
 [kafka]

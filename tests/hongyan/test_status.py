@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from backends.settings import DatabaseSettings, Settings
-from dispatcher.alert_rules import parked
-from idempotency import open_ledger
-from idempotency.opening import SqlLedger
+from idempotency.sql_ledger import SqlLedger, open_ledger
 from message.states import Event
+from sending.alerts.rules import parked
 from tests.hongyan.conftest import Run
 from tests.idempotency.making import claimed, delivery, settle, worker
 from tests.idempotency.test_lines import LANES, head_and_followers

@@ -16,7 +16,7 @@ from hongyan import cli, terminal
 from hongyan.cli import main
 from hongyan.errors import _EXPECTED, judged
 from message.states import UnknownState, state_of
-from policy.templates_variables import TemplateError, Variable
+from policy.templates.variables import TemplateError, Variable
 
 DEEP = "[" * 5_000
 DIGITS = "9" * 5_000

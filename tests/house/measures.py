@@ -19,8 +19,8 @@ from typing import Final
 import grimp
 
 PACKAGES: Final = (
-    *("hongyan", "dispatcher", "recovery", "receipts", "channels", "idempotency"),
-    *("tracing", "policy", "backends", "message"),
+    *("hongyan", "dispatcher", "recovery", "receipts", "sending", "channels", "idempotency"),
+    *("tracing", "policy", "backends", "message", "simulator"),
 )
 WORDS: Final = ("told", "said", "stands", "whoever")
 HEAVY: Final = ("alembic", "sqlalchemy", "redis")

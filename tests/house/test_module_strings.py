@@ -57,7 +57,7 @@ SWITCHES = sorted({*_switches_in_code(), *_switches_in_text()})
 
 
 def test_the_search_finds_the_modules_that_processes_are_started_from() -> None:
-    assert {"channels.simulator", "benchmarks.loops"} <= {name for name, _ in SWITCHES}
+    assert {"simulator", "benchmarks.loops"} <= {name for name, _ in SWITCHES}
 
 
 @pytest.mark.parametrize(("name", "place"), SWITCHES)
@@ -83,7 +83,7 @@ def test_the_programs_entry_points_resolve() -> None:
 
 
 def test_the_migrations_folder_holds_the_versions() -> None:
-    from backends import migrations
+    from backends.sql import migrations
 
     folder = Path(str(migrations.__file__)).parent
     assert list((folder / "versions").glob("v*.py"))

@@ -9,12 +9,11 @@ import msgspec
 import psycopg
 
 from backends.settings import DatabaseSettings, Settings
-from backends.sql import Database
-from backends.sql_errors import SqlAway
-from idempotency import open_ledger, upgrade
-from idempotency.batches import MS_PER_DAY
+from backends.sql.database import Database
+from backends.sql.errors import SqlAway
+from idempotency.claims.store import MS_PER_DAY
 from idempotency.ledger import Claim, Claimed, Settlement, WorkerInfo
-from idempotency.opening import SqlLedger
+from idempotency.sql_ledger import SqlLedger, open_ledger, upgrade
 from message.delivery import Delivery, Origin, deliveries_of
 from message.envelope import Notification, encode
 from message.ids import new_id, new_token

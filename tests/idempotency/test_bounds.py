@@ -9,8 +9,8 @@ import pytest
 
 from idempotency.bounds import MOST
 from idempotency.ledger import Settlement
-from idempotency.opening import SqlLedger
-from idempotency.recovering import ROW_UNUSABLE, Ask, Ended, operator_retry
+from idempotency.recovery.contract import ROW_UNUSABLE, Ask, Ended, operator_retry
+from idempotency.sql_ledger import SqlLedger
 from message.delivery import Delivery
 from message.ids import new_token
 from message.states import Event, State

@@ -2,7 +2,7 @@
 
 import pytest
 
-from idempotency.opening import SqlLedger
+from idempotency.sql_ledger import SqlLedger
 from message.states import Event
 from tests.idempotency.making import NOON, World, claimed, claims, delivery, settle
 

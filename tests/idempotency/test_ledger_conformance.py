@@ -3,7 +3,6 @@
 import pytest
 
 from backends.settings import DatabaseSettings, Settings
-from idempotency import open_ledger
 from idempotency.ledger import (
     Claim,
     Claimed,
@@ -13,7 +12,7 @@ from idempotency.ledger import (
     WorkerNameTaken,
 )
 from idempotency.lines import ASLEEP_AT
-from idempotency.opening import SqlLedger
+from idempotency.sql_ledger import SqlLedger, open_ledger
 from message.ids import new_token
 from message.states import Event, State
 from tests.idempotency.making import (

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from idempotency.entries import Change
+from idempotency.claims.rows import Change
 from message.states import TRANSITIONS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "ledger.md").read_text("utf-8")

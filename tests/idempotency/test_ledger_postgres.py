@@ -9,15 +9,17 @@ from typing import Any
 import psycopg
 import pytest
 
-from backends import schema, sql
 from backends.settings import DatabaseSettings, Settings
-from backends.sql import Database, database_url
-from idempotency import postgres, upgrade
-from idempotency.batches import MS_PER_DAY, Wanted
-from idempotency.entries import Change, Entries, Entry, change
+from backends.sql import database as sql
+from backends.sql import schema
+from backends.sql.database import Database, database_url
+from idempotency.claims import postgres
+from idempotency.claims.rows import Change, Entries, Entry, change
+from idempotency.claims.store import MS_PER_DAY, Wanted
 from idempotency.ledger import LedgerUnavailable, Settlement
 from idempotency.partitions import DAYS_AHEAD, ensure_partitions, partition_name
-from idempotency.payloads import Sealer
+from idempotency.payload_cipher import Sealer
+from idempotency.sql_ledger import upgrade
 from message.states import Event
 from tests.idempotency.making import (
     NOON,

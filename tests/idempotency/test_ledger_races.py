@@ -9,9 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from backends.settings import DatabaseSettings, Settings
-from idempotency import open_ledger, upgrade
 from idempotency.ledger import LedgerUnavailable, Settlement
-from idempotency.opening import SqlLedger
+from idempotency.sql_ledger import SqlLedger, open_ledger, upgrade
 from message.delivery import Delivery
 from message.states import Event, State
 from tests.idempotency.making import (

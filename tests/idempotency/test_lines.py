@@ -14,16 +14,16 @@ import msgspec
 import psycopg
 from sqlalchemy import text
 
-from idempotency import postgres as statements
-from idempotency.entries import Entries, Entry
-from idempotency.fleet_health import OVERDUE
-from idempotency.held_lines import MOST_BEHIND
+from idempotency.claims import postgres as statements
+from idempotency.claims.rows import Entries, Entry
+from idempotency.fleet.health import OVERDUE
+from idempotency.fleet.held_lines import MOST_BEHIND
 from idempotency.ledger import LedgerUnavailable, Settlement
 from idempotency.lines import ASLEEP_AT, PG_WAKE, Line, PostgresLines
-from idempotency.opening import SqlLedger
-from idempotency.payloads import Sealer
-from idempotency.recovering import Ask, Recovering, Taken, operator_retry
-from idempotency.recovering_statements import for_postgres, for_sqlite
+from idempotency.payload_cipher import Sealer
+from idempotency.recovery.contract import Ask, Recovering, Taken, operator_retry
+from idempotency.recovery.statements import for_postgres, for_sqlite
+from idempotency.sql_ledger import SqlLedger
 from message.delivery import Delivery, Origin
 from message.ids import new_token
 from message.states import Event, State

@@ -9,13 +9,12 @@ import pytest
 import redis
 from structlog.testing import capture_logs
 
-from backends.redis_client import RedisAway, RedisStore
-from backends.redis_patience import PAUSE_S
+from backends.redis.client import RedisAway, RedisStore
+from backends.redis.outage_guard import PAUSE_S
 from backends.settings import RedisSettings, Settings, SettingsError
-from idempotency import open_prefilter
-from idempotency.payloads import body_digest
+from idempotency.payload_cipher import body_digest
 from idempotency.prefilter import NoPrefilter
-from idempotency.redis_prefilter import RedisPrefilter
+from idempotency.prefilter_redis import RedisPrefilter, open_prefilter
 
 KEYS = [f"{n:032x}" for n in range(5)]
 MARK = body_digest(b"body")

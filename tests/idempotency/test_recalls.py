@@ -8,9 +8,9 @@ import psycopg
 import pytest
 
 from idempotency.ledger import Claim, Settlement
-from idempotency.opening import SqlLedger
 from idempotency.recalls import Kind, cancelling
-from idempotency.recovering import Ask, Move
+from idempotency.recovery.contract import Ask, Move
+from idempotency.sql_ledger import SqlLedger
 from message.ids import new_token
 from message.states import Event, State
 from tests.idempotency.making import (

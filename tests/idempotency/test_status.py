@@ -7,12 +7,13 @@ import msgspec
 import pytest
 from sqlalchemy import TextClause, text
 
-from idempotency import fleet_status, held_lines
-from idempotency.fleet_status import LaneStatus
-from idempotency.held_lines import HELD, HeldLine
+from idempotency.fleet import held_lines
+from idempotency.fleet import status as fleet_status
+from idempotency.fleet.held_lines import HELD, HeldLine
+from idempotency.fleet.status import LaneStatus
 from idempotency.ledger import RECOVERY
-from idempotency.opening import SqlLedger
-from idempotency.recovering import Ask
+from idempotency.recovery.contract import Ask
+from idempotency.sql_ledger import SqlLedger
 from message.ids import new_token
 from message.states import Event, State
 from tests.idempotency.making import (

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from channels.simulator import Faults
+from simulator import Faults
 from tests.harness import LANE, Fleet, await_, notifications
 
 MakeFleet = Callable[..., Fleet]

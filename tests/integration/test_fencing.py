@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from channels.simulator import Faults
+from simulator import Faults
 from tests.harness import LANE, Fleet, await_, notification, notifications, now_ms
 
 MakeFleet = Callable[..., Fleet]

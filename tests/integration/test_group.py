@@ -15,7 +15,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from backends.kafka_config import GroupProtocol
+from backends.kafka.config import GroupProtocol
 from backends.settings import KafkaSettings
 from benchmarks.spread import MOST_APART, PARTITIONS, LightMember, most_apart, shared_out
 from tests.harness import Fleet, await_, notifications

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from channels.simulator import Faults
-from dispatcher.runs import Run, encode
+from dispatcher.kafka.offset_metadata import Run, encode
 from message.vocabulary import dead_letter_topic
+from simulator import Faults
 from tests.harness import LANE, Fleet, await_, notifications
 from tests.harness.wire import Place
 

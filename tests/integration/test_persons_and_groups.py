@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from channels.simulator import Faults, Simulator, spawn
 from message.envelope import Notification
+from simulator import Faults, Simulator, spawn
 from tests.conformance.samples import sample
 from tests.harness import Fleet, await_, notification
 

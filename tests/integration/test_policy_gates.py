@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from channels.simulator import Faults
+from simulator import Faults
 from tests.harness import LANE, Fleet, await_, notification, notifications
 from tests.harness.notifications import now_ms
 

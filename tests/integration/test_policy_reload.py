@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from backends.sql import Database, database_url
+from backends.sql.database import Database, database_url
 from deploy.local.stack import Stack
 from policy.loading import load
 from policy.versions import Version, Versions

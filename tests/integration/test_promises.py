@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from channels.simulator import Faults
+from simulator import Faults
 from tests.harness import LANE, Fleet, await_, notification, notifications
 
 MakeFleet = Callable[..., Fleet]

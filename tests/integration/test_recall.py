@@ -7,8 +7,8 @@ from collections.abc import Callable
 import msgspec
 
 from backends.settings import load
-from idempotency import open_ledger
 from idempotency.recalls import Kind
+from idempotency.sql_ledger import open_ledger
 from tests.harness import Fleet, await_, notification, notifications
 
 MakeFleet = Callable[..., Fleet]

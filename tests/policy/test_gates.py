@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from message.vocabulary import Lane, lane_named
 from policy.gates import Limit, QuietAction, QuietHours, Scope
 from policy.loading import PolicyError, load, parse
-from policy.quiet import quiet_ms
+from policy.quiet_hours import quiet_ms
 from policy.schema import InDoubt, LanePolicy, Policy, TraceLevel
 
 NIGHT = QuietHours(windows=["22:00-08:00"], zone="UTC")

@@ -10,9 +10,7 @@ from hypothesis import strategies as st
 
 from backends.settings import PolicySettings, Settings
 from message.vocabulary import LANES, Lane, lane_named
-from policy.checks import contradictions
 from policy.gates import ContentDedup, FrequencyCap, QuietHours
-from policy.lines import key_lines, line_of
 from policy.loading import PolicyError, cautions_in, file_of, load
 from policy.schema import (
     DEFAULTS_BY_KIND,
@@ -24,6 +22,8 @@ from policy.schema import (
     RetryPolicy,
     SmtpPolicy,
 )
+from policy.toml_lines import key_lines, line_of
+from policy.validation import contradictions
 
 ROOT = Path(__file__).parents[2]
 

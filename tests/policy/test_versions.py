@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from backends import schema
 from backends.settings import DatabaseSettings, Settings
-from backends.sql import Database, database_url
-from policy.in_force import in_force
+from backends.sql import schema
+from backends.sql.database import Database, database_url
+from policy.active import in_force
 from policy.loading import PolicyError
 from policy.versions import Overtaken, Versions
 

@@ -2,7 +2,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from idempotency.opening import SqlLedger
+from idempotency.sql_ledger import SqlLedger
 from tests.idempotency.making import World
 
 

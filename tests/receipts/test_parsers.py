@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 import pytest
 
 from channels.secret import Secret
-from idempotency.receipts import Receipt, Said
+from idempotency.receipts.rules import Receipt, Said
 from receipts.parsers import PARSERS
 from receipts.parsers._wechat_crypto import signature as wechat_signature
 from receipts.parsers._wechat_events import WechatSigning
@@ -22,7 +22,7 @@ from receipts.parsers.twilio import TwilioCallbacks, TwilioSigning
 from receipts.parsers.twilio import signature as twilio_signature
 from receipts.parsers.wechat_mini import WechatMiniEvents
 from receipts.parsers.wechat_official import WechatEvents
-from receipts.parsing import Malformed, Parsed, Push, SharedSecret, Unauthentic
+from receipts.push import Malformed, Parsed, Push, SharedSecret, Unauthentic
 
 NOW = 1_714_000_000
 SHARED = SharedSecret(Secret("s3cret"))

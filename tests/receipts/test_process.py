@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from idempotency.opening import SqlLedger
+from idempotency.sql_ledger import SqlLedger
 from message.states import Event
 from tests.idempotency.making import World, claimed, delivery, settle, wait_until
 

@@ -6,16 +6,16 @@ import msgspec
 
 from channels.channel import Call
 from channels.engine import Engine
-from channels.simulator import ECHOING, spawn
-from channels.transport import Transport
-from idempotency.opening import SqlLedger
-from idempotency.receipts_sql import open_receipts
+from channels.http_client.transport import Transport
+from idempotency.receipts.sql import open_receipts
+from idempotency.sql_ledger import SqlLedger
 from message.delivery import deliveries_of
 from message.outcomes import Accepted
 from message.states import Event
-from receipts.accounts import Source
 from receipts.metrics import Metrics
-from receipts.pull import Puller
+from receipts.puller import Puller
+from receipts.sources import Source
+from simulator import ECHOING, spawn
 from tests.conformance.samples import sample
 from tests.idempotency.making import NOON, World, claimed, settle
 

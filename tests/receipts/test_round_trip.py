@@ -17,17 +17,17 @@ import pytest
 from backends.settings import ReceiptsSettings, Settings, TraceSettings
 from channels.channel import Call
 from channels.engine import Engine
-from channels.simulator import Simulator, spawn
-from channels.simulator.receipts_formats import FORMATS, SIGNING_SECRET
-from channels.simulator.receipts_plan import SENT, Plan, ReceiptOptions
-from channels.trial import OwnTokens, Recorder
-from channels.wires import Wires
-from idempotency.opening import SqlLedger
+from channels.probe.probe import OwnTokens, Recorder
+from channels.transports import Wires
+from idempotency.sql_ledger import SqlLedger
 from message.delivery import Delivery, deliveries_of
 from message.outcomes import Accepted
 from message.states import Event
-from receipts.accounts import load_sources
 from receipts.process import _bound, _opened
+from receipts.sources import load_sources
+from simulator import Simulator, spawn
+from simulator.receipts.formats import FORMATS, SIGNING_SECRET
+from simulator.receipts.plan import SENT, Plan, ReceiptOptions
 from tests.conformance.samples import UNLIMITED, Sample, sample
 from tests.idempotency.making import NOON, World, claimed, settle, wait_until
 

@@ -6,19 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from channels.simulator.cli import _options, _parser
-from channels.simulator.faults import BadFaults
-from channels.simulator.options import Rules, SimulatorOptions
-from channels.simulator.receipts_formats import FORMATS
-from channels.simulator.receipts_plan import (
-    DELIVERED,
-    SENT,
-    UNDELIVERED,
-    Plan,
-    ReceiptOptions,
-    check,
-)
-from channels.simulator.scenario import BadScenario, load
+from simulator.cli import _options, _parser
+from simulator.faults import BadFaults
+from simulator.options import Rules, SimulatorOptions
+from simulator.receipts.formats import FORMATS
+from simulator.receipts.plan import DELIVERED, SENT, UNDELIVERED, Plan, ReceiptOptions, check
+from simulator.scenario import BadScenario, load
 from tests.receipts.test_round_trip import checked_with
 
 EXAMPLES = sorted(Path("examples/scenarios").glob("*.toml"))
@@ -90,7 +83,7 @@ def test_the_program_refuses_receipts_that_cannot_be_played(
     path = tmp_path / "bad.toml"
     path.write_text("\n".join(arguments))
     done = subprocess.run(
-        [sys.executable, "-m", "channels.simulator", "--scenario", str(path)],
+        [sys.executable, "-m", "simulator", "--scenario", str(path)],
         capture_output=True,
         text=True,
         timeout=30,

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from channels.simulator import Lists, Simulator, spawn
+from simulator import Lists, Simulator, spawn
 from tests.idempotency.making import World
 from tests.recovery.ground import Ground
 

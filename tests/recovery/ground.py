@@ -25,18 +25,17 @@ from backends.settings import (
     Settings,
     TraceSettings,
 )
-from channels.simulator import Simulator
 from deploy.local.layout import REPOSITORY
-from idempotency import open_ledger, upgrade
 from idempotency.ledger import Claim, Settlement
-from idempotency.opening import SqlLedger
+from idempotency.sql_ledger import SqlLedger, open_ledger, upgrade
 from message.delivery import Delivery, Origin, deliveries_of
 from message.envelope import Notification, encode
 from message.ids import new_id, new_token
 from message.states import Event
 from message.vocabulary import Lane
 from policy.loading import load_for
-from recovery.opening import Opened, open_recovery
+from recovery.wiring import Opened, open_recovery
+from simulator import Simulator
 from tests.harness.fleet import toml
 from tests.harness.notifications import webhook
 from tests.idempotency.making import wait_until, worker

@@ -16,15 +16,15 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from backends.settings import AlertSettings, SettingsError
-from channels.alert_hook import SIGNATURE, TIMESTAMP, AlertHook
-from channels.transport import Transport
-from dispatcher.alert_rules import Watchman, parked
-from dispatcher.alerts import Alert, Desk
-from dispatcher.fleet_alerts import FleetAlerts
+from channels.http_client.transport import Transport
 from idempotency.ledger import LedgerUnavailable
-from idempotency.opening import SqlLedger
+from idempotency.sql_ledger import SqlLedger
 from message.states import Event
 from recovery.alerts import Alerts
+from sending.alerts.fleet import FleetAlerts
+from sending.alerts.notifier import Alert, Desk
+from sending.alerts.rules import Watchman, parked
+from sending.alerts.webhook import SIGNATURE, TIMESTAMP, AlertHook
 from tests.idempotency.making import World, claimed, delivery, settle, worker
 from tests.recovery.ground import LANE, Ground
 
@@ -171,7 +171,7 @@ def test_an_alert_is_posted_signed_over_time_and_body() -> None:
 def test_a_webhook_that_refuses_is_tried_again_and_then_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("dispatcher.alerts._POST_PAUSE_S", 0.0)
+    monkeypatch.setattr("sending.alerts.notifier._POST_PAUSE_S", 0.0)
     registry = CollectorRegistry()
     with webhook(500, 302, 204, 503) as server, hook(server) as post:
         desk = Desk(registry, 60.0, post=post.post)

@@ -11,11 +11,11 @@ import redis
 from structlog.testing import capture_logs
 
 from backends.settings import SettingsError
-from channels.simulator import Simulator
 from idempotency.ledger import LedgerUnavailable
-from recovery.app import celery_app
-from recovery.beat import DUTY, scheduler_for
-from recovery.tasks import LOOK, RESEND, Serving
+from recovery.scheduling.celery_app import celery_app
+from recovery.scheduling.celery_tasks import LOOK, RESEND, Serving
+from recovery.scheduling.leader_beat import DUTY, scheduler_for
+from simulator import Simulator
 from tests.recovery.conftest import MakeGround
 from tests.recovery.ground import LANE, Ground, until
 

@@ -12,12 +12,12 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from backends.settings import AlertSettings
-from dispatcher.alert_rules import Looking, Watchman, parked, rules_of
-from dispatcher.alerts import Alert, Desk
-from dispatcher.fleet_alerts import CLEAR_S, LEASE_S, FleetAlerts
 from idempotency.ledger import LedgerUnavailable
-from idempotency.opening import SqlLedger
+from idempotency.sql_ledger import SqlLedger
 from message.states import Event
+from sending.alerts.fleet import CLEAR_S, LEASE_S, FleetAlerts
+from sending.alerts.notifier import Alert, Desk
+from sending.alerts.rules import Looking, Watchman, parked, rules_of
 from tests.idempotency.making import World, claimed, delivery, settle, worker
 from tests.recovery.conftest import MakeGround
 from tests.recovery.ground import LANE

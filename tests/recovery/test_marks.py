@@ -9,19 +9,19 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from channels.simulator import Faults
-from dispatcher.clock import Clock
-from dispatcher.gating import Gating, open_gating
-from dispatcher.offsets import Offsets
-from dispatcher.terms import Terms
-from dispatcher.work import Assignment, Record, Work
+from dispatcher.kafka.offsets import Offsets
+from dispatcher.pipeline.gates import Gating, open_gating
+from dispatcher.pipeline.lane_config import Terms
+from dispatcher.pipeline.work import Assignment, Record, Work
 from idempotency.ledger import Settlement
 from idempotency.recalls import Kind
 from message.delivery import Delivery
 from message.states import Event
 from message.vocabulary import Lane
 from policy.loading import load_for
-from recovery.recall_opening import open_recalling
+from recovery.recall.factory import open_recalling
+from sending.runtime.clock import Clock
+from simulator import Faults
 from tests.recovery.ground import LANE, Ground, until
 
 MakeGround = Callable[..., Ground]

@@ -11,7 +11,7 @@ from idempotency.ledger import Claim
 from message.ids import new_token
 from message.states import Event
 from policy.versions import Version, Versions
-from recovery.opening import Opened
+from recovery.wiring import Opened
 from tests.harness.fleet import toml
 from tests.recovery.conftest import MakeGround
 from tests.recovery.ground import LANE, Ground, until

@@ -4,9 +4,9 @@ import signal
 
 import pytest
 
-from channels.simulator import Faults
 from idempotency.bounds import MOST
-from recovery.loop import Loop
+from recovery.scheduling.loop import Loop
+from simulator import Faults
 from tests.recovery.conftest import MakeGround
 from tests.recovery.ground import LANE, Ground, until
 

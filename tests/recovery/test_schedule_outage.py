@@ -17,13 +17,13 @@ from structlog.testing import capture_logs
 from backends.settings import RedisSettings
 from deploy.local.stack import Stack
 from idempotency.ledger import LedgerUnavailable
-from idempotency.recovering import Backlog
+from idempotency.recovery.contract import Backlog
 from recovery.activity import Activity
-from recovery.app import QUEUE, celery_app, key_prefix
 from recovery.backlog_gauges import BacklogGauges
-from recovery.celery_keys import key_types
-from recovery.stand_in import StandIn
-from recovery.tasks import LOOK, Serving
+from recovery.scheduling.celery_app import QUEUE, celery_app, key_prefix
+from recovery.scheduling.celery_keys import key_types
+from recovery.scheduling.celery_tasks import LOOK, Serving
+from recovery.scheduling.stand_in import StandIn
 from tests.recovery.conftest import MakeGround
 from tests.recovery.ground import LANE, Ground, until
 
@@ -268,7 +268,7 @@ def test_a_look_at_a_ledger_that_is_away_is_told_once() -> None:
 
 
 def test_a_redis_that_does_not_answer_leaves_keys_as_they_are() -> None:
-    from recovery.celery_keys import CeleryKeys
+    from recovery.scheduling.celery_keys import CeleryKeys
 
     keys = CeleryKeys(RedisSettings(url="redis://127.0.0.1:1/0"), "p:", QUEUE)
     keys.mend()

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import text
 
-from backends import schema
 from backends.settings import DatabaseSettings, Settings, TraceSettings
-from backends.sql import Database, database_url
+from backends.sql import schema
+from backends.sql.database import Database, database_url
 from tracing import open_recorder
 from tracing.database_sink import DatabaseSink, open_database_sink
 from tracing.events import NoRecorder, Stage, TraceEvent

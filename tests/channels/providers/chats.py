@@ -9,12 +9,12 @@ import msgspec
 
 from channels.channel import Account, Attempt, Call, Channel
 from channels.engine import Engine, Sender
+from channels.probe.probe import OwnTokens, Recorder
 from channels.registry import PROVIDERS, load_accounts
-from channels.simulator import Faults, Simulator
-from channels.trial import OwnTokens, Recorder
 from message.delivery import Delivery, deliveries_of
 from message.envelope import Notification, Template
 from message.outcomes import Accepted, AnyOutcome, Rejected, Unknown
+from simulator import Faults, Simulator
 from tests.conformance.samples import sample
 
 KEY = "0123456789abcdef0123456789abcdef"

@@ -16,7 +16,7 @@ from channels.channel import (
     Phase,
     Resolved,
 )
-from channels.error_table import Row
+from channels.judging.error_table import Row
 from channels.registry import load_accounts
 from message.delivery import Delivery, deliveries_of
 from message.envelope import Notification, Template

@@ -9,15 +9,15 @@ import pytest
 
 from channels.channel import Account, Attempt, Call, Resolution
 from channels.engine import Engine
-from channels.error_table import HOUR, MINUTE, Row
-from channels.providers._sms_acs3 import signature
-from channels.providers._sms_aliyun_errors import ABOUT_ONE
-from channels.providers.aliyun_sms import AliyunSms
-from channels.simulator import ECHOING, Faults, Lists, Simulator, spawn
-from channels.transport import Transport
+from channels.http_client.transport import Transport
+from channels.judging.error_table import HOUR, MINUTE, Row
+from channels.providers.aliyun_sms.adapter import AliyunSms
+from channels.providers.aliyun_sms.errors import ABOUT_ONE
+from channels.providers.aliyun_sms.signature import signature
 from message.delivery import Delivery
 from message.envelope import Template
 from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
+from simulator import ECHOING, Faults, Lists, Simulator, spawn
 from tests.channels.providers.sms_calls import (
     AT_MS,
     KEY,

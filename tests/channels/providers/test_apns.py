@@ -16,19 +16,19 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from channels.channel import Account, Call, Failure, LoginRefused, Phase, TokenSource
 from channels.engine import Engine
-from channels.error_table import Row
-from channels.http2_transport import Http2Transport
-from channels.providers import apns
-from channels.providers._apns_token import LIFE_S, STEP_S, ApnsTokens, issued_at, signed
-from channels.providers.apns import ApnsChannel
+from channels.http2_client.transport import Http2Transport
+from channels.judging.error_table import Row
+from channels.probe.probe import OwnTokens, Recorder
+from channels.providers.apns import adapter as apns
+from channels.providers.apns.adapter import ApnsChannel
+from channels.providers.apns.token_source import LIFE_S, STEP_S, ApnsTokens, issued_at, signed
 from channels.registry import PROVIDERS, AccountError
 from channels.secret import Secret
-from channels.simulator import Faults, Simulator, spawn
-from channels.simulator.authority import Authority
-from channels.trial import OwnTokens, Recorder
-from channels.wires import Wires
+from channels.transports import Wires
 from message.envelope import Template
 from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
+from simulator import Faults, Simulator, spawn
+from simulator.servers.certificates import Authority
 from tests.channels.providers.chats import KEY, TIMEOUT_S, Peer, account_of, deliveries
 from tests.conformance.samples.apns import ACCOUNT, PRIVATE_KEY
 from tests.conformance.samples.fcm import PRIVATE_KEY as RSA_KEY

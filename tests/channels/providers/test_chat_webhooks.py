@@ -10,12 +10,12 @@ import pytest
 
 from backends.settings import FileText
 from channels.channel import Call, Channel, Failure, Phase, Sent, Taken
-from channels.masking import Masks
+from channels.http_client.transport import Transport
+from channels.probe.probe import Exchange
+from channels.probe.redaction import Masks
 from channels.registry import PROVIDERS, AccountError, load_accounts
-from channels.simulator import Faults, Simulator, spawn
-from channels.transport import Transport
-from channels.trial import Exchange
 from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
+from simulator import Faults, Simulator, spawn
 from tests.channels.providers.chats import KEY, Peer, account_of, deliveries
 from tests.conformance.samples import UNLIMITED
 

@@ -13,15 +13,15 @@ import pytest
 
 from channels.channel import Attempt, Call, Failure, Phase, Resolution, Resolved, TokenRefused
 from channels.engine import Asked
-from channels.error_table import Row
-from channels.providers._dingtalk_app import DingTalkTokens
-from channels.providers._dingtalk_errors import RECEIVER_CODES
-from channels.providers.dingtalk import DingTalkChannel
+from channels.http_client.transport import Transport
+from channels.judging.error_table import Row
+from channels.providers.dingtalk.app import DingTalkChannel
+from channels.providers.dingtalk.app_account import DingTalkTokens
+from channels.providers.dingtalk.errors import RECEIVER_CODES
 from channels.registry import AccountError
-from channels.simulator import Faults, Simulator, spawn
-from channels.transport import Transport
 from message.envelope import Template
 from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
+from simulator import Faults, Simulator, spawn
 from tests.channels.providers.chats import Peer, account_of, deliveries
 
 CHANNEL = DingTalkChannel()

@@ -10,14 +10,14 @@ import httpx
 import pytest
 
 from channels.channel import Call, Failure, Phase
-from channels.error_table import MINUTE, Row
-from channels.providers.dingtalk_robot import DingTalkRobotChannel
-from channels.simulator import Faults, Simulator, spawn
-from channels.simulator.protocols._windows import KeyedWindows
-from channels.simulator.wire import World
-from channels.transport import Transport
+from channels.http_client.transport import Transport
+from channels.judging.error_table import MINUTE, Row
+from channels.providers.dingtalk.robot import DingTalkRobotChannel
 from message.envelope import Template
 from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
+from simulator import Faults, Simulator, spawn
+from simulator.protocols._windows import KeyedWindows
+from simulator.wire import World
 from tests.channels.providers.chats import KEY, Peer, account_of, deliveries
 from tests.conformance.samples import UNLIMITED
 

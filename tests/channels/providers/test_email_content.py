@@ -2,8 +2,8 @@
 
 import pytest
 
-from channels.forms import BadContent
-from channels.providers._email_content import Mailbox, mailbox, read_content, receiver
+from channels.bad_content import BadContent
+from channels.providers._common.email_content import Mailbox, mailbox, read_content, receiver
 
 MIB = 1 << 20
 

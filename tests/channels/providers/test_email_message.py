@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from channels.providers import _email_headers, _email_message
-from channels.providers._email_content import Mailbox, mailbox, read_content
-from channels.providers._email_headers import addresses, disposition, given, subject
-from channels.providers._email_message import Heading, message_bytes
+from channels.providers._common import email_headers as _email_headers
+from channels.providers._common.email_content import Mailbox, mailbox, read_content
+from channels.providers._common.email_headers import addresses, disposition, given, subject
+from channels.providers.email_smtp import mime as _email_message
+from channels.providers.email_smtp.mime import Heading, message_bytes
 
 DIGEST = "bc1177366dc1cf9fef491f0596494f20ec413ab25d9c21eab32d80cc860b8536"
 """Of the messages below, by Python 3.11, 3.12 and 3.13. Another one makes a repeat of a call no repeat."""

@@ -13,15 +13,15 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from channels.channel import Call, Failure, Phase, TokenRefused
-from channels.error_table import Row
-from channels.providers._fcm_token import FcmTokens, signed
-from channels.providers.fcm import FcmChannel
+from channels.http_client.transport import Transport
+from channels.judging.error_table import Row
+from channels.providers.fcm.adapter import FcmChannel
+from channels.providers.fcm.token_source import FcmTokens, signed
 from channels.registry import AccountError
 from channels.secret import Secret
-from channels.simulator import Faults, Simulator, spawn
-from channels.transport import Transport
 from message.envelope import Template
 from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
+from simulator import Faults, Simulator, spawn
 from tests.channels.providers.chats import KEY, Peer, account_of, deliveries
 from tests.conformance.samples.fcm import PRIVATE_KEY
 

@@ -9,12 +9,12 @@ import httpx
 import pytest
 
 from channels.channel import Call, Failure, Phase, TokenRefused
-from channels.error_table import MINUTE, Row
-from channels.providers.feishu import FeishuChannel, FeishuTokens
-from channels.simulator import Faults, Simulator, spawn
-from channels.transport import Transport
+from channels.http_client.transport import Transport
+from channels.judging.error_table import MINUTE, Row
+from channels.providers.feishu.app import FeishuChannel, FeishuTokens
 from message.envelope import Template
 from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
+from simulator import Faults, Simulator, spawn
 from tests.channels.providers.chats import KEY, Peer, account_of, deliveries
 
 CHANNEL = FeishuChannel()

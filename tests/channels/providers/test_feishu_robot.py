@@ -9,12 +9,12 @@ import httpx
 import pytest
 
 from channels.channel import Call, Failure, Phase
-from channels.error_table import Row
-from channels.providers.feishu_robot import FeishuRobotChannel
-from channels.simulator import Faults, Simulator, spawn
-from channels.transport import Transport
+from channels.http_client.transport import Transport
+from channels.judging.error_table import Row
+from channels.providers.feishu.robot import FeishuRobotChannel
 from message.envelope import Template
 from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
+from simulator import Faults, Simulator, spawn
 from tests.channels.providers.chats import KEY, Peer, account_of, deliveries
 from tests.conformance.samples import UNLIMITED
 

@@ -9,10 +9,10 @@ import httpx
 import pytest
 
 from channels.channel import Call, Failure, LoginRefused, Phase, TokenRefused
-from channels.providers.getui import GetuiChannel, GetuiTokens
-from channels.simulator import Faults, Simulator, spawn
-from channels.transport import Transport
+from channels.http_client.transport import Transport
+from channels.providers.getui.adapter import GetuiChannel, GetuiTokens
 from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
+from simulator import Faults, Simulator, spawn
 from tests.channels.providers.chats import EXPIRES_AT, KEY, Peer, account_of, deliveries
 
 NOW = 1_589_774_613.426

@@ -12,12 +12,12 @@ import httpx
 import pytest
 
 from channels.channel import Call, Failure, Phase
-from channels.providers.huawei_sms import HuaweiSms
+from channels.http_client.transport import Transport
+from channels.providers.huawei_sms.adapter import HuaweiSms
 from channels.registry import AccountError
-from channels.simulator import Faults, Simulator, spawn
-from channels.transport import Transport
 from message.envelope import Template
 from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
+from simulator import Faults, Simulator, spawn
 from tests.channels.providers.chats import KEY, Peer, account_of, deliveries
 
 NOW = 1_714_000_000.0

@@ -11,15 +11,15 @@ import pytest
 
 from channels.channel import Account, Call, Failure, Phase
 from channels.engine import Engine
-from channels.error_table import Row
-from channels.providers._resend_errors import ERRORS
-from channels.providers.resend import CHANNELS, ResendChannel
+from channels.judging.error_table import Row
+from channels.providers.resend.adapter import CHANNELS, ResendChannel
+from channels.providers.resend.errors import ERRORS
 from channels.registry import AccountError, load_accounts
-from channels.simulator import Faults, Simulator, spawn
-from channels.wires import Wires
+from channels.transports import Wires
 from message.delivery import Delivery, deliveries_of
 from message.envelope import Notification, Template
 from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
+from simulator import Faults, Simulator, spawn
 from tests.conformance.samples import UNLIMITED
 
 CHANNEL: ResendChannel = CHANNELS[0]

@@ -13,16 +13,16 @@ import pytest
 
 from channels.channel import Account, Call, Channel, Failure, Phase
 from channels.engine import Engine
-from channels.providers._smtp_replies import ERRORS
-from channels.providers.smtp import CHANNELS, SmtpChannel
+from channels.providers.email_smtp.adapter import CHANNELS, SmtpChannel
+from channels.providers.email_smtp.replies import ERRORS
 from channels.registry import AccountError, load_accounts
-from channels.simulator import Faults, Simulator, spawn
-from channels.simulator.authority import Authority
-from channels.smtp_wire import Envelope, Reply, Stage, Told, written_told
-from channels.wires import Wires
+from channels.smtp_client.mail_request import Envelope, Reply, Stage, Told, written_told
+from channels.transports import Wires
 from message.delivery import Delivery, deliveries_of
 from message.envelope import Notification, Template
 from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
+from simulator import Faults, Simulator, spawn
+from simulator.servers.certificates import Authority
 
 CHANNEL: SmtpChannel = CHANNELS[0]
 ACCOUNT: dict[str, Any] = {

@@ -11,9 +11,9 @@ import pytest
 
 from channels.channel import Account, Failure, LoginRefused, TokenRefused, TokenSource
 from channels.engine import Engine
-from channels.providers.smtp import CHANNELS
+from channels.providers.email_smtp.adapter import CHANNELS
 from channels.registry import AccountError, load_accounts
-from channels.smtp_wire import Envelope, Reply, Stage, Told, written_told
+from channels.smtp_client.mail_request import Envelope, Reply, Stage, Told, written_told
 from message.outcomes import Accepted, AnyOutcome, NotSent
 from tests.channels.providers.test_smtp import call
 

@@ -10,14 +10,14 @@ import pytest
 
 from channels.channel import Account, Call, Resolution
 from channels.engine import Engine
-from channels.error_table import MINUTE, Row
-from channels.providers._sms_tc3 import authorization
-from channels.providers.tencent_sms import TencentSms
-from channels.simulator import ECHOING, Faults, Lists, Simulator, spawn
-from channels.transport import Transport
+from channels.http_client.transport import Transport
+from channels.judging.error_table import MINUTE, Row
+from channels.providers.tencent_sms.adapter import TencentSms
+from channels.providers.tencent_sms.signature import authorization
 from message.delivery import Delivery
 from message.envelope import Template
 from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
+from simulator import ECHOING, Faults, Lists, Simulator, spawn
 from tests.channels.providers.sms_calls import (
     AT_MS,
     KEY,

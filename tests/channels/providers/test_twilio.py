@@ -13,14 +13,14 @@ import pytest
 
 from channels.channel import Account, Call, Resolution
 from channels.engine import Engine
-from channels.error_table import Row
-from channels.providers.twilio import Twilio
+from channels.http_client.transport import Transport
+from channels.judging.error_table import Row
+from channels.providers.twilio.adapter import Twilio
 from channels.registry import AccountError
-from channels.simulator import ECHOING, Faults, Lists, Simulator, spawn
-from channels.transport import Transport
 from message.delivery import Delivery
 from message.envelope import Template
 from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
+from simulator import ECHOING, Faults, Lists, Simulator, spawn
 from tests.channels.providers.sms_calls import (
     AT_MS,
     KEY,

@@ -8,15 +8,15 @@ import pytest
 
 from channels.channel import Account, Attempt, Call, Failure, Phase
 from channels.engine import Engine
-from channels.error_table import Row
-from channels.providers.wechat_mini import WechatMiniChannel
+from channels.http_client.transport import Transport
+from channels.judging.error_table import Row
+from channels.probe.probe import OwnTokens, Recorder
+from channels.providers.wechat.mini import WechatMiniChannel
 from channels.registry import AccountError
-from channels.simulator import Faults, spawn
-from channels.transport import Transport
-from channels.trial import OwnTokens, Recorder
 from message.delivery import Delivery
 from message.envelope import Template
 from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
+from simulator import Faults, spawn
 from tests.channels.providers.wechat_calls import account, answer, call, deliveries, meant
 
 CHANNEL = WechatMiniChannel()
@@ -73,7 +73,7 @@ def test_each_documented_code_is_what_its_row_says(row: Row) -> None:
 
 @pytest.mark.parametrize("attempt", [1, 2, 5])
 def test_a_missing_grant_rejects_whatever_definite_refusals_came_before(attempt: int) -> None:
-    """Of an attempt in doubt before it the ledger knows (tests/recovery/test_resending.py)."""
+    """Of an attempt in doubt before it the ledger knows (tests/recovery/retry/test_stage.py)."""
     refused = answer(errcode=43101, errmsg="user refuse to accept the msg")
     assert isinstance(outcome_of(refused, attempt=attempt), Rejected)
 

@@ -8,15 +8,15 @@ import pytest
 
 from channels.channel import Account, Attempt, Call, Failure, Phase, TokenRefused
 from channels.engine import Engine
-from channels.error_table import Row
-from channels.providers._wechat import StableToken
-from channels.providers.wechat_official import WechatOfficialChannel
-from channels.simulator import Faults, spawn
-from channels.transport import Transport
-from channels.trial import OwnTokens, Recorder
+from channels.http_client.transport import Transport
+from channels.judging.error_table import Row
+from channels.probe.probe import OwnTokens, Recorder
+from channels.providers._common.wechat import StableToken
+from channels.providers.wechat.official import WechatOfficialChannel
 from message.delivery import Delivery
 from message.envelope import Template
 from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
+from simulator import Faults, spawn
 from tests.channels.providers.wechat_calls import (
     account,
     answer,

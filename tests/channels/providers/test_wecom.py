@@ -9,16 +9,16 @@ import pytest
 
 from channels.channel import Account, Attempt, Call, Failure, Phase, TokenRefused
 from channels.engine import Engine
-from channels.error_table import Row
-from channels.providers._wecom_errors import RECEIVER_CODES
-from channels.providers.wecom import CorpToken, WecomChannel
-from channels.simulator import Faults, spawn
-from channels.transport import Transport
-from channels.trial import OwnTokens, Recorder
+from channels.http_client.transport import Transport
+from channels.judging.error_table import Row
+from channels.probe.probe import OwnTokens, Recorder
+from channels.providers.wecom.app import CorpToken, WecomChannel
+from channels.providers.wecom.errors import RECEIVER_CODES
 from message.delivery import Delivery
 from message.envelope import Template
 from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
-from recovery.routes import Route
+from recovery.retry.lane_config import Route
+from simulator import Faults, spawn
 from tests.channels.providers.wechat_calls import (
     account,
     answer,

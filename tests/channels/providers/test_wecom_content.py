@@ -11,13 +11,13 @@ import pytest
 
 from channels.channel import Call
 from channels.engine import Engine
-from channels.providers.wecom import WecomChannel
-from channels.providers.wecom_robot import WecomRobotChannel
-from channels.simulator import spawn
-from channels.transport import Transport
-from channels.trial import OwnTokens, Recorder
+from channels.http_client.transport import Transport
+from channels.probe.probe import OwnTokens, Recorder
+from channels.providers.wecom.app import WecomChannel
+from channels.providers.wecom.robot import WecomRobotChannel
 from message.delivery import Delivery, deliveries_of
 from message.outcomes import Accepted
+from simulator import spawn
 from tests.conformance.samples import sample
 
 APP, ROBOT = WecomChannel(), WecomRobotChannel()

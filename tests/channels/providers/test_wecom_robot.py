@@ -8,13 +8,13 @@ import pytest
 
 from channels.channel import Account, Attempt, Call, Failure, Phase
 from channels.engine import Engine
-from channels.error_table import Row
-from channels.providers.wecom_robot import WecomRobotChannel
-from channels.simulator import spawn
-from channels.transport import Transport
+from channels.http_client.transport import Transport
+from channels.judging.error_table import Row
+from channels.providers.wecom.robot import WecomRobotChannel
 from message.delivery import Delivery
 from message.envelope import Template
 from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Unknown
+from simulator import spawn
 from tests.channels.providers.wechat_calls import account, answer, call, deliveries, kinds, meant
 
 CHANNEL = WecomRobotChannel()

@@ -7,7 +7,7 @@ import httpx
 import msgspec
 
 from channels.channel import Account, Call
-from channels.error_table import Row
+from channels.judging.error_table import Row
 from channels.registry import load_accounts
 from message.delivery import Delivery, deliveries_of
 from message.envelope import Notification, Template

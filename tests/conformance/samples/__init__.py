@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 
 from channels.channel import Account, Channel
 from channels.registry import PROVIDERS, load_accounts
-from channels.simulator import Simulator
 from message.envelope import Notification
+from simulator import Simulator
 
 UNLIMITED: Mapping[str, Mapping[str, str]] = {
     one: {"limits": "off"}

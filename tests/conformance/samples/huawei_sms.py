@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from channels.providers.huawei_sms import HuaweiSms
+from channels.providers.huawei_sms.adapter import HuaweiSms
 from message.envelope import Notification, Template
 
 ACCOUNT: dict[str, Any] = {

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from channels.providers.tencent_sms import TencentSms
+from channels.providers.tencent_sms.adapter import TencentSms
 from message.envelope import Notification, Template
 
 ACCOUNT: dict[str, Any] = {

@@ -1,0 +1,113 @@
+"""The embedded twin of Kafka: librdkafka's in-process cluster, in a process of its own.
+
+    with EmbeddedKafka() as kafka:
+        settings = KafkaSettings(bootstrap=kafka.bootstrap)
+
+Produce, groups, commits and transactions work. Topics appear on first use with 4 partitions; there
+is no CreateTopics, no topic configuration and no compaction, and a partition keeps 5 MiB or 100,000
+messages and silently drops older ones. Good for a demo and for tests, never for a soak.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Final, Self
+
+from confluent_kafka import KafkaException, Producer
+
+from backends.kafka.clients import KafkaTrouble, KafkaUnavailable
+
+PARTITIONS: Final = 4
+_READY_S = 15.0
+_STOP_S = 5.0
+_ASK_S = 5.0
+
+
+class EmbeddedKafka:
+    """Starts the process and knows its address. It dies with us, however we die: it reads our pipe.
+
+    An interrupt from the terminal is left to us, so that workers can still drain.
+    """
+
+    def __init__(self, *, brokers: int = 1, topics: Iterable[str] = ()) -> None:
+        self.bootstrap = ""
+        """`host:port,…`, once started."""
+        self._command = [sys.executable, "-m", "backends.kafka.embedded", str(brokers), *topics]
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> Self:
+        """Start it and wait until it answers; raises KafkaUnavailable. Idempotent."""
+        if self._process is not None:
+            return self
+        self._process = subprocess.Popen(  # noqa: S603 - our own program
+            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        watchdog = threading.Timer(_READY_S, self._process.kill)
+        watchdog.start()
+        try:
+            self.bootstrap = self._first_line(self._process)
+        finally:
+            watchdog.cancel()
+        if not self.bootstrap:
+            self.stop()
+            raise KafkaUnavailable("the embedded Kafka did not start; its reason stands above")
+        return self
+
+    def stop(self) -> None:
+        """End it and all its topics; idempotent, and safe before start."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        with process:  # closes our end of the pipe, which is its signal to leave
+            assert process.stdin is not None
+            process.stdin.close()
+            try:
+                process.wait(_STOP_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    @staticmethod
+    def _first_line(process: subprocess.Popen[str]) -> str:
+        assert process.stdout is not None
+        return process.stdout.readline().strip()
+
+
+def touch_topics(client: Producer, topics: Sequence[str]) -> None:
+    """Make topics by asking for them, which is how the embedded cluster makes them."""
+    for topic in topics:
+        try:
+            client.list_topics(topic, timeout=_ASK_S)
+        except KafkaException as exc:
+            raise KafkaTrouble(f"the embedded Kafka did not make {topic}: {exc}") from exc
+
+
+def host(brokers: int, topics: Sequence[str]) -> None:
+    """Host a cluster, print where, and stay until standard input ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    client = Producer(
+        {"bootstrap.servers": "embedded", "test.mock.num.brokers": brokers, "log_level": 0}
+    )
+    found = client.list_topics(timeout=_ASK_S).brokers.values()
+    touch_topics(client, topics)
+    print(",".join(f"{b.host}:{b.port}" for b in found), flush=True)
+    sys.stdin.read()
+
+
+if __name__ == "__main__":
+    host(int(sys.argv[1]), sys.argv[2:])

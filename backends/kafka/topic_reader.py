@@ -1,0 +1,127 @@
+"""Reading a topic from end to end, outside of any group: nothing is committed, nobody is disturbed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from typing import Final
+
+import msgspec
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
+
+from backends.kafka.clients import (
+    AdminClient,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    KafkaUnavailable,
+    Message,
+    TopicPartition,
+    consumer,
+    is_embedded,
+)
+from backends.settings import KafkaSettings
+
+_ASK_S: Final = 10.0
+_POLL_S: Final = 0.5
+_SILENCE_S: Final = 15.0
+"""Without a message for so long although some are missing: the broker is away."""
+_BATCH: Final = 500
+_EARLIEST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+_LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+_NOT_THERE: Final = (KafkaError._NOENT, KafkaError.UNKNOWN_TOPIC_OR_PART)  # noqa: SLF001 - its name
+
+
+def read_topic(settings: KafkaSettings, topic: str, since_ms: int = 0) -> Iterator[Message]:
+    """Every record that the topic has now and that was written since then (epoch milliseconds), in no
+    order across partitions. Nothing for a topic that is not there. Raises KafkaUnavailable."""
+    alone = msgspec.structs.replace(
+        settings, group_id=f"{settings.group_id}-reader", group_instance_id=""
+    )
+    with closing(consumer(alone, protocol="classic")) as reader:
+        try:
+            bounds = _bounds(reader, topic, since_ms)
+            reader.assign([TopicPartition(topic, p, start) for p, (start, _) in bounds.items()])
+        except KafkaException as exc:
+            raise KafkaUnavailable(f"{topic} cannot be read ({exc.args[0].str()})") from exc
+        ends = {p: end for p, (start, end) in bounds.items() if start < end}
+        yield from _until(reader, topic, ends)
+
+
+def record_at(settings: KafkaSettings, topic: str, partition: int, offset: int) -> Message | None:
+    """The record at that place; None where there is none (any more). Raises KafkaUnavailable."""
+    alone = msgspec.structs.replace(
+        settings, group_id=f"{settings.group_id}-reader", group_instance_id=""
+    )
+    with closing(consumer(alone, protocol="classic")) as reader:
+        try:
+            low, high = _bounds(reader, topic, 0).get(partition, (0, 0))
+            if not low <= offset < high:
+                return None
+            reader.assign([TopicPartition(topic, partition, offset)])
+        except KafkaException as exc:
+            raise KafkaUnavailable(f"{topic} cannot be read ({exc.args[0].str()})") from exc
+        records = _until(reader, topic, {partition: offset + 1})
+        return next((record for record in records if record.offset() == offset), None)
+
+
+def log_bounds(
+    client: AdminClient, places: Iterable[tuple[str, int]]
+) -> dict[tuple[str, int], tuple[int, int]]:
+    """Each partition's first offset and its end; one that is not there is left out. Raises
+    KafkaUnavailable."""
+    wanted = [TopicPartition(topic, partition) for topic, partition in places]
+    first = _listed(client, wanted, _EARLIEST)
+    ends = _listed(client, wanted, _LATEST)
+    return {place: (first[place], ends[place]) for place in first.keys() & ends.keys()}
+
+
+def _listed(
+    client: AdminClient, wanted: list[TopicPartition], spec: OffsetSpec
+) -> dict[tuple[str, int], int]:
+    asked = client.list_offsets(dict.fromkeys(wanted, spec), request_timeout=_ASK_S)
+    found = {}
+    for place, answer in asked.items():
+        try:
+            found[place.topic, place.partition] = answer.result().offset
+        except KafkaException as exc:
+            if exc.args[0].code() not in _NOT_THERE:
+                raise KafkaUnavailable(f"offsets are not listed ({exc.args[0].str()})") from exc
+    return found
+
+
+def _until(reader: Consumer, topic: str, ends: dict[int, int]) -> Iterator[Message]:
+    heard = time.monotonic()
+    while ends:
+        for message in reader.consume(_BATCH, _POLL_S):
+            if message.error() is None:
+                heard = time.monotonic()
+                partition, offset = message.partition(), message.offset()
+                if partition in ends and offset is not None and offset < ends[partition]:
+                    yield message
+        # By position, since the last records of a partition may be none that a reader is given.
+        for place in reader.position([TopicPartition(topic, p) for p in ends]):
+            if place.offset >= ends[place.partition]:
+                del ends[place.partition]
+        if ends and time.monotonic() - heard > _SILENCE_S:
+            raise KafkaUnavailable(f"{topic}: no broker gave the rest of it; try again")
+
+
+def _bounds(reader: Consumer, topic: str, since_ms: int) -> dict[int, tuple[int, int]]:
+    """Partition to first offset wanted and the end."""
+    metadata = reader.list_topics(topic, timeout=_ASK_S).topics[topic]
+    if metadata.error is not None:
+        return {}
+    bounds = {}
+    for partition in metadata.partitions:
+        place = TopicPartition(topic, partition)
+        low, high = reader.get_watermark_offsets(place, timeout=_ASK_S)
+        bounds[partition] = (low, high)
+    if not since_ms or is_embedded(reader):
+        return bounds
+    wanted = [TopicPartition(topic, partition, since_ms) for partition in bounds]
+    for place in reader.offsets_for_times(wanted, timeout=_ASK_S):
+        low, high = bounds[place.partition]
+        bounds[place.partition] = (place.offset if place.offset >= 0 else high, high)
+    return bounds

@@ -1,1 +1,0 @@
-"""The database's schema, as Alembic migrations run by `hongyan db upgrade` (see backends.schema)."""

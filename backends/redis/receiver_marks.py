@@ -1,0 +1,291 @@
+"""What one receiver got lately, over the whole fleet: which contents, and how many; one script a batch.
+
+Each mark carries the delivery that made it: one that is read again finds its own mark and passes, and
+nobody can give back what another made. A content is a key that expires; the deliveries to a receiver are a
+sorted set by the time at which each may go.
+
+A third key per delivery says where it is marked, so that a process which knows the delivery's key alone can
+give its marks back. The emptied key stays for as long as a mark could: another process that remembers the
+mark in its own memory can then tell "given back" from "Redis forgot" (decision 074).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from enum import IntEnum
+from typing import Any, Final, NamedTuple, Protocol
+
+from backends.redis.client import connect, guarded
+from backends.redis.receiver_windows import RECEIVERS_AT_MOST, Window
+from backends.settings import RedisSettings
+
+_ENTER: Final = """
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local answer, place = {}, 1
+for i = 1, #KEYS, 3 do
+    local member, ttl, delay = ARGV[place], tonumber(ARGV[place + 1]), tonumber(ARGV[place + 2])
+    local keep, windows = tonumber(ARGV[place + 3]), tonumber(ARGV[place + 4])
+    local at, verdict, made = now + delay, 1, false
+    place = place + 5
+    if ttl > 0 then
+        if redis.call('SET', KEYS[i], member, 'NX', 'PX', ttl + delay) then
+            made = true
+        elseif redis.call('GET', KEYS[i]) ~= member then
+            verdict = 2
+        end
+    end
+    if verdict == 1 and windows > 0 and not redis.call('ZSCORE', KEYS[i + 1], member) then
+        redis.call('ZREMRANGEBYSCORE', KEYS[i + 1], '-inf', string.format('%.0f', now - keep))
+        for n = 0, windows - 1 do
+            local most, span = tonumber(ARGV[place + 2 * n]), tonumber(ARGV[place + 2 * n + 1])
+            local from = string.format('(%.0f', at - span)
+            local to = string.format('(%.0f', at + span)
+            if redis.call('ZCOUNT', KEYS[i + 1], from, to) >= most then
+                verdict = 3
+            end
+        end
+        if verdict == 1 then
+            redis.call('ZADD', KEYS[i + 1], string.format('%.0f', at), member)
+            local left = math.max(keep + delay, redis.call('PTTL', KEYS[i + 1]))
+            redis.call('PEXPIRE', KEYS[i + 1], string.format('%.0f', left))
+            made = true
+        elseif made then
+            redis.call('DEL', KEYS[i])
+        end
+    end
+    if verdict == 1 and made then
+        redis.call('SET', KEYS[i + 2], KEYS[i] .. '\\n' .. KEYS[i + 1], 'PX',
+                   string.format('%.0f', math.max(ttl, keep) + delay))
+    end
+    place = place + 2 * windows
+    answer[#answer + 1] = (verdict == 1 and made) and 0 or verdict
+end
+return answer"""
+# Where a delivery is marked stands in its own key: these names cannot be told beforehand (one server, 014).
+_GIVE_BACK: Final = """
+for i, key in ipairs(KEYS) do
+    local places, left = redis.call('GET', key), redis.call('PTTL', key)
+    local content, receiver = string.match(places or '', '^(.-)\\n(.*)$')
+    if content then
+        if redis.call('GET', content) == ARGV[2 * i - 1] then
+            redis.call('DEL', content)
+        end
+        redis.call('ZREM', receiver, ARGV[2 * i - 1])
+    end
+    redis.call('SET', key, '', 'PX', string.format('%.0f', math.max(left, tonumber(ARGV[2 * i]))))
+end
+return #KEYS"""
+
+
+class Verdict(IntEnum):
+    """What became of one that wants to pass."""
+
+    MARKED = 0
+    """It passes, and is marked now."""
+    KNOWN = 1
+    """It passes, as it did before."""
+    REPEAT = 2
+    """Its content is there, of another delivery; nothing was marked."""
+    ABOVE = 3
+    """Its receiver got enough; nothing was marked."""
+
+
+class Mark(NamedTuple):
+    """Where one delivery is marked; names without a receiver or a content in plain text."""
+
+    member: str
+    """The delivery's key."""
+    content: str
+    """Of receiver and content together; empty: its content is not asked about."""
+    receiver: str
+    """Of whom is counted; empty: nothing is counted."""
+
+
+class Passing(NamedTuple):
+    """One delivery that wants to pass."""
+
+    mark: Mark
+    content_ms: int
+    """How long its content is not to come again."""
+    windows: Sequence[Window]
+    keep_ms: int
+    """The longest window of all who count the same receiver."""
+    delay_ms: int = 0
+    """From now to when it may go."""
+
+
+class Returned(NamedTuple):
+    """One delivery that was surely not sent: its marks go."""
+
+    member: str
+    """The delivery's key."""
+    keep_ms: int
+    """The longest time for which its lane's marks hold; more than 0."""
+
+
+class Marks(Protocol):
+    """Answers in the order asked; a name may stand several times."""
+
+    def enter(self, batch: Sequence[Passing]) -> list[Verdict]:
+        """Mark those that pass, each whole or not at all. Raises RedisAway; then nobody knows what was
+        marked."""
+        ...
+
+    def give_back(self, batch: Sequence[Returned]) -> None:
+        """These were not sent. Raises RedisAway."""
+        ...
+
+    def returned(self, members: Sequence[str]) -> list[bool]:
+        """Whether each of these deliveries gave its marks back. Raises RedisAway."""
+        ...
+
+
+class RedisMarks:
+    """The fleet's marks. Thread-safe."""
+
+    def __init__(self, settings: RedisSettings, identity: str) -> None:
+        """`identity` is the ledger's. Connects to nothing yet; raises ValueError for a URL that cannot
+        be read."""
+        self._prefix = f"{settings.prefix}:{identity}:mark:"
+        self._client = connect(settings)
+        self._enter = self._client.register_script(_ENTER)
+        self._give_back = self._client.register_script(_GIVE_BACK)
+
+    def enter(self, batch: Sequence[Passing]) -> list[Verdict]:
+        """See `Marks.enter`; one round trip."""
+        if not batch:
+            return []
+        arguments: list[str | int] = []
+        for mark, content_ms, windows, keep_ms, delay_ms in batch:
+            ttl = content_ms if mark.content else 0
+            arguments += [mark.member, ttl, delay_ms, keep_ms, len(windows) if mark.receiver else 0]
+            if mark.receiver:
+                arguments.extend(number for window in windows for number in window)
+        keys = self._keys(passing.mark for passing in batch)
+        return [Verdict(number) for number in guarded(self._enter, keys, arguments)]
+
+    def give_back(self, batch: Sequence[Returned]) -> None:
+        """See `Marks.give_back`; one round trip."""
+        if batch:
+            keys = [self._own_key(member) for member, _ in batch]
+            guarded(self._give_back, keys, [value for one in batch for value in one])
+
+    def returned(self, members: Sequence[str]) -> list[bool]:
+        """See `Marks.returned`; one round trip."""
+        if not members:
+            return []
+        keys = [self._own_key(member) for member in members]
+        return [value == b"" for value in guarded(self._client.mget, keys)]
+
+    def close(self) -> None:
+        """Close the connections; idempotent."""
+        self._client.close()
+        self._client.connection_pool.disconnect()
+
+    def _keys(self, marks: Iterable[Mark]) -> list[str]:
+        keys = []
+        for mark in marks:
+            keys += [f"{self._prefix}c:{mark.content}", f"{self._prefix}r:{mark.receiver}"]
+            keys.append(self._own_key(mark.member))
+        return keys
+
+    def _own_key(self, member: str) -> str:
+        return f"{self._prefix}d:{member}"
+
+
+class LocalMarks:
+    """The twin in one process's memory. Thread-safe; never raises."""
+
+    def __init__(
+        self,
+        monotonic: Callable[[], float] = time.monotonic,
+        at_most: int = RECEIVERS_AT_MOST,
+    ) -> None:
+        self._monotonic = monotonic
+        self._at_most = at_most
+        self._lock = (
+            threading.Lock()
+        )  # guards the three below; what was not used for longest goes first
+        self._contents: OrderedDict[str, tuple[str, float]] = OrderedDict()
+        """The delivery that made it, and until when it stands, in milliseconds."""
+        self._receivers: OrderedDict[str, dict[str, float]] = OrderedDict()
+        """When each delivery may go."""
+        self._places: OrderedDict[str, Mark | None] = OrderedDict()
+        """Where each delivery is marked; None: it gave its marks back."""
+
+    def enter(self, batch: Sequence[Passing]) -> list[Verdict]:
+        """See `Marks.enter`."""
+        with self._lock:
+            now = self._monotonic() * 1_000
+            return [self._pass(passing, now) for passing in batch]
+
+    def give_back(self, batch: Sequence[Returned]) -> None:
+        """See `Marks.give_back`."""
+        with self._lock:
+            for member, _ in batch:
+                mark = self._places.get(member)
+                if mark is not None:
+                    self._remove(mark)
+                self._note(member, None)
+
+    def returned(self, members: Sequence[str]) -> list[bool]:
+        """See `Marks.returned`."""
+        with self._lock:
+            return [member in self._places and self._places[member] is None for member in members]
+
+    def makers(self, batch: Sequence[Passing]) -> list[str]:
+        """The deliveries whose marks may stand in the way of these, each once."""
+        with self._lock:
+            found: dict[str, None] = {}
+            for passing in batch:
+                maker, _ = self._contents.get(passing.mark.content, ("", 0.0))
+                found.update(dict.fromkeys(self._receivers.get(passing.mark.receiver, ())))
+                found.update({maker: None} if maker else {})
+            return list(found)
+
+    def _remove(self, mark: Mark) -> None:
+        if self._contents.get(mark.content, ("", 0.0))[0] == mark.member:
+            del self._contents[mark.content]
+        self._receivers.get(mark.receiver, {}).pop(mark.member, None)
+
+    def _note(self, member: str, mark: Mark | None) -> None:
+        self._places[member] = mark
+        _bound(self._places, member, 2 * self._at_most)
+
+    def _pass(self, passing: Passing, now: float) -> Verdict:
+        mark, at = passing.mark, now + passing.delay_ms
+        maker, until = self._contents.get(mark.content, ("", 0.0))
+        stands = bool(mark.content and passing.content_ms) and until > now
+        if stands and maker != mark.member:
+            return Verdict.REPEAT
+        times = self._receivers.get(mark.receiver, {})
+        counted = mark.member in times or not (mark.receiver and passing.windows)
+        if not counted and any(_full(times, window, at) for window in passing.windows):
+            return Verdict.ABOVE
+        if mark.content and passing.content_ms and not stands:
+            self._contents[mark.content] = (mark.member, at + passing.content_ms)
+            _bound(self._contents, mark.content, self._at_most)
+        if not counted:
+            kept = {m: t for m, t in times.items() if t > now - passing.keep_ms}
+            self._receivers[mark.receiver] = kept | {mark.member: at}
+            _bound(self._receivers, mark.receiver, self._at_most)
+        made = not counted or (bool(mark.content and passing.content_ms) and not stands)
+        if made:
+            self._note(mark.member, mark)
+        return Verdict.MARKED if made else Verdict.KNOWN
+
+
+def _full(times: dict[str, float], window: Window, at: float) -> bool:
+    """Whether one more at `at` would be too many in some stretch of the window's length."""
+    near = sum(at - window.span_ms < t < at + window.span_ms for t in times.values())
+    return near >= window.most
+
+
+def _bound(kept: OrderedDict[str, Any], name: str, at_most: int) -> None:
+    kept.move_to_end(name)
+    while len(kept) > at_most:
+        kept.popitem(last=False)

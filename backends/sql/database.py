@@ -1,0 +1,232 @@
+"""The SQL databases: PostgreSQL through psycopg 3, or one SQLite file. Errors: see sql_errors."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import psycopg
+from psycopg.conninfo import make_conninfo
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy import exc as sa
+from sqlalchemy.engine import URL, make_url
+
+from backends.sql.errors import SqlAway, judged
+
+BUSY_MS: Final = 5_000
+"""How long a statement waits for another one's lock before it gives up for now."""
+STATEMENT_MS: Final = 10_000
+"""How long the server works on a statement before it gives up."""
+ANSWER_S: Final = 12.0
+"""How long we wait for an answer: a frozen server keeps its connections, and its own limits stand still."""
+CONNECT_S: Final = 5
+_MAX_PORT: Final = 65_535
+DEAD_PEER_MS: Final = 6_000
+"""How long sent bytes may stay unacknowledged before their connection counts as dead."""
+
+_SESSION = {
+    "default_transaction_isolation": "read committed",
+    "lock_timeout": str(BUSY_MS),
+    "statement_timeout": str(STATEMENT_MS),
+    "idle_in_transaction_session_timeout": str(STATEMENT_MS),
+}
+# The ledger finds every row by an index, in batches whose size it knows, in tables whose statistics
+# may be a minute old: a plan that was right for an empty partition must not survive into a full one.
+# So the planner gets no other choice, and does not plan again for every batch (docs/decisions/012).
+_FIXED_PLANS = {
+    "plan_cache_mode": "force_generic_plan",
+    "enable_seqscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "enable_bitmapscan": "off",
+    "enable_material": "off",
+    "jit": "off",
+}
+
+
+def database_url(url: str, base: str | Path = ".") -> URL:
+    """The URL with our driver; a relative SQLite file stands in `base`. Raises ValueError."""
+    try:
+        parsed = make_url(url.replace("postgres://", "postgresql://", 1))
+    except (sa.ArgumentError, ValueError):
+        raise ValueError("it cannot be read: write postgresql://… or sqlite:///FILE") from None
+    backend = parsed.get_backend_name()
+    if parsed.port is not None and not 0 < parsed.port <= _MAX_PORT:
+        raise ValueError(f"there are ports from 1 to {_MAX_PORT}")
+    if backend == "postgresql":
+        return _checked(parsed.set(drivername="postgresql+psycopg"))
+    if backend != "sqlite":
+        raise ValueError(f"{backend} is not supported: use postgresql://… or sqlite:///FILE")
+    if not parsed.database or parsed.database == ":memory:":
+        raise ValueError("an SQLite ledger needs a file: sqlite:///hongyan.db")
+    if parsed.host or parsed.query or "\0" in parsed.database:
+        raise ValueError("an SQLite ledger takes a file and no more: sqlite:///hongyan.db")
+    return parsed.set(drivername="sqlite", database=str(Path(base) / parsed.database))
+
+
+def _checked(url: URL) -> URL:
+    """The same, if libpq knows its options; raises ValueError with the option's name alone."""
+    try:
+        _, options = url.get_dialect()().create_connect_args(url)
+        make_conninfo("", **options)
+    except psycopg.ProgrammingError as exc:
+        raise ValueError(f"libpq takes it not: {str(exc).strip()}") from None
+    except (TypeError, ValueError):
+        raise ValueError("its options cannot be read") from None
+    return url
+
+
+def masked(url: str | URL) -> str:
+    """The URL for logs and errors, without whatever might be secret."""
+    try:
+        return make_url(url).set(query={}).render_as_string(hide_password=True)
+    except (sa.ArgumentError, ValueError):
+        return "a URL that cannot be read"
+
+
+class Database:
+    """A pool of driver connections in autocommit; one that fails is replaced.
+
+    `hot` is for the ledger's own few statements: fixed plans, see `_FIXED_PLANS`. Connections are
+    not pinged before use: a dead one costs one SqlAway, and whoever gets it repeats anyway.
+    """
+
+    def __init__(self, url: URL, *, hot: bool = False, pool_size: int = 4) -> None:
+        self.url = url
+        self.is_postgres = url.get_backend_name() == "postgresql"
+        self._generation = 0  # written by whichever thread saw the server go; a race renews twice
+        self.engine = (
+            _postgres(url, hot, pool_size) if self.is_postgres else _sqlite(url, pool_size)
+        )
+        event.listen(self.engine, "connect", self._stamp)
+        event.listen(self.engine, "checkout", self._check)
+
+    @contextmanager
+    def connection(self) -> Iterator[Any]:
+        """A driver connection (psycopg's or sqlite3's). Raises SqlError for what it names.
+
+        After SqlAway no connection made before it is used again: they led to the same server.
+        """
+        with self.errors():
+            pooled = self.engine.raw_connection()
+        try:
+            yield pooled.driver_connection
+        except BaseException as exc:
+            pooled.invalidate()
+            self._reraise(exc)
+        finally:
+            pooled.close()
+
+    @contextmanager
+    def begin(self) -> Iterator[Connection]:
+        """One transaction of SQLAlchemy's, with the same errors; SQLite's is its only writer."""
+        with self.errors(), self.engine.connect() as connection:
+            if self.is_postgres:
+                connection.execution_options(isolation_level="READ COMMITTED")
+            with connection.begin():
+                yield connection
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Around SQLAlchemy's own connections (`engine.connect()`): the same errors."""
+        try:
+            yield
+        except (sa.SQLAlchemyError, psycopg.Error, sqlite3.Error) as exc:
+            self._reraise(exc)
+
+    def close(self) -> None:
+        """Close what idles in the pool; idempotent."""
+        self.engine.dispose()
+
+    def _reraise(self, exc: BaseException) -> None:
+        error = judged(exc)
+        if isinstance(error, SqlAway):
+            self._generation += 1
+        if error is exc:
+            raise exc
+        raise error from exc
+
+    def _stamp(self, _connection: object, record: Any) -> None:
+        record.info["generation"] = self._generation
+
+    def _check(self, _connection: object, record: Any, _proxy: object) -> None:
+        if record.info["generation"] != self._generation:
+            raise sa.DisconnectionError  # the pool's word for "make a new one"
+
+
+def _postgres(url: URL, hot: bool, pool_size: int) -> Engine:
+    engine = create_engine(
+        url,
+        pool_size=pool_size,
+        max_overflow=pool_size,
+        pool_timeout=BUSY_MS / 1000,
+        pool_reset_on_return=None,
+        pool_use_lifo=True,
+        hide_parameters=True,
+        isolation_level="AUTOCOMMIT",
+        connect_args={
+            "connect_timeout": CONNECT_S,
+            "application_name": "hongyan",
+            "keepalives": 1,
+            "keepalives_idle": 3,
+            "keepalives_interval": 1,
+            "keepalives_count": 3,
+            "tcp_user_timeout": DEAD_PEER_MS,
+            **url.query,
+        },
+    )
+    session = _SESSION | (_FIXED_PLANS if hot else {})
+    event.listen(engine, "connect", lambda connection, _record: _prepare(connection, session))
+    if hot:
+        event.listen(engine, "do_connect", _connect_impatiently)
+    return engine
+
+
+class _Impatient(psycopg.Connection[Any]):
+    """Gives up on a server that does not answer; the connection is of no use afterwards."""
+
+    def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
+        return super().wait(gen, interval, ANSWER_S if timeout is None else timeout)
+
+
+def _connect_impatiently(_dialect: object, _record: object, _args: object, named: Any) -> Any:
+    return _Impatient.connect(**named)
+
+
+def _prepare(connection: psycopg.Connection[Any], session: dict[str, str]) -> None:
+    """Set what must hold whatever the server's or the role's defaults are."""
+    connection.autocommit = True
+    settings = ", ".join(["set_config(%s, %s, false)"] * len(session))
+    connection.execute(f"SELECT {settings}", [text for pair in session.items() for text in pair])
+    # A commit that a crash may take back would break every promise made on top of it.
+    connection.execute(
+        "SELECT set_config('synchronous_commit', 'on', false)"
+        " WHERE current_setting('synchronous_commit') = 'off'"
+    )
+
+
+def _sqlite(url: URL, pool_size: int) -> Engine:
+    engine = create_engine(
+        url,
+        pool_size=pool_size,
+        max_overflow=pool_size,
+        pool_timeout=BUSY_MS / 1000,
+        pool_reset_on_return=None,
+        hide_parameters=True,
+        connect_args={
+            "timeout": BUSY_MS / 1000,
+            "isolation_level": None,
+            "check_same_thread": False,
+        },
+    )
+    event.listen(engine, "connect", _prepare_sqlite)
+    event.listen(engine, "begin", lambda conn: conn.exec_driver_sql("BEGIN IMMEDIATE"))
+    return engine
+
+
+def _prepare_sqlite(connection: sqlite3.Connection, _record: object) -> None:
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")

@@ -1,0 +1,98 @@
+"""The accounts of one lane by its policy, and what its policy says of them that can mean nothing.
+
+Weights divide deliveries among accounts that reach the same receivers, and a reserve stands in for another
+that does (channels/accounts/reach.py). A policy that asks for more is refused with what to write instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from backends.settings import Settings
+from channels.accounts.reach import Reach, mixed_up
+from channels.channel import Account
+from channels.registry import PROVIDERS, AccountError, accounts_for, reach_of, serves
+from message.vocabulary import LANES, Lane
+from policy.loading import read
+from policy.problems import Problem
+from policy.schema import LanePolicy, Policy
+from policy.toml_lines import key_lines, line_of
+
+Tables = Mapping[str, Mapping[str, Any]]
+
+
+def lane_accounts(lane: Lane, tables: Tables, policy: LanePolicy) -> list[Account]:
+    """The accounts that the lane sends through; raises AccountError for a policy that they do not fit."""
+    accounts = accounts_for(lane, tables, policy.account_names)
+    reaches = {account.name: account.reach for account in accounts}
+    for name, text in _wrong(policy, reaches):
+        key = f"accounts.{name}" if name else "accounts"
+        raise AccountError(f"policy of lane {lane.name}: {key}: {text}")
+    return accounts
+
+
+def check_accounts(settings: Settings, policy: Policy, path: Path) -> list[Problem]:
+    """Returns the faults of the lanes' accounts in the policy of this file, which can be read. No secret is
+    needed. Raises AccountError for a robot that names no group."""
+    lines = key_lines(read(path).decode())
+    tables = settings.accounts
+    reach = {name: reach_of(name, table) for name, table in tables.items() if _known(table)}
+    found = set()
+    for lane in LANES:
+        of_lane = policy.of(lane)
+        names = [n for n in of_lane.accounts if n in reach and serves(tables[n]["provider"], lane)]
+        reaches = {name: reach[name] for name in names}
+        for name, text in _wrong(of_lane, reaches):
+            place = _place(lines, lane, name)
+            found.add(Problem(str(path), line_of(lines, place), _dotted(place), text))
+    return sorted(found)
+
+
+def strangers(settings: Settings, policy: Policy, path: Path) -> list[Problem]:
+    """Lanes whose accounts are of several companies: a receiver may be somebody in each of them, and which
+    one gets a message is left to weights."""
+    lines = key_lines(read(path).decode())
+    found = set()
+    for lane in LANES:
+        names = policy.of(lane).account_names or list(settings.accounts)
+        companies = {name: company for name in names if (company := _company(settings, name, lane))}
+        if len(set(companies.values())) > 1:
+            some = ", ".join(companies)
+            text = (
+                f"{lane.channel}: {some} are of several companies, and one name may be somebody in each:"
+                " name the account in every notification, or only one company's accounts here"
+            )
+            place = _place(lines, lane, "")
+            found.add(Problem(str(path), line_of(lines, place), _dotted(place), text))
+    return sorted(found)
+
+
+def _company(settings: Settings, name: str, lane: Lane) -> str:
+    """Of an account that serves the lane; empty where it says none."""
+    table = settings.accounts.get(name, {})
+    provider = str(table.get("provider", ""))
+    if not serves(provider, lane) or not PROVIDERS[provider].company:
+        return ""
+    return str(table.get(PROVIDERS[provider].company, ""))
+
+
+def _known(table: Mapping[str, Any]) -> bool:
+    return str(table.get("provider", "")) in PROVIDERS
+
+
+def _wrong(policy: LanePolicy, reaches: Mapping[str, Reach]) -> Iterator[tuple[str, str]]:
+    if isinstance(policy.accounts, dict):
+        yield from mixed_up(reaches, policy.accounts)
+
+
+def _place(lines: Mapping[tuple[str, ...], int], lane: Lane, name: str) -> tuple[str, ...]:
+    """Where the lane's accounts stand: in its own table, else in its kind's, else in the one for all."""
+    tables = (("lanes", lane.name), ("defaults", lane.kind), ("defaults",))
+    table = next((one for one in tables if (*one, "accounts") in lines), tables[0])
+    return (*table, "accounts", name) if name else (*table, "accounts")
+
+
+def _dotted(place: tuple[str, ...]) -> str:
+    return ".".join(f'"{part}"' if "." in part else part for part in place)

@@ -1,0 +1,85 @@
+"""One connection: opened by libcurl (channels/http_client/dialer.py), spoken over by us, one call at a
+time.
+
+The request is written by us (channels/http_client/exchange.py), because only who writes knows what was
+written. What libcurl's own HTTP would do differently, and cost: docs/decisions/020-transport.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import monotonic
+
+import httpx
+
+from channels.channel import Failure
+from channels.http_client.dialer import Dialer
+from channels.http_client.exchange import Exchange
+from channels.http_client.sockets import Wire
+from channels.http_client.wire_format import written
+from channels.tls.context import TlsPeer
+from channels.tls.tls_socket import TlsWire
+
+
+class Connection:
+    """Belongs to one call at a time; the transport's pool hands it from thread to thread.
+
+    After a failure, and when the provider closed it, the next call opens it anew with the same handle,
+    which keeps libcurl's names.
+    """
+
+    def __init__(
+        self,
+        peer: TlsPeer | None = None,
+        *,
+        proxy: str = "",
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        """`peer`: for https. `proxy`: by http alone."""
+        self.used_at = 0.0
+        """Monotonic; written when a call ends, read by the transport's janitor."""
+        self._clock = clock
+        self._wire: Wire | None = None
+        """The open connection; None: there is none that may be used."""
+        self._dialer = Dialer(peer, proxy=proxy)
+
+    def begin(
+        self, request: httpx.Request, timeout_s: float, connect_s: float
+    ) -> Exchange | Failure:
+        """Write the whole request. Raises BadRequest, and then nothing was sent."""
+        data = written(request)
+        deadline = monotonic() + timeout_s
+        wire = self._alive() or self._open(request.url, timeout_s, connect_s)
+        if isinstance(wire, Failure):
+            return wire
+        exchange = Exchange(request, wire, deadline - timeout_s, deadline, self._ended)
+        return exchange.write(data) or exchange
+
+    def close(self) -> None:
+        """Close it for good."""
+        if isinstance(self._wire, TlsWire):
+            self._wire.say_goodbye()
+        self._wire = None
+        self._dialer.close()
+
+    def _alive(self) -> Wire | None:
+        """The kept connection if it may carry a call, as far as can be known. One that has something
+        to say before it was asked has either ended, and what is written to it would be in doubt for
+        nothing; or it would answer this call with what belongs to another."""
+        wire = self._wire
+        return wire if wire is not None and wire.silent() else None
+
+    def _open(self, url: httpx.URL, timeout_s: float, connect_s: float) -> Wire | Failure:
+        self._wire = None
+        wire = self._dialer.open(url, timeout_s, connect_s)
+        if not isinstance(wire, Failure):
+            self._wire = wire
+        return wire
+
+    def _ended(self, clean: bool) -> None:
+        """The exchange is over; unless it ended clean, no other call goes over this wire."""
+        wire = self._wire
+        if not clean and wire is not None:
+            self._wire = None
+            wire.hang_up()
+        self.used_at = self._clock()

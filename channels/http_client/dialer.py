@@ -1,0 +1,97 @@
+"""Opens connections: libcurl resolves, connects and goes through a proxy (CURLOPT_CONNECT_ONLY).
+
+What is written over them is written by us; TLS is channels/tls/tls_socket.py's.
+"""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import Final
+
+import httpx
+import pycurl
+
+from channels.channel import Failure, Phase
+from channels.http_client.sockets import PlainWire, Wire
+from channels.tls.context import TlsPeer
+from channels.tls.tls_socket import TlsWire
+
+_MS: Final = 1_000
+_CODES: Final = {
+    pycurl.E_COULDNT_RESOLVE_PROXY: "dns",
+    pycurl.E_COULDNT_RESOLVE_HOST: "dns",
+    pycurl.E_OPERATION_TIMEDOUT: "timeout",
+}
+"""Only words for people; the phase does not depend on them."""
+
+
+class Dialer:
+    """Holds one connection at a time, which it closes when it opens the next; keeps libcurl's names."""
+
+    def __init__(self, peer: TlsPeer | None = None, *, proxy: str = "") -> None:
+        """`peer`: for https. `proxy`: by http alone."""
+        self._peer = peer
+        self._curl = _easy(proxy)
+
+    def open(self, url: httpx.URL, timeout_s: float, connect_s: float) -> Wire | Failure:
+        """A new connection to the URL's host, with TLS for https; a Failure that was NOT_WRITTEN."""
+        curl, started = self._curl, monotonic()
+        curl.setopt(pycurl.URL, _address(url))
+        curl.setopt(pycurl.TIMEOUT_MS, max(1, int(timeout_s * _MS)))
+        curl.setopt(pycurl.CONNECTTIMEOUT_MS, max(1, int(connect_s * _MS)))
+        try:
+            curl.perform()
+        except pycurl.error as exc:
+            number, message = _told(exc)
+            return Failure(Phase.NOT_WRITTEN, _CODES.get(number, "connect"), message)
+        wire = PlainWire(curl.getinfo(pycurl.ACTIVESOCKET))
+        if self._peer is None:
+            return wire
+        return self._secured(wire, self._peer, started + min(timeout_s, connect_s) - monotonic())
+
+    def close(self) -> None:
+        """Close the connection, and open no other."""
+        self._curl.close()
+
+    def _secured(self, wire: PlainWire, peer: TlsPeer, left_s: float) -> Wire | Failure:
+        """With TLS; connecting and the handshake share their time."""
+        try:
+            secured = TlsWire(wire, peer)
+            secured.open(left_s)
+        except TimeoutError:
+            wire.hang_up()
+            return Failure(Phase.NOT_WRITTEN, "timeout", "the TLS handshake did not end in time")
+        except (OSError, ValueError) as exc:  # ValueError: a name that no certificate can be for
+            wire.hang_up()
+            return Failure(Phase.NOT_WRITTEN, "tls", str(exc))
+        return secured
+
+
+def _told(exc: pycurl.error) -> tuple[int, str]:
+    number, message = exc.args[0], exc.args[-1]
+    return int(number), str(message)
+
+
+def _address(url: httpx.URL) -> str:
+    """Where libcurl connects to, as far as a socket goes."""
+    if url.scheme != "https":
+        return str(url)
+    port = "" if url.port else ":443"
+    return f"http://{url.netloc.decode('ascii')}{port}"
+
+
+def _easy(proxy: str) -> pycurl.Curl:
+    """A handle that connects, and takes nothing from its surroundings: no proxy, no netrc."""
+    curl = pycurl.Curl()
+    for option, value in (
+        (pycurl.CONNECT_ONLY, 1),
+        (pycurl.NOSIGNAL, 1),  # signals and threads do not go together
+        (pycurl.PROTOCOLS, pycurl.PROTO_HTTP),
+        (pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_1_1),
+        (pycurl.PROXY, proxy),
+        (pycurl.NOPROXY, ""),
+        (pycurl.HTTPPROXYTUNNEL, 1),
+        (pycurl.TCP_KEEPALIVE, 1),
+    ):
+        curl.setopt(option, value)
+    return curl

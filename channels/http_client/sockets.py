@@ -1,0 +1,193 @@
+"""How bytes go over an open connection: straight to the socket, with TLS (channels/tls/tls_socket.py) or
+without.
+
+Python gives the interpreter away around every system call and must get it back afterwards. With a hundred
+threads that costs more than the calls: a message that was polled, sent, polled for and received changed
+threads nine times. Writing into a socket's buffer and looking whether it has something to say return at
+once, so they are made without letting go (`ctypes.PyDLL`); only the wait for the answer lets go: in one
+blocking `recv` with the deadline as the socket's own timeout (docs/decisions/044-plain-sockets.md), or in
+one `epoll` for the answers to many calls (channels/http_client/answer_reader.py), whose `watch` returns at
+once too.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import platform
+import select
+import socket
+import struct
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from typing import Final, Protocol
+
+_BYTES = (ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+_holding = ctypes.PyDLL(None, use_errno=True)
+_letting_go = ctypes.CDLL(None, use_errno=True)
+_send, _look, _receive = _holding.send, _holding.recv, _letting_go.recv
+for _call in (_send, _look, _receive):
+    _call.argtypes, _call.restype = _BYTES, ctypes.c_ssize_t
+
+
+class _Watched(ctypes.Structure):
+    """The kernel's `epoll_event`, which is packed on x86-64 alone."""
+
+    _pack_ = 1 if platform.machine() == "x86_64" else ctypes.alignment(ctypes.c_uint64)
+    _fields_ = (("events", ctypes.c_uint32), ("data", ctypes.c_uint64))
+
+
+_control = _holding.epoll_ctl
+_control.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.POINTER(_Watched))
+_ADD, _CHANGE = 1, 3
+_ONCE: Final = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLONESHOT
+
+_WRITE: Final = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
+_PEEK: Final = socket.MSG_DONTWAIT | socket.MSG_PEEK
+_NOT_NOW: Final = frozenset({errno.EAGAIN, errno.EWOULDBLOCK})
+_PASSING: Final = _NOT_NOW | {errno.EINTR}
+_CHUNK: Final = 16 << 10
+_MS: Final = 1_000
+_US: Final = 1_000_000
+_MIN_S: Final = 0.001
+"""The kernel takes 0 for "wait for ever"."""
+_SLACK_S: Final = 0.01
+"""A deadline is kept this exactly; more so, and every call would have to set the socket's timeout."""
+
+
+class Wire(Protocol):
+    """An open connection. One thread at a time; libcurl opened it and closes it."""
+
+    @property
+    def descriptor(self) -> int:
+        """The socket's."""
+        ...
+
+    def silent(self) -> bool:
+        """Whether it is open and has nothing to say."""
+        ...
+
+    def send(self, data: bytes, left_s: float) -> int:
+        """Bytes taken, within the time. Raises TimeoutError, OSError."""
+        ...
+
+    def offer(self, data: bytes) -> int:
+        """Bytes taken without waiting; 0: none now, and the next offer must begin with the same bytes. A
+        byte that was not taken cannot be read by the peer unless it is offered again. Raises OSError."""
+        ...
+
+    def receive(self, left_s: float) -> bytes | memoryview:
+        """What comes next, empty at the end; good until the next call. Raises TimeoutError, OSError."""
+        ...
+
+    def receive_now(self) -> bytes | memoryview | None:
+        """As `receive`, but waits for nothing: None where nothing has come. Raises OSError."""
+        ...
+
+    def hang_up(self) -> None:
+        """End it now, in both directions."""
+        ...
+
+
+class PlainWire:
+    """The socket itself, made blocking."""
+
+    def __init__(self, descriptor: int) -> None:
+        os.set_blocking(descriptor, True)
+        self.descriptor = descriptor
+        self._buffer = ctypes.create_string_buffer(_CHUNK)
+        self._bytes = memoryview(self._buffer).cast("B")
+        self._timeout_s = 0.0
+
+    def silent(self) -> bool:
+        taken: int = _look(self.descriptor, self._buffer, 1, _PEEK)
+        return taken < 0 and ctypes.get_errno() in _NOT_NOW
+
+    def send(self, data: bytes, left_s: float) -> int:
+        while True:
+            taken: int = _send(self.descriptor, data, len(data), _WRITE)
+            if taken >= 0:
+                return taken
+            _raise_unless(ctypes.get_errno(), _PASSING)
+            _wait(_poll_for(self.descriptor, select.POLLOUT), left_s)
+
+    def offer(self, data: bytes) -> int:
+        taken: int = _send(self.descriptor, data, len(data), _WRITE)
+        if taken >= 0:
+            return taken
+        _raise_unless(ctypes.get_errno(), _PASSING)
+        return 0
+
+    def receive(self, left_s: float) -> memoryview:
+        if abs(self._timeout_s - left_s) > _SLACK_S:
+            self._set_timeout(left_s)
+        while True:
+            taken: int = _receive(self.descriptor, self._buffer, _CHUNK, 0)
+            if taken >= 0:
+                return self._bytes[:taken]
+            number = ctypes.get_errno()
+            if number in _NOT_NOW:
+                raise TimeoutError
+            _raise_unless(number, {errno.EINTR})
+
+    def receive_now(self) -> memoryview | None:
+        taken: int = _look(self.descriptor, self._buffer, _CHUNK, socket.MSG_DONTWAIT)
+        if taken >= 0:
+            return self._bytes[:taken]
+        _raise_unless(ctypes.get_errno(), _PASSING)
+        return None
+
+    def hang_up(self) -> None:
+        _shut_down(self.descriptor)
+
+    def _set_timeout(self, seconds: float) -> None:
+        whole, fraction = divmod(max(seconds, _MIN_S), 1)
+        with _borrowed(self.descriptor) as connection:
+            value = struct.pack("@ll", int(whole), int(fraction * _US))
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, value)
+        self._timeout_s = seconds
+
+
+def watch(epoll: select.epoll, descriptor: int) -> None:
+    """Let `epoll` tell once that the socket has something to say, or has already. Raises OSError."""
+    event = _Watched(_ONCE, descriptor)
+    if not _control(epoll.fileno(), _CHANGE, descriptor, event):
+        return
+    _raise_unless(ctypes.get_errno(), {errno.ENOENT})  # not watched before, or another socket
+    if _control(epoll.fileno(), _ADD, descriptor, event):
+        _raise_unless(ctypes.get_errno(), ())
+
+
+@contextmanager
+def _borrowed(descriptor: int) -> Iterator[socket.socket]:
+    """libcurl's socket as Python's, which must not close it."""
+    connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, descriptor)
+    try:
+        yield connection
+    finally:
+        connection.detach()
+
+
+def _shut_down(descriptor: int) -> None:
+    with _borrowed(descriptor) as connection:
+        try:
+            connection.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # the provider was faster
+
+
+def _raise_unless(number: int, expected: Collection[int]) -> None:
+    if number not in expected:
+        raise OSError(number, os.strerror(number))
+
+
+def _wait(poll: select.poll, left_s: float) -> None:
+    if left_s <= 0 or not poll.poll(left_s * _MS):
+        raise TimeoutError
+
+
+def _poll_for(descriptor: int, event: int) -> select.poll:
+    poll = select.poll()
+    poll.register(descriptor, event)
+    return poll

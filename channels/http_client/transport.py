@@ -1,0 +1,215 @@
+"""The one transport: httpx's interface over libcurl, called directly on the send path of every lane.
+
+`send` answers with a value, whatever happens: a Response, or a Failure that says whether the
+provider may have acted on the request. `begin` does not wait for the answer: one thread reads those of
+all calls (channels/http_client/answer_reader.py). `handle_request` is `send` for an `httpx.Client` mounted
+on it (tokens, queries), and raises TransportFailure instead. Why libcurl:
+docs/decisions/020-transport.md.
+
+`request.extensions` it reads: `timeout` (`total` and `connect` in seconds; `total` covers the whole
+call, from resolving to the last byte), `ca_file` (a PEM file of authorities to trust beside the
+public ones) and `not_after` (monotonic; no first byte leaves later).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict, deque
+from collections.abc import Callable
+from time import monotonic
+from typing import Any, Final, NamedTuple
+
+import httpx
+
+from channels.channel import Failure, Phase
+from channels.http_client.answer_reader import Answers
+from channels.http_client.connection import Connection
+from channels.http_client.exchange import Exchange
+from channels.http_client.failures import BadRequest, TransportFailure
+from channels.http_client.response import Answer
+from channels.tls.context import TlsPeer, Trust
+
+DEFAULT_TIMEOUT_S: Final = 30.0
+MAX_TIMEOUT_S: Final = 86_400.0
+DEFAULT_IDLE_S: Final = 60.0
+
+
+Origin = tuple[str, bytes, str]
+"""What calls must share to share a connection: scheme, host with port, CA file."""
+
+
+class _Begun(NamedTuple):
+    """A call whose request is written, and the connection that it has to itself."""
+
+    origin: Origin
+    connection: Connection
+    exchange: Exchange
+
+
+class Transport(httpx.BaseTransport):
+    """Safe from any number of threads. One kept-alive connection per call in flight and origin.
+
+    Idle ones lie on a stack per origin: the hottest connection is used first, and what a burst
+    left over grows cold at the bottom, where the janitor closes it after `idle_s`. No connection belongs
+    to a thread, so a thread that ends leaves none behind.
+    """
+
+    def __init__(
+        self,
+        *,
+        ca_bundle: str = "",
+        proxy: str = "",
+        idle_s: float = DEFAULT_IDLE_S,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._trust = Trust(ca_bundle, ["http/1.1"])
+        self._peers: dict[Origin, TlsPeer] = {}
+        self._proxy = proxy
+        self._idle_s = idle_s
+        self._clock = clock
+        self._idle: defaultdict[Origin, deque[Connection]] = defaultdict(deque)
+        self._closed = threading.Event()
+        self._answers = Answers()
+        self._janitor: threading.Thread | None = None
+        self._starting = threading.Lock()
+
+    def send(self, request: httpx.Request) -> Answer | Failure:
+        """One call on the wire, never two. Raises only BadRequest, and then nothing was sent."""
+        begun = self._begin(request)
+        return begun if isinstance(begun, Failure) else self._wait(begun)
+
+    def begin(
+        self, request: httpx.Request, done: Callable[[Answer | Failure], None]
+    ) -> Answer | Failure | None:
+        """As `send`, without waiting for the answer: `done` gets it, from the thread that reads answers,
+        which must not wait. What is known already is returned, and not told to `done`."""
+        begun = self._begin(request)
+        if isinstance(begun, Failure):
+            return begun
+
+        def ended(answer: Answer | Failure) -> None:
+            try:
+                self._give_back(begun)
+            finally:
+                done(answer)
+
+        return None if self._answers.add(begun.exchange, ended) else self._wait(begun)
+
+    def _begin(self, request: httpx.Request) -> _Begun | Failure:
+        """Write it over a connection, which whoever reads the answer gives back."""
+        if self._closed.is_set():
+            return Failure(Phase.NOT_WRITTEN, "closed", "the transport is closed")
+        url, extensions = request.url, request.extensions
+        origin = (url.scheme, url.netloc, extensions.get("ca_file", ""))
+        try:
+            connection = self._take(origin)
+        except OSError as exc:
+            return Failure(Phase.NOT_WRITTEN, "tls", f"the CA file cannot be read: {exc}")
+        exchange: Exchange | Failure | None = None
+        try:
+            exchange = connection.begin(request, *timeouts(extensions.get("timeout")))
+        finally:
+            if not isinstance(exchange, Exchange):
+                self._put(origin, connection)
+        return exchange if isinstance(exchange, Failure) else _Begun(origin, connection, exchange)
+
+    def _wait(self, begun: _Begun) -> Answer | Failure:
+        try:
+            return begun.exchange.wait()
+        finally:
+            self._give_back(begun)
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        """`send` for httpx: raises TransportFailure, or LocalProtocolError for a BadRequest."""
+        try:
+            answer = self.send(request)
+        except BadRequest as exc:
+            raise httpx.LocalProtocolError(str(exc), request=request) from exc
+        if isinstance(answer, Failure):
+            raise TransportFailure(answer, request)
+        return answer
+
+    def close(self) -> None:
+        """Close every idle connection; those in use close when their call ends. Idempotent."""
+        self._closed.set()
+        self._discard(lambda _: True)
+        self._answers.close()
+
+    @property
+    def beat(self) -> float:
+        """When the thread that reads answers last went round, monotonic; now, where it rests."""
+        return self._answers.beat
+
+    @property
+    def idle(self) -> int:
+        """Kept-alive connections that no call is using."""
+        return sum(len(connections) for connections in list(self._idle.values()))
+
+    def sweep(self) -> None:
+        """Close what has been idle for too long; the janitor calls it, and so may anyone."""
+        oldest = self._clock() - self._idle_s
+        self._discard(lambda connection: connection.used_at < oldest)
+
+    def _take(self, origin: Origin) -> Connection:
+        try:
+            return self._idle[origin].pop()
+        except IndexError:
+            return Connection(self._peer(origin), proxy=self._proxy, clock=self._clock)
+
+    def _peer(self, origin: Origin) -> TlsPeer | None:
+        """The origin's, if TLS is spoken there. Raises OSError for a CA file that cannot be read."""
+        scheme, netloc, ca_file = origin
+        if scheme != "https":
+            return None
+        peer = self._peers.get(origin)
+        if peer is None:
+            host = httpx.URL(scheme=scheme, netloc=netloc).raw_host.decode("ascii").rstrip(".")
+            peer = self._peers.setdefault(origin, TlsPeer(self._trust.context(ca_file), host))
+        return peer
+
+    def _give_back(self, begun: _Begun) -> None:
+        self._put(begun.origin, begun.connection)
+
+    def _put(self, origin: Origin, connection: Connection) -> None:
+        self._idle[origin].append(connection)
+        if self._closed.is_set():
+            self._discard(lambda _: True)
+        elif self._janitor is None:
+            self._start_janitor()
+
+    def _discard(self, cold: Callable[[Connection], bool]) -> None:
+        """Close connections from the cold end. A deque's own operations are atomic: no lock needed."""
+        for connections in list(self._idle.values()):
+            while (connection := _pop_left(connections)) is not None:
+                if not cold(connection):
+                    connections.appendleft(connection)
+                    break
+                connection.close()
+
+    def _start_janitor(self) -> None:
+        with self._starting:
+            if self._janitor is None:
+                self._janitor = threading.Thread(
+                    target=self._keep_house, name="transport-janitor", daemon=True
+                )
+                self._janitor.start()
+
+    def _keep_house(self) -> None:
+        while not self._closed.wait(self._idle_s / 2):
+            self.sweep()
+
+
+def _pop_left(connections: deque[Connection]) -> Connection | None:
+    try:
+        return connections.popleft()
+    except IndexError:
+        return None
+
+
+def timeouts(timeout: dict[str, Any] | None) -> tuple[float, float]:
+    """Total and connect, in seconds; of httpx's own four, reading is the nearest to a total."""
+    if not timeout:
+        return DEFAULT_TIMEOUT_S, DEFAULT_TIMEOUT_S
+    total = timeout.get("total") or timeout.get("read") or DEFAULT_TIMEOUT_S
+    total = min(total, MAX_TIMEOUT_S)
+    return total, min(timeout.get("connect") or total, total)

@@ -1,0 +1,107 @@
+"""From failures and statuses to outcomes: the part that every HTTP provider shares.
+
+    not written                       NotSent
+    written, no answer                Unknown
+    2xx                               Accepted (the adapter reads the provider's id)
+    429                               NotSent: the account's limit, it only paces
+    other 4xx except 409              NotSent
+    everything else                   Unknown
+
+Here an answer is judged that is not the provider's own: its error codes are the error table's. It comes
+from what stands between: a proxy, a firewall, a login page. A 4xx of theirs says that the request went no
+further; that is no word about the message. A redirect says nothing of what was done before it.
+
+503 is Unknown with Retry-After, too: the field says when to come back, not that nothing was done
+(RFC 9110 §10.2.3); a gateway adds it to what its backend did not answer in time.
+
+The webhook protocol is ours and promises more (`own_protocol`): 3xx and 4xx except 408, 409, 425 and 429
+reject, 503 with Retry-After paces.
+
+An adapter asks `refusal` first and overrides what its provider documents otherwise.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from time import time
+from typing import Final
+
+import httpx
+import msgspec
+
+from channels.channel import Call, Failure, Phase
+from channels.judging.error_table import refused_by_status
+from channels.judging.retry_after import retry_after_ms
+from message.foreign_text import shown, shown_code
+from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
+
+_UNAVAILABLE: Final = 503
+
+
+def of_failure(failure: Failure) -> NotSent | Unknown:
+    """The outcome of a call without an answer."""
+    if failure.phase is Phase.NOT_WRITTEN:
+        return NotSent(failure.code, failure.detail)
+    return Unknown(failure.code, failure.detail)
+
+
+CONTRADICTION: Final = Unknown(
+    "contradiction", "the answer says that it was taken, and its status that it was not"
+)
+"""Of a body that says success under a status that refuses."""
+
+
+def refusal(
+    answer: httpx.Response, now_s: float | None = None, *, own_protocol: bool = False
+) -> AnyOutcome | None:
+    """The outcome of an answer other than 2xx; None for 2xx."""
+    status = answer.status_code
+    if 200 <= status < 300:
+        return None
+    code, detail = (
+        f"http_{status}",
+        f"the provider answered {status} {answer.reason_phrase}".strip(),
+    )
+    wait_ms = retry_after_ms(answer.headers, time() if now_s is None else now_s)
+    if own_protocol:
+        return _promised(status, code, detail, wait_ms)
+    found = refused_by_status(status, code, detail, wait_ms)
+    if isinstance(found, Rejected):
+        return NotSent(code, detail, wait_ms)
+    return found or Unknown(code, detail)
+
+
+def _promised(status: int, code: str, detail: str, wait_ms: int | None) -> AnyOutcome:
+    """By the webhook protocol."""
+    if status == _UNAVAILABLE and wait_ms is not None:
+        return NotSent(code, detail, wait_ms, limit=Limit.ACCOUNT)
+    if 300 <= status < 400:
+        return Rejected(code, detail)
+    return refused_by_status(status, code, detail, wait_ms) or Unknown(code, detail)
+
+
+def for_all(call: Call, outcome: AnyOutcome) -> list[AnyOutcome]:
+    """The same outcome for every delivery of the call."""
+    return [outcome] * len(call.deliveries)
+
+
+def shown_outcomes(call: Call, outcomes: list[AnyOutcome]) -> list[AnyOutcome]:
+    """The same, with the provider's codes and sentences as they may be shown: it may repeat any receiver
+    of the call, or the content."""
+    if [type(outcome) for outcome in outcomes].count(Accepted) == len(outcomes):
+        return outcomes
+    receivers = [delivery.receiver for delivery in call.deliveries]
+    private = list(chain(receivers, call.deliveries[0].private_texts()))
+    # One outcome often stands for all deliveries of a call.
+    done: dict[int, AnyOutcome] = {}
+    for outcome in outcomes:
+        if id(outcome) not in done:
+            done[id(outcome)] = _shown(outcome, private)
+    return [done[id(outcome)] for outcome in outcomes]
+
+
+def _shown(outcome: AnyOutcome, private: list[str]) -> AnyOutcome:
+    if isinstance(outcome, Accepted):
+        return outcome
+    code, detail = shown_code(outcome.code, private), shown(outcome.detail, private)
+    return msgspec.structs.replace(outcome, code=code, detail=detail)

@@ -1,0 +1,32 @@
+"""What an answer to a recall means: the part that every provider with errcodes shares.
+
+no answer, or none that can be read       ASK_LATER
+errcode 0                                 BACK
+a code that says "not now" (NotSent)      ASK_LATER
+any other, documented or not              REFUSED, in the provider's words
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from channels.channel import Answer, Failure, Taken, TakenBack
+from channels.judging.error_table import ErrorTable
+from message.outcomes import NotSent
+
+_OK: Final = "0"
+
+
+def taken_back(errors: ErrorTable, answer: Answer, code: str, words: str) -> TakenBack:
+    """`code` and `words` are what the adapter read in the answer; empty where it could not."""
+    if isinstance(answer, Failure):
+        return TakenBack(Taken.ASK_LATER, answer.code)
+    if not code:
+        return TakenBack(
+            Taken.ASK_LATER, f"http_{answer.status_code}: an answer without an errcode"
+        )
+    if code == _OK:
+        return TakenBack(Taken.BACK)
+    outcome = errors.outcome(code, words)
+    taken = Taken.ASK_LATER if isinstance(outcome, NotSent) else Taken.REFUSED
+    return TakenBack(taken, f"{code}: {words}".rstrip(": "))

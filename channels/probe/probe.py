@@ -1,0 +1,200 @@
+"""One test send with everything that went over the wire: what `hongyan accounts test` shows.
+
+Nothing of the fleet is asked or told: no ledger, no limits, and a token of its own. Providers give the
+same access token to whoever asks again before its end, so the workers' stays good.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from time import monotonic, sleep, time
+from typing import Final, Literal
+
+import httpx
+import msgspec
+
+from channels.accounts.time_limits import Limits
+from channels.channel import (
+    Account,
+    Answer,
+    Attempt,
+    Call,
+    Channel,
+    Failure,
+    LoginRefused,
+    Resolution,
+    Resolved,
+    Token,
+    TokenRefused,
+    TokenSource,
+)
+from channels.engine import Engine, Sender
+from channels.http_client.failures import BadRequest
+from channels.tokens.contract import LoginUnavailable, TokenUnavailable
+from message.delivery import Delivery
+from message.outcomes import Accepted, AnyOutcome
+
+Purpose = Literal["token", "send", "query"]
+_MS: Final = 1_000
+_SOONEST_S, _LATEST_S = 1.0, 10.0
+"""Between two questions."""
+TOKEN_TIMEOUT_S: Final = 10.0
+"""For a token, at most: a mail's own limits are minutes."""
+
+
+class Exchange(msgspec.Struct, frozen=True):
+    """One request and its answer, as they are: mask them before anybody sees them."""
+
+    purpose: Purpose
+    request: httpx.Request
+    answer: Answer
+    took_ms: float
+
+
+class Recorder:
+    """A sender that remembers. Safe from many threads."""
+
+    def __init__(self, sender: Sender) -> None:
+        self.exchanges: list[Exchange] = []
+        self._sender = sender
+        self._now: Purpose = "send"
+        self._lock = threading.Lock()
+
+    def send(self, request: httpx.Request) -> Answer:
+        """One call on the wire."""
+        return self._kept(self._now, request)
+
+    def ask_for_token(self, request: httpx.Request) -> Answer:
+        """The same, remembered as what it was for."""
+        return self._kept("token", request)
+
+    def query(self) -> None:
+        """What is sent from now on asks after an earlier call."""
+        self._now = "query"
+
+    def _kept(self, purpose: Purpose, request: httpx.Request) -> Answer:
+        began = monotonic()
+        answer = self._sender.send(request)
+        took_ms = (monotonic() - began) * _MS
+        with self._lock:
+            self.exchanges.append(Exchange(purpose, request, answer, took_ms))
+        return answer
+
+
+class OwnTokens:
+    """Tokens of one process that makes a few calls: fetched when first needed, kept until refused."""
+
+    def __init__(self, recorder: Recorder, timeout_s: float) -> None:
+        self.held: dict[str, str] = {}
+        """By account."""
+        self._recorder = recorder
+        self._timeout_s = timeout_s
+
+    def get(self, account: Account, source: TokenSource) -> str:
+        """The account's token; raises TokenUnavailable."""
+        return self.held.get(account.name) or self.renew(account, source, "")
+
+    def renew(self, account: Account, source: TokenSource, stale: str) -> str:
+        """A new one; raises TokenUnavailable."""
+        try:
+            request = source.request(account, stale)
+            token = request if isinstance(request, Token) else self._asked(source, request)
+        except LoginRefused as exc:
+            raise LoginUnavailable(str(exc), 0.0) from exc
+        except (TokenRefused, BadRequest) as exc:
+            raise TokenUnavailable(str(exc)) from exc
+        self.held[account.name] = token.text
+        return token.text
+
+    def refused_logins(self) -> list[str]:
+        """Not kept: each call tries anew."""
+        return []
+
+    def _asked(self, source: TokenSource, request: httpx.Request) -> Token:
+        request.extensions["timeout"] = {"total": self._timeout_s}
+        answer = self._recorder.ask_for_token(request)
+        if isinstance(answer, Failure):
+            raise TokenUnavailable(f"{answer.code}: {answer.detail}")
+        return source.read(answer)
+
+
+class Trial(msgspec.Struct, frozen=True):
+    """What a test send came to."""
+
+    exchanges: Sequence[Exchange]
+    outcome: AnyOutcome
+    tokens: Sequence[str]
+    """Access tokens that were used: secrets."""
+    resolved: Resolved | None = None
+    asked: bool = False
+    """Whether the provider was asked afterwards; then `resolved` None means that it has no query, or that
+    the account does not switch it on."""
+
+    denied_s: float = 0.0
+    """Seconds after the call for which the query denied what the provider had accepted; 0: it never did."""
+
+    @property
+    def unproven(self) -> bool:
+        """Whether the provider was asked about what it had accepted, and its query did not show it, or
+        denied it at first."""
+        if self.resolved is None or not isinstance(self.outcome, Accepted):
+            return False
+        return self.denied_s > 0 or self.resolved.resolution is not Resolution.SENT
+
+
+def try_out(
+    channel: Channel,
+    account: Account,
+    delivery: Delivery,
+    sender: Sender,
+    *,
+    limits: Limits,
+    resolve_s: float | None = None,
+    sleep: Callable[[float], None] = sleep,
+) -> Trial:
+    """Send one delivery, as a worker would under these limits; with `resolve_s` ask what became of it, for
+    so many seconds or until that is proven."""
+    recorder = Recorder(sender)
+    tokens = OwnTokens(recorder, min(limits.total, TOKEN_TIMEOUT_S))
+    engine = Engine(recorder, tokens)
+    called_at = _now_ms()
+    call = Call(account, (delivery,), steps=limits.steps)
+    (outcome,) = engine.send(channel, call, limits.total)
+    trial = Trial(recorder.exchanges, outcome, list(tokens.held.values()))
+    if resolve_s is None:
+        return trial
+    recorder.query()
+
+    def ask() -> Resolved | None:
+        queued = isinstance(outcome, Accepted) and outcome.queued
+        task = outcome.provider_id if queued and isinstance(outcome, Accepted) else ""
+        attempt = Attempt(delivery, called_at=called_at, now=_now_ms(), task=task)
+        return engine.resolve(channel, account, attempt, limits.total)
+
+    resolved, denied_s = _asked(ask, isinstance(outcome, Accepted), resolve_s, sleep)
+    return msgspec.structs.replace(trial, resolved=resolved, asked=True, denied_s=denied_s)
+
+
+def _asked(
+    ask: Callable[[], Resolved | None],
+    accepted: bool,
+    for_s: float,
+    sleep: Callable[[float], None],
+) -> tuple[Resolved | None, float]:
+    """The last answer, and after how many seconds the query last denied what had been accepted."""
+    began, pause_s, denied_s = monotonic(), _SOONEST_S, 0.0
+    while True:
+        resolved, age_s = ask(), monotonic() - began
+        denied = resolved is not None and resolved.resolution is Resolution.NOT_SENT
+        if denied and accepted:
+            denied_s = max(age_s, 0.001)
+        later = resolved is not None and resolved.resolution is Resolution.ASK_LATER
+        if (not later and not (denied and accepted)) or age_s >= for_s:
+            return resolved, denied_s
+        sleep(min(pause_s, for_s - age_s))
+        pause_s = min(2 * pause_s, _LATEST_S)
+
+
+def _now_ms() -> int:
+    return int(time() * _MS)

@@ -1,0 +1,234 @@
+"""What every Tencent messaging API shares: errcode answers, and a token in the URL's query.
+
+    POST <endpoint>/cgi-bin/…?access_token=TOKEN      {"errcode": 0, "errmsg": "ok", …}, HTTP 200
+
+A refused call says so in `errcode`, with HTTP 200. The token stands in the URL because the provider wants
+it there; no URL of theirs is ever logged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, TypeVar
+from urllib.parse import quote
+
+import httpx
+import msgspec
+
+from channels.channel import Account, Answer, Call, Failure, LoginRefused, Token, TokenRefused
+from channels.endpoints import below, endpoint_url
+from channels.http_client.request import extensions_of, fields_of, post_json
+from channels.judging.error_table import (
+    HOUR,
+    MINUTE,
+    ErrorTable,
+    Row,
+    Source,
+    documented,
+    paced,
+    shut_out,
+)
+from channels.judging.foreign_json import UNREADABLE
+from channels.judging.outcomes import CONTRADICTION, for_all, of_failure, refusal
+from channels.secret import Secret
+from message.outcomes import AnyOutcome, Limit, Unknown
+
+T = TypeVar("T")
+
+_MAX_TEXT: Final = 300
+_OK: Final = range(200, 300)
+_PASSING: Final = frozenset({"-1", "45009", "45011", "45033"})
+"""Answers to a request for a token that are not about the login: the system is busy, too many calls."""
+STABLE_TOKEN: Final = "cgi-bin/stable_token"  # noqa: S105 (a path)
+ERROR_CODES: Final = (
+    "https://developers.weixin.qq.com/doc/oplatform/developers/errCode/errCode.html"
+)
+
+CODES: Final = Source(
+    ERROR_CODES,
+    "2026-11-22",
+    copy="WxJava's tables of it, as wx-rust-common 0.1.5 (crates.io) has them",
+)
+COMMON_ROWS: Final = documented(
+    CODES,
+    Row("-1", "not_sent", "the system is busy: try again later", 2_000),
+    Row("40001", "not_sent", "the token is invalid or not the latest"),
+    Row("40014", "not_sent", "the token is not valid"),
+    shut_out("40164", "our IP is not in the whitelist", 10 * MINUTE),
+    Row("41001", "not_sent", "the token is missing"),
+    Row("42001", "not_sent", "the token has expired"),
+    Row("42007", "not_sent", "the token was revoked: a password was changed"),
+    Row("43002", "rejected", "the call must be a POST"),
+    Row("43003", "rejected", "the call must use HTTPS"),
+    Row("44002", "rejected", "the body is empty"),
+    Row("45002", "rejected", "the content is too long"),
+    paced("45009", Limit.ACCOUNT, "the day's quota is used up", HOUR, account=True),
+    paced("45011", Limit.ACCOUNT, "the minute's quota is used up", MINUTE),
+    Row("47001", "rejected", "the body is no valid JSON"),
+    Row("48001", "not_sent", "the account may not use this API", 10 * MINUTE, account=True),
+    Row("48004", "not_sent", "the API is banned for this account", HOUR, account=True),
+    shut_out("50002", "the account is restricted or frozen", HOUR),
+)
+"""From `ERROR_CODES`. What is wrong with the account is no reason to give a message up: it may be mended,
+or another account may send it."""
+TOKEN_CODES: Final = frozenset({"40001", "40014", "41001", "42001", "42007"})
+
+
+class AppOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What an account may say."""
+
+    appid: str
+    secret: Secret
+
+
+class Answered(msgspec.Struct):
+    """The part that every answer of theirs has."""
+
+    errcode: int | None = None
+    errmsg: str | None = ""
+
+
+class _Named(msgspec.Struct):
+    msgid: int | str = ""
+
+
+class _Given(Answered):
+    access_token: str = ""
+    expires_in: float = 0.0
+
+
+class Prepared:
+    """What all requests to one path of an account share; the URL of the latest token is kept too."""
+
+    def __init__(self, account: Account, path: str) -> None:
+        self.account = account
+        self._url = below(endpoint_url(account.endpoint), path)
+        self._fields = fields_of(self._url)
+        self._extensions = extensions_of(account)
+        self._latest = ("", self._url)  # written whole; a race makes a URL twice
+
+    def post(self, query: Mapping[str, str], body: bytes) -> httpx.Request:
+        """A POST of JSON with the query's values behind the endpoint's own."""
+        text = "&".join(f"{name}={quote(value, safe='')}" for name, value in query.items())
+        latest, url = self._latest
+        if text != latest:
+            url = with_query(self._url, text)
+            self._latest = (text, url)
+        return post_json(url, self._fields, body, dict(self._extensions))
+
+    def get(self, query: Mapping[str, str]) -> httpx.Request:
+        """A GET, for token requests."""
+        text = "&".join(f"{name}={quote(value, safe='')}" for name, value in query.items())
+        url = with_query(self._url, text)
+        return httpx.Request("GET", url, headers=self._fields, extensions=dict(self._extensions))
+
+
+class PreparedAccounts:
+    """Prepared once per account and kept; safe from many threads: entries are written whole."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._prepared: dict[str, Prepared] = {}
+
+    def of(self, account: Account) -> Prepared:
+        """What is ready for the account."""
+        prepared = self._prepared.get(account.name)
+        if prepared is None or prepared.account is not account:
+            prepared = self._prepared[account.name] = Prepared(account, self._path)
+        return prepared
+
+
+class StableToken:
+    """Tokens of Official Accounts and mini-programs: `stable_token`, never with force_refresh.
+
+    Asked again while its token is good, it gives the same one, and in the last five minutes a new one
+    while the old one lives on; so no process can void another's. force_refresh would.
+    Source: https://developers.weixin.qq.com/doc/service/api/base/api_getstableaccesstoken.html
+    """
+
+    def request(self, account: Account, stale: str) -> httpx.Request:
+        """See `TokenSource.request`."""
+        options: AppOptions = account.options
+        body = {
+            "grant_type": "client_credential",
+            "appid": options.appid,
+            "secret": options.secret.reveal(),
+            "force_refresh": False,
+        }
+        return Prepared(account, STABLE_TOKEN).post({}, msgspec.json.encode(body))
+
+    def read(self, answer: httpx.Response) -> Token:
+        """See `TokenSource.read`."""
+        return given_token(answer)
+
+
+def given_token(answer: httpx.Response) -> Token:
+    """The token in an answer; raises LoginRefused with the provider's code and words, TokenRefused where it
+    only wants time, or the answer is none of theirs."""
+    if answer.status_code not in _OK:
+        raise TokenRefused(f"http_{answer.status_code}")
+    given = decoded(answer, _Given)
+    if given is None:
+        raise TokenRefused("an answer that is not theirs")
+    if given.errcode:
+        refused = TokenRefused if str(given.errcode) in _PASSING else LoginRefused
+        raise refused(f"{given.errcode} {_words(given)}".strip())
+    if not given.access_token or given.expires_in <= 0:
+        raise TokenRefused(f"no token {_words(given)}".strip())
+    return Token(given.access_token, given.expires_in)
+
+
+def with_query(url: httpx.URL, text: str) -> httpx.URL:
+    """The URL with more query behind its own; `text` is quoted already."""
+    if not text:
+        return url
+    mark = b"&" if b"?" in url.raw_path else b"?"
+    return url.copy_with(raw_path=url.raw_path + mark + text.encode("ascii"))
+
+
+def decoded(answer: httpx.Response, kind: type[T]) -> T | None:
+    """The answer as a struct; None when it is none of theirs."""
+    try:
+        return msgspec.json.decode(answer.content, type=kind)
+    except UNREADABLE:
+        return None
+
+
+def code_of(answer: httpx.Response) -> str:
+    """The errcode of an answer with HTTP 200; empty where it has none."""
+    found = decoded(answer, Answered) if answer.status_code in _OK else None
+    return "" if found is None or found.errcode is None else str(found.errcode)
+
+
+def words_of(answer: httpx.Response) -> str:
+    """The provider's words in an answer; empty where it has none."""
+    found = decoded(answer, Answered)
+    return "" if found is None else _words(found)
+
+
+def failed(call: Call, answer: Answer, errors: ErrorTable) -> list[AnyOutcome] | None:
+    """The outcomes where the call failed as a whole; None where the answer is a Response with errcode 0."""
+    if isinstance(answer, Failure):
+        return for_all(call, of_failure(answer))
+    found = decoded(answer, Answered)
+    refused = refusal(answer)
+    if refused is not None:
+        said = found is not None and found.errcode == 0
+        return for_all(call, CONTRADICTION if said else refused)
+    if found is None or found.errcode is None:
+        return for_all(call, Unknown("malformed", "the answer has no errcode"))
+    if found.errcode:
+        return for_all(call, errors.outcome(str(found.errcode), _words(found)))
+    return None
+
+
+def message_id(call: Call, answer: Answer) -> str:
+    """The provider's name for what it accepted, else ours."""
+    found = decoded(answer, _Named) if isinstance(answer, httpx.Response) else None
+    name = str(found.msgid) if found is not None else ""
+    return name if 0 < len(name) <= _MAX_TEXT and name.isprintable() else call.key
+
+
+def _words(answered: Answered) -> str:
+    """The provider's words in one line that is not too long."""
+    return " ".join((answered.errmsg or "").split())[:_MAX_TEXT]

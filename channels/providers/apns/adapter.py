@@ -1,0 +1,262 @@
+"""Apple Push Notification service, token-based: one device a call, over HTTP/2.
+
+    POST <endpoint>/3/device/<device token>
+    authorization: bearer <provider token>     apns-id: <uuid>     apns-topic: <bundle id>     …
+    {"aps": {"alert": {"title": "…", "body": "…"}}, …}
+
+    200   apns-id: <the same uuid>              and no body
+    410   {"reason": "Unregistered", "timestamp": 1762000000000}
+
+A receiver is a device token, in hexadecimal. Contents: channels/providers/apns/message.py. Provider
+tokens: channels/providers/apns/token_source.py. The sandbox is the endpoint https://api.sandbox.push.apple.com.
+
+`apns-id` is the call's key as a UUID, the same for every attempt. Apple documents it as a name, in answers
+and in its delivery log, and nothing of what a second request with it does: no idempotency. There is no
+query. So nothing settles an attempt in doubt, and the policy decides. `apns-collapse-id` makes a repeat
+replace the first in the device's list, if that is still there; it is shown and heard again, and both
+were delivered. 200 says that Apple took the notification, not that the device has it.
+
+Errors are told by the reason under its status. 5xx is in doubt: it says nothing of what was done before it.
+A provider token that is called expired is signed anew, and the call made once more: refused, nothing was
+sent. Wrong topics halt the account, but for a content that names its own.
+
+Sources, read 2026-11-22: "Sending notification requests to APNs", "Handling notification responses from
+APNs", "Troubleshooting push notifications" (https://developer.apple.com/documentation/usernotifications)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from http import HTTPStatus
+from time import time
+from typing import ClassVar, Final
+
+import httpx
+import msgspec
+
+from channels.accounts.reach import PERSONS, Reach, wrong_receiver
+from channels.bad_content import BadContent
+from channels.base import BaseChannel
+from channels.capabilities import Promises
+from channels.channel import Account, Answer, Call, Failure, TokenSource
+from channels.endpoints import below, endpoint_url
+from channels.http_client.request import extensions_of, fields_of, post_json
+from channels.judging.error_table import (
+    HOUR,
+    MINUTE,
+    ErrorTable,
+    Row,
+    Source,
+    documented,
+    paced,
+    shut_out,
+)
+from channels.judging.foreign_json import decoded
+from channels.judging.outcomes import CONTRADICTION, for_all, of_failure, refusal
+from channels.judging.retry_after import retry_after_ms
+from channels.providers.apns.message import PROVIDER, names_topic, read, worded
+from channels.providers.apns.token_source import ApnsOptions, ApnsTokens
+from message.delivery import Delivery
+from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
+
+_DEVICE: Final = re.compile(r"(?:[0-9a-fA-F]{2}){16,100}")
+_EXPIRED: Final = "ExpiredProviderToken"
+_TOPICS: Final = frozenset({"BadTopic", "MissingTopic", "TopicDisallowed"})
+_SECOND: Final = 1_000
+
+_RESPONSES: Final = Source(
+    "https://developer.apple.com/documentation/usernotifications/handling-notification-responses-from-apns",
+    "2026-11-22",
+    copy="the page's opening, and its reasons as docs.rs/a2 0.5.0 and other clients list them",
+)
+
+_BAD_REQUEST: Final = (
+    Row("BadCollapseId", "rejected", "the collapse id is too long"),
+    Row("BadDeviceToken", "rejected", "the device token is not valid, or of the other environment"),
+    Row("BadExpirationDate", "rejected", "apns-expiration is not valid"),
+    Row("BadMessageId", "rejected", "apns-id is not valid"),
+    Row("BadPriority", "rejected", "apns-priority is not valid"),
+    Row("BadTopic", "not_sent", "apns-topic is not valid", HOUR, account=True),
+    Row("DeviceTokenNotForTopic", "rejected", "the device token is another application's"),
+    Row("DuplicateHeaders", "rejected", "a header field stands twice"),
+    Row("IdleTimeout", "not_sent", "the connection was idle for too long", _SECOND),
+    Row("InvalidPushType", "rejected", "apns-push-type is not valid"),
+    Row("MissingDeviceToken", "rejected", "the path names no device"),
+    Row("MissingTopic", "not_sent", "apns-topic is missing", HOUR, account=True),
+    Row("PayloadEmpty", "rejected", "the payload is empty"),
+    Row("TopicDisallowed", "not_sent", "the key may not push to this topic", HOUR, account=True),
+)
+_FORBIDDEN: Final = (
+    shut_out("BadCertificate", "the certificate is bad", HOUR),
+    shut_out("BadCertificateEnvironment", "the certificate is of the other environment", HOUR),
+    shut_out("BadEnvironmentKeyIdInToken", "the key is of the other environment", HOUR),
+    Row(_EXPIRED, "not_sent", "the provider token is older than an hour", account=True),
+    Row("Forbidden", "rejected", "the action is not allowed"),
+    shut_out("InvalidProviderToken", "the provider token is not valid", HOUR),
+    shut_out("MissingProviderToken", "there is no provider token", HOUR),
+    Row("UnrelatedKeyIdInToken", "not_sent", "the connection began with another key", MINUTE),
+)
+_OTHERS: Final = {
+    HTTPStatus.NOT_FOUND: (Row("BadPath", "not_sent", "no such address", HOUR, account=True),),
+    HTTPStatus.METHOD_NOT_ALLOWED: (
+        Row("MethodNotAllowed", "not_sent", "the address takes no POST", HOUR, account=True),
+    ),
+    HTTPStatus.GONE: (
+        Row("ExpiredToken", "rejected", "the device token has expired"),
+        Row("Unregistered", "rejected", "the application is no longer on this device"),
+    ),
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: (
+        Row("PayloadTooLarge", "rejected", "the payload is too large"),
+    ),
+    HTTPStatus.TOO_MANY_REQUESTS: (
+        paced(
+            "TooManyProviderTokenUpdates",
+            Limit.ACCOUNT,
+            "another provider token came within 20 minutes",
+            20 * MINUTE,
+        ),
+        paced("TooManyRequests", Limit.RECEIVER, "too many to this device in a row", MINUTE),
+    ),
+    HTTPStatus.INTERNAL_SERVER_ERROR: (Row("InternalServerError", "unknown", "an internal error"),),
+    HTTPStatus.SERVICE_UNAVAILABLE: (
+        Row("ServiceUnavailable", "unknown", "the service is not available"),
+        Row("Shutdown", "unknown", "the server is shutting down"),
+    ),
+}
+_BY_STATUS: Final = {
+    HTTPStatus.BAD_REQUEST: _BAD_REQUEST,
+    HTTPStatus.FORBIDDEN: _FORBIDDEN,
+    **_OTHERS,
+}
+_STATUSES: Final = {row.code: status for status, rows in _BY_STATUS.items() for row in rows}
+
+
+class _Answered(msgspec.Struct):
+    reason: str = ""
+    timestamp: int = 0
+
+
+_decoder = msgspec.json.Decoder(_Answered)
+
+
+class ApnsChannel(BaseChannel):
+    """Holds nothing but a clock."""
+
+    provider: ClassVar[str] = PROVIDER
+    channel: ClassVar[str] = "push"
+    options: ClassVar[type[msgspec.Struct]] = ApnsOptions
+    endpoint: ClassVar[str] = "https://api.push.apple.com"
+    http2: ClassVar[bool] = True
+    tokens: ClassVar[TokenSource | None] = ApnsTokens()
+    reach: ClassVar[Reach] = PERSONS
+    counted_by: ClassVar[Sequence[str]] = ("team_id",)
+    errors: ClassVar[ErrorTable] = ErrorTable(
+        documented(_RESPONSES, *(row for rows in _BY_STATUS.values() for row in rows))
+    )
+    promises: ClassVar[Promises] = Promises(
+        title="Apple Push Notification service (HTTP/2, token-based)",
+        idempotency="none: apns-id is a name alone; a repeated alert replaces the first in the device's"
+        " list, by apns-collapse-id, and is shown and heard again",
+        receipts="none; accepted means that Apple has it, not the device",
+        limits="one device a call; 4,096 bytes of payload, VoIP 5,120; one notification of an application"
+        " is kept for a device that is away, at most 30 days",
+        source=(
+            "https://developer.apple.com/documentation/usernotifications/sending-notification-requests-to-apns",
+            "https://developer.apple.com/documentation/usernotifications/handling-notification-responses-from-apns",
+            "https://developer.apple.com/documentation/usernotifications/establishing-a-token-based-connection-to-apns",
+        ),
+    )
+
+    def __init__(self, now: Callable[[], float] = time) -> None:
+        self._now = now
+
+    def refusal(self, account: Account, delivery: Delivery) -> str:
+        """What can be no device token, a content that the provider cannot send."""
+        if wrong := wrong_receiver(account, self.channel, delivery.receiver):
+            return wrong
+        if not _DEVICE.fullmatch(delivery.receiver):
+            return "bad_receiver: give a device token, 32 to 200 hexadecimal digits"
+        try:
+            read(delivery)
+        except BadContent as exc:
+            return str(exc)
+        except (UnicodeEncodeError, TypeError) as exc:
+            return f"bad_content: cannot be written as JSON: {exc}"
+        return ""
+
+    def request(self, call: Call) -> httpx.Request:
+        """The POST of the call's one delivery."""
+        (delivery,) = call.deliveries
+        account, options = call.account, call.account.options
+        url = below(_address(account.endpoint), f"3/device/{delivery.receiver}")
+        headers, payload = worded(delivery, options.topic, call.key, self._now())
+        fields = [
+            *fields_of(url),
+            (b"authorization", b"bearer " + call.token.encode("latin-1")),
+            (b"apns-id", _uuid(call.key).encode("ascii")),
+            *((name.encode("ascii"), value.encode("ascii")) for name, value in headers.items()),
+        ]
+        extensions = {"login": f"{options.team_id}:{options.key_id}"} | extensions_of(account)
+        return post_json(url, fields, payload, extensions)
+
+    def outcomes(self, call: Call, answer: Answer) -> list[AnyOutcome]:
+        """The outcome of the call's one delivery."""
+        if isinstance(answer, Failure):
+            return for_all(call, of_failure(answer))
+        reason = _read(answer).reason
+        if answer.is_success:
+            return for_all(call, CONTRADICTION if reason else self._taken(call, answer))
+        if reason:
+            return for_all(call, self._refused(call, answer))
+        nobody = Unknown("malformed_answer", "an answer that is not Apple's")
+        return for_all(call, refusal(answer, self._now()) or nobody)
+
+    def token_refused(self, answer: httpx.Response) -> bool:
+        """The provider token is too old."""
+        return answer.status_code == HTTPStatus.FORBIDDEN and _read(answer).reason == _EXPIRED
+
+    def _taken(self, call: Call, answer: httpx.Response) -> AnyOutcome:
+        """Only the notification's own id says that it was."""
+        given = answer.headers.get("apns-id", "")
+        if answer.status_code == HTTPStatus.OK and given.lower() == _uuid(call.key):
+            return Accepted(given)
+        return Unknown("malformed_answer", "an answer without the notification's apns-id")
+
+    def _refused(self, call: Call, answer: httpx.Response) -> AnyOutcome:
+        said, status = _read(answer), answer.status_code
+        if _STATUSES.get(said.reason, status) // 100 != status // 100:
+            return Unknown("contradiction", f"the reason {said.reason} under status {status}")
+        row = self.errors.row(said.reason)
+        detail = f"{row.meaning}{_since(said.timestamp)}" if row is not None else ""
+        if row is None and status == HTTPStatus.FORBIDDEN:  # Apple adds reasons about keys
+            text = "a reason that Apple does not document, about the key or the certificate"
+            return NotSent(said.reason, text, HOUR, account=True)
+        if said.reason in _TOPICS and names_topic(call.deliveries[0]):
+            return Rejected(said.reason, f"{detail}; the content names it")
+        wait_ms = retry_after_ms(answer.headers, self._now())
+        return self.errors.outcome(said.reason, detail, wait_ms, status=status)
+
+
+def _since(timestamp: int) -> str:
+    """When Apple last found that a device token is not valid, in epoch milliseconds."""
+    return f"; Apple found so at {timestamp} (epoch milliseconds)" if timestamp else ""
+
+
+def _uuid(key: str) -> str:
+    """A call's key, 32 hexadecimal digits, in the canonical form."""
+    return f"{key[:8]}-{key[8:12]}-{key[12:16]}-{key[16:20]}-{key[20:]}".lower()
+
+
+@lru_cache(maxsize=256)
+def _address(endpoint: str) -> httpx.URL:
+    return endpoint_url(endpoint)
+
+
+def _read(answer: httpx.Response) -> _Answered:
+    """The reason; empty where the answer says none that Apple could."""
+    return decoded(_decoder.decode, answer.content) or _Answered()
+
+
+CHANNELS = (ApnsChannel(),)

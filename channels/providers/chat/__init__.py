@@ -1,0 +1,1 @@
+"""Slack, Discord, Mattermost and Teams by incoming webhooks."""

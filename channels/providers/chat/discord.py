@@ -1,0 +1,246 @@
+r"""Discord's webhooks: one message into the channel that the webhook was made for.
+
+    POST https://discord.com/api/webhooks/<id>/<token>?wait=true
+         {"content": "…", "allowed_mentions": {"parse": [], "users": []}}
+    200  {"id": "1084…", …}         `wait` gives the message's id, and an error where it could not be made
+    4xx  {"code": 50035, "message": "Invalid Form Body", "errors": {…}}
+    429  {"message": "…", "retry_after": 64.57, "global": false}
+
+    DELETE …/messages/<message id>?  204       takes it back, at any time
+
+Discord mentions whoever a content names unless `allowed_mentions` says otherwise. The adapter always sends
+it, with exactly those of `mention`: `everyone`, `here`, a member's id, `role:` and a role's id. `embeds`
+mention nobody. `thread_id` in the webhook's address chooses a thread.
+
+Discord documents no fixed limit. A webhook is commonly given five messages in two seconds, its channel 30 a
+minute; what a 429 asks for is kept to. "If a webhook returns a 404 status you should not attempt to use it
+again": the account is left alone.
+
+Sources, read 2026-11-22 (repository discord/discord-api-docs): docs/resources/webhook,
+docs/resources/message#allowed-mentions-object, docs/topics/opcodes-and-status-codes#json,
+docs/topics/rate-limits
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from math import ceil, isfinite
+from typing import Any, ClassVar, Final
+
+import httpx
+import msgspec
+
+from channels.bad_content import BadContent
+from channels.capabilities import Promises
+from channels.channel import Account, Answer, Call, Failure, RecallDialogue, Sent, Taken, TakenBack
+from channels.endpoints import with_query
+from channels.http_client.request import extensions_of, fields_of
+from channels.judging.error_table import (
+    HOUR,
+    MINUTE,
+    ErrorTable,
+    Row,
+    Source,
+    documented,
+    paced,
+    shut_out,
+)
+from channels.judging.foreign_json import decoded
+from channels.judging.outcomes import CONTRADICTION, refusal
+from channels.judging.retry_after import MAX_MS
+from channels.providers.chat.content import in_front, mentions, read, unformatted
+from channels.providers.chat.incoming_webhook import HookChannel, hook_url, refused
+from message.delivery import Delivery
+from message.outcomes import Accepted, AnyOutcome, Limit, Unknown
+
+_OWN: Final = ("embeds",)
+_ALL: Final = frozenset({"everyone", "here"})
+_ID: Final = re.compile(r"[0-9]{5,20}", re.ASCII)
+_ROLE: Final = "role:"
+_MAX_TEXT: Final = 2_000
+_MAX_EMBEDS: Final = 10
+_SIGNS: Final = frozenset("\\`*_{}[]()<>#|~:@")
+_RATE_LIMITED: Final = "429"
+_UNKNOWN_MESSAGE: Final = "10008"
+_SECOND: Final = 1_000
+_RECALL_MS: Final = 30 * 24 * HOUR
+
+_CODES: Final = Source(
+    "https://discord.com/developers/docs/topics/opcodes-and-status-codes#json",
+    "2026-11-22",
+    copy="RESTJSONErrorCodes of discord-api-types 0.38.57 (npm)",
+)
+_LIMITS: Final = Source(
+    "https://discord.com/developers/docs/topics/rate-limits",
+    "2026-11-22",
+    copy="the repository discord/discord-api-docs",
+)
+
+_ERRORS: Final = ErrorTable(
+    (
+        *documented(
+            _LIMITS, paced(_RATE_LIMITED, Limit.ACCOUNT, "more requests than allowed", _SECOND)
+        ),
+        *documented(
+            _CODES,
+            paced("20016", Limit.ACCOUNT, "the channel is in slow mode", MINUTE),
+            paced("20028", Limit.ACCOUNT, "the channel's write rate limit", MINUTE),
+            paced("20029", Limit.ACCOUNT, "the server's write rate limit", MINUTE),
+            paced("40062", Limit.ACCOUNT, "the resource is being rate limited", MINUTE),
+            Row("10003", "not_sent", "the channel does not exist", HOUR, account=True),
+            shut_out("10015", "the webhook does not exist", HOUR),
+            shut_out("10016", "the webhook's service does not exist", HOUR),
+            Row("40004", "not_sent", "sending is turned off for a while", MINUTE, account=True),
+            Row("40006", "not_sent", "turned off at Discord for a while", MINUTE, account=True),
+            shut_out("40333", "Cloudflare blocks our address", HOUR),
+            Row("40058", "not_sent", "a forum: the address needs a thread_id", HOUR, account=True),
+            Row("50008", "not_sent", "the channel takes no texts", HOUR, account=True),
+            Row("50013", "not_sent", "a permission is missing", HOUR, account=True),
+            Row("50024", "not_sent", "the channel is of another type", HOUR, account=True),
+            shut_out("50027", "the webhook's token is wrong", HOUR),
+            Row("50083", "not_sent", "the thread is archived", HOUR, account=True),
+            Row("220001", "not_sent", "a forum: the address needs a thread_id", HOUR, account=True),
+            Row("220004", "not_sent", "no webhooks of services in forums", HOUR, account=True),
+            Row("20009", "rejected", "explicit content"),
+            Row("40005", "rejected", "the request is too large"),
+            Row("50006", "rejected", "the message is empty"),
+            Row("50035", "rejected", "a field is malformed or too long"),
+            Row("50041", "rejected", "no such version of the API"),
+            Row("50109", "rejected", "the body is no JSON"),
+            Row("200000", "rejected", "blocked by the server's moderation"),
+            Row("240000", "rejected", "blocked for a harmful link"),
+            Row("130000", "unknown", "overloaded"),
+        ),
+    )
+)
+
+
+class _Answered(msgspec.Struct):
+    id: str = ""
+    code: int | None = None
+    message: str = ""
+    retry_after: float | None = None
+
+
+_decoder = msgspec.json.Decoder(_Answered)
+
+
+class DiscordChannel(HookChannel):
+    """Holds nothing."""
+
+    provider: ClassVar[str] = "discord"
+    endpoint: ClassVar[str] = "https://discord.com"
+    account_limits: ClassVar[Sequence[tuple[int, int]]] = ((5, 2), (30, 60))
+    recall_window_ms: ClassVar[int] = _RECALL_MS
+    errors: ClassVar[ErrorTable] = _ERRORS
+    promises: ClassVar[Promises] = Promises(
+        title="Discord webhook",
+        limits="one group an account; 5 messages in 2 seconds, 30 a minute; 2,000 characters",
+        recall="within 30 days, by message id",
+        source=(
+            "https://discord.com/developers/docs/resources/webhook",
+            "https://discord.com/developers/docs/topics/opcodes-and-status-codes",
+            "https://discord.com/developers/docs/topics/rate-limits",
+        ),
+    )
+
+    def address(self, account: Account) -> httpx.URL:
+        """With `wait`: without it Discord answers before the message is made."""
+        return with_query(hook_url(account), "wait=true")
+
+    def body(self, delivery: Delivery) -> dict[str, Any]:
+        """See `HookChannel.body`."""
+        content = read(delivery, self.provider, _OWN)
+        text = content.markdown or ""
+        if content.text is not None:
+            text = unformatted(content.text, _SIGNS)
+        text = in_front(mentions(content.mention, _mention), text)
+        if len(text) > _MAX_TEXT:
+            raise BadContent(
+                f"too_long: Discord takes {_MAX_TEXT:,} characters, backslashes before signs included"
+            )
+        body: dict[str, Any] = {"allowed_mentions": _allowed(content.mention)}
+        if text:
+            body["content"] = text
+        if content.embeds is not None:
+            if len(content.embeds) > _MAX_EMBEDS:
+                raise BadContent(f"too_long: Discord takes {_MAX_EMBEDS} embeds")
+            body["embeds"] = content.embeds
+        return body
+
+    def outcome(self, call: Call, answer: httpx.Response) -> AnyOutcome:
+        """Discord's own code, else the status."""
+        said = _read(answer)
+        if said is not None and _ID.fullmatch(said.id):
+            return Accepted(said.id) if answer.status_code == 200 else CONTRADICTION
+        if answer.status_code == int(_RATE_LIMITED):
+            return self._paced(said, answer)
+        if said is None or not said.code:
+            return refusal(answer) or Unknown("malformed_answer", "an answer that is not Discord's")
+        return refused(self.errors, str(said.code), said.message, answer)
+
+    def _paced(self, said: _Answered | None, answer: httpx.Response) -> AnyOutcome:
+        """A limit with a code of its own, or any other; a ban by address has no JSON."""
+        code = str(said.code) if said is not None and said.code else _RATE_LIMITED
+        known = code if self.errors.row(code) is not None else _RATE_LIMITED
+        return refused(self.errors, known, said.message if said else "", answer, _wait(said))
+
+    def recall(self, account: Account, sent: Sent) -> RecallDialogue | None:
+        """Deletes the message."""
+        return _recall(account, sent.provider_id) if _ID.fullmatch(sent.provider_id) else None
+
+
+def _recall(account: Account, message_id: str) -> RecallDialogue:
+    url = hook_url(account)
+    path, mark, query = url.raw_path.partition(b"?")
+    whole = path.rstrip(b"/") + b"/messages/" + message_id.encode() + mark + query
+    url = url.copy_with(raw_path=whole)
+    answer = yield httpx.Request(
+        "DELETE", url, headers=fields_of(url), extensions=extensions_of(account)
+    )
+    return _taken_back(answer)
+
+
+def _taken_back(answer: Answer) -> TakenBack:
+    if isinstance(answer, Failure):
+        return TakenBack(Taken.ASK_LATER, answer.code)
+    status, said = answer.status_code, _read(answer)
+    code = str(said.code) if said is not None and said.code else ""
+    if 200 <= status < 300 or (status == 404 and code == _UNKNOWN_MESSAGE):
+        return TakenBack(Taken.BACK)
+    detail = f"http_{status}" + (f": {code}" if code else "")
+    refuses = 400 <= status < 500 and status not in (408, 425, int(_RATE_LIMITED))
+    return TakenBack(Taken.REFUSED if refuses else Taken.ASK_LATER, detail)
+
+
+def _allowed(names: Sequence[str]) -> dict[str, Any]:
+    """Nobody but these is called on, whatever the content holds."""
+    allowed: dict[str, Any] = {"parse": ["everyone"] if _ALL.intersection(names) else []}
+    users = [name for name in dict.fromkeys(names) if _ID.fullmatch(name)]
+    roles = [name.removeprefix(_ROLE) for name in dict.fromkeys(names) if name.startswith(_ROLE)]
+    return {**allowed, "users": users, "roles": roles}
+
+
+def _mention(name: str) -> str:
+    if name in _ALL:
+        return f"@{name}"
+    if name.startswith(_ROLE):
+        role = name.removeprefix(_ROLE)
+        return f"<@&{role}>" if _ID.fullmatch(role) else ""
+    return f"<@{name}>" if _ID.fullmatch(name) else ""
+
+
+def _read(answer: httpx.Response) -> _Answered | None:
+    return decoded(_decoder.decode, answer.content)
+
+
+def _wait(said: _Answered | None) -> int | None:
+    """Discord's wish in milliseconds, more exact than Retry-After."""
+    seconds = said.retry_after if said is not None else None
+    if seconds is None or not isfinite(seconds) or seconds < 0:
+        return None
+    return min(ceil(seconds * 1_000), MAX_MS)
+
+
+CHANNELS = (DiscordChannel(),)

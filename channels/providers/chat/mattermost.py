@@ -1,0 +1,180 @@
+"""Mattermost's incoming webhooks: one message into the channel that the webhook was made for.
+
+    POST <server>/hooks/<key>       {"text": "…"}
+    200  ok                         text/plain, no id
+    400  {"id": "web.incoming_webhook.invalid.app_error", "message": "…", "status_code": 400, …}
+
+The endpoint is the server's own. A mention is `@name` wherever it stands, and what Slack writes as
+`<!channel>` and `<@id>` becomes one on the server: an invisible character parts sign and name in whatever
+`text`, `markdown` and `attachments` hold. Only `mention` calls on somebody: `channel`, `here`, `all`, or a
+user name. Words that a member has chosen for himself (his first name) cannot be seen from here.
+
+The server splits a text of more than 16,383 characters into several posts, which may fail one by one. Such
+a text is refused here. There is no rate limit by default; a server that has one answers 429.
+
+Sources, read 2026-11-22: https://developers.mattermost.com/integrate/webhooks/incoming/, and of
+https://github.com/mattermost/mattermost server/channels/app/webhook.go (codes, HandleIncomingWebhook),
+server/channels/app/slack.go (`<!channel>`), server/public/model/post.go (PostMessageMaxRunesV2)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, ClassVar, Final
+
+import httpx
+import msgspec
+
+from channels.bad_content import BadContent
+from channels.capabilities import Promises
+from channels.channel import Call
+from channels.judging.error_table import (
+    HOUR,
+    ErrorTable,
+    Row,
+    Source,
+    documented,
+    paced,
+    shut_out,
+    unproved,
+)
+from channels.judging.foreign_json import decoded
+from channels.judging.outcomes import CONTRADICTION, refusal
+from channels.providers.chat.content import (
+    each_text,
+    in_front,
+    mentions,
+    quiet_angles,
+    quiet_at,
+    read,
+    unformatted,
+)
+from channels.providers.chat.incoming_webhook import LIMITER_STATUS, HookChannel, refused
+from message.delivery import Delivery
+from message.outcomes import Accepted, AnyOutcome, Limit, Unknown
+
+_OWN: Final = ("attachments",)
+_ALL: Final = frozenset({"channel", "here", "all"})
+_NAME: Final = re.compile(r"[a-z][a-z0-9._-]{0,63}")
+_SIGNS: Final = frozenset("\\`*_{}[]#>~|")
+_MAX_TEXT: Final = 16_383
+_OK: Final = b"ok"
+_TOO_MANY: Final = 429
+_HOOK: Final = "web.incoming_webhook"
+
+_CODES: Final = Source(
+    "https://github.com/mattermost/mattermost/blob/master/server/channels/app/webhook.go",
+    "2026-11-22",
+)
+
+_ERRORS: Final = ErrorTable(
+    (
+        *unproved(
+            LIMITER_STATUS, paced("429", Limit.ACCOUNT, "more requests than the server allows")
+        ),
+        *documented(
+            _CODES,
+            Row(f"{_HOOK}.parse.app_error", "rejected", "the body cannot be read"),
+            Row("model.incoming_hook.parse_data.app_error", "rejected", "the body is no JSON"),
+            Row(f"{_HOOK}.text.app_error", "rejected", "the message has no text"),
+            Row(f"{_HOOK}.user.app_error", "rejected", "the user does not exist"),
+            Row("model.post.*", "rejected", "the post is not as a post has to be"),
+            shut_out(f"{_HOOK}.invalid.app_error", "no such webhook", HOUR),
+            Row(f"{_HOOK}.channel.app_error", "not_sent", "no such channel", HOUR, account=True),
+            Row("app.channel.get.existing.app_error", "not_sent", "no channel", HOUR, account=True),
+            Row(
+                f"{_HOOK}.channel_locked.app_error",
+                "not_sent",
+                "the webhook is for another channel",
+                HOUR,
+                account=True,
+            ),
+            Row(
+                f"{_HOOK}.permissions.app_error",
+                "not_sent",
+                "its maker may not post there",
+                HOUR,
+                account=True,
+            ),
+            shut_out(f"{_HOOK}.disabled.app_error", "incoming webhooks are turned off", HOUR),
+            Row(
+                "api.post.create_post.can_not_post_to_deleted.error",
+                "not_sent",
+                "the channel is archived",
+                HOUR,
+                account=True,
+            ),
+            Row(
+                "api.post.create_post.town_square_read_only",
+                "not_sent",
+                "the channel is kept for others",
+                HOUR,
+                account=True,
+            ),
+            Row("app.channel.get.find.app_error", "unknown", "the server's database failed"),
+            Row("app.post.save.app_error", "unknown", "the post may not have been kept"),
+        ),
+    )
+)
+
+
+class _Error(msgspec.Struct):
+    id: str = ""
+    message: str = ""
+
+
+_decoder = msgspec.json.Decoder(_Error)
+
+
+class MattermostChannel(HookChannel):
+    """Holds nothing."""
+
+    provider: ClassVar[str] = "mattermost"
+    errors: ClassVar[ErrorTable] = _ERRORS
+    promises: ClassVar[Promises] = Promises(
+        title="Mattermost incoming webhook",
+        limits="one group an account; 16,383 characters; the server's own rate limit, if it has one",
+        source=("https://developers.mattermost.com/integrate/webhooks/incoming/",),
+    )
+    account_limits: ClassVar[Sequence[tuple[int, int]]] = ()
+
+    def body(self, delivery: Delivery) -> dict[str, Any]:
+        """See `HookChannel.body`."""
+        content = read(delivery, self.provider, _OWN)
+        text = content.markdown or ""
+        if content.text is not None:
+            text = unformatted(content.text, _SIGNS)
+        text = in_front(mentions(content.mention, _mention), _quiet(text))
+        if len(text) > _MAX_TEXT:
+            raise BadContent(f"too_long: Mattermost takes {_MAX_TEXT:,} characters in one post")
+        body: dict[str, Any] = {"text": text} if text else {}
+        if content.attachments is not None:
+            body["attachments"] = each_text(content.attachments, _quiet)
+        return body
+
+    def outcome(self, call: Call, answer: httpx.Response) -> AnyOutcome:
+        """The error's id, else the status."""
+        if answer.content.strip() == _OK:
+            return Accepted(call.key) if answer.status_code == 200 else CONTRADICTION
+        if answer.status_code == _TOO_MANY:
+            return refused(self.errors, "429", "", answer)
+        error = _read(answer)
+        if error is None or not error.id:
+            return refusal(answer) or Unknown("malformed_answer", "an answer of another server")
+        return refused(self.errors, error.id, error.message, answer)
+
+
+def _quiet(text: str) -> str:
+    return quiet_angles(quiet_at(text))
+
+
+def _mention(name: str) -> str:
+    return f"@{name}" if name in _ALL or _NAME.fullmatch(name) else ""
+
+
+def _read(answer: httpx.Response) -> _Error | None:
+    return decoded(_decoder.decode, answer.content)
+
+
+CHANNELS = (MattermostChannel(),)

@@ -1,0 +1,156 @@
+"""Microsoft Teams by a workflow: one Adaptive Card into the chat or channel that the workflow posts to.
+
+    POST https://<region>.logic.azure.com/workflows/<id>/triggers/manual/paths/invoke?…&sig=<secret>
+         {"type": "message", "attachments": [{"contentType": "application/vnd.microsoft.card.adaptive",
+                                              "contentUrl": null, "content": {…the card…}}]}
+    202  x-ms-workflow-run-id: 0858…             empty body
+    400  {"error": {"code": "WorkflowTriggerIsNotEnabled", "message": "…"}}
+
+202 says that a run of the workflow has begun. Only the workflow's run history tells, under the run's id,
+whether its step posted the card: a delivery is SENT, never DELIVERED. Any other 2xx is not a workflow's:
+the connectors that Microsoft has retired answered 200 for messages that they did not post.
+
+`text` becomes a card of plain lines, `markdown` one text block; `card` is a whole Adaptive Card. A card
+mentions only whom its `msteams.entities` name, which we never write: `mention` is refused. A message has
+28 KB. A workflow whose trigger is for "any user in my tenant" wants OAuth and answers 401: choose "anyone".
+
+Source, read 2026-11-22:
+https://learn.microsoft.com/en-us/microsoftteams/platform/webhooks-and-connectors/how-to/connectors-using.
+Microsoft has no table of the trigger's codes. Those here are what users of such workflows report; each came
+with a 4xx, which refuses whatever its code is.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, ClassVar, Final
+
+import httpx
+import msgspec
+
+from channels.bad_content import BadContent
+from channels.capabilities import Promises
+from channels.channel import Call
+from channels.judging.error_table import HOUR, ErrorTable, Row, paced, shut_out, unproved
+from channels.judging.foreign_json import decoded
+from channels.judging.outcomes import refusal
+from channels.providers.chat.content import Content, read
+from channels.providers.chat.incoming_webhook import LIMITER_STATUS, HookChannel, refused
+from message.delivery import Delivery
+from message.outcomes import Accepted, AnyOutcome, Limit, Unknown
+
+_OWN: Final = ("card",)
+_CARD: Final = "application/vnd.microsoft.card.adaptive"
+_SCHEMA: Final = "http://adaptivecards.io/schemas/adaptive-card.json"
+_VERSION: Final = "1.4"
+_ACCEPTED: Final = 202
+_TOO_MANY: Final = "429"
+_PAUSE_MS: Final = 10_000
+_RUN_ID: Final = "x-ms-workflow-run-id"
+_THEIRS: Final = "x-ms-"
+"""How header fields of theirs begin: 202 has no body by which to tell it from a proxy's."""
+_ID: Final = re.compile(r"[0-9A-Za-z]{8,64}")
+
+_REPORTED: Final = "users of workflows report it; Microsoft has no table of the trigger's codes"
+
+_ERRORS: Final = ErrorTable(
+    (
+        *unproved(
+            LIMITER_STATUS,
+            paced(_TOO_MANY, Limit.ACCOUNT, "more runs than the workflow is allowed", _PAUSE_MS),
+        ),
+        *unproved(
+            _REPORTED,
+            Row("TriggerInputSchemaMismatch", "rejected", "the workflow wants another body"),
+            Row("InvalidRequestContent", "rejected", "the body cannot be read"),
+            Row("RequestEntityTooLarge", "rejected", "the body is too large"),
+            shut_out("WorkflowNotFound", "no such workflow", HOUR),
+            shut_out("WorkflowTriggerNotFound", "no such trigger", HOUR),
+            shut_out("WorkflowTriggerIsNotEnabled", "the workflow is off or deleted", HOUR),
+            shut_out(
+                "DirectApiAuthorizationRequired",
+                "no sig, or the trigger is not for anyone",
+                HOUR,
+            ),
+            shut_out("AuthorizationFailed", "the sig is refused", HOUR),
+            shut_out("MisMatchingOAuthClaims", "the trigger wants OAuth", HOUR),
+            Row("NoResponse", "unknown", "the service behind did not answer in time"),
+            Row("InternalServerError", "unknown", "an error inside"),
+        ),
+    )
+)
+
+
+class _Error(msgspec.Struct):
+    code: str = ""
+    message: str = ""
+
+
+class _Answered(msgspec.Struct):
+    error: _Error
+
+
+_decoder = msgspec.json.Decoder(_Answered)
+
+
+class TeamsChannel(HookChannel):
+    """Holds nothing."""
+
+    provider: ClassVar[str] = "teams"
+    max_bytes: ClassVar[int] = 28 * 1_024
+    errors: ClassVar[ErrorTable] = _ERRORS
+    promises: ClassVar[Promises] = Promises(
+        title="Microsoft Teams workflow (webhook trigger)",
+        limits="one group an account; 28 KB; what the workflow's connector allows",
+        source=(
+            "https://learn.microsoft.com/en-us/microsoftteams/platform/webhooks-and-connectors/how-to/connectors-using",
+        ),
+    )
+
+    def body(self, delivery: Delivery) -> dict[str, Any]:
+        """See `HookChannel.body`."""
+        content = read(delivery, self.provider, _OWN)
+        if content.mention:
+            raise BadContent("bad_content: mention: a card of ours mentions nobody in Teams")
+        if content.card is not None and (content.text or content.markdown):
+            raise BadContent("bad_content: give card, text or markdown, one of them")
+        card = content.card if content.card is not None else _card(content)
+        attachment = {"contentType": _CARD, "contentUrl": None, "content": card}
+        return {"type": "message", "attachments": [attachment]}
+
+    def outcome(self, call: Call, answer: httpx.Response) -> AnyOutcome:
+        """202 with the run's id, else the error's code, else the status."""
+        status = answer.status_code
+        if status == _ACCEPTED and any(name.startswith(_THEIRS) for name in answer.headers):
+            run = answer.headers.get(_RUN_ID, "")
+            return Accepted(run if _ID.fullmatch(run) else call.key)
+        if status == int(_TOO_MANY):
+            return refused(self.errors, _TOO_MANY, "", answer)
+        error = _read(answer)
+        if error is None or not error.code:
+            return refusal(answer) or Unknown(f"http_{status}", "no answer of a Teams workflow")
+        return refused(self.errors, error.code, error.message, answer)
+
+
+def _card(content: Content) -> dict[str, Any]:
+    """A card of plain lines, or of one block of Markdown."""
+    body: list[dict[str, Any]]
+    if content.text is None:
+        body = [{"type": "TextBlock", "text": content.markdown, "wrap": True}]
+    else:
+        lines = content.text.splitlines() or [content.text]
+        body = [{"type": "RichTextBlock", "inlines": [_run(line)]} for line in lines]
+    return {"$schema": _SCHEMA, "type": "AdaptiveCard", "version": _VERSION, "body": body}
+
+
+def _run(line: str) -> dict[str, str]:
+    """A run of text is never read as Markdown; an empty one would take no line."""
+    return {"type": "TextRun", "text": line or " "}
+
+
+def _read(answer: httpx.Response) -> _Error | None:
+    said = decoded(_decoder.decode, answer.content)
+    return None if said is None else said.error
+
+
+CHANNELS = (TeamsChannel(),)

@@ -1,0 +1,1 @@
+"""DingTalk: work notices of an application, and robots."""

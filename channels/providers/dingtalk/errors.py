@@ -1,0 +1,140 @@
+"""DingTalk's errors, as far as a work notice can meet them.
+
+What is wrong with the application, the company or our address is no reason to give a message up: it is
+NotSent, and the account is left alone for a while. 60011 comes as the `sub_code` of 88.
+
+Codes below 100 are the gateway's, which is that of Taobao's Open Platform (TOP): it refused the request
+before any service saw it. 15 alone is the service's; there a `sub_code` isv.* names the caller's fault,
+isp.* the service's own, of which nobody knows how far it came.
+
+`RESULT_ROWS` are documented for getsendresult, where each member's stands beside the userid; they are in
+the table of the send as well, since an answer with such a code took no task.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from channels.judging.error_table import (
+    HOUR,
+    MINUTE,
+    ErrorTable,
+    Row,
+    Source,
+    documented,
+    paced,
+    shut_out,
+    unproved,
+)
+from message.outcomes import Limit
+
+RECEIVER_CODES: Final = frozenset({"33012", "40003", "40031", "46004", "50002", "60121"})
+"""About at least one member of the call, which is not named: with several nobody can say whom."""
+TOKEN_CODES: Final = frozenset({"40001", "40014", "41001", "42001"})
+"""The access_token is refused."""
+DAY_LIMITS: Final = frozenset({"143105", "143205"})
+"""The member's share of the day is used up; the day ends at midnight in China."""
+SAME_TODAY: Final = frozenset({"143106", "143206"})
+"""The member has had this content today."""
+
+_CODES: Final = Source(
+    "https://open.dingtalk.com/document/orgapp/server-api-error-codes-1",
+    "2026-11-22",
+    copy="a copy in a public repository, and blog.csdn.net/weixin_38171468/article/details/106051120",
+)
+_RESULT: Final = Source(
+    "https://open.dingtalk.com/document/orgapp/gets-the-result-of-sending-messages-asynchronously-to-the-enterprise",
+    "2026-11-22",
+    copy="https://zidingyi.apifox.cn/api-37157310",
+)
+_PLATFORM: Final = Source(
+    "http://blog.unvs.cn/archives/taobao-oauth-top-error-code.html", "2026-11-22"
+)
+"""A copy of TOP's table of platform errors."""
+_SHUT_OUT: Final = "too many calls: refused for a while"
+
+RESULT_ROWS: Final = documented(
+    _RESULT,
+    paced("143103", Limit.ACCOUNT, "more receivers a minute than one application may", MINUTE),
+    paced("143104", Limit.ACCOUNT, "more receivers a minute than the company may", MINUTE),
+    paced(
+        "143105",
+        Limit.RECEIVER,
+        "the member has had 500 notices of this application today",
+        HOUR,
+    ),
+    Row("143106", "rejected", "the member has had this very content today"),
+    paced("143203", Limit.ACCOUNT, "more receivers a minute than one company may get", MINUTE),
+    paced("143204", Limit.ACCOUNT, "more receivers a minute than one vendor may send", MINUTE),
+    paced("143205", Limit.RECEIVER, "the member has had its share of this application today", HOUR),
+    Row("143206", "rejected", "the member has had this very content today"),
+    Row("1430000", "rejected", "there is no receiver"),
+    Row("1430001", "rejected", "a grant type that is not known"),
+    Row("1430002", "rejected", "the content is forbidden"),
+    paced("1430003", Limit.ACCOUNT, "the provider protects itself", MINUTE),
+    Row("1430004", "rejected", "the member is under executive protection"),
+)
+RESULTS: Final = ErrorTable(RESULT_ROWS)
+ERRORS: Final = ErrorTable(
+    (
+        *documented(
+            _CODES,
+            Row("-1", "not_sent", "the system is busy; three tries at most", MINUTE),
+            Row("404", "not_sent", "no such path: look at the endpoint", MINUTE, account=True),
+            Row("88", "not_sent", "the gateway refused without a sub_code", MINUTE, account=True),
+            shut_out("33001", "no such company: the token is another's", MINUTE),
+            Row("33012", "rejected", "no such userid"),
+            Row("34014", "rejected", "the message's JSON is incomplete"),
+            Row("34016", "rejected", "the message is too long"),
+            Row("40001", "not_sent", "the access_token is not valid", account=True),
+            Row("40003", "rejected", "no such userid"),
+            Row("40004", "rejected", "a file of a type that is not taken"),
+            Row("40007", "rejected", "no such media_id"),
+            Row("40008", "rejected", "no such type of message"),
+            Row("40014", "not_sent", "the access_token is not valid", account=True),
+            Row("40031", "rejected", "the list of userids is not valid"),
+            Row("40032", "rejected", "the list of userids is too long"),
+            Row("40033", "rejected", "characters that are not taken"),
+            Row("40035", "rejected", "a parameter is not valid"),
+            shut_out("40056", "no such agent_id", MINUTE),
+            Row("41001", "not_sent", "there is no access_token", account=True),
+            Row("41011", "rejected", "there is no agent_id"),
+            Row("42001", "not_sent", "the access_token has expired", account=True),
+            Row("43004", "rejected", "another Content-Type is wanted"),
+            Row("44002", "rejected", "the body is empty"),
+            Row("44004", "rejected", "the text is empty"),
+            Row("45002", "rejected", "the message is too long"),
+            Row("45003", "rejected", "the title is too long"),
+            paced("45009", Limit.ACCOUNT, "more calls than allowed", MINUTE),
+            Row("46004", "rejected", "no such member"),
+            Row("47001", "rejected", "the body is not JSON"),
+            Row("48002", "not_sent", "the API is switched off", HOUR, account=True),
+            Row("50002", "rejected", "the member is outside what the application may see"),
+            shut_out("50003", "the application is switched off", HOUR),
+            shut_out("52019", "no such agent_id", MINUTE),
+            Row("60011", "not_sent", "the application may not call this", HOUR, account=True),
+            shut_out("60020", "our address is not on its list", MINUTE),
+            Row("60121", "rejected", "no such member"),
+            shut_out("70001", "the company does not exist or was dissolved", HOUR),
+        ),
+        *documented(
+            _PLATFORM,
+            Row("1", "rejected", "the gateway could not read the request"),
+            paced("7", Limit.ACCOUNT, "more calls than the gateway takes", MINUTE),
+            Row("15", "unknown", "a service behind the gateway failed"),
+            Row("15.isv.*", "rejected", "a service refused what the call says"),
+            Row("22", "rejected", "the gateway knows no such method"),
+            Row("40", "rejected", "a parameter is missing"),
+            Row("41", "rejected", "a parameter is not valid"),
+        ),
+        *RESULT_ROWS,
+        *documented(
+            _CODES,
+            *(paced(str(code), Limit.ACCOUNT, _SHUT_OUT, MINUTE) for code in range(90001, 90015)),
+        ),
+        *unproved(
+            "the copies of the page that were read end at 90014",
+            *(paced(str(code), Limit.ACCOUNT, _SHUT_OUT, MINUTE) for code in range(90015, 90019)),
+        ),
+    )
+)

@@ -1,0 +1,243 @@
+"""E-mail by SMTP (RFC 5321) to the account's own mail server, as submission (RFC 6409, RFC 8314).
+
+    endpoint   smtp://host[:587]     STARTTLS (RFC 3207), required
+               smtps://host[:465]    TLS from the first byte
+    options    sender      `Name <address>`: From, and where its domain makes the Message-ID
+               bounce_to   address for bounces (MAIL FROM); the sender's where it is missing
+               user, password   for AUTH (RFC 4954), by one method once a connection
+               user, token_url, client_id, client_secret, refresh_token, scope
+                           in the place of a password: AUTH XOAUTH2 (`_smtp_token.py`)
+               hello       name for EHLO; this machine's where it is missing
+               tls         "starttls", or "none" for a server on loopback
+
+The certificate is always verified, with the account's `ca_file` beside the public authorities.
+
+Message-ID is `<call key@sender's domain>`, Date the notification's creation, boundaries are made from the
+call key: the same call is the same bytes, and a mail program that sees it twice can tell. No server is
+bound to drop a repeat, and none can be asked: an attempt in doubt is for the lane's policy.
+
+A server answers for each receiver (RCPT) and then for the message (the final dot). Who was refused at
+RCPT has that reply; the others share the last one. 4yz is not sent, 5yz rejected (RFC 5321 §4.2.1);
+`_smtp_replies.py` has the rest. A copy (cc, bcc) that is refused holds nobody back.
+
+Sources: https://www.rfc-editor.org/rfc/rfc5321 (§4.5.3.1.8: 100 receivers; §4.5.3.2: time limits),
+https://www.rfc-editor.org/rfc/rfc3207#section-4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from contextlib import suppress
+from typing import ClassVar, Final, Literal
+
+import httpx
+import msgspec
+
+from channels.bad_content import BadContent
+from channels.base import BaseChannel
+from channels.capabilities import Promises
+from channels.channel import Account, Answer, Call, Failure, OptionalTokens
+from channels.endpoints import endpoint_url
+from channels.judging.error_table import ErrorTable
+from channels.judging.outcomes import for_all, of_failure
+from channels.providers._common.email_content import Email, Mailbox, mailbox, read, receiver
+from channels.providers.email_smtp.mime import Heading, message_bytes
+from channels.providers.email_smtp.replies import ERRORS, refused
+from channels.providers.email_smtp.token_source import SmtpTokens
+from channels.secret import Secret
+from channels.smtp_client.host_names import is_loopback
+from channels.smtp_client.mail_request import (
+    SCHEMES,
+    Envelope,
+    Login,
+    Stage,
+    Told,
+    mail_request,
+    read_told,
+)
+from message.delivery import Delivery
+from message.envelope import Notification
+from message.outcomes import Accepted, AnyOutcome, Unknown
+
+_PROVIDER: Final = "smtp"
+_TOGETHER: Final = "together"
+_FOR_GOOD: Final = 5
+"""5yz: the same command would be refused again (RFC 5321 §4.2.1)."""
+
+
+class SmtpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What an account may say."""
+
+    sender: str
+    bounce_to: str = ""
+    user: str = ""
+    password: Secret | None = None
+    tls: Literal["starttls", "none"] = "starttls"
+    hello: str = ""
+    token_url: str = ""
+    """Where access tokens come from (OAuth 2.0): then AUTH is XOAUTH2, without a password."""
+    client_id: str = ""
+    client_secret: Secret | None = None
+    refresh_token: Secret | None = None
+    """Of a person's consent; without it the application's own credentials are used."""
+    scope: str = ""
+
+    def __post_init__(self) -> None:
+        mailbox(self.sender)
+        if self.bounce_to:
+            receiver(self.bounce_to)
+        if self.token_url:
+            self._check_token()
+        elif self.client_id or self.client_secret or self.refresh_token or self.scope:
+            raise ValueError("client_id, client_secret, refresh_token and scope go with token_url")
+        elif bool(self.user) != (self.password is not None):
+            raise ValueError("user and password must be given together")
+        if not (self.user + self.hello).isascii() or not (self.user + self.hello).isprintable():
+            raise ValueError("user and hello must be printable ASCII")
+
+    def _check_token(self) -> None:
+        endpoint_url(self.token_url)
+        if self.password is not None:
+            raise ValueError("password and token_url exclude each other")
+        if not self.user or not self.client_id:
+            raise ValueError("token_url needs user and client_id")
+        if not self.client_secret and not self.refresh_token:
+            raise ValueError("token_url needs client_secret, refresh_token, or both")
+
+
+class SmtpChannel(BaseChannel):
+    """Stateless; safe from many threads."""
+
+    provider: ClassVar[str] = _PROVIDER
+    channel: ClassVar[str] = "email"
+    max_batch: ClassVar[int] = 100
+    options: ClassVar[type[msgspec.Struct]] = SmtpOptions
+    schemes: ClassVar[Sequence[str]] = SCHEMES
+    optional_tokens: ClassVar[OptionalTokens | None] = SmtpTokens()
+    errors: ClassVar[ErrorTable] = ERRORS
+    promises: ClassVar[Promises] = Promises(
+        title="E-mail by SMTP",
+        idempotency="none; the Message-ID is the same for the same call",
+        limits="100 receivers of one notification in one message, where its content says `together`;"
+        " otherwise one; the server's own rates and sizes, and a 4yz whose text names a rate only paces;"
+        " time limits of RFC 5321 for each step (policy table `smtp`); no SMTPUTF8",
+        source=(
+            "https://www.rfc-editor.org/rfc/rfc5321",
+            "https://www.rfc-editor.org/rfc/rfc4954",
+            "https://www.rfc-editor.org/rfc/rfc8314",
+        ),
+    )
+
+    def batch_key(self, delivery: Delivery) -> Hashable:
+        """Receivers that see one another join; everyone else has a message of their own."""
+        if (delivery.content_for(_PROVIDER) or {}).get("to") == _TOGETHER:
+            return (_TOGETHER, delivery.notification.id, delivery.payload)
+        return delivery.key
+
+    def refusal(self, account: Account, delivery: Delivery) -> str:
+        """As `code: sentence`; empty: it can be sent."""
+        options: SmtpOptions = account.options
+        url = endpoint_url(account.endpoint, SCHEMES)
+        if url.scheme == "smtp" and options.tls == "none" and not is_loopback(url.host):
+            return "tls_required: tls may be none only for a server on this machine"
+        try:
+            read(delivery, _PROVIDER)
+            receiver(delivery.receiver)
+        except BadContent as exc:
+            return str(exc)
+        return ""
+
+    def request(self, call: Call) -> httpx.Request:
+        """One message; its To is all the notification's receivers where they see one another."""
+        account, first = call.account, call.deliveries[0]
+        options: SmtpOptions = account.options
+        email = read(first, _PROVIDER)
+        heading = _heading(call, options, email)
+        envelope = Envelope(
+            sender=options.bounce_to or heading.sender.address,
+            receivers=tuple(receiver(d.receiver).address for d in call.deliveries),
+            copies=_copies(call, email),
+            login=_login(options, call.token),
+            tls=options.tls,
+            hello=options.hello,
+        )
+        url = endpoint_url(account.endpoint, SCHEMES)
+        return mail_request(url, envelope, message_bytes(email, heading), account.ca_file)
+
+    def token_refused(self, answer: httpx.Response) -> bool:
+        """AUTH with a token was refused for good: nothing was said of any message."""
+        if b'"by_token"' not in answer.content:
+            return False
+        try:
+            told = read_told(answer)
+        except ValueError:
+            return False
+        return told.by_token and told.stage is Stage.AUTH and told.reply.code // 100 == _FOR_GOOD
+
+    def outcomes(self, call: Call, answer: Answer) -> list[AnyOutcome]:
+        """By each receiver's own reply, else by the one to the message."""
+        if isinstance(answer, Failure):
+            return for_all(call, of_failure(answer))
+        try:
+            told = read_told(answer)
+        except ValueError as exc:
+            return for_all(call, Unknown("bad_answer", str(exc)))
+        name = f"{call.key}@{_domain(call.account.options)}"
+        return [_outcome(told, place, name) for place in range(len(call.deliveries))]
+
+
+def _login(options: SmtpOptions, token: str) -> Login | None:
+    if token:
+        return Login(options.user, Secret(token), by_token=True)
+    return Login(options.user, options.password) if options.password else None
+
+
+def _heading(call: Call, options: SmtpOptions, email: Email) -> Heading:
+    first = call.deliveries[0]
+    together = email.content.to == _TOGETHER
+    return Heading(
+        sender=mailbox(options.sender),
+        to=_visible(first.notification) if together else [receiver(first.receiver)],
+        key=call.key,
+        sent_at=first.notification.created_at,
+    )
+
+
+def _visible(notification: Notification) -> list[Mailbox]:
+    """The receivers who see one another, but for those that cannot exist: they are refused alone."""
+    found: dict[Mailbox, None] = {}
+    for one in notification.receivers:
+        with suppress(BadContent):
+            found[receiver(one)] = None
+    return list(found)
+
+
+def _copies(call: Call, email: Email) -> tuple[str, ...]:
+    """Addresses of cc and bcc. Receivers who see one another may still go out in several calls: the
+    copies then go with the first receiver's, so that nobody has several."""
+    receivers = {receiver(d.receiver).address for d in call.deliveries}
+    together = email.content.to == _TOGETHER
+    if together and _visible(call.deliveries[0].notification)[0].address not in receivers:
+        return ()
+    found = dict.fromkeys(one.address for one in (*email.cc, *email.bcc))
+    return tuple(address for address in found if address not in receivers)
+
+
+def _domain(options: SmtpOptions) -> str:
+    return mailbox(options.sender).address.rpartition("@")[2]
+
+
+def _outcome(told: Told, place: int, name: str) -> AnyOutcome:
+    """Of the receiver at this place."""
+    own = told.receivers[place] if place < len(told.receivers) else None
+    if own is not None and not own.positive:
+        others_taken = any(one.positive for one in told.receivers[:place])
+        return refused(Stage.RCPT, own, others_taken=others_taken)
+    if told.stage is Stage.FINAL and told.reply.positive:
+        return Accepted(name)
+    if told.lost:
+        return Unknown(told.lost, told.reply.text)
+    return refused(told.stage, told.reply)
+
+
+CHANNELS = (SmtpChannel(),)

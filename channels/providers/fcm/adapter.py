@@ -1,0 +1,238 @@
+"""Firebase Cloud Messaging, HTTP v1: one device, or one topic, a call.
+
+    POST <endpoint>/v1/projects/<project_id>/messages:send                  Authorization: Bearer ya29.…
+    {"message": {"token": "…", "notification": {…}, "data": {…}, "android": {…}, "apns": {…}, …}}
+    {"name": "projects/<project_id>/messages/0:1500415314455276%31bd1c9631bd1c96"}
+
+    {"error": {"code": 404, "message": "…", "status": "NOT_FOUND", "details": [
+        {"@type": "type.googleapis.com/google.firebase.fcm.v1.FcmError", "errorCode": "UNREGISTERED"}]}}
+
+A receiver is a registration token, or `/topics/<name>`. `content`: channels/providers/fcm/message.py.
+Tokens: channels/providers/fcm/token_source.py.
+
+The FcmError in `details` tells; without one it is the canonical `status`. There is no idempotency and no
+query; a repeat replaces what it repeats on the device. 503 may come after the message was taken
+on, with Retry-After too: "the server couldn't process the request in time".
+
+404 has one meaning in Google's own SDK, with an FcmError and without: the token is not registered any
+more (firebase-admin-python 2 and 3, messaging.py: `NOT_FOUND` is registration-token-not-registered). A
+project that does not exist, or is not the key's, answers 403.
+
+Sources: https://firebase.google.com/docs/reference/fcm/rest/v1/projects.messages/send,
+https://firebase.google.com/docs/reference/fcm/rest/v1/ErrorCode,
+https://firebase.google.com/docs/cloud-messaging/error-codes
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from time import time
+from typing import Any, ClassVar, Final
+from urllib.parse import quote
+
+import httpx
+import msgspec
+
+from channels.accounts.reach import EVERYBODY, Reach
+from channels.bad_content import BadContent
+from channels.base import BaseChannel
+from channels.capabilities import Promises
+from channels.channel import Account, Answer, Call, Failure, TokenSource
+from channels.endpoints import below, endpoint_url
+from channels.http_client.request import extensions_of, fields_of, post_json
+from channels.judging.error_table import (
+    HOUR,
+    MINUTE,
+    ErrorTable,
+    Row,
+    Source,
+    documented,
+    paced,
+    shut_out,
+)
+from channels.judging.foreign_json import decoded
+from channels.judging.outcomes import CONTRADICTION, for_all, of_failure, refusal
+from channels.judging.retry_after import retry_after_ms
+from channels.providers.fcm.message import PROVIDER, message, read
+from channels.providers.fcm.token_source import ENDPOINT, FcmOptions, FcmTokens
+from message.delivery import Delivery
+from message.outcomes import Accepted, AnyOutcome, Limit, Unknown
+
+_TOPIC = re.compile(r"/topics/[a-zA-Z0-9\-_.~%]{1,900}", re.ASCII)
+_TOKEN = re.compile(r"[a-zA-Z0-9:_\-]+", re.ASCII)
+_FCM_ERROR: Final = "type.googleapis.com/google.firebase.fcm.v1.FcmError"
+_UNAUTHENTICATED: Final = "UNAUTHENTICATED"
+_MAX_DETAIL: Final = 200
+
+_CODES: Final = Source(
+    "https://firebase.google.com/docs/reference/fcm/rest/v1/ErrorCode", "2026-11-22"
+)
+_CANONICAL: Final = Source(
+    "https://cloud.google.com/apis/design/errors",
+    "2026-11-22",
+    copy="firebase-admin 7.7.0 (PyPI), exceptions.py, which has its codes",
+)
+_ADMIN: Final = Source(
+    "https://github.com/firebase/firebase-admin-python",
+    "2026-11-22",
+    copy="firebase-admin 7.7.0 (PyPI), messaging.py",
+)
+
+_ERRORS: Final = ErrorTable(
+    (
+        *documented(
+            _CODES,
+            Row("UNSPECIFIED_ERROR", "unknown", "no more is known of this error"),
+            Row(
+                "INVALID_ARGUMENT", "rejected", "a token, a key, a size or a parameter is not valid"
+            ),
+            Row("UNREGISTERED", "rejected", "the application is no longer on this device"),
+            Row("SENDER_ID_MISMATCH", "rejected", "the token is of another sender"),
+            paced("QUOTA_EXCEEDED", Limit.RECEIVER, "more messages than allowed", MINUTE),
+            Row("UNAVAILABLE", "unknown", "overloaded: the message was not taken on in time"),
+            Row("INTERNAL", "unknown", "an internal error"),
+        ),
+        # Of iOS and web alone: the same account goes on reaching Android, so its breaker stays shut.
+        *documented(
+            _CODES,
+            Row("THIRD_PARTY_AUTH_ERROR", "not_sent", "the APNs or web push key is refused", HOUR),
+        ),
+        # Its name in older answers, which Google's SDKs still read (firebase-admin 6, messaging.py).
+        *documented(_ADMIN, Row("APNS_AUTH_ERROR", "not_sent", "the APNs key is refused", HOUR)),
+        *documented(
+            _CANONICAL,
+            Row(_UNAUTHENTICATED, "not_sent", "the access token is not valid", account=True),
+            shut_out("PERMISSION_DENIED", "the account lacks a permission", HOUR),
+            Row("NOT_FOUND", "rejected", "the token is not registered any more"),
+            paced("RESOURCE_EXHAUSTED", Limit.ACCOUNT, "more calls than allowed", MINUTE),
+            Row("FAILED_PRECONDITION", "rejected", "the message cannot be sent as it is"),
+            Row("OUT_OF_RANGE", "rejected", "a parameter is out of its range"),
+            Row("ABORTED", "unknown", "two requests met"),
+            Row("DEADLINE_EXCEEDED", "unknown", "the time was over before the answer"),
+            Row("CANCELLED", "unknown", "the call was cancelled"),
+            Row("DATA_LOSS", "unknown", "data was lost"),
+            Row("UNKNOWN", "unknown", "an error of another system"),
+        ),
+    )
+)
+
+
+class _Body(msgspec.Struct):
+    message: dict[str, Any]
+
+
+class _Detail(msgspec.Struct):
+    type: str = msgspec.field(name="@type", default="")
+    error_code: str = msgspec.field(name="errorCode", default="")
+
+
+class _Error(msgspec.Struct):
+    status: str = ""
+    message: str = ""
+    details: list[_Detail] = []
+
+    @property
+    def code(self) -> str:
+        """FCM's own code, else the canonical one."""
+        own = (detail.error_code for detail in self.details if detail.type == _FCM_ERROR)
+        return next((code for code in own if code), self.status)
+
+
+class _Answered(msgspec.Struct):
+    name: str = ""
+    error: _Error | None = None
+
+
+_decoder = msgspec.json.Decoder(_Answered)
+
+
+class FcmChannel(BaseChannel):
+    """Holds nothing but a clock."""
+
+    provider: ClassVar[str] = PROVIDER
+    channel: ClassVar[str] = "push"
+    options: ClassVar[type[msgspec.Struct]] = FcmOptions
+    endpoint: ClassVar[str] = ENDPOINT
+    tokens: ClassVar[TokenSource | None] = FcmTokens()
+    reach: ClassVar[Reach] = EVERYBODY
+    counted_by: ClassVar[Sequence[str]] = ("project_id",)
+    errors: ClassVar[ErrorTable] = _ERRORS
+    promises: ClassVar[Promises] = Promises(
+        title="Firebase Cloud Messaging (HTTP v1)",
+        idempotency="none; a repeated notification replaces the first on the device, by the call key",
+        receipts="none over HTTP; the provider exports deliveries to BigQuery",
+        limits="one device or topic a call; 600,000 messages a minute; 4,096 bytes",
+        source=(
+            "https://firebase.google.com/docs/reference/fcm/rest/v1/projects.messages/send",
+            "https://firebase.google.com/docs/reference/fcm/rest/v1/ErrorCode",
+            "https://firebase.google.com/docs/cloud-messaging/throttling-and-quotas",
+        ),
+    )
+
+    def __init__(self, now: Callable[[], float] = time) -> None:
+        self._now = now
+
+    def refusal(self, account: Account, delivery: Delivery) -> str:
+        """What can be no token and no topic, a content that the provider cannot send."""
+        receiver = delivery.receiver
+        if not (_TOPIC if receiver.startswith("/") else _TOKEN).fullmatch(receiver):
+            return "bad_receiver: give a registration token, or /topics/ and a topic's name"
+        try:
+            read(delivery)
+            msgspec.json.encode(delivery.content_for(PROVIDER))
+        except BadContent as exc:
+            return str(exc)
+        except (UnicodeEncodeError, TypeError) as exc:
+            return f"bad_content: cannot be written as JSON: {exc}"
+        return ""
+
+    def request(self, call: Call) -> httpx.Request:
+        """The POST of the call's one delivery."""
+        (delivery,) = call.deliveries
+        account = call.account
+        url = _address(account.endpoint, account.options.project_id)
+        fields = [
+            *fields_of(url),
+            (b"Authorization", b"Bearer " + call.token.encode("latin-1")),
+        ]
+        body = msgspec.json.encode(_Body(message(delivery, call.key, self._now())))
+        return post_json(url, fields, body, extensions_of(account))
+
+    def outcomes(self, call: Call, answer: Answer) -> list[AnyOutcome]:
+        """The outcome of the call's one delivery."""
+        if isinstance(answer, Failure):
+            return for_all(call, of_failure(answer))
+        said = _read(answer)
+        if said is not None and said.error is not None and said.error.code:
+            return for_all(call, self._refused(said.error, answer))
+        outcome = refusal(answer, self._now())
+        if outcome is not None and said is not None and said.name:
+            outcome = CONTRADICTION
+        if outcome is None and (said is None or not said.name):
+            outcome = Unknown("malformed_answer", "an answer without the message's name")
+        return for_all(call, outcome or Accepted(said.name if said is not None else ""))
+
+    def token_refused(self, answer: httpx.Response) -> bool:
+        """Not FCM's own 401, which is about the device makers' services."""
+        said = _read(answer)
+        return said is not None and said.error is not None and said.error.code == _UNAUTHENTICATED
+
+    def _refused(self, error: _Error, answer: httpx.Response) -> AnyOutcome:
+        detail = error.message[:_MAX_DETAIL]
+        wait_ms = retry_after_ms(answer.headers, self._now())
+        return self.errors.outcome(error.code, detail, wait_ms, status=answer.status_code)
+
+
+@lru_cache(maxsize=256)
+def _address(endpoint: str, project: str) -> httpx.URL:
+    path = f"v1/projects/{quote(project, safe='')}/messages:send"
+    return below(endpoint_url(endpoint), path)
+
+
+def _read(answer: httpx.Response) -> _Answered | None:
+    return decoded(_decoder.decode, answer.content)
+
+
+CHANNELS = (FcmChannel(),)

@@ -1,0 +1,1 @@
+"""Feishu and Lark: an application, and robots."""

@@ -1,0 +1,132 @@
+"""Tencent Cloud SMS on the wire: what an account says, signed calls, answers as they come.
+
+Field names of answers are the provider's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import httpx
+import msgspec
+
+from channels.channel import Account
+from channels.endpoints import endpoint_url
+from channels.http_client.request import extensions_of, fields_of
+from channels.providers._common import sms
+from channels.providers.tencent_sms.signature import JSON, authorization
+from channels.secret import Secret
+
+_VERSION: Final = b"2021-01-11"
+_LAG_S: Final = 72 * 3_600
+_SERVICE: Final = "sms"
+
+
+class TencentSmsOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What an account may say."""
+
+    secret_id: sms.Name
+    secret_key: Secret
+    sdk_app_id: str
+    sign_name: str = ""
+    """The signature (签名) in front of the text to mainland numbers, where a notification names none. It is
+    registered for the mainland and not sent abroad."""
+    sender_id: str = ""
+    """For numbers outside mainland China, where one was registered."""
+    region: sms.Name = "ap-guangzhou"
+    query_lag_s: sms.Lag = _LAG_S
+    """How old a call must be before a query that does not list it is believed."""
+
+
+class Refusal(msgspec.Struct):
+    """Why a whole call was refused."""
+
+    Code: str = ""
+    Message: str = ""
+
+
+class Status(msgspec.Struct):
+    """What became of one number of a call."""
+
+    PhoneNumber: str = ""
+    Code: str = ""
+    Message: str = ""
+    SerialNo: str = ""
+
+
+class Report(msgspec.Struct):
+    """A delivery report."""
+
+    PhoneNumber: str = ""
+    SerialNo: str = ""
+    SessionContext: str | None = ""
+
+
+class Content(msgspec.Struct):
+    """One of the three."""
+
+    Error: Refusal | None = None
+    SendStatusSet: list[Status] | None = None
+    PullSmsSendStatusSet: list[Report] | None = None
+
+
+class Answered(msgspec.Struct):
+    """Every answer."""
+
+    Response: Content
+
+
+class Prepared(msgspec.Struct, frozen=True):
+    """What all requests of one account share."""
+
+    options: TencentSmsOptions
+    url: httpx.URL
+    path: str
+    host: str
+    fields: list[tuple[bytes, bytes]]
+    extensions: dict[str, Any]
+
+
+decode = msgspec.json.Decoder(Answered).decode
+_encoder = msgspec.json.Encoder()
+
+
+def prepare(account: Account) -> Prepared:
+    """For requests of this account; the signature covers the endpoint's own path."""
+    url = endpoint_url(account.endpoint)
+    path, options = sms.rooted(url), account.options
+    fields = [
+        *fields_of(url),
+        (b"Content-Type", JSON.encode()),
+        (b"X-TC-Version", _VERSION),
+        (b"X-TC-Region", options.region.encode()),
+    ]
+    extensions = extensions_of(account)
+    whole = url.copy_with(raw_path=path.encode("ascii"))
+    return Prepared(options, whole, path, url.netloc.decode("ascii"), fields, extensions)
+
+
+def signed(
+    prepared: Prepared, action: bytes, content: Mapping[str, Any], now_s: int
+) -> httpx.Request:
+    """The POST of one operation."""
+    body = _encoder.encode(content)
+    shown = authorization(
+        secret_id=prepared.options.secret_id,
+        secret=prepared.options.secret_key.reveal(),
+        service=_SERVICE,
+        host=prepared.host,
+        path=prepared.path,
+        body=body,
+        now_s=now_s,
+    )
+    fields = [
+        *prepared.fields,
+        (b"X-TC-Action", action),
+        (b"X-TC-Timestamp", b"%d" % now_s),
+        (b"Authorization", shown.encode("ascii")),
+        (b"Content-Length", b"%d" % len(body)),
+    ]
+    stream, extensions = httpx.ByteStream(body), dict(prepared.extensions)
+    return httpx.Request("POST", prepared.url, headers=fields, stream=stream, extensions=extensions)

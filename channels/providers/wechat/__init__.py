@@ -1,0 +1,1 @@
+"""WeChat: official accounts and mini programs."""

@@ -1,0 +1,159 @@
+"""WeChat mini-program (小程序): subscribe messages, each to one OpenID, one for each grant of the user.
+
+    POST /cgi-bin/message/subscribe/send?access_token=TOKEN
+    {"touser", "template_id", "page", "miniprogram_state", "lang", "data": {PLACE: {"value"}}}
+    {"errcode": 0, "errmsg": "ok"}
+
+There is no client id and no query: an attempt in doubt stays so. 43101 (the user did not grant it, or the
+grant is used up) rejects. After an attempt in doubt it may be that one which used the grant: recovery knows
+of it, and leaves the delivery to a person (recovery/retry/stage.py).
+
+Sources:
+https://developers.weixin.qq.com/miniprogram/dev/OpenApiDoc/mp-message-management/subscribe-message/sendMessage.html,
+https://www.tencentcloud.com/document/product/1219/67648 (43107, 43108, 45168),
+error codes https://developers.weixin.qq.com/doc/oplatform/developers/errCode/errCode.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Final, Literal
+
+import httpx
+import msgspec
+
+from channels.base import BaseChannel
+from channels.capabilities import Promises
+from channels.channel import Account, Answer, Call, TokenSource
+from channels.judging.error_table import (
+    HOUR,
+    MINUTE,
+    ErrorTable,
+    Row,
+    Source,
+    documented,
+    paced,
+    shut_out,
+)
+from channels.judging.outcomes import for_all
+from channels.providers._common.wechat import (
+    CODES,
+    COMMON_ROWS,
+    ERROR_CODES,
+    TOKEN_CODES,
+    AppOptions,
+    PreparedAccounts,
+    StableToken,
+    code_of,
+    failed,
+    message_id,
+)
+from channels.providers.wechat.template import Value, data_of, message_of, refusal_of
+from message.delivery import Delivery
+from message.outcomes import Accepted, AnyOutcome, Limit
+
+_PATH: Final = "cgi-bin/message/subscribe/send"
+_DOCUMENT: Final = (
+    "https://developers.weixin.qq.com/miniprogram/dev/OpenApiDoc/mp-message-management/"
+    "subscribe-message/sendMessage.html"
+)
+
+
+_PLATFORM: Final = Source(
+    "https://www.tencentcloud.com/zh/document/product/1219/67648", "2026-11-22"
+)
+"""Tencent's platform for mini-programs in other applications: the same call."""
+
+
+class MiniOptions(AppOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What an account may say: the version of the mini-program that a tap opens, and its language."""
+
+    miniprogram_state: Literal["formal", "trial", "developer"] = "formal"
+    lang: Literal["zh_CN", "en_US", "zh_HK", "zh_TW"] = "zh_CN"
+
+
+class _Body(msgspec.Struct, omit_defaults=True):
+    touser: str
+    template_id: str
+    data: dict[str, Value]
+    miniprogram_state: str
+    lang: str
+    page: str = ""
+
+
+_encoder = msgspec.json.Encoder(order="deterministic")
+
+
+class WechatMiniChannel(BaseChannel):
+    """Safe from many threads."""
+
+    provider: ClassVar[str] = "wechat_mini"
+    channel: ClassVar[str] = "wechat_mini"
+    knows_templates: ClassVar[bool] = True
+    options: ClassVar[type[msgspec.Struct]] = MiniOptions
+    endpoint: ClassVar[str] = "https://api.weixin.qq.com"
+    tokens: ClassVar[TokenSource | None] = StableToken()
+    counted_by: ClassVar[Sequence[str]] = ("appid",)
+    errors: ClassVar[ErrorTable] = ErrorTable(
+        (
+            *COMMON_ROWS,
+            *documented(
+                CODES,
+                shut_out("40013", "the AppID is not valid", 10 * MINUTE),
+                Row("40003", "rejected", "the OpenID is empty or not valid"),
+                Row("40037", "rejected", "the template id is empty or there is no such template"),
+                Row("41030", "rejected", "the page does not exist in the published version"),
+                Row("43101", "rejected", "the user has not granted this message"),
+                Row("47003", "rejected", "a value is empty or does not fit its place"),
+            ),
+            *documented(
+                _PLATFORM,
+                Row("43107", "not_sent", "the account or template is banned", HOUR, account=True),
+                paced(
+                    "43108", Limit.RECEIVER, "messages to this user came at the same moment", 1_000
+                ),
+                Row("45168", "rejected", "the text holds words that are not allowed"),
+            ),
+        )
+    )
+    promises: ClassVar[Promises] = Promises(
+        title="WeChat mini-program, subscribe messages (微信小程序订阅消息)",
+        receipts="event subscribe_msg_sent_event, by msgid, where the answer named one",
+        limits="one OpenID a call, one message for each grant; 10 million a day, 30 with payment",
+        source=(_DOCUMENT, ERROR_CODES),
+    )
+
+    def __init__(self) -> None:
+        self._accounts = PreparedAccounts(_PATH)
+
+    def refusal(self, account: Account, delivery: Delivery) -> str:
+        """See `Channel.refusal`."""
+        return refusal_of(delivery, self.provider)
+
+    def request(self, call: Call) -> httpx.Request:
+        """The call's one message."""
+        (delivery,) = call.deliveries
+        message, options = message_of(delivery, self.provider), call.account.options
+        body = _Body(
+            touser=delivery.receiver,
+            template_id=message.template_id,
+            data={key: Value(value.value) for key, value in data_of(message).items()},
+            page=message.page,
+            miniprogram_state=options.miniprogram_state,
+            lang=options.lang,
+        )
+        return self._accounts.of(call.account).post(
+            {"access_token": call.token}, _encoder.encode(body)
+        )
+
+    def outcomes(self, call: Call, answer: Answer) -> list[AnyOutcome]:
+        """The outcome of the call's one delivery."""
+        refused = failed(call, answer, self.errors)
+        return refused or for_all(call, Accepted(message_id(call, answer)))
+
+    def token_refused(self, answer: httpx.Response) -> bool:
+        """Nothing was sent: the token was looked at first."""
+        return code_of(answer) in TOKEN_CODES
+
+
+CHANNELS = (WechatMiniChannel(),)

@@ -1,0 +1,168 @@
+"""WeChat Official Account (服务号): template messages, each to one OpenID.
+
+    POST /cgi-bin/message/template/send?access_token=TOKEN
+    {"touser", "template_id", "url", "miniprogram", "data": {PLACE: {"value", "color"}}, "client_msg_id"}
+    {"errcode": 0, "errmsg": "ok", "msgid": 200228332}
+
+`client_msg_id`: "for the same openid and client_msg_id one message only, for 10 minutes"; it is the call's
+key. How a repeat is answered is not documented; errcode 0 is Accepted, and so is 45065 (the code that the
+mass-send API gives for a client id it knows): nobody else uses our keys, so it arrived before.
+Whether it was shown is told later by the event TEMPLATESENDJOBFINISH, by msgid.
+
+The call names no AppID but that of the message's mini-program: 40013 says that it is not bound to the
+account, 40165 that its page path is not valid. Both are the message's fault
+(https://developers.weixin.qq.com/community/minihome/doc/000860335f4ca80cd0932f3dd66c00, the service's own
+answer, read 2026-11-22). A wrong AppID of the account is refused where the token is asked for.
+
+Sources: https://developers.weixin.qq.com/doc/service/api/notify/template/api_sendtemplatemessage.html,
+https://developers.weixin.qq.com/doc/service/guide/product/template_message/Template_Message_Interface.html,
+error codes https://developers.weixin.qq.com/doc/oplatform/developers/errCode/errCode.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Final
+
+import httpx
+import msgspec
+
+from channels.base import BaseChannel
+from channels.capabilities import Promises
+from channels.channel import Account, Answer, Call, TokenSource
+from channels.judging.error_table import HOUR, MINUTE, ErrorTable, Row, Source, documented, unproved
+from channels.judging.outcomes import for_all
+from channels.providers._common.wechat import (
+    CODES,
+    COMMON_ROWS,
+    ERROR_CODES,
+    TOKEN_CODES,
+    AppOptions,
+    PreparedAccounts,
+    StableToken,
+    code_of,
+    failed,
+    message_id,
+)
+from channels.providers.wechat.template import Miniprogram, Value, data_of, message_of, refusal_of
+from message.delivery import Delivery
+from message.outcomes import Accepted, AnyOutcome
+
+_PATH: Final = "cgi-bin/message/template/send"
+_DOCUMENTS: Final = "https://developers.weixin.qq.com/doc/service"
+_KNOWN_ID: Final = "45065"
+_DEDUP_MS: Final = 9 * MINUTE
+"""They promise 10 minutes; the repeat needs time to arrive."""
+
+
+_SEEN: Final = Source(
+    "https://developers.weixin.qq.com/community/minihome/doc/000860335f4ca80cd0932f3dd66c00",
+    "2026-11-22",
+)
+_CLOSED: Final = Source(
+    "https://developers.weixin.qq.com/community/develop/doc/00086cee348a80792ab2b04576bc00",
+    "2026-11-22",
+)
+_LISTED: Final = "public clients list it; no page of WeChat's that was read has it"
+
+
+class _Body(msgspec.Struct, omit_defaults=True):
+    touser: str
+    template_id: str
+    data: dict[str, Value]
+    client_msg_id: str
+    url: str = ""
+    miniprogram: Miniprogram | None = None
+
+
+_encoder = msgspec.json.Encoder(order="deterministic")
+
+
+class WechatOfficialChannel(BaseChannel):
+    """Safe from many threads."""
+
+    provider: ClassVar[str] = "wechat_official"
+    channel: ClassVar[str] = "wechat_official"
+    knows_templates: ClassVar[bool] = True
+    options: ClassVar[type[msgspec.Struct]] = AppOptions
+    endpoint: ClassVar[str] = "https://api.weixin.qq.com"
+    dedup_window_ms: ClassVar[int] = _DEDUP_MS
+    tokens: ClassVar[TokenSource | None] = StableToken()
+    counted_by: ClassVar[Sequence[str]] = ("appid",)
+    errors: ClassVar[ErrorTable] = ErrorTable(
+        (
+            *COMMON_ROWS,
+            *documented(
+                CODES,
+                Row("40003", "rejected", "the OpenID is not valid for this account"),
+                Row("40036", "rejected", "the template id has a wrong length"),
+                Row("40037", "rejected", "there is no such template"),
+                Row("40039", "rejected", "the link is too long"),
+                Row("40066", "rejected", "the link is not allowed"),
+                Row("40165", "rejected", "the page path of the mini-program is not valid"),
+                Row("43004", "rejected", "the receiver does not follow the account"),
+                Row("43019", "rejected", "the receiver is on the account's blacklist"),
+                Row("43101", "rejected", "the receiver refuses these messages"),
+                Row("45013", "rejected", "too many places are filled in"),
+                Row("45014", "rejected", "the message is too long"),
+                Row("45051", "rejected", "the link is not of the kind that is allowed here"),
+                Row("45066", "unknown", "the same client_msg_id came again too fast"),
+                Row("45067", "rejected", "the client_msg_id is too long"),
+                Row("47003", "rejected", "a value does not fit its place in the template"),
+            ),
+            *documented(
+                _SEEN,
+                Row("40013", "rejected", "the message's mini-program is not bound to the account"),
+            ),
+            *documented(
+                _CLOSED,
+                Row("45109", "not_sent", "the API is closed to this account", HOUR, account=True),
+            ),
+            *unproved(_LISTED, Row("43116", "rejected", "the template is blocked for abuse")),
+        )
+    )
+    promises: ClassVar[Promises] = Promises(
+        title="WeChat Official Account, template messages (微信服务号模板消息)",
+        idempotency="`client_msg_id`: one per OpenID and id within 10 minutes",
+        resolve="repeat with the same `client_msg_id` within 9 minutes",
+        receipts="event TEMPLATESENDJOBFINISH, by msgid",
+        limits="one OpenID a call; 100,000 messages a day to begin with",
+        source=(f"{_DOCUMENTS}/api/notify/template/api_sendtemplatemessage.html", ERROR_CODES),
+    )
+
+    def __init__(self) -> None:
+        self._accounts = PreparedAccounts(_PATH)
+
+    def refusal(self, account: Account, delivery: Delivery) -> str:
+        """See `Channel.refusal`."""
+        return refusal_of(delivery, self.provider)
+
+    def request(self, call: Call) -> httpx.Request:
+        """The call's one message, under its key."""
+        (delivery,) = call.deliveries
+        message = message_of(delivery, self.provider)
+        body = _Body(
+            touser=delivery.receiver,
+            template_id=message.template_id,
+            data=data_of(message),
+            client_msg_id=call.key,
+            url=message.url,
+            miniprogram=message.miniprogram,
+        )
+        return self._accounts.of(call.account).post(
+            {"access_token": call.token}, _encoder.encode(body)
+        )
+
+    def outcomes(self, call: Call, answer: Answer) -> list[AnyOutcome]:
+        """The outcome of the call's one delivery."""
+        if isinstance(answer, httpx.Response) and code_of(answer) == _KNOWN_ID:
+            return for_all(call, Accepted(call.key))
+        refused = failed(call, answer, self.errors)
+        return refused or for_all(call, Accepted(message_id(call, answer)))
+
+    def token_refused(self, answer: httpx.Response) -> bool:
+        """Nothing was sent: the token was looked at first."""
+        return code_of(answer) in TOKEN_CODES
+
+
+CHANNELS = (WechatOfficialChannel(),)

@@ -1,0 +1,1 @@
+"""WeCom: an application, and robots."""

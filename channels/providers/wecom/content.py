@@ -1,0 +1,266 @@
+"""What a WeCom message is made of, for applications and group robots alike.
+
+The content names its kind by the one key it has, spelt as WeCom spells its own fields:
+
+    {"text": {"content": "…"}}                 or, for short, {"text": "…"}
+    {"markdown": {"content": "…"}}             or {"markdown": "…"}
+    {"textcard": {"title", "description", "url", "btntxt"}}
+    {"news": {"articles": [{"title", "description", "url", "picurl"}, …]}}      1 to 8
+    {"template_card": {"card_type": …, …}}
+    {"file": {"media_id": "…"}}                {"voice": {"media_id": "…"}}
+    {"image": {"media_id": "…"}}               an application's; a robot's: {"image": {"base64": "…"}}
+    {"video": {"media_id", "title", "description"}}                             applications alone
+    {"markdown_v2": {"content": "…"}}          or {"markdown_v2": "…"}          robots alone
+
+A text, and no other kind, may mention members, for a robot: `mentioned_list`, `mentioned_mobile_list`.
+WeCom cuts what is too long without a word: it is refused here instead. There are no templates of the
+provider's.
+
+Source: https://developer.work.weixin.qq.com/document/path/90236 (applications), …/91770 and …/99110
+(robots), read 2026-11-22
+"""
+
+from __future__ import annotations
+
+import binascii
+import re
+from base64 import b64decode
+from collections.abc import Mapping
+from hashlib import md5
+from typing import Any, Final
+
+import msgspec
+
+from channels.bad_content import BadContent, no_form
+from message.delivery import Delivery
+from message.foreign_text import broken_rule
+
+CARD_TYPES: Final = frozenset(
+    {
+        "text_notice",
+        "news_notice",
+        "button_interaction",
+        "vote_interaction",
+        "multiple_interaction",
+    }
+)
+_MAX_ARTICLES: Final = 8
+MAX_IMAGE: Final = 2 * 1_024 * 1_024
+"""Bytes of an image that a robot sends."""
+_TASK_ID = re.compile(r"[A-Za-z0-9_@-]{1,128}")
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
+"""JSON can write these only as \\uXXXX, which WeCom refuses (40033)."""
+
+
+class Text(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Plain text, or markdown."""
+
+    content: str
+    mentioned_list: list[str] = []
+    mentioned_mobile_list: list[str] = []
+
+    @property
+    def mentions(self) -> bool:
+        """Whether it calls anybody by name."""
+        return bool(self.mentioned_list or self.mentioned_mobile_list)
+
+
+class Textcard(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A card with one link."""
+
+    title: str
+    description: str
+    url: str
+    btntxt: str = ""
+
+
+class Article(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One of a news message; a link, or a page of a mini-program."""
+
+    title: str
+    description: str = ""
+    url: str = ""
+    picurl: str = ""
+    appid: str = ""
+    pagepath: str = ""
+
+
+class News(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Articles in their order."""
+
+    articles: list[Article]
+
+
+class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A file that was uploaded as temporary material."""
+
+    media_id: str
+
+
+class Image(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """An image: uploaded as temporary material, or itself."""
+
+    media_id: str = ""
+    base64: str = ""
+    md5: str = ""
+    """Of the image, in hexadecimal; made here where it is left out."""
+
+
+class Video(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A video that was uploaded as temporary material."""
+
+    media_id: str
+    title: str = ""
+    description: str = ""
+
+
+class Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Exactly one is set."""
+
+    text: Text | str | None = None
+    markdown: Text | str | None = None
+    textcard: Textcard | None = None
+    news: News | None = None
+    template_card: dict[str, Any] | None = None
+    file: File | None = None
+    image: Image | None = None
+    voice: File | None = None
+    video: Video | None = None
+    markdown_v2: Text | str | None = None
+
+
+class Message(msgspec.Struct, frozen=True):
+    """A content and its kind (`msgtype`)."""
+
+    kind: str
+    body: Any
+
+
+def content_of(delivery: Delivery, provider: str) -> Mapping[str, Any] | None:
+    """The content for this provider; raises BadContent where its template has nothing for it."""
+    given = delivery.content_for(provider)
+    if given is None and (refused := no_form(delivery, provider)):
+        raise BadContent(refused)
+    return given
+
+
+def message_of(given: Mapping[str, Any] | None) -> Message:
+    """The message in a content; raises BadContent."""
+    if given is None:
+        raise BadContent("no_template: WeCom has no templates of its own; give a content")
+    try:
+        content = msgspec.convert(given, Content)
+    except msgspec.ValidationError as exc:
+        raise BadContent(f"bad_content: {broken_rule(exc)}") from exc
+    found = [(kind, getattr(content, kind)) for kind in content.__struct_fields__]
+    found = [(kind, body) for kind, body in found if body is not None]
+    if len(found) != 1:
+        raise BadContent(f"bad_content: give exactly one of {', '.join(Content.__struct_fields__)}")
+    ((kind, body),) = found
+    if isinstance(body, Image):
+        return Message(kind, _with_digest(body))
+    return Message(kind, Text(body) if isinstance(body, str) else body)
+
+
+def _with_digest(image: Image) -> Image:
+    """The image with its MD5, which WeCom wants of one that is sent itself; raises BadContent."""
+    if not image.base64:
+        return image
+    try:
+        data = b64decode(image.base64, validate=True)
+    except (binascii.Error, ValueError) as exc:
+        raise BadContent("bad_content: image.base64 is no base64") from exc
+    if len(data) > MAX_IMAGE:
+        raise BadContent(f"too_long: the image has {len(data):,} bytes; {MAX_IMAGE:,} are taken")
+    digest = md5(data, usedforsecurity=False).hexdigest()
+    if image.md5 not in ("", digest):
+        raise BadContent("bad_content: image.md5 is not that of image.base64")
+    return msgspec.structs.replace(image, md5=digest)
+
+
+def refusal_of(message: Message, limits: Mapping[str, int]) -> str:
+    """Why it can never be sent, as `code: sentence`; empty: it can. `limits`: bytes of each kind's text."""
+    if _holds_control(msgspec.to_builtins(message.body)):
+        return "bad_character: a control character is not taken"
+    if isinstance(message.body, Text):
+        return _text(message.body, message.kind, limits[message.kind])
+    if isinstance(message.body, Textcard):
+        return _textcard(message.body)
+    if isinstance(message.body, News):
+        return _news(message.body)
+    if isinstance(message.body, File):
+        return "" if message.body.media_id else f"bad_content: {message.kind} needs a media_id"
+    if isinstance(message.body, Image):
+        return _image(message.body)
+    if isinstance(message.body, Video):
+        return _video(message.body)
+    return _card(message.body)
+
+
+def _text(text: Text, kind: str, limit: int) -> str:
+    if not text.content:
+        return "bad_content: the text is empty"
+    if text.mentions and kind != "text":
+        return (
+            f"bad_content: WeCom mentions nobody in {kind}; write <@userid> there, or send a text"
+        )
+    size = len(text.content.encode())
+    return f"too_long: {kind} is {size:,} bytes; {limit:,} are taken" if size > limit else ""
+
+
+def _textcard(card: Textcard) -> str:
+    if not (card.title and card.description and card.url):
+        return "bad_content: textcard needs title, description and url"
+    sizes = {"title": 128, "description": 512, "url": 2_048}
+    return _too_long(card, "textcard", sizes)
+
+
+def _news(news: News) -> str:
+    if not 1 <= len(news.articles) <= _MAX_ARTICLES:
+        return f"bad_content: news has 1 to {_MAX_ARTICLES} articles"
+    sizes = {"title": 128, "description": 512, "url": 2_048, "picurl": 2_048}
+    for article in news.articles:
+        if not article.title or not (article.url or (article.appid and article.pagepath)):
+            return "bad_content: an article needs a title and a url, or an appid and pagepath"
+        if wrong := _too_long(article, "news", sizes):
+            return wrong
+    return ""
+
+
+def _image(image: Image) -> str:
+    if bool(image.media_id) == bool(image.base64):
+        return "bad_content: image needs a media_id (an application's) or base64 (a robot's)"
+    return ""
+
+
+def _video(video: Video) -> str:
+    if not video.media_id:
+        return "bad_content: video needs a media_id"
+    return _too_long(video, "video", {"title": 128, "description": 512})
+
+
+def _too_long(struct: msgspec.Struct, kind: str, sizes: Mapping[str, int]) -> str:
+    for name, limit in sizes.items():
+        size = len(getattr(struct, name).encode())
+        if size > limit:
+            return f"too_long: {kind}.{name} is {size:,} bytes; {limit:,} are taken"
+    return ""
+
+
+def _card(card: Mapping[str, Any]) -> str:
+    if card.get("card_type") not in CARD_TYPES:
+        return f"bad_content: template_card.card_type is one of {', '.join(sorted(CARD_TYPES))}"
+    task_id = card.get("task_id", "x")
+    if not isinstance(task_id, str) or not _TASK_ID.fullmatch(task_id):
+        return "bad_content: template_card.task_id is 1 to 128 letters, digits, _, - and @"
+    if not isinstance(card.get("main_title", {}), dict):
+        return "bad_content: template_card.main_title is an object"
+    return ""
+
+
+def _holds_control(value: Any) -> bool:
+    if isinstance(value, str):
+        return _CONTROL.search(value) is not None
+    if isinstance(value, dict):
+        return any(_holds_control(k) or _holds_control(v) for k, v in value.items())
+    return isinstance(value, list) and any(_holds_control(one) for one in value)

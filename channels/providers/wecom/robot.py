@@ -1,0 +1,138 @@
+"""WeCom group robot (企业微信群机器人): messages to the group that the robot stands in.
+
+    POST /cgi-bin/webhook/send?key=KEY      {"msgtype": "text", "text": {"content": "…"}}
+    {"errcode": 0, "errmsg": "ok"}
+
+The key says which group, so it is the account's secret. An account names its group: the receiver is
+`group:` and that name, does not travel, and a notification to anybody else is refused. No client id, no
+message id, no query: an attempt in doubt stays so. Contents: `_wecom_content`; markdown may have 4,096
+bytes here, and a card no task_id of its own is needed.
+
+Sources: https://developer.work.weixin.qq.com/document/path/91770, error codes …/90313
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Final
+
+import httpx
+import msgspec
+
+from channels.accounts.reach import ONE_GROUP, GroupName, Reach, wrong_receiver
+from channels.bad_content import BadContent
+from channels.base import BaseChannel
+from channels.capabilities import Promises
+from channels.channel import Account, Answer, Call
+from channels.judging.error_table import (
+    MINUTE,
+    ErrorTable,
+    Row,
+    Source,
+    documented,
+    paced,
+    shut_out,
+    unproved,
+)
+from channels.judging.outcomes import for_all
+from channels.providers._common.wechat import PreparedAccounts, failed
+from channels.providers.wecom.content import Image, content_of, message_of, refusal_of
+from channels.providers.wecom.errors import BUSY, CODES, MESSAGE_ROWS
+from channels.secret import Secret
+from message.delivery import Delivery
+from message.outcomes import Accepted, AnyOutcome, Limit
+
+_SEND: Final = "cgi-bin/webhook/send"
+_DOCUMENTS: Final = "https://developer.work.weixin.qq.com/document/path"
+_LIMITS: Final = {"text": 2_048, "markdown": 4_096, "markdown_v2": 4_096}
+_KINDS: Final = frozenset(
+    {"text", "markdown", "markdown_v2", "news", "image", "voice", "file", "template_card"}
+)
+
+
+_SEEN: Final = Source("https://github.com/wes-lin/Cloud189Checkin/issues/175", "2026-11-22")
+_LISTED: Final = "no page of WeCom's that was read has it, and no report of it was found"
+
+
+class RobotOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What an account must say: the key at the end of the webhook's address, and the group."""
+
+    key: Secret
+    group: GroupName
+    """The name of the group that it is in: its one receiver is `group:` and this name."""
+
+
+_encoder = msgspec.json.Encoder(order="deterministic")
+
+
+class WecomRobotChannel(BaseChannel):
+    """Safe from many threads."""
+
+    provider: ClassVar[str] = "wecom_robot"
+    channel: ClassVar[str] = "wecom"
+    options: ClassVar[type[msgspec.Struct]] = RobotOptions
+    endpoint: ClassVar[str] = "https://qyapi.weixin.qq.com"
+    reach: ClassVar[Reach] = ONE_GROUP
+    silencing_limits: ClassVar[Sequence[tuple[int, int]]] = ((20, 60),)
+    """Messages of one robot, and in how many seconds."""
+    counted_by: ClassVar[Sequence[str]] = ("key",)
+    errors: ClassVar[ErrorTable] = ErrorTable(
+        (
+            BUSY,
+            *MESSAGE_ROWS,
+            *documented(
+                CODES,
+                paced("45009", Limit.ACCOUNT, "more than 20 messages in a minute", MINUTE),
+                paced("45033", Limit.ACCOUNT, "too many calls at the same moment", 1_000),
+            ),
+            *documented(
+                _SEEN, shut_out("93000", "the key is wrong or the robot gone", 10 * MINUTE)
+            ),
+            *unproved(
+                _LISTED,
+                shut_out("93004", "the robot is switched off", 10 * MINUTE),
+                Row(
+                    "93008", "not_sent", "the robot is not in the group", 10 * MINUTE, account=True
+                ),
+            ),
+        )
+    )
+    promises: ClassVar[Promises] = Promises(
+        title="WeCom group robot (企业微信群机器人)",
+        limits="one group a robot, 20 messages a minute",
+        source=(f"{_DOCUMENTS}/91770", f"{_DOCUMENTS}/90313"),
+    )
+
+    def __init__(self) -> None:
+        self._accounts = PreparedAccounts(_SEND)
+
+    def refusal(self, account: Account, delivery: Delivery) -> str:
+        """See `Channel.refusal`."""
+        if wrong := wrong_receiver(account, self.channel, delivery.receiver):
+            return wrong
+        try:
+            message = message_of(content_of(delivery, self.provider))
+        except BadContent as exc:
+            return str(exc)
+        if message.kind not in _KINDS:
+            return f"bad_content: a robot sends no {message.kind}"
+        if isinstance(message.body, Image) and message.body.media_id:
+            return "bad_content: a robot sends an image by base64"
+        return refusal_of(message, _LIMITS)
+
+    def request(self, call: Call) -> httpx.Request:
+        """The call's one message."""
+        (delivery,) = call.deliveries
+        message = message_of(content_of(delivery, self.provider))
+        body = {"msgtype": message.kind, message.kind: message.body}
+        options: RobotOptions = call.account.options
+        return self._accounts.of(call.account).post(
+            {"key": options.key.reveal()}, _encoder.encode(body)
+        )
+
+    def outcomes(self, call: Call, answer: Answer) -> list[AnyOutcome]:
+        """The outcome of the call's one delivery; they have no name for it."""
+        return failed(call, answer, self.errors) or for_all(call, Accepted(call.key))
+
+
+CHANNELS = (WecomRobotChannel(),)

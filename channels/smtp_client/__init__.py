@@ -1,0 +1,1 @@
+"""SMTP: session, login, time limits of each step, the client, the transport."""

@@ -1,0 +1,143 @@
+"""A mail as an httpx.Request, and what the server said of it as an httpx.Response.
+
+The request: method `MAIL`, URL `smtp://host:port` or `smtps://host:port`, the message's bytes as its
+body, and in `extensions["smtp"]` the Envelope. Addresses and login stand there alone, never in the URL
+or a header, which may be logged.
+
+The response: the status is the SMTP reply code that decided, the body the JSON of `Told`:
+
+    {"stage": "final", "reply": {"code": 250, "text": "2.0.0 Ok: queued as 4F1"},
+     "receivers": [{"code": 250, "text": "2.1.5 Ok"}, {"code": 550, "text": "5.1.1 No such user"}]}
+
+The connection may be lost after the dot when some receivers had been refused: then `lost` says how, in the
+place of the reply that never came. Without any refused it is a Failure, as over HTTP.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import Any, Final, Literal
+
+import httpx
+import msgspec
+
+from channels.http_client.failures import BadRequest
+from channels.secret import Secret
+
+SCHEMES: Final = ("smtp", "smtps")
+DEFAULT_PORTS: Final = {"smtp": 587, "smtps": 465}
+"""Submission: RFC 6409 §3.1, and RFC 8314 §3.3 over implicit TLS."""
+_EXTENSION: Final = "smtp"
+_ADDRESS = re.compile(r"[!-;=?-~]+")
+"""Nothing that ends a path (`>`) or a line."""
+
+
+class Login(msgspec.Struct, frozen=True):
+    """What AUTH says (RFC 4954)."""
+
+    user: str
+    password: Secret
+    by_token: bool = False
+    """The password is an access token."""
+
+
+class Envelope(msgspec.Struct, frozen=True, kw_only=True):
+    """What is said to the server beside the message; addresses in ASCII."""
+
+    sender: str
+    receivers: tuple[str, ...]
+    """One per delivery of the call, in their order."""
+    copies: tuple[str, ...] = ()
+    """Cc and bcc: a refused one holds nobody else's back."""
+    login: Login | None = None
+    tls: Literal["starttls", "none"] = "starttls"
+    """For `smtp`; `none` on loopback alone. `smtps` is TLS from the first byte."""
+    hello: str = ""
+    """The name given with EHLO; empty: this machine's."""
+
+
+class Stage(StrEnum):
+    """Which command the deciding reply was to."""
+
+    GREETING = "greeting"
+    HELLO = "hello"
+    STARTTLS = "starttls"
+    AUTH = "auth"
+    MAIL = "mail"
+    RCPT = "rcpt"
+    DATA = "data"
+    FINAL = "final"
+    """The dot that ends the message: before it nobody can have acted on anything."""
+
+
+BEFORE_MAIL: Final = frozenset({Stage.GREETING, Stage.HELLO, Stage.STARTTLS, Stage.AUTH})
+
+
+NO_CODE: Final = -1
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """One reply of the server; NO_CODE is no code at all."""
+
+    code: int
+    text: str = ""
+
+    @property
+    def positive(self) -> bool:
+        """2yz: done (RFC 5321 §4.2.1)."""
+        return self.code // 100 == 2
+
+
+class Told(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the server said of one message."""
+
+    stage: Stage
+    reply: Reply
+    """The one that decided."""
+    receivers: list[Reply] = []
+    """To RCPT, in the envelope's order; shorter where the server broke off."""
+    lost: str = ""
+    """`reset`, `timeout`, …: how the connection went after the dot; empty: the server replied."""
+    by_token: bool = False
+    """AUTH was refused, and what it showed was an access token."""
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Told)
+
+
+def mail_request(
+    url: httpx.URL, envelope: Envelope, message: bytes, ca_file: str = ""
+) -> httpx.Request:
+    """The request for one message with CRLF line ends."""
+    extensions: dict[str, Any] = {_EXTENSION: envelope}
+    if ca_file:
+        extensions["ca_file"] = ca_file
+    headers = [(b"Host", url.netloc), (b"Content-Length", b"%d" % len(message))]
+    return httpx.Request(
+        "MAIL", url, headers=headers, stream=httpx.ByteStream(message), extensions=extensions
+    )
+
+
+def envelope_of(request: httpx.Request) -> Envelope:
+    """The request's envelope; raises BadRequest."""
+    envelope = request.extensions.get(_EXTENSION)
+    if request.url.scheme not in SCHEMES or not isinstance(envelope, Envelope):
+        raise BadRequest(f"no mail for {request.url.scheme}: method and envelope are missing")
+    if not envelope.receivers:
+        raise BadRequest("a mail without receivers")
+    addresses = (envelope.sender, *envelope.receivers, *envelope.copies)
+    if not all(_ADDRESS.fullmatch(address) for address in addresses):
+        raise BadRequest("an address that would break its command")
+    return envelope
+
+
+def written_told(told: Told) -> bytes:
+    """The response's body."""
+    return _encoder.encode(told)
+
+
+def read_told(answer: httpx.Response) -> Told:
+    """What the response's body says; raises ValueError for anything else."""
+    return _decoder.decode(answer.content)

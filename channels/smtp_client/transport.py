@@ -1,0 +1,222 @@
+"""The transport for mail: sessions of smtplib behind the same interface as
+channels/http_client/transport.py.
+
+What the request and the response look like: channels/smtp_client/mail_request.py. As over HTTP, `send`
+answers with a value whatever happens, and `extensions["timeout"]["total"]` (seconds) covers the whole
+call, from resolving to the reply to the final dot; its other keys are limits of single steps
+(channels/smtp_client/timing.py). A server may take minutes for that one (RFC 5321 §4.5.3.2.6 says ten),
+and what is cut off there is in doubt.
+
+Such a call may outlive the lease under which it began. So `extensions["withdrawn"]` is asked while the
+server says nothing and right before the dot, until which nobody can have acted on the message.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections import defaultdict, deque
+from collections.abc import Callable
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from math import inf
+from time import monotonic
+from typing import Final, cast
+
+import httpx
+
+from channels.channel import Failure, Phase
+from channels.http_client.failures import WITHDRAWN, BadRequest, late, withdrawn
+from channels.http_client.response import Answer
+from channels.smtp_client.host_names import is_loopback
+from channels.smtp_client.mail_request import (
+    DEFAULT_PORTS,
+    NO_CODE,
+    Envelope,
+    Reply,
+    Stage,
+    Told,
+    envelope_of,
+    written_told,
+)
+from channels.smtp_client.session import Lost, Route, Session
+from channels.smtp_client.timing import Timing
+from channels.tls.context import Trust
+
+DEFAULT_IDLE_S: Final = 60.0
+_RESOLVERS: Final = 2
+"""Threads that ask for addresses: the system's resolver knows no deadline, and a call must keep to its."""
+
+
+class SmtpTransport:
+    """Safe from any number of threads. One kept session per call in flight and route.
+
+    Idle ones lie on a stack per route, the hottest on top; the janitor closes those that have been idle
+    for `idle_s`. No session belongs to a thread, and none has one.
+    """
+
+    def __init__(
+        self,
+        *,
+        ca_bundle: str = "",
+        idle_s: float = DEFAULT_IDLE_S,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._trust = Trust(ca_bundle)
+        self._idle_s = idle_s
+        self._clock = clock
+        self._idle: defaultdict[Route, deque[Session]] = defaultdict(deque)
+        self._closed = threading.Event()
+        self._janitor: threading.Thread | None = None
+        self._starting = threading.Lock()
+        self._resolvers = ThreadPoolExecutor(_RESOLVERS, thread_name_prefix="smtp-names")
+
+    @property
+    def beat(self) -> float:
+        """Now: nothing here goes round."""
+        return monotonic()
+
+    def begin(
+        self, request: httpx.Request, done: Callable[[Answer | Failure], None]
+    ) -> Answer | Failure:
+        """`send`: a dialogue of many lines is waited for by the calling thread."""
+        return self.send(request)
+
+    def send(self, request: httpx.Request) -> Answer | Failure:
+        """One message on the wire, never two. Raises only BadRequest, and then nothing was sent."""
+        envelope = envelope_of(request)
+        route = _route(request, envelope)
+        if self._closed.is_set():
+            return Failure(Phase.NOT_WRITTEN, "closed", "the transport is closed")
+        started = monotonic()
+        timing = Timing(request.extensions.get("timeout", {}), started)
+        told = self._tell(route, envelope, request, timing)
+        if isinstance(told, Failure):
+            return told
+        fields = [(b"Content-Type", b"application/json")]
+        seconds = monotonic() - started
+        return Answer(told.reply.code, fields, written_told(told), request, seconds)
+
+    def close(self) -> None:
+        """Close every idle session; those in use close when their call ends. Idempotent."""
+        self._closed.set()
+        self._discard(lambda _: True)
+        self._resolvers.shutdown(wait=False, cancel_futures=True)
+
+    @property
+    def idle(self) -> int:
+        """Kept sessions that no call is using."""
+        return sum(len(sessions) for sessions in list(self._idle.values()))
+
+    def sweep(self) -> None:
+        """Close what has been idle for too long; the janitor calls it, and so may anyone."""
+        oldest = self._clock() - self._idle_s
+        self._discard(lambda session: session.used_at < oldest)
+
+    def _tell(
+        self, route: Route, envelope: Envelope, request: httpx.Request, timing: Timing
+    ) -> Told | Failure:
+        session: Session | None = None
+        ask = request.extensions.get("withdrawn")
+        try:
+            session = self._kept(route, timing)
+            if session is None:
+                session = Session(route, self._trust.context(route.ca_file), self._resolve)
+                refused = session.open(timing, ask)
+                if refused is not None:
+                    session.close()
+                    return refused
+            if ask is None and monotonic() > request.extensions.get("not_after", inf):
+                return late()
+            if ask is not None and (why := ask()):
+                return withdrawn(why)
+            return session.transact(envelope, request.read(), timing, ask)
+        except Lost as exc:
+            return _lost(session, exc)
+        except OSError as exc:
+            return Failure(Phase.NOT_WRITTEN, "tls", f"the CA file cannot be read: {exc}")
+        except ValueError as exc:  # smtplib's word for a line break in a command
+            raise BadRequest(str(exc)) from exc
+        finally:
+            if session is not None:
+                self._give_back(route, session)
+
+    def _kept(self, route: Route, timing: Timing) -> Session | None:
+        """A session that lives; those that died meanwhile are put away."""
+        while True:
+            try:
+                session = self._idle[route].pop()
+            except IndexError:
+                return None
+            if session.renew(timing):
+                return session
+            session.close()
+
+    def _give_back(self, route: Route, session: Session) -> None:
+        session.used_at = self._clock()
+        if not session.usable:
+            session.close()
+            return
+        self._idle[route].append(session)
+        if self._closed.is_set():
+            self._discard(lambda _: True)
+        elif self._janitor is None:
+            self._start_janitor()
+
+    def _discard(self, cold: Callable[[Session], bool]) -> None:
+        """Close sessions from the cold end. A deque's own operations are atomic: no lock needed."""
+        for sessions in list(self._idle.values()):
+            while (session := _pop_left(sessions)) is not None:
+                if not cold(session):
+                    sessions.appendleft(session)
+                    break
+                session.close()
+
+    def _start_janitor(self) -> None:
+        with self._starting:
+            if self._janitor is None:
+                self._janitor = threading.Thread(
+                    target=self._keep_house, name="smtp-janitor", daemon=True
+                )
+                self._janitor.start()
+
+    def _keep_house(self) -> None:
+        while not self._closed.wait(self._idle_s / 2):
+            self.sweep()
+
+    def _resolve(
+        self, host: str, port: int, timeout_s: float
+    ) -> list[tuple[socket.AddressFamily, tuple[str, int]]]:
+        """Raises OSError, also when the transport is closed meanwhile."""
+        try:
+            asked = self._resolvers.submit(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+            found = asked.result(max(timeout_s, 0.0))
+        except (RuntimeError, CancelledError) as exc:
+            raise OSError("the transport is closed") from exc
+        return [(family, cast("tuple[str, int]", address)) for family, _, _, _, address in found]
+
+
+def _lost(session: Session | None, exc: Lost) -> Told | Failure:
+    """What is known of a message whose session was lost: who was refused before the dot was."""
+    if exc.code == WITHDRAWN:
+        return withdrawn(str(exc))
+    if session is None or not session.written:
+        return Failure(Phase.NOT_WRITTEN, exc.code, str(exc))
+    if all(reply.positive for reply in session.receivers):
+        return Failure(Phase.WRITTEN, exc.code, str(exc))
+    return Told(Stage.FINAL, Reply(NO_CODE, str(exc)), session.receivers, lost=exc.code)
+
+
+def _route(request: httpx.Request, envelope: Envelope) -> Route:
+    url = request.url
+    if url.scheme == "smtp" and envelope.tls == "none" and not is_loopback(url.host):
+        raise BadRequest(f"{url.host} is not this machine: mail for it must go over TLS")
+    port = url.port or DEFAULT_PORTS[url.scheme]
+    ca_file = request.extensions.get("ca_file", "")
+    return Route(url.scheme, url.host, port, ca_file, envelope.login, envelope.tls, envelope.hello)
+
+
+def _pop_left(sessions: deque[Session]) -> Session | None:
+    try:
+        return sessions.popleft()
+    except IndexError:
+        return None

@@ -1,0 +1,75 @@
+"""What templates can count on: which providers there are, and which of a lane's accounts a template leaves
+out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from channels.channel import Account
+from channels.registry import PROVIDERS
+from message.vocabulary import Lane
+from policy.templates.provider_forms import Taker, Takers
+from policy.templates.templates import Template
+
+TAKERS: Final[Takers] = {
+    name: Taker(channel.channel, channel.knows_templates, channel.takes_contents)
+    for name, channel in PROVIDERS.items()
+}
+"""For whoever reads templates.toml."""
+
+
+class Gap(NamedTuple):
+    """Accounts for whose providers a template has nothing, and the lanes that send through them."""
+
+    template: Template
+    lanes: Sequence[Lane]
+    without: Sequence[Account]
+    through: Sequence[Account]
+    """The others; they can send it."""
+
+    @property
+    def says(self) -> str:
+        """One sentence, without the template's name and the lanes'."""
+        if not self.through:
+            return f"nothing for {_named(self.without)}, and there is no other account"
+        if not self.template.providers:
+            # Nobody looks at the forms of such a one before it is refused.
+            return f"nothing for {_named(self.without)}: what goes there is refused"
+        others = ", ".join(account.name for account in self.through)
+        return f"nothing for {_named(self.without)}: it goes through {others} alone"
+
+    def __str__(self) -> str:
+        return f"{self.template.name}: {', '.join(lane.name for lane in self.lanes)}: {self.says}"
+
+
+def gaps(templates: Iterable[Template], lanes: Mapping[Lane, Sequence[Account]]) -> Iterator[Gap]:
+    """What the templates leave out of the lanes, which are given with the accounts they send through."""
+    for template in templates:
+        found: dict[str, Gap] = {}
+        for lane, accounts in lanes.items():
+            fit = [account for account in accounts if _sends(account, template)]
+            if lane.channel == template.channel and len(fit) < len(accounts):
+                gap = Gap(template, [lane], [a for a in accounts if a not in fit], fit)
+                also = found.get(gap.says, gap)
+                found[gap.says] = gap if also is gap else also._replace(lanes=[*also.lanes, lane])
+        yield from found.values()
+
+
+def unsendable(template: Template, accounts: Iterable[Account]) -> str:
+    """Why none of these accounts, all there are, could ever send it, in one sentence; empty: one could, or
+    its channel has none."""
+    every = (template.channel, PROVIDERS["null"].channel)
+    of_channel = [one for one in accounts if PROVIDERS[one.provider].channel in every]
+    if not of_channel or any(_sends(account, template) for account in of_channel):
+        return ""
+    return f"no account could send it: nothing for {_named(of_channel)}"
+
+
+def _sends(account: Account, template: Template) -> bool:
+    provider = account.provider
+    return PROVIDERS[provider].takes_anything or TAKERS[provider].takes(template.of(provider))
+
+
+def _named(accounts: Sequence[Account]) -> str:
+    return ", ".join(f"{account.name} ({account.provider})" for account in accounts)

@@ -1,0 +1,215 @@
+"""Access tokens for the whole fleet: held in this process, shared through Redis or the database.
+
+    get     held here and not expired? that one. Else what the fleet shares. Else, under the fleet's
+            lease, what the provider gives.
+    renew   the same, but never the token that the provider has just refused.
+
+A provider that gives a new token may void the one before, and limits how often it is asked: so one
+process asks, the others wait for what it was given. Each account's token is refreshed a little before
+it expires, beside the sends, at a moment that differs from process to process; some providers
+(WeCom, WeChat's stable tokens) give the same token again until shortly before its end, and are then
+asked again nearer to it.
+
+Redis away: the database stands in. Redis may forget everything at any moment: the next one to ask is told
+by the provider. In neither store is a token readable (channels/tokens/seal.py).
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+import structlog
+
+from backends.redis.token_cache import RedisTokenCache, TokenCache
+from backends.settings import Settings, SettingsError
+from backends.sql.database import database_url
+from backends.sql.token_cache import SqlTokenCache
+from channels.channel import Account, TokenSource
+from channels.engine import Sender
+from channels.tokens.contract import LoginUnavailable, TokenUnavailable
+from channels.tokens.fetch import REFUSED_S, FleetTokens, Found, Wanted, late
+from channels.tokens.seal import Seal
+
+log = structlog.get_logger(__name__)
+
+WAIT_S: Final = 5.0
+"""How long a send waits for a token at most, whoever asks for it: less than the margin of a worker's
+lease (a fifth of 30 s by default), which is checked before the wait."""
+SETTLE_S: Final = 1.0
+"""A token refused so soon after it was given is not asked for again before this time has passed."""
+FAILED_S: Final = 1.0
+"""How long a failure to get a token is the answer for everyone in this process."""
+AHEAD_S: Final = 240.0
+"""How long before its end a token is refreshed, at most; WeChat gives a new one in the last 5 minutes."""
+AHEAD_SHARE: Final = 0.1
+"""The same as a share of the time left, for those who live shorter."""
+
+
+class _Held(NamedTuple):
+    """A token in this process; times on the monotonic clock."""
+
+    text: str
+    ahead_at: float
+    until: float
+
+
+class _Entry:
+    """One account's token. `held` and `failed` are written by whoever has `lock`, read by everyone."""
+
+    def __init__(self, account: Account) -> None:
+        self.account = account
+        self.seal = Seal(account)
+        self.lock = threading.Lock()
+        self.held: _Held | None = None
+        self.failed: tuple[float, TokenUnavailable | None] = (0.0, None)
+        """Until when, and what."""
+
+
+class SharedTokens:
+    """Implements `channels.tokens.contract.Tokens`. Safe from many threads."""
+
+    def __init__(
+        self,
+        sender: Sender,
+        caches: Sequence[TokenCache],
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+        luck: Callable[[], float] = random.random,
+    ) -> None:
+        """`caches`: the first that answers is asked; the others stand in while it is away."""
+        self._fleet = FleetTokens(sender, caches, monotonic=monotonic, sleep=sleep, luck=luck)
+        self._monotonic = monotonic
+        self._luck = luck
+        self._entries: dict[str, _Entry] = {}
+        self._entering = threading.Lock()
+
+    def get(self, account: Account, source: TokenSource) -> str:
+        """See `Tokens.get`."""
+        entry = self._entry(account)
+        held, now = entry.held, self._monotonic()
+        if held is None or now >= held.until:
+            return self._renewed(entry, source, "")
+        if now >= held.ahead_at:
+            self._refresh_beside(entry, source)
+        return held.text
+
+    def renew(self, account: Account, source: TokenSource, stale: str) -> str:
+        """See `Tokens.renew`."""
+        return self._renewed(self._entry(account), source, stale)
+
+    def refused_logins(self) -> list[str]:
+        """The accounts whose login was refused when it was last tried, by name."""
+        now = self._monotonic()
+        standing = [(name, *entry.failed) for name, entry in list(self._entries.items())]
+        return sorted(
+            name
+            for name, until, cause in standing
+            if isinstance(cause, LoginUnavailable) and now < until + REFUSED_S
+        )
+
+    def close(self) -> None:
+        """Close the stores; idempotent."""
+        self._fleet.close()
+
+    def _entry(self, account: Account) -> _Entry:
+        entry = self._entries.get(account.name)
+        if entry is None or entry.account is not account:
+            with self._entering:
+                entry = self._entries.get(account.name)
+                if entry is None or entry.account is not account:
+                    entry = self._entries[account.name] = _Entry(account)
+        return entry
+
+    def _renewed(self, entry: _Entry, source: TokenSource, stale: str) -> str:
+        """A good token other than `stale`; one thread of this process looks for it, the others wait."""
+        deadline = self._monotonic() + WAIT_S
+        if not entry.lock.acquire(timeout=WAIT_S):
+            raise late(entry.account)
+        try:
+            now, held = self._monotonic(), entry.held
+            if held is not None and held.text != stale and now < held.until:
+                return held.text
+            until, cause = entry.failed
+            if cause is not None and now < until:
+                raise _again(cause, until - now)
+            wanted = Wanted(source, stale, deadline, SETTLE_S)
+            return self._look(entry, wanted)
+        finally:
+            entry.lock.release()
+
+    def _look(self, entry: _Entry, wanted: Wanted) -> str:
+        """Has the lock. A failure is everyone's answer for a moment: the next hundred threads must not
+        each ask a provider that has just said no."""
+        try:
+            found = self._fleet.find(entry.account, entry.seal, wanted)
+        except TokenUnavailable as exc:
+            lasts_s = exc.left_s if isinstance(exc, LoginUnavailable) else FAILED_S
+            entry.failed = (self._monotonic() + lasts_s, exc)
+            raise
+        if found is None:
+            return wanted.text
+        entry.failed = (0.0, None)
+        entry.held = self._dated(found)
+        return found.text
+
+    def _refresh_beside(self, entry: _Entry, source: TokenSource) -> None:
+        """Refresh ahead of expiry on a thread of its own: no send waits while the token is good."""
+        if entry.lock.acquire(blocking=False):
+            name = f"token-{entry.account.name}"
+            threading.Thread(
+                target=self._refresh, args=(entry, source), name=name, daemon=True
+            ).start()
+
+    def _refresh(self, entry: _Entry, source: TokenSource) -> None:
+        """Has the lock, and gives it back."""
+        try:
+            now, held = self._monotonic(), entry.held
+            if held is None or not held.ahead_at <= now < held.until:
+                return
+            left_s = held.until - now
+            # Should nothing come of it, the next try is nearer to the end.
+            entry.held = self._dated(Found(held.text, left_s))
+            # What the provider said more lately than the token has left to live is late enough.
+            self._look(entry, Wanted(source, held.text, now + WAIT_S, left_s, beside=True))
+        except TokenUnavailable as exc:
+            entry.failed = (0.0, None)  # what is held is good: nobody else has to hear of it
+            log.warning("access_token_not_refreshed", account=entry.account.name, reason=str(exc))
+        except Exception:  # whatever it was: the token that is held is still good
+            log.exception("access_token_refresh_broke", account=entry.account.name)
+        finally:
+            entry.lock.release()
+
+    def _dated(self, found: Found) -> _Held:
+        now = self._monotonic()
+        ahead_s = min(AHEAD_S, found.left_s * AHEAD_SHARE) * (0.5 + self._luck() / 2)
+        return _Held(found.text, now + found.left_s - ahead_s, now + found.left_s)
+
+
+def _again(cause: TokenUnavailable, left_s: float) -> TokenUnavailable:
+    """The same, for another thread: one exception raised by many would gather their tracebacks."""
+    if isinstance(cause, LoginUnavailable):
+        return LoginUnavailable(str(cause), left_s)
+    return TokenUnavailable(str(cause))
+
+
+def open_tokens(settings: Settings, sender: Sender) -> SharedTokens:
+    """The store that the settings name: Redis where there is one, and the database.
+
+    Raises SettingsError for a URL that cannot be read; connects to nothing yet.
+    """
+    caches: list[TokenCache] = []
+    if settings.redis.url:
+        try:
+            caches.append(RedisTokenCache(settings.redis))
+        except ValueError as exc:
+            raise SettingsError(f"redis.url: {exc}") from exc
+    try:
+        caches.append(SqlTokenCache(database_url(settings.database.url, settings.base)))
+    except ValueError as exc:
+        raise SettingsError(f"database.url: {exc}") from exc
+    return SharedTokens(sender, caches)

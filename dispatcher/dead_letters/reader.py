@@ -1,0 +1,184 @@
+"""Dead letters read back: what each is, where it came from, and what of it may be shown.
+
+A letter may hold anything, receivers and codes included. What is shown of it is bounded: receivers are
+masked, values of contents and parameters hidden, and in what is no JSON at all whatever looks like a number
+or an address is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from heapq import nlargest
+from typing import Any, Final
+
+import msgspec
+
+from dispatcher.dead_letters.stub import StubFacts, stub_in
+from dispatcher.dead_letters.writer import DETAIL, ORIGIN, REASON, TRUNCATED, Headers
+from message.vocabulary import lane_of_topic
+from tracing.masks import MASK, mask
+
+SHOWN: Final = 2_000
+"""Characters of a body that are shown."""
+_SHOWN_RECEIVERS: Final = 3
+_HIDDEN: Final = ("template", "content", "attributes")
+_WORD: Final = re.compile(r"[^\s\"'<>:,;]+")
+_DIGITS: Final = re.compile(r"\+?\d{5,}")
+_OURS: Final = "hongyan-dead-"
+
+
+class Letter(msgspec.Struct, frozen=True, kw_only=True):
+    """One dead letter as it stands in its topic."""
+
+    place: str
+    """topic/partition/offset among the dead letters."""
+    origin: str
+    """topic/partition/offset where it was poison; it tells repeats."""
+    at: int
+    """When it was put here, epoch milliseconds by the broker's or the worker's clock."""
+    reason: str
+    detail: str
+    lane: str
+    """Empty where the origin's topic is none of a lane."""
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    truncated: int
+    """Bytes it had, where only its beginning could be kept; else 0."""
+    stub: StubFacts | None = None
+    """What is known of it, where its topic would not take it in any form."""
+
+    @property
+    def message_id(self) -> str:
+        """As its producer's header, or its body, has it; empty where neither has."""
+        named = _header(self.headers, "hongyan-id") or str(self._fields().get("id") or "")
+        return named[:64]
+
+    @property
+    def topic(self) -> str:
+        """Where it came from."""
+        return self.origin.rpartition("/")[0].rpartition("/")[0]
+
+    def theirs(self) -> Headers:
+        """The headers as they came, without ours."""
+        return [(name, value) for name, value in self.headers if not name.startswith(_OURS)]
+
+    def receivers(self) -> list[str]:
+        """Masked; the first few."""
+        fields = self._fields()
+        found = fields.get("receivers")
+        if not isinstance(found, list):
+            return []
+        channel = str(fields.get("channel") or "")
+        return [mask(channel, str(one)) for one in found[:_SHOWN_RECEIVERS]]
+
+    def body(self) -> str:
+        """Its value as people may see it."""
+        fields = self._fields()
+        if fields:
+            text = msgspec.json.encode(_masked(fields)).decode()
+        else:
+            text = _impersonal((self.value or b"").decode("utf-8", "replace"))
+        more = len(text) - SHOWN
+        return f"{text[:SHOWN]}… ({more:,} more characters)" if more > 0 else text
+
+    def _fields(self) -> dict[str, Any]:
+        try:
+            value = msgspec.json.decode(self.value or b"")
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return {}
+        return value if isinstance(value, dict) else {}
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """Which letters are looked for; what is empty asks for nothing."""
+
+    origins: frozenset[str] = frozenset()
+    reason: str = ""
+    lane: str = ""
+    since_ms: int = 0
+
+    def fits(self, letter: Letter) -> bool:
+        """Whether it is one of them."""
+        return (
+            (not self.origins or letter.origin in self.origins)
+            and self.reason in ("", letter.reason)
+            and self.lane in ("", letter.lane)
+            and letter.at >= self.since_ms
+        )
+
+
+def letter_of(message: Any, topic_prefix: str) -> Letter:
+    """A record of the dead letters' topic; one that is not ours has neither reason nor origin."""
+    headers: Headers = list(message.headers() or ())
+    origin = _last(headers, ORIGIN)
+    lane = lane_of_topic(origin.rpartition("/")[0].rpartition("/")[0], topic_prefix)
+    truncated = _last(headers, TRUNCATED)
+    return Letter(
+        place=f"{message.topic()}/{message.partition()}/{message.offset()}",
+        origin=origin,
+        at=max(message.timestamp()[1], 0),
+        reason=_last(headers, REASON),
+        detail=_last(headers, DETAIL),
+        lane=lane.name if lane else "",
+        key=message.key(),
+        value=message.value(),
+        headers=headers,
+        truncated=int(truncated) if truncated.isdigit() else 0,
+        stub=stub_in(headers),
+    )
+
+
+def newest(letters: Iterable[Letter], wanted: Wanted, limit: int) -> list[Letter]:
+    """Those that fit, the newest first, each origin once: a worker that died may have written two."""
+    chosen = nlargest(limit, _once(one for one in letters if wanted.fits(one)), key=_age)
+    return sorted(chosen, key=_age, reverse=True)
+
+
+def _age(letter: Letter) -> tuple[int, str]:
+    return letter.at, letter.place
+
+
+def _once(letters: Iterable[Letter]) -> Iterable[Letter]:
+    seen: set[str] = set()
+    for letter in letters:
+        if letter.origin not in seen or not letter.origin:
+            seen.add(letter.origin)
+            yield letter
+
+
+def _masked(fields: dict[str, Any]) -> dict[str, Any]:
+    channel = str(fields.get("channel") or "")
+    shown = {name: _hidden(v) if name in _HIDDEN else _plain(v) for name, v in fields.items()}
+    if isinstance(fields.get("receivers"), list):
+        shown["receivers"] = [mask(channel, str(one)) for one in fields["receivers"]]
+    return shown
+
+
+def _hidden(value: Any) -> Any:
+    """Its shape, without its values; a template's id is no secret."""
+    if isinstance(value, dict):
+        return {name: one if name == "id" else _hidden(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_hidden(one) for one in value]
+    return MASK if isinstance(value, str | int | float) and not isinstance(value, bool) else value
+
+
+def _plain(value: Any) -> Any:
+    return _impersonal(value) if isinstance(value, str) and "@" in value else value
+
+
+def _impersonal(text: str) -> str:
+    """Without addresses and numbers; word by word, so that the time is that of one pass."""
+    return _WORD.sub(lambda word: MASK if "@" in word[0] else _DIGITS.sub(MASK, word[0]), text)
+
+
+def _header(headers: Headers, name: str) -> str:
+    return next((v.decode("utf-8", "replace") for n, v in headers if n == name and v), "")
+
+
+def _last(headers: Headers, name: str) -> str:
+    """The last of that name: a letter that was replayed and died again carries only ours of now, but a
+    producer may have written one of its own before."""
+    return _header(headers[::-1], name)

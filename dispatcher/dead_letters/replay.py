@@ -1,0 +1,147 @@
+"""Dead letters sent again: as they came, to where they came from, each once.
+
+Each is put on record before it is produced, so two who replay the same letter send it once. The record of
+one whose acknowledgement never came stays: it may stand there, and only `again` sends it once more. A
+second copy does no harm where the letter is a notification by now: it has the same id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+from dispatcher.dead_letters.reader import Letter
+from idempotency.dead_letter_replays import Replay, Replays
+
+REPLAY_OF: Final = "hongyan-replay-of"
+"""Header of a replayed record: the origin of the letter."""
+_FLUSH_S: Final = 30.0
+
+
+class Fate(StrEnum):
+    """What becomes, or would become, of one letter."""
+
+    REPLAYED = "replayed"
+    WOULD = "would_replay"
+    """A dry run."""
+    BEFORE = "replayed_before"
+    TRUNCATED = "truncated"
+    """Only its beginning was kept: what would be sent is not what came."""
+    STUB = "stub"
+    """Nothing of it was kept but its name: it stands where it came from, if anywhere."""
+    NO_ORIGIN = "no_origin"
+    """Not ours, or damaged: nobody knows where it belongs."""
+    FAILED = "failed"
+
+
+class Done(NamedTuple):
+    """One letter's."""
+
+    letter: Letter
+    target: str
+    fate: Fate
+    why: str = ""
+
+
+class Replayer:
+    """Produces letters; `producer` is `backends.kafka.clients.producer`'s."""
+
+    def __init__(self, producer: Any, replays: Replays, *, target: str = "") -> None:
+        """`target`: another topic than the one each came from."""
+        self._producer = producer
+        self._replays = replays
+        self._target = target
+
+    def plan(self, letters: Sequence[Letter], *, again: bool) -> list[Done]:
+        """What `run` would do now; nothing is sent. Raises LedgerError."""
+        known = self._replays.known([letter.origin for letter in letters])
+        return [self._planned(letter, known.get(letter.origin), again) for letter in letters]
+
+    def run(self, letters: Sequence[Letter], *, again: bool) -> list[Done]:
+        """Send them together; raises LedgerError, then what was begun is on record."""
+        planned = self.plan(letters, again=again)
+        sent = iter(self._replayed([one for one in planned if one.fate is Fate.WOULD], again))
+        return [next(sent) if one.fate is Fate.WOULD else one for one in planned]
+
+    def _planned(self, letter: Letter, earlier: Replay | None, again: bool) -> Done:
+        target = self._target or letter.topic
+        if not letter.origin or not target:
+            return Done(letter, target, Fate.NO_ORIGIN)
+        if letter.stub is not None:
+            why = (
+                f"the original ({letter.stub.value_bytes:,} bytes) stands at {letter.origin} alone"
+            )
+            return Done(letter, target, Fate.STUB, why)
+        if letter.truncated:
+            return Done(letter, target, Fate.TRUNCATED, f"it had {letter.truncated:,} bytes")
+        if earlier is not None and not again:
+            sure = "" if earlier.sent_at else ", unacknowledged"
+            return Done(letter, target, Fate.BEFORE, f"to {earlier.target}{sure}")
+        return Done(letter, target, Fate.WOULD)
+
+    def _replayed(self, going: Sequence[Done], again: bool) -> list[Done]:
+        if not going:
+            return []
+        begun = self._replays.begin([(d.letter.origin, d.target) for d in going], again=again)
+        errors = self._produced([done for done, ours in zip(going, begun, strict=True) if ours])
+        self._replays.end(
+            [origin for origin, error in errors.items() if error is None],
+            [origin for origin, error in errors.items() if error and not error.maybe],
+        )
+        return [
+            _ended(done, errors[done.letter.origin])
+            if ours
+            else done._replace(fate=Fate.BEFORE, why="by somebody else just now")
+            for done, ours in zip(going, begun, strict=True)
+        ]
+
+    def _produced(self, going: Sequence[Done]) -> dict[str, _Failure | None]:
+        """Origin to None where the broker has it."""
+        told: dict[str, Any] = {}
+        found: dict[str, _Failure | None] = {}
+        for done in going:
+            if (failure := self._handed_over(done, told)) is not None:
+                found[done.letter.origin] = failure
+        self._producer.flush(_FLUSH_S)
+        for done in going:
+            origin = done.letter.origin
+            if origin not in found:
+                found[origin] = _failure(told[origin]) if origin in told else _UNANSWERED
+        return found
+
+    def _handed_over(self, done: Done, told: dict[str, Any]) -> _Failure | None:
+        """`told` gets the broker's word under the letter's origin."""
+        letter = done.letter
+        headers = [*letter.theirs(), (REPLAY_OF, letter.origin.encode())]
+        try:
+            self._producer.produce(
+                done.target,
+                key=letter.key,
+                value=letter.value,
+                headers=headers,
+                on_delivery=lambda error, _message: told.update({letter.origin: error}),
+            )
+        except Exception as exc:  # KafkaException, BufferError: nothing was handed over
+            return _Failure(str(exc), maybe=False)
+        return None
+
+
+class _Failure(NamedTuple):
+    text: str
+    maybe: bool
+    """Whether the broker may have it all the same."""
+
+
+_UNANSWERED: Final = _Failure("the broker did not answer; it may have it", maybe=True)
+
+
+def _failure(error: Any) -> _Failure | None:
+    """A timeout of the client's is no word of the broker's."""
+    return error and _Failure(error.str(), maybe=error.name() == "_MSG_TIMED_OUT")
+
+
+def _ended(done: Done, failure: _Failure | None) -> Done:
+    if failure is None:
+        return done._replace(fate=Fate.REPLAYED)
+    return done._replace(fate=Fate.FAILED, why=failure.text)

@@ -1,0 +1,331 @@
+"""Dead letters: poison records, kept as they came, acknowledged before their offset passes.
+
+A thread of its own produces them and waits for the broker's word. While the topic cannot be written
+the record simply stays open: its offset holds, the lane goes on, and the source's bound on records in
+flight stops an avalanche. While the permits of its lane and reason are spent
+(dispatcher/dead_letters/quota.py) it stays open too, and the lane is paused.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from enum import Enum
+from queue import Empty, SimpleQueue
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from dispatcher.dead_letters.quota import Permits
+from dispatcher.dead_letters.stub import FIRST_BYTES, LONGEST_DETAIL, STUB, facts_of
+from dispatcher.pipeline.work import Assignment
+from message.vocabulary import Lane
+from sending.runtime.clock import Clock
+from tracing.events import Recorder, Stage, TraceEvent
+
+log = structlog.get_logger(__name__)
+
+REASON: Final = "hongyan-dead-reason"
+DETAIL: Final = "hongyan-dead-detail"
+ORIGIN: Final = "hongyan-dead-origin"
+TRUNCATED: Final = "hongyan-dead-truncated"
+"""Original size in bytes, where the topic would not take the whole value."""
+PRODUCER: Final = {"delivery.timeout.ms": 8_000, "topic.metadata.propagation.max.ms": 5_000}
+"""Every try has its answer before the flush below gives up: what is still under way must not be
+produced once more, and a topic that is not there must be told of soon."""
+_KEEP_OF_OVERSIZED = 512 * 1024
+_IDLE_S = 0.5
+_LEAST_PAUSE_S = 0.02
+_RETRY_S = 1.0
+_ID: Final = "hongyan-id"
+_TOO_LARGE = ("MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE")
+
+Headers = list[tuple[str, bytes | None]]
+
+
+class Form(Enum):
+    """What of a record goes to the dead letters, from most to least."""
+
+    WHOLE = 0
+    CUT = 1
+    """The beginning of its value."""
+    STUB = 2
+    """Its name, sizes and digest (dispatcher/dead_letters/stub.py)."""
+
+
+class Poison:
+    """One record that is no notification we could send."""
+
+    __slots__ = (
+        "alone",
+        "assignment",
+        "code",
+        "detail",
+        "form",
+        "headers",
+        "key",
+        "offset",
+        "payload",
+        "size",
+    )
+
+    def __init__(
+        self,
+        assignment: Assignment,
+        offset: int,
+        *,
+        key: bytes | None,
+        payload: bytes | None,
+        headers: Headers,
+        code: str,
+        detail: str,
+    ) -> None:
+        self.assignment = assignment
+        self.offset = offset
+        self.key = key
+        self.payload = payload
+        self.headers = headers
+        self.code = code
+        self.detail = detail
+        self.size = len(payload or b"")
+        self.form = Form.WHOLE
+        self.alone = False
+        """A batch with it was too large: only by itself it shows whether it is."""
+
+    def shrink(self) -> None:
+        """The topic would not take it in its present form: the next smaller one is tried. Behind the
+        smallest comes the whole again, since somebody has to raise the topic's limit then."""
+        if self.form is Form.STUB:
+            self.form = Form.WHOLE
+        elif self.form is Form.WHOLE and self.size > _KEEP_OF_OVERSIZED:
+            self.form = Form.CUT
+        else:
+            self.form = Form.STUB
+
+    def letter(self) -> tuple[bytes | None, bytes | None, Headers]:
+        """Key, value and headers as they go to the dead letters."""
+        if self.form is Form.STUB:
+            return None, (self.payload or b"")[:FIRST_BYTES], self._stub_headers()
+        if self.form is Form.CUT:
+            cut = (TRUNCATED, str(self.size).encode())
+            return (
+                self.key,
+                (self.payload or b"")[:_KEEP_OF_OVERSIZED],
+                [*self.marked_headers(), cut],
+            )
+        return self.key, self.payload, self.marked_headers()
+
+    @property
+    def origin(self) -> str:
+        """topic/partition/offset."""
+        return f"{self.assignment.topic}/{self.assignment.partition}/{self.offset}"
+
+    def marked_headers(self) -> Headers:
+        """The headers as they came, and ours behind them."""
+        return [*self.headers, *self._marks(self.detail)]
+
+    def _marks(self, detail: str) -> Headers:
+        ours = ((REASON, self.code), (DETAIL, detail), (ORIGIN, self.origin))
+        return [(name, text.encode()) for name, text in ours]
+
+    def _stub_headers(self) -> Headers:
+        facts = msgspec.json.encode(facts_of(self.key, self.payload, self.headers))
+        named = [(_ID, text.encode())] if (text := _id_in(self.headers)) else []
+        return [*named, *self._marks(self.detail[:LONGEST_DETAIL]), (STUB, facts)]
+
+
+class DeadLetters:
+    """Its thread produces; the source puts poison in and gets it back once acknowledged.
+
+    `producer` is `backends.kafka.clients.producer`'s; this class has it alone.
+    """
+
+    def __init__(
+        self,
+        producer: Any,
+        topic: str,
+        *,
+        on_done: Callable[[Sequence[Poison]], None],
+        on_count: Callable[[str], None],
+        permits: Permits,
+        recorder: Recorder,
+        clock: Clock,
+        worker: str,
+    ) -> None:
+        self.held: dict[tuple[Lane, str], int] = {}
+        """Lane and reason to the poison that waits for a permit; written whole by this stage's thread,
+        read by the source's and by metrics."""
+        self._producer = producer
+        self._topic = topic
+        self._on_done = on_done
+        self._on_count = on_count
+        self._permits = permits
+        self._recorder = recorder
+        self._clock = clock
+        self._worker = worker
+        self._queue: SimpleQueue[Poison] = SimpleQueue()
+        self._waiting: list[Poison] = []
+        """Without a permit, in the order in which it came."""
+        self._stop = threading.Event()
+        self._failing = False
+
+    @property
+    def spent(self) -> frozenset[Lane]:
+        """Lanes that are paused until they earn a permit."""
+        return frozenset(lane for lane, _ in self.held)
+
+    def put(self, poison: Poison) -> None:
+        """Hand over one poison record."""
+        self._queue.put(poison)
+
+    def stop(self) -> None:
+        """End after the batch in hand; idempotent. What is not acknowledged keeps its offset."""
+        self._stop.set()
+
+    def run(self) -> None:
+        """Until `stop`."""
+        while not self._stop.is_set():
+            self._waiting += self._gather()
+            permitted = self._permitted()
+            while permitted and not self._stop.is_set():
+                permitted = self._write(permitted)
+                if permitted:
+                    self._stop.wait(_RETRY_S)
+
+    def _gather(self) -> list[Poison]:
+        batch: list[Poison] = []
+        try:
+            batch.append(self._queue.get(timeout=self._pause_s()))
+            while True:
+                batch.append(self._queue.get_nowait())
+        except Empty:
+            return batch
+
+    def _pause_s(self) -> float:
+        """Until the first permit that somebody waits for, at most."""
+        waits = (self._permits.wait_s(lane.name, reason) for lane, reason in self.held)
+        return min(_IDLE_S, max(_LEAST_PAUSE_S, min(waits, default=_IDLE_S)))
+
+    def _permitted(self) -> list[Poison]:
+        """Those of the waiting that have a permit; says so when a lane runs out, and when it goes on."""
+        permitted: list[Poison] = []
+        waiting: list[Poison] = []
+        for poison in self._waiting:
+            permit = self._permits.take(poison.assignment.lane.name, poison.code)
+            (permitted if permit else waiting).append(poison)
+        self._waiting = waiting
+        held = dict(Counter((poison.assignment.lane, poison.code) for poison in waiting))
+        for lane, reason in set(held) - set(self.held):
+            log.error(
+                "dead_letter_permits_spent",
+                lane=lane.name,
+                reason=reason,
+                held=held[lane, reason],
+                what="the lane is paused until permits are earned: look at its producer",
+            )
+        for lane, reason in set(self.held) - set(held):
+            log.info("dead_letter_permits_earned", lane=lane.name, reason=reason)
+        self.held = held
+        return permitted
+
+    def _write(self, batch: Sequence[Poison]) -> list[Poison]:
+        """Produce the batch and wait; returns what was not acknowledged. A broker refuses a batch as a
+        whole, so what was in one that was too large goes by itself the next time."""
+        alone = [poison for poison in batch if poison.alone]
+        done, failed = self._written([poison for poison in batch if not poison.alone])
+        for poison in alone:
+            if self._stop.is_set():
+                break
+            more, causes = self._written([poison])
+            done += more
+            failed += causes
+        self._tell(done, failed)
+        acknowledged = set(map(id, done))
+        return [poison for poison in batch if id(poison) not in acknowledged]
+
+    def _written(self, batch: Sequence[Poison]) -> tuple[list[Poison], list[str]]:
+        """Returns what was acknowledged, and why the rest was not."""
+        done: list[Poison] = []
+        failed: dict[int, str] = {}
+        for index, poison in enumerate(batch):
+            self._produce(index, poison, done, failed)
+        if batch:
+            self._producer.flush(_flush_s(len(batch)))
+        for index, name in failed.items():
+            if name in _TOO_LARGE:
+                self._too_large(batch[index], by_itself=len(batch) == 1)
+        return done, list(failed.values())
+
+    def _produce(
+        self, index: int, poison: Poison, done: list[Poison], failed: dict[int, str]
+    ) -> None:
+        def delivered(error: Any, _message: Any) -> None:
+            if error is None:
+                done.append(poison)
+            else:
+                failed[index] = error.name()
+
+        key, value, headers = poison.letter()
+        try:
+            self._producer.produce(
+                self._topic, key=key, value=value, headers=headers, on_delivery=delivered
+            )
+        except BufferError:
+            failed[index] = "the producer's buffer is full"
+        except Exception as exc:  # confluent_kafka.KafkaException: its home is backends/
+            name = exc.args[0].name() if exc.args and hasattr(exc.args[0], "name") else repr(exc)
+            failed[index] = name
+
+    def _too_large(self, poison: Poison, *, by_itself: bool) -> None:
+        if by_itself:
+            poison.shrink()
+        poison.alone = True
+
+    def _tell(self, done: Sequence[Poison], failed: Sequence[str]) -> None:
+        if failed and not self._failing:
+            log.error("dead_letters_held", topic=self._topic, cause=failed[0])
+        elif done and self._failing and not failed:
+            log.info("dead_letters_flow_again", topic=self._topic)
+        self._failing = bool(failed)
+        if done:
+            self._recorder.record([self._event(poison) for poison in done])
+            for poison in done:
+                self._on_count(poison.code)
+                if poison.form is Form.STUB:
+                    _say_stub(poison)
+            self._on_done(done)
+
+    def _event(self, poison: Poison) -> TraceEvent:
+        return TraceEvent(
+            at=self._clock.now_ms(),
+            stage=Stage.DEAD_LETTER,
+            message_id=_id_in(poison.headers),
+            lane=poison.assignment.lane.name,
+            worker=self._worker,
+            reason=poison.code,
+            detail=poison.detail,
+            origin=poison.origin,
+        )
+
+
+def _say_stub(poison: Poison) -> None:
+    log.warning(
+        "dead_letter_is_a_stub",
+        origin=poison.origin,
+        bytes=poison.size,
+        what="the dead letters' topic takes no more of it: raise its max.message.bytes",
+    )
+
+
+def _id_in(headers: Headers) -> str:
+    """The producer's `hongyan-id` header: the value itself could not be read."""
+    for name, value in headers:
+        if name == _ID and value:
+            return value.decode("ascii", "replace")[:64]
+    return ""
+
+
+def _flush_s(count: int) -> float:
+    return 10.0 + count / 1_000

@@ -1,0 +1,1 @@
+"""Between Kafka and the pipeline: group member, source, offsets, commits, backpressure, bad records."""

@@ -1,0 +1,474 @@
+"""The source: the only thread that touches the Consumer.
+
+It polls, decodes, registers offsets, pauses and resumes partitions, answers rebalances and commits.
+Completions reach it through a queue, because a Consumer serialises its methods and a tight poll loop
+would block every other thread that wants one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Any, Protocol
+
+import structlog
+
+from dispatcher.dead_letters.writer import Poison
+from dispatcher.kafka.backpressure import Flow
+from dispatcher.kafka.commits import Commits, Position
+from dispatcher.kafka.offset_metadata import Run
+from dispatcher.kafka.offset_metadata import decode as decode_runs
+from dispatcher.kafka.offsets import Offsets, Seen
+from dispatcher.kafka.unreadable import CODES as UNREADABLE
+from dispatcher.kafka.unreadable import REASON as UNREADABLE_REASON
+from dispatcher.kafka.unreadable import UnreadableBatches
+from dispatcher.metrics import Metrics
+from dispatcher.pipeline.work import Assignment, Hold, Record
+from message.envelope import EnvelopeError, Notification, check_arrival, decode
+from message.foreign_text import shown
+from message.vocabulary import Lane, lane_of_topic
+from sending.runtime.clock import Clock
+
+log = structlog.get_logger(__name__)
+
+POLL_S = 0.1
+"""Longest wait for a message: a signal, a completion or a commit waits at most this long."""
+BUSY_POLL_S = 0.01
+POLL_BATCH = 100
+"""Messages decoded in one go: more would hold the interpreter for milliseconds, and a hundred lane
+threads with it."""
+WAKE_AT_MOST = 16
+"""Partitions asked about after a resume: enough to meet every broker, few enough to cost nothing."""
+WAKE_TIMEOUT_S = 0.2
+REVOKE_DRAIN_S = 10.0
+"""The loop stands still inside a revoke, so the drain there is bounded."""
+COMMITTED_TIMEOUT_S = 10.0
+OBSERVE_INTERVAL_S = 1.0
+_HARMLESS = frozenset({"_PARTITION_EOF", "UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC"})
+_FATAL = "_FATAL"
+"""How a polled message tells of a fatal error; it denies being fatal itself."""
+
+
+class SourceFailed(RuntimeError):
+    """The Consumer cannot go on; the text is the client's."""
+
+
+class Inbox(Protocol):
+    """Where records go (dispatcher/pipeline/expand.py)."""
+
+    def put(self, records: list[Record]) -> None:
+        """Take records of the lanes it serves."""
+        ...
+
+    def leaving(self) -> None:
+        """A partition is being revoked: nothing more of it is claimed."""
+        ...
+
+
+class Removals(Protocol):
+    """Who tells what Kafka removed unread (dispatcher/kafka/removed_records.py)."""
+
+    def came(self, place: tuple[str, int], lane: Lane, committed: int, done: Sequence[Run]) -> None:
+        """A partition was assigned at its committed offset."""
+        ...
+
+    def gap(self, place: tuple[str, int], lane: Lane, start: int, end: int) -> None:
+        """No record came between these offsets."""
+        ...
+
+
+class Poisons(Protocol):
+    """Where poison goes (dispatcher/dead_letters/writer.py)."""
+
+    def put(self, poison: Poison) -> None:
+        """Take one poison record."""
+        ...
+
+
+class Source:
+    """One consumer group member; every method runs on the thread that runs `run_once`.
+
+    `done` brings the records that are done, or whose last delivery was given back.
+    """
+
+    def __init__(
+        self,
+        consumer: Any,
+        commits: Commits,
+        flow: Flow,
+        inboxes: Mapping[Lane, Inbox],
+        poisons: Poisons,
+        removals: Removals,
+        *,
+        accounts: Mapping[Lane, frozenset[str]],
+        topic_prefix: str,
+        place: Any,
+        done: SimpleQueue[Sequence[Record | Poison]],
+        clock: Clock,
+        metrics: Metrics,
+    ) -> None:
+        self.beat = clock.monotonic()
+        """When the loop last went round; for the stuck detector."""
+        self.lag: dict[Lane, int] = {}
+        """Records between watermark and log end; written once a second, read by metrics."""
+        self.oldest_age: dict[Lane, float] = {}
+        """Seconds that each lane's oldest uncommitted record has been here; likewise."""
+        self.absence: str | None = "waiting for partitions"
+        """Why it is not in the group; None once it is, with partitions or without. Written by the loop."""
+        self._consumer = consumer
+        self._commits = commits
+        self._flow = flow
+        self._inboxes = inboxes
+        self._poisons = poisons
+        self._removals = removals
+        self._accounts = dict(accounts)
+        """`follow` writes whole entries, from another thread."""
+        self._topic_prefix = topic_prefix
+        self._place = place
+        self._clock = clock
+        self._metrics = metrics
+        self._assignments: dict[tuple[str, int], Assignment] = {}
+        self._done = done
+        self._unreadable = UnreadableBatches()
+        self._closed_lanes: frozenset[Lane] = frozenset()
+        self._quiet = False
+        self._observed_at = float("-inf")
+
+    # ---- the loop ----------------------------------------------------------------------------
+
+    def subscribe(self, lanes: Iterable[Lane]) -> None:
+        """Join the group for these lanes' topics; topics made later are found within seconds."""
+        self._consumer.subscribe(
+            [lane.topic(self._topic_prefix) for lane in lanes],
+            on_assign=self._on_assign,
+            on_revoke=self._on_revoke,
+            on_lost=self._on_lost,
+            on_refused=self._on_refused,
+        )
+
+    def run_once(self) -> None:
+        """One round of the loop."""
+        self.beat = self._clock.monotonic()
+        self._take_completions()
+        self._apply_backpressure()
+        self._hand_on(self._register_all(self._poll()))
+        self._commits.commit_if_due(self._assignments.values())
+        self._observe()
+
+    def close_lanes(self, lanes: frozenset[Lane]) -> None:
+        """Pause these lanes whatever they hold (their ledger is away); others as their load says."""
+        self._closed_lanes = lanes
+
+    def follow(self, lane: Lane, accounts: frozenset[str], max_records: int) -> None:
+        """From now on let notifications of the lane name these accounts, and take in so many; safe from
+        any thread."""
+        self._accounts[lane] = accounts
+        self._flow[lane].max_records = max_records
+
+    def quiet(self) -> None:
+        """Take nothing more, but stay in the group and go on committing; idempotent."""
+        if not self._quiet:
+            self._quiet = True
+            self._closed_lanes = frozenset(self._accounts)
+            self._apply_backpressure()
+
+    @property
+    def busy(self) -> bool:
+        """Some record is between claim and settlement."""
+        return any(assignment.busy for assignment in self._assignments.values())
+
+    def flush_commits(self, deadline: float) -> bool:
+        """Commit what is dirty and poll until the broker said yes; False at monotonic `deadline`."""
+        while True:
+            self._take_completions()
+            if self._commits.is_clean(self._assignments.values()):
+                return True
+            if self._clock.monotonic() >= deadline:
+                return False
+            self._commits.commit_if_due(self._assignments.values(), now=True)
+            self._poll()
+
+    def close(self) -> None:
+        """Leave the group. Everything is drained and committed before: `close` calls on_revoke."""
+        self._consumer.close()
+
+    @property
+    def assignments(self) -> list[Assignment]:
+        """The partitions held now."""
+        return list(self._assignments.values())
+
+    # ---- completions and back-pressure -------------------------------------------------------
+
+    def _take_completions(self, wait_s: float = 0.0) -> None:
+        try:
+            batch = self._done.get(timeout=wait_s) if wait_s else self._done.get_nowait()
+            while True:
+                for record in batch:
+                    self._complete(record)
+                batch = self._done.get_nowait()
+        except Empty:
+            return
+
+    def _complete(self, record: Record | Poison) -> None:
+        """Move the watermark, unless the partition is gone or somebody must read the record again."""
+        assignment = record.assignment
+        self._flow[assignment.lane].remove(record.size)
+        given_back = isinstance(record, Record) and record.given_back
+        if assignment.hold is not Hold.GONE and not given_back:
+            assignment.offsets.complete(record.offset)
+
+    def _apply_backpressure(self) -> None:
+        for flow in self._flow.changes(self._closed_lanes):
+            places = self._places(a for a in self._assignments.values() if a.lane == flow.lane)
+            if flow.paused:
+                self._metrics.pauses.labels(flow.lane.name).inc()
+            if places and flow.paused:
+                self._consumer.pause(places)
+            elif places:
+                self._consumer.resume(places)
+                self._wake_fetching(places)
+
+    def _wake_fetching(self, places: Sequence[Any]) -> None:
+        """librdkafka looks after resumed partitions when its thread for their broker next wakes: up to a
+        second later, unless a request goes to that broker (docs/decisions/043-resuming-at-once.md)."""
+        for place in places[:WAKE_AT_MOST]:
+            try:
+                self._consumer.get_watermark_offsets(place, timeout=WAKE_TIMEOUT_S)
+            except Exception as exc:  # KafkaException; it only would have been quicker
+                log.debug("not_woken", cause=str(exc))
+                return
+
+    # ---- polling -----------------------------------------------------------------------------
+
+    def _poll(self) -> list[Any]:
+        """Wait briefly for one message, then take what is there: `consume` waits its whole time."""
+        waiting = self._commits.waiting or any(flow.paused for flow in self._flow)
+        first = self._consumer.poll(BUSY_POLL_S if waiting else POLL_S)
+        if first is None:
+            return []
+        return [first, *self._consumer.consume(POLL_BATCH - 1, 0)]
+
+    def _register_all(self, messages: Iterable[Any]) -> dict[Lane, list[Record]]:
+        records: dict[Lane, list[Record]] = {}
+        moment, now = self._clock.monotonic(), self._clock.now_ms()
+        for message in messages:
+            record = self._register(message, moment, now)
+            if record is not None:
+                records.setdefault(record.assignment.lane, []).append(record)
+        return records
+
+    def _register(self, message: Any, moment: float, now: int) -> Record | None:
+        """Take note of one message's offset; None when there is nothing to send in it."""
+        if message.error() is not None:
+            self._note_error(message, moment)
+            return None
+        assignment = self._assignments.get((message.topic(), message.partition()))
+        if assignment is None or self._quiet:
+            return None
+        offset = message.offset()
+        seen = assignment.offsets.register(offset, moment)
+        if seen is Seen.REWOUND:
+            assignment = self._begin_anew(assignment)
+            seen = assignment.offsets.register(offset, moment)
+        return self._read(message, assignment, offset, now) if seen is Seen.NEW else None
+
+    def _read(self, message: Any, assignment: Assignment, offset: int, now: int) -> Record | None:
+        payload = message.value()
+        self._flow[assignment.lane].add(len(payload or b""))
+        try:
+            notification = decode(payload)
+            check_arrival(notification, assignment.lane, now)
+            self._check_account(notification, assignment.lane)
+        except EnvelopeError as exc:
+            self._poisons.put(_poison(message, assignment, offset, exc))
+            return None
+        traceparent = _header(message.headers(), "traceparent")
+        return Record(assignment, offset, notification, payload, now, traceparent)
+
+    def _check_account(self, notification: Notification, lane: Lane) -> None:
+        account, known = notification.account, self._accounts[lane]
+        if not known:
+            raise EnvelopeError("unknown_lane", "$", f"lane {lane.name} has no account configured")
+        if account is not None and account not in known:
+            names = ", ".join(sorted(known))
+            raise EnvelopeError(
+                "unknown_account",
+                "$.account",
+                f"no such account serves lane {lane.name}; there are {names}",
+            )
+
+    def _hand_on(self, records: Mapping[Lane, list[Record]]) -> None:
+        for lane, batch in records.items():
+            self._metrics.received.labels(lane.name).inc(len(batch))
+            self._inboxes[lane].put(batch)
+
+    def _note_error(self, message: Any, moment: float) -> None:
+        error = message.error()
+        if error.name() in UNREADABLE and (
+            assignment := self._assignments.get((message.topic(), message.partition()))
+        ):
+            self._note_unreadable(message, assignment, moment)
+            return
+        if error.fatal() or error.name() == _FATAL:
+            raise SourceFailed(f"the Kafka consumer cannot go on: {error}")
+        if error.name() not in _HARMLESS:
+            log.warning("consumer_error", code=error.name(), text=error.str())
+
+    def _note_unreadable(self, message: Any, assignment: Assignment, moment: float) -> None:
+        """A batch that cannot be read: after several tries one offset of it becomes a dead letter."""
+        place = (assignment.topic, assignment.partition)
+        offset = max(message.offset(), assignment.offsets.expected or 0)
+        if self._quiet or not self._unreadable.give_up(place, offset, moment):
+            return
+        text = message.error().str()
+        log.error("unreadable_batch", topic=place[0], partition=place[1], offset=offset, cause=text)
+        if assignment.offsets.register(offset, moment) is Seen.NEW:
+            self._flow[assignment.lane].add(0)
+            exc = EnvelopeError(UNREADABLE_REASON, "$", text)
+            self._poisons.put(_poison(message, assignment, offset, exc, readable=False))
+        self._consumer.seek(self._place(*place, offset + 1))
+
+    def _observe(self) -> None:
+        now = self._clock.monotonic()
+        if now - self._observed_at < OBSERVE_INTERVAL_S:
+            return
+        self._observed_at = now
+        self.absence = self._consumer.absence()
+        lag: dict[Lane, int] = {}
+        ages: dict[Lane, float] = {}
+        for assignment in self._assignments.values():
+            lane, oldest = assignment.lane, assignment.offsets.oldest
+            lag[lane] = lag.get(lane, 0) + self._lag_of(assignment)
+            ages[lane] = max(ages.get(lane, 0.0), 0.0 if oldest is None else now - oldest)
+        self.lag, self.oldest_age = lag, ages
+
+    def _lag_of(self, assignment: Assignment) -> int:
+        """Records between the watermark and the log's end, as of the last fetch."""
+        place = self._place(assignment.topic, assignment.partition)
+        _, high = self._consumer.get_watermark_offsets(place, cached=True)
+        watermark = assignment.offsets.watermark
+        return max(high - watermark, 0) if watermark is not None and high >= 0 else 0
+
+    # ---- rebalances --------------------------------------------------------------------------
+
+    def _on_assign(self, consumer: Any, places: Sequence[Any]) -> None:
+        """Partitions came. A pause survives losing and regaining one, so resume, then pause anew."""
+        self.absence = None
+        if not places:
+            return
+        committed = self._committed(consumer, places)
+        for place in places:
+            lane = lane_of_topic(place.topic, self._topic_prefix)
+            if lane is None or lane not in self._accounts:
+                raise SourceFailed(
+                    f"{place.topic} was assigned, which no lane of this worker reads"
+                )
+            self._begin(place.topic, place.partition, lane, committed)
+        consumer.resume(list(places))
+        paused = [p for p in places if self._flow[self._lane_of(p)].paused]
+        if paused:
+            consumer.pause(paused)
+        log.info("partitions_assigned", partitions=_names(places))
+
+    def _begin(
+        self, topic: str, partition: int, lane: Lane, committed: Mapping[tuple[str, int], Position]
+    ) -> None:
+        position = committed.get((topic, partition))
+        start = position.offset if position else None
+        done = decode_runs(position.metadata, position.offset) if position else []
+        on_gap = partial(self._removals.gap, (topic, partition), lane)
+        assignment = Assignment(topic, partition, lane, Offsets(start, done, on_gap))
+        if position is not None:
+            self._removals.came((topic, partition), lane, position.offset, done)
+        self._assignments[topic, partition] = assignment
+        self._commits.adopt(assignment, position)
+
+    def _committed(self, consumer: Any, places: Sequence[Any]) -> dict[tuple[str, int], Position]:
+        """What the group committed, with metadata. Without it the ledger answers for every record."""
+        try:
+            found = consumer.committed(list(places), timeout=COMMITTED_TIMEOUT_S)
+        except Exception as exc:  # KafkaException; the metadata only saves look-ups
+            log.warning("committed_unknown", cause=str(exc))
+            return {}
+        return {
+            (p.topic, p.partition): Position(p.offset, p.metadata or "")
+            for p in found
+            if p.error is None and p.offset >= 0
+        }
+
+    def _on_revoke(self, _consumer: Any, places: Sequence[Any]) -> None:
+        """Partitions go: end what is begun, for a bounded time, commit once, then never again."""
+        leaving = [a for p in places if (a := self._assignments.get((p.topic, p.partition)))]
+        for assignment in leaving:
+            assignment.hold = Hold.LEAVING
+        for inbox in {id(i): i for a in leaving if (i := self._inboxes.get(a.lane))}.values():
+            inbox.leaving()
+        deadline = self._clock.monotonic() + REVOKE_DRAIN_S
+        while any(a.busy for a in leaving) and self._clock.monotonic() < deadline:
+            self._take_completions(BUSY_POLL_S)
+        self._take_completions()
+        self._commits.commit_leaving(leaving)
+        self._let_go(leaving)
+        if leaving:
+            left = sum(a.begun - a.ended for a in leaving)
+            log.info("partitions_revoked", partitions=_names(places), left_to_ledger=left)
+
+    def _on_lost(self, _consumer: Any, places: Sequence[Any]) -> None:
+        """Partitions are gone already: no commit; what is in flight still settles its rows."""
+        lost = [a for p in places if (a := self._assignments.get((p.topic, p.partition)))]
+        self._let_go(lost)
+        log.warning("partitions_lost", partitions=_names(places))
+
+    def _on_refused(self) -> None:
+        """The group turned this member away: nothing it held is its own any more."""
+        lost = self.assignments
+        self._let_go(lost)
+        if lost:
+            log.warning("partitions_lost", partitions=_names(lost))
+
+    def _let_go(self, assignments: Iterable[Assignment]) -> None:
+        for assignment in assignments:
+            assignment.hold = Hold.GONE
+            self._commits.forget(assignment)
+            self._assignments.pop((assignment.topic, assignment.partition), None)
+
+    def _begin_anew(self, old: Assignment) -> Assignment:
+        """The log restarted below what we had (topic made anew, offsets reset): track it afresh."""
+        log.warning("offset_went_back", partition=repr(old), watermark=old.offsets.watermark)
+        if (watermark := old.offsets.watermark) is not None:
+            self._removals.came((old.topic, old.partition), old.lane, watermark, [])
+        self._let_go([old])
+        self._begin(old.topic, old.partition, old.lane, {})
+        return self._assignments[old.topic, old.partition]
+
+    def _lane_of(self, place: Any) -> Lane:
+        return self._assignments[place.topic, place.partition].lane
+
+    def _places(self, assignments: Iterable[Assignment]) -> list[Any]:
+        return [self._place(a.topic, a.partition) for a in assignments]
+
+
+def _poison(
+    message: Any, assignment: Assignment, offset: int, exc: EnvelopeError, *, readable: bool = True
+) -> Poison:
+    return Poison(
+        assignment,
+        offset,
+        key=message.key() if readable else None,
+        payload=message.value() if readable else None,
+        headers=list(message.headers() or ()) if readable else [],
+        code=exc.code,
+        detail=shown(f"{exc.path}: {exc.detail}"),
+    )
+
+
+def _header(headers: Sequence[tuple[str, bytes | None]] | None, name: str) -> str | None:
+    for key, value in headers or ():
+        if key == name and value:
+            return value.decode("ascii", "replace")
+    return None
+
+
+def _names(places: Iterable[Any]) -> list[str]:
+    return [f"{place.topic}/{place.partition}" for place in places]

@@ -1,0 +1,1 @@
+"""A notification's way: expand, gates, claims, lanes, settle, completion."""

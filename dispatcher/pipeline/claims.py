@@ -1,0 +1,283 @@
+"""Who may be sent: the ledger's answer for lanes that promise something, Redis's for `best_effort`.
+
+A gate takes a batch of deliveries and divides it into those to send and those that ended here. Both
+cost a fixed number of round trips per batch, however large.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
+
+import structlog
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_when_event_set
+from tenacity.wait import wait_base
+
+from dispatcher.pipeline.work import Work
+from idempotency.ledger import Claim, Claimed, Ledger, LedgerUnavailable, Settlement
+from idempotency.payload_cipher import body_digest
+from idempotency.prefilter import Prefilter
+from message.ids import new_token
+from message.reasons import (
+    BEHIND,
+    CONFLICT,
+    DUPLICATE,
+    DUPLICATE_PREFILTER,
+    RECALLED,
+    RECEIVER_LIMIT,
+    TTL_AT_INTAKE,
+)
+from message.states import Event, State
+from sending.runtime.clock import Clock
+
+log = structlog.get_logger(__name__)
+T = TypeVar("T")
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
+
+
+class Verdict(Protocol):
+    """What a gate counts as it goes; dispatcher/metrics.py."""
+
+    def claimed(self, batch: int, seconds: float) -> None:
+        """One claim statement."""
+        ...
+
+    def prefilter_hits(self, hits: int) -> None:
+        """Deliveries that Redis knew to be settled."""
+        ...
+
+
+class Outage:
+    """Whether the ledger is away, as seen by those who use it; the source pauses its lanes then."""
+
+    def __init__(self) -> None:
+        self.stop = threading.Event()
+        """Set when the worker gives up waiting."""
+        self._away: set[str] = set()
+
+    @property
+    def on(self) -> bool:
+        """Some user of the ledger is waiting for it."""
+        return bool(self._away)
+
+    def persist(self, who: str, call: Callable[[], T]) -> T:
+        """Repeat `call` until the ledger answers; raises LedgerUnavailable only after `stop`.
+
+        Calls are repeatable by contract, so one whose reply was lost is simply made again.
+        """
+        try:
+            return call()
+        except LedgerUnavailable as exc:
+            self._note(who, exc)
+        retrying = Retrying(
+            retry=retry_if_exception_type(LedgerUnavailable),
+            wait=_pause(),
+            stop=stop_when_event_set(self.stop),
+            sleep=self._sleep,
+            reraise=True,
+        )
+        self._sleep(_FIRST_PAUSE_S)
+        result = retrying(call)
+        self._away.discard(who)
+        log.info("ledger_back", stage=who)
+        return result
+
+    def _sleep(self, seconds: float) -> None:
+        self.stop.wait(seconds)
+
+    def _note(self, who: str, cause: LedgerUnavailable) -> None:
+        log.error("ledger_away", stage=who, cause=str(cause))
+        self._away.add(who)
+
+
+class _pause(wait_base):  # noqa: N801 (tenacity's waits are named like functions)
+    """Exponential with full jitter, capped."""
+
+    def __call__(self, retry_state: RetryCallState) -> float:
+        ceiling = min(_FIRST_PAUSE_S * 2 ** min(retry_state.attempt_number, 10), _LONGEST_PAUSE_S)
+        return random.uniform(_FIRST_PAUSE_S / 2, ceiling)  # noqa: S311 (no secret)
+
+
+class Gate(Protocol):
+    """Divides a batch; ended works carry `standing` (and `reason`)."""
+
+    def screen(self, works: Sequence[Work]) -> tuple[list[Work], list[Work]]:
+        """(worth claiming, ended here); called from the screen's thread. Never raises."""
+        ...
+
+    def admit(self, works: Sequence[Work]) -> tuple[list[Work], list[Work]]:
+        """(to send, ended here); called from intake's thread. Raises LedgerUnavailable only when the
+        worker stops."""
+        ...
+
+
+class LedgerGate:
+    """Redis in one round trip, then one statement: the claim is durable before anything is sent."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        prefilter: Prefilter,
+        *,
+        owner: str,
+        outage: Outage,
+        clock: Clock,
+        count: Verdict,
+        term: Callable[[], int],
+        lease_holds: Callable[[], bool] = lambda: True,
+        ordered: frozenset[str] = frozenset(),
+    ) -> None:
+        """`lease_holds` is asked before each claim: what a worker claims that slept past its lease would
+        be in doubt at once."""
+        self._ledger = ledger
+        self._prefilter = prefilter
+        self._owner = owner
+        self._outage = outage
+        self._clock = clock
+        self._count = count
+        self._term = term
+        self._lease_holds = lease_holds
+        self._ordered = ordered
+
+    def screen(self, works: Sequence[Work]) -> tuple[list[Work], list[Work]]:
+        marks = self._prefilter.lookup([work.delivery.key for work in works])
+        unknown: list[Work] = []
+        ended: list[Work] = []
+        for work, mark in zip(works, marks, strict=True):
+            if mark is None:
+                unknown.append(work)
+            else:
+                work.standing = State.SENT
+                same = mark == body_digest(work.delivery.payload)
+                work.reason = DUPLICATE_PREFILTER if same else CONFLICT
+                ended.append(work)
+        if ended:
+            self._count.prefilter_hits(len(ended))
+        return unknown, ended
+
+    def admit(self, works: Sequence[Work]) -> tuple[list[Work], list[Work]]:
+        to_send: list[Work] = []
+        ended: list[Work] = []
+        for ordered in (False, True):
+            part = [w for w in works if (w.delivery.lane in self._ordered) is ordered]
+            if part:
+                self._claim(part, ordered, to_send, ended)
+        return to_send, ended
+
+    def _claim(
+        self, works: list[Work], ordered: bool, to_send: list[Work], ended: list[Work]
+    ) -> None:
+        token, now = new_token(), self._clock.now_ms()
+        claims = [_claim_of(work, token, now) for work in works]
+        begun = self._clock.monotonic()
+
+        def enter() -> list[Claimed]:
+            if not self._lease_holds():
+                raise LedgerUnavailable("the lease lapsed; claims wait until it is renewed")
+            for work in works:
+                work.term = self._term()  # of this try: an outage between two may end a term
+            return self._ledger.claim(claims, self._owner, ordered=ordered)
+
+        answers = self._outage.persist("intake", enter)
+        self._count.claimed(len(works), self._clock.monotonic() - begun)
+        _divide(works, claims, answers, to_send, ended)
+
+    def rides(self, lane: str) -> bool:
+        """Whether the lane's claims may go with a settlement: those that lock their lines may not."""
+        return lane not in self._ordered
+
+    def settle_and_claim(
+        self, settlements: Sequence[Settlement], works: list[Work]
+    ) -> tuple[list[bool], tuple[list[Work], list[Work]] | None]:
+        """Record the outcomes and claim the works, whose lanes all ride, in one round trip: what of the
+        outcomes was written, and as `admit`; None: the lease lapsed, and nothing was claimed. Raises
+        LedgerUnavailable only when the worker stops."""
+        token, now = new_token(), self._clock.now_ms()
+        claims = [_claim_of(work, token, now) for work in works]
+        begun = self._clock.monotonic()
+
+        def enter() -> tuple[list[bool], list[Claimed] | None]:
+            if not self._lease_holds():
+                return self._ledger.settle(settlements, self._ordered), None
+            for work in works:
+                work.term = self._term()
+            return self._ledger.settle_and_claim(settlements, claims, self._owner, self._ordered)
+
+        written, answers = self._outage.persist("settle", enter)
+        if answers is None:
+            return written, None
+        self._count.claimed(len(works), self._clock.monotonic() - begun)
+        to_send: list[Work] = []
+        ended: list[Work] = []
+        _divide(works, claims, answers, to_send, ended)
+        return written, (to_send, ended)
+
+
+def _divide(
+    works: Sequence[Work],
+    claims: Sequence[Claim],
+    answers: Sequence[Claimed],
+    to_send: list[Work],
+    ended: list[Work],
+) -> None:
+    """By what the ledger answered."""
+    for work, claim, answer in zip(works, claims, answers, strict=True):
+        if answer.won and answer.state is State.IN_FLIGHT:
+            delivery = work.delivery
+            delivery.token, delivery.attempt, delivery.day = claim.token, answer.attempt, answer.day
+            to_send.append(work)
+        else:
+            _end(work, claim, answer)
+            ended.append(work)
+
+
+class BestEffortGate:
+    """SET NX and nothing else: a doubled or a lost one is what this lane's policy accepts."""
+
+    def __init__(self, prefilter: Prefilter, clock: Clock) -> None:
+        self._prefilter = prefilter
+        self._clock = clock
+
+    def screen(self, works: Sequence[Work]) -> tuple[list[Work], list[Work]]:
+        return list(works), []
+
+    def admit(self, works: Sequence[Work]) -> tuple[list[Work], list[Work]]:
+        now = self._clock.now_ms()
+        firsts = self._prefilter.first([work.delivery.key for work in works])
+        to_send: list[Work] = []
+        ended: list[Work] = []
+        for work, first in zip(works, firsts, strict=True):
+            work.delivery.attempt = 1
+            if not first:
+                work.standing, work.reason = State.SENT, DUPLICATE_PREFILTER
+            elif now >= work.delivery.expires_at:
+                work.standing, work.reason = State.EXPIRED, TTL_AT_INTAKE
+            elif work.drop is not None or work.hold_ms:
+                work.standing, work.reason = State.DROPPED, work.drop or RECEIVER_LIMIT
+            (to_send if work.standing is None else ended).append(work)
+        return to_send, ended
+
+
+def _claim_of(work: Work, token: int, now: int) -> Claim:
+    if now >= work.delivery.expires_at:
+        return Claim(work.delivery, token, Event.TTL_AT_INTAKE, TTL_AT_INTAKE)
+    if work.drop is not None:
+        return Claim(work.delivery, token, Event.DROP, work.drop)
+    if work.hold_ms:
+        reason = work.hold_reason or RECEIVER_LIMIT
+        return Claim(work.delivery, token, Event.HOLD, reason, work.hold_ms)
+    return Claim(work.delivery, token)
+
+
+def _end(work: Work, claim: Claim, answer: Claimed) -> None:
+    work.standing = answer.state
+    if answer.conflict:
+        work.reason = CONFLICT
+    elif answer.won:
+        work.reason = claim.reason or BEHIND
+        if answer.state is State.DROPPED and claim.event is not Event.DROP:
+            work.reason = RECALLED
+    else:
+        work.reason = DUPLICATE

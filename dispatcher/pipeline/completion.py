@@ -1,0 +1,192 @@
+"""What follows a settle commit: the pre-filter's marks, metrics and trace, then the source.
+
+In this order, because each may only say what the one before made true. A thread of its own, so that
+the next commit need not wait for a round trip to Redis; and that round trip is made for several commits
+at once, since nobody but an ordered lane's next delivery waits for it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from queue import Empty, SimpleQueue
+from typing import Final
+
+import msgspec
+
+from dispatcher.pipeline.gates import Gating
+from dispatcher.pipeline.lanes import Pool
+from dispatcher.pipeline.telemetry import Report
+from dispatcher.pipeline.work import Finished, Record, Work
+from idempotency.ledger import Settlement
+from idempotency.payload_cipher import body_digest
+from idempotency.prefilter import Prefilter
+from message.states import SETTLED, Event, State, after
+from message.vocabulary import Lane
+from policy.schema import Guarantee
+from sending.runtime.clock import Clock
+
+LINGER_S: Final = 0.02
+"""How long a commit waits for others that are followed together with it."""
+_AT_ONCE: Final = 1_000
+"""Deliveries from which no further commit is followed together with these."""
+_IDLE_S = 0.5
+
+
+class Settled(msgspec.Struct, gc=False):
+    """One batch that settle is done with."""
+
+    batch: Sequence[Finished]
+    pairs: Sequence[tuple[Work, Settlement]] = ()
+    written: Sequence[bool] = ()
+    """Per pair, whether the ledger took it; empty when the ledger was away for good."""
+    seconds: float = 0.0
+
+
+class Aftermath:
+    """Owns `Record.open_deliveries`: it alone says when a record is done."""
+
+    def __init__(
+        self,
+        pools: Mapping[str, Pool],
+        prefilter: Prefilter,
+        *,
+        report: Report,
+        clock: Clock,
+        on_records: Callable[[list[Record]], None],
+        gating: Gating | None = None,
+        hurried: frozenset[Lane] = frozenset(),
+    ) -> None:
+        """`hurried`: lanes in which something waits for a record's end: those that keep an order."""
+        self.beat = clock.monotonic()
+        """When the loop last went round; for the stuck detector."""
+        self._pools = pools
+        self._prefilter = prefilter
+        self._report = report
+        self._clock = clock
+        self._on_records = on_records
+        self._gating = gating
+        self._hurried = hurried
+        self._queue: SimpleQueue[Settled] = SimpleQueue()
+        self._hurry = threading.Event()
+        self._stopping = False
+
+    def put(self, settled: Settled) -> None:
+        """A batch from settle."""
+        self._queue.put(settled)
+        if self._hurried and any(i.record.assignment.lane in self._hurried for i in settled.batch):
+            self._hurry.set()
+
+    def stop(self) -> None:
+        """End once everything put before is done."""
+        self._stopping = True
+        self._hurry.set()
+        self._queue.put(Settled(()))  # wakes the thread
+
+    def run(self) -> None:
+        """Until `stop`."""
+        while True:
+            several = self._gather()
+            self.beat = self._clock.monotonic()
+            if several:
+                self.follow(*several)
+            elif self._stopping:
+                return
+
+    def follow(self, *several: Settled) -> None:
+        """These batches, all the way."""
+        marks = [mark for settled in several for mark in _marks(settled)]
+        if marks:
+            self._prefilter.mark(marks)
+        for settled in several:
+            if self._gating is not None:
+                self._gating.settled(*_ends(settled))
+            self._tell(settled)
+        self._complete([item for settled in several for item in settled.batch])
+
+    def _gather(self) -> list[Settled]:
+        several: list[Settled] = []
+        try:
+            several.append(self._queue.get(timeout=0 if self._stopping else _IDLE_S))
+            self._hurry.wait(LINGER_S)
+            if not self._stopping:
+                self._hurry.clear()  # before the look: who sets it later has put something later
+            gathered = len(several[0].batch)
+            while gathered < _AT_ONCE:
+                several.append(self._queue.get_nowait())
+                gathered += len(several[-1].batch)
+        except Empty:
+            pass
+        return several
+
+    def _tell(self, settled: Settled) -> None:
+        if settled.written:
+            self._report.settled(settled.pairs, settled.written, settled.seconds)
+        self._report.ended(_ended(settled))
+
+    def _complete(self, batch: Sequence[Finished]) -> None:
+        """Count deliveries down; a record whose last one ended goes back to the source."""
+        done = []
+        for item in batch:
+            record = item.record
+            if isinstance(item, Work):
+                if self._passed_at_hand_over(item):
+                    continue
+                if item.left:
+                    record.given_back = True
+            record.open_deliveries -= 1
+            if record.open_deliveries == 0:
+                record.assignment.ended += 1
+                done.append(record)
+        if done:
+            self._on_records(done)
+
+    def _passed_at_hand_over(self, work: Work) -> bool:
+        guarantee = self._pools[work.delivery.lane].policy.guarantee
+        sent = work.outcome is not None or work.event is not None
+        return guarantee is Guarantee.BEST_EFFORT and sent
+
+
+def _ended(settled: Settled) -> list[Work]:
+    """What ended at intake."""
+    return [w for w in settled.batch if isinstance(w, Work) and w.standing is not None]
+
+
+def _marks(settled: Settled) -> list[tuple[str, bytes]]:
+    """Of what this very commit settled, and of what was found settled."""
+    earned = [
+        _mark(work)
+        for (work, settlement), ours in zip(settled.pairs, settled.written, strict=False)
+        if ours and after(State.IN_FLIGHT, settlement.event) in SETTLED
+    ]
+    return earned + [_mark(work) for work in _ended(settled) if _is_markable(work)]
+
+
+def _ends(settled: Settled) -> tuple[list[Work], list[Event | None]]:
+    """How gated deliveries ended: by what this commit wrote, else as no ledger says."""
+    ends: list[tuple[Work, Event | None]] = [
+        (work, settlement.event)
+        for (work, settlement), ours in zip(settled.pairs, settled.written, strict=False)
+        if ours and work.terms is not None and work.terms.gated
+    ]
+    ends += [
+        (work, None) for work in settled.batch if isinstance(work, Work) and _kept_by_none(work)
+    ]
+    return [work for work, _ in ends], [event for _, event in ends]
+
+
+def _kept_by_none(work: Work) -> bool:
+    terms = work.terms
+    if terms is None or not terms.gated or work.standing is not None or work.left:
+        return False
+    return terms.policy.guarantee is Guarantee.BEST_EFFORT
+
+
+def _is_markable(work: Work) -> bool:
+    """Found settled in the ledger, not in Redis: Redis was flushed, or never heard of it."""
+    return work.reason in ("duplicate", "ttl_at_intake") and work.standing in SETTLED
+
+
+def _mark(work: Work) -> tuple[str, bytes]:
+    delivery = work.delivery
+    return delivery.key, delivery.body_digest or body_digest(delivery.payload)

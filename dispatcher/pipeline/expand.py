@@ -1,0 +1,205 @@
+"""Screen: from polled records to deliveries that are worth claiming.
+
+It expands records, renders their templates and asks Redis about them, a batch at a time, a little ahead of
+what the lanes have room for: the round trip is over before there is room, and costs no place in a lane.
+Nothing is decided here that the ledger would not decide again; what ends here ends as known to be
+settled. Who claims is `dispatcher.pipeline.intake`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from queue import Empty, SimpleQueue
+from typing import Final, Protocol, TypeVar
+
+from dispatcher.pipeline.backlog import Backlog, backlog_for
+from dispatcher.pipeline.claims import Gate
+from dispatcher.pipeline.lanes import Pool
+from dispatcher.pipeline.work import Finished, Record, Work
+from message.delivery import Origin, Rendered, deliveries_of
+from message.envelope import Notification
+from sending.runtime.clock import Clock
+
+SCREEN_BATCH = 500
+"""Deliveries in one question to Redis, at most."""
+AHEAD: Final = 2
+"""Lane-fulls that are asked about before there is room for them: while one is claimed, Redis tells of the
+other."""
+_IDLE_S = 0.5
+T = TypeVar("T")
+
+
+class BadTemplate(Exception):
+    """A notification whose template cannot be rendered: `reason` for the ledger, as `code: sentence`."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Renderer(Protocol):
+    """What the screen needs of templates."""
+
+    def __call__(self, notification: Notification) -> Rendered | None:
+        """What a template of ours makes of it; None where it has none of ours. Raises BadTemplate."""
+        ...
+
+
+class Onward(Protocol):
+    """Who claims (dispatcher/pipeline/intake.py)."""
+
+    def offer(self, works: list[Work]) -> None:
+        """Deliveries worth claiming."""
+        ...
+
+    def leaving(self) -> None:
+        """A partition is being revoked: what is offered of it is to be given up."""
+        ...
+
+    def waiting(self, lane: str) -> int:
+        """Offered deliveries of a lane that are not yet claimed."""
+        ...
+
+
+class Screen:
+    """Owns the backlogs of its lanes. The source puts records in, aftermath says which ended."""
+
+    def __init__(
+        self,
+        pools: Mapping[str, Pool],
+        gate: Gate,
+        onward: Onward,
+        *,
+        clock: Clock,
+        finished: SimpleQueue[Finished],
+        on_dropped: Callable[[list[Record]], None],
+        render: Renderer = lambda _: None,
+    ) -> None:
+        self.beat = clock.monotonic()
+        """When the loop last went round; for the stuck detector."""
+        self._pools = pools
+        self._gate = gate
+        self._onward = onward
+        self._clock = clock
+        self._finished = finished
+        self._on_dropped = on_dropped
+        self._render = render
+        self._inbox: SimpleQueue[list[Record]] = SimpleQueue()
+        self._ended: SimpleQueue[Record] = SimpleQueue()
+        self._wake = threading.Event()
+        self._stopping = False
+        self._backlogs: dict[str, Backlog] = {
+            name: backlog_for(pool.policy.ordering, self._expand) for name, pool in pools.items()
+        }
+        self._turn = 0
+
+    def put(self, records: list[Record]) -> None:
+        """Records from the source."""
+        self._inbox.put(records)
+        self._wake.set()
+
+    def wanted(self) -> None:
+        """Intake has taken some of what it was offered."""
+        self._wake.set()
+
+    def record_ended(self, record: Record) -> None:
+        """The last delivery of a record ended; lets an ordered lane's next one go."""
+        self._ended.put(record)
+        self._wake.set()
+
+    def leaving(self) -> None:
+        """A partition is being revoked: nothing more of it is claimed."""
+        self._onward.leaving()
+
+    def stop(self) -> None:
+        """Take nothing more; idempotent."""
+        self._stopping = True
+        self._wake.set()
+
+    def run(self) -> None:
+        """Until `stop`; then what is not offered is forgotten: its offsets never passed."""
+        while not self._stopping:
+            self.run_once()
+        self._abandon()
+
+    def run_once(self) -> None:
+        """One round: receive, take what will soon have room, ask, offer."""
+        self._wake.wait(_IDLE_S)
+        self._wake.clear()
+        self.beat = self._clock.monotonic()
+        self._receive()
+        while not self._stopping and (works := self._take_ahead()):
+            worth, ended = self._gate.screen(works)
+            for work in ended:
+                self._finished.put(work)
+            if worth:
+                self._onward.offer(worth)
+            self._receive()
+            self.beat = self._clock.monotonic()
+
+    def _receive(self) -> None:
+        for record in drained(self._ended):
+            self._backlogs[record.assignment.lane.name].done(record)
+        for records in drained(self._inbox):
+            for record in records:
+                self._backlogs[record.assignment.lane.name].add(record)
+
+    def _take_ahead(self) -> list[Work]:
+        """Deliveries of every lane, up to two lane-fulls ahead of it; lanes take turns at going first."""
+        taken: list[Work] = []
+        names = list(self._backlogs)
+        self._turn = (self._turn + 1) % max(len(names), 1)
+        for name in names[self._turn :] + names[: self._turn]:
+            backlog = self._backlogs[name]
+            if backlog:
+                ahead = AHEAD * self._pools[name].capacity - self._onward.waiting(name)
+                taken.extend(backlog.take(min(ahead, SCREEN_BATCH - len(taken))))
+                self._pass_over(backlog.dropped())
+        return taken
+
+    def _pass_over(self, records: list[Record]) -> None:
+        """Their partition is leaving: whoever gets it reads them again."""
+        for record in records:
+            record.given_back = True
+        if records:
+            self._on_dropped(records)
+
+    def _expand(self, record: Record) -> list[Work]:
+        """A record's deliveries; those that share a receiver count once."""
+        assignment, notification = record.assignment, record.notification
+        terms = self._pools[assignment.lane.name].terms
+        deliveries = deliveries_of(
+            notification,
+            record.payload,
+            expires_at=notification.created_at + terms.policy.lifetime_ms(notification.ttl_ms),
+            policy_version=terms.version,
+            origin=Origin(assignment.topic, assignment.partition, record.offset),
+        )
+        drop = terms.misfit(notification)
+        if notification.template is not None:
+            try:
+                rendered = self._render(notification)
+            except BadTemplate as exc:
+                drop = exc.reason
+            else:
+                for delivery in deliveries:
+                    delivery.rendered = rendered
+        return [Work(delivery, record, drop=drop, terms=terms) for delivery in deliveries]
+
+    def _abandon(self) -> None:
+        self._receive()
+        for backlog in self._backlogs.values():
+            for work in backlog.abandon():
+                work.left = True
+                self._finished.put(work)
+
+
+def drained(queue: SimpleQueue[T]) -> list[T]:
+    """Everything in the queue now."""
+    items: list[T] = []
+    try:
+        while True:
+            items.append(queue.get_nowait())
+    except Empty:
+        return items

@@ -1,0 +1,148 @@
+"""Settle: group-commits outcomes to the ledger and frees their places in the lanes.
+
+While one commit is under way the next batch gathers, so batches grow with the load by themselves.
+What follows a commit is `dispatcher.pipeline.completion`'s.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from queue import Empty, SimpleQueue
+
+from dispatcher.decide import settlement_of
+from dispatcher.pipeline.claims import Outage
+from dispatcher.pipeline.combined_commit import Rider
+from dispatcher.pipeline.completion import Settled
+from dispatcher.pipeline.lanes import Pool
+from dispatcher.pipeline.telemetry import Report
+from dispatcher.pipeline.work import Finished, Work
+from idempotency.ledger import Ledger, LedgerUnavailable, Settlement
+from message.states import Event
+from policy.schema import Guarantee
+from sending.runtime.clock import Clock
+
+SETTLE_BATCH = 1_000
+"""Outcomes in one statement, at most."""
+_IDLE_S = 0.5
+
+
+class Settle:
+    """Takes what lanes finished, and what ended at intake."""
+
+    def __init__(
+        self,
+        pools: Mapping[str, Pool],
+        ledger: Ledger,
+        *,
+        outage: Outage,
+        report: Report,
+        clock: Clock,
+        finished: SimpleQueue[Finished],
+        on_settled: Callable[[Settled], None],
+        on_room: Callable[[], None],
+        rider: Rider | None = None,
+        ordered: frozenset[str] = frozenset(),
+    ) -> None:
+        """`rider`: whose claims may go with a commit. `ordered`: lanes whose outcomes call on the next
+        of their line."""
+        self.beat = clock.monotonic()
+        """When the loop last went round; for the stuck detector."""
+        self.abandoned = 0
+        """Outcomes that could not be written before the worker had to go."""
+        self._pools = pools
+        self._ledger = ledger
+        self._outage = outage
+        self._report = report
+        self._clock = clock
+        self._finished = finished
+        self._on_settled = on_settled
+        self._on_room = on_room
+        self._rider = rider
+        self._ordered = ordered
+        self._stopping = False
+
+    def stop(self) -> None:
+        """End once the queue is empty; idempotent."""
+        self._stopping = True
+
+    def run(self) -> None:
+        """Until `stop` and nothing is left."""
+        while True:
+            batch = self._gather()
+            self.beat = self._clock.monotonic()
+            if batch:
+                self.settle(batch)
+            elif self._stopping:
+                return
+
+    def settle(self, batch: Sequence[Finished]) -> None:
+        """One batch: commit, then free the room, then pass it on."""
+        works = [item for item in batch if isinstance(item, Work)]
+        pairs = [(work, s) for work in works if (s := self._settlement(work)) is not None]
+        settled = self._commit(batch, pairs) if pairs else Settled(batch)
+        self._free_room(batch)
+        self._on_settled(settled)
+
+    def _gather(self) -> list[Finished]:
+        batch: list[Finished] = []
+        try:
+            batch.append(self._finished.get(timeout=_IDLE_S))
+            while len(batch) < SETTLE_BATCH:
+                batch.append(self._finished.get_nowait())
+        except Empty:
+            pass
+        return batch
+
+    def _settlement(self, work: Work) -> Settlement | None:
+        policy = (work.terms or self._pools[work.delivery.lane].terms).policy
+        settlement = settlement_of(work, policy)
+        if settlement is None:
+            return None
+        if policy.guarantee is Guarantee.BEST_EFFORT:
+            self._report.best_effort(work, settlement)
+            return None
+        if settlement.event is Event.GIVEN_BACK:
+            work.left = True
+        return settlement
+
+    def _commit(
+        self, batch: Sequence[Finished], pairs: Sequence[tuple[Work, Settlement]]
+    ) -> Settled:
+        settlements = [settlement for _, settlement in pairs]
+        begun = self._clock.monotonic()
+        try:
+            written = self._with_claims(batch, settlements)
+            if written is None:
+                written = self._outage.persist(
+                    "settle", lambda: self._ledger.settle(settlements, self._ordered)
+                )
+        except LedgerUnavailable:
+            return self._leave(batch, pairs)
+        return Settled(batch, pairs, written, self._clock.monotonic() - begun)
+
+    def _with_claims(
+        self, batch: Sequence[Finished], settlements: Sequence[Settlement]
+    ) -> list[bool] | None:
+        if self._rider is None:
+            return None
+        return self._rider.settle(settlements, _places(batch))
+
+    def _leave(
+        self, batch: Sequence[Finished], pairs: Sequence[tuple[Work, Settlement]]
+    ) -> Settled:
+        """The worker must go and the ledger is away: the rows stay IN_FLIGHT and become UNKNOWN."""
+        self.abandoned += len(pairs)
+        for work, _ in pairs:
+            work.left = True
+        return Settled(batch)
+
+    def _free_room(self, batch: Sequence[Finished]) -> None:
+        for lane, count in _places(batch).items():
+            self._pools[lane].returned += count
+        self._on_room()
+
+
+def _places(batch: Sequence[Finished]) -> Counter[str]:
+    """How many places of each lane the batch holds."""
+    return Counter(item.delivery.lane for item in batch if isinstance(item, Work) and item.taken)

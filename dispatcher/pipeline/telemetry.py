@@ -1,0 +1,190 @@
+"""What the stages tell the outside: metrics and trace events, a batch at a time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from prometheus_client import Histogram
+
+from dispatcher.metrics import Metrics
+from dispatcher.pipeline.work import Work
+from idempotency.ledger import Settlement
+from message.outcomes import Accepted, Outcome, end_without_answer
+from message.reasons import BY_CODE, INTAKE, RECEIVER_LIMIT, IntakeEnd
+from message.states import Event, State, after
+from policy.schema import TraceLevel
+from sending.runtime.clock import Clock
+from tracing.events import Recorder, Stage, TraceEvent
+from tracing.masks import mask
+
+_MS = 1_000
+_STAGE_OF_EVENT = {Event.TTL: Stage.EXPIRED}
+_OWN_ENDS = frozenset(
+    reason.code for reason in INTAKE if reason.end not in (IntakeEnd.KNOWN, IntakeEnd.CONFLICT)
+)
+"""Reasons of what this worker entered and did not send; what ended otherwise was there already."""
+
+
+class Report:
+    """Used by intake and settle, each from its own thread."""
+
+    def __init__(self, recorder: Recorder, metrics: Metrics, *, clock: Clock, worker: str) -> None:
+        self._recorder = recorder
+        self._metrics = metrics
+        self._clock = clock
+        self._worker = worker
+        self._call_seconds = _ByLane(metrics.call_seconds)
+
+    def claimed(self, works: Sequence[Work]) -> None:
+        """These are ours now and go to their lanes."""
+        now = self._clock.now_ms()
+        for work in works:
+            work.claimed_at = now
+
+    def settled(
+        self, pairs: Sequence[tuple[Work, Settlement]], written: Sequence[bool], seconds: float
+    ) -> None:
+        """These outcomes are in the ledger, or were fenced."""
+        self._metrics.settle_batch.observe(len(pairs))
+        self._metrics.settle_seconds.observe(seconds)
+        now = self._clock.now_ms()
+        counts: Counter[tuple[str, str]] = Counter()
+        events = []
+        for (work, settlement), ours in zip(pairs, written, strict=True):
+            state = after(State.IN_FLIGHT, settlement.event) if ours else None
+            counts[work.delivery.lane, state.value if state else "fenced"] += 1
+            if _traced(work, smooth=state is State.SENT and not work.tries):
+                events += self._tried_events(work)
+                events.append(self._settled_event(work, settlement, state, now))
+        self._time([work for work, _ in pairs])
+        for (lane, outcome), count in counts.items():
+            self._metrics.settled.labels(lane, outcome).inc(count)
+        self._recorder.record(events)
+
+    def best_effort(self, work: Work, settlement: Settlement) -> None:
+        """An outcome that no ledger keeps."""
+        state = after(State.IN_FLIGHT, settlement.event)
+        self._metrics.settled.labels(work.delivery.lane, state.value).inc()
+        self._time([work])
+        if _traced(work, smooth=state is State.SENT and not work.tries):
+            event = self._settled_event(work, settlement, state, self._clock.now_ms())
+            self._recorder.record([*self._tried_events(work), event])
+
+    def ended(self, works: Sequence[Work]) -> None:
+        """These ended at intake: duplicates, conflicts, expired, behind."""
+        if not works:
+            return
+        now = self._clock.now_ms()
+        told = [work for work in works if _traced(work, smooth=_stage(work) is Stage.DUPLICATE)]
+        self._recorder.record([self._ended_event(work, now) for work in told])
+        for work in works:
+            self._count_ended(work)
+
+    def _count_ended(self, work: Work) -> None:
+        lane, reason = work.delivery.lane, work.reason or ""
+        if work.standing is not None and (reason in _OWN_ENDS or _decided_here(work)):
+            self._metrics.settled.labels(lane, work.standing.value).inc()
+        else:
+            by = "redis" if reason == "duplicate_prefilter" else "ledger"
+            self._metrics.duplicates.labels(lane, by).inc()
+
+    def _ended_event(self, work: Work, now: int) -> TraceEvent:
+        state = work.standing.value if work.standing else ""
+        return self._event(work, _stage(work), now, state, work.reason)
+
+    def _settled_event(
+        self, work: Work, settlement: Settlement, state: State | None, now: int
+    ) -> TraceEvent:
+        stage = _STAGE_OF_EVENT.get(settlement.event, Stage.SETTLED)
+        if state is None:
+            stage = Stage.FENCED
+        event = self._event(
+            work, stage, now, state.value if state else "", settlement.reason or work.reason
+        )
+        event.account = work.delivery.account
+        event.provider_id = settlement.provider_id
+        event.claimed_at = work.claimed_at
+        event.started_at, event.answered_at = work.started_at, work.answered_at
+        event.detail = _detail(work.outcome)
+        if work.answered_at and type(work.outcome) is not Accepted:
+            event.call_end = end_without_answer(work.outcome)
+        return event
+
+    def _tried_events(self, work: Work) -> list[TraceEvent]:
+        """The calls before the last, each as what it was."""
+        return [
+            tried.told_by(self._event(work, Stage.ATTEMPTED, tried.answered_at, "", None))
+            for tried in work.tries
+        ]
+
+    def _event(
+        self, work: Work, stage: Stage, now: int, state: str, reason: str | None
+    ) -> TraceEvent:
+        delivery, record = work.delivery, work.record
+        notification = delivery.notification
+        return TraceEvent(
+            at=now,
+            stage=stage,
+            message_id=notification.id,
+            delivery_key=delivery.key,
+            biz_id=notification.biz_id,
+            lane=delivery.lane,
+            receiver=mask(notification.channel, delivery.receiver),
+            worker=self._worker,
+            attempt=delivery.attempt,
+            state=state,
+            reason=reason,
+            origin=str(delivery.origin) if delivery.origin else None,
+            policy_version=delivery.policy_version,
+            traceparent=record.traceparent,
+            created_at=notification.created_at,
+            received_at=record.received_at,
+        )
+
+    def _time(self, works: Sequence[Work]) -> None:
+        for work in works:
+            if work.answered_at:
+                self._call_seconds[work.delivery.lane].observe(
+                    (work.answered_at - work.started_at) / _MS
+                )
+
+
+def _stage(work: Work) -> Stage:
+    """Of one that ended at intake."""
+    if work.standing is State.DROPPED and (_decided_here(work) or work.reason == RECEIVER_LIMIT):
+        return Stage.DROPPED
+    known = BY_CODE.get(work.reason or "")
+    if known is None:
+        return Stage.HELD if _decided_here(work) else Stage.DUPLICATE
+    return Stage(known.end)
+
+
+def _decided_here(work: Work) -> bool:
+    """Whether this worker's own stages dropped or held it, under whatever reason."""
+    return bool(work.reason) and work.reason in (work.drop, work.hold_reason)
+
+
+def _traced(work: Work, *, smooth: bool) -> bool:
+    """Whether the lane's policy wants it in the trace; `smooth`: nothing about it is worth a look."""
+    level = work.terms.policy.trace if work.terms is not None else TraceLevel.ALL
+    return level is TraceLevel.ALL or (level is TraceLevel.TROUBLE and not smooth)
+
+
+class _ByLane(dict[str, Histogram]):
+    """A metric's child per lane; `labels()` on every message would cost more than observing it."""
+
+    def __init__(self, metric: Histogram) -> None:
+        super().__init__()
+        self._metric = metric
+
+    def __missing__(self, lane: str) -> Histogram:
+        child = self[lane] = self._metric.labels(lane)
+        return child
+
+
+def _detail(outcome: Outcome | None) -> str | None:
+    """The sentence of an outcome that was no success."""
+    if outcome is None or isinstance(outcome, Accepted):
+        return None
+    return getattr(outcome, "detail", None) or None

@@ -1,0 +1,540 @@
+"""Builds a worker from its configuration and runs it as a process.
+
+Everything outside is reached through `backends`, `idempotency`, `channels` and `tracing`; this module
+only wires.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from queue import SimpleQueue
+from typing import Any, NamedTuple
+
+import structlog
+
+from backends.kafka import clients as kafka
+from backends.kafka.topic_reader import log_bounds
+from backends.logs import where
+from backends.program import program_version
+from backends.settings import Settings, SettingsError
+from channels.accounts.lane_accounts import lane_accounts
+from channels.engine import LiveEngine
+from channels.registry import channel_for
+from channels.tokens.contract import Tokens
+from channels.transports import Wires
+from dispatcher.dead_letters.quota import Permits
+from dispatcher.dead_letters.writer import PRODUCER, DeadLetters, Poison
+from dispatcher.kafka.backpressure import Flow
+from dispatcher.kafka.commits import Commits
+from dispatcher.kafka.group_member import GroupMember
+from dispatcher.kafka.missing_topics import MissingTopics
+from dispatcher.kafka.removed_records import LogBounds, RemovedRecords
+from dispatcher.kafka.source import Source
+from dispatcher.metrics import Metrics
+from dispatcher.pipeline.claims import BestEffortGate, Gate, LedgerGate, Outage
+from dispatcher.pipeline.combined_commit import Rider
+from dispatcher.pipeline.completion import Aftermath
+from dispatcher.pipeline.expand import BadTemplate, Screen
+from dispatcher.pipeline.gates import Gating, open_gating
+from dispatcher.pipeline.intake import Intake
+from dispatcher.pipeline.lanes import Pool
+from dispatcher.pipeline.settle import Settle
+from dispatcher.pipeline.telemetry import Report
+from dispatcher.pipeline.work import Finished, Record
+from dispatcher.policy_reload import Adoption, policy_gauges
+from dispatcher.worker import Door, Stages, Worker
+from idempotency.ledger import Ledger, LedgerUnavailable, WorkerInfo
+from idempotency.prefilter import Prefilter
+from message.delivery import Delivery, Rendered, private_of
+from message.envelope import Notification
+from message.foreign_text import shown, shown_name
+from message.vocabulary import Lane, dead_letter_topic
+from policy.schema import Guarantee, Ordering, Policy
+from policy.templates.templates import Templates
+from policy.templates.variables import TemplateError
+from policy.watcher import Newest, Watch
+from sending.accounts.limits import Quotas, Routes, open_quotas
+from sending.accounts.rate_limiter import Rates
+from sending.runtime.clock import Clock
+from sending.runtime.gauges import Gauge
+from sending.runtime.health import Health
+from sending.runtime.lease import Heart
+from sending.runtime.threads import Crew
+from tracing.events import Recorder
+from tracing.metrics import show_drops
+
+log = structlog.get_logger(__name__)
+
+_MS = 1_000
+_BEAT_SHARE = 1 / 6
+"""Heartbeats per lease, where `worker.heartbeat_s` is not given."""
+
+
+class Parts(NamedTuple):
+    """The outside systems a worker runs on, opened and closed by `dispatcher.process`."""
+
+    ledger: Ledger
+    prefilter: Prefilter
+    recorder: Recorder
+    transport: Wires
+    tokens: Tokens
+    templates: Templates
+    versions: Newest
+    number: int
+    """Of the policy's version in force at the start; 0: the file's."""
+    protocol: kafka.GroupProtocol
+    stack: ExitStack
+    """Closes what is opened while the worker is built."""
+
+
+class App(NamedTuple):
+    """A worker and what the outside sees of it."""
+
+    worker: Worker
+    health: Health
+    metrics: Metrics
+    pools: Mapping[str, Pool]
+
+
+class _Core(NamedTuple):
+    """What several stages share."""
+
+    settings: Settings
+    policy: Policy
+    lanes: Sequence[Lane]
+    parts: Parts
+    name: str
+    routes: Routes
+    clock: Clock
+    metrics: Metrics
+    outage: Outage
+    report: Report
+    quotas: Quotas
+    gating: Gating
+    finished: SimpleQueue[Finished]
+    done: SimpleQueue[Sequence[Record | Poison]]
+
+
+def routes_for(settings: Settings, policy: Policy, lanes: Iterable[Lane]) -> Routes:
+    """The accounts of every lane with their channels; raises SettingsError for one that is wrong.
+
+    A lane without an account keeps its empty entry: its records are dead letters, not a reason for a
+    worker that serves other lanes well to stay down.
+    """
+    routes = {}
+    for lane in lanes:
+        accounts = lane_accounts(lane, settings.accounts, policy.of(lane))
+        routes[lane] = {a.name: (a, channel_for(a)) for a in accounts}
+    if not any(routes.values()):
+        raise SettingsError(
+            "no lane of this worker has an account; add [accounts.NAME] with provider and endpoint"
+        )
+    return routes
+
+
+def worker_name(settings: Settings) -> str:
+    """`worker.id`, or one that nobody else has."""
+    return settings.worker.id or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+
+
+def build(
+    settings: Settings,
+    policy: Policy,
+    lanes: Sequence[Lane],
+    parts: Parts,
+    stop: threading.Event,
+) -> App:
+    """Wire the stages and register the worker, which drains when `stop` is set; raises LedgerError,
+    SettingsError."""
+    name, clock, metrics = worker_name(settings), Clock(), Metrics()
+    routes = routes_for(settings, policy, lanes)
+    heart = _heart(settings, policy, routes, parts.ledger, name, clock)
+    identity = parts.ledger.identity()
+    core = _Core(
+        settings=settings,
+        policy=policy,
+        lanes=lanes,
+        parts=parts,
+        name=name,
+        routes=routes,
+        clock=clock,
+        metrics=metrics,
+        outage=Outage(),
+        report=Report(parts.recorder, metrics, clock=clock, worker=name),
+        quotas=open_quotas(settings, policy, routes, parts.ledger, identity, clock, parts.stack),
+        gating=open_gating(settings, policy, identity, clock, parts.stack),
+        finished=SimpleQueue(),
+        done=SimpleQueue(),
+    )
+    pools = {lane.name: _pool(core, lane, heart) for lane, routes in core.routes.items() if routes}
+    doors = _doors(core, pools, heart)
+    screens = {lane: door.screen for door in doors for lane in door.lanes}
+    aftermath = _aftermath(core, pools, screens)
+    settle = _settle(core, pools, doors, aftermath)
+    dead_letters = _dead_letters(core)
+    removed = _removed(core)
+    source = _source(core, screens, dead_letters, removed)
+    adoption = Adoption(
+        pools, core.quotas, core.gating, source, lambda new: routes_for(settings, new, lanes)
+    )
+    watch = Watch(parts.versions, settings.accounts, adoption, number=parts.number)
+    stages = Stages(
+        source=source,
+        doors=doors,
+        pools=list(pools.values()),
+        settle=settle,
+        aftermath=aftermath,
+        dead_letters=dead_letters,
+        topics=_topics(core),
+        removed=removed,
+        heart=heart,
+        outage=core.outage,
+        upkeep=core.quotas.upkeep,
+        watch=watch,
+        crew=Crew(),
+        clock=core.clock,
+    )
+    worker = Worker(stages, lanes, settings.worker.drain_s, stop)
+    core.metrics.show(
+        lambda: (
+            *_gauges(stages),
+            *policy_gauges(watch, lambda: adoption.kept),
+            *core.quotas.gauges(),
+            *core.gating.gauges(),
+            *login_gauges(parts.tokens, core.quotas.rates),
+        )
+    )
+    show_drops(parts.recorder, core.metrics.registry)
+    return App(worker, _health(worker, stages, parts.transport), core.metrics, pools)
+
+
+def _heart(
+    settings: Settings,
+    policy: Policy,
+    routes: Routes,
+    ledger: Ledger,
+    name: str,
+    clock: Clock,
+) -> Heart:
+    """The worker's lease, registered: whoever counts the fleet counts this worker too."""
+    worker = settings.worker
+    info = WorkerInfo(
+        id=name,
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        lanes=[lane.name for lane in routes],
+        threads=sum(policy.of(lane).threads for lane, r in routes.items() if r),
+        lease_ms=int(worker.lease_s * _MS),
+        program=program_version(),
+    )
+    interval = worker.heartbeat_s or worker.lease_s * _BEAT_SHARE
+    heart = Heart(ledger, info, clock=clock, interval_s=interval)
+    heart.register()
+    return heart
+
+
+def _pool(core: _Core, lane: Lane, heart: Heart) -> Pool:
+    return Pool(
+        lane,
+        core.policy.of(lane),
+        core.routes[lane],
+        core.quotas.accounts[lane.name],
+        LiveEngine(core.parts.transport, core.parts.tokens),
+        permit=heart,
+        clock=core.clock,
+        finished=core.finished,
+        reroute=_reroute(core),
+        version=core.policy.version,
+    )
+
+
+def _reroute(core: _Core) -> Callable[[Sequence[Delivery]], list[bool]]:
+    """Another call after a definite non-send, on record before it is made. While the ledger is away none
+    is made: the non-send stands."""
+
+    def reroute(deliveries: Sequence[Delivery]) -> list[bool]:
+        try:
+            return core.parts.ledger.reroute(deliveries)
+        except LedgerUnavailable:
+            return [False] * len(deliveries)
+
+    return reroute
+
+
+def _doors(core: _Core, pools: Mapping[str, Pool], heart: Heart) -> list[Door]:
+    """One way in for the lanes that the ledger answers for, one for those it does not: so that an
+    outage of the database holds up only the former."""
+    doors = []
+    for best_effort in (False, True):
+        mine = {
+            name: pool
+            for name, pool in pools.items()
+            if (pool.policy.guarantee is Guarantee.BEST_EFFORT) is best_effort
+        }
+        if mine:
+            doors.append(_door(core, mine, best_effort, heart))
+    return doors
+
+
+def _door(core: _Core, pools: Mapping[str, Pool], best_effort: bool, heart: Heart) -> Door:
+    gate: Gate
+    if best_effort:
+        gate = BestEffortGate(core.parts.prefilter, core.clock)
+    else:
+        ordered = (n for n, p in pools.items() if p.policy.ordering is Ordering.KEY)
+        gate = LedgerGate(
+            core.parts.ledger,
+            core.parts.prefilter,
+            owner=core.name,
+            outage=core.outage,
+            clock=core.clock,
+            count=core.metrics,
+            term=lambda: heart.term,
+            lease_holds=lambda: heart.valid,
+            ordered=frozenset(ordered),
+        )
+    intake = Intake(
+        pools,
+        gate,
+        core.quotas.receivers.delays,
+        report=core.report,
+        clock=core.clock,
+        finished=core.finished,
+        gating=core.gating,
+    )
+    screen = Screen(
+        pools,
+        gate,
+        intake,
+        clock=core.clock,
+        finished=core.finished,
+        on_dropped=core.done.put,
+        render=partial(_rendered, core.parts.templates),
+    )
+    intake.on_taken = screen.wanted
+    rider = Rider(intake, gate) if isinstance(gate, LedgerGate) else None
+    return Door(screen, intake, [pool.lane for pool in pools.values()], rider)
+
+
+def _rendered(templates: Templates, notification: Notification) -> Rendered | None:
+    try:
+        return templates.render(notification)
+    except TemplateError as exc:
+        raise BadTemplate(f"{exc.code}: {shown(exc.detail, private_of(notification))}") from exc
+    except Exception as exc:  # one message must not take the worker down, which would read it again
+        named = notification.template
+        cause = type(exc).__name__
+        log.error(
+            "template_failed",
+            template=shown_name(named.id) if named else None,
+            cause=cause,
+            where=where(exc),
+        )
+        raise BadTemplate(f"template_failed: {cause}") from exc
+
+
+def _aftermath(core: _Core, pools: Mapping[str, Pool], screens: Mapping[Lane, Screen]) -> Aftermath:
+    ordered = frozenset(p.lane for p in pools.values() if p.policy.ordering is Ordering.KEY)
+
+    def on_records(records: list[Record]) -> None:
+        core.done.put(records)
+        if ordered:
+            for record in records:
+                if record.assignment.lane in ordered:
+                    screens[record.assignment.lane].record_ended(record)
+
+    return Aftermath(
+        pools,
+        core.parts.prefilter,
+        report=core.report,
+        clock=core.clock,
+        on_records=on_records,
+        gating=core.gating,
+        hurried=ordered,
+    )
+
+
+def _settle(
+    core: _Core,
+    pools: Mapping[str, Pool],
+    doors: Sequence[Door],
+    aftermath: Aftermath,
+) -> Settle:
+    def on_room() -> None:
+        for door in doors:
+            door.intake.room_made()
+
+    return Settle(
+        pools,
+        core.parts.ledger,
+        outage=core.outage,
+        report=core.report,
+        clock=core.clock,
+        finished=core.finished,
+        on_settled=aftermath.put,
+        on_room=on_room,
+        rider=next((door.rider for door in doors if door.rider is not None), None),
+        ordered=frozenset(n for n, p in pools.items() if p.policy.ordering is Ordering.KEY),
+    )
+
+
+def _dead_letters(core: _Core) -> DeadLetters:
+    return DeadLetters(
+        kafka.producer(core.settings.kafka, client_id=core.name, changes=PRODUCER),
+        dead_letter_topic(core.settings.kafka.topic_prefix),
+        on_done=core.done.put,
+        on_count=lambda reason: core.metrics.dead_letters.labels(reason).inc(),
+        permits=_permits(core),
+        recorder=core.parts.recorder,
+        clock=core.clock,
+        worker=core.name,
+    )
+
+
+def _permits(core: _Core) -> Permits:
+    limits = core.settings.dead_letters
+    return Permits(limits.burst, limits.rate_per_s, core.clock.monotonic)
+
+
+def _source(
+    core: _Core,
+    screens: Mapping[Lane, Screen],
+    dead_letters: DeadLetters,
+    removed: RemovedRecords,
+) -> Source:
+    late = _Late()
+    consumer = _member(core, late)
+    commits = Commits(
+        consumer,
+        kafka.TopicPartition,
+        monotonic=core.clock.monotonic,
+        count=lambda result: core.metrics.commits.labels(result).inc(),
+    )
+    late.commits = commits
+    limits = {lane: core.policy.of(lane).max_in_flight for lane in core.lanes}
+    return Source(
+        consumer,
+        commits,
+        Flow(limits, core.settings.worker.max_in_flight_bytes),
+        screens,
+        dead_letters,
+        removed,
+        accounts={lane: frozenset(routes) for lane, routes in core.routes.items()},
+        topic_prefix=core.settings.kafka.topic_prefix,
+        place=kafka.TopicPartition,
+        done=core.done,
+        clock=core.clock,
+        metrics=core.metrics,
+    )
+
+
+def _member(core: _Core, late: _Late) -> GroupMember:
+    settings, protocol = core.settings.kafka, core.parts.protocol
+
+    def opened(assignor: str) -> kafka.Consumer:
+        return kafka.consumer(
+            settings,
+            protocol=protocol,
+            client_id=core.name,
+            assignor=assignor,
+            on_commit=late.acknowledged,
+        )
+
+    return GroupMember(
+        opened,
+        kafka.assignors(settings, protocol),
+        wanted=settings.assignor,
+        instance_id=settings.group_instance_id,
+        epoch=kafka.member_epoch,
+        refusal=kafka.group_refusal,
+        monotonic=core.clock.monotonic,
+    )
+
+
+def _topics(core: _Core) -> MissingTopics:
+    prefix = core.settings.kafka.topic_prefix
+    served = [lane.topic(prefix) for lane, routes in core.routes.items() if routes]
+    return MissingTopics(served, partial(kafka.existing_topics, core.settings.kafka))
+
+
+def _removed(core: _Core) -> RemovedRecords:
+    client = kafka.admin(core.settings.kafka, quiet=True)
+    return RemovedRecords(
+        lambda places: {
+            place: LogBounds(*bounds) for place, bounds in log_bounds(client, places).items()
+        },
+        metrics=core.metrics,
+        recorder=core.parts.recorder,
+        clock=core.clock,
+        worker=core.name,
+    )
+
+
+class _Late:
+    """The consumer wants its on_commit before there are commits to tell."""
+
+    commits: Commits | None = None
+
+    def acknowledged(self, error: Any, places: Sequence[Any]) -> None:
+        if self.commits is not None:
+            self.commits.acknowledged(error, places)
+
+
+def _health(worker: Worker, stages: Stages, transport: Wires) -> Health:
+    beats = {
+        "answers": lambda: transport.beat,
+        "source": lambda: stages.source.beat,
+        "settle": lambda: stages.settle.beat,
+        "aftermath": lambda: stages.aftermath.beat,
+    }
+    for number, door in enumerate(stages.doors):
+        beats[f"screen-{number}"] = partial(getattr, door.screen, "beat")
+        beats[f"intake-{number}"] = partial(getattr, door.intake, "beat")
+    casualty = stages.crew
+    return Health(
+        beats,
+        ready=lambda: worker.not_ready,
+        missing=lambda: stages.topics.missing,
+        dead=lambda: casualty.casualty[0] if casualty.casualty else None,
+        waiting=lambda: stages.outage.on,
+        monotonic=stages.clock.monotonic,
+    )
+
+
+def login_gauges(tokens: Tokens, rates: Rates) -> Iterable[Gauge]:
+    """Accounts whose login is refused: to requests for a token, and to calls with a signature or key."""
+    for account in sorted({*tokens.refused_logins(), *rates.refused_logins()}):
+        yield (
+            "login_refused",
+            "1: the provider refuses the account's login.",
+            {"account": account},
+            1,
+        )
+
+
+def _gauges(stages: Stages) -> Iterable[Gauge]:
+    for pool in stages.pools:
+        lane = {"lane": pool.lane.name}
+        yield "in_flight", "Deliveries claimed and not settled.", lane, pool.unsettled
+        yield "at_provider", "Calls under way.", lane, pool.busy
+        yield "repeated", "Deliveries called again at once by their thread.", lane, pool.repeated
+        yield "threads_replaced", "Lane threads that died.", lane, pool.replaced
+    for name, lag in stages.source.lag.items():
+        yield "lag", "Records behind the log's end.", {"lane": name.name}, lag
+    for name, age in stages.source.oldest_age.items():
+        text = "Seconds that the oldest uncommitted record is here."
+        yield "oldest_uncommitted_seconds", text, {"lane": name.name}, age
+    for (held, reason), count in stages.dead_letters.held.items():
+        text = "Poison that waits for a permit; its lane is paused."
+        yield "dead_letters_held", text, {"lane": held.name, "reason": reason}, count
+    yield "lease_valid", "1 while the worker may send.", {}, float(stages.heart.valid)
+    yield "lease_lapses", "Times the lease lapsed.", {}, stages.heart.lapses
+    yield "swept", "Deliveries of dead workers put in doubt by this one.", {}, stages.heart.swept
+    yield "ledger_away", "1 while the database is away.", {}, float(stages.outage.on)
+    yield "settle_abandoned", "Outcomes left unwritten.", {}, stages.settle.abandoned

@@ -1,0 +1,207 @@
+"""Handing notifications to Kafka from the command line: checked first, acknowledged before done.
+
+Applications use a client of their own; this is the twin for people, tests and the demo.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+
+import msgspec
+
+from backends.kafka import clients as kafka
+from backends.settings import KafkaSettings
+from message import envelope
+from message.envelope import EnvelopeError, Notification
+from message.ids import new_id
+from policy.templates.templates import TemplateError, Templates
+
+_FULL_WAIT_S: Final = 0.2
+_decoder = msgspec.json.Decoder(dict[str, Any])
+
+
+class Ready(msgspec.Struct, frozen=True):
+    """A checked notification and the bytes that will travel."""
+
+    notification: Notification
+    value: bytes
+
+
+class BadLine(msgspec.Struct, frozen=True):
+    """A line of which nothing was sent."""
+
+    line: int
+    code: str
+    path: str
+    detail: str
+
+
+class Sent(msgspec.Struct, frozen=True):
+    """One acknowledged notification and where it stands."""
+
+    id: str
+    topic: str
+    partition: int
+    offset: int
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """One notification that Kafka did not take, or of which it is not known."""
+
+    id: str
+    topic: str
+    cause: str
+
+
+class Outcome(msgspec.Struct):
+    """What became of a run. `in_doubt`: not acknowledged in time; they may be in Kafka or not."""
+
+    sent: int = 0
+    last: Sent | None = None
+    failed: list[Failed] = []
+    bad: list[BadLine] = []
+    in_doubt: int = 0
+
+    @property
+    def ok(self) -> bool:
+        """Everything was sent."""
+        return not (self.failed or self.bad or self.in_doubt)
+
+
+Check = Callable[[Notification], None]
+"""Raises EnvelopeError for what cannot be sent (hongyan/reach_check.py)."""
+
+
+def prepared(
+    fields: dict[str, Any],
+    now_ms: int,
+    templates: Templates | None = None,
+    check: Check | None = None,
+) -> Ready:
+    """Fill in what the sender of a line leaves out (v, id, created_at), and check the rest.
+
+    A template that `templates` has is tried with its parameters; any other is the worker's to know.
+    Unknown fields travel on. Raises EnvelopeError.
+    """
+    filled = {"v": envelope.VERSION, "id": new_id(), "created_at": now_ms, **fields}
+    try:
+        value = msgspec.json.encode(filled)
+    except (msgspec.MsgspecError, UnicodeEncodeError, TypeError) as exc:
+        raise EnvelopeError("not_json", "$", f"cannot be written as JSON: {exc}") from exc
+    notification = envelope.decode(value)
+    if check is not None:
+        check(notification)
+    if templates is not None:
+        _try_template(notification, templates)
+    return Ready(notification, value)
+
+
+def _try_template(notification: Notification, templates: Templates) -> None:
+    named = notification.template
+    if named is None or templates.get(named.id) is None:
+        return
+    try:
+        templates.render(notification)
+    except TemplateError as exc:
+        raise EnvelopeError(exc.code, "$.template", exc.detail) from exc
+
+
+def typed(fields: dict[str, Any], templates: Templates) -> dict[str, Any]:
+    """The fields with a template's parameters, which flags give as texts, read by their types.
+
+    Raises EnvelopeError.
+    """
+    named = fields.get("template")
+    template = templates.get(named["id"]) if named else None
+    if named is None or template is None:
+        return fields
+    try:
+        params = template.parsed(named["params"])
+    except TemplateError as exc:
+        raise EnvelopeError(exc.code, "$.template", exc.detail) from exc
+    return {**fields, "template": {**named, "params": params}}
+
+
+def read_lines(
+    lines: Iterable[bytes],
+    bad: list[BadLine],
+    now_ms: int | None = None,
+    templates: Templates | None = None,
+    check: Check | None = None,
+) -> Iterator[Ready]:
+    """The good lines, made ready; the bad ones go into `bad` by number. Empty lines are passed over."""
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            at = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+            yield prepared(_fields(line), at, templates, check)
+        except EnvelopeError as exc:
+            bad.append(BadLine(number, exc.code, exc.path, exc.detail))
+
+
+def _fields(line: bytes) -> dict[str, Any]:
+    try:
+        return _decoder.decode(line)
+    except msgspec.ValidationError as exc:
+        raise EnvelopeError("not_an_object", "$", "must be one JSON object") from exc
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        raise EnvelopeError("not_json", "$", f"not JSON: {exc}") from exc
+
+
+class Sender:
+    """Produces notifications and counts what became of them. One thread."""
+
+    def __init__(self, settings: KafkaSettings, outcome: Outcome) -> None:
+        """Raises KafkaUnavailable, SettingsError."""
+        self.outcome = outcome
+        self._prefix = settings.topic_prefix
+        self._producer = kafka.producer(settings, client_id="hongyan-send")
+        self._topics = kafka.existing_topics(settings)
+
+    def send(self, ready: Ready) -> None:
+        """Queue one; waits while the producer's buffer is full."""
+        notification = ready.notification
+        topic = notification.lane.topic(self._prefix)
+        if self._topics is not None and topic not in self._topics:
+            self._fail(notification.id, topic, "no such topic; run `hongyan topics apply`")
+            return
+        while not self._produce(topic, ready):
+            self._producer.poll(_FULL_WAIT_S)
+        self._producer.poll(0)
+
+    def finish(self, timeout_s: float) -> None:
+        """Wait for the acknowledgements still open, for at most `timeout_s` seconds."""
+        self.outcome.in_doubt = self._producer.flush(timeout_s)
+
+    def _produce(self, topic: str, ready: Ready) -> bool:
+        notification = ready.notification
+        message_id = notification.id
+
+        def delivered(error: kafka.KafkaError | None, message: kafka.Message) -> None:
+            if error is not None:
+                self._fail(message_id, topic, error.str())
+            else:
+                self.outcome.sent += 1
+                self.outcome.last = Sent(
+                    message_id, topic, message.partition() or 0, message.offset() or 0
+                )
+
+        try:
+            self._producer.produce(
+                topic,
+                key=notification.kafka_key.encode(),
+                value=ready.value,
+                headers=[("hongyan-id", message_id.encode())],
+                on_delivery=delivered,
+            )
+        except BufferError:
+            return False
+        except kafka.KafkaException as exc:
+            self._fail(message_id, topic, exc.args[0].str())
+        return True
+
+    def _fail(self, message_id: str, topic: str, cause: str) -> None:
+        self.outcome.failed.append(Failed(message_id, topic, cause))

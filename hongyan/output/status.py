@@ -1,0 +1,235 @@
+"""What `hongyan status` says, to people and to programs. Ordering keys may be personal: they are masked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+
+from hongyan.terminal import out
+from idempotency.claims.rows import GIVEN_BACK
+from idempotency.fleet.held_lines import MOST_BEHIND
+from idempotency.fleet.status import BOUND
+from idempotency.lines import ASLEEP_AT
+from message.foreign_text import shown
+from message.states import State
+
+if TYPE_CHECKING:
+    from idempotency.alerts.book import AlertShown
+    from idempotency.fleet.held_lines import HeldLine, LinesOfLane
+    from idempotency.fleet.status import LaneStatus, Process
+    from policy.versions import Version
+
+_MS: Final = 1_000
+_UNITS: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
+_MOST_KEY: Final = 48
+"""Characters of an ordering key that are shown."""
+_DECIDE: Final = (
+    "hongyan resend {} --arrived | --not-arrived | --accept-risk | --discard --reason TEXT"
+)
+
+
+class Status(NamedTuple):
+    """Everything that is shown."""
+
+    now: int
+    """Epoch milliseconds by the database's clock."""
+    policy: Version | None
+    """None: no policy was applied, so the file's is in force."""
+    processes: Sequence[Process]
+    lanes: Sequence[LaneStatus]
+    lines: Sequence[LinesOfLane]
+    alerts: Sequence[AlertShown]
+
+
+def as_builtins(status: Status) -> dict[str, Any]:
+    """For programs."""
+    policy = status.policy
+    lost = _lost(status)
+    return {
+        "now": status.now,
+        "policy": policy and {"name": policy.name, "author": policy.author, "at": policy.at},
+        "processes": [process._asdict() for process in status.processes],
+        "lanes": [lane._asdict() for lane in status.lanes],
+        "count_bound": BOUND,
+        "lines": [
+            {
+                "lane": one.lane,
+                "held": one.held,
+                "complete": one.complete,
+                "lines": [_line(line, status.now, lost) for line in one.lines],
+            }
+            for one in status.lines
+        ],
+        "alerts": [msgspec.to_builtins(alert) for alert in status.alerts],
+    }
+
+
+def show(status: Status) -> None:
+    """For people."""
+    _heading(status)
+    _processes(status)
+    _lanes(status)
+    _alerts(status)
+    _lines(status)
+
+
+def next_step(line: HeldLine, now: int, lost: frozenset[str]) -> str:
+    """What becomes of the head, and what a person may do about it. `lost`: processes without heartbeat."""
+    if line.state is State.UNKNOWN:
+        asked = "recovery asks about it or decides by policy"
+        if line.next_at is not None and line.next_at > now:
+            asked += f", next at {_time(line.next_at)}"
+        return f"{asked}; to decide by hand: {_DECIDE.format(line.delivery_key)}"
+    if line.state is State.IN_FLIGHT:
+        if line.owner in lost:
+            return f"its process {line.owner} is lost: the next sweep puts it in doubt"
+        return f"under way at {line.owner}"
+    if line.reason == GIVEN_BACK:
+        return "a worker sends it when it reads its Kafka record again: is one running?"
+    if line.next_at == ASLEEP_AT:
+        return "recovery wakes it within 30 looks: is one running?"
+    if line.next_at is not None and line.next_at > now:
+        return f"sent at {_time(line.next_at)}; now: hongyan resend {line.delivery_key}"
+    return "due: recovery sends it; is one running for this lane?"
+
+
+def _lost(status: Status) -> frozenset[str]:
+    return frozenset(process.id for process in status.processes if process.lost)
+
+
+def _line(line: HeldLine, now: int, lost: frozenset[str]) -> dict[str, Any]:
+    return line._asdict() | {
+        "ordering_key": shown(line.ordering_key, most=_MOST_KEY),
+        "state": line.state.value,
+        "behind": min(line.behind, MOST_BEHIND),
+        "more_behind": line.behind > MOST_BEHIND,
+        "next": next_step(line, now, lost),
+    }
+
+
+def _heading(status: Status) -> None:
+    policy = status.policy
+    told = (
+        f"policy {policy.name}, applied {_time(policy.at)} by {policy.author}"
+        if policy
+        else "the policy file's: none was applied"
+    )
+    out().print(f"{_time(status.now)}  {told}", markup=False)
+
+
+def _processes(status: Status) -> None:
+    if not status.processes:
+        out().print("\nno process has a heartbeat: no worker and no recovery runs")
+        return
+    for kind in ("worker", "recovery"):
+        if not any(one.kind == kind and not one.lost for one in status.processes):
+            out().print(f"\nno {kind} lives")
+    rows = [
+        (
+            one.id,
+            one.kind,
+            "LOST" if one.lost else one.state,
+            f"{_age(status.now - one.heartbeat_at)} ago",
+            _age(status.now - one.started_at),
+            one.host,
+            str(one.pid),
+            str(one.threads),
+            one.program or "-",
+            ", ".join(one.lanes),
+        )
+        for one in status.processes
+    ]
+    titles = ("PROCESS", "KIND", "STATE", "HEARTBEAT", "UP", "HOST", "PID", "THREADS", "VERSION")
+    _table((*titles, "LANES"), rows, wrapped=("LANES",))
+
+
+def _lanes(status: Status) -> None:
+    busy = [one for one in status.lanes if not one.idle]
+    if not busy:
+        out().print("\nnothing is open or parked", markup=False)
+        return
+    rows = [
+        (
+            one.lane,
+            _with_age(one.due, one.oldest_due_ms),
+            _count(one.later),
+            _time(one.next_at) if one.next_at is not None else "-",
+            _count(one.behind),
+            _count(one.given_back),
+            _with_age(one.doubted, one.oldest_doubt_ms),
+            _count(one.in_flight),
+            _with_age(one.parked, one.oldest_parked_ms),
+        )
+        for one in busy
+    ]
+    titles = ("LANE", "DUE", "LATER", "FIRST AT", "BEHIND", "GIVEN BACK", "IN DOUBT")
+    _table((*titles, "IN FLIGHT", "PARKED"), rows)
+
+
+def _alerts(status: Status) -> None:
+    from sending.alerts.notifier import runbook
+
+    if not status.alerts:
+        out().print("\nno open alerts")
+        return
+    rows = [
+        (_time(one.since), one.rule, one.subject or "-", one.text, runbook(one.rule))
+        for one in status.alerts
+    ]
+    _table(("ALERT SINCE", "RULE", "SUBJECT", "TEXT", "RUNBOOK"), rows, wrapped=("TEXT",))
+
+
+def _lines(status: Status) -> None:
+    lost = _lost(status)
+    for one in status.lines:
+        more = "" if one.complete else " or more"
+        of_all = f", the first {len(one.lines)}" if one.held > len(one.lines) else ""
+        text = f"\n{one.lane}: {one.held:,}{more} ordering keys wait for the head of their line{of_all}"
+        out().print(text, markup=False)
+        for line in one.lines:
+            key = shown(line.ordering_key, most=_MOST_KEY)
+            behind = f"{MOST_BEHIND:,}+" if line.behind > MOST_BEHIND else f"{line.behind:,}"
+            through = f" through {line.account}" if line.account else ""
+            reason = f" ({line.reason})" if line.reason else ""
+            head = f"{line.message_id} {line.state.value}{reason}{through}"
+            age = _age(status.now - line.since)
+            out().print(f"  {key}: {head} for {age}, {behind} behind", markup=False)
+            out().print(f"      {next_step(line, status.now, lost)}", markup=False)
+
+
+def _table(
+    titles: Sequence[str], rows: Iterable[Sequence[str]], *, wrapped: Sequence[str] = ()
+) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in titles:
+        table.add_column(title, no_wrap=title not in wrapped)
+    for row in rows:
+        table.add_row(*map(Text, row))
+    out().print()
+    out().print(table)
+
+
+def _count(rows: int) -> str:
+    return f"{rows:,}+" if rows >= BOUND else f"{rows:,}"
+
+
+def _with_age(rows: int, age_ms: int) -> str:
+    return f"{_count(rows)}, {_age(age_ms)}" if rows else "0"
+
+
+def _age(ms: int) -> str:
+    """In the largest unit of which there are two, at least seconds."""
+    for size, unit in _UNITS:
+        if ms >= 2 * size:
+            return f"{ms // size:,} {unit}"
+    return f"{max(0, ms) // _MS} s"
+
+
+def _time(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / _MS).astimezone().isoformat(" ", "seconds")[:19]

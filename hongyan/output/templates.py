@@ -1,0 +1,179 @@
+"""How `hongyan templates` shows templates, and what is made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from hongyan.errors import WrongUsage
+from hongyan.terminal import out
+
+if TYPE_CHECKING:
+    from message.delivery import Rendered
+    from policy.templates.templates import Form, Template
+    from policy.templates.variables import Variable
+
+_OTHERS = "others"
+"""Stands for the providers that have no form of their own."""
+
+
+def described(template: Template) -> dict[str, Any]:
+    """For programs."""
+    return {
+        "channel": template.channel,
+        "version": template.version,
+        "description": template.description,
+        **_form(template),
+        "providers": {name: _form(one) for name, one in template.providers.items()},
+        "variables": {name: _variable(one) for name, one in template.variables.items()},
+    }
+
+
+def table(templates: list[Template]) -> None:
+    """A template a line."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    shown = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("TEMPLATE", "CHANNEL", "MAKES", "VARIABLES", "VERSION"):
+        shown.add_column(title, no_wrap=title in ("TEMPLATE", "CHANNEL", "VERSION"))
+    for one in templates:
+        variables = (
+            name if v.required else f"[dim]{name}?[/]" for name, v in one.variables.items()
+        )
+        made = (f"{name} {_short(form)}".lstrip() for name, form in _forms(one) if not form.empty)
+        shown.add_row(
+            escape(one.name),
+            one.channel,
+            escape("; ".join(made)),
+            ", ".join(variables),
+            f"[dim]{one.version}[/]",
+        )
+    out().print(shown)
+
+
+def page(template: Template) -> None:
+    """One template: a provider a line, where there are such, and a variable a line."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    out().print(f"[bold]{escape(template.name)}[/]  {template.channel}  [dim]{template.version}[/]")
+    if template.description:
+        out().print(template.description, markup=False)
+    if template.providers:
+        forms = Table(box=None, pad_edge=False, header_style="bold")
+        for title in ("PROVIDER", "MAKES"):
+            forms.add_column(title)
+        for name, form in _forms(template):
+            forms.add_row(name or _OTHERS, escape(_long(form)))
+        out().print(forms)
+        out().print()
+    else:
+        out().print(f"makes {_long(template)}\n", markup=False)
+    shown = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("VARIABLE", "TYPE", ""):
+        shown.add_column(title)
+    _rows(shown, template.variables, "")
+    out().print(shown)
+
+
+def as_json(rendered: Rendered) -> dict[str, Any]:
+    """Template and content; the providers' own forms only where there are such."""
+    forms = {name: as_json(one) for name, one in rendered.providers.items()}
+    made = {"template": rendered.template, "content": rendered.content}
+    return {**made, "providers": forms} if forms else made
+
+
+def part_of(rendered: Rendered, key: str) -> str:
+    """One part; a text as it is, anything else as JSON."""
+    import msgspec
+
+    if rendered.empty:
+        raise WrongUsage(f"--part {key!r}: it has only forms for single providers; add --provider")
+    parts = _parts(rendered)
+    if key not in parts:
+        raise WrongUsage(f"--part {key!r}: it makes {', '.join(parts) or 'none'}")
+    value = parts[key]
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def filled_in(template: Template, rendered: Rendered) -> None:
+    """Each part under its name, and under its provider's where there are several."""
+    if not rendered.providers:
+        _print_parts(rendered)
+    else:
+        for name, one in {**rendered.providers, _OTHERS: rendered}.items():
+            if not one.empty:
+                out().print(f"[bold cyan]{name}[/]")
+                _print_parts(one)
+    out().print(f"{template.channel}, version {template.version}", style="dim")
+
+
+def _form(form: Form) -> dict[str, Any]:
+    return {"template_id": form.template_id or None, "makes": _makes(form)}
+
+
+def _makes(form: Form) -> list[str]:
+    return list(form.params if form.template_id else form.content)
+
+
+def _forms(template: Template) -> Iterator[tuple[str, Form]]:
+    """The providers' own by their names, and the one for all others under none."""
+    yield from template.providers.items()
+    if not (template.empty and template.providers):
+        yield "", template
+
+
+def _short(form: Form) -> str:
+    return ": ".join(filter(None, (form.template_id, ", ".join(_makes(form)))))
+
+
+def _long(form: Form) -> str:
+    if form.empty:
+        return "nothing"
+    made = f"template {form.template_id} with " if form.template_id else ""
+    return f"{made}{', '.join(_makes(form)) or 'no parameters'}"
+
+
+def _variable(variable: Variable) -> dict[str, Any]:
+    import msgspec
+
+    fields = {"fields": {name: _variable(one) for name, one in variable.fields.items()}}
+    default = {} if variable.default is msgspec.UNSET else {"default": variable.default}
+    items = {"items": variable.items} if variable.type == "list" and not variable.anything else {}
+    return {
+        "type": variable.type,
+        "required": variable.required,
+        **default,
+        **(fields if variable.fields else items),
+    }
+
+
+def _rows(shown: Any, variables: dict[str, Variable], indent: str) -> None:
+    from rich.markup import escape
+
+    for name, one in variables.items():
+        said = _variable(one)
+        kind = f"list of {said['items']}" if "items" in said else one.type
+        shown.add_row(f"{indent}{name}", kind, escape(_when(said)))
+        _rows(shown, one.fields, f"{indent}  ")
+
+
+def _when(said: dict[str, Any]) -> str:
+    if said["required"]:
+        return "required"
+    return f"default {said['default']!r}" if "default" in said else "optional"
+
+
+def _parts(rendered: Rendered) -> dict[str, Any]:
+    return rendered.content or (rendered.template.params if rendered.template else {})
+
+
+def _print_parts(rendered: Rendered) -> None:
+    if rendered.template is not None:
+        out().print("[bold]template[/]  ", end="")
+        out().print(rendered.template.id, markup=False)
+    for key in _parts(rendered):
+        text = part_of(rendered, key)
+        out().print(key, style="bold", markup=False, end="\n" if "\n" in text else "  ")
+        out().print(text, markup=False, soft_wrap=True)

@@ -1,0 +1,1 @@
+"""`hongyan resend`: options, selection, the work, what it prints."""

@@ -1,0 +1,125 @@
+"""What `hongyan resend` works with, and what it does to a batch of deliveries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, NamedTuple
+
+from hongyan.errors import NotDone
+
+if TYPE_CHECKING:
+    from backends.settings import Settings
+    from idempotency.archive.lookup import ArchivedDeliveries, ArchivedRow
+    from idempotency.recovery.selection import Pick, Picks
+    from idempotency.sql_ledger import SqlLedger
+    from recovery.operator_actions import Operator
+    from recovery.operator_results import Copy, Told
+    from recovery.operator_rules import OperatorNote, Verb
+
+
+class ResendOrders(NamedTuple):
+    """What is to be done, and how."""
+
+    verb: str
+    """A `Verb`, or `copy`."""
+    note: OperatorNote
+    job: str
+    dry_run: bool
+
+
+class ResendDesk:
+    """What the command works with; everything outside is closed by the stack."""
+
+    def __init__(self, settings: Settings, stack: ExitStack, orders: ResendOrders) -> None:
+        from dispatcher.pipeline.gates import open_gating
+        from idempotency.sql_ledger import open_ledger
+        from policy.active import in_force
+        from policy.versions import Versions
+        from recovery.operator_actions import Operator
+        from sending.runtime.clock import Clock
+        from tracing import open_recorder
+
+        self.settings = settings
+        self.orders = orders
+        self.ledger: SqlLedger = open_ledger(settings)
+        stack.callback(self.ledger.close)
+        policy = in_force(settings, Versions(self.ledger.database)).policy
+        recorder = open_recorder(settings)
+        stack.callback(recorder.close)
+        gating = open_gating(settings, policy, self.ledger.identity(), Clock(), stack)
+        self.picks: Picks = self.ledger.picks()
+        self.archived: ArchivedDeliveries = self.ledger.archived(
+            settings.recovery.archive_dir, settings.base
+        )
+        self.operator: Operator = Operator(
+            *(self.ledger.recovering(), self.ledger.queries(), policy, recorder),
+            now_ms=self.ledger.now_ms,
+            look=self.picks.named,
+            give_back=gating.give_back,
+        )
+
+    def act(self, picks: Sequence[Pick], *, selected: bool = False) -> list[Told]:
+        """Do what was ordered to these; `selected`: nobody named them one by one."""
+        from recovery.operator_rules import Verb
+
+        orders = self.orders
+        if orders.verb == "copy":
+            return _copied(self, [self._copy(pick, selected=selected) for pick in picks])
+        verb: Verb = Verb(orders.verb)
+        return self.operator.run(verb, picks, orders.note, dry_run=orders.dry_run)
+
+    def _copy(self, pick: Pick, *, selected: bool) -> Copy | Told:
+        from recovery.operator_results import Verdict, told_of
+
+        if selected and pick.recalled:
+            why = "it was recalled: give its ID to have it copied all the same"
+            return told_of(pick, Verdict.REFUSED, why)
+        return self.operator.copy(pick, self.orders.job)
+
+    def act_on_archived(self, rows: Sequence[ArchivedRow]) -> list[Told]:
+        """These left the ledger with their day: a copy can be made of them, and nothing else."""
+        from recovery.operator_results import Verdict, archived_told
+
+        if self.orders.verb == "copy":
+            return _copied(self, [self._archived_copy(row) for row in rows])
+        why = "it left the ledger with its day, and lies in {}: --new-id makes a copy"
+        return [archived_told(row, Verdict.REFUSED, why.format(row.where)) for row in rows]
+
+    def _archived_copy(self, row: ArchivedRow) -> Copy | Told:
+        from idempotency.payload_cipher import PayloadUnreadable
+        from recovery.operator_results import Verdict, archived_told
+
+        try:
+            kept = self.archived.kept(row)
+        except PayloadUnreadable as exc:
+            return archived_told(row, Verdict.REFUSED, f"its payload cannot be opened: {exc}")
+        return self.operator.copy_archived(row, kept, self.orders.job)
+
+
+def _copied(desk: ResendDesk, made: Sequence[Copy | Told]) -> list[Told]:
+    """Told as copied once Kafka acknowledged them all; else the job says how to go on."""
+    import msgspec
+
+    from hongyan import enqueue as sending
+    from recovery.operator_results import Copy, Verdict
+
+    copies = [one for one in made if isinstance(one, Copy)]
+    known = desk.picks.known([copy.told.new_id for copy in copies])
+    fresh = [copy for copy in copies if copy.told.new_id not in known]
+    if fresh and not desk.orders.dry_run:
+        outcome = sending.Outcome()
+        sender = sending.Sender(desk.settings.kafka, outcome)
+        for copy in fresh:
+            sender.send(sending.prepared(copy.fields, copy.fields["created_at"]))
+        sender.finish(30.0)
+        if not outcome.ok:
+            raise NotDone(
+                "Kafka did not acknowledge every copy: run it again with --job "
+                f"{desk.orders.job}, which doubles nothing"
+            )
+    told = [one.told if isinstance(one, Copy) else one for one in made]
+    return [
+        msgspec.structs.replace(one, verdict=Verdict.COPIED_BEFORE) if one.new_id in known else one
+        for one in told
+    ]

@@ -1,0 +1,1 @@
+"""Alerts as the fleet keeps them: windows, the book, their statements."""

@@ -1,0 +1,133 @@
+"""The alerts as a person sees them: what is open, what was told, and who silenced what."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from sqlalchemy import text
+
+from backends.sql.database import Database
+from idempotency.alerts.windows import FIRING
+from idempotency.error_mapping import errors
+from idempotency.fleet.worker_leases import Clock
+
+_LIST: Final = """
+SELECT a.*, s.until AS silenced_until, s.author, s.reason
+  FROM alerts AS a
+  LEFT JOIN alert_silences AS s
+    ON s.rule = a.rule AND s.until > :now
+   AND s.subject = (SELECT max(t.subject) FROM alert_silences AS t
+                     WHERE t.rule = a.rule AND t.subject IN ('', a.subject) AND t.until > :now)
+ WHERE a.state <> '' AND (:every = 1 OR a.state = :firing OR a.kept > 0)
+ ORDER BY a.since, a.rule, a.subject LIMIT :limit"""
+_SILENCES: Final = text("""
+SELECT rule, subject, until, author, reason, made_at FROM alert_silences
+ WHERE until > :now ORDER BY rule, subject""")
+_SILENCE: Final = text("""
+INSERT INTO alert_silences (rule, subject, until, author, reason, made_at)
+VALUES (:rule, :subject, :until, :author, :reason, :now)
+ON CONFLICT (rule, subject) DO UPDATE
+   SET until = excluded.until, author = excluded.author, reason = excluded.reason,
+       made_at = excluded.made_at""")
+_COUNT_ANEW: Final = text("""
+UPDATE alerts SET silenced = 0 WHERE rule = :rule AND (:subject = '' OR subject = :subject)""")
+_UNSILENCE: Final = text("DELETE FROM alert_silences WHERE rule = :rule AND subject = :subject")
+_FORGET: Final = text("DELETE FROM alert_silences WHERE until <= :now")
+_MOST: Final = 1_000
+
+
+class AlertShown(msgspec.Struct, frozen=True):
+    """One alert; times are epoch milliseconds, None where there is none."""
+
+    rule: str
+    subject: str
+    lane: str
+    about: str
+    text: str
+    state: str
+    """firing, cleared, or ended (what happened, and its window is over)."""
+    since: int
+    last_at: int
+    told_at: int | None
+    kept: int
+    """Times that it came up since it was told."""
+    not_posted: str
+    """Why the webhook has not got it yet; empty: nothing waits for it."""
+    silenced_until: int | None
+    silenced: int
+    """Times that it came up while it was silenced."""
+    silenced_by: str
+    silenced_why: str
+
+
+class SilenceShown(msgspec.Struct, frozen=True):
+    """One silence; times are epoch milliseconds. An empty subject: every alert of the rule."""
+
+    rule: str
+    subject: str
+    until: int
+    author: str
+    reason: str
+    made_at: int
+
+
+class AlertBook:
+    """Every method is one transaction and raises LedgerError alone."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    def alerts(self, *, every: bool = False) -> list[AlertShown]:
+        """What is open or has something untold, oldest first; `every`: what is over, too. At most 1,000."""
+        asked = {"every": int(every), "firing": FIRING, "limit": _MOST}
+        with errors(), self._database.begin() as connection:
+            now = self._clock(connection)
+            found = connection.execute(text(_LIST), {**asked, "now": now}).all()
+        return [
+            AlertShown(
+                rule=row.rule,
+                subject=row.subject,
+                lane=row.lane,
+                about=row.about,
+                text=row.text,
+                state=row.state,
+                since=row.since,
+                last_at=row.last_at,
+                told_at=row.told_at or None,
+                kept=row.kept,
+                not_posted=row.post_error if row.next_try is not None else "",
+                silenced_until=row.silenced_until,
+                silenced=row.silenced,
+                silenced_by=row.author or "",
+                silenced_why=row.reason or "",
+            )
+            for row in found
+        ]
+
+    def silences(self) -> list[SilenceShown]:
+        """The silences that hold now."""
+        with errors(), self._database.begin() as connection:
+            found = connection.execute(_SILENCES, {"now": self._clock(connection)}).all()
+        return [SilenceShown(*row) for row in found]
+
+    def silence(
+        self, rule: str, subject: str, for_ms: int, *, author: str, reason: str
+    ) -> SilenceShown:
+        """Posts and log lines of these alerts are kept back for `for_ms`; another silence of the same name
+        is replaced. An empty subject: every alert of the rule."""
+        name = {"rule": rule, "subject": subject}
+        with errors(), self._database.begin() as connection:
+            now = self._clock(connection)
+            made = {"until": now + for_ms, "author": author, "reason": reason, "now": now}
+            connection.execute(_FORGET, {"now": now})
+            connection.execute(_SILENCE, name | made)
+            connection.execute(_COUNT_ANEW, name)
+        return SilenceShown(rule, subject, now + for_ms, author, reason, now)
+
+    def unsilence(self, rule: str, subject: str) -> bool:
+        """Ends a silence. Returns False if there is none of that name."""
+        with errors(), self._database.begin() as connection:
+            name = {"rule": rule, "subject": subject}
+            return bool(connection.execute(_UNSILENCE, name).rowcount)

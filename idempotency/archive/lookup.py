@@ -1,0 +1,185 @@
+"""Looking up a delivery that left the ledger with its day (docs/archive.md); nothing here writes.
+
+PostgreSQL   the tables of the schema `archive`, the newest day first; each keeps its indexes
+SQLite       the compressed files, the newest day first, line by line
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+from collections.abc import Callable, Iterator
+from datetime import date
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from sqlalchemy import Connection, text
+
+from backends.sql.database import Database
+from idempotency.archive.contract import SCHEMA
+from idempotency.error_mapping import errors
+from idempotency.ledger import LedgerUnavailable
+from idempotency.lookups import LIMIT, Kept
+from idempotency.payload_cipher import Sealer
+
+_NAMED: Final = re.compile(r"deliveries_\d{8}")
+_DAY: Final = re.compile(r"\d{8}")
+_TABLES: Final = text("""
+SELECT relname FROM pg_class
+ WHERE relnamespace = to_regnamespace('archive') AND relkind = 'r' ORDER BY relname DESC""")
+_COLUMNS: Final = "d.delivery_key, d.message_id, d.lane, d.state, d.reason, d.receiver"
+_ROWS: Final = """
+SELECT {columns}, {payload} AS payload FROM archive.{table} AS d {join}
+ WHERE d.delivery_key = :name OR d.message_id = :name LIMIT :limit"""
+_JOIN: Final = """LEFT JOIN archive.{payloads} AS p
+    ON p.message_id = d.message_id AND p.body_digest = d.body_digest AND p.day = d.day"""
+
+
+class ArchivedRow(NamedTuple):
+    """One delivery in the archive. Payload and receiver are sealed as in the ledger."""
+
+    delivery_key: str
+    message_id: str
+    lane: str
+    state: str
+    reason: str
+    receiver: bytes
+    payload: bytes
+    where: str
+    """Table or file."""
+
+
+class ArchivedDeliveries:
+    """Every method raises LedgerError, and `kept` PayloadUnreadable too."""
+
+    def __init__(
+        self,
+        find: Callable[[str], list[ArchivedRow]],
+        places: Callable[[], list[str]],
+        sealer: Sealer,
+    ) -> None:
+        """`find` is `find_in_postgres` or `find_in_files`, bound to its place; `places` names its tables or
+        files, the newest day first."""
+        self._find = find
+        self._places = places
+        self._sealer = sealer
+
+    def newest(self) -> date | None:
+        """The newest day that left, in UTC; None if none has."""
+        found = (_DAY.search(place) for place in self._places())
+        day = next((match[0] for match in found if match), None)
+        return date.fromisoformat(day) if day else None
+
+    def find(self, name: str) -> list[ArchivedRow]:
+        """By delivery key or message id: the newest day that has it; empty where none has."""
+        return self._find(name)
+
+    def kept(self, row: ArchivedRow) -> Kept:
+        """What it can be sent again from, opened."""
+        receiver = self._sealer.open(row.receiver, row.message_id).decode()
+        return Kept(self._sealer.open(row.payload, row.message_id), receiver)
+
+
+def tables_in_postgres(database: Database) -> list[str]:
+    """The days' tables, the newest first."""
+    with errors(), database.begin() as connection:
+        return [t for t in connection.execute(_TABLES).scalars() if _NAMED.fullmatch(t)]
+
+
+def files_in(folder: Path) -> list[str]:
+    """The names of the days' files, the newest first."""
+    return [path.name for path in _files(folder)]
+
+
+def find_in_postgres(database: Database, name: str) -> list[ArchivedRow]:
+    """One look at each day's indexes."""
+    with errors(), database.begin() as connection:
+        tables = list(connection.execute(_TABLES).scalars())
+        for table in tables:
+            if _NAMED.fullmatch(table) and (found := _rows(connection, table, tables, name)):
+                return found
+    return []
+
+
+def find_in_files(folder: Path, name: str) -> list[ArchivedRow]:
+    """Reads whole files, and keeps one line at a time."""
+    for path in _files(folder):
+        try:
+            found = _of_file(path, name)
+        except (OSError, EOFError, msgspec.MsgspecError) as exc:
+            raise LedgerUnavailable(f"the archive {path} cannot be read: {exc}") from exc
+        if found:
+            return found
+    return []
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("deliveries-*.jsonl.gz"), reverse=True)
+
+
+def _rows(connection: Connection, table: str, tables: list[str], name: str) -> list[ArchivedRow]:
+    payloads = table.replace("deliveries", "payloads")
+    shared = payloads in tables
+    statement = _ROWS.format(
+        columns=_COLUMNS,
+        payload="coalesce(d.payload, p.payload)" if shared else "d.payload",
+        table=table,
+        join=_JOIN.format(payloads=payloads) if shared else "",
+    )
+    found = connection.execute(text(statement), {"name": name, "limit": LIMIT})
+    return [_archived(row, row.payload, f"{SCHEMA}.{table}") for row in found]
+
+
+def _of_file(path: Path, name: str) -> list[ArchivedRow]:
+    """A row that was written twice counts once."""
+    found = {
+        line.delivery_key: line
+        for line in _lines(path, name)
+        if line.kind == "delivery" and name in (line.delivery_key, line.message_id)
+    }
+    shared = {
+        (line.message_id, line.body_digest): line.payload
+        for message_id in {row.message_id for row in found.values() if row.payload is None}
+        for line in _lines(path, message_id)
+        if line.kind == "payload"
+    }
+    return [
+        _archived(row, row.payload or shared.get((row.message_id, row.body_digest)), str(path))
+        for row in found.values()
+    ]
+
+
+class _Line(msgspec.Struct, frozen=True):
+    """One line of a file, as far as it is needed."""
+
+    kind: str
+    message_id: str
+    body_digest: bytes
+    payload: bytes | None = None
+    delivery_key: str = ""
+    lane: str = ""
+    state: str = ""
+    reason: str | None = None
+    receiver: bytes = b""
+
+
+def _lines(path: Path, name: str) -> Iterator[_Line]:
+    wanted, decoder = msgspec.json.encode(name), msgspec.json.Decoder(_Line)
+    with gzip.open(path, "rb") as file:
+        for line in file:
+            if wanted in line:
+                yield decoder.decode(line)
+
+
+def _archived(row: Any, payload: bytes | None, where: str) -> ArchivedRow:
+    return ArchivedRow(
+        row.delivery_key,
+        row.message_id,
+        row.lane,
+        row.state,
+        row.reason or "",
+        bytes(row.receiver),
+        bytes(payload or b""),
+        where,
+    )

@@ -1,0 +1,147 @@
+"""`idempotency.archive.contract` on SQLite: the day's rows go to a file, then out of the table.
+
+Each batch is one transaction: looked at, written to the file and on disk, deleted. A crash in between
+leaves rows that are in the file already; they go there once more, the same to the byte.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from sqlalchemy import Connection, text
+
+from backends.sql.database import Database
+from idempotency.archive.contract import (
+    PARKED,
+    Archived,
+    Day,
+    DayOpen,
+    compact,
+    date_of,
+    open_states,
+)
+from idempotency.error_mapping import errors
+from idempotency.fleet.worker_leases import Clock
+from idempotency.ledger import LedgerUnavailable
+
+BATCH: Final = 500
+"""Rows that leave in one transaction."""
+_MS_PER_DAY: Final = 86_400_000
+_PRIVATE: Final = 0o700
+
+# Rows stand in the order in which they came, so the first one's day is the oldest.
+_OLDEST = text("SELECT day FROM deliveries ORDER BY rowid LIMIT 1")
+_DAYS = text("SELECT DISTINCT day FROM deliveries WHERE day < :before ORDER BY day")
+_STATES = ", ".join(f"'{state}'" for state in open_states())
+_SURVEY = text(f"""
+SELECT count(*) AS rows, coalesce(sum(state IN ({_STATES})), 0) AS open,
+       coalesce(sum(state = :parked), 0) AS parked
+  FROM deliveries WHERE day = :day""")  # noqa: S608 - states of ours
+_OPEN = text("""
+SELECT EXISTS (SELECT 1 FROM deliveries WHERE state = 'IN_FLIGHT' AND day = :day)
+    OR EXISTS (SELECT 1 FROM deliveries WHERE state = 'RETRY' AND day = :day)
+    OR EXISTS (SELECT 1 FROM deliveries WHERE state = 'UNKNOWN' AND day = :day)""")
+_ROWS = text(
+    "SELECT rowid AS place, * FROM deliveries"
+    " WHERE day = :day AND rowid > :after ORDER BY rowid LIMIT :batch"
+)
+_GONE = text("DELETE FROM deliveries WHERE rowid = :place AND version = :version")
+_PAYLOADS = text("SELECT * FROM payloads WHERE day = :day LIMIT :batch")
+_PAYLOAD_GONE = text(
+    "DELETE FROM payloads WHERE message_id = :message_id AND body_digest = :body_digest AND day = :day"
+)
+
+
+class SqliteArchive:
+    """Implements `idempotency.archive.contract.Archive`; `folder` is made when the first file is."""
+
+    def __init__(self, database: Database, clock: Clock, folder: Path) -> None:
+        self._database = database
+        self._clock = clock
+        self._folder = folder
+
+    def days(self, keep_days: int) -> list[int]:
+        """See `Archive.days`."""
+        with errors(), self._database.begin() as connection:
+            before = self._clock(connection) // _MS_PER_DAY - keep_days
+            oldest = connection.execute(_OLDEST).scalar_one_or_none()
+            if oldest is None or oldest >= before:
+                return []
+            return list(connection.execute(_DAYS, {"before": before}).scalars())
+
+    def survey(self, day: int) -> Day:
+        """See `Archive.survey`."""
+        with errors(), self._database.begin() as connection:
+            row = connection.execute(_SURVEY, {"day": day, "parked": PARKED}).one()
+        return Day(day, row.rows, row.open, row.parked)
+
+    def archive(self, day: int) -> Archived:
+        """See `Archive.archive`."""
+        path, rows, place, parked = self.file_of(day), 0, 0, 0
+        while True:
+            with errors(), self._database.begin() as connection:
+                _refuse_open(connection, day)
+                asked = {"day": day, "after": place, "batch": BATCH}
+                found = connection.execute(_ROWS, asked).mappings().all()
+                self._append(path, "delivery", found)
+                for row in found:
+                    connection.execute(_GONE, {"place": row["place"], "version": row["version"]})
+            if not found:
+                break
+            rows, place = rows + len(found), found[-1]["place"]
+            parked += sum(row["state"] == PARKED for row in found)
+        self._payloads(path, day)
+        return Archived(day, rows, str(path), parked)
+
+    def finish(self) -> int:
+        """Nothing is ever left half done: each batch is whole."""
+        return 0
+
+    def file_of(self, day: int) -> Path:
+        """Where the day goes."""
+        return self._folder / f"deliveries-{compact(day)}.jsonl.gz"
+
+    def _payloads(self, path: Path, day: int) -> None:
+        found: Sequence[Any] = (None,)
+        while found:
+            with errors(), self._database.begin() as connection:
+                _refuse_open(connection, day)
+                found = connection.execute(_PAYLOADS, {"day": day, "batch": BATCH}).mappings().all()
+                self._append(path, "payload", found)
+                for row in found:
+                    connection.execute(_PAYLOAD_GONE, dict(row))
+
+    def _append(self, path: Path, kind: str, rows: Sequence[Any]) -> None:
+        """One more member of the gzip file, on disk when this returns. Bytes are Base64."""
+        if not rows:
+            return
+        lines = (msgspec.json.encode({"kind": kind, **_columns(row)}) + b"\n" for row in rows)
+        member = gzip.compress(b"".join(lines), mtime=0)
+        try:
+            path.parent.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
+            with open(path, "ab", opener=_private) as file:
+                file.write(member)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as exc:
+            raise LedgerUnavailable(f"the archive {path} cannot be written: {exc}") from exc
+
+
+def _refuse_open(connection: Connection, day: int) -> None:
+    if connection.execute(_OPEN, {"day": day}).scalar_one():
+        raise DayOpen(
+            f"{date_of(day)} has open rows: what is left of it stays until they have ended"
+        )
+
+
+def _columns(row: Any) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name != "place"}
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

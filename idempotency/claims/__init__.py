@@ -1,0 +1,1 @@
+"""Claims and outcomes as rows, written in batches: both databases."""

@@ -1,0 +1,296 @@
+"""Claiming and settling on PostgreSQL: whole columns travel as arrays, one statement a batch.
+
+Claiming inserts into `delivery_keys` first: whoever enters a key there makes its row. Ordered lanes
+take an advisory lock per line before it, in one transaction: two claims that do not see each other
+would both be first in line (docs/decisions/013).
+
+What is recalled enters as DROPPED. The claim names `recalls`, so it holds a lock on it from before its
+snapshot until its end, and a recall waits for that (idempotency/recalls.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any, Final
+
+from backends.sql.database import Database
+from backends.sql.pg_arrays import ByteArray, array, byte_array
+from backends.sql.pg_numbered import fetched, numbered
+from idempotency.bounds import usable
+from idempotency.claims.rows import Change, Entries, Entry, Standing
+from idempotency.claims.store import MS_PER_DAY, Batches, Entered, Rerouted, Wanted
+from idempotency.error_mapping import connected
+from idempotency.lines import ASLEEP_AT, Execute, Line, PostgresLines
+from idempotency.payload_cipher import Sealer
+
+_BYTES = frozenset({"receiver", "digest", "payload"})
+
+_FRESH: Final = """
+fresh AS MATERIALIZED (
+    SELECT *, false AS waits FROM input
+     WHERE (key IN (SELECT delivery_key FROM won)) IS TRUE
+)"""
+
+_FRESH_IN_LINE: Final = """
+fresh AS MATERIALIZED (
+    SELECT *, state IN ('IN_FLIGHT', 'RETRY') AND ordering_key IS NOT NULL
+              AND (message_id <> head OR EXISTS (
+               SELECT FROM deliveries AS d
+                WHERE d.ordering_key = entering.ordering_key AND d.lane = entering.lane
+                  AND d.message_id <> entering.message_id
+                  AND d.state IN ('IN_FLIGHT', 'RETRY', 'UNKNOWN'))) AS waits
+      FROM (SELECT *, first_value(message_id) OVER (
+                          PARTITION BY lane, ordering_key
+                          ORDER BY state NOT IN ('IN_FLIGHT', 'RETRY'), place) AS head
+              FROM input
+             WHERE (key IN (SELECT delivery_key FROM won)) IS TRUE) AS entering
+)"""
+
+# Plans must not depend on statistics. "= ANY (ARRAY[key])" can use an index and nothing else: no join
+# in another order, no scan for its sort. "state || ''" matches no partial index's condition.
+# "IS TRUE" makes a hashed subplan of IN. A join would be a nested loop: see
+# backends.sql.database._FIXED_PLANS.
+_CLAIM: Final = """
+WITH clock AS MATERIALIZED (SELECT hongyan_now() AS ms),
+asked AS MATERIALIZED (
+    SELECT i.*, (SELECT EXISTS (SELECT FROM recalls WHERE until > hongyan_now()))
+                AND wanted IN ('IN_FLIGHT', 'RETRY')
+                AND hongyan_recalled(i.message_id, i.biz_id, i.noted_at) AS recalled
+      FROM unnest(
+        %(key)s::text[], %(token)s::bigint[], %(state)s::text[], %(reason)s::text[],
+        %(attempt)s::int[], %(delay_ms)s::bigint[], %(lane)s::text[], %(message_id)s::text[],
+        %(biz_id)s::text[], %(ordering_key)s::text[], %(expires_at)s::bigint[],
+        %(policy_version)s::text[], %(resend_of)s::text[], %(topic)s::text[],
+        %(partition)s::int[], %(offset)s::bigint[], %(account)s::text[], %(call_key)s::text[],
+        %(call_digest)s::text[], %(receiver)s::bytea[], %(digest)s::bytea[], %(payload)s::bytea[],
+        %(noted_at)s::bigint[]
+    ) WITH ORDINALITY AS i (
+        key, token, wanted, why, tries, pause_ms, lane, message_id, biz_id, ordering_key,
+        expires_at, policy_version, resend_of, topic, partition, "offset", account, call_key,
+        call_digest, receiver, digest, payload, noted_at, place)
+),
+input AS MATERIALIZED (
+    SELECT *, CASE WHEN recalled THEN 'DROPPED' ELSE wanted END AS state,
+           CASE WHEN recalled THEN 'recalled' ELSE why END AS reason,
+           (NOT recalled)::int * tries AS attempt,
+           CASE WHEN NOT recalled THEN pause_ms END AS delay_ms
+      FROM asked
+),
+won AS (
+    INSERT INTO delivery_keys (delivery_key, day)
+    SELECT key, (ms / 86400000)::int FROM input CROSS JOIN clock ORDER BY key COLLATE "C"
+    ON CONFLICT DO NOTHING
+    RETURNING delivery_key
+),{fresh},
+kept AS (
+    INSERT INTO payloads (message_id, day, body_digest, payload)
+    SELECT s.message_id, (ms / 86400000)::int, s.digest, s.payload
+      FROM unnest(%(shared_id)s::text[], %(shared_digest)s::bytea[], %(shared_payload)s::bytea[])
+               AS s (message_id, digest, payload) CROSS JOIN clock
+     WHERE (s.message_id IN (SELECT message_id FROM fresh)) IS TRUE
+    ON CONFLICT DO NOTHING
+),
+entered AS (
+    INSERT INTO deliveries (
+        delivery_key, day, token, created_at, updated_at, expires_at, next_at, kafka_offset,
+        kafka_partition, attempt, owner_epoch, state, lane, owner, message_id, receiver,
+        body_digest, policy_version, biz_id, reason, ordering_key, resend_of, kafka_topic, payload,
+        account, call_key, call_digest, called_at)
+    SELECT key, (ms / 86400000)::int, token, ms, ms, expires_at,
+           CASE WHEN waits THEN {asleep} ELSE ms + delay_ms END, "offset", partition,
+           CASE WHEN waits THEN 0 ELSE attempt END,
+           coalesce(%(epoch)s::int, (SELECT epoch FROM workers WHERE id = %(owner)s), 0),
+           CASE WHEN waits THEN 'RETRY' ELSE state END, lane, %(owner)s, message_id, receiver,
+           digest, policy_version, biz_id,
+           CASE WHEN waits AND state = 'IN_FLIGHT' THEN 'behind' ELSE reason END,
+           ordering_key, resend_of, topic, payload, account, call_key, call_digest,
+           CASE WHEN state = 'IN_FLIGHT' AND NOT waits THEN ms END
+      FROM fresh CROSS JOIN clock
+)
+SELECT ms, (SELECT string_agg(key, ',') FROM input
+             WHERE (key IN (SELECT delivery_key FROM won)) IS NOT TRUE),
+           (SELECT string_agg(key, ',') FROM fresh WHERE waits AND state = 'IN_FLIGHT'),
+           (SELECT string_agg(key, ',') FROM fresh WHERE recalled)
+  FROM clock"""
+CLAIM: Final = _CLAIM.format(fresh=_FRESH, asleep=ASLEEP_AT)
+# Without the indentation: psycopg parses a statement of more than 4,096 characters anew each time.
+CLAIM_IN_LINE: Final = " ".join(_CLAIM.format(fresh=_FRESH_IN_LINE, asleep=ASLEEP_AT).split())
+
+_TAKE: Final = """
+WITH input AS MATERIALIZED (
+    SELECT i.*, day
+      FROM unnest(%(key)s::text[], %(token)s::bigint[], %(digest)s::bytea[], %(takes)s::bool[],
+                  %(account)s::text[], %(call_key)s::text[], %(call_digest)s::text[],
+                  %(policy_version)s::text[])
+               AS i (key, token, digest, takes, account, call_key, call_digest, policy_version)
+      JOIN delivery_keys ON delivery_key = ANY (ARRAY[key])
+),
+taken AS (
+    UPDATE deliveries AS d
+       SET state = 'IN_FLIGHT', token = i.token, attempt = d.attempt + 1, reason = NULL,
+           next_at = NULL, updated_at = hongyan_now(), version = d.version + 1,
+           account = i.account, call_key = i.call_key, call_digest = i.call_digest,
+           policy_version = coalesce(i.policy_version, d.policy_version),
+           called_at = hongyan_now(), owner = %(owner)s,
+           owner_epoch = coalesce(%(epoch)s::int,
+                                  (SELECT epoch FROM workers WHERE id = %(owner)s), 0)
+      FROM input AS i
+     WHERE i.takes AND d.delivery_key = ANY (ARRAY[i.key]) AND d.day = i.day
+       AND d.body_digest = i.digest AND d.state || '' = 'RETRY' AND d.reason = 'given_back'
+       AND {usable}
+    RETURNING d.delivery_key, d.state, d.token, d.attempt
+)
+SELECT d.delivery_key, coalesce(t.state, d.state), coalesce(t.token, d.token),
+       coalesce(t.attempt, d.attempt), d.day, d.body_digest, d.reason, d.provider_id
+  FROM input AS i
+  JOIN deliveries AS d ON d.delivery_key = ANY (ARRAY[i.key]) AND d.day = i.day
+  LEFT JOIN taken AS t ON t.delivery_key = i.key"""
+TAKE: Final = _TAKE.format(usable=usable("d"))
+
+SETTLE: Final = """
+UPDATE deliveries AS d
+   SET state = s.state, reason = s.reason, provider_id = coalesce(s.provider_id, d.provider_id),
+       account = coalesce(s.account, d.account),
+       next_at = CASE WHEN s.reason = 'given_back' THEN d.expires_at ELSE clock.ms + s.delay_ms END,
+       called_at = CASE WHEN s.state IN ('UNKNOWN', 'SENT') THEN d.called_at END,
+       attempt = d.attempt - s.unstarted, refusals = s.refusals, repeats = s.repeats,
+       updated_at = clock.ms, version = d.version + 1
+  FROM unnest(%(key)s::text[], %(day)s::int[], %(token)s::bigint[], %(state)s::text[],
+              %(reason)s::text[], %(provider_id)s::text[], %(account)s::text[],
+              %(delay_ms)s::bigint[], %(unstarted)s::int[], %(refusals)s::int[],
+              %(repeats)s::int[])
+           AS s (key, day, token, state, reason, provider_id, account, delay_ms, unstarted,
+                 refusals, repeats),
+       (SELECT hongyan_now() AS ms) AS clock
+ WHERE d.delivery_key = ANY (ARRAY[s.key]) AND d.day = s.day AND d.token = s.token
+   AND d.state || '' = 'IN_FLIGHT'"""
+
+_SETTLED: Final = "WITH settled AS (" + SETTLE.replace("%(", "%(settled_") + "\nRETURNING d.day),"
+_COUNTED: Final = ", (SELECT count(*) FROM settled)\n  FROM clock"
+SETTLE_AND_CLAIM: Final = (
+    CLAIM.replace("WITH", _SETTLED, 1).removesuffix("\n  FROM clock") + _COUNTED
+)
+_NUMBERED, _ORDER = numbered(SETTLE_AND_CLAIM)
+
+REROUTE: Final = """
+UPDATE deliveries AS d
+   SET account = i.account, call_key = i.call_key, call_digest = i.call_digest,
+       called_at = hongyan_now(), updated_at = hongyan_now(), attempt = d.attempt + 1,
+       version = d.version + 1
+  FROM unnest(%(key)s::text[], %(day)s::int[], %(token)s::bigint[], %(account)s::text[],
+              %(call_key)s::text[], %(call_digest)s::text[])
+           AS i (key, day, token, account, call_key, call_digest)
+ WHERE d.delivery_key = ANY (ARRAY[i.key]) AND d.day = i.day AND d.token = i.token
+   AND d.state || '' = 'IN_FLIGHT'
+RETURNING d.delivery_key, d.attempt"""
+
+LOOK: Final = """
+WITH input AS MATERIALIZED (
+    SELECT key, day
+      FROM unnest(%(key)s::text[]) AS i (key)
+      JOIN delivery_keys ON delivery_key = ANY (ARRAY[key])
+)
+SELECT d.delivery_key, d.state, d.token, d.attempt, d.day, d.body_digest, d.reason, d.provider_id
+  FROM input AS i
+  JOIN deliveries AS d ON d.delivery_key = ANY (ARRAY[i.key]) AND d.day = i.day"""
+
+
+class PostgresBatches(Batches):
+    """Claims and settles; `epochs` holds the epoch of each worker registered by this process."""
+
+    def __init__(self, database: Database, sealer: Sealer, epochs: dict[str, int]) -> None:
+        super().__init__(sealer)
+        self._database = database
+        self._epochs = epochs
+        self._lines = PostgresLines()
+
+    def _enter(self, batch: Entries, owner: str, ordered: bool) -> Entered:
+        parameters = self._entering(batch, owner)
+        lines = _lines_entered(batch.rows) if ordered else set()
+        with connected(self._database) as connection:
+            if not lines:
+                row = connection.execute(CLAIM, parameters, prepare=True).fetchone()
+            else:
+                with connection.transaction():
+                    self._lines.lock(prepared(connection), lines)
+                    row = connection.execute(CLAIM_IN_LINE, parameters, prepare=True).fetchone()
+        return _entered(row)
+
+    def _change_and_enter(
+        self, changes: Sequence[Change], batch: Entries, owner: str
+    ) -> tuple[int, Entered]:
+        parameters = self._entering(batch, owner)
+        for name, column in columns(Change._fields, changes).items():
+            parameters[f"settled_{name}"] = column
+        with connected(self._database) as connection:
+            row = fetched(connection, _NUMBERED, [parameters[name] for name in _ORDER])
+        return row[-1], _entered(row[:-1])
+
+    def _entering(self, batch: Entries, owner: str) -> dict[str, Any]:
+        parameters = columns(Entry._fields, batch.rows) | shared_columns(batch.shared)
+        return parameters | {"owner": owner, "epoch": self._epochs.get(owner)}
+
+    def _take_or_look(self, wanted: Sequence[Wanted], owner: str) -> list[Standing]:
+        parameters = columns(Wanted._fields, wanted)
+        parameters |= {"owner": owner, "epoch": self._epochs.get(owner)}
+        with connected(self._database) as connection:
+            return _standings(connection.execute(TAKE, parameters, prepare=True))
+
+    def _change(self, changes: Sequence[Change]) -> int:
+        parameters = columns(Change._fields, changes)
+        with connected(self._database) as connection:
+            return int(connection.execute(SETTLE, parameters, prepare=True).rowcount)
+
+    def _change_in_lines(self, changes: Sequence[Change], lines: Iterable[Line]) -> int:
+        parameters = columns(Change._fields, changes)
+        with connected(self._database) as connection, connection.transaction():
+            execute = prepared(connection)
+            self._lines.lock(execute, lines)
+            changed = int(execute(SETTLE, parameters).rowcount)
+            self._lines.wake(execute, lines, 0)
+        return changed
+
+    def _route(self, rows: Sequence[Rerouted]) -> dict[str, int]:
+        with connected(self._database) as connection:
+            return dict(connection.execute(REROUTE, columns(Rerouted._fields, rows), prepare=True))
+
+    def _look(self, keys: Sequence[str]) -> list[Standing]:
+        with connected(self._database) as connection:
+            return _standings(connection.execute(LOOK, {"key": array(keys)}, prepare=True))
+
+
+def columns(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
+    """One array per column."""
+    return {
+        name: byte_array(values) if name in _BYTES else array(values)
+        for name, values in zip(names, zip(*rows, strict=True), strict=True)
+    }
+
+
+def shared_columns(shared: dict[tuple[str, bytes], bytes]) -> dict[str, str | ByteArray]:
+    """The columns of the payloads that several rows share."""
+    return {
+        "shared_id": array([message_id for message_id, _digest in shared]),
+        "shared_digest": byte_array([digest for _message_id, digest in shared]),
+        "shared_payload": byte_array(shared.values()),
+    }
+
+
+def _entered(row: Sequence[Any]) -> Entered:
+    ms, *keys = row
+    return Entered(ms // MS_PER_DAY, *(text.split(",") if text else () for text in keys))
+
+
+def _lines_entered(rows: Sequence[Entry]) -> set[Line]:
+    """Every line that the batch claims in."""
+    return {Line(row.lane, row.ordering_key) for row in rows if row.ordering_key is not None}
+
+
+def prepared(connection: Any) -> Execute:
+    """Runs statements that the server plans once."""
+    return partial(connection.execute, prepare=True)
+
+
+def _standings(cursor: Any) -> list[Standing]:
+    return [Standing(*row) for row in cursor]

@@ -1,0 +1,221 @@
+"""What one claim or one settlement means for its row; pure, and the same for every database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from idempotency.ledger import Claim, Claimed, Settlement
+from idempotency.payload_cipher import Sealer, body_digest
+from message import reasons
+from message.envelope import Notification
+from message.states import OPEN, TRANSITIONS, Event, State, after
+
+BEHIND: Final = reasons.BEHIND
+GIVEN_BACK: Final = "given_back"
+OWNER_DEAD: Final = "owner_dead"
+RECALLED: Final = reasons.RECALLED
+SHARED_FROM: Final = 2
+"""Receivers from which a notification's payload is kept once beside its rows, not in each of them."""
+MAX_TEXT: Final = 500
+"""Characters kept of a reason or a provider's id: they come from outside."""
+
+_ENTRY: Final = {event: state for (source, event), state in TRANSITIONS.items() if source is None}
+_OUTCOME: Final = {
+    event: state for (source, event), state in TRANSITIONS.items() if source is State.IN_FLIGHT
+}
+_UNSTARTED: Final = frozenset({Event.GIVEN_BACK, Event.SHUT, Event.TTL})
+"""Moves out of IN_FLIGHT before any call was made: they take back the attempt that the claim counted."""
+# A repeat may come after the receipt.
+_STILL_OURS: Final = {State.SENT: frozenset({State.SENT, State.DELIVERED, State.UNDELIVERED})}
+
+
+class Entry(NamedTuple):
+    """One row to be made, in the order of the ledger's parameters."""
+
+    key: str
+    token: int
+    state: str
+    reason: str | None
+    attempt: int
+    delay_ms: int | None
+    lane: str
+    message_id: str
+    biz_id: str | None
+    ordering_key: str | None
+    expires_at: int
+    policy_version: str
+    resend_of: str | None
+    topic: str | None
+    partition: int | None
+    offset: int | None
+    account: str | None
+    call_key: str | None
+    """None: the delivery's own key."""
+    call_digest: str | None
+    receiver: bytes
+    digest: bytes
+    payload: bytes | None
+    """None: kept once for all receivers, see `Entries.shared`."""
+    noted_at: int
+    """When its producer made the notification; not kept, but recalls by business id ask for it."""
+
+
+class Change(NamedTuple):
+    """One outcome to be written, in the order of the ledger's parameters."""
+
+    key: str
+    day: int
+    token: int
+    state: str
+    reason: str | None
+    provider_id: str | None
+    account: str | None
+    delay_ms: int | None
+    unstarted: int
+    refusals: int
+    repeats: int
+
+
+class Standing(NamedTuple):
+    """How a row stands that was there already."""
+
+    key: str
+    state: str
+    token: int
+    attempt: int
+    day: int
+    digest: bytes
+    reason: str | None
+    provider_id: str | None
+
+
+class Entries:
+    """The rows that a batch of claims would make, and the payloads that several of them share.
+
+    Raises IllegalTransition for an event that enters nothing.
+    """
+
+    def __init__(self, claims: Iterable[Claim], sealer: Sealer) -> None:
+        self.rows: list[Entry] = []
+        self.shared: dict[tuple[str, bytes], bytes] = {}
+        self._sealer = sealer
+        # The deliveries of one notification follow one another: its body is digested once.
+        self._payload, self._digest = b"", body_digest(b"")
+        for claim in claims:
+            self._add(claim)
+
+    def _add(self, claim: Claim) -> None:
+        delivery, event, reason = claim.delivery, claim.event, claim.reason
+        notification, origin = delivery.notification, delivery.origin
+        state = _ENTRY.get(event) or after(None, event)
+        if delivery.payload is not self._payload:
+            self._payload, self._digest = delivery.payload, body_digest(delivery.payload)
+        delivery.body_digest = self._digest
+        self.rows.append(
+            Entry(
+                delivery.key,
+                claim.token,
+                state,
+                clean(reason) if reason else None,
+                1 if event is Event.CLAIM else 0,
+                claim.delay_ms if state is State.RETRY else None,
+                delivery.lane,
+                notification.id,
+                notification.biz_id,
+                notification.ordering_key,
+                delivery.expires_at,
+                delivery.policy_version,
+                notification.resend_of,
+                origin.topic if origin else None,
+                origin.partition if origin else None,
+                origin.offset if origin else None,
+                delivery.account or None,
+                delivery.call_key or None,
+                delivery.call_digest or None,
+                self._sealer.seal(delivery.receiver.encode(), notification.id),
+                self._digest,
+                self._own_payload(notification),
+                notification.created_at,
+            )
+        )
+
+    def _own_payload(self, notification: Notification) -> bytes | None:
+        if len(notification.receivers) < SHARED_FROM:
+            return self._sealer.seal(self._payload, notification.id)
+        name = (notification.id, self._digest)
+        if name not in self.shared:
+            self.shared[name] = self._sealer.seal(self._payload, notification.id)
+        return None
+
+
+def change(settlement: Settlement) -> Change:
+    """What this settlement writes; raises IllegalTransition for an event that settles nothing."""
+    delivery, event = settlement.delivery, settlement.event
+    state = _OUTCOME.get(event) or after(State.IN_FLIGHT, event)
+    given_back = event is Event.GIVEN_BACK
+    reason, provider_id = settlement.reason, settlement.provider_id
+    return Change(
+        delivery.key,
+        delivery.day,
+        delivery.token,
+        state,
+        GIVEN_BACK if given_back else clean(reason) if reason else None,
+        clean(provider_id) if provider_id else None,
+        delivery.account or None,
+        settlement.delay_ms if state is State.RETRY else None,
+        1 if event in _UNSTARTED else 0,
+        delivery.refusals,
+        delivery.repeats,
+    )
+
+
+def takes_over(claim: Claim) -> bool:
+    """Whether a row that was given back unstarted is this claim's to take."""
+    return claim.event is Event.CLAIM
+
+
+def answer(claim: Claim, row: Standing) -> Claimed:
+    """What to tell a claim whose row was there."""
+    state = State(row.state)
+    return Claimed(
+        won=row.token == claim.token and _entered_by(claim, state, row.reason),
+        state=state,
+        conflict=row.digest != body_digest(claim.delivery.payload),
+        attempt=row.attempt,
+        day=row.day,
+    )
+
+
+def _entered_by(claim: Claim, state: State, reason: str | None) -> bool:
+    """Whether the row still stands as this claim made it (an earlier try whose reply was lost)."""
+    if claim.event is Event.CLAIM and state is State.RETRY:
+        return reason == BEHIND
+    if claim.event is not Event.DROP and state is State.DROPPED:
+        return reason == RECALLED
+    return state is _ENTRY[claim.event]
+
+
+def wrote(change: Change, row: Standing | None) -> bool:
+    """Whether the row stands as this change leaves it (an earlier try whose reply was lost)."""
+    if row is None or row.token != change.token:
+        return False
+    state, target = State(row.state), State(change.state)
+    if state not in _STILL_OURS.get(target, {target}):
+        return False
+    if state is target and row.reason != change.reason:  # a receipt brings a reason of its own
+        return False
+    return change.provider_id is None or row.provider_id == change.provider_id
+
+
+def open_states() -> Sequence[str]:
+    """The states that hold up a line, as the partial index spells them."""
+    return sorted(OPEN)
+
+
+def clean(text: str) -> str:
+    """Text from outside as any database takes it: bounded, no NUL, no control characters, Unicode."""
+    if text.isprintable() and len(text) <= MAX_TEXT:
+        return text
+    kept = (c if c.isprintable() or c == "\u3000" else "\ufffd" for c in text[:MAX_TEXT])
+    return "".join(kept)

@@ -1,0 +1,225 @@
+"""What claiming and settling have in common on every database: the batch around the statement."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from idempotency.claims.rows import Change, Entries, Standing, answer, change, takes_over, wrote
+from idempotency.ledger import Claim, Claimed, LedgerUnavailable, Settlement
+from idempotency.lines import Line, line_ended
+from idempotency.payload_cipher import Sealer, body_digest
+from message.delivery import Delivery
+from message.states import Event, State, after
+
+MS_PER_DAY = 86_400_000
+
+
+class Entered(NamedTuple):
+    """What one claim statement did: the keys it did not enter, those it put behind another, and those
+    that are recalled."""
+
+    day: int
+    lost: Sequence[str]
+    behind: Sequence[str]
+    recalled: Sequence[str]
+
+
+class Wanted(NamedTuple):
+    """A row that was there: taken under `token` if it was given back unstarted, else looked at."""
+
+    key: str
+    token: int
+    digest: bytes
+    takes: bool
+    account: str | None = None
+    call_key: str | None = None
+    call_digest: str | None = None
+    policy_version: str | None = None
+
+
+class Rerouted(NamedTuple):
+    """One delivery that is called through another account, in the order of the ledger's parameters."""
+
+    key: str
+    day: int
+    token: int
+    account: str
+    call_key: str | None
+    call_digest: str | None
+
+
+class Batches(ABC):
+    """Answers in the order asked, names each key once, and reads back rows that were there."""
+
+    def __init__(self, sealer: Sealer) -> None:
+        self._sealer = sealer
+
+    @abstractmethod
+    def _enter(self, batch: Entries, owner: str, ordered: bool) -> Entered:
+        """Insert the rows whose keys are new, durably, in one statement.
+
+        Of rows in one line the earlier ones stand first in the batch.
+        """
+
+    @abstractmethod
+    def _take_or_look(self, wanted: Sequence[Wanted], owner: str) -> list[Standing]:
+        """Take the rows that were given back unstarted; how all of them stand then."""
+
+    @abstractmethod
+    def _change(self, changes: Sequence[Change]) -> int:
+        """Write outcomes to rows still IN_FLIGHT under their token, in one statement; how many."""
+
+    @abstractmethod
+    def _change_in_lines(self, changes: Sequence[Change], lines: Iterable[Line]) -> int:
+        """As `_change`; the heads of these lines are woken in the same transaction."""
+
+    @abstractmethod
+    def _look(self, keys: Sequence[str]) -> list[Standing]:
+        """How these rows stand."""
+
+    @abstractmethod
+    def _route(self, rows: Sequence[Rerouted]) -> dict[str, int]:
+        """Put the calls on record where the row is still IN_FLIGHT under its token; the attempt that each
+        of those is now in."""
+
+    def _change_and_enter(
+        self, changes: Sequence[Change], batch: Entries, owner: str
+    ) -> tuple[int, Entered]:
+        """`_change`, then `_enter`, in one statement where the database can."""
+        return self._change(changes), self._enter(batch, owner, False)
+
+    def claim(self, claims: Sequence[Claim], owner: str, *, ordered: bool = False) -> list[Claimed]:
+        """See `Ledger.claim`."""
+        if not claims:
+            return []
+        return self._claimed(claims, owner, lambda batch: self._enter(batch, owner, ordered))
+
+    def settle_and_claim(
+        self,
+        settlements: Sequence[Settlement],
+        claims: Sequence[Claim],
+        owner: str,
+        ordered: frozenset[str] = frozenset(),
+    ) -> tuple[list[bool], list[Claimed]]:
+        """See `Ledger.settle_and_claim`."""
+        ends_lines = bool(ordered) and any(line_ended(s, ordered) for s in settlements)
+        if not settlements or not claims or ends_lines:
+            return self.settle(settlements, ordered), self.claim(claims, owner)
+        changes = [change(settlement) for settlement in settlements]
+        changed = 0
+
+        def enter(batch: Entries) -> Entered:
+            nonlocal changed
+            changed, entered = self._change_and_enter(changes, batch, owner)
+            return entered
+
+        claimed = self._claimed(claims, owner, enter)
+        return self._written(changes, changed), claimed
+
+    def _claimed(
+        self, claims: Sequence[Claim], owner: str, enter: Callable[[Entries], Entered]
+    ) -> list[Claimed]:
+        firsts = {claim.delivery.key: claim for claim in reversed(claims)}
+        repeated = len(firsts) < len(claims)
+        new = [c for c in claims if firsts[c.delivery.key] is c] if repeated else claims
+        entered = enter(Entries(new, self._sealer))
+        if not entered.lost and not repeated:
+            return _all_won(claims, entered)
+        lost = set(entered.lost)
+        wanted = lost.union(_keys_repeated(claims, firsts)) if repeated else lost
+        found = self._standings([firsts[key] for key in wanted], owner)
+        won = dict(zip((c.delivery.key for c in new), _all_won(new, entered), strict=True))
+        return [
+            won[key]
+            if key not in lost and firsts[key] is claim
+            else _answer(claim, found[key], first=firsts[key] is claim)
+            for claim in claims
+            for key in (claim.delivery.key,)
+        ]
+
+    def settle(
+        self, settlements: Sequence[Settlement], ordered: frozenset[str] = frozenset()
+    ) -> list[bool]:
+        """See `Ledger.settle`. What ends no line waits for no line's lock."""
+        if not settlements:
+            return []
+        changes = [change(settlement) for settlement in settlements]
+        lines = [line_ended(s, ordered) for s in settlements] if ordered else []
+        if not any(lines):
+            return self._written(changes, self._change(changes))
+        apart = [c for c, line in zip(changes, lines, strict=True) if line is None]
+        changed = self._change(apart) if apart else 0
+        in_lines = [c for c, line in zip(changes, lines, strict=True) if line is not None]
+        changed += self._change_in_lines(in_lines, [line for line in lines if line is not None])
+        return self._written(changes, changed)
+
+    def _written(self, changes: Sequence[Change], changed: int) -> list[bool]:
+        """Per change, whether its row stands so now; `changed` of them were written just now."""
+        if changed == len(changes):
+            return [True] * len(changes)
+        standing = {row.key: row for row in self._look([change.key for change in changes])}
+        return [wrote(change, standing.get(change.key)) for change in changes]
+
+    def reroute(self, deliveries: Sequence[Delivery]) -> list[bool]:
+        """See `Ledger.reroute`."""
+        if not deliveries:
+            return []
+        attempts = self._route([_rerouted(delivery) for delivery in deliveries])
+        for delivery in deliveries:
+            delivery.attempt = attempts.get(delivery.key, delivery.attempt)
+        return [delivery.key in attempts for delivery in deliveries]
+
+    def _standings(self, claims: Iterable[Claim], owner: str) -> dict[str, Standing]:
+        wanted = [
+            Wanted(
+                d.key,
+                c.token,
+                body_digest(d.payload),
+                takes_over(c),
+                d.account or None,
+                d.call_key or None,
+                d.call_digest or None,
+                d.policy_version or None,
+            )
+            for c in claims
+            for d in (c.delivery,)
+        ]
+        found = {row.key: row for row in self._take_or_look(wanted, owner)}
+        if len(found) < len(wanted):
+            raise LedgerUnavailable(
+                "rows were archived while they were looked at; if this goes on, rows were deleted from"
+                " deliveries and their keys left in delivery_keys: delete those too"
+            )
+        return found
+
+
+def _rerouted(d: Delivery) -> Rerouted:
+    return Rerouted(d.key, d.day, d.token, d.account, d.call_key or None, d.call_digest or None)
+
+
+def _keys_repeated(claims: Sequence[Claim], firsts: dict[str, Claim]) -> set[str]:
+    return {c.delivery.key for c in claims if firsts[c.delivery.key] is not c}
+
+
+def _answer(claim: Claim, row: Standing, *, first: bool) -> Claimed:
+    answered = answer(claim, row)
+    if first or not answered.won:
+        return answered
+    return Claimed(False, answered.state, answered.conflict, answered.attempt, answered.day)
+
+
+def _all_won(claims: Sequence[Claim], entered: Entered) -> list[Claimed]:
+    """The answers when nothing was there before; equal ones are one object."""
+    by_event = {event: _entered(event, entered.day) for event in {c.event for c in claims}}
+    if not entered.behind and not entered.recalled:
+        return [by_event[c.event] for c in claims]
+    waits = Claimed(True, State.RETRY, False, 0, entered.day)
+    dropped = Claimed(True, State.DROPPED, False, 0, entered.day)
+    others = dict.fromkeys(entered.behind, waits) | dict.fromkeys(entered.recalled, dropped)
+    return [others.get(c.delivery.key) or by_event[c.event] for c in claims]
+
+
+def _entered(event: Event, day: int) -> Claimed:
+    return Claimed(True, after(None, event), False, int(event is Event.CLAIM), day)

@@ -1,0 +1,71 @@
+"""Which dead letters were sent again: each once, unless somebody insists."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from sqlalchemy import text
+
+from backends.sql.database import Database
+from idempotency.error_mapping import errors
+from idempotency.fleet.worker_leases import Clock
+
+_BEGIN = text("""
+INSERT INTO dead_replays (origin, target, begun_at, sent_at) VALUES (:origin, :target, :now, NULL)
+ON CONFLICT (origin) DO UPDATE
+   SET target = excluded.target, begun_at = excluded.begun_at, sent_at = NULL
+ WHERE :again""")
+_SENT = text("UPDATE dead_replays SET sent_at = :now WHERE origin = :origin")
+_TAKE_BACK = text("DELETE FROM dead_replays WHERE origin = :origin AND sent_at IS NULL")
+_KNOWN: Final = "SELECT origin, target, begun_at, sent_at FROM dead_replays WHERE origin IN ({})"
+
+
+class Replay(NamedTuple):
+    """One that was begun; times are epoch milliseconds by the database's clock."""
+
+    origin: str
+    target: str
+    begun_at: int
+    sent_at: int | None
+    """None: the broker's word never came, so it may stand there or not."""
+
+
+class Replays:
+    """Every method is one transaction and raises LedgerError alone."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    def begin(self, batch: Sequence[tuple[str, str]], *, again: bool) -> list[bool]:
+        """Put on record, before they are produced, that these (origin, target) will be; False where one is
+        on record already."""
+        begun: dict[str, bool] = {}
+        with errors(), self._database.begin() as connection:
+            now = self._clock(connection)
+            for origin, target in sorted(
+                batch
+            ):  # two who begin the same ones must not lock crosswise
+                values = {"origin": origin, "target": target, "again": again, "now": now}
+                begun[origin] = bool(connection.execute(_BEGIN, values).rowcount)
+        return [begun[origin] for origin, _ in batch]
+
+    def end(self, sent: Sequence[str], not_sent: Sequence[str]) -> None:
+        """The broker has the first, and surely has not the second; what is in neither stays begun."""
+        with errors(), self._database.begin() as connection:
+            now = self._clock(connection)
+            for origin in sorted(sent):
+                connection.execute(_SENT, {"origin": origin, "now": now})
+            for origin in sorted(not_sent):
+                connection.execute(_TAKE_BACK, {"origin": origin})
+
+    def known(self, origins: Sequence[str]) -> dict[str, Replay]:
+        """Those of them that were begun."""
+        named = {f"o{number}": origin for number, origin in enumerate(origins)}
+        if not named:
+            return {}
+        statement = text(_KNOWN.format(", ".join(f":{name}" for name in named)))
+        with errors(), self._database.begin() as connection:
+            rows = connection.execute(statement, named).all()
+        return {row.origin: Replay(*row) for row in rows}

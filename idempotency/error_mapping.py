@@ -1,0 +1,31 @@
+"""Where the database's errors become the ledger's, once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from backends.sql.database import Database
+from backends.sql.errors import SqlAway, SqlNoSchema
+from idempotency.ledger import LedgerOutdated, LedgerUnavailable
+
+OUTDATED = "the database has no ledger of this version: run `hongyan db upgrade`"
+
+
+@contextmanager
+def errors() -> Iterator[None]:
+    """SqlAway and SqlNoSchema as LedgerUnavailable and LedgerOutdated; a bug travels on as it is."""
+    try:
+        yield
+    except SqlAway as exc:
+        raise LedgerUnavailable(f"the ledger's database is away: {exc}") from exc
+    except SqlNoSchema as exc:
+        raise LedgerOutdated(f"{OUTDATED} ({exc})") from exc
+
+
+@contextmanager
+def connected(database: Database) -> Iterator[Any]:
+    """A driver connection whose failures are the ledger's."""
+    with errors(), database.connection() as connection:
+        yield connection

@@ -1,0 +1,1 @@
+"""Processes of the fleet: leases, duties, health, status, keys that wait."""

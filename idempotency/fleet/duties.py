@@ -1,0 +1,35 @@
+"""Duties: what one process of the fleet does at a time, under a lease by the database's clock."""
+
+from __future__ import annotations
+
+from sqlalchemy import text
+
+from backends.sql.database import Database
+from idempotency.error_mapping import errors
+from idempotency.fleet.worker_leases import Clock
+
+_HOLD = text("""
+INSERT INTO duties (name, holder, until) VALUES (:name, :holder, :until)
+ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, until = excluded.until
+ WHERE duties.holder = excluded.holder OR duties.until < :now""")
+_DROP = text("DELETE FROM duties WHERE name = :name AND holder = :holder")
+
+
+class Duties:
+    """Every method is one transaction and raises LedgerError alone."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    def hold(self, duty: str, holder: str, lease_ms: int) -> bool:
+        """Takes or renews a duty. Returns False if another process has it."""
+        with errors(), self._database.begin() as connection:
+            now = self._clock(connection)
+            wanted = {"name": duty, "holder": holder, "until": now + lease_ms, "now": now}
+            return bool(connection.execute(_HOLD, wanted).rowcount)
+
+    def drop(self, duty: str, holder: str) -> None:
+        """Gives the duty up, if it is the holder's."""
+        with errors(), self._database.begin() as connection:
+            connection.execute(_DROP, {"name": duty, "holder": holder})

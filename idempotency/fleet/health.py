@@ -1,0 +1,99 @@
+"""What the ledger knows of the fleet: who was lost, and what waits for longer than it should."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from sqlalchemy import text
+
+from backends.sql.database import Database
+from idempotency.error_mapping import errors
+from idempotency.fleet.worker_leases import Clock
+
+HEARTBEAT_LOST: Final = "heartbeat_lost"
+# One life is lost once, however long its row stands there.
+_LOST: Final = text("""
+SELECT id, host, pid, heartbeat_at FROM workers AS w
+ WHERE (state = 'DEAD' OR (state NOT IN ('DEAD', 'RETIRED') AND heartbeat_at + 2 * lease_ms < :now))
+   AND heartbeat_at > :since
+   AND NOT EXISTS (SELECT 1 FROM alerts AS a
+                    WHERE a.rule = :rule AND a.subject = w.id AND a.last_at >= w.heartbeat_at)
+ ORDER BY heartbeat_at""")
+_DOUBTS: Final = text("""
+SELECT lane, min(since) AS oldest
+  FROM (SELECT lane, updated_at AS since FROM deliveries WHERE state = 'UNKNOWN' LIMIT :bound) AS u
+ GROUP BY lane""")
+_BOUND: Final = 10_000
+# For each lane the head of the indexes that recovery looks in.
+OVERDUE: Final = """
+SELECT v.column1 AS lane,
+       (SELECT {least}(d.next_at, d.expires_at) FROM deliveries AS d
+         WHERE d.state = 'RETRY' AND d.lane = v.column1 AND {least}(d.next_at, d.expires_at) <= :now
+           AND (d.reason IS NULL OR d.reason <> 'given_back')
+         ORDER BY {least}(d.next_at, d.expires_at) LIMIT 1) AS due,
+       (SELECT coalesce(d.next_at, d.updated_at) FROM deliveries AS d
+         WHERE d.state = 'UNKNOWN' AND d.lane = v.column1
+           AND coalesce(d.next_at, d.updated_at) <= :now
+         ORDER BY coalesce(d.next_at, d.updated_at) LIMIT 1) AS doubt
+  FROM (VALUES {lanes}) AS v"""
+
+
+class Lost(NamedTuple):
+    """A process whose heartbeat ended without a farewell; epoch milliseconds by the database's clock."""
+
+    id: str
+    host: str
+    pid: int
+    heartbeat_at: int
+
+
+class Overdue(NamedTuple):
+    """How long a lane's oldest row waits for recovery, in milliseconds; 0: none does."""
+
+    lane: str
+    due_ms: int
+    """To be sent again."""
+    doubt_ms: int
+    """To be asked about."""
+
+
+class FleetHealth:
+    """Every method is one transaction and raises LedgerError alone."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    def lost(self, within_ms: int) -> list[Lost]:
+        """Workers and recoveries whose heartbeat was lost in the last `within_ms`, and of whose loss no
+        alert was noted yet."""
+        with errors(), self._database.begin() as connection:
+            now = self._clock(connection)
+            times = {"now": now, "since": now - within_ms, "rule": HEARTBEAT_LOST}
+            found = connection.execute(_LOST, times).all()
+        return [Lost(row.id, row.host, row.pid, row.heartbeat_at) for row in found]
+
+    def doubts(self, age_ms: int) -> dict[str, int]:
+        """Lane to the age of its oldest doubt in milliseconds, where that is at least `age_ms`.
+
+        Of more than 10,000 doubts only so many are looked at: by then there is no lack of alerts.
+        """
+        with errors(), self._database.begin() as connection:
+            now = self._clock(connection)
+            found = connection.execute(_DOUBTS, {"bound": _BOUND}).all()
+        return {row.lane: now - row.oldest for row in found if now - row.oldest >= age_ms}
+
+    def overdue(self, lanes: Sequence[str]) -> list[Overdue]:
+        """For each lane, since when its oldest row waits that recovery should have taken. What a worker
+        gave back waits for its Kafka record's next reader, and is not counted."""
+        named = {f"lane{number}": lane for number, lane in enumerate(lanes)}
+        least = "least" if self._database.is_postgres else "min"
+        places = ", ".join(f"(:{name})" for name in named)
+        statement = text(OVERDUE.format(least=least, lanes=places))
+        with errors(), self._database.begin() as connection:
+            now = self._clock(connection)
+            found = connection.execute(statement, {**named, "now": now}).all()
+        return [
+            Overdue(row.lane, now - (row.due or now), now - (row.doubt or now)) for row in found
+        ]

@@ -1,0 +1,175 @@
+"""What the ledger knows of the fleet at one glance: who lives, and what waits in each lane.
+
+Counts stop at a bound, and each is found by an index, so that a look costs little whatever waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import Connection, text
+
+from backends.sql.database import Database
+from idempotency.error_mapping import errors
+from idempotency.fleet.worker_leases import Clock
+from idempotency.lines import ASLEEP_AT
+from idempotency.recovery.selection import ENDED
+from idempotency.recovery.statements import BACKLOG_OF_DOUBT
+
+BOUND: Final = 10_000
+"""Rows that one count looks at."""
+LOST_WITHIN_MS: Final = 24 * 60 * 60 * 1_000
+"""A process that was lost longer ago is not shown."""
+MOST_PROCESSES: Final = 1_000
+
+_PROCESSES: Final = text("""
+SELECT id, kind, state, host, pid, lanes, threads, program, started_at, heartbeat_at,
+       state = 'DEAD' OR heartbeat_at + lease_ms < :now AS lost
+  FROM workers
+ WHERE state <> 'RETIRED' AND heartbeat_at > :since
+ ORDER BY kind DESC, id LIMIT :limit""")
+# A constant that every owner is greater than: the index on those under way is read, and nothing else.
+UNDER_WAY: Final = """
+SELECT lane, count(*) AS rows
+  FROM (SELECT d.lane FROM deliveries AS d
+         WHERE d.state = 'IN_FLIGHT' AND d.owner > '' LIMIT :bound) AS flying
+ GROUP BY lane"""
+DUE: Final = """
+SELECT coalesce(sum(1 - given_back), 0) AS due, coalesce(sum(given_back), 0) AS given_back,
+       min(CASE WHEN given_back = 0 THEN since END) AS oldest
+  FROM (SELECT {least}(d.next_at, d.expires_at) AS since,
+               CASE WHEN d.reason = 'given_back' THEN 1 ELSE 0 END AS given_back
+          FROM deliveries AS d
+         WHERE d.state = 'RETRY' AND d.lane = :lane AND {least}(d.next_at, d.expires_at) <= :now
+         ORDER BY {least}(d.next_at, d.expires_at) LIMIT :bound) AS due"""
+LATER: Final = f"""
+SELECT coalesce(sum(1 - asleep - given_back), 0) AS later, coalesce(sum(asleep), 0) AS behind,
+       coalesce(sum(given_back), 0) AS given_back,
+       min(CASE WHEN asleep + given_back = 0 THEN since END) AS next_at
+  FROM (SELECT {{least}}(d.next_at, d.expires_at) AS since,
+               CASE WHEN d.next_at = {ASLEEP_AT} THEN 1 ELSE 0 END AS asleep,
+               CASE WHEN d.reason = 'given_back' THEN 1 ELSE 0 END AS given_back
+          FROM deliveries AS d
+         WHERE d.state = 'RETRY' AND d.lane = :lane AND {{least}}(d.next_at, d.expires_at) > :now
+         ORDER BY {{least}}(d.next_at, d.expires_at) LIMIT :bound) AS later"""  # noqa: S608 - ours
+PARKED: Final = """
+SELECT count(*) AS rows, min(since) AS oldest
+  FROM (SELECT d.updated_at AS since FROM deliveries AS d
+         WHERE d.state IN ({ended}) AND d.state = 'PARKED' AND d.lane = :lane
+         ORDER BY d.updated_at, d.delivery_key LIMIT :bound) AS parked""".format(  # noqa: S608 - ours
+    ended=", ".join(f"'{state}'" for state in ENDED)
+)
+
+
+class Process(NamedTuple):
+    """One worker or recovery. Times are epoch milliseconds by the database's clock."""
+
+    id: str
+    kind: str
+    state: str
+    """As it told with its last heartbeat; DEAD: a sweep ended its life."""
+    host: str
+    pid: int
+    lanes: list[str]
+    threads: int
+    program: str
+    """Its version; empty: not told."""
+    started_at: int
+    heartbeat_at: int
+    lost: bool
+    """Its lease lapsed without a farewell."""
+
+
+class LaneStatus(NamedTuple):
+    """What is open in one lane. A count of 10,000 means: so many or more. Ages are in milliseconds, 0 where
+    nothing is counted."""
+
+    lane: str
+    due: int
+    """To be sent again now, or past its TTL."""
+    oldest_due_ms: int
+    later: int
+    """Due at a later time."""
+    next_at: int | None
+    """When the first of them is due, epoch milliseconds."""
+    behind: int
+    """Behind an earlier one of its ordering key."""
+    given_back: int
+    """Waiting for the next reader of its Kafka record. It shares a bound with `later` and `behind`."""
+    doubted: int
+    oldest_doubt_ms: int
+    in_flight: int
+    """All lanes share one bound."""
+    parked: int
+    """Waiting for a person."""
+    oldest_parked_ms: int
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is open or parked."""
+        return not any(
+            (self.due, self.later, self.behind, self.given_back, self.doubted, self.in_flight)
+        ) and not (self.parked)
+
+
+class FleetStatus:
+    """Nothing here writes. Every method raises LedgerError alone; each lane is a transaction of its own."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+        least = "least" if database.is_postgres else "min"
+        self._due = text(DUE.format(least=least))
+        self._later = text(LATER.format(least=least))
+
+    def processes(self) -> list[Process]:
+        """Workers, then recoveries: those that live, and those that were lost within a day."""
+        with errors(), self._database.begin() as connection:
+            now = self._clock(connection)
+            asked = {"now": now, "since": now - LOST_WITHIN_MS, "limit": MOST_PROCESSES}
+            found = connection.execute(_PROCESSES, asked).all()
+        return [
+            Process(
+                **row._asdict()
+                | {"lanes": [*filter(None, row.lanes.split(","))], "lost": bool(row.lost)}
+            )
+            for row in found
+        ]
+
+    def lanes(self, lanes: Sequence[str]) -> list[LaneStatus]:
+        """What is open in each of these lanes."""
+        with errors(), self._database.begin() as connection:
+            flying = connection.execute(text(UNDER_WAY), {"bound": BOUND}).all()
+        in_flight = {row.lane: row.rows for row in flying}
+        return [self._lane(lane, in_flight.get(lane, 0)) for lane in lanes]
+
+    def _lane(self, lane: str, in_flight: int) -> LaneStatus:
+        with errors(), self._database.begin() as connection:
+            now = self._clock(connection)
+            due = self._one(connection, self._due, lane, now)
+            later = self._one(connection, self._later, lane, now)
+            doubts = self._one(connection, BACKLOG_OF_DOUBT, lane, now)
+            parked = self._one(connection, text(PARKED), lane, now)
+        return LaneStatus(
+            lane=lane,
+            due=due.due,
+            oldest_due_ms=_age(now, due.oldest),
+            later=later.later,
+            next_at=later.next_at,
+            behind=later.behind,
+            given_back=due.given_back + later.given_back,
+            doubted=doubts.rows,
+            oldest_doubt_ms=_age(now, doubts.oldest),
+            in_flight=in_flight,
+            parked=parked.rows,
+            oldest_parked_ms=_age(now, parked.oldest),
+        )
+
+    def _one(self, connection: Connection, statement: Any, lane: str, now: int) -> Any:
+        asked = {"lane": lane, "now": now, "bound": BOUND}
+        return connection.execute(statement, asked).one()
+
+
+def _age(now: int, since: int | None) -> int:
+    return 0 if since is None else max(0, now - since)

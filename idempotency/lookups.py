@@ -1,0 +1,126 @@
+"""Looking things up in the ledger, for commands, the console and recovery; nothing here writes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+from sqlalchemy import bindparam, text
+
+from backends.sql.database import Database
+from idempotency.error_mapping import errors
+from idempotency.payload_cipher import PayloadUnreadable, Sealer
+
+LIMIT: Final = 1_000
+"""Rows that one search gives at most: a notification has no more receivers."""
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One row of the view `hongyan_deliveries`; times are epoch milliseconds by the database's clock."""
+
+    delivery_key: str
+    message_id: str
+    biz_id: str | None
+    channel: str
+    kind: str
+    lane: str
+    state: str
+    reason: str | None
+    attempt: int
+    owner: str
+    provider_id: str | None
+    created_at: int
+    updated_at: int
+    next_at: int | None
+    expires_at: int
+    policy_version: str
+    resend_of: str | None
+    account: str | None = None
+    refusals: int = 0
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """What a delivery can be sent again from. Holds personal data: not for logs."""
+
+    payload: bytes
+    receiver: str
+
+
+_ROWS = "SELECT {columns} FROM hongyan_deliveries WHERE {column} = :value ORDER BY created_at, delivery_key"
+_COLUMNS = ", ".join(Row.__struct_fields__)  # a later version's view may have more
+_BY_MESSAGE = text(_ROWS.format(columns=_COLUMNS, column="message_id"))
+_BY_BIZ = text(_ROWS.format(columns=_COLUMNS, column="biz_id"))
+_BY_KEY = text(_ROWS.format(columns=_COLUMNS, column="delivery_key"))
+_COUNTS = text("SELECT lane, state, count(*) FROM hongyan_deliveries GROUP BY lane, state")
+_KEPT = text("""
+SELECT d.message_id, d.receiver, coalesce(d.payload, p.payload) AS payload
+  FROM deliveries AS d
+  LEFT JOIN payloads AS p
+    ON p.message_id = d.message_id AND p.body_digest = d.body_digest AND p.day = d.day
+ WHERE d.delivery_key = :key""")
+_RECEIVERS = text("""
+SELECT delivery_key, message_id, receiver FROM deliveries WHERE delivery_key IN :keys""").bindparams(
+    bindparam("keys", expanding=True)
+)
+_PAGE: Final = 500
+"""Keys of one statement."""
+
+
+class Queries:
+    """Searches in one database. Every method raises LedgerError and nothing else of the database's."""
+
+    def __init__(self, database: Database, sealer: Sealer | None = None) -> None:
+        self._database = database
+        self._sealer = sealer or Sealer()
+
+    def by_message(self, message_id: str) -> list[Row]:
+        """The deliveries of one notification."""
+        return self._rows(_BY_MESSAGE, message_id)
+
+    def by_key(self, delivery_key: str) -> Row | None:
+        """One delivery, or None."""
+        return next(iter(self._rows(_BY_KEY, delivery_key)), None)
+
+    def by_biz(self, biz_id: str) -> list[Row]:
+        """The deliveries of every notification that the business gave this id, oldest first."""
+        return self._rows(_BY_BIZ, biz_id)
+
+    def find(self, name: str) -> list[Row]:
+        """By whatever the name is: delivery key, message id, business id, in this order."""
+        one = self.by_key(name)
+        return [one] if one else self.by_message(name) or self.by_biz(name)
+
+    def counts(self) -> dict[tuple[str, str], int]:
+        """(lane, state) to number of deliveries. Reads the whole ledger: for people, not for polling."""
+        with errors(), self._database.begin() as connection:
+            return {(lane, state): n for lane, state, n in connection.execute(_COUNTS)}
+
+    def kept(self, delivery_key: str) -> Kept | None:
+        """Payload and receiver, opened; None for an unknown key. Raises PayloadUnreadable."""
+        with errors(), self._database.begin() as connection:
+            row = connection.execute(_KEPT, {"key": delivery_key}).one_or_none()
+        if row is None:
+            return None
+        payload = self._sealer.open(bytes(row.payload), row.message_id)
+        return Kept(payload, self._sealer.open(bytes(row.receiver), row.message_id).decode())
+
+    def receivers(self, keys: Sequence[str]) -> dict[str, str]:
+        """Delivery key to receiver, opened; without those that the configured key does not open."""
+        found: dict[str, str] = {}
+        for start in range(0, len(keys), _PAGE):
+            with errors(), self._database.begin() as connection:
+                asked = {"keys": keys[start : start + _PAGE]}
+                rows = connection.execute(_RECEIVERS, asked).all()
+            for row in rows:
+                try:
+                    opened = self._sealer.open(bytes(row.receiver), row.message_id)
+                except PayloadUnreadable:
+                    continue
+                found[row.delivery_key] = opened.decode()
+        return found
+
+    def _rows(self, statement: Any, value: str) -> list[Row]:
+        with errors(), self._database.begin() as connection:
+            found = connection.execute(statement, {"value": value}).mappings().fetchmany(LIMIT)
+        return [Row(**row) for row in found]

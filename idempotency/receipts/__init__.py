@@ -1,0 +1,1 @@
+"""Receipts of providers beside the rows they are about."""

@@ -1,0 +1,232 @@
+"""Receipts: what a provider says of a delivery after it took it, and which row that moves.
+
+A receipt is stored first, durably and once, however often it is repeated; then it is placed: by the
+provider's id, or by the key of the call where the row has no such id (a call whose outcome is open), and
+by the receiver where one id stands for many. Receivers are sealed in the ledger and digested here, so
+those of the few rows with the right name are opened and compared.
+
+    SENT ─▶ DELIVERED | UNDELIVERED        UNKNOWN ─▶ SENT ─▶ …   a receipt proves that it was sent
+    IN_FLIGHT, RETRY, PARKED               the receipt waits until the row has come further
+    DELIVERED, UNDELIVERED, …              the first final word stays: repeated or contradicted, recorded
+    no row                                 kept, and looked for again and again while receipts are kept
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from hashlib import sha256
+from typing import Final, NamedTuple
+
+import msgspec
+import structlog
+
+from idempotency.claims.rows import clean
+from idempotency.payload_cipher import PayloadUnreadable, Sealer
+from message.states import OPEN, Event, State, after
+
+log = structlog.get_logger(__name__)
+
+_DIGITS: Final = 32
+_WAITS: Final = OPEN - {State.UNKNOWN} | {State.PARKED}
+"""What these rows still become is not the receipt's to say; PARKED is a person's."""
+
+
+class Said(StrEnum):
+    """What a receipt says, spelt as the state that it proves."""
+
+    SENT = "SENT"
+    DELIVERED = "DELIVERED"
+    UNDELIVERED = "UNDELIVERED"
+
+
+_FINAL: Final = {
+    Said.DELIVERED: Event.RECEIPT_DELIVERED,
+    Said.UNDELIVERED: Event.RECEIPT_UNDELIVERED,
+}
+
+
+class Applied(StrEnum):
+    """What became of a receipt."""
+
+    APPLIED = "applied"
+    REPEATED = "repeated"
+    """The row says so already."""
+    CONTRADICTED = "contradicted"
+    """The row says something else, and that came first."""
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    """One thing a provider said of one delivery. Holds a receiver: not for logs."""
+
+    account: str
+    said: Said
+    provider_id: str = ""
+    call_key: str = ""
+    """The name that we gave the call; one of the two names must be there."""
+    receivers: tuple[str, ...] = ()
+    """The receiver, in each of the spellings it may have with us; empty where the provider names none."""
+    code: str | None = None
+    """The provider's own, for what did not arrive."""
+    at: int = 0
+    """When it happened, epoch milliseconds; 0 where the provider does not say."""
+
+    def __post_init__(self) -> None:
+        if not (self.provider_id or self.call_key):
+            raise ValueError("a receipt must name the provider's id or the call's key")
+
+
+class Kept(NamedTuple):
+    """One receipt as its table has it, in the order of the statements; the first five are its key."""
+
+    account: str
+    provider_id: str
+    call_key: str
+    receivers: str
+    said: str
+    code: str | None
+    at: int
+    received_at: int = 0
+
+    @property
+    def key(self) -> tuple[str, str, str, str, str]:
+        """What makes it the same receipt."""
+        return self[:5]
+
+
+class Candidate(NamedTuple):
+    """A row of the ledger that a receipt may be of."""
+
+    key: str
+    day: int
+    state: str
+    version: int
+    provider_id: str | None
+    call_key: str | None
+    account: str | None
+    receiver: bytes
+    message_id: str
+    biz_id: str | None
+    lane: str
+    attempt: int
+    ordering_key: str | None = None
+
+
+class Verdict(NamedTuple):
+    """What one receipt does. Without a row, or `applied` None: it waits."""
+
+    receipt: Kept
+    row: Candidate | None = None
+    applied: Applied | None = None
+    state: State | None = None
+    """What the row says with this receipt."""
+    receiver: str = ""
+    moves: bool = False
+    """The row must be written for it."""
+
+
+def kept(receipt: Receipt) -> Kept:
+    """The receipt as it is stored."""
+    provider_id, call_key = clean(receipt.provider_id), clean(receipt.call_key)
+    name = provider_id or call_key
+    receivers = ",".join(digest(name, receiver) for receiver in receipt.receivers)
+    code = clean(receipt.code) if receipt.code else None
+    return Kept(
+        receipt.account, provider_id, call_key, receivers, receipt.said.value, code, receipt.at
+    )
+
+
+def digest(name: str, receiver: str) -> str:
+    """32 hex digits; `name` is the receipt's, so that no two receipts show the same for one person."""
+    return sha256(f"{name}\x1f{receiver}".encode(errors="replace")).hexdigest()[:_DIGITS]
+
+
+def judge(due: Sequence[Kept], rows: Iterable[Candidate], sealer: Sealer) -> list[Verdict]:
+    """What each receipt does, the one that came first before the others."""
+    index = _Index(rows, sealer)
+    states: dict[str, State] = {}
+    verdicts = []
+    for receipt in sorted(due, key=lambda one: (one.received_at, one.at)):
+        row, receiver = index.find(receipt)
+        if row is None:
+            verdicts.append(Verdict(receipt))
+            continue
+        before = states.get(row.key) or State(row.state)
+        applied, state = decide(Said(receipt.said), before)
+        states[row.key] = state
+        verdicts.append(Verdict(receipt, row, applied, state, receiver, state is not before))
+    return verdicts
+
+
+def decide(said: Said, state: State) -> tuple[Applied | None, State]:
+    """What a receipt does to a row in `state`, and the state after it."""
+    if state in _WAITS:
+        return None, state
+    if state is State.UNKNOWN:
+        sent = after(state, Event.RESOLVED_SENT)
+        return Applied.APPLIED, decide(said, sent)[1]
+    if state is State.SENT and said is not Said.SENT:
+        return Applied.APPLIED, after(state, _FINAL[said])
+    proved = state in (State.SENT, State.DELIVERED, State.UNDELIVERED)
+    if state.value == said.value or (said is Said.SENT and proved):
+        return Applied.REPEATED, state
+    return Applied.CONTRADICTED, state
+
+
+class _Index:
+    """Finds the row of a receipt among the candidates of a batch."""
+
+    def __init__(self, rows: Iterable[Candidate], sealer: Sealer) -> None:
+        self._sealer = sealer
+        self._by_id: dict[str, list[Candidate]] = {}
+        self._by_call: dict[str, list[Candidate]] = {}
+        self._groups: dict[tuple[str, str, str], list[Candidate]] = {}
+        self._receivers: dict[str, str] = {}
+        self._digests: dict[tuple[str, str, str], dict[str, Candidate]] = {}
+        for row in {row.key: row for row in rows}.values():
+            self._by_call.setdefault(row.call_key or row.key, []).append(row)
+            if row.provider_id:
+                self._by_id.setdefault(row.provider_id, []).append(row)
+
+    def find(self, receipt: Kept) -> tuple[Candidate | None, str]:
+        """The row and its receiver. A receipt without a receiver is of a name that only one row has."""
+        named = self._named(receipt)
+        row: Candidate | None = None
+        if not receipt.receivers:
+            row = named[0] if len(named) == 1 else None
+        else:
+            digests = self._digested(receipt, named)
+            row = next((digests[d] for d in receipt.receivers.split(",") if d in digests), None)
+        return row, self._receiver(row) if row else ""
+
+    def _named(self, receipt: Kept) -> list[Candidate]:
+        """Rows of this name. A row that has a provider's id is known by that, and by the call only to
+        a receipt without one: the same call made again may have got another id."""
+        group = receipt.key[:3]
+        if group not in self._groups:
+            rows = list(self._by_id.get(receipt.provider_id, ()))
+            if receipt.call_key:
+                called = self._by_call.get(receipt.call_key, ())
+                rows += [row for row in called if not (row.provider_id and receipt.provider_id)]
+            self._groups[group] = [r for r in rows if r.account in (None, receipt.account)]
+        return self._groups[group]
+
+    def _digested(self, receipt: Kept, named: Sequence[Candidate]) -> dict[str, Candidate]:
+        group = receipt.key[:3]
+        if group not in self._digests:
+            name = receipt.provider_id or receipt.call_key
+            self._digests[group] = {
+                digest(name, receiver): row for row in named if (receiver := self._receiver(row))
+            }
+        return self._digests[group]
+
+    def _receiver(self, row: Candidate) -> str:
+        """Opened once; empty for one that our key does not open."""
+        if row.key not in self._receivers:
+            try:
+                opened = self._sealer.open(bytes(row.receiver), row.message_id).decode()
+            except PayloadUnreadable as exc:
+                log.warning("receiver_unreadable", delivery=row.key, cause=str(exc))
+                opened = ""
+            self._receivers[row.key] = opened
+        return self._receivers[row.key]

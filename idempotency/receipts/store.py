@@ -1,0 +1,153 @@
+"""Keeping and placing receipts, the same for every database: one statement to keep a batch, one
+transaction to place one."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Final, NamedTuple
+
+from idempotency.lines import Line, Lines
+from idempotency.payload_cipher import Sealer
+from idempotency.receipts.rules import Candidate, Kept, Receipt, Verdict, judge, kept
+from message.states import State
+
+BATCH: Final = 500
+"""Receipts that one pass places at most."""
+_FIRST_WAIT_MS, _LONGEST_WAIT_MS = 1_000, 6 * 3_600_000
+
+
+class Move(NamedTuple):
+    """One row to be written, if it still is of this version."""
+
+    key: str
+    day: int
+    version: int
+    state: str
+    reason: str | None
+    provider_id: str | None
+
+
+class Closing(NamedTuple):
+    """One receipt to be written: its key, what became of it, when to look again (None: never)."""
+
+    account: str
+    provider_id: str
+    call_key: str
+    receivers: str
+    said: str
+    applied: str | None
+    wait_ms: int | None
+    delivery_key: str | None
+
+
+class Pass(NamedTuple):
+    """What one pass did."""
+
+    verdicts: Sequence[Verdict]
+    """Of receipts that were placed for good."""
+    waiting: int
+    """Receipts looked at that wait on."""
+    more: bool
+    """The batch was full: there may be more due now."""
+
+
+class Receipts(ABC):
+    """The receipts of one database. Every method raises LedgerError and nothing else of the database's."""
+
+    def __init__(self, sealer: Sealer, lines: Lines) -> None:
+        self._sealer = sealer
+        self._lines = lines
+
+    def store(self, receipts: Sequence[Receipt]) -> int:
+        """Keep them, durably, in one statement; how many were new. Repeating the call is harmless."""
+        rows = {row.key: row for row in map(kept, receipts)}
+        return self._insert([rows[key] for key in sorted(rows)]) if rows else 0
+
+    def match(self) -> Pass:
+        """Place what is due: rows and receipts are written in one transaction."""
+        with self._transaction() as connection:
+            due, now = self._due(connection, BATCH)
+            if not due:
+                return Pass((), 0, False)
+            verdicts = judge(due, self._candidates(connection, due), self._sealer)
+            lines = _lines_ended(verdicts)
+            self._lines.lock(connection.execute, lines)
+            moved = self._move(connection, moves(verdicts))
+            self._lines.wake(connection.execute, lines, now)
+            ended = [v for v in verdicts if v.applied and (not v.moves or _key(v) in moved)]
+            self._close(connection, _closings(verdicts, ended, now))
+        return Pass(ended, len(due) - len(ended), len(due) == BATCH)
+
+    @abstractmethod
+    def forget(self, keep_ms: int) -> tuple[int, int]:
+        """Delete a batch of those received longer ago; (deleted, of these never placed)."""
+
+    @abstractmethod
+    def waiting(self, limit: int) -> int:
+        """How many receipts still wait to be placed, counted up to `limit`."""
+
+    @abstractmethod
+    def _insert(self, rows: Sequence[Kept]) -> int: ...
+
+    @abstractmethod
+    def _transaction(self) -> AbstractContextManager[Any]: ...
+
+    @abstractmethod
+    def _due(self, connection: Any, limit: int) -> tuple[list[Kept], int]:
+        """Those whose time has come, which nobody else looks at meanwhile; and the database's now."""
+
+    @abstractmethod
+    def _candidates(self, connection: Any, due: Sequence[Kept]) -> list[Candidate]:
+        """Every row that one of the receipts names."""
+
+    @abstractmethod
+    def _move(self, connection: Any, rows: Sequence[Move]) -> set[str]:
+        """Write the rows that are still as they were read; their delivery keys."""
+
+    @abstractmethod
+    def _close(self, connection: Any, rows: Sequence[Closing]) -> None: ...
+
+
+def moves(verdicts: Sequence[Verdict]) -> list[Move]:
+    """One write per row, with what the last receipt made of it."""
+    rows: dict[str, Move] = {}
+    for verdict in verdicts:
+        row, receipt = verdict.row, verdict.receipt
+        if row is None or verdict.state is None or not verdict.moves:
+            continue
+        reason = receipt.code if verdict.state is State.UNDELIVERED else None
+        rows[row.key] = Move(
+            row.key, row.day, row.version, verdict.state, reason, receipt.provider_id or None
+        )
+    return [rows[key] for key in sorted(rows)]
+
+
+def _lines_ended(verdicts: Sequence[Verdict]) -> set[Line]:
+    """The lines in which a receipt settles a row in doubt."""
+    rows = [v.row for v in verdicts if v.row is not None and v.moves]
+    return {
+        Line(row.lane, row.ordering_key)
+        for row in rows
+        if row.state == State.UNKNOWN and row.ordering_key is not None
+    }
+
+
+def wait_ms(age_ms: int) -> int:
+    """A receipt is looked at again after a quarter of its age: often while it is young."""
+    return min(max(_FIRST_WAIT_MS, age_ms // 4), _LONGEST_WAIT_MS)
+
+
+def _closings(verdicts: Sequence[Verdict], ended: Sequence[Verdict], now: int) -> list[Closing]:
+    done = {verdict.receipt.key for verdict in ended}
+    return [
+        Closing(*v.receipt.key, v.applied, None, _key(v))
+        if v.receipt.key in done
+        else Closing(*v.receipt.key, None, wait_ms(now - v.receipt.received_at), None)
+        for v in verdicts
+    ]
+
+
+def _key(verdict: Verdict) -> str | None:
+    return verdict.row.key if verdict.row else None

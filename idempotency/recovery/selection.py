@@ -1,0 +1,174 @@
+"""What a person picks from the ledger: by name, or page by page by what it is.
+
+A selection goes lane by lane and state by state, the oldest change first, along the index
+`deliveries_ended`; rows that wait or are in doubt have indexes of their own. Each page is one short
+statement, and a row that changed after the selection began is not met again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from sqlalchemy import text
+
+from backends.sql.database import Database
+from idempotency.error_mapping import errors
+from idempotency.fleet.worker_leases import Clock
+from idempotency.recovery.statements import RECALLED_ROW
+from message.states import State, state_of
+
+PAGE: Final = 1_000
+"""Rows that one page has at most."""
+NAMED: Final = 1_000
+"""Rows that one name may have."""
+ENDED: Final = (State.PARKED, State.REJECTED, State.EXPIRED, State.UNDELIVERED, State.DROPPED)
+"""States that the index `deliveries_ended` holds, spelt as there."""
+OPEN: Final = (State.RETRY, State.UNKNOWN, State.IN_FLIGHT)
+"""States with partial indexes by lane or owner."""
+
+_COLUMNS: Final = f"""
+d.delivery_key AS key, d.day, d.version, d.state, d.reason, d.lane, d.message_id, d.biz_id,
+d.expires_at, d.created_at, d.updated_at, d.next_at, d.attempt, d.account, d.policy_version,
+d.called_at, {RECALLED_ROW} AS recalled"""
+_BY_NAME: Final = """
+SELECT {columns} FROM deliveries AS d WHERE d.{column} = :name
+ ORDER BY d.created_at, d.delivery_key LIMIT :limit"""
+_KNOWN: Final = "SELECT DISTINCT message_id FROM deliveries WHERE message_id IN ({})"
+# In words that both databases recognise as the index's own condition.
+_ENDED: Final = "d.state IN ({}) AND".format(", ".join(f"'{state}'" for state in ENDED))
+_PAGE: Final = """
+SELECT {columns} FROM deliveries AS d
+ WHERE {ended} d.state = :state AND d.lane = :lane
+   AND (d.updated_at, d.delivery_key) > (:at, :after) AND d.updated_at <= :until {more}
+ ORDER BY d.updated_at, d.delivery_key LIMIT :limit"""
+_MORE: Final = {
+    "account": "AND d.account = :account",
+    "reason": "AND (d.reason = :reason OR substr(d.reason, 1, length(:reason) + 1) = :reason || ':')",
+}
+_DOUBTED: Final[dict[bool | None, str]] = {
+    None: "",
+    True: "AND d.called_at IS NOT NULL",
+    False: "AND (d.called_at IS NULL OR d.state = 'UNDELIVERED')",
+}
+
+
+class Pick(NamedTuple):
+    """One row, as it was when it was picked. Times are epoch milliseconds."""
+
+    key: str
+    day: int
+    version: int
+    state: State
+    reason: str | None
+    lane: str
+    message_id: str
+    biz_id: str | None
+    expires_at: int
+    created_at: int
+    updated_at: int
+    """When it came into its state."""
+    next_at: int | None
+    attempt: int
+    account: str | None
+    """Through which it was last tried."""
+    policy_version: str
+    recalled: bool
+    """A recall covers it: it would end again at once."""
+    doubted: bool
+    """An earlier call of it may have sent it."""
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """Which rows; what is empty leaves the choice open."""
+
+    states: Sequence[State]
+    lanes: Sequence[str]
+    since: int = 0
+    """It came into its state at this time or later."""
+    account: str = ""
+    """Through which it was last tried."""
+    reason: str = ""
+    """The row's, up to its first colon."""
+    doubted: bool | None = None
+    """Whether an earlier call may have sent it; None: both. UNDELIVERED was sent, which is no doubt."""
+
+
+class Picks:
+    """Nothing here writes. Every method raises LedgerError alone."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    def named(self, name: str) -> list[Pick]:
+        """By delivery key, else by message id."""
+        for column in ("delivery_key", "message_id"):
+            if found := self._by(column, name):
+                return found
+        return []
+
+    def of_biz(self, biz_id: str) -> list[Pick]:
+        """Every delivery of a business id."""
+        return self._by("biz_id", biz_id)
+
+    def pages(self, wanted: Wanted, until: int, size: int = PAGE) -> Iterator[list[Pick]]:
+        """The rows that came into their state up to `until`, at most `size` at a time."""
+        for state, lane in product(wanted.states, wanted.lanes):
+            yield from self._pages_of(wanted, state, lane, until, size)
+
+    def known(self, message_ids: Sequence[str]) -> set[str]:
+        """Those of the notifications of which the ledger has a delivery."""
+        named = {f"id{number}": one for number, one in enumerate(message_ids)}
+        if not named:
+            return set()
+        places = ", ".join(f":{name}" for name in named)
+        with errors(), self._database.begin() as connection:
+            return set(connection.execute(text(_KNOWN.format(places)), named).scalars())
+
+    def _pages_of(
+        self, wanted: Wanted, state: State, lane: str, until: int, size: int
+    ) -> Iterator[list[Pick]]:
+        statement = page_statement(wanted, state)
+        asked = {"state": state.value, "lane": lane, "until": until, "limit": size}
+        asked |= {"account": wanted.account, "reason": wanted.reason}
+        at, after = wanted.since, ""
+        while page := self._read(statement, asked | {"at": at, "after": after}):
+            yield page
+            if len(page) < size:
+                return
+            at, after = page[-1].updated_at, page[-1].key
+
+    def _by(self, column: str, name: str) -> list[Pick]:
+        statement = _BY_NAME.format(columns=_COLUMNS, column=column)
+        return self._read(statement, {"name": name, "limit": NAMED})
+
+    def _read(self, statement: str, values: dict[str, Any]) -> list[Pick]:
+        asked = {name: value for name, value in values.items() if f":{name}" in statement}
+        with errors(), self._database.begin() as connection:
+            asked["now"] = self._clock(connection)
+            return [_pick(row) for row in connection.execute(text(statement), asked)]
+
+
+def page_statement(wanted: Wanted, state: State) -> str:
+    """A page of the rows of one state, with `:state`, `:lane`, `:at`, `:after`, `:until` and `:limit`."""
+    return _PAGE.format(
+        columns=_COLUMNS,
+        ended=_ENDED if state in ENDED else "",
+        more=" ".join([_DOUBTED[wanted.doubted], *_more(wanted)]),
+    )
+
+
+def _more(wanted: Wanted) -> list[str]:
+    return [condition for name, condition in _MORE.items() if getattr(wanted, name)]
+
+
+def _pick(row: Any) -> Pick:
+    fields = row._asdict()
+    doubted = fields.pop("called_at") is not None
+    return Pick(
+        **fields | {"state": state_of(row.state, row.key), "recalled": bool(row.recalled)},
+        doubted=doubted,
+    )

@@ -1,0 +1,280 @@
+"""Opening the ledger that the settings name."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+from sqlalchemy import Connection, text
+
+from backends.settings import Settings, SettingsError
+from backends.sql import schema
+from backends.sql.database import Database, database_url
+from backends.sql.login_refusal import refusal
+from idempotency.alerts.book import AlertBook
+from idempotency.alerts.windows import AlertWindows
+from idempotency.archive.contract import Archive, folder_of
+from idempotency.archive.factory import archive_of
+from idempotency.archive.lookup import (
+    ArchivedDeliveries,
+    files_in,
+    find_in_files,
+    find_in_postgres,
+    tables_in_postgres,
+)
+from idempotency.claims.postgres import PostgresBatches
+from idempotency.claims.sqlite import SqliteBatches
+from idempotency.claims.store import Batches
+from idempotency.dead_letter_replays import Replays
+from idempotency.error_mapping import OUTDATED, connected, errors
+from idempotency.fleet.duties import Duties
+from idempotency.fleet.health import FleetHealth
+from idempotency.fleet.held_lines import HeldLines
+from idempotency.fleet.status import FleetStatus
+from idempotency.fleet.worker_leases import Clock, Workers
+from idempotency.ledger import (
+    Claim,
+    Claimed,
+    Lease,
+    LedgerError,
+    LedgerOutdated,
+    LedgerRefused,
+    LedgerUnavailable,
+    Settlement,
+    WorkerInfo,
+)
+from idempotency.lookups import Queries
+from idempotency.partitions import ensure_partitions
+from idempotency.payload_cipher import Sealer
+from idempotency.recalls import Recalls
+from idempotency.recovery.contract import Recovering
+from idempotency.recovery.selection import Picks
+from idempotency.recovery.store import SqlRecovering
+from message.delivery import Delivery
+
+_MAINTAIN_S: Final = 6 * 3600.0
+
+
+def wall_ms() -> int:
+    """This machine's clock: SQLite has no other."""
+    return time.time_ns() // 1_000_000
+
+
+class SqlLedger:
+    """The ledger on PostgreSQL or SQLite; implements `idempotency.ledger.Ledger`. Thread-safe."""
+
+    def __init__(
+        self, database: Database, sealer: Sealer, batches: Batches, workers: Workers
+    ) -> None:
+        self.database = database
+        self._sealer = sealer
+        self._batches = batches
+        self._workers = workers
+        self._maintain_at = 0.0  # monotonic; written by whichever thread sweeps
+
+    def identity(self) -> str:
+        """See `Ledger.identity`."""
+        with connected(self.database) as connection:
+            row = connection.execute("SELECT id FROM ledger_identity").fetchone()
+        if row is None:
+            raise LedgerOutdated("the ledger has lost its identity: see docs/ledger.md, Identity")
+        return str(row[0])
+
+    def claim(self, claims: Sequence[Claim], owner: str, *, ordered: bool = False) -> list[Claimed]:
+        """See `Ledger.claim`."""
+        return self._batches.claim(claims, owner, ordered=ordered)
+
+    def settle(
+        self, settlements: Sequence[Settlement], ordered: frozenset[str] = frozenset()
+    ) -> list[bool]:
+        """See `Ledger.settle`."""
+        return self._batches.settle(settlements, ordered)
+
+    def settle_and_claim(
+        self,
+        settlements: Sequence[Settlement],
+        claims: Sequence[Claim],
+        owner: str,
+        ordered: frozenset[str] = frozenset(),
+    ) -> tuple[list[bool], list[Claimed]]:
+        """See `Ledger.settle_and_claim`."""
+        return self._batches.settle_and_claim(settlements, claims, owner, ordered)
+
+    def reroute(self, deliveries: Sequence[Delivery]) -> list[bool]:
+        """See `Ledger.reroute`."""
+        return self._batches.reroute(deliveries)
+
+    def register(self, worker: WorkerInfo) -> Lease:
+        """See `Ledger.register`."""
+        return self._workers.register(worker)
+
+    def heartbeat(self, lease: Lease, state: str = "RUNNING") -> Lease | None:
+        """See `Ledger.heartbeat`."""
+        return self._workers.heartbeat(lease, state)
+
+    def retire(self, lease: Lease) -> None:
+        """See `Ledger.retire`."""
+        self._workers.retire(lease)
+
+    def sweep(self) -> list[tuple[str, int]]:
+        """See `Ledger.sweep`; makes the coming days' partitions too, a few times a day."""
+        if time.monotonic() >= self._maintain_at:
+            self.maintain()
+        return self._workers.sweep()
+
+    def live_lanes(self) -> list[frozenset[str]]:
+        """See `Ledger.live_lanes`."""
+        return self._workers.live_lanes()
+
+    def sending_lanes(self) -> list[frozenset[str]]:
+        """See `Ledger.sending_lanes`."""
+        return self._workers.sending_lanes()
+
+    def now_ms(self) -> int:
+        """See `Ledger.now_ms`."""
+        return self._workers.now_ms()
+
+    def maintain(self) -> list[str]:
+        """Make the coming days' partitions; returns the names made."""
+        self._maintain_at = time.monotonic() + _MAINTAIN_S
+        with errors():
+            return ensure_partitions(self.database)
+
+    def queries(self) -> Queries:
+        """Searches on this ledger's connections."""
+        return Queries(self.database, self._sealer)
+
+    def recovering(self) -> Recovering:
+        """What recovery asks of this ledger, on its connections and for the workers registered here."""
+        return SqlRecovering(self.database, self._sealer, self._workers.epochs, self._workers.clock)
+
+    def picks(self) -> Picks:
+        """What a person picks from this ledger, on its connections."""
+        return Picks(self.database, self._workers.clock)
+
+    def recalls(self) -> Recalls:
+        """Recalls in this ledger, on its connections."""
+        return Recalls(self.database, self._sealer, self._workers.clock)
+
+    def archive(self, folder: str = "", base: str = ".") -> Archive:
+        """The way out of this ledger for days that are over; `folder` is for SQLite's files."""
+        place = folder_of(self.database.url.database, folder, base)
+        return archive_of(self.database, self._workers.clock, place)
+
+    def archived(self, folder: str = "", base: str = ".") -> ArchivedDeliveries:
+        """What left this ledger with its day; `folder` is where SQLite's files are."""
+        if self.database.is_postgres:
+            find = partial(find_in_postgres, self.database)
+            tables = partial(tables_in_postgres, self.database)
+            return ArchivedDeliveries(find, tables, self._sealer)
+        place = folder_of(self.database.url.database, folder, base)
+        return ArchivedDeliveries(
+            partial(find_in_files, place), partial(files_in, place), self._sealer
+        )
+
+    def replays(self) -> Replays:
+        """Which dead letters were sent again."""
+        return Replays(self.database, self._workers.clock)
+
+    def alerting(self) -> AlertWindows:
+        """Alerts: counted, told, posted."""
+        return AlertWindows(self.database, self._workers.clock)
+
+    def alert_book(self) -> AlertBook:
+        """Alerts as a person sees them."""
+        return AlertBook(self.database, self._workers.clock)
+
+    def fleet_health(self) -> FleetHealth:
+        """What this ledger knows of the fleet."""
+        return FleetHealth(self.database, self._workers.clock)
+
+    def fleet_status(self) -> FleetStatus:
+        """Who lives and what waits, for a person."""
+        return FleetStatus(self.database, self._workers.clock)
+
+    def held_lines(self) -> HeldLines:
+        """Lines whose head holds others back."""
+        return HeldLines(self.database, self._workers.clock)
+
+    def duties(self) -> Duties:
+        """What one process of the fleet does at a time."""
+        return Duties(self.database, self._workers.clock)
+
+    def close(self) -> None:
+        """See `Ledger.close`."""
+        self.database.close()
+
+
+def open_ledger(settings: Settings, now_ms: Callable[[], int] = wall_ms) -> SqlLedger:
+    """The ledger of `settings.database`. `now_ms` is SQLite's clock; PostgreSQL has its own.
+
+    Raises SettingsError, LedgerOutdated when the schema is not this version's, LedgerRefused,
+    LedgerUnavailable.
+    """
+    database, sealer = _configured(settings)
+    try:
+        _check(database)
+        ledger = _ledger(database, sealer, now_ms)
+        ledger.maintain()
+    except LedgerError:
+        database.close()
+        raise
+    return ledger
+
+
+def upgrade(settings: Settings) -> tuple[str, str]:
+    """Bring the database to this version and make its partitions; (version before, version now).
+
+    Raises SettingsError, LedgerUnavailable.
+    """
+    database, _sealer = _configured(settings)
+    with errors():
+        before = schema.upgrade(database.url)
+        ensure_partitions(database)
+    database.close()
+    return before, schema.head()
+
+
+def _configured(settings: Settings) -> tuple[Database, Sealer]:
+    try:
+        url = database_url(settings.database.url, settings.base)
+    except ValueError as exc:
+        raise SettingsError(f"database.url: {exc}") from exc
+    try:
+        sealer = Sealer(settings.database.payload_key)
+    except ValueError as exc:
+        raise SettingsError(str(exc)) from exc
+    return Database(url, hot=True), sealer
+
+
+def _check(database: Database) -> None:
+    try:
+        with errors():
+            found, wanted = schema.current(database), schema.head()
+    except LedgerUnavailable as exc:
+        if said := refusal(database.url):
+            raise LedgerRefused(f"database.url: the database refuses us: {said}") from exc
+        raise
+    if found != wanted:
+        raise LedgerOutdated(f"{OUTDATED} (it has {found or 'none'}, this program wants {wanted})")
+
+
+def clock_of(database: Database, now_ms: Callable[[], int] = wall_ms) -> Clock:
+    """The clock of that database; `now_ms` stands in where it has none."""
+    return _server_clock if database.is_postgres else lambda _connection: now_ms()
+
+
+def _ledger(database: Database, sealer: Sealer, now_ms: Callable[[], int]) -> SqlLedger:
+    workers = Workers(database, clock_of(database, now_ms))
+    if database.is_postgres:
+        return SqlLedger(
+            database, sealer, PostgresBatches(database, sealer, workers.epochs), workers
+        )
+    batches = SqliteBatches(database, sealer, workers.epochs, now_ms)
+    return SqlLedger(database, sealer, batches, workers)
+
+
+def _server_clock(connection: Connection) -> int:
+    return int(connection.execute(text("SELECT hongyan_now()")).scalar_one())

@@ -1,0 +1,250 @@
+"""One policy file being read: its tables merged per lane, and every mistake in it with line and key."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+
+from backends.toml_text import TomlTrouble, parsed
+from message.vocabulary import CHANNELS, KINDS, LANES, Lane, lane_named
+from policy.gates import ContentDedup, FrequencyCap, QuietAction, QuietHours, Scope
+from policy.problems import Problem
+from policy.schema import (
+    DEFAULTS_BY_KIND,
+    BreakerPolicy,
+    Guarantee,
+    InDoubt,
+    LanePolicy,
+    Ordering,
+    RetryPolicy,
+    SmtpPolicy,
+    TraceLevel,
+)
+from policy.toml_lines import Path as Place
+from policy.toml_lines import key_lines, line_of
+from policy.validation import (
+    GATES,
+    cautions,
+    contradictions,
+    did_you_mean,
+    misfit,
+    wrong_time,
+    wrong_weights,
+)
+
+_FIELDS: Final = frozenset(LanePolicy.__struct_fields__)
+_TABLES: Final[Mapping[str, type[msgspec.Struct]]] = {
+    "breaker": BreakerPolicy,
+    "retry": RetryPolicy,
+    "smtp": SmtpPolicy,
+    "quiet_hours": QuietHours,
+    "frequency": FrequencyCap,
+    "dedup": ContentDedup,
+}
+_CHOICES: Final[Mapping[Place, type[StrEnum]]] = {
+    ("guarantee",): Guarantee,
+    ("ordering",): Ordering,
+    ("unknown",): InDoubt,
+    ("trace",): TraceLevel,
+    ("quiet_hours", "action"): QuietAction,
+    ("frequency", "scope"): Scope,
+}
+_TOP: Final = ("defaults", "lanes")
+_LANE_NAMES: Final = tuple(lane.name for lane in LANES)
+
+Layer = dict[Place, tuple[Any, Place]]
+"""Fields of one table, `("threads",)` or `("breaker", "share")`: value and where it stands."""
+
+
+class Reader:
+    """One file being read; gathers problems instead of stopping at the first."""
+
+    def __init__(self, file: str, content: bytes, accounts: Collection[str] | None) -> None:
+        self.problems: list[Problem] = []
+        self.cautions: list[Problem] = []
+        """What may stand, and somebody should look at."""
+        self._file = file
+        self._accounts = accounts
+        self._lines: dict[tuple[str, ...], int] = {}
+        self._data = self._parse(content)
+
+    def lanes(self) -> dict[str, LanePolicy]:
+        """Every lane's policy; the fields that have problems are left at their defaults."""
+        self._check_top()
+        shared = self._table("defaults")
+        kinds = {kind: shared.pop(kind) for kind in KINDS if kind in shared}
+        defaults = self._layer(("defaults",), shared)
+        by_kind = {kind: self._layer(("defaults", kind), kinds.get(kind, {})) for kind in KINDS}
+        named = {name: self._layer(("lanes", name), table) for name, table in self._lane_tables()}
+        return {
+            lane.name: self._merged(
+                lane, {**defaults, **by_kind[lane.kind], **named.get(lane.name, {})}
+            )
+            for lane in LANES
+        }
+
+    def _parse(self, content: bytes) -> dict[str, Any]:
+        try:
+            text = content.decode("utf-8")
+            data = parsed(text)
+        except UnicodeDecodeError:
+            self.problems.append(Problem(self._file, 1, "the file", "is not UTF-8"))
+            return {}
+        except TomlTrouble as exc:
+            self.problems.append(Problem(self._file, exc.line or 1, "the file", str(exc)))
+            return {}
+        self._lines = key_lines(text)
+        return data
+
+    def _check_top(self) -> None:
+        for key in self._data:
+            if key in _FIELDS:
+                self._report((key,), "stands outside of any table; put it under [defaults]")
+            elif key not in _TOP:
+                self._report((key,), f"unknown table{did_you_mean(key, _TOP)}")
+
+    def _table(self, *path: str) -> dict[str, Any]:
+        """A copy of the table at `path`; empty where there is none or something else stands."""
+        found: Any = self._data
+        for key in path:
+            found = found.get(key, {})
+        if isinstance(found, dict):
+            return dict(found)
+        self._report(path, "must be a table")
+        return {}
+
+    def _lane_tables(self) -> Iterator[tuple[str, Any]]:
+        for name, table in self._table("lanes").items():
+            if lane_named(name) is not None:
+                yield name, table
+            elif name in CHANNELS and isinstance(table, dict):
+                kind = next(iter(table), "notice")
+                self._report(("lanes", name), f'quote the name: [lanes."{name}.{kind}"]')
+            else:
+                known = f"; write CHANNEL.KIND, where channel is one of {', '.join(CHANNELS)}"
+                self._report(
+                    ("lanes", name), f"no such lane{did_you_mean(name, _LANE_NAMES) or known}"
+                )
+
+    def _layer(self, path: Place, table: Any) -> Layer:
+        """The fields that one table sets, each with its place; wrong ones are reported and left out."""
+        if not isinstance(table, dict):
+            self._report(path, "must be a table")
+            return {}
+        layer: Layer = {}
+        for key, value in table.items():
+            place = (*path, key)
+            if key in _TABLES:
+                layer |= self._inner(place, value)
+            elif key not in _FIELDS:
+                self._report(place, f"unknown key{did_you_mean(key, _FIELDS)}")
+            elif not self._reported(place, self._wrong(key, value)):
+                layer[key,] = (value, place)
+        return layer
+
+    def _inner(self, path: Place, table: Any) -> Layer:
+        """The fields of a lane's inner table; other layers may set others of them."""
+        name = path[-1]
+        struct = _TABLES[name]
+        if not isinstance(table, dict):
+            self._report(path, "must be a table")
+            return {}
+        layer: Layer = {}
+        for key, value in table.items():
+            place = (*path, key)
+            if key not in struct.__struct_fields__:
+                self._report(place, f"unknown key{did_you_mean(key, struct.__struct_fields__)}")
+            elif not self._reported(place, self._wrong_inner(name, key, value)):
+                layer[name, key] = (value, place)
+        return layer
+
+    def _reported(self, place: Place, problems: Iterable[tuple[Place, str]]) -> bool:
+        """Report what is wrong with the value at `place`, or below it; whether anything was."""
+        found = list(problems)
+        for below, text in found:
+            self._report((*place, *below), text)
+        return bool(found)
+
+    def _wrong(self, key: str, value: Any) -> Iterator[tuple[Place, str]]:
+        """What is wrong with one value by itself: (where below the key, what)."""
+        if (key,) in _CHOICES:
+            yield from _wrong_choice((key,), value)
+        elif key == "accounts":
+            yield from self._wrong_accounts(value)
+        else:
+            yield from misfit(LanePolicy, key, value)
+
+    def _wrong_inner(self, table: str, key: str, value: Any) -> Iterator[tuple[Place, str]]:
+        """The same for a value in an inner table."""
+        if (table, key) in _CHOICES:
+            yield from _wrong_choice((table, key), value)
+        elif problems := list(misfit(_TABLES[table], key, value)):
+            yield from problems
+        elif table == "quiet_hours":
+            yield from wrong_time(key, value)
+
+    def _wrong_accounts(self, accounts: Any) -> Iterator[tuple[Place, str]]:
+        if isinstance(accounts, dict):
+            yield from wrong_weights(accounts)
+        elif not isinstance(accounts, list):
+            yield (), "must be a list of names, or a table of names and weights"
+            return
+        elif problems := list(misfit(LanePolicy, "accounts", accounts)):
+            yield from problems
+            return
+        elif len(set(accounts)) < len(accounts):
+            yield (), "names an account twice; name each once"
+        for name in accounts:
+            if self._accounts is not None and name not in self._accounts:
+                hint = did_you_mean(name, self._accounts) or "; add [accounts.NAME] there"
+                below = (name,) if isinstance(accounts, dict) else ()
+                yield below, f"account {name!r} is not in hongyan.toml{hint}"
+
+    def _merged(self, lane: Lane, layer: Layer) -> LanePolicy:
+        values = msgspec.to_builtins(DEFAULTS_BY_KIND[lane.kind])
+        for (*tables, key), (value, _) in layer.items():
+            table = values[tables[0]] if tables else values
+            table[key] = value
+        policy = msgspec.convert(values, LanePolicy)
+        for key, text in contradictions(policy):
+            self._report(_place(lane, layer, key), text)
+        for key, text in cautions(lane, policy):
+            self.cautions.append(self._problem(_place(lane, layer, key), text))
+        self._check_exempt(lane, layer, values)
+        return policy
+
+    def _check_exempt(self, lane: Lane, layer: Layer, values: Mapping[str, Any]) -> None:
+        """A gate that a kind's or a lane's own table asks for, and that its kind is exempt from unsaid."""
+        for (*tables, _), (_, place) in layer.items():
+            gate = tables[0] if tables else ""
+            if gate not in GATES or place[:2] == ("defaults", gate):
+                continue
+            if values[gate]["exempt"] and (gate, "exempt") not in layer:
+                text = f"changes nothing, since {lane.kind} is exempt; add {gate}.exempt = false"
+                self._report(place, text)
+
+    def _report(self, path: Place, text: str) -> None:
+        self.problems.append(self._problem(path, text))
+
+    def _problem(self, path: Place, text: str) -> Problem:
+        return Problem(self._file, line_of(self._lines, path), _dotted(path), text)
+
+
+def _place(lane: Lane, layer: Layer, key: str) -> Place:
+    """Where the lane has that key from; its own table where nobody wrote it."""
+    path = tuple(key.split("."))
+    return layer[path][1] if path in layer else ("lanes", lane.name, *path)
+
+
+def _wrong_choice(place: Place, value: Any) -> Iterator[tuple[Place, str]]:
+    possible = [str(choice) for choice in _CHOICES[place]]
+    if value not in possible:
+        hint = did_you_mean(value, possible)
+        yield (), f"{value!r} is none of {', '.join(possible)}{hint}"
+
+
+def _dotted(path: Place) -> str:
+    return ".".join(f'"{part}"' if "." in part else part for part in path)

@@ -1,0 +1,1 @@
+"""Templates: declarations, variables, forms of providers, the sandbox that renders them."""

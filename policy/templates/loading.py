@@ -1,0 +1,128 @@
+"""templates.toml: what it may say, and every mistake in it with file, line and key (docs/templates.md).
+
+[templates."order-paid"]             channel, and the content's keys: subject, text, html, …
+[templates."order-paid".variables]
+[templates."login-code"]             channel, template_id, params: a provider's template
+[templates."login-code".providers.NAME]   either of the two, for this provider alone
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from backends.settings import Settings
+from message.envelope import MAX_RECEIVER
+from message.vocabulary import CHANNELS
+from policy.loading import Problem
+from policy.templates.declarations import variables
+from policy.templates.parts import expanded, readers
+from policy.templates.provider_forms import Takers, check, form, nothing, providers
+from policy.templates.templates import Template, Templates
+from policy.templates.toml_document import Page, Place, did_you_mean, digest
+
+DEFAULT_FILE: Final = "templates.toml"
+
+
+class TemplateFileError(ValueError):
+    """A template file that cannot be used; says the first problem, and keeps all of them."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        count = len(problems) - 1
+        more = f" (and {count} more; see `hongyan templates check`)" if count else ""
+        super().__init__(f"{problems[0]}{more}")
+        self.problems = problems
+
+
+_READ_TAGS: Final = frozenset({"wecom", "dingtalk", "feishu"})
+"""Channels whose texts call on members by tags. Not all of `message.receivers.CHATS`: the adapters of
+channel `chat` make mentions in a content harmless themselves."""
+
+
+def file_of(settings: Settings) -> Path | None:
+    """`templates.file`, else templates.toml beside hongyan.toml if it is there, else None."""
+    base = Path(settings.base)
+    if settings.templates.file:
+        return base / settings.templates.file
+    default = base / DEFAULT_FILE
+    return default if default.is_file() else None
+
+
+def load_for(settings: Settings, takers: Takers | None = None) -> Templates:
+    """The templates that `settings` names; raises TemplateFileError. Without `takers` any name under
+    `providers` is believed."""
+    return load(file_of(settings), takers)
+
+
+def load(path: str | Path | None, takers: Takers | None = None) -> Templates:
+    """The templates in `path`, compiled, or none for None; raises TemplateFileError. `takers`: see
+    `load_for`."""
+    if path is None:
+        return Templates()
+    page = Page(Path(path))
+    templates = _templates(page, takers)
+    if page.problems:
+        raise TemplateFileError(sorted(set(page.problems)))
+    return Templates(templates, page.version())
+
+
+def _templates(page: Page, takers: Takers | None) -> dict[str, Template]:
+    """Every template that has no problem."""
+    for key in page.data:
+        if key != "templates":
+            page.report((key,), f"unknown table{did_you_mean(key, ['templates'])}")
+    tables = page.table(page.data, ("templates",))
+    found = [_template(page, name, tables, takers) for name in tables]
+    return {template.name: template for template in found if template is not None}
+
+
+def _template(
+    page: Page, name: str, tables: dict[str, Any], takers: Takers | None
+) -> Template | None:
+    """One template; None where something is wrong with it, which is reported."""
+    before, place = len(page.problems), ("templates", name)
+    table = page.table(tables, place)
+    if not 0 < len(name) <= MAX_RECEIVER or not name.isprintable():
+        page.report(place, f"a name has 1 to {MAX_RECEIVER} printable characters")
+    declared = (*place, "variables")
+    channel = _channel(page, table, place)
+    page.chat = channel in _READ_TAGS
+    template = Template(
+        name=name,
+        channel=channel,
+        description=page.string(table, "description", place),
+        variables=variables(page, page.table(table, declared), declared),
+        providers=providers(page, table, place),
+        **msgspec.structs.asdict(form(page, table, place)),
+    )
+    check(page, template, table, place, takers)
+    _check_names(page, template, place)
+    if len(page.problems) > before:
+        return None
+    said = msgspec.json.encode(expanded(page, table), order="deterministic")
+    forms = {**nothing(template, takers or {}), **template.providers}
+    return msgspec.structs.replace(template, version=digest(said), providers=forms)
+
+
+def _channel(page: Page, table: dict[str, Any], place: Place) -> str:
+    channel = page.string(table, "channel", place)
+    if channel not in CHANNELS:
+        said = f"{channel!r} is no channel" if channel else "is missing"
+        hint = did_you_mean(channel, CHANNELS) or f"; write one of {', '.join(CHANNELS)}"
+        page.report((*place, "channel"), f"{said}{hint}")
+    return channel
+
+
+def _check_names(page: Page, template: Template, place: Place) -> None:
+    """Every variable that is read is declared: a misspelt one would fail every notification."""
+    known = template.variables
+    reading = [*readers(template.params, ("params",)), *readers(template.content)]
+    for provider, one in template.providers.items():
+        at = ("providers", provider)
+        reading += [*readers(one.params, (*at, "params")), *readers(one.content, at)]
+    for where, names in reading:
+        for name in sorted(names - known.keys()):
+            said = f"reads {name}, which is not among its variables{did_you_mean(name, known)}"
+            page.report((*place, *where), said)

@@ -1,0 +1,119 @@
+"""What a template says: texts compiled, `{ var = … }` and `{ file = … }` taken for what they stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import date, time
+from typing import Any, Final
+
+import msgspec
+
+from policy.templates.sandbox import Text, Unfit, compiled, without_mentions
+from policy.templates.toml_document import Page, Place
+
+HTML_KEY: Final = "html"
+"""Texts under this key, at any depth, are HTML: values are escaped in them, and only there."""
+
+Part = Any
+"""A Text, an OwnValue, a table or list of parts, or a constant."""
+
+
+class OwnValue(msgspec.Struct, frozen=True):
+    """`{ var = "count" }`: the variable's own value, not a text."""
+
+    name: str
+    chat: bool = False
+    """Its texts call on nobody."""
+
+
+def filled(part: Part, values: Mapping[str, Any]) -> Any:
+    """The part with its values (of `bound`); raises Overrun, Broken."""
+    if isinstance(part, Text):
+        return part.render(values)
+    if isinstance(part, dict):
+        return {key: filled(one, values) for key, one in part.items()}
+    if isinstance(part, list):
+        return [filled(one, values) for one in part]
+    return _own(part, values) if isinstance(part, OwnValue) else part
+
+
+def _own(part: OwnValue, values: Mapping[str, Any]) -> Any:
+    value = msgspec.to_builtins(values[part.name])
+    return _without_mentions(value) if part.chat else value
+
+
+def _without_mentions(value: Any) -> Any:
+    if isinstance(value, str):
+        return without_mentions(value)
+    if isinstance(value, list):
+        return [_without_mentions(one) for one in value]
+    if isinstance(value, dict):
+        return {key: _without_mentions(one) for key, one in value.items()}
+    return value
+
+
+def readers(part: Part, where: Place = ()) -> Iterator[tuple[Place, frozenset[str]]]:
+    """Every part that reads variables: where it stands, and which."""
+    if isinstance(part, Text):
+        yield where, part.names
+    elif isinstance(part, OwnValue):
+        yield where, frozenset({part.name})
+    elif isinstance(part, dict):
+        for key, one in part.items():
+            yield from readers(one, (*where, key))
+    elif isinstance(part, list):
+        for one in part:
+            yield from readers(one, where)
+
+
+def parts(
+    page: Page, table: dict[str, Any], place: Place, *, html: bool = False
+) -> dict[str, Part]:
+    """The table made ready; what is wrong in it is reported."""
+    return {
+        key: _part(page, value, (*place, key), html=html or key == HTML_KEY)
+        for key, value in table.items()
+    }
+
+
+def expanded(page: Page, value: Any) -> Any:
+    """What was written, with the texts of the files in it: what a template's version is taken over."""
+    if isinstance(value, list):
+        return [expanded(page, one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    if value.keys() == {"file"}:
+        return page.files[value["file"]]
+    return {key: expanded(page, one) for key, one in value.items()}
+
+
+def _part(page: Page, value: Any, place: Place, *, html: bool) -> Part:
+    if isinstance(value, str):
+        return _compiled(page, value, place, html=html)
+    if isinstance(value, list):
+        return [_part(page, one, place, html=html) for one in value]
+    if isinstance(value, dict):
+        return _table(page, value, place, html=html)
+    if isinstance(value, date | time):
+        page.report(place, "is a date of TOML's own; write it as a text")
+    return value
+
+
+def _table(page: Page, value: dict[str, Any], place: Place, *, html: bool) -> Part:
+    named = next(iter(value.values()), None)
+    if value.keys() == {"var"} and isinstance(named, str):
+        return OwnValue(named, page.chat)
+    if value.keys() == {"file"} and isinstance(named, str):
+        return _compiled(page, page.file(named, place), place, html=html, file=named)
+    return parts(page, value, place, html=html)
+
+
+def _compiled(page: Page, text: str, place: Place, *, html: bool, file: str = "") -> Text | str:
+    try:
+        return compiled(text, html=html, chat=page.chat)
+    except Unfit as exc:
+        if file:
+            page.report(place, f"{file}:{exc.line}: {exc}")
+        else:
+            page.report(place, str(exc), page.text_line(place) + exc.line - 1)
+        return ""

@@ -1,0 +1,81 @@
+"""Keeps what pushes bring: concurrent ones share one statement, and each is answered when it is durable."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from idempotency.receipts.rules import Receipt
+from idempotency.receipts.store import BATCH
+from receipts.metrics import Metrics
+
+MOST: Final = 20_000
+"""Receipts that may wait for the database at once; further pushes are put off."""
+
+
+class Full(Exception):
+    """The database does not keep up."""
+
+
+class Intake:
+    """Group commit; everything belongs to the event loop's thread, but the statement itself."""
+
+    def __init__(
+        self,
+        store: Callable[[Sequence[Receipt]], int],
+        on_stored: Callable[[], None],
+        metrics: Metrics,
+    ) -> None:
+        self._store = store
+        self._on_stored = on_stored
+        self._metrics = metrics
+        self._waiting: deque[tuple[Sequence[Receipt], asyncio.Future[None]]] = deque()
+        self._held = 0
+        self._committing: asyncio.Task[None] | None = None
+
+    async def keep(self, receipts: Sequence[Receipt]) -> None:
+        """Returns when they are durable; raises Full, LedgerError."""
+        if not receipts:
+            return
+        if self._held + len(receipts) > MOST:
+            raise Full
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((receipts, done))
+        self._held += len(receipts)
+        if self._committing is None:
+            self._committing = asyncio.create_task(self._commit())
+        await done
+
+    async def _commit(self) -> None:
+        """One statement after the other, each with whatever came during the one before."""
+        try:
+            while self._waiting:
+                await self._commit_one()
+        finally:
+            self._committing = None
+
+    async def _commit_one(self) -> None:
+        pushes = self._take()
+        receipts = [receipt for push, _ in pushes for receipt in push]
+        failed: Exception | None = None
+        try:
+            new = await asyncio.to_thread(self._store, receipts)
+        except Exception as exc:  # each push hears of it, and its provider comes again
+            failed = exc
+        else:
+            self._metrics.stored(receipts, new)
+            self._on_stored()
+        self._held -= len(receipts)
+        for _, done in pushes:
+            if not done.done():  # whoever pushed may have gone
+                done.set_exception(failed) if failed else done.set_result(None)
+
+    def _take(self) -> list[tuple[Sequence[Receipt], asyncio.Future[None]]]:
+        taken = [self._waiting.popleft()]
+        size = len(taken[0][0])
+        while self._waiting and size + len(self._waiting[0][0]) <= BATCH:
+            taken.append(self._waiting.popleft())
+            size += len(taken[-1][0])
+        return taken

@@ -1,0 +1,178 @@
+"""The endpoints: `POST /receipts/{account}` for providers, `/healthz`, `/readyz`, `/metrics` for us.
+
+    2xx   the receipts are durable; the body is what the provider takes for "received"
+    400   signed, but unreadable        401   no valid signature or secret      404   unknown account
+    413   a body over 1 MiB             503   the database is away, or too much at once: come again
+
+What may be sent before any of this is known is bounded by receipts/connection_limits.py.
+
+Nothing of a push is logged but its account and why it was refused.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+import structlog
+from litestar import Litestar, Request, Response, get, route
+from litestar.exceptions import HTTPException
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from idempotency.ledger import LedgerError
+from receipts.connection_limits import BodyBudget
+from receipts.group_commit import Full, Intake
+from receipts.matcher import Matcher
+from receipts.metrics import Metrics
+from receipts.push import Malformed, Parsed, Push, RefusedPush, Unauthentic
+from receipts.sources import Source
+
+log = structlog.get_logger(__name__)
+
+MAX_BODY: Final = 1 << 20
+STUCK_AFTER_S: Final = 60.0
+_COME_AGAIN_S: Final = "5"
+_COMPLAIN_S: Final = 60.0
+_STATUSES: Final = ((Unauthentic, 401), (Malformed, 400))
+AnyRequest = Request[Any, Any, Any]
+
+
+class Desk:
+    """Takes pushes in; everything belongs to the event loop's thread."""
+
+    def __init__(
+        self,
+        sources: Mapping[str, Source],
+        intake: Intake,
+        metrics: Metrics,
+        *,
+        now_s: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._sources = sources
+        self._intake = intake
+        self._metrics = metrics
+        self._now_s = now_s
+        self._monotonic = monotonic
+        self._budget = BodyBudget()
+        self._complained: dict[str, float] = {}
+
+    async def receive(self, account: str, request: AnyRequest) -> Response[bytes]:
+        """Check, read, keep, answer."""
+        source = self._sources.get(account)
+        if source is None or source.parser is None:
+            return _said(404, "no account of this name takes receipts")
+        body = await self._body(request)
+        if body is None:
+            self._complain(account, "receipts_put_off", cause="too many bodies at once")
+            self._metrics.pushes.labels(account, "503").inc()
+            return _said(503, "come again", {"Retry-After": _COME_AGAIN_S})
+        push = Push(
+            account,
+            request.method,
+            request.scope["query_string"].decode("latin-1"),
+            {name.lower(): value for name, value in request.headers.items()},
+            body,
+            self._now_s(),
+        )
+        try:
+            parsed = source.parser.parse(push, source.options)
+        except RefusedPush as exc:
+            return self._refused(account, exc)
+        return await self._kept(account, parsed)
+
+    async def _body(self, request: AnyRequest) -> bytes | None:
+        """All of it; None where too much is being read already. Raises HTTPException over MAX_BODY."""
+        parts: list[bytes] = []
+        held = 0
+        try:
+            async for part in request.stream():
+                if not self._budget.take(len(part)):
+                    return None
+                held += len(part)
+                parts.append(part)
+            return b"".join(parts)
+        finally:
+            self._budget.give_back(held)
+
+    async def _kept(self, account: str, parsed: Parsed) -> Response[bytes]:
+        self._metrics.unreadable.labels(account).inc(parsed.unreadable)
+        if parsed.unreadable:
+            self._complain(account, "entries_unreadable", entries=parsed.unreadable)
+        try:
+            await self._intake.keep(parsed.receipts)
+        except (LedgerError, Full) as exc:
+            self._complain(account, "receipts_put_off", cause=str(exc) or "too many wait")
+            self._metrics.pushes.labels(account, "503").inc()
+            return _said(503, "come again", {"Retry-After": _COME_AGAIN_S})
+        self._metrics.pushes.labels(account, "200").inc()
+        return Response(parsed.answer, media_type=parsed.media_type)
+
+    def _refused(self, account: str, refused: RefusedPush) -> Response[bytes]:
+        status = next(code for kind, code in _STATUSES if isinstance(refused, kind))
+        self._metrics.pushes.labels(account, str(status)).inc()
+        self._complain(account, "push_refused", status=status, cause=str(refused))
+        return _said(status, str(refused))
+
+    def _complain(self, account: str, event: str, **fields: object) -> None:
+        """At most once a minute for each account and event: whoever pushes decides how often this is."""
+        now, key = self._monotonic(), f"{account}/{event}"
+        if now - self._complained.get(key, float("-inf")) >= _COMPLAIN_S:
+            self._complained[key] = now
+            log.warning(event, account=account, **fields)
+
+
+def build_app(
+    desk: Desk,
+    matcher: Matcher,
+    metrics: Metrics,
+    monotonic: Callable[[], float] = time.monotonic,
+) -> Litestar:
+    """The ASGI application."""
+
+    @route("/receipts/{account:str}", http_method=["GET", "POST"], status_code=200)
+    async def receipts(request: AnyRequest) -> Response[bytes]:
+        return await desk.receive(request.path_params["account"], request)
+
+    @get("/healthz", sync_to_thread=False)
+    def healthz() -> Response[bytes]:
+        age = monotonic() - matcher.beat
+        stuck = age > STUCK_AFTER_S and not matcher.away
+        return _json(503 if stuck else 200, {"matcher_age_s": round(age, 3), "stuck": stuck})
+
+    @get("/readyz", sync_to_thread=False)
+    def readyz() -> Response[bytes]:
+        return _json(503 if matcher.away else 200, {"reason": matcher.away or None})
+
+    @get("/metrics", sync_to_thread=True)
+    def show() -> Response[bytes]:
+        return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+    return Litestar(
+        route_handlers=[receipts, healthz, readyz, show],
+        openapi_config=None,
+        logging_config=None,
+        request_max_body_size=MAX_BODY,
+        exception_handlers={HTTPException: _http_error, Exception: _bug},
+    )
+
+
+def _http_error(_request: AnyRequest, exc: HTTPException) -> Response[bytes]:
+    return _said(exc.status_code, exc.detail)
+
+
+def _bug(_request: AnyRequest, exc: Exception) -> Response[bytes]:
+    log.error("push_failed", exc_info=exc)
+    return _said(500, "this is a fault of ours; come again")
+
+
+def _said(status: int, text: str, headers: dict[str, str] | None = None) -> Response[bytes]:
+    answer = _json(status, {"error": text})
+    answer.headers.update(headers or {})
+    return answer
+
+
+def _json(status: int, value: object) -> Response[bytes]:
+    return Response(msgspec.json.encode(value), status_code=status, media_type="application/json")

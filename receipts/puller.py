@@ -1,0 +1,130 @@
+"""Asks a provider for receipts, again and again: a thread per account.
+
+What an answer held is gone at the provider, so it is stored before anything else happens, however long
+the database is away; only then the next question goes out. What a process that dies has in its hands
+(one answer at most) is lost as a receipt: the delivery stays SENT.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
+
+import structlog
+
+from channels.channel import Failure
+from idempotency.ledger import LedgerUnavailable
+from idempotency.receipts.rules import Receipt
+from receipts.metrics import Metrics
+from receipts.pull_sources import PULLS
+from receipts.push import Malformed, Parsed
+from receipts.sources import Source
+
+log = structlog.get_logger(__name__)
+
+TIMEOUT_S: Final = 15.0
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.5, 60.0
+
+
+class Sends(Protocol):
+    """The transport."""
+
+    def send(self, request: Any) -> Any:
+        """An answer, or a Failure."""
+        ...
+
+
+class Puller:
+    """One account's; everything but `stop` belongs to its own thread."""
+
+    def __init__(
+        self,
+        source: Source,
+        transport: Sends,
+        store: Callable[[Sequence[Receipt]], int],
+        *,
+        every_s: float,
+        on_stored: Callable[[], None],
+        metrics: Metrics,
+    ) -> None:
+        self._account = source.account
+        self._pull = PULLS[source.account.provider]
+        self._transport = transport
+        self._store = store
+        self._every_s = every_s
+        self._on_stored = on_stored
+        self._metrics = metrics
+        self._stop = threading.Event()
+        self._failures = 0
+        self._thread = threading.Thread(target=self.run, name=f"pull-{self._account.name}")
+
+    def start(self) -> None:
+        """Begin to ask."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ask no more; what was answered is stored first, if the database lets us. Idempotent."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def run(self) -> None:
+        """Until `stop`."""
+        while not self._stop.is_set():
+            self._stop.wait(self.run_once())
+
+    def run_once(self) -> float:
+        """One question; how long to wait for the next, in seconds."""
+        try:
+            answer = self._ask()
+        except Malformed as exc:
+            return self._failed(str(exc))
+        except Exception as exc:  # the adapter's, or its answer's: the next question may go better
+            log.exception("pull_failed", account=self._account.name)
+            return self._failed(type(exc).__name__)
+        self._failures = 0
+        self._tell_unreadable(answer.unreadable)
+        self._keep(answer.receipts)
+        self._metrics.pulls.labels(self._account.name, "answered").inc()
+        full = len(answer.receipts) + answer.unreadable >= self._pull.most
+        return 0.0 if full else self._every_s
+
+    def _tell_unreadable(self, count: int) -> None:
+        """The provider gives them out no more: their deliveries stay SENT."""
+        if count:
+            self._metrics.unreadable.labels(self._account.name).inc(count)
+            log.error("receipts_unreadable", account=self._account.name, receipts=count)
+
+    def _ask(self) -> Parsed:
+        request = self._pull.request(self._account)
+        request.extensions["timeout"] = {"total": TIMEOUT_S}
+        answer = self._transport.send(request)
+        if isinstance(answer, Failure):
+            raise Malformed(f"no answer: {answer.code}")
+        return self._pull.read(self._account.name, answer.content)
+
+    def _keep(self, receipts: Sequence[Receipt]) -> None:
+        """Until it is done: nobody else has them any more."""
+        wait_s = _FIRST_WAIT_S
+        while receipts:
+            try:
+                self._metrics.stored(receipts, self._store(receipts))
+                break
+            except LedgerUnavailable as exc:
+                log.warning("receipts_held", account=self._account.name, cause=str(exc))
+            if self._stop.wait(wait_s):
+                log.error("receipts_lost", account=self._account.name, receipts=len(receipts))
+                return
+            wait_s = min(wait_s * 2, _LONGEST_WAIT_S)
+        if receipts:
+            self._on_stored()
+
+    def _failed(self, cause: str) -> float:
+        """Said once; the wait grows."""
+        self._metrics.pulls.labels(self._account.name, "failed").inc()
+        if not self._failures:
+            log.warning("pull_refused", account=self._account.name, cause=cause)
+        self._failures += 1
+        wait_s = self._every_s * 2.0 ** min(self._failures, 8)
+        return min(wait_s, max(_LONGEST_WAIT_S, self._every_s))

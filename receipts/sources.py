@@ -1,0 +1,84 @@
+"""Whose receipts are taken, and what they are checked with: `[receipts.accounts.NAME]`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from backends.settings import Settings, SettingsError
+from channels.channel import Account
+from channels.registry import literal_secret, load_accounts, plain
+from channels.secret import Secret
+from receipts.parsers import PARSERS
+from receipts.pull_sources import PULLS
+from receipts.push import Parser
+
+_PULL: Final = "pull"
+
+
+class Source(msgspec.Struct, frozen=True):
+    """One account whose provider reports to us."""
+
+    account: Account
+    parser: Parser | None = None
+    """None: nothing is pushed."""
+    options: Any = None
+    pull: bool = False
+    """Its provider is asked again and again."""
+
+
+def load_sources(settings: Settings) -> dict[str, Source]:
+    """Every source by its account's name; raises SettingsError with the key, never with a secret."""
+    accounts = load_accounts(settings.accounts)
+    tables = settings.receipts.accounts
+    if not tables:
+        raise SettingsError("receipts.accounts: name the accounts whose providers report here")
+    return {name: _source(name, table, accounts) for name, table in tables.items()}
+
+
+def _source(name: str, table: Mapping[str, Any], accounts: Mapping[str, Account]) -> Source:
+    where = f"receipts.accounts.{name}"
+    if name not in accounts:
+        raise SettingsError(f"{where}: there is no account of this name in [accounts]")
+    account, said = accounts[name], dict(table)
+    pull = _flag(where, said.pop(_PULL, False))
+    if pull and account.provider not in PULLS:
+        raise SettingsError(f"{where}.pull: only {', '.join(sorted(PULLS))} can be asked")
+    if pull and not said:
+        return Source(account, pull=True)
+    parser = PARSERS.get(account.provider)
+    if parser is None:
+        known = ", ".join(sorted(PARSERS))
+        raise SettingsError(f"{where}: {account.provider} sends no receipts; those of {known} do")
+    return Source(account, parser, _options(where, parser, said), pull)
+
+
+def _flag(where: str, value: object) -> bool:
+    """The environment writes flags as text."""
+    if value in (True, "true", "1"):
+        return True
+    if value in (False, "false", "0"):
+        return False
+    raise SettingsError(f"{where}.pull: must be true or false")
+
+
+def _options(where: str, parser: Parser, said: dict[str, Any]) -> Any:
+    if literal := literal_secret(where, said, parser.options):
+        raise SettingsError(literal)
+    try:
+        return msgspec.convert(plain(said), parser.options, strict=False, dec_hook=_secret)
+    except msgspec.ValidationError as exc:
+        text, _, key = str(exc).partition(" - at `$")
+        named = f"{where}{key.rstrip('`')}"
+        raise SettingsError(f"{named}: {text[:1].lower()}{text[1:].replace('`', '')}") from exc
+
+
+def _secret(wanted: type, value: object) -> object:
+    """Raises NotImplementedError for any type but a secret, as msgspec wants it."""
+    if wanted is not Secret:
+        raise NotImplementedError(wanted)
+    if not (isinstance(value, str) and value and value.isascii() and value.isprintable()):
+        raise ValueError("must be a text of printable ASCII characters")
+    return Secret(value)

@@ -1,0 +1,243 @@
+"""What a person does to deliveries: have them sent again, decide what is in doubt, discard them, or make
+a second copy (recovery/operator_rules.py says what may become of which).
+
+Each row is written only as it was read (compare-and-set), so that a person and recovery, or two persons,
+never both have it sent. What was done needs no memory of its own: a row that was moved is not picked
+again, and a copy's id follows from its job and its delivery, so that making it twice is making it once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, Protocol
+
+import msgspec
+
+from idempotency.archive.lookup import ArchivedRow
+from idempotency.lookups import Kept
+from idempotency.payload_cipher import PayloadUnreadable
+from idempotency.recovery.contract import Move, Recovering
+from idempotency.recovery.selection import Pick
+from message.states import OPEN, Event, State, after
+from message.vocabulary import Lane
+from policy.quiet_hours import quiet_ms
+from policy.schema import LanePolicy, Policy
+from recovery.operator_results import (
+    Copy,
+    Told,
+    Verdict,
+    archived_told,
+    copied_fields,
+    copy_id,
+    told_of,
+)
+from recovery.operator_rules import (
+    DOUBLE,
+    SENDS,
+    OperatorNote,
+    Verb,
+    event_of,
+    held_text,
+    refusal,
+)
+from tracing.events import Recorder, Stage, TraceEvent
+
+DUTY: Final = "resend"
+"""Held by the one job that goes through a selection."""
+WHO: Final = "operator"
+"""Who stands in the trace."""
+QUIET_HOURS: Final = "quiet_hours"
+_LOOKS: Final = 3
+"""How often a row in doubt is looked at: recovery writes its version each time it asks."""
+
+
+class Keeping(Protocol):
+    """Where payloads are (idempotency/lookups.py)."""
+
+    def kept(self, delivery_key: str) -> Kept | None:
+        """Payload and receiver, opened."""
+        ...
+
+
+class _Plan(NamedTuple):
+    """The move for one delivery, and what is told once it is made."""
+
+    pick: Pick
+    move: Move
+    told: Told
+
+
+class Operator:
+    """Raises LedgerError alone."""
+
+    def __init__(
+        self,
+        rows: Recovering,
+        payloads: Keeping,
+        policy: Policy,
+        recorder: Recorder,
+        now_ms: Callable[[], int],
+        *,
+        look: Callable[[str], Sequence[Pick]] = lambda _: (),
+        give_back: Callable[[Sequence[tuple[str, str]]], None] = lambda _: None,
+    ) -> None:
+        """`policy` is the one in force. `look` is `Picks.named`. `give_back` gets (lane, key) of each
+        delivery that was discarded and surely not sent (dispatcher/pipeline/gates.py)."""
+        self._rows = rows
+        self._payloads = payloads
+        self._policy = policy
+        self._recorder = recorder
+        self._now_ms = now_ms
+        """The database's clock, epoch milliseconds."""
+        self._look = look
+        self._give_back = give_back
+
+    def run(
+        self,
+        verb: Verb,
+        picks: Sequence[Pick],
+        note: OperatorNote = OperatorNote(),  # noqa: B008 - frozen
+        *,
+        dry_run: bool = False,
+    ) -> list[Told]:
+        """Do it to each of them, in their order."""
+        now = self._now_ms()
+        planned = [self._planned(verb, pick, note, now) for pick in picks]
+        plans = [one for one in planned if isinstance(one, _Plan)]
+        done = iter([one.told for one in plans] if dry_run else self._made(verb, plans, note))
+        return [one if isinstance(one, Told) else next(done) for one in planned]
+
+    def copy(self, pick: Pick, job: str) -> Copy | Told:
+        """A second copy under an id of its own, which is the same for the same job."""
+        if pick.state in OPEN:
+            return told_of(pick, Verdict.REFUSED, "it is open: the first copy may still be sent")
+        try:
+            kept = self._payloads.kept(pick.key)
+        except PayloadUnreadable as exc:
+            return told_of(pick, Verdict.REFUSED, f"its payload cannot be opened: {exc}")
+        if kept is None:
+            return told_of(pick, Verdict.OVERTAKEN)
+        return self._copied(kept, told_of(pick, Verdict.COPIED, self._holds(pick.lane)), job)
+
+    def copy_archived(self, row: ArchivedRow, kept: Kept, job: str) -> Copy:
+        """A copy of a delivery that left the ledger with its day."""
+        return self._copied(kept, archived_told(row, Verdict.COPIED, self._holds(row.lane)), job)
+
+    def _copied(self, kept: Kept, told: Told, job: str) -> Copy:
+        new_id = copy_id(job, told.delivery_key)
+        fields = copied_fields(kept, new_id, told.message_id, self._now_ms())
+        return Copy(fields, msgspec.structs.replace(told, new_id=new_id))
+
+    # ---- planning ----------------------------------------------------------------------------
+
+    def _planned(self, verb: Verb, pick: Pick, note: OperatorNote, now: int) -> _Plan | Told:
+        why = refusal(verb, pick)
+        if why:
+            return told_of(pick, Verdict.REFUSED, why)
+        event, reason = event_of(verb, pick), note.reason(verb)
+        if verb not in SENDS:
+            move = Move(pick.key, pick.day, pick.version, pick.state, event, reason)
+            verdict = Verdict.SENT if verb is Verb.ARRIVED else Verdict.DISCARDED
+            return _Plan(pick, move, told_of(pick, verdict))
+        policy = self._lane_policy(pick.lane)
+        wait_ms = quiet_ms(policy.quiet_hours, now)
+        held = held_text(now + wait_ms, policy.quiet_hours.zone) if wait_ms else ""
+        if held and _waits_for_it(pick, now + wait_ms):
+            return told_of(pick, Verdict.HELD, held)
+        end = _new_end(pick, now + wait_ms, policy)
+        move = Move(
+            *(pick.key, pick.day, pick.version, pick.state, event, reason),
+            delay_ms=wait_ms,
+            expires_at=end,
+        )
+        verdict = Verdict.HELD if held else Verdict.RETRIED
+        return _Plan(pick, move, told_of(pick, verdict, _remarks(verb, pick, end, held)))
+
+    def _lane_policy(self, lane: str) -> LanePolicy:
+        return self._policy.of(Lane(*lane.split(".")))
+
+    def _holds(self, lane: str) -> str:
+        """What a worker will do with a copy that comes now."""
+        quiet, now = self._lane_policy(lane).quiet_hours, self._now_ms()
+        wait_ms = quiet_ms(quiet, now)
+        return held_text(now + wait_ms, quiet.zone) if wait_ms else ""
+
+    # ---- doing -------------------------------------------------------------------------------
+
+    def _made(self, verb: Verb, plans: Sequence[_Plan], note: OperatorNote) -> list[Told]:
+        if not plans:
+            return []
+        moved = self._rows.move([plan.move for plan in plans])
+        moved = [ours or self._moved_later(plan) for plan, ours in zip(plans, moved, strict=True)]
+        done = [plan for plan, ours in zip(plans, moved, strict=True) if ours]
+        self._trace(done, note)
+        if verb is Verb.DISCARD:
+            unsent = [plan.pick for plan in done if not plan.pick.doubted]
+            self._give_back([(pick.lane, pick.key) for pick in unsent])
+        return [
+            plan.told if ours else told_of(plan.pick, Verdict.OVERTAKEN)
+            for plan, ours in zip(plans, moved, strict=True)
+        ]
+
+    def _moved_later(self, plan: _Plan) -> bool:
+        """A row in doubt gets another version whenever recovery asks about it. It is moved all the same
+        while it is in the same doubt: no call of it was made since it was picked."""
+        pick = plan.pick
+        if pick.state is not State.UNKNOWN:
+            return False
+        for _ in range(_LOOKS):
+            now = next((one for one in self._look(pick.key) if one.key == pick.key), None)
+            if now is None or _doubt(now) != _doubt(pick):
+                return False
+            (ours,) = self._rows.move([plan.move._replace(version=now.version)])
+            if ours:
+                return True
+        return False
+
+    def _trace(self, plans: Sequence[_Plan], note: OperatorNote) -> None:
+        at = self._now_ms()
+        self._recorder.record([_event(plan, note, at) for plan in plans])
+
+
+def _waits_for_it(pick: Pick, until: int) -> bool:
+    """Whether it is held already, and lives long enough to go then."""
+    return pick.state is State.RETRY and pick.reason == QUIET_HOURS and pick.expires_at > until
+
+
+def _new_end(pick: Pick, goes_at: int, policy: LanePolicy) -> int | None:
+    """A person's word prolongs what is past its time by its lane's TTL, and nothing else."""
+    return None if pick.expires_at > goes_at else goes_at + policy.lifetime_ms(None)
+
+
+def _remarks(verb: Verb, pick: Pick, end: int | None, held: str) -> str:
+    parts = [held] if held else []
+    if pick.doubted and (verb is Verb.ACCEPT_RISK or pick.state is State.PARKED):
+        parts += [DOUBLE] if verb is not Verb.NOT_ARRIVED else []
+    if end is not None:
+        parts.append("its time was over: it lives once more for its lane's TTL")
+    return "; ".join(parts)
+
+
+def _doubt(pick: Pick) -> tuple[State, int, int]:
+    return pick.state, pick.attempt, pick.updated_at
+
+
+def _event(plan: _Plan, note: OperatorNote, at: int) -> TraceEvent:
+    pick, event = plan.pick, plan.move.event
+    stage = Stage.DROPPED if event is Event.OPERATOR_DISCARD else Stage.RESOLVED
+    said = str(note)
+    return TraceEvent(
+        at=at,
+        stage=stage,
+        message_id=pick.message_id,
+        delivery_key=pick.key,
+        biz_id=pick.biz_id,
+        lane=pick.lane,
+        worker=WHO,
+        attempt=pick.attempt,
+        state=after(pick.state, event).value,
+        reason=WHO,
+        detail=f"{event.value} ({said})" if said else event.value,
+        account=pick.account or "",
+        policy_version=pick.policy_version,
+    )

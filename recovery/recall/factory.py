@@ -1,0 +1,65 @@
+"""Builds what a recall needs from the configuration; everything outside is closed by the stack."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Final, NamedTuple
+
+from backends.settings import Settings
+from channels.engine import Engine
+from channels.registry import channel_for, load_accounts
+from channels.tokens.shared import open_tokens
+from channels.transports import Wires
+from dispatcher.pipeline.gates import open_gating
+from idempotency.sql_ledger import open_ledger
+from message.vocabulary import LANES
+from policy.active import in_force
+from policy.schema import Guarantee
+from policy.versions import Versions
+from recovery.recall.recall import Recalling
+from sending.runtime.clock import Clock
+from tracing import open_recorder
+
+TIMEOUT_S: Final = 10.0
+"""Of one request to a provider."""
+_AHEAD_MS: Final = 600_000
+"""So far ahead of the clock a notification may be dated."""
+
+
+class Opened(NamedTuple):
+    """A recall ready to run."""
+
+    recalling: Recalling
+    life_ms: int
+    """After so long nothing that it is about can be sent any more: the longest TTL of any lane."""
+    unseen: list[str]
+    """Lanes without a ledger: what is queued there cannot be recalled."""
+
+
+def open_recalling(settings: Settings, stack: ExitStack, wait: Callable[[], bool]) -> Opened:
+    """See `Recalling`. Raises SettingsError, PolicyError, LedgerError, SqlError."""
+    ledger = open_ledger(settings)
+    stack.callback(ledger.close)
+    policy = in_force(settings, Versions(ledger.database)).policy
+    gating = open_gating(settings, policy, ledger.identity(), Clock(), stack)
+    accounts = load_accounts(settings.accounts)
+    wires = Wires()
+    stack.callback(wires.close)
+    tokens = open_tokens(settings, wires)
+    stack.callback(tokens.close)
+    recorder = open_recorder(settings)
+    stack.callback(recorder.close)
+    recalling = Recalling(
+        ledger.recalls(),
+        ledger.recovering(),
+        Engine(wires, tokens),
+        {name: (account, channel_for(account)) for name, account in accounts.items()},
+        recorder,
+        timeout_s=TIMEOUT_S,
+        wait=wait,
+        give_back=gating.give_back,
+    )
+    unseen = [x.name for x in LANES if policy.of(x).guarantee is Guarantee.BEST_EFFORT]
+    longest = max(policy.of(lane).max_ttl_ms for lane in LANES)
+    return Opened(recalling, longest + _AHEAD_MS, unseen)

@@ -1,0 +1,259 @@
+"""A recall, from announcing it to what became of each delivery: cancelled before the send, or taken back by
+its provider after it, or told why not (docs/recall.md).
+
+It may be repeated at any time: what is cancelled stays so, what was taken back is not asked for again, and
+what was under way the first time may have ended by the second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+from typing import Final, Protocol
+
+import msgspec
+
+from channels.channel import Account, Channel, Sent, Taken, TakenBack
+from idempotency.claims.rows import RECALLED
+from idempotency.recalls import Covered, Kind, Recalls, cancelling
+from idempotency.recovery.contract import QUEUED, Recovering
+from message.states import State
+from tracing.events import Recorder, Stage, TraceEvent
+from tracing.masks import mask
+
+WORKER: Final = "recall"
+"""Who stands in the trace."""
+_TRIES: Final = 3
+_SENT: Final = frozenset({State.SENT, State.DELIVERED})
+_HOUR_MS: Final = 3_600_000
+
+
+class Verdict(StrEnum):
+    """What became of one delivery."""
+
+    CANCELLED = "cancelled"
+    """Never sent, and never will be."""
+    RECALLED = "recalled"
+    """Taken back by its provider."""
+    NOT_SENT = "not_sent"
+    """There was nothing to take back: it had ended without being sent."""
+    TOO_LATE = "too_late"
+    """It was sent, or may have been."""
+    NOT_POSSIBLE = "not_possible"
+    """It was sent, and nobody takes it back."""
+    ASK_AGAIN = "ask_again"
+    """Not decided: recall once more."""
+
+
+class Told(msgspec.Struct, frozen=True):
+    """One delivery's."""
+
+    delivery_key: str
+    message_id: str
+    lane: str
+    receiver: str
+    """Masked."""
+    state: State
+    verdict: Verdict
+    why: str
+
+
+class Recalled(msgspec.Struct, frozen=True):
+    """What a recall came to."""
+
+    kind: Kind
+    name: str
+    made_at: int
+    """Epoch milliseconds by the database's clock; a business id's notifications count up to then."""
+    deliveries: list[Told]
+
+
+class TakesBack(Protocol):
+    """What holds an adapter's dialogue and never raises (channels/engine.py)."""
+
+    def recall(
+        self, channel: Channel, account: Account, sent: Sent, timeout_s: float
+    ) -> TakenBack | None:
+        """None where the provider takes nothing back."""
+        ...
+
+
+class Recalling:
+    """One recall at a time; many processes may run the same one."""
+
+    def __init__(
+        self,
+        recalls: Recalls,
+        rows: Recovering,
+        engine: TakesBack,
+        accounts: Mapping[str, tuple[Account, Channel]],
+        recorder: Recorder,
+        *,
+        timeout_s: float,
+        wait: Callable[[], bool],
+        give_back: Callable[[Sequence[tuple[str, str]]], None] = lambda _: None,
+    ) -> None:
+        """`wait` pauses a moment for calls under way; False once it has been long enough. `give_back` gets
+        (lane, key) of each delivery that was cancelled (dispatcher/pipeline/gates.py)."""
+        self._recalls = recalls
+        self._rows = rows
+        self._engine = engine
+        self._accounts = accounts
+        self._recorder = recorder
+        self._timeout_s = timeout_s
+        self._wait = wait
+        self._give_back = give_back
+
+    def run(self, kind: Kind, name: str, life_ms: int, *, whole_calls: bool = False) -> Recalled:
+        """Recall it; raises LedgerError. `whole_calls`: also from receivers who merely shared a call."""
+        made_at = self._recalls.announce(kind, name, life_ms)
+        rows = self._cancelled(kind, name, made_at)
+        while any(row.state is State.IN_FLIGHT for row in rows) and self._wait():
+            rows = self._cancelled(kind, name, made_at)
+        told = self._ended([row for row in rows if not _is_sent(row)])
+        told += self._taken_back([row for row in rows if _is_sent(row)], whole_calls)
+        return Recalled(kind, name, made_at, told)
+
+    def _cancelled(self, kind: Kind, name: str, made_at: int) -> list[Covered]:
+        """Its rows, once those that waited are ended. One that somebody else moved is looked at again."""
+        rows = self._recalls.rows(kind, name, made_at)
+        for _ in range(_TRIES):
+            waiting = [row for row in rows if row.state is State.RETRY]
+            if not waiting:
+                break
+            moved = self._rows.move([cancelling(row) for row in waiting])
+            cancelled = [row for row, ours in zip(waiting, moved, strict=True) if ours]
+            self._trace(cancelled)
+            self._give_back([(row.lane, row.key) for row in cancelled if not row.doubted])
+            rows = self._recalls.rows(kind, name, made_at)
+        return rows
+
+    def _ended(self, rows: Sequence[Covered]) -> list[Told]:
+        return [_told(row, *_without_provider(row)) for row in rows]
+
+    def _taken_back(self, rows: Sequence[Covered], whole_calls: bool) -> list[Told]:
+        calls: dict[tuple[str, str], list[Covered]] = {}
+        for row in rows:
+            calls.setdefault((row.account, row.provider_id or row.key), []).append(row)
+        return [told for call in calls.values() for told in self._call(call, whole_calls)]
+
+    def _call(self, mine: Sequence[Covered], whole_calls: bool) -> list[Told]:
+        """One provider call's deliveries, `mine` being those that are recalled."""
+        first = mine[0]
+        if all(row.taken_back for row in mine):
+            return [_told(row, Verdict.RECALLED, "taken back before") for row in mine]
+        pair = self._accounts.get(first.account)
+        hindered = _hindrance(first, pair, self._recalls.now_ms())
+        if hindered is not None or pair is None:
+            return [_told(row, *(hindered or _GONE)) for row in mine]
+        keys = {row.key for row in mine}
+        shared = self._recalls.of_call(first.account, first.provider_id)
+        others = [row for row in shared if row.key not in keys and _is_sent(row)]
+        if others and not whole_calls:
+            why = f"its call reached {len(others)} more; --whole-calls takes it back from them too"
+            return [_told(row, Verdict.NOT_POSSIBLE, why) for row in mine]
+        return self._ask([*mine, *others], keys, *pair)
+
+    def _ask(
+        self, rows: Sequence[Covered], mine: set[str], account: Account, channel: Channel
+    ) -> list[Told]:
+        sent = Sent(rows[0].provider_id)
+        said = self._engine.recall(channel, account, sent, self._timeout_s)
+        verdict, why = _answered(said, channel)
+        if verdict is not Verdict.RECALLED:
+            return [_told(row, verdict, why) for row in rows if row.key in mine]
+        self._recalls.keep([row.key for row in rows])
+        self._recorder.record([self._event(row, Stage.RECALLED, row.state, why) for row in rows])
+        along = f"{why}, along with those recalled"
+        return [_told(row, verdict, why if row.key in mine else along) for row in rows]
+
+    def _trace(self, cancelled: Sequence[Covered]) -> None:
+        events = []
+        for row in cancelled:
+            reason = cancelling(row).reason or ""
+            dropped = reason == RECALLED
+            stage, state = (
+                (Stage.DROPPED, State.DROPPED) if dropped else (Stage.SETTLED, State.PARKED)
+            )
+            events.append(self._event(row, stage, state, reason))
+        self._recorder.record(events)
+
+    def _event(self, row: Covered, stage: Stage, state: State, reason: str) -> TraceEvent:
+        return TraceEvent(
+            at=self._recalls.now_ms(),
+            stage=stage,
+            message_id=row.message_id,
+            delivery_key=row.key,
+            biz_id=row.biz_id,
+            lane=row.lane,
+            receiver=_masked(row),
+            worker=WORKER,
+            attempt=row.attempt,
+            state=state.value,
+            reason=reason,
+            account=row.account,
+            provider_id=row.provider_id or None,
+            policy_version=row.policy_version,
+        )
+
+
+def _is_sent(row: Covered) -> bool:
+    """Whether its provider has it: sent, or taken as a task whose result is still asked for."""
+    queued = row.state is State.UNKNOWN and row.reason == QUEUED and bool(row.provider_id)
+    return queued or row.state in _SENT
+
+
+_GONE: Final = (Verdict.NOT_POSSIBLE, "its account is not in the configuration any more")
+_IN_DOUBT: Final = "an earlier call may have sent it; it will not be sent again"
+
+
+def _without_provider(row: Covered) -> tuple[Verdict, str]:
+    """What becomes of a row that no provider is known to have."""
+    reason = row.reason or ""
+    if row.state is State.DROPPED:
+        if reason == RECALLED:
+            return Verdict.CANCELLED, "before the send"
+        if row.doubted:
+            return Verdict.TOO_LATE, _IN_DOUBT
+        return Verdict.NOT_SENT, f"dropped: {reason}"
+    if row.state is State.IN_FLIGHT:
+        return Verdict.TOO_LATE, "its call is under way; recall again to take it back"
+    if row.state is State.UNKNOWN or (row.state is State.PARKED and row.doubted):
+        return Verdict.TOO_LATE, _IN_DOUBT
+    if row.state is State.RETRY:
+        return Verdict.ASK_AGAIN, "somebody else was at it"
+    return Verdict.NOT_SENT, f"{row.state.value}: {reason}".rstrip(": ")
+
+
+def _hindrance(
+    row: Covered, pair: tuple[Account, Channel] | None, now: int
+) -> tuple[Verdict, str] | None:
+    """Why its provider need not be asked; None: it may take it back."""
+    if pair is None:
+        return _GONE
+    window = pair[1].recall_window_ms
+    if not window:
+        return Verdict.NOT_POSSIBLE, f"{pair[0].provider} takes nothing back"
+    if not row.provider_id:
+        return Verdict.NOT_POSSIBLE, "the provider's name for it is not known"
+    if now - row.sent_at > window:
+        return Verdict.TOO_LATE, f"{pair[0].provider} takes back for {window // _HOUR_MS} hours"
+    return None
+
+
+def _answered(said: TakenBack | None, channel: Channel) -> tuple[Verdict, str]:
+    if said is None:
+        return Verdict.NOT_POSSIBLE, f"{channel.provider} cannot take this one back"
+    if said.taken is Taken.BACK:
+        return Verdict.RECALLED, f"by {channel.provider}"
+    if said.taken is Taken.REFUSED:
+        return Verdict.NOT_POSSIBLE, f"{channel.provider} refused: {said.detail}"
+    return Verdict.ASK_AGAIN, f"{channel.provider} did not say: {said.detail}"
+
+
+def _told(row: Covered, verdict: Verdict, why: str) -> Told:
+    return Told(row.key, row.message_id, row.lane, _masked(row), row.state, verdict, why)
+
+
+def _masked(row: Covered) -> str:
+    return mask(row.lane.partition(".")[0], row.receiver) if row.receiver else ""

@@ -1,0 +1,1 @@
+"""Sending again what is due."""

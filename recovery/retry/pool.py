@@ -1,0 +1,339 @@
+"""The threads of one lane that call the provider once more: few, so that live traffic does not feel them.
+A call carries one delivery or several, as in a live lane, and what an account refuses goes through another.
+
+Nothing begins that must not: not past its expires_at, not outside the provider's dedup window where it
+relies on that, not under a lapsed lease, not while recovery is stopping.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import ceil
+from queue import SimpleQueue
+from typing import Final, Protocol
+
+import msgspec
+import structlog
+
+from channels.accounts.time_limits import limits_of
+from channels.channel import Call, Channel
+from channels.http_client.failures import LEASE_LAPSED, WITHDRAWN
+from idempotency.ledger import LedgerUnavailable
+from idempotency.recovery.contract import TTL_IN_DOUBT, Taken
+from message.delivery import Delivery
+from message.outcomes import AnyOutcome, NotSent, Unknown
+from message.states import Event
+from recovery.retry.lane_config import Route, Routes
+from sending.accounts.selector import ACCOUNT_SHUT, may_fail_over
+from sending.attempts import Try, fitting, note_refusals, on_record
+from sending.runtime.clock import Clock
+from sending.runtime.work_queue import Handoff
+from sending.withdrawals import take_back, why_withdrawn
+
+log = structlog.get_logger(__name__)
+_MS: Final = 1_000
+_STEP_S: Final = 0.25
+WINDOW_OVER: Final = "dedup_window_over"
+
+
+class Engine(Protocol):
+    """What runs one provider call and never raises (channels/engine.py)."""
+
+    def send(self, channel: Channel, call: Call, timeout_s: float) -> list[AnyOutcome]:
+        """One outcome per delivery of the call."""
+        ...
+
+
+class Permit(Protocol):
+    """Whether a call may begin (sending/runtime/lease.py)."""
+
+    def wait_valid(self, term: int, until: Callable[[], bool]) -> bool:
+        """See `dispatcher.pipeline.lanes.Permit`."""
+        ...
+
+    def ends_at(self, term: int) -> float:
+        """See `dispatcher.pipeline.lanes.Permit`."""
+        ...
+
+
+class Resend(msgspec.Struct, gc=False):
+    """One taken delivery on its way; the thread that calls writes, the one that settles reads."""
+
+    taken: Taken
+    route: Route
+    term: int
+    """Of the lease under which it was taken."""
+    not_after: int
+    """Epoch milliseconds: begun later it would be no repeat to the provider. 0: it relies on none."""
+    outcome: AnyOutcome | None = None
+    event: Event | None = None
+    """Where no call was made."""
+    reason: str | None = None
+    started_at: int = 0
+    answered_at: int = 0
+    delay_ms: int = 0
+    """Given back: for how long it waits."""
+    tries: tuple[Try, ...] = ()
+    """The calls before the last."""
+    first: bool = False
+    """Never called before it was taken; it holds a place of the lane's callers for such."""
+
+    @property
+    def delivery(self) -> Delivery:
+        """What is sent."""
+        return self.taken.delivery
+
+    @property
+    def doubted(self) -> bool:
+        """Whether an earlier call of it may have sent it."""
+        return self.taken.doubted_since is not None
+
+
+def put_on_record(call: Sequence[Resend], call_key: str = "") -> None:
+    """Write the one call's account, key and digest on its deliveries; without `call_key` the first's."""
+    first, route = call[0].delivery, call[0].route
+    key = call_key or first.call_key
+    for resend in call:
+        resend.delivery.account, resend.delivery.call_key = route.account.name, key
+    digest = route.digest([resend.delivery for resend in call])
+    for resend in call:
+        resend.delivery.call_digest = digest
+
+
+class Callers:
+    """One lane's threads. `put` is the taking thread's; `finished` gets back everything put."""
+
+    def __init__(
+        self,
+        routes: Routes,
+        threads: int,
+        engine: Engine,
+        *,
+        permit: Permit,
+        clock: Clock,
+        finished: SimpleQueue[Resend | None],
+        reroute: Callable[[Sequence[Delivery]], list[bool]],
+        lazy: bool = False,
+    ) -> None:
+        """`reroute` is the ledger's: it puts another account on record before that is called. `lazy`: the
+        threads start with the first call."""
+        self.lane = routes.lane
+        self.threads = 0
+        """Those that are not told to end."""
+        self._wanted = threads
+        self._capacity = 2 * threads * routes.batch
+        self._routes = routes
+        self._engine = engine
+        self._permit = permit
+        self._clock = clock
+        self._finished = finished
+        self._reroute = reroute
+        self._queue: Handoff[Sequence[Resend] | None] = Handoff()
+        self._count = threading.Lock()
+        self._open = 0  # put and not settled; guarded by _count, as are the numbers of threads
+        self._spawned = 0
+        self._stopping = False
+        self._lazy = lazy  # written by `put`
+
+    @property
+    def room(self) -> int:
+        """Deliveries that may be taken now: a call in work and one waiting for each thread; none before
+        half of those that wait are gone, so that rows are taken together."""
+        free = self._capacity - self._open
+        return free if free > self._capacity // 4 else 0
+
+    @property
+    def unsettled(self) -> int:
+        """Taken and not settled."""
+        return self._open
+
+    def start(self) -> None:
+        """Start the threads."""
+        with self._count:
+            if not self._lazy:
+                self._resize(self._wanted)
+
+    def adopt(self, routes: Routes, threads: int) -> None:
+        """Follow another policy: calls that begin from now on act under it. Threads too many end when they
+        have taken what stands in the queue before."""
+        with self._count:
+            self._routes, self._wanted = routes, threads
+            self._capacity = 2 * threads * routes.batch
+            if self.threads:
+                self._resize(threads)
+
+    def take_up(self, count: int) -> None:
+        """So many are taken and will be put, or were never put after all (below 0)."""
+        with self._count:
+            self._open += count
+
+    def put(self, call: Sequence[Resend]) -> None:
+        """Hand one call over, for whose deliveries `take_up` made room."""
+        if self._lazy:
+            self._lazy = False
+            self.start()
+        self._queue.put(call)
+
+    def stop(self) -> None:
+        """Begin nothing more: what waits is given back, what has begun ends. Idempotent."""
+        self._stopping = True
+
+    def close(self) -> None:
+        """End the threads, once nothing is put any more."""
+        with self._count:
+            self._resize(0)
+
+    def _resize(self, threads: int) -> None:
+        for _ in range(self.threads, threads):
+            self._spawned += 1
+            self._spawn(f"resend-{self.lane.name}-{self._spawned - 1}")
+        for _ in range(threads, self.threads):
+            self._queue.put(None)
+        self.threads = threads
+
+    def _spawn(self, name: str) -> None:
+        threading.Thread(target=self._serve, args=(name,), name=name, daemon=True).start()
+
+    def _serve(self, name: str) -> None:
+        """Serve until closed; a thread that dies is replaced, and what it called is in doubt."""
+        call: Sequence[Resend] | None = None
+        seat = self._queue.seat()
+        try:
+            while (call := self._queue.take(seat)) is not None:
+                self._run(call)
+                for resend in call:
+                    self._finished.put(resend)
+        except BaseException as exc:
+            log.exception("resend_thread_died", thread=name, cause=repr(exc))
+            for resend in call or ():
+                if resend.event is None:
+                    resend.outcome = Unknown(code="thread_died", detail=repr(exc))
+                self._finished.put(resend)
+            self._spawn(name)
+
+    def _run(self, resends: Sequence[Resend]) -> None:
+        """One call for all that may still begin; what its account refused goes through another."""
+        beginning = [resend for resend in resends if self._may_begin(resend)]
+        tried: list[str] = []
+        while beginning:
+            tried.append(beginning[0].route.account.name)
+            self._call(beginning)
+            beginning = self._through_another(beginning, tried)
+
+    def _call(self, resends: Sequence[Resend]) -> None:
+        (account, channel), now = resends[0].route, self._clock.now_ms()
+        begun_at = self._clock.monotonic()
+        for resend in resends:
+            resend.started_at = now
+        limits = limits_of(account, self._routes.policy)
+        call = Call(
+            account,
+            [resend.delivery for resend in resends],
+            not_after=self._not_after(resends),
+            steps=limits.steps,
+            withdrawn=None if limits.steps is None else partial(self._withdrawn, resends),
+        )
+        outcomes = self._engine.send(channel, call, limits.total)
+        now = self._clock.now_ms()
+        for resend, outcome in zip(resends, outcomes, strict=True):
+            resend.outcome, resend.answered_at = outcome, now
+        self._routes.accounts.record(account, outcomes, begun_at)
+        note_refusals(resends)
+        for resend, outcome in zip(resends, outcomes, strict=True):
+            if isinstance(outcome, NotSent) and outcome.code == WITHDRAWN:
+                take_back(resend, self._too_late(resend))
+
+    def _withdrawn(self, resends: Sequence[Resend]) -> str:
+        """Why a call under way must not be finished any more; empty: it may."""
+        return why_withdrawn(
+            map(self._too_late, resends),
+            lapsed=lambda: self._clock.monotonic() >= self._not_after(resends),
+        )
+
+    def _not_after(self, resends: Sequence[Resend]) -> float:
+        return min(self._permit.ends_at(resend.term) for resend in resends)
+
+    def _through_another(self, resends: Sequence[Resend], tried: Sequence[str]) -> list[Resend]:
+        """Those that may be called again, their other account on record; the rest keeps its outcome."""
+        first = next((resend for resend in resends if self._may_fail_over(resend)), None)
+        if first is None or first.outcome is None:
+            return []
+        routes = self._routes
+        refuses = routes.refuses(first.delivery)
+        other = routes.accounts.other(first.delivery, first.outcome, tried, refuses)
+        route = None if other is None else routes.of(other.name)
+        if route is None:
+            return []
+        going = self._on_record(fitting(resends, first, *route, self._may_fail_over), route)
+        if not going:
+            routes.accounts.release(route.account)
+        return going
+
+    def _may_fail_over(self, resend: Resend) -> bool:
+        """Not what is in doubt: that another account sends it says nothing of the call before; nor what
+        has no attempt left, or no time."""
+        return (
+            not resend.doubted
+            and resend.outcome is not None
+            and may_fail_over(resend.outcome)
+            and resend.delivery.spent < self._routes.policy.retry.attempts
+            and self._refusal(resend) is None
+        )
+
+    def _on_record(self, resends: Sequence[Resend], route: Route) -> list[Resend]:
+        return on_record(
+            resends,
+            route,
+            put=put_on_record,
+            kept=self._kept,
+            may=lambda resend: self._refusal(resend) is None,
+        )
+
+    def _kept(self, resends: Sequence[Resend]) -> list[bool]:
+        """While the ledger is away nobody is sent elsewhere: the non-send stands."""
+        try:
+            return self._reroute([resend.delivery for resend in resends])
+        except LedgerUnavailable:
+            return [False] * len(resends)
+
+    def _may_begin(self, resend: Resend) -> bool:
+        refusal = self._refusal(resend) or self._shut(resend)
+        if refusal is None:
+            return True
+        resend.event, resend.reason = refusal
+        self._routes.accounts.release(resend.route.account)
+        return False
+
+    def _shut(self, resend: Resend) -> tuple[Event, str] | None:
+        """Its account was shut since it was chosen: given back, to whichever account may send it first."""
+        accounts, account = self._routes.accounts, resend.route.account
+        if self._routes.of(account.name) is None or accounts.passes(account):
+            return None
+        wait_s = accounts.opens_in_s(resend.delivery, account)
+        resend.delay_ms = ceil(wait_s / _STEP_S) * int(_STEP_S * _MS)  # several share a statement
+        return Event.GIVEN_BACK, ACCOUNT_SHUT
+
+    def _refusal(self, resend: Resend) -> tuple[Event, str] | None:
+        """Why this call must not begin, or None. The lease is the last question: it is the one that can
+        change while a thread sleeps."""
+        reason = self._too_late(resend)
+        if reason is not None:
+            return reason
+        if self._permit.wait_valid(resend.term, lambda: self._too_late(resend) is not None):
+            # Waiting may have taken its time; nothing waits between this question and the first byte.
+            return self._too_late(resend)
+        return self._too_late(resend) or (Event.UNKNOWN, LEASE_LAPSED)
+
+    def _too_late(self, resend: Resend) -> tuple[Event, str] | None:
+        taken, now = resend.taken, self._clock.now_ms()
+        if self._stopping:
+            return Event.GIVEN_BACK, "stopping"
+        if now >= taken.delivery.expires_at:
+            if resend.doubted:
+                return Event.BUDGET_SPENT, TTL_IN_DOUBT
+            return Event.TTL, "ttl_in_retry"
+        if resend.not_after and now >= resend.not_after:
+            return Event.UNKNOWN, WINDOW_OVER
+        return None

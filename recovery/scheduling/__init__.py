@@ -1,0 +1,1 @@
+"""Who calls recovery's jobs: Celery, or the loop built in."""

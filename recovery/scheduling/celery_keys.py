@@ -1,0 +1,52 @@
+"""The keys that Celery keeps in Redis, with their types, and what is done about one of another type."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import structlog
+
+from backends.redis.client import RedisAway
+from backends.redis.client_types import KeyTypes
+from backends.settings import RedisSettings
+
+log = structlog.get_logger(__name__)
+_OWN: Final = {"unacked": "hash", "unacked_index": "zset", "unacked_mutex": "string"}
+_PRIORITIES: Final = ("", "\x06\x163", "\x06\x166", "\x06\x169")
+"""kombu keeps a list for each step of priority; the first has the queue's bare name."""
+
+
+def key_types(prefix: str, queue: str) -> dict[str, str]:
+    """Every key that kombu uses for this queue (kombu/transport/redis.py), with the type it needs."""
+    wanted = _OWN | {f"{queue}{step}": "list" for step in _PRIORITIES}
+    wanted |= {f"_kombu.binding.{queue}": "set", "_kombu.binding_deadlines": "zset"}
+    wanted[f"_kombu.binding_permanent.{queue}"] = "set"
+    return {f"{prefix}{key}": kind for key, kind in wanted.items()}
+
+
+class CeleryKeys:
+    """`mend` is any thread's and never raises."""
+
+    def __init__(self, settings: RedisSettings, prefix: str, queue: str) -> None:
+        """Raises ValueError for a URL that cannot be read."""
+        self._types = KeyTypes(settings, key_types(prefix, queue))
+
+    def mend(self) -> None:
+        """Moves keys of a wrong type aside, and says so."""
+        try:
+            moved = self._types.mend()
+        except RedisAway as exc:
+            log.debug("celery_keys_not_checked", cause=str(exc))
+            return
+        for one in moved:
+            log.error(
+                "celery_key_moved",
+                key=one.key,
+                to=one.to,
+                what=f"it was a {one.found} and Celery needs a {one.wanted};"
+                " find out who wrote it, then delete the copy",
+            )
+
+    def close(self) -> None:
+        """Close the connections; idempotent."""
+        self._types.close()

@@ -1,0 +1,121 @@
+"""Celery in this process: a worker whose tasks run in threads, and a beat, beside the recovery they call.
+
+Both run in threads of ours: signals and the drain order are recovery's. One that ends by an error is
+started again; meanwhile, and while the broker is away, the built-in schedule calls the jobs.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+import structlog
+from celery.beat import Service
+from celery.worker import WorkController, state
+
+from backends.settings import Settings, SettingsError
+from recovery.activity import Activity
+from recovery.scheduling.celery_app import QUEUE, celery_app, key_prefix
+from recovery.scheduling.celery_keys import CeleryKeys
+from recovery.scheduling.celery_logs import CeleryLog, is_of_broker, told
+from recovery.scheduling.celery_tasks import Serving
+from recovery.scheduling.leader_beat import DUTY, scheduler_for
+from recovery.scheduling.loop import WORKERS
+from recovery.scheduling.stand_in import StandIn
+from recovery.service import Recovery
+
+log = structlog.get_logger(__name__)
+_OK: Final = 0
+_AGAIN_S: Final = 2.0
+"""Before a worker or a beat that ended by an error is started again."""
+
+
+class Celery:
+    """Implements `recovery.process.Scheduling`."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Raises SettingsError without a Redis."""
+        self._activity = Activity()
+        self._serving = Serving(self._activity)
+        self._app = celery_app(settings, self._serving)
+        try:
+            self._keys = CeleryKeys(settings.redis, key_prefix(settings), QUEUE)
+        except ValueError as exc:
+            raise SettingsError(f"redis.url: {exc}") from exc
+        self._threads: list[threading.Thread] = []
+        self._recovery: Recovery | None = None
+        self._beat: Any = None  # written by the thread "celery-beat"; `stop` reads
+
+    def start(self, recovery: Recovery) -> None:
+        """See `Scheduling.start`."""
+        self._recovery = self._serving.recovery = recovery
+        CeleryLog(self._activity).install()
+        state.should_stop = None
+        # The threads of its pool look their tasks up in the default app.
+        self._app.set_default()
+        stand_in = StandIn(
+            recovery,
+            self._activity,
+            poll_s=recovery.poll_s,
+            stop=recovery.stopping,
+            mend=self._keys.mend,
+        )
+        self._threads = [
+            recovery.crew.start("celery-worker", lambda: self._persist("worker", self._work)),
+            recovery.crew.start("celery-beat", lambda: self._persist("beat", self._tick)),
+            recovery.crew.start("stand-in", stand_in.run),
+        ]
+
+    def stop(self) -> None:
+        """See `Scheduling.stop`."""
+        state.should_stop = _OK
+        if self._beat is not None:
+            self._beat.stop()
+        if self._recovery is not None:
+            self._recovery.drop(DUTY)
+
+    def join(self, timeout_s: float) -> None:
+        """See `Scheduling.join`."""
+        for thread in self._threads:
+            thread.join(timeout_s)
+        self._keys.close()
+
+    def _persist(self, part: str, run: Callable[[], None]) -> None:
+        """Run this part of Celery until recovery stops, again after each error."""
+        assert self._recovery is not None
+        stopping = self._recovery.stopping
+        while not stopping.is_set():
+            self._keys.mend()
+            try:
+                run()
+            except (Exception, SystemExit) as exc:
+                self._note_end(part, exc)
+            stopping.wait(_AGAIN_S)
+
+    def _note_end(self, part: str, exc: BaseException) -> None:
+        """An error of the broker's is said once by the stand-in, any other here."""
+        self._activity.note(told(exc))
+        if not is_of_broker(exc):
+            log.error("celery_ended", part=part, cause=told(exc), again_in_s=_AGAIN_S, exc_info=exc)
+
+    def _work(self) -> None:
+        """Celery's worker ends by itself only when told to; else it was an error that nobody else sees."""
+        worker = WorkController(
+            app=self._app,
+            pool="threads",
+            concurrency=WORKERS,
+            without_heartbeat=True,
+            without_mingle=True,
+            without_gossip=True,
+            loglevel="WARNING",
+        )
+        worker.start()
+        if state.should_stop is None:
+            raise RuntimeError(f"Celery's worker ended by itself (code {worker.exitcode})")
+
+    def _tick(self) -> None:
+        assert self._recovery is not None
+        scheduler = scheduler_for(self._recovery.hold)
+        self._beat = Service(self._app, scheduler_cls=scheduler)
+        self._beat.start()

@@ -1,0 +1,73 @@
+"""The built-in schedule as a stand-in: it calls the jobs while Celery calls none in this process.
+
+Jobs may be called too often and by two at once (recovery/service.py), so a fleet where both schedules
+run for a moment does no harm.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+import structlog
+
+from recovery.activity import Activity
+from recovery.scheduling.loop import WORKERS, Jobs, Loop
+
+log = structlog.get_logger(__name__)
+_SILENT_LOOKS: Final = 5
+_LEAST_SILENT_S: Final = 3.0
+"""A busy machine may leave Celery's threads waiting for so long."""
+
+
+class StandIn:
+    """Run by one thread of recovery's."""
+
+    def __init__(
+        self,
+        jobs: Jobs,
+        activity: Activity,
+        *,
+        poll_s: float,
+        stop: threading.Event,
+        mend: Callable[[], None],
+    ) -> None:
+        """`mend` is called in every round of an outage; it must not raise."""
+        self._activity = activity
+        self._loop = Loop(jobs, poll_s=poll_s, stop=stop)
+        self._poll_s = poll_s
+        self._stop = stop
+        self._mend = mend
+        self._silent_s = max(_SILENT_LOOKS * poll_s, _LEAST_SILENT_S)
+        self._standing_in = False
+
+    def run(self) -> None:
+        """Until `stop`; what has begun ends first."""
+        with ThreadPoolExecutor(WORKERS, thread_name_prefix="stand-in") as pool:
+            while not self._stop.wait(self._poll_s):
+                self.run_once(pool)
+
+    def run_once(self, pool: ThreadPoolExecutor) -> None:
+        """Looks itself if Celery is silent; says once when that begins and when it ends."""
+        if self._activity.silent_s() < self._silent_s:
+            self._end()
+            return
+        self._begin()
+        self._mend()
+        self._loop.run_once(pool)
+
+    def _begin(self) -> None:
+        if not self._standing_in:
+            self._standing_in = True
+            log.warning(
+                "celery_silent",
+                cause=self._activity.take_trouble() or "no task arrived",
+                what="the built-in schedule works until Celery does again",
+            )
+
+    def _end(self) -> None:
+        if self._standing_in:
+            self._standing_in = False
+            log.info("celery_back")

@@ -1,0 +1,208 @@
+"""What recovery tells the outside: metrics, trace events and alerts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import structlog
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+from idempotency.claims.rows import OWNER_DEAD
+from idempotency.ledger import Settlement
+from idempotency.recovery.contract import Backlog, Doubt, Ended, Move, by_operator
+from message.delivery import Delivery
+from message.outcomes import Accepted, end_without_answer
+from message.states import Event, State, after
+from recovery.alerts import Alerts
+from recovery.backlog_gauges import BacklogGauges
+from recovery.retry.pool import Resend
+from sending.runtime.clock import Clock
+from tracing.events import Recorder, Stage, TraceEvent
+from tracing.masks import mask
+
+log = structlog.get_logger(__name__)
+_MS = 1_000
+_STAGE_OF_END = {State.EXPIRED: Stage.EXPIRED, State.DROPPED: Stage.DROPPED}
+_SECONDS = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0)
+
+
+class Metrics:
+    """One recovery's counters and gauges. Safe from any thread."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self.registry = CollectorRegistry()
+        self.backlog = BacklogGauges(monotonic)
+        self.registry.register(self.backlog)
+        self.resent = self._counter(
+            "resent", "Deliveries sent again, by how they ended.", "outcome"
+        )
+        self.resolved = self._counter("resolved", "Doubts ended, by what was found out.", "as")
+        self.asked_again = self._counter("asked_again", "Doubts that nobody could end yet.")
+        self.doubles = self._counter(
+            "possible_duplicates", "Resent without proof, by policy or by a person."
+        )
+        self.ended = self._counter("ended", "Due rows that were not sent.", "state", "reason")
+        self.call_seconds = Histogram(
+            "hongyan_recovery_call_seconds",
+            "One provider call.",
+            ("lane",),
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self.woken = self._counter(
+            "woken", "Rows that slept without a head before them. 0 is normal."
+        )
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        name = f"hongyan_recovery_{name}"
+        return Counter(name, text, ("lane", *labels), registry=self.registry)
+
+
+class Report:
+    """Thread-safe; never raises."""
+
+    def __init__(
+        self, recorder: Recorder, metrics: Metrics, alerts: Alerts, *, clock: Clock, name: str
+    ) -> None:
+        self._recorder = recorder
+        self._metrics = metrics
+        self._alerts = alerts
+        self._clock = clock
+        self._name = name
+
+    def ended(self, rows: Sequence[Ended]) -> None:
+        """Due rows whose time, attempts or payload are over."""
+        for row in rows:
+            self._metrics.ended.labels(row.lane, row.state.value, row.reason).inc()
+            if row.state is State.PARKED:
+                self._alerts.parked(row.lane, row.reason, row.key)
+        now = self._clock.now_ms()
+        self._recorder.record([self._ended_event(row, now) for row in rows])
+
+    def resent(self, pairs: Sequence[tuple[Resend, Settlement]], written: Sequence[bool]) -> None:
+        """These outcomes are in the ledger, or were fenced."""
+        events = []
+        for (resend, settlement), ours in zip(pairs, written, strict=True):
+            state = after(State.IN_FLIGHT, settlement.event) if ours else None
+            lane = settlement.delivery.lane
+            self._metrics.resent.labels(lane, state.value if state else "fenced").inc()
+            if state is State.PARKED:
+                self._alerts.parked(lane, settlement.reason or "", settlement.delivery.key)
+            if resend.doubted and resend.answered_at and by_operator(resend.taken.reason):
+                self._metrics.doubles.labels(lane).inc()
+            if resend.answered_at:
+                seconds = (resend.answered_at - resend.started_at) / _MS
+                self._metrics.call_seconds.labels(lane).observe(seconds)
+            events += self._tried_events(resend)
+            events.append(self._resent_event(resend, settlement, state))
+        self._recorder.record(events)
+
+    def unsendable(self, settlement: Settlement) -> None:
+        """No call could be made of it: there is no account for it, or no template any more."""
+        delivery, state = settlement.delivery, after(State.IN_FLIGHT, settlement.event)
+        reason = settlement.reason or ""
+        self._metrics.ended.labels(delivery.lane, state.value, reason).inc()
+        if state is State.PARKED:
+            self._alerts.parked(delivery.lane, reason, delivery.key)
+        event = self._event(delivery, Stage.SETTLED, state.value)
+        event.reason = reason
+        self._recorder.record([event])
+
+    def resolved(self, doubt: Doubt, move: Move) -> None:
+        """A doubt ended, for the move's reason."""
+        lane, state = doubt.delivery.lane, after(State.UNKNOWN, move.event)
+        self._metrics.resolved.labels(lane, move.event.name.lower()).inc()
+        if move.event is Event.RESEND_UNPROVEN:
+            self._metrics.doubles.labels(lane).inc()
+        if state is State.PARKED:
+            self._alerts.parked(lane, move.reason or "", move.key)
+        event = self._event(doubt.delivery, Stage.RESOLVED, state.value)
+        event.reason, event.detail = move.reason, move.event.value
+        event.provider_id = move.provider_id
+        self._recorder.record([*self._death(doubt), event])
+
+    def _death(self, doubt: Doubt) -> list[TraceEvent]:
+        """What the dead worker could not tell: the ledger's row forgets it with the next attempt."""
+        if doubt.reason != OWNER_DEAD:
+            return []
+        event = self._event(doubt.delivery, Stage.OWNER_DEAD, State.UNKNOWN.value)
+        event.at, event.worker, event.claimed_at = doubt.since, doubt.owner, doubt.called_at
+        event.detail = "no outcome of its call was recorded"
+        return [event]
+
+    def asked_again(self, doubt: Doubt) -> None:
+        """Nothing was found out yet."""
+        self._metrics.asked_again.labels(doubt.delivery.lane).inc()
+
+    def woken(self, lane: str, rows: int) -> None:
+        """Rows that nobody had woken: normally none."""
+        self._metrics.woken.labels(lane).inc(rows)
+        if rows:
+            log.warning("line_woken_late", lane=lane, rows=rows)
+
+    def backlog(self, backlog: Sequence[Backlog], valid_s: float) -> None:
+        """What waits now; the number counts for so many seconds."""
+        self._metrics.backlog.show(backlog, valid_s)
+
+    def behind(self, lines: Mapping[str, int], valid_s: float) -> None:
+        """Lane to ordering keys whose head holds others; the numbers count for so many seconds."""
+        self._metrics.backlog.show_behind(lines, valid_s)
+
+    def _resent_event(
+        self, resend: Resend, settlement: Settlement, state: State | None
+    ) -> TraceEvent:
+        stage = Stage.EXPIRED if settlement.event is Event.TTL else Stage.SETTLED
+        event = self._event(
+            settlement.delivery, stage if state else Stage.FENCED, state.value if state else ""
+        )
+        event.reason = settlement.reason or resend.reason
+        event.provider_id = settlement.provider_id
+        event.started_at, event.answered_at = resend.started_at, resend.answered_at
+        if resend.answered_at:
+            event.call_end = end_without_answer(resend.outcome)
+        if resend.outcome is not None and not isinstance(resend.outcome, Accepted):
+            event.detail = resend.outcome.detail or None
+        return event
+
+    def _tried_events(self, resend: Resend) -> list[TraceEvent]:
+        """The calls before the last, each as what it was."""
+        return [
+            tried.told_by(self._event(resend.delivery, Stage.ATTEMPTED, ""))
+            for tried in resend.tries
+        ]
+
+    def _event(self, delivery: Delivery, stage: Stage, state: str) -> TraceEvent:
+        notification = delivery.notification
+        return TraceEvent(
+            at=self._clock.now_ms(),
+            stage=stage,
+            message_id=notification.id,
+            delivery_key=delivery.key,
+            biz_id=notification.biz_id,
+            lane=delivery.lane,
+            receiver=mask(notification.channel, delivery.receiver),
+            worker=self._name,
+            attempt=delivery.attempt,
+            state=state,
+            account=delivery.account,
+            origin=str(delivery.origin) if delivery.origin else None,
+            policy_version=delivery.policy_version,
+            created_at=notification.created_at,
+        )
+
+    def _ended_event(self, row: Ended, now: int) -> TraceEvent:
+        return TraceEvent(
+            at=now,
+            stage=_STAGE_OF_END.get(row.state, Stage.SETTLED),
+            message_id=row.message_id,
+            delivery_key=row.key,
+            biz_id=row.biz_id,
+            lane=row.lane,
+            worker=self._name,
+            attempt=row.attempt,
+            state=row.state.value,
+            reason=row.reason,
+            account=row.account,
+            policy_version=row.policy_version,
+        )

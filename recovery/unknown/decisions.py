@@ -1,0 +1,160 @@
+"""What follows for a delivery in doubt: pure functions from what was found out, and the lane's policy.
+
+    the provider says it was sent          SENT
+    the provider says it was not           RETRY, at once or when the provider wants it
+    the provider says it never will be     REJECTED
+    it took a task and cannot say yet      asked again while it tells results of tasks, then PARKED
+    it took a task and never will say      PARKED
+    the provider cannot say yet            asked again, until half of the time it had left is gone
+    the provider will never say            as without a query
+    its dedup window is open               RETRY as the same call: the provider drops a repeat
+    no proof, the policy says resend       RETRY, counted as a possible duplicate
+    no proof, the policy says park         PARKED
+    no proof, its time or attempts over    PARKED
+
+A query goes before the dedup window, and that before the policy. "It was not sent" is believed once a
+call that was given up has had its time again to arrive.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from channels.channel import Resolution, Resolved
+from dispatcher.decide import backoff_ms
+from idempotency.recovery.contract import ATTEMPTS_SPENT, QUEUED, TTL_IN_DOUBT, Doubt, Move
+from message.states import Event, State
+from policy.schema import LanePolicy
+
+REPLAY: Final = "replay"
+UNPROVEN: Final = "unproven"
+UNCONFIRMED: Final = "unconfirmed"
+"""The provider took a task and never said whom it reached."""
+RESOLVED: Final = "resolved_not_sent"
+REFUSED: Final = "refused_in_doubt"
+"""Up to a colon, the provider's code behind it: a refusal that may have come after a success."""
+_SOONEST_MS: Final = 1_000
+_LATEST_MS: Final = 60_000
+_PATIENCE: Final = 0.5
+"""Share of its time, from the last call to its TTL, for which only the provider is asked."""
+
+Luck = Callable[[], float]
+
+
+class Later(NamedTuple):
+    """Nothing follows yet: ask again."""
+
+    delay_ms: int
+
+
+class Facts(NamedTuple):
+    """What was found out about one delivery in doubt."""
+
+    resolved: Resolved | None
+    """The provider's word; None: it has no query, or nobody is left to ask."""
+    repeats_until: int
+    """Until when a repeat of the very call is surely dropped, epoch milliseconds; 0: it is not."""
+    results_until: int = 0
+    """Until when the provider tells whom its task reached, epoch milliseconds; 0: it took none."""
+
+
+def conclude(
+    doubt: Doubt, facts: Facts, policy: LanePolicy, luck: Luck = random.random
+) -> Move | Later:
+    """What is done about it now."""
+    found = facts.resolved
+    if found is not None and found.resolution is Resolution.SENT:
+        return _move(doubt, Event.RESOLVED_SENT, None, provider_id=found.provider_id or None)
+    if found is not None and found.resolution is Resolution.NOT_SENT:
+        if doubt.reason != QUEUED and doubt.now < doubt.since + policy.timeout_ms:
+            return Later(doubt.since + policy.timeout_ms - doubt.now)
+        return _move(doubt, Event.RESOLVED_NOT_SENT, RESOLVED, delay_ms=found.delay_ms)
+    if found is not None and found.resolution is Resolution.REFUSED:
+        return _move(doubt, Event.RESOLVED_REFUSED, found.detail.partition(": ")[0])
+    if doubt.reason == QUEUED:
+        return _of_task(doubt, facts)
+    if doubt.now >= doubt.delivery.expires_at:
+        return _move(doubt, Event.TTL, TTL_IN_DOUBT)
+    if found is not None and not found.final and doubt.now < _patience_ends(doubt):
+        return Later(_pause_ms(doubt))
+    return _without_proof(doubt, facts, policy, luck)
+
+
+def together(answers: Sequence[Resolved | None]) -> Resolved | None:
+    """One word from every account that may have been called: sent where one says so, not sent where all
+    do; None where one of them, or nobody, can be asked."""
+    found = [answer for answer in answers if answer is not None]
+    sent = next((r for r in found if r.resolution is Resolution.SENT), None)
+    if sent is not None:
+        return sent
+    if not found or len(found) < len(answers):
+        return None
+    later = sorted((r for r in found if r.resolution is Resolution.ASK_LATER), key=_is_final)
+    return next(iter(later), found[0])
+
+
+def _of_task(doubt: Doubt, facts: Facts) -> Move | Later:
+    """What the provider took is not sent again without its word: most of the task has arrived."""
+    left_ms = facts.results_until - doubt.now
+    told = facts.resolved is not None and facts.resolved.final
+    if left_ms > 0 and not told:
+        return Later(min(pause_ms(doubt), left_ms))
+    return _move(doubt, Event.PARK_UNPROVEN, UNCONFIRMED)
+
+
+def _is_final(resolved: Resolved) -> bool:
+    return resolved.final
+
+
+def _without_proof(doubt: Doubt, facts: Facts, policy: LanePolicy, luck: Luck) -> Move:
+    if doubt.delivery.spent >= policy.retry.attempts:
+        return _move(doubt, Event.PARK_UNPROVEN, ATTEMPTS_SPENT)
+    delay_ms = backoff_ms(policy.retry, doubt.delivery.waits, luck())
+    if facts.repeats_until > doubt.now:
+        left = facts.repeats_until - doubt.now
+        # Soon, and sooner than the window closes: what waits too long is no repeat any more.
+        return _move(doubt, Event.REPLAY, REPLAY, delay_ms=min(delay_ms, left // 2))
+    if doubt.reason.startswith(REFUSED):
+        return _move(doubt, Event.PARK_UNPROVEN, doubt.reason)
+    if not policy.resends_unproven:
+        return _move(doubt, Event.PARK_UNPROVEN, UNPROVEN)
+    left = doubt.delivery.expires_at - doubt.now
+    return _move(doubt, Event.RESEND_UNPROVEN, UNPROVEN, delay_ms=min(delay_ms, left // 2))
+
+
+def _move(
+    doubt: Doubt,
+    event: Event,
+    reason: str | None,
+    *,
+    provider_id: str | None = None,
+    delay_ms: int = 0,
+) -> Move:
+    delivery = doubt.delivery
+    return Move(
+        delivery.key,
+        delivery.day,
+        doubt.version,
+        State.UNKNOWN,
+        event,
+        reason,
+        provider_id,
+        delay_ms,
+    )
+
+
+def _patience_ends(doubt: Doubt) -> float:
+    return doubt.last_call + (doubt.delivery.expires_at - doubt.last_call) * _PATIENCE
+
+
+def pause_ms(doubt: Doubt) -> int:
+    """Half as long again as since its last call: each pause is longer than the one before."""
+    age = max(doubt.now - doubt.last_call, 0)
+    return min(max(age // 2, _SOONEST_MS), _LATEST_MS)
+
+
+def _pause_ms(doubt: Doubt) -> int:
+    """Never past the moment from which the policy decides."""
+    return max(1, min(pause_ms(doubt), int(_patience_ends(doubt)) - doubt.now))

@@ -1,0 +1,174 @@
+"""Resolving: asks what became of calls in doubt, and makes the move that follows.
+
+One row is asked about by one recovery at a time, under a lease in its row; a recovery that dies loses
+nothing but the time until the lease ends. So that this is short the lease does not cover a whole batch of
+slow answers: what was not come to in time is left to the next look.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol
+
+import structlog
+
+from channels.channel import Account, Attempt, Channel, Resolved
+from channels.engine import Asked
+from idempotency.recovery.contract import QUEUED, Doubt, Ended, Move, Recovering
+from message.delivery import Delivery
+from recovery.retry.lane_config import Route, Routes
+from recovery.telemetry import Report
+from recovery.unknown.call_replay import Calling, Repeating, is_joint
+from recovery.unknown.decisions import Facts, Later, conclude, together
+
+log = structlog.get_logger(__name__)
+BATCH: Final = 20
+"""Rows asked about under one lease, at most."""
+_QUESTIONS: Final = 4
+"""Of the last dialogue, that the lease leaves time for; as long again the others may have taken."""
+_MS: Final = 1_000
+
+Render = Callable[[Delivery], bool]
+"""Fills in `delivery.rendered`; False where its template cannot be filled in any more."""
+
+
+class Asking(Calling, Protocol):
+    """What holds an adapter's dialogue and never raises (channels/engine.py)."""
+
+    def resolve(
+        self,
+        channel: Channel,
+        account: Account,
+        attempt: Attempt,
+        timeout_s: float,
+        asked: Asked | None = None,
+    ) -> Resolved | None:
+        """What became of the attempt; None where the provider has no query. A question in `asked` is not
+        put to the provider again."""
+        ...
+
+
+class Resolving:
+    """Thread-safe: its state is the ledger's."""
+
+    def __init__(
+        self,
+        ledger: Recovering,
+        routes: Mapping[str, Routes],
+        engine: Asking,
+        *,
+        render: Render,
+        report: Report,
+        stopping: Callable[[], bool],
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._ledger = ledger
+        self._routes = routes
+        self._engine = engine
+        self._render = render
+        self._report = report
+        self._stopping = stopping
+        self._monotonic = monotonic
+        self._repeating = Repeating(
+            ledger, engine, render=render, report=report, monotonic=monotonic
+        )
+
+    def run_once(self, lane: str) -> int:
+        """A batch of the lane's doubts; how many were looked at. Raises LedgerError."""
+        routes = self._routes[lane]
+        last_ms = _QUESTIONS * routes.policy.timeout_ms
+        until = self._monotonic() + last_ms / _MS
+        ended: list[Ended] = []
+        doubts = self._ledger.doubts(lane, 2 * last_ms, BATCH, ended=ended)
+        self._report.ended(ended)
+        seen_to: set[str] = set()
+        asked: Asked = {}
+        for number, doubt in enumerate(doubts):
+            if self._stopping() or self._monotonic() > until:
+                self._leave(doubts[number:])
+                return number
+            self._settle(doubt, routes, seen_to, asked)
+        return len(doubts)
+
+    def _settle(self, doubt: Doubt, routes: Routes, seen_to: set[str], asked: Asked) -> None:
+        """Written one by one: an answer that was hard to get is not lost with a batch. `seen_to` are the
+        joint calls of this look: with the first of a call the others were seen to. `asked` are the
+        questions about tasks in this look, each put once however many receivers its task has."""
+        if doubt.delivery.call_key in seen_to:
+            return
+        facts = self._facts(doubt, routes, asked)
+        joint = self._joint(doubt, facts, routes)
+        if joint is not None:
+            left = self._repeating.repeat(doubt, joint, routes)
+            if left is None:
+                seen_to.add(doubt.delivery.call_key)
+                return
+            doubt = left
+        found = conclude(doubt, facts, routes.policy)
+        if isinstance(found, Later):
+            self._ledger.ask_again(doubt, found.delay_ms)
+            self._report.asked_again(doubt)
+        else:
+            self._write(doubt, found)
+
+    def _write(self, doubt: Doubt, move: Move) -> None:
+        if self._ledger.move([move])[0]:
+            self._report.resolved(doubt, move)
+        else:
+            log.info("resolved_elsewhere", delivery=doubt.delivery.key, as_=move.event.name)
+
+    def _facts(self, doubt: Doubt, routes: Routes, questions: Asked) -> Facts:
+        if doubt.task:
+            return self._of_task(doubt, routes, questions)
+        asked = routes.asked(doubt.delivery)
+        timeout_ms = routes.policy.timeout_ms
+        answers = [self._ask(doubt, route, timeout_ms) for route in asked]
+        for name in doubt.earlier_accounts:
+            route = routes.of(name)
+            answers.append(None if route is None else self._ask(doubt, route, timeout_ms))
+        until = self._repeats_until(doubt, asked[0], timeout_ms) if len(asked) == 1 else 0
+        return Facts(together(answers), until)
+
+    def _of_task(self, doubt: Doubt, routes: Routes, questions: Asked) -> Facts:
+        """What the provider says of a task that it took, which its account alone knows."""
+        route = routes.of(doubt.delivery.account)
+        if route is None:
+            return Facts(None, 0)
+        attempt = Attempt(
+            doubt.delivery,
+            doubt.called_at,
+            doubt.now,
+            task=doubt.task,
+            last_called_at=doubt.last_call,
+        )
+        timeout_s = routes.policy.timeout_ms / _MS
+        found = self._engine.resolve(route.channel, route.account, attempt, timeout_s, questions)
+        return Facts(found, 0, doubt.since + route.channel.result_window_ms)
+
+    def _joint(self, doubt: Doubt, facts: Facts, routes: Routes) -> Route | None:
+        """Where only its whole call could be repeated: through whom that went."""
+        if doubt.reason == QUEUED:
+            return None
+        asked = routes.asked(doubt.delivery)
+        told = facts.resolved is not None or facts.repeats_until or len(asked) != 1
+        if told or doubt.now >= doubt.delivery.expires_at:
+            return None
+        return asked[0] if is_joint(doubt, asked[0], routes.policy) else None
+
+    def _ask(self, doubt: Doubt, route: Route, timeout_ms: int) -> Resolved | None:
+        attempt = Attempt(
+            doubt.delivery, doubt.called_at, doubt.now, last_called_at=doubt.last_call
+        )
+        return self._engine.resolve(route.channel, route.account, attempt, timeout_ms / _MS)
+
+    def _repeats_until(self, doubt: Doubt, route: Route, timeout_ms: int) -> int:
+        """0 too where the call would not be the same: another body is no repeat to the provider."""
+        until = route.window_ends(doubt.called_at, timeout_ms)
+        if until <= doubt.now or not doubt.delivery.account or not self._render(doubt.delivery):
+            return 0
+        return until if route.fingerprint(doubt.delivery) == doubt.call_digest else 0
+
+    def _leave(self, doubts: Sequence[Doubt]) -> None:
+        for doubt in doubts:
+            self._ledger.ask_again(doubt, 0)

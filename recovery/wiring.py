@@ -1,0 +1,426 @@
+"""Builds a recovery from its configuration; everything outside is opened here and closed by the stack."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from queue import SimpleQueue
+from typing import Final, NamedTuple
+
+from backends.kafka.retention import topic_days
+from backends.program import program_version
+from backends.settings import Settings, SettingsError
+from channels.accounts.lane_accounts import lane_accounts
+from channels.engine import Engine
+from channels.registry import channel_for
+from channels.template_support import TAKERS
+from channels.tokens.shared import open_tokens
+from channels.transports import Wires
+from dispatcher.pipeline.claims import Outage
+from dispatcher.pipeline.gates import Gating, open_gating
+from dispatcher.policy_reload import in_force_at_start, policy_gauges
+from idempotency.ledger import RECOVERY, WorkerInfo
+from idempotency.recovery.contract import Recovering
+from idempotency.sql_ledger import SqlLedger, open_ledger
+from message.delivery import Delivery
+from message.vocabulary import Lane
+from policy.schema import LanePolicy, Policy
+from policy.templates.loading import load_for as load_templates
+from policy.templates.templates import TemplateError, Templates
+from policy.versions import Versions
+from policy.watcher import Watch
+from recovery.activity import Activity, Sending
+from recovery.alerts import Alerts
+from recovery.archive_job import Archiving
+from recovery.policy_reload import Adoption, routes_of
+from recovery.retry.lane_config import Routes
+from recovery.retry.line_watch import LineWatch
+from recovery.retry.pace import Pace, retry_pace
+from recovery.retry.pool import Callers, Resend
+from recovery.retry.prompts import Prompts
+from recovery.retry.stage import Resending, served
+from recovery.service import Parts, Recovery
+from recovery.telemetry import Metrics, Report
+from recovery.unknown.resolver import Resolving
+from sending.accounts.limits import Quotas, open_quotas
+from sending.accounts.limits import Routes as Plain
+from sending.alerts.factory import open_desk, open_watchman
+from sending.runtime.clock import Clock
+from sending.runtime.gauges import show_gauges
+from sending.runtime.health import Health
+from sending.runtime.lease import Heart
+from sending.runtime.threads import Crew
+from tracing import open_recorder
+from tracing.metrics import show_drops
+
+_MS: Final = 1_000
+_BEAT_SHARE: Final = 1 / 6
+_LATE_LOOKS: Final = 15
+_LEAST_LATE_S: Final = 15.0
+"""A schedule that was silent for longer does not work; the built-in one stands in for Celery earlier."""
+
+
+class Opened(NamedTuple):
+    """A recovery, and what the outside sees of it."""
+
+    recovery: Recovery
+    health: Health
+    metrics: Metrics
+
+
+def recovery_name(settings: Settings) -> str:
+    """`recovery.id`, or one that nobody else has."""
+    own = f"recovery-{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+    return settings.recovery.id or own
+
+
+class _Core(NamedTuple):
+    """What several parts share."""
+
+    settings: Settings
+    lanes: Sequence[Lane]
+    name: str
+    policy: Policy
+    """In force at the start."""
+    number: int
+    """Of its version; 0: the file's."""
+    versions: Versions
+    ledger: SqlLedger
+    rows: Recovering
+    engine: Engine
+    render: Callable[[Delivery], bool]
+    report: Report
+    metrics: Metrics
+    clock: Clock
+    outage: Outage
+    finished: SimpleQueue[Resend | None]
+    stop: threading.Event
+
+
+def open_recovery(
+    settings: Settings,
+    policy: Policy,
+    lanes: Sequence[Lane],
+    stack: ExitStack,
+    stop: threading.Event,
+) -> Opened:
+    """A recovery of these lanes, registered and not started; waits for the database until `stop`.
+
+    Raises SettingsError, LedgerError.
+    """
+    core = _core(settings, policy, lanes, stack, stop)
+    plain = routes_for(settings, core.policy, lanes)
+    threads = {lane.name: _threads(settings, core.policy.of(lane)) for lane in plain}
+    sending = Sending(core.clock.monotonic)
+    heart = _heart(core, threads, sending)
+    identity = core.outage.persist("start", core.ledger.identity)
+    quotas = open_quotas(settings, core.policy, plain, core.ledger, identity, core.clock, stack)
+    gating = open_gating(settings, core.policy, identity, core.clock, stack)
+    routes = {
+        lane.name: routes_of(core.policy, lane, of_lane, quotas) for lane, of_lane in plain.items()
+    }
+    callers = {lane: _callers(core, routes[lane], heart, n) for lane, n in threads.items()}
+    releasing = {lane: _releasing(core, of_lane, heart) for lane, of_lane in routes.items()}
+    prompts = Prompts()
+    resending = _resending(
+        core, routes, callers, releasing, heart, quotas, gating, prompts, sending
+    )
+    resolving = Resolving(
+        core.rows,
+        routes,
+        core.engine,
+        render=core.render,
+        report=core.report,
+        stopping=stop.is_set,
+    )
+    archiving, crew = _archiving(core), Crew()
+    parts = Parts(
+        name=core.name,
+        lanes=list(routes),
+        rows=core.rows,
+        resending=resending,
+        resolving=resolving,
+        callers=callers,
+        releasing=releasing,
+        heart=heart,
+        upkeep=quotas.upkeep,
+        watch=_watch(core, routes, callers, releasing, quotas, gating, archiving),
+        outage=core.outage,
+        report=core.report,
+        lines=LineWatch(
+            list(routes),
+            core.rows,
+            core.ledger.held_lines(),
+            keeps_order=resending.keeps_order,
+            report=core.report,
+            prompts=prompts,
+            poll_s=settings.recovery.poll_s,
+            monotonic=core.clock.monotonic,
+        ),
+        clock=core.clock,
+        crew=crew,
+        finished=core.finished,
+        archiving=archiving,
+        schedule=Activity(core.clock.monotonic),
+        prompts=prompts,
+        poll_s=settings.recovery.poll_s,
+        stop=stop,
+    )
+    return Opened(Recovery(parts), _health(parts), core.metrics)
+
+
+def _core(
+    settings: Settings,
+    policy: Policy,
+    lanes: Sequence[Lane],
+    stack: ExitStack,
+    stop: threading.Event,
+) -> _Core:
+    """Opens what is outside; what is wrong with the configuration is said before anything is."""
+    routes_for(settings, policy, lanes)
+    templates = load_templates(settings, TAKERS)
+    outage, clock, name = Outage(), Clock(), recovery_name(settings)
+    outage.stop = threading.Event()
+    ledger = _ledger(settings, stack, stop)
+    versions = Versions(ledger.database)
+    now = outage.persist("start", lambda: in_force_at_start(settings, versions))
+    recorder = open_recorder(settings)
+    stack.callback(recorder.close)
+    wires = Wires()
+    stack.callback(wires.close)
+    tokens = open_tokens(settings, wires)
+    stack.callback(tokens.close)
+    metrics = Metrics()
+    show_drops(recorder, metrics.registry)
+    alerts = _alerts(settings, ledger, wires, metrics, clock, name, stack)
+    return _Core(
+        settings=settings,
+        lanes=lanes,
+        name=name,
+        policy=now.policy if now.number else policy,
+        number=now.number,
+        versions=versions,
+        ledger=ledger,
+        rows=ledger.recovering(),
+        engine=Engine(wires, tokens),
+        render=partial(_rendered, templates),
+        report=Report(recorder, metrics, alerts, clock=clock, name=name),
+        metrics=metrics,
+        clock=clock,
+        outage=outage,
+        finished=SimpleQueue(),
+        stop=stop,
+    )
+
+
+def routes_for(settings: Settings, policy: Policy, lanes: Sequence[Lane]) -> Plain:
+    """The lanes that the ledger answers for and that have an account; raises SettingsError for none."""
+    found = {}
+    for lane in lanes:
+        accounts = lane_accounts(lane, settings.accounts, policy.of(lane))
+        if accounts and served(policy.of(lane)):
+            found[lane] = {account.name: (account, channel_for(account)) for account in accounts}
+    if not found:
+        raise SettingsError(
+            "recovery has nothing to do: no lane of it has both an account and a ledger; add"
+            " [accounts.NAME] with provider and endpoint, or name other lanes"
+        )
+    return found
+
+
+def _ledger(settings: Settings, stack: ExitStack, stop: threading.Event) -> SqlLedger:
+    """Waiting for a database that is away ends with `stop`; later, draining has its own time."""
+    waiting = Outage()
+    waiting.stop = stop
+    ledger = waiting.persist("start", lambda: open_ledger(settings))
+    stack.callback(ledger.close)
+    return ledger
+
+
+def _alerts(
+    settings: Settings,
+    ledger: SqlLedger,
+    wires: Wires,
+    metrics: Metrics,
+    clock: Clock,
+    name: str,
+    stack: ExitStack,
+) -> Alerts:
+    """Where alerts go, and the watchman who looks for some, at work."""
+    alerts = open_desk(Alerts, settings, metrics.registry, ledger, wires, name)
+    watchman = open_watchman(settings, metrics.registry, ledger, alerts, clock.monotonic)
+    watchman.start()
+    stack.callback(watchman.stop)
+    return alerts
+
+
+def _heart(core: _Core, threads: Mapping[str, int], sending: Sending) -> Heart:
+    """The recovery's lease, registered."""
+    lease_s = core.settings.recovery.lease_s
+    info = WorkerInfo(
+        id=core.name,
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        lanes=list(threads),
+        threads=sum(threads.values()),
+        lease_ms=int(lease_s * _MS),
+        kind=RECOVERY,
+        program=program_version(),
+    )
+    heart = Heart(
+        core.ledger,
+        info,
+        clock=core.clock,
+        interval_s=lease_s * _BEAT_SHARE,
+        idle=sending.idle,
+    )
+    core.outage.persist("start", heart.register)
+    return heart
+
+
+def _releasing(core: _Core, routes: Routes, heart: Heart) -> Callers:
+    """First sends are no compensation: as many at once as the lane itself may have."""
+    return _callers(core, routes, heart, routes.policy.threads, lazy=True)
+
+
+def _callers(
+    core: _Core, routes: Routes, heart: Heart, threads: int, *, lazy: bool = False
+) -> Callers:
+    return Callers(
+        routes,
+        threads,
+        core.engine,
+        permit=heart,
+        clock=core.clock,
+        finished=core.finished,
+        reroute=core.ledger.reroute,
+        lazy=lazy,
+    )
+
+
+def _resending(
+    core: _Core,
+    routes: Mapping[str, Routes],
+    callers: Mapping[str, Callers],
+    releasing: Mapping[str, Callers],
+    heart: Heart,
+    quotas: Quotas,
+    gating: Gating,
+    prompts: Prompts,
+    sending: Sending,
+) -> Resending:
+    def on_sending() -> None:
+        if sending.note():
+            heart.hurry()  # the others count this recovery from now on
+
+    return Resending(
+        core.ledger,
+        core.rows,
+        routes,
+        callers,
+        releasing,
+        owner=core.name,
+        lease=heart,
+        pace=retry_pace(core.settings.recovery.rate_per_s, core.clock),
+        release=Pace(lambda lane: routes[lane].policy.release_per_s, core.clock),
+        render=core.render,
+        report=core.report,
+        clock=core.clock,
+        outage=core.outage,
+        finished=core.finished,
+        delays=quotas.receivers.delays,
+        give_back=gating.give_back,
+        on_woken=prompts.give,
+        on_sending=on_sending,
+    )
+
+
+def _watch(
+    core: _Core,
+    routes: dict[str, Routes],
+    callers: Mapping[str, Callers],
+    releasing: Mapping[str, Callers],
+    quotas: Quotas,
+    gating: Gating,
+    archiving: Archiving | None,
+) -> Watch:
+    """For another policy, which lanes, gates and archive then follow."""
+    settings = core.settings
+    adoption = Adoption(
+        routes,
+        callers,
+        releasing,
+        quotas,
+        routes_for=lambda new: routes_for(settings, new, core.lanes),
+        threads=partial(_threads, settings),
+    )
+
+    def adopt(new: Policy) -> None:
+        adoption(new)
+        gating.follow(new)
+        if archiving is not None:
+            archiving.adopt(new)
+
+    watch = Watch(core.versions, settings.accounts, adopt, number=core.number)
+    show_gauges(core.metrics.registry, lambda: policy_gauges(watch, lambda: adoption.kept))
+    return watch
+
+
+def _archiving(core: _Core) -> Archiving | None:
+    settings = core.settings
+    if not settings.recovery.archive:
+        return None
+    return Archiving(
+        core.ledger.archive(settings.recovery.archive_dir, settings.base),
+        core.policy,
+        hold=lambda duty, lease_ms: core.rows.hold(duty, core.name, lease_ms),
+        stopping=core.stop.is_set,
+        monotonic=core.clock.monotonic,
+        topic_days=partial(topic_days, settings),
+    )
+
+
+def _health(parts: Parts) -> Health:
+    return Health(
+        {"settle": lambda: parts.resending.beat, "schedule": lambda: _scheduled_at(parts)},
+        ready=lambda: _not_ready(parts),
+        dead=lambda: parts.crew.casualty[0] if parts.crew.casualty else None,
+        waiting=lambda: parts.outage.on,
+        monotonic=parts.clock.monotonic,
+    )
+
+
+def _threads(settings: Settings, policy: LanePolicy) -> int:
+    return max(1, int(policy.threads * settings.recovery.share))
+
+
+def _rendered(templates: Templates, delivery: Delivery) -> bool:
+    try:
+        delivery.rendered = templates.render(delivery.notification)
+    except TemplateError:
+        return False
+    return True
+
+
+def _scheduled_at(parts: Parts) -> float:
+    """When a job was last called; a recovery that drains calls none."""
+    silent_s = 0.0 if parts.stop.is_set() else parts.schedule.silent_s()
+    return parts.clock.monotonic() - silent_s
+
+
+def _not_ready(parts: Parts) -> str | None:
+    if parts.stop.is_set():
+        return "draining"
+    if parts.outage.on:
+        return "the ledger's database is away"
+    if not parts.heart.valid:
+        return "the lease lapsed"
+    silent_s = parts.schedule.silent_s()
+    if silent_s > max(_LATE_LOOKS * parts.poll_s, _LEAST_LATE_S):
+        return f"the schedule has called nothing for {silent_s:.0f} s"
+    return None

@@ -1,0 +1,1 @@
+"""What every process that calls providers needs: accounts, time, leases, alerts. No Kafka here."""

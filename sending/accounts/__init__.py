@@ -1,0 +1,1 @@
+"""Accounts of a lane: selection, circuit breakers, rates, receivers' limits, the fleet's size."""

@@ -1,0 +1,147 @@
+"""What a worker's lanes share in order to keep to their providers' limits, put together.
+
+Redis is optional, as for the pre-filter: without one, or while it is away, every worker keeps to its share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from typing import NamedTuple
+
+from backends.redis.paces import RedisPaces
+from backends.redis.receiver_windows import RedisWindows
+from backends.redis.token_bucket import RedisBuckets
+from backends.settings import Settings, SettingsError
+from channels.channel import Account, Channel
+from message.vocabulary import Lane
+from policy.schema import Policy
+from sending.accounts.fleet_size import Fleet, SendingLanes, Upkeep
+from sending.accounts.rate_limiter import Gauge, Rates
+from sending.accounts.receiver_limits import ReceiverLimits, limits_of
+from sending.accounts.selector import Accounts
+from sending.runtime.clock import Clock
+
+Routes = Mapping[Lane, Mapping[str, tuple[Account, Channel]]]
+"""Lane to account name to both, as `dispatcher.wiring.routes_for` makes it."""
+
+
+class Quotas(NamedTuple):
+    """One worker's."""
+
+    accounts: dict[str, Accounts]
+    """By the lane's name; lanes without an account have none."""
+    receivers: ReceiverLimits
+    rates: Rates
+    fleet: Fleet
+    upkeep: Upkeep
+    """To be run in a thread; when it is stopped it gives back what is left."""
+    clock: Clock
+
+    def follow(self, policy: Policy, routes: Routes) -> None:
+        """Keep to another policy's accounts, weights and breakers. Accounts that nothing changes for stay
+        the ones they are, and so do breakers."""
+        every = _every(routes)
+        self.rates.serve(account for account, _ in every)
+        self.receivers.serve(limits_of(every))
+        self.fleet.serve(_lanes_of(routes))
+        for lane, of_lane in routes.items():
+            if of_lane:
+                before = self.accounts.get(lane.name)
+                self.accounts[lane.name] = _accounts(
+                    lane, policy, of_lane, self.rates, self.clock, before
+                )
+
+    def gauges(self) -> Iterator[Gauge]:
+        """What `/metrics` shows."""
+        for accounts in self.accounts.values():
+            yield from accounts.gauges()
+        yield from self.rates.gauges()
+        yield from self.receivers.gauges()
+
+
+def open_quotas(
+    settings: Settings,
+    policy: Policy,
+    routes: Routes,
+    ledger: SendingLanes,
+    identity: str,
+    clock: Clock,
+    stack: ExitStack,
+) -> Quotas:
+    """The quotas of the lanes in `routes`, for the ledger of that identity; `stack` closes connections.
+
+    The worker must be in the ledger's list already, since it counts itself. Raises SettingsError for a
+    redis.url that cannot be read; a Redis or ledger that is away is no error.
+    """
+    fleet = Fleet(ledger, _lanes_of(routes))
+    fleet.refresh()
+    buckets, windows, paces = _shared(settings, identity, stack)
+    every = _every(routes)
+    limited = [account for account, _ in every]
+    rates = Rates(limited, buckets, workers=fleet.workers, monotonic=clock.monotonic, paces=paces)
+    rates.tidy()  # an account may be shut since before this process began
+    receivers = ReceiverLimits(
+        limits_of(every), windows, workers=fleet.workers, monotonic=clock.monotonic
+    )
+    return Quotas(
+        accounts={
+            lane.name: _accounts(lane, policy, of_lane, rates, clock)
+            for lane, of_lane in routes.items()
+            if of_lane
+        },
+        receivers=receivers,
+        rates=rates,
+        fleet=fleet,
+        upkeep=Upkeep(fleet.refresh, rates.tidy, rates.close, rates.bell),
+        clock=clock,
+    )
+
+
+def _accounts(
+    lane: Lane,
+    policy: Policy,
+    of_lane: Mapping[str, tuple[Account, Channel]],
+    rates: Rates,
+    clock: Clock,
+    before: Accounts | None = None,
+) -> Accounts:
+    accounts = [account for account, _ in of_lane.values()]
+    if before is not None and before.follows(policy.of(lane), accounts):
+        return before
+    return Accounts(
+        lane, policy.of(lane), accounts, rates, monotonic=clock.monotonic, before=before
+    )
+
+
+def _every(routes: Routes) -> list[tuple[Account, Channel]]:
+    """Each account once, with its adapter."""
+    return list(
+        {name: pair for of_lane in routes.values() for name, pair in of_lane.items()}.values()
+    )
+
+
+def _lanes_of(routes: Routes) -> dict[str, set[str]]:
+    """The lanes of every account, and of those that its provider counts as the same."""
+    lanes: dict[str, set[str]] = {}
+    for lane, of_lane in routes.items():
+        for account, _ in of_lane.values():
+            lanes.setdefault(account.counted, set()).add(lane.name)
+    return {account.name: lanes[account.counted] for account, _ in _every(routes)}
+
+
+def _shared(
+    settings: Settings, identity: str, stack: ExitStack
+) -> tuple[RedisBuckets, RedisWindows, RedisPaces] | tuple[None, None, None]:
+    if not settings.redis.url:
+        return None, None, None
+    try:
+        buckets = RedisBuckets(settings.redis, identity)
+        windows = RedisWindows(settings.redis, identity)
+        paces = RedisPaces(settings.redis, identity)
+    except ValueError as exc:
+        raise SettingsError(f"redis.url: {exc}") from exc
+    stack.callback(buckets.close)
+    stack.callback(windows.close)
+    stack.callback(paces.close)
+    return buckets, windows, paces

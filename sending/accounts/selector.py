@@ -1,0 +1,366 @@
+"""One lane's accounts: through which one a delivery goes, and how many may go at all.
+
+    named in the notification   that account or none
+    whom it is for              only those that reach the receiver, person or group (accounts/reach.py)
+    its template has forms      only those for whose provider it has one
+    an adapter refuses it       only those whose adapter does not
+    otherwise                   by weight, among those whose breaker lets it pass and whose rate has room;
+                                a reserve (weight 0) only when no other may send
+
+Where nobody is left, any is chosen, and its adapter refuses the delivery: nothing is sent.
+
+What is chosen has used a token, and half open a place among the probes: whatever is not sent after all
+is given back by `release`; what was sent is told by `record`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Final
+
+import structlog
+
+from channels.channel import Account
+from channels.judging.retry_after import MAX_MS as MAX_PACED_MS
+from message.delivery import Delivery, Rendered
+from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected
+from message.receivers import CHATS, group_of
+from message.vocabulary import Lane
+from policy.schema import LanePolicy
+from sending.accounts.circuit_breaker import Breaker, State, judgement_of
+from sending.accounts.paces import Meter
+from sending.accounts.rate_limiter import UNBOUNDED, Gauge, Rates
+
+ACCOUNT_SHUT: Final = "account_shut"
+"""Why a delivery did not begin: its account was shut since it was chosen."""
+_UNREACHED: Final = frozenset(
+    {"closed", "connect", "dns", "pool", "reset", "timeout", "tls", "token_unavailable"}
+)
+"""Codes under which a NotSent says that the provider was not reached; a provider's own codes are not among
+them, and a timeout after the request was written is no NotSent."""
+_log = structlog.get_logger(__name__)
+
+Refuses = Callable[[Account], bool]
+"""Whether the account's adapter refuses one delivery."""
+
+
+def may_fail_over(outcome: AnyOutcome) -> bool:
+    """Whether another account may be tried at once: nothing was sent, and the account is why."""
+    if isinstance(outcome, NotSent):
+        return outcome.account or outcome.code in _UNREACHED
+    return isinstance(outcome, Rejected) and outcome.account
+
+
+class _Route:
+    """One account of the lane."""
+
+    __slots__ = ("account", "breaker", "credit", "meter", "name", "weight")
+
+    def __init__(self, account: Account, weight: int, breaker: Breaker, meter: Meter) -> None:
+        self.account = account
+        self.name = account.name
+        self.meter = meter
+        self.weight = weight
+        self.breaker = breaker
+        self.credit = 0
+        """Turns it is owed, in units of all weights; guarded by the lock of `Accounts`."""
+
+
+class Accounts:
+    """Thread-safe. May ask Redis, for a chunk of tokens at a time (sending/accounts/rate_limiter.py)."""
+
+    def __init__(
+        self,
+        lane: Lane,
+        policy: LanePolicy,
+        accounts: Sequence[Account],
+        rates: Rates,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        before: Accounts | None = None,
+    ) -> None:
+        """`accounts` are the lane's, as `channels.registry.accounts_for` gives them; `rates` are shared by
+        the worker's lanes. What was learnt `before` of the same account under the same breaker's policy
+        still holds."""
+        self.failovers: int = before.failovers if before is not None else 0
+        """Deliveries that another account took over; a lost count is worth no lock."""
+        self._lane, self._channel = lane.name, lane.channel
+        self._rates = rates
+        self._monotonic = monotonic
+        known = before.breakers(policy) if before is not None else {}
+        routes = [
+            _Route(
+                a,
+                policy.weight(a.name),
+                known.get(a.name) or Breaker(policy.breaker),
+                rates.meter(a.name),
+            )
+            for a in accounts
+        ]
+        self._routes = {route.account.name: route for route in routes}
+        self._regular = [route for route in routes if route.weight]
+        self._reserve = [route for route in routes if not route.weight]
+        self._apart = lane.channel in CHATS and len({a.reach for a in accounts}) > 1
+        """Whether not everybody is reached by the same accounts."""
+        self._turns = threading.Lock()
+        self._simple = self._regular[0] if len(self._regular) == 1 else None
+        """The one account of a lane whose choice is none: regular, and without a rate."""
+        if self._simple is not None and self._simple.account.rate_per_s is not None:
+            self._simple = None
+
+    def choose(self, delivery: Delivery, refuses: Refuses | None = None) -> Account | None:
+        """The account for one delivery; None: nobody may send it now, ask again in `seconds_until_room`.
+
+        Raises KeyError for a named account that the lane has not; the source lets none in.
+        """
+        named = delivery.notification.account
+        if named is not None:
+            return self._one_of([self._routes[named]], ())
+        unfit = self._unfit(delivery) if self._apart or delivery.rendered is not None else ()
+        simple = self._simple
+        if (
+            simple is not None
+            and not unfit
+            and simple.breaker.closed
+            and not self._rates.limits(simple.name)
+        ):
+            account: Account | None = simple.account
+        else:
+            account = self._next(unfit)
+        if account is None or refuses is None or len(self._routes) < 2 or not refuses(account):
+            return account
+        refusing = self._refusing(unfit, refuses)
+        if not refusing:
+            return account
+        self.release(account)
+        return self._next(refusing)
+
+    def only(self, delivery: Delivery, refuses: Refuses | None = None) -> tuple[str, ...]:
+        """The accounts that alone may send it, by name; empty: any of the lane's."""
+        named = delivery.notification.account
+        if named is not None:
+            return (named,)
+        unfit = self._unfit(delivery)
+        if refuses is not None and len(self._routes) > 1:
+            unfit = self._refusing(unfit, refuses) or unfit
+        return tuple(name for name in self._routes if name not in unfit) if unfit else ()
+
+    def any(self) -> Account | None:
+        """An account for what will not be sent; to be released like any that was chosen."""
+        return self._next(())
+
+    def follows(self, policy: LanePolicy, accounts: Sequence[Account]) -> bool:
+        """Whether it is as it would be made of these."""
+        wanted = {account.name: policy.weight(account.name) for account in accounts}
+        mine = {name: route.weight for name, route in self._routes.items()}
+        return mine == wanted and len(self.breakers(policy)) == len(mine)
+
+    def breakers(self, policy: LanePolicy) -> dict[str, Breaker]:
+        """Those that follow this policy's rules."""
+        of_all = {name: route.breaker for name, route in self._routes.items()}
+        return {name: b for name, b in of_all.items() if b.policy == policy.breaker}
+
+    def other(
+        self,
+        delivery: Delivery,
+        outcome: AnyOutcome,
+        tried: Collection[str],
+        refuses: Refuses | None = None,
+    ) -> Account | None:
+        """Another account after a definite non-send that is the account's fault; None where there is
+        none that reaches the receiver, where the notification names its account, and after every other
+        outcome: above all after Unknown. The ledger must have it before the call."""
+        if delivery.notification.account is not None or not may_fail_over(outcome):
+            return None
+        away = self._away(delivery)
+        if len(away) == len(self._routes):
+            return None
+        unfit = self._unfit(delivery)
+        if refuses is not None:
+            unfit = self._refusing((*tried, *unfit), refuses) or unfit
+        account = self._next((*tried, *unfit))
+        self.failovers += account is not None
+        return account
+
+    def again(self, account: Account) -> bool:
+        """Whether this very account may take one more now; then it is chosen."""
+        route = self._routes.get(account.name)
+        return route is not None and self._one_of([route], ()) is not None
+
+    def release(self, account: Account, count: int = 1) -> None:
+        """So many chosen deliveries are not sent after all: duplicates, expired, given back. One that the
+        lane has no more had its place at a breaker that is gone."""
+        self._rates.give_back(account.name, count)
+        if (route := self._routes.get(account.name)) is not None:
+            for _ in range(count):
+                route.breaker.give_back()
+
+    def record(
+        self, account: Account, outcomes: Sequence[AnyOutcome], begun_at: float | None = None
+    ) -> bool:
+        """One call ended; whether all of it was accepted. `begun_at` is when it began, monotonic: a late
+        answer then judges nobody anew."""
+        well = [type(outcome) for outcome in outcomes].count(Accepted)
+        accepted = well == len(outcomes)
+        if not accepted:
+            self._heed(account, outcomes, begun_at)
+        route = self._routes.get(account.name)
+        if route is None:  # called under terms that had it
+            return accepted
+        route.meter.total += well
+        now, breaker = self._monotonic(), route.breaker
+        if accepted and breaker.well(now):
+            return True
+        if outcomes:
+            judgement = judgement_of(outcomes)
+            turned = breaker.record(now, judgement, deliveries=len(outcomes), begun_at=begun_at)
+            if turned is not None:
+                self._tell(account, turned, breaker.wait_s(now), outcomes)
+        return accepted
+
+    def passes(self, account: Account) -> bool:
+        """Whether a call chosen earlier should still be made: its breaker has not opened since, and its
+        provider has not asked to be left alone."""
+        route = self._routes[account.name]
+        if not route.breaker.closed and route.breaker.state(self._monotonic()) is State.OPEN:
+            return False
+        return not self._rates.shut_s(account.name)
+
+    def opens_in_s(self, delivery: Delivery, account: Account) -> float:
+        """Seconds until the delivery, whose call through this account may not be made, may be called for: 0
+        where another account may take it now."""
+        others = self.only(delivery) or tuple(self._routes)
+        here = max(
+            self._routes[account.name].breaker.wait_s(self._monotonic()),
+            self._rates.shut_s(account.name),
+        )
+        there = [name for name in others if name != account.name]
+        return min(here, self.seconds_until_room(*there)) if there else here
+
+    def room(self) -> int:
+        """Deliveries that may be claimed now, by rates and breakers; at most UNBOUNDED."""
+        return min(UNBOUNDED, self._room_of(self._regular) or self._room_of(self._reserve))
+
+    def seconds_until_room(self, *accounts: str) -> float:
+        """Until `room` may be above 0, by time alone; with `accounts`, until one of those may send. 0 where
+        it may now, or where only asking will tell."""
+        routes = [self._routes[name] for name in accounts or self._routes]
+        now = self._monotonic()
+        return min(max(r.breaker.wait_s(now), self._rates.wait_s(r.account.name)) for r in routes)
+
+    def gauges(self) -> Iterator[Gauge]:
+        """What `/metrics` shows."""
+        now = self._monotonic()
+        for name, route in self._routes.items():
+            labels = {"lane": self._lane, "account": name}
+            text = "0 closed, 1 half open, 2 open."
+            yield "breaker_state", text, labels, float(route.breaker.state(now))
+            yield "breaker_opened", "Times the breaker opened.", labels, route.breaker.opened
+        text = "Deliveries that another account took over."
+        yield "failovers", text, {"lane": self._lane}, self.failovers
+
+    def _heed(
+        self, account: Account, outcomes: Sequence[AnyOutcome], begun_at: float | None
+    ) -> None:
+        """Slow the account down where its provider refused some of a call for the account's pace, and shut
+        it where it refused the login."""
+        waits = [
+            outcome.retry_after_ms or 0
+            for outcome in outcomes
+            if isinstance(outcome, NotSent) and outcome.limit is Limit.ACCOUNT
+        ]
+        if waits:
+            self._rates.refused(account.name, min(max(waits), MAX_PACED_MS), begun_at)
+        for told in outcomes:
+            if isinstance(told, NotSent) and told.limit is Limit.LOGIN:
+                wait_ms = told.retry_after_ms or 0
+                self._rates.login_refused(account.name, wait_ms, told.code, begun_at)
+                return
+
+    # ---- choosing ----------------------------------------------------------------------------
+
+    def _unfit(self, delivery: Delivery) -> Collection[str]:
+        """The accounts that do not reach the receiver, and those for whose provider its template has
+        nothing; without what would leave no account at all."""
+        rendered, away = delivery.rendered, self._away(delivery) if self._apart else ()
+        if len(away) == len(self._routes):
+            return ()
+        if rendered is None or not rendered.providers:
+            return away
+        unfit = {*away, *self._without_form(rendered)}
+        return unfit if len(unfit) < len(self._routes) else away
+
+    def _away(self, delivery: Delivery) -> Collection[str]:
+        """The accounts that do not reach the receiver."""
+        group = group_of(self._channel, delivery.receiver)
+        return [name for name, r in self._routes.items() if not r.account.reach.takes(group)]
+
+    def _without_form(self, rendered: Rendered) -> list[str]:
+        routes = self._routes.items()
+        return [name for name, route in routes if rendered.of(route.account.provider).empty]
+
+    def _refusing(self, unfit: Collection[str], refuses: Refuses) -> Collection[str]:
+        """The unfit accounts and those whose adapter refuses; none where that leaves no account."""
+        routes = self._routes.items()
+        found = [name for name, r in routes if name in unfit or refuses(r.account)]
+        return found if len(found) < len(routes) else ()
+
+    def _next(self, tried: Collection[str]) -> Account | None:
+        """By weight among the regular accounts, else one of the reserve."""
+        return self._one_of(self._regular, tried) or self._one_of(self._reserve, tried)
+
+    def _one_of(self, group: Sequence[_Route], tried: Collection[str]) -> Account | None:
+        """One that gives a token and a place. Others choose at the same time, so that one which was ready
+        may be no more: then look again."""
+        while ready := self._ready(group, tried):
+            for route in self._in_turn(ready):
+                if self._take(route):
+                    return route.account
+        return None
+
+    def _ready(self, group: Sequence[_Route], tried: Collection[str]) -> list[_Route]:
+        """Those that may send now."""
+        now = self._monotonic()
+        passing = [r for r in group if r.account.name not in tried and r.breaker.room(now) != 0]
+        rooms = self._rates.rooms([route.account.name for route in passing])
+        return [route for route, room in zip(passing, rooms, strict=True) if room]
+
+    def _in_turn(self, routes: list[_Route]) -> list[_Route]:
+        """Smooth weighted round-robin: the one whose turn it is goes first, the others stand in for it."""
+        if len(routes) < 2:
+            return routes
+        with self._turns:
+            for route in routes:
+                route.credit += max(1, route.weight)
+            routes.sort(key=lambda route: -route.credit)
+            routes[0].credit -= sum(max(1, route.weight) for route in routes)
+        return routes
+
+    def _take(self, route: _Route) -> bool:
+        if not self._rates.take(route.account.name):
+            return False
+        if route.breaker.take(self._monotonic()):
+            return True
+        self._rates.give_back(route.account.name)
+        return False
+
+    def _room_of(self, group: Sequence[_Route]) -> int:
+        now = self._monotonic()
+        passing = [(r, room) for r in group if (room := r.breaker.room(now)) != 0]
+        rooms = self._rates.rooms([route.account.name for route, _ in passing])
+        return sum(
+            room if probes is None else min(room, probes)
+            for (_, probes), room in zip(passing, rooms, strict=True)
+        )
+
+    def _tell(
+        self, account: Account, state: State, wait_s: float, outcomes: Sequence[AnyOutcome]
+    ) -> None:
+        about = {"lane": self._lane, "account": account.name}
+        if state is State.OPEN:
+            codes = sorted({o.code for o in outcomes if not isinstance(o, Accepted)})
+            _log.warning("breaker_opened", **about, codes=codes, for_s=round(wait_s, 3))
+        else:
+            _log.info("breaker_closed", **about)

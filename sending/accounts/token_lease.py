@@ -1,0 +1,107 @@
+"""What one worker holds of an account's rate: tokens, and the time within which they may be used."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from backends.redis.paces import Pace
+from backends.redis.token_bucket import Grant
+from channels.channel import Account
+
+LEASE_S: Final = 1.0
+"""How long tokens may be held: later they would come on top of what the bucket gained meanwhile."""
+PACED_BURST_S: Final = 0.1
+"""Worth of a learnt rate that may go at once."""
+
+
+class Purse:
+    """One account's tokens in this worker. Guarded by the lock of `sending.accounts.rate_limiter.Rates`."""
+
+    __slots__ = (
+        "_burst",
+        "_rate",
+        "again_at",
+        "back",
+        "bucket",
+        "burst",
+        "name",
+        "rate",
+        "shut_until",
+        "spent",
+        "tokens",
+        "until",
+        "usable_at",
+    )
+
+    def __init__(self, account: Account) -> None:
+        self.name = account.name
+        self.bucket = account.bucket or account.name
+        """The name of the bucket that its tokens come from; others may share it."""
+        self._rate = account.rate_per_s
+        self._burst = account.burst
+        self.rate = 0.0
+        self.burst = 1
+        self.shut_until = 0.0
+        """Before this time nothing may go, whatever is at hand: the provider wants to be left alone."""
+        self.tokens = 0
+        self.usable_at = 0.0
+        self.until = 0.0
+        """When the tokens must be used or given back."""
+        self.again_at = 0.0
+        """Before this time the bucket has nothing."""
+        self.back = 0
+        """Tokens to be given back."""
+        self.spent = 0
+        """Tokens used that the fleet's bucket does not know of."""
+        self.follow(None, 0.0)
+
+    @property
+    def bounded(self) -> bool:
+        """Whether the account has a rate of its own."""
+        return self._rate is not None
+
+    def follow(self, pace: Pace | None, now: float) -> None:
+        """Keep to the account's own rate, or to what its provider's refusals taught where that is less."""
+        own = self._rate if self._rate is not None else 0.0
+        self.rate, self.burst = own, self._burst or max(1, int(own))
+        self.shut_until = now
+        if pace is None:
+            return
+        if not self.bounded or pace.rate_per_s < own:
+            self.rate = pace.rate_per_s
+            paced = max(1, int(self.rate * PACED_BURST_S))
+            self.burst = min(self.burst, paced) if self.bounded else paced
+        self.shut_until = now + pace.shut_ms / 1_000
+        if pace.shut_ms:
+            self.tokens = self.back = 0  # of a bucket that is empty now
+            self.again_at = self.shut_until
+        self.tokens = min(self.tokens, self.burst)
+
+    def usable(self, now: float) -> int:
+        """Tokens that may be used now."""
+        if now < self.shut_until:
+            return 0
+        return self.tokens if self.usable_at <= now <= self.until else 0
+
+    def expire(self, now: float) -> None:
+        """Put what was held for too long aside, to be given back."""
+        if self.tokens and now > self.until:
+            self.back += self.tokens
+            self.tokens = 0
+
+    def wants(self, now: float) -> bool:
+        """Whether asking for tokens may bring some."""
+        if now < self.shut_until:
+            return False
+        return self.tokens == 0 and (now >= self.again_at or self.back > 0)
+
+    def wait_s(self, now: float) -> float:
+        """Seconds until tokens may be at hand; 0 where they are, or where asking will tell."""
+        usable_at = self.usable_at if self.tokens else self.again_at
+        return max(0.0, usable_at - now, self.shut_until - now)
+
+    def accept(self, grant: Grant, now: float) -> None:
+        """What a bucket answered at `now`."""
+        self.tokens = grant.tokens
+        self.again_at = self.usable_at = now + grant.wait_ms / 1_000
+        self.until = self.usable_at + LEASE_S

@@ -1,0 +1,1 @@
+"""Alerts: windows, rules, the notifier and its webhook."""

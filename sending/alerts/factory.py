@@ -1,0 +1,52 @@
+"""Puts a process's alerts together: its desk, its rules, and the webhook if there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from prometheus_client import CollectorRegistry
+
+from backends.settings import Settings
+from channels.engine import Sender
+from idempotency.sql_ledger import SqlLedger
+from message.vocabulary import lanes_matching
+from sending.alerts.fleet import FleetAlerts
+from sending.alerts.notifier import Desk
+from sending.alerts.rules import Looking, Watchman, rules_of
+from sending.alerts.webhook import AlertHook
+from sending.runtime.gauges import show_gauges
+
+D = TypeVar("D", bound=Desk)
+
+
+def open_desk(
+    kind: Callable[..., D],
+    settings: Settings,
+    registry: CollectorRegistry,
+    ledger: SqlLedger,
+    sender: Sender,
+    name: str,
+) -> D:
+    """A desk of that kind; raises SettingsError for a webhook that is no address."""
+    alerts = settings.alerts
+    options: dict[str, Any] = {"windows": ledger.alerting(), "name": name}
+    if alerts.webhook:
+        options |= {"post": AlertHook(alerts, sender).post, "post_s": alerts.timeout_s}
+    return kind(registry, alerts.window_s, **options)
+
+
+def open_watchman(
+    settings: Settings,
+    registry: CollectorRegistry,
+    ledger: SqlLedger,
+    desk: Desk,
+    monotonic: Callable[[], float],
+) -> Watchman:
+    """Over what `/metrics` shows of this process, and over the fleet; not started."""
+    lanes = [lane.name for lane in lanes_matching(["*"])]
+    fleet = FleetAlerts(
+        desk, ledger.fleet_health(), ledger.duties(), settings.alerts, lanes, monotonic
+    )
+    show_gauges(registry, fleet.gauges)
+    return Watchman(registry, Looking(rules_of(settings.alerts), monotonic), desk, fleet)

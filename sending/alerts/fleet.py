@@ -1,0 +1,156 @@
+"""Alerts about the fleet: one process at a time asks the ledger, and keeps what all processes raised.
+
+The duty moves to another process when its holder ends or is paused. So no alert depends on a recovery that
+runs, and none on the process that raised it.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, Protocol
+
+import structlog
+
+from backends.settings import AlertSettings
+from idempotency.fleet.health import HEARTBEAT_LOST, Lost, Overdue
+from idempotency.ledger import LedgerError
+from sending.alerts.notifier import Alert, Desk
+from sending.runtime.gauges import Gauge
+
+log = structlog.get_logger(__name__)
+DUTY: Final = "alerts"
+LEASE_S: Final = 15.0
+CLEAR_S: Final = 30.0
+"""A lasting alert that nobody raised for so long is over. For so long the ledger must have answered, too,
+before anything is taken for over or lost: after an outage every time in it is old."""
+OVERDUE_EVERY_S: Final = 10.0
+_MS: Final = 1_000
+
+
+class Asked(Protocol):
+    """What the ledger knows (idempotency/fleet/health.py). Raises LedgerError."""
+
+    def lost(self, within_ms: int) -> list[Lost]:
+        """Workers and recoveries lost in the last so many milliseconds, and not told of yet."""
+        ...
+
+    def doubts(self, age_ms: int) -> dict[str, int]:
+        """Lane to the age of its oldest doubt, in milliseconds, where that is at least `age_ms`."""
+        ...
+
+    def overdue(self, lanes: Sequence[str]) -> list[Overdue]:
+        """For each lane, how long its oldest row waits for recovery."""
+        ...
+
+
+class Holding(Protocol):
+    """See `idempotency.fleet.duties.Duties`. Raises LedgerError."""
+
+    def hold(self, duty: str, holder: str, lease_ms: int) -> bool:
+        """Take or renew a duty; False: another has it."""
+        ...
+
+    def drop(self, duty: str, holder: str) -> None:
+        """Give it up."""
+        ...
+
+
+class FleetAlerts:
+    """`look` and `stop` are the watchman's thread's; anyone may read `gauges`."""
+
+    def __init__(
+        self,
+        desk: Desk,
+        asked: Asked,
+        duties: Holding,
+        settings: AlertSettings,
+        lanes: Sequence[str],
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`lanes` are all that there are: those that nobody serves, too."""
+        self._desk = desk
+        self._asked = asked
+        self._duties = duties
+        self._settings = settings
+        self._lanes = lanes
+        self._monotonic = monotonic
+        self._holder = f"{os.getpid()}-{secrets.token_hex(6)}"
+        self._answers_since = float("-inf")
+        self._overdue_at = float("-inf")
+        self._overdue: tuple[float, Sequence[Overdue]] = (float("-inf"), ())
+        """Until when it holds, and what was measured; replaced as a whole by `look`."""
+        self._going_on: set[tuple[str, str]] = set()
+        """Lasting alerts that the last look found."""
+
+    def look(self) -> None:
+        """Raise and tell what the fleet calls for, if the duty is ours. Raises nothing."""
+        try:
+            if self._duties.hold(DUTY, self._holder, int(LEASE_S * _MS)):
+                self._look()
+        except LedgerError as exc:
+            self._answers_since = self._monotonic()
+            log.debug("ledger_not_asked", cause=str(exc))
+
+    def stop(self) -> None:
+        """Give the duty to another process."""
+        try:
+            self._duties.drop(DUTY, self._holder)
+        except LedgerError as exc:
+            log.debug("duty_not_dropped", cause=str(exc))
+
+    def gauges(self) -> Iterable[Gauge]:
+        """What was measured lately, by the process that has the duty."""
+        valid_until, overdue = self._overdue
+        if self._monotonic() >= valid_until:
+            return
+        text = "Seconds that a lane's oldest row waits for recovery; shown by one process of the fleet."
+        for one in overdue:
+            for what, ms in (("due", one.due_ms), ("doubt", one.doubt_ms)):
+                yield "recovery_overdue_seconds", text, {"lane": one.lane, "about": what}, ms / _MS
+
+    def _look(self) -> None:
+        settled = self._monotonic() - self._answers_since >= CLEAR_S
+        if settled:
+            for lost in self._asked.lost(int(self._settings.window_s * _MS)):
+                self._desk.raise_(_of_lost(lost), after=lost.heartbeat_at)
+        self._raise_lasting([*self._doubts(), *self._late()])
+        self._desk.flush()
+        self._desk.upkeep(CLEAR_S if settled else 0.0)
+
+    def _raise_lasting(self, alerts: Sequence[Alert]) -> None:
+        for alert in alerts:
+            self._desk.raise_(alert, count=int(alert.subject not in self._going_on))
+        self._going_on = {alert.subject for alert in alerts}
+
+    def _doubts(self) -> Iterable[Alert]:
+        age_ms = int(self._settings.unknown_s * _MS)
+        for lane, found_ms in (self._asked.doubts(age_ms) if age_ms else {}).items():
+            text = f"a delivery has been in doubt for {found_ms / _MS:,.0f} s"
+            yield Alert("unknown_age", lane, "", text)
+
+    def _late(self) -> Iterable[Alert]:
+        limit_ms = int(self._settings.overdue_s * _MS)
+        if not limit_ms:
+            return
+        now = self._monotonic()
+        if now - self._overdue_at >= OVERDUE_EVERY_S:
+            self._overdue_at = now
+            self._overdue = now + 3 * OVERDUE_EVERY_S, self._asked.overdue(self._lanes)
+        for one in self._overdue[1]:
+            if one.due_ms >= limit_ms:
+                yield _of_late(one.lane, "due", "to be sent again", one.due_ms)
+            if one.doubt_ms >= limit_ms:
+                yield _of_late(one.lane, "doubt", "to be asked about", one.doubt_ms)
+
+
+def _of_late(lane: str, about: str, what: str, age_ms: int) -> Alert:
+    text = f"a delivery has waited {what} for {age_ms / _MS:,.0f} s and no recovery takes it"
+    return Alert("recovery_overdue", lane, about, text)
+
+
+def _of_lost(lost: Lost) -> Alert:
+    text = f"{lost.id} (pid {lost.pid} on {lost.host}) ended without a farewell"
+    return Alert(HEARTBEAT_LOST, "", lost.id, text)

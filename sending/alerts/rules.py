@@ -1,0 +1,263 @@
+"""When a person is called: rules over what `/metrics` shows, and over what the ledger knows of the fleet.
+
+They read the numbers that everybody sees, so an alert and a dashboard cannot disagree. What one process
+alone cannot know (who was lost, what is in doubt) is asked of the ledger (sending/alerts/fleet.py).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import structlog
+from prometheus_client import CollectorRegistry
+
+from backends.settings import AlertSettings
+from sending.alerts.fleet import FleetAlerts
+from sending.alerts.notifier import Alert, Desk
+from sending.alerts.windows import Subject
+
+log = structlog.get_logger(__name__)
+LOOK_EVERY_S: Final = 5.0
+_SPENT: Final = ("attempts_spent", "horizon_over")
+"""Reasons of a row whose retries are spent, up to their colon."""
+_RISING: Final = (
+    (
+        "records_removed",
+        "hongyan_records_removed_total",
+        "Kafka removed records before they were read; the log names topic, partition and offsets",
+    ),
+    (
+        "log_began_anew",
+        "hongyan_logs_begun_anew_total",
+        "a topic was made anew or cut below its committed offset; the log names it",
+    ),
+)
+"""Rule, counter, text: each rise calls."""
+Key = tuple[str, str, str]
+"""Rule, lane, and what it is about."""
+
+
+class Sample(NamedTuple):
+    """One number of `/metrics`."""
+
+    name: str
+    labels: Mapping[str, str]
+    value: float
+
+
+class Level(NamedTuple):
+    """Calls while a gauge is at its limit or above."""
+
+    rule: str
+    metric: str
+    limit: float
+    text: str
+    about: str = ""
+    """The label that tells one such alert of a lane from another."""
+
+
+class Lasting(NamedTuple):
+    """Calls when a gauge has not been 0 for so many seconds."""
+
+    rule: str
+    metric: str
+    seconds: float
+    text: str
+    about: str = ""
+
+
+class Rules(NamedTuple):
+    """What is looked at."""
+
+    levels: Sequence[Level]
+    lasting: Sequence[Lasting]
+
+
+def rules_of(settings: AlertSettings) -> Rules:
+    """The rules with these thresholds; one whose threshold is 0 is left out."""
+    levels = (
+        Level(
+            "oldest_uncommitted",
+            "hongyan_oldest_uncommitted_seconds",
+            settings.uncommitted_s,
+            "a record has waited {value:,.0f} s and its offset cannot pass",
+        ),
+        Level("lag", "hongyan_lag", settings.lag, "a worker is {value:,.0f} records behind"),
+        Level(
+            "dead_letters_held",
+            "hongyan_dead_letters_held",
+            1,
+            "{value:,.0f} poison records wait for a permit and the lane is paused",
+            "reason",
+        ),
+        Level(
+            "login_refused",
+            "hongyan_login_refused",
+            1,
+            "the provider refuses the account's login: check its id and secret, the addresses that may"
+            " call, our clock, and whether the application is on; the log has its code (login_refused)",
+            "account",
+        ),
+        Level(
+            "policy_refused",
+            "hongyan_policy_refused",
+            1,
+            "a process refused the newest policy version and goes on by an older one;"
+            " its log says why (policy_refused)",
+        ),
+        Level(
+            "policy_lanes_kept",
+            "hongyan_policy_lanes_kept",
+            1,
+            "{value:,.0f} lanes of a process follow the newest policy only after a restart",
+        ),
+    )
+    lasting = (
+        Lasting(
+            "breaker_open",
+            "hongyan_breaker_state",
+            settings.breaker_s,
+            "the account's breaker has been open for {value:,.0f} s",
+            "account",
+        ),
+    )
+    return Rules([r for r in levels if r.limit], [r for r in lasting if r.seconds])
+
+
+class Looking:
+    """Remembers since when something lasts, and how far a counter had come. One thread's."""
+
+    def __init__(self, rules: Rules, monotonic: Callable[[], float]) -> None:
+        self._rules = rules
+        self._monotonic = monotonic
+        self._since: dict[Key, float] = {}
+        self._parked: dict[str, float] = {}
+        self._going_on: set[Subject] = set()
+        self._risen: dict[tuple[str, str], float] = {}
+
+    def look(self, samples: Iterable[Sample]) -> list[tuple[Alert, int]]:
+        """What these numbers call for, and how often it came up; 0: it goes on since the last look."""
+        by_name: dict[str, list[Sample]] = {}
+        for sample in samples:
+            by_name.setdefault(sample.name, []).append(sample)
+        found = [a for rule in self._rules.levels for a in _reached(rule, by_name)]
+        found += [a for rule in self._rules.lasting for a in self._lasted(rule, by_name)]
+        counted = [(a, int(a.subject not in self._going_on)) for a in found]
+        self._going_on = {a.subject for a in found}
+        for rule, metric, text in _RISING:
+            counted += self._rises(rule, by_name.get(metric, ()), text)
+        return counted + self._newly_parked(by_name.get("hongyan_settled_total", ()))
+
+    def _rises(self, rule: str, samples: Iterable[Sample], text: str) -> list[tuple[Alert, int]]:
+        alerts = []
+        for _, labels, value in samples:
+            lane = labels["lane"]
+            more = int(value - self._risen.get((rule, lane), 0.0))
+            self._risen[rule, lane] = value
+            if more > 0:
+                alerts.append((Alert(rule, lane, "", text), more))
+        return alerts
+
+    def _lasted(self, rule: Lasting, by_name: Mapping[str, list[Sample]]) -> list[Alert]:
+        now, alerts = self._monotonic(), []
+        for _, labels, value in by_name.get(rule.metric, ()):
+            key = (rule.rule, labels.get("lane", ""), labels.get(rule.about, ""))
+            if not value:
+                self._since.pop(key, None)
+                continue
+            seconds = now - self._since.setdefault(key, now)
+            if seconds >= rule.seconds:
+                alerts.append(Alert(*key, rule.text.format(value=seconds)))
+        return alerts
+
+    def _newly_parked(self, settled: Iterable[Sample]) -> list[tuple[Alert, int]]:
+        """A worker parks what has no retry left, and nothing else."""
+        alerts = []
+        for _, labels, value in settled:
+            if labels.get("outcome") != "PARKED":
+                continue
+            lane = labels["lane"]
+            more = int(value - self._parked.get(lane, 0.0))
+            self._parked[lane] = value
+            if more > 0:
+                alerts.append((parked(lane, _SPENT[0]), more))
+        return alerts
+
+
+class Watchman:
+    """Looks every few seconds and keeps the desk. Whatever goes wrong here ends nobody's work."""
+
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        looking: Looking,
+        desk: Desk,
+        fleet: FleetAlerts,
+        *,
+        every_s: float = LOOK_EVERY_S,
+    ) -> None:
+        self._registry = registry
+        self._looking = looking
+        self._desk = desk
+        self._fleet = fleet
+        self._every_s = every_s
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="alerts", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Look once more, for what happened last, then end; idempotent."""
+        self._stop.set()
+        self._desk.stop()
+        if self._thread.is_alive():
+            self._thread.join(self._every_s)
+
+    def look_once(self) -> None:
+        """Look, and tell what is due."""
+        for alert, count in self._looking.look(_samples(self._registry)):
+            self._desk.raise_(alert, count)
+        self._desk.flush()
+        self._fleet.look()
+
+    def _run(self) -> None:
+        while True:
+            stopping = self._stop.wait(self._every_s)
+            try:
+                self.look_once()
+            except Exception:  # whatever one look dies of: the next comes
+                log.exception("alerts_failed")
+            if stopping:
+                self._fleet.stop()
+                return
+
+
+def parked(lane: str, reason: str) -> Alert:
+    """A delivery waits for a person; `reason` is ours up to a colon, the provider's code behind it."""
+    short = reason.partition(":")[0]
+    if short in _SPENT:
+        return Alert("retries_spent", lane, short, "deliveries are parked: their retries are spent")
+    return Alert("parked", lane, short, "deliveries are parked and wait for a person")
+
+
+def _reached(rule: Level, by_name: Mapping[str, list[Sample]]) -> list[Alert]:
+    return [
+        Alert(
+            rule.rule,
+            labels.get("lane", ""),
+            labels.get(rule.about, ""),
+            rule.text.format(value=value),
+        )
+        for _, labels, value in by_name.get(rule.metric, ())
+        if value >= rule.limit
+    ]
+
+
+def _samples(registry: CollectorRegistry) -> Iterable[Sample]:
+    for family in registry.collect():
+        for sample in family.samples:
+            yield Sample(sample.name, sample.labels, sample.value)

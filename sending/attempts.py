@@ -1,0 +1,138 @@
+"""Calls that another call followed under the same claim: what the trace shows of each, and what is as
+before where the next one may not be made after all.
+
+Used by a live lane (dispatcher/pipeline/immediate_retry.py) and by recovery (recovery/retry/pool.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from channels.channel import Account, Channel
+from channels.engine import adapter_failed
+from idempotency.recovery.contract import call_key_of
+from message.delivery import Delivery
+from message.outcomes import Accepted, AnyOutcome, end_without_answer, is_paced
+from tracing.events import Stage, TraceEvent
+
+
+class Try(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A call that was answered, and not accepted; times in epoch milliseconds."""
+
+    account: str
+    attempt: int
+    code: str
+    detail: str
+    started_at: int
+    answered_at: int
+    call_key: str = ""
+    call_digest: str = ""
+    call_end: str = ""
+
+    @classmethod
+    def of(cls, one: Carried) -> Try:
+        """The call that was just answered."""
+        delivery, answer = one.delivery, one.outcome
+        assert answer is not None
+        assert not isinstance(answer, Accepted)
+        return cls(
+            account=delivery.account,
+            attempt=delivery.attempt,
+            code=answer.code,
+            detail=answer.detail,
+            started_at=one.started_at,
+            answered_at=one.answered_at,
+            call_key=delivery.call_key,
+            call_digest=delivery.call_digest,
+            call_end=end_without_answer(answer),
+        )
+
+    def put_back(self, delivery: Delivery) -> None:
+        """The call is the delivery's last after all: no other one was made."""
+        delivery.account = self.account
+        delivery.call_key, delivery.call_digest = self.call_key, self.call_digest
+
+    def told_by(self, event: TraceEvent) -> TraceEvent:
+        """The event, of the same delivery, made to tell of this call."""
+        event.stage, event.at, event.state = Stage.ATTEMPTED, self.answered_at, ""
+        event.attempt, event.account, event.reason = self.attempt, self.account, self.code
+        event.started_at, event.answered_at = self.started_at, self.answered_at
+        event.detail, event.call_end = self.detail or None, self.call_end
+        return event
+
+
+def note_refusals(some: Sequence[Carried]) -> None:
+    """Count on each delivery the answer that refused it for pace alone, so that it spends no attempt."""
+    for one in some:
+        if is_paced(one.outcome):
+            one.delivery.refusals += 1
+
+
+class Carried(Protocol):
+    """What carries one delivery: a lane's Work, recovery's Resend."""
+
+    outcome: AnyOutcome | None
+    started_at: int
+    answered_at: int
+    route: Any
+    tries: tuple[Try, ...]
+
+    @property
+    def delivery(self) -> Delivery:
+        """The delivery."""
+        ...
+
+
+C = TypeVar("C", bound=Carried)
+
+
+def fitting(
+    some: Sequence[C], first: C, account: Account, channel: Channel, may: Callable[[C], bool]
+) -> list[C]:
+    """As many as the account takes in one call with the first, in their order: of those that `may`, and
+    that its adapter would not refuse. None where the adapter fails over one: nothing was sent, and that
+    stands."""
+    try:
+        key = channel.batch_key(first.delivery)
+        return [
+            one
+            for one in some
+            if may(one)
+            and not channel.refusal(account, one.delivery)
+            and (one is first or channel.batch_key(one.delivery) == key)
+        ][: channel.max_batch]
+    except Exception as exc:  # whatever an adapter raises over one message
+        adapter_failed(channel, "again", exc)
+        return []
+
+
+def on_record(
+    some: Sequence[C],
+    route: Any,
+    *,
+    put: Callable[[Sequence[C], str], None],
+    kept: Callable[[Sequence[C]], list[bool]],
+    may: Callable[[C], bool],
+) -> list[C]:
+    """Those whose next call, one for all of them, stands in the ledger and may begin; the others are as
+    they were. `put` writes it on their deliveries under its key, `kept` says of each whether the ledger has
+    it."""
+    if not some:
+        return []
+    first, before = some[0].delivery, [(one.route, Try.of(one)) for one in some]
+    for one in some:
+        one.route = route
+    put(some, call_key_of(first.key, max(first.attempt, 1) + 1))
+    going = []
+    for one, (old, tried), ours in zip(some, before, kept(some), strict=True):
+        if ours and may(one):
+            one.tries = (*one.tries, tried)
+            one.delivery.repeats += 1
+            going.append(one)
+        else:
+            one.route = old
+            tried.put_back(one.delivery)
+    return going

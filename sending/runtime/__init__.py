@@ -1,0 +1,1 @@
+"""Clock, threads, work queue, lease, health, gauges."""

@@ -1,0 +1,176 @@
+"""The worker's lease: a heartbeat row in the ledger, and the right to send that it gives.
+
+A fence cannot stop a byte. So besides the token on every ledger write, a thread asks `wait_valid`
+before each call: the lease must hold on the monotonic clock, less a margin. A worker that was paused past
+its lease finds it lapsed before it can send anything; and since it may be paused between that question
+and the first byte, the call carries the lease's end, which is looked at once more as the byte is written.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import structlog
+
+from idempotency.ledger import IDLE, Lease, Ledger, LedgerUnavailable, WorkerInfo
+from sending.runtime.clock import Clock
+
+log = structlog.get_logger(__name__)
+
+MARGIN = 0.2
+"""Share of the lease that is not used for sending: room for a call that begins at its last moment
+to be written, and for the clocks to differ."""
+_RETRY_S = 0.5
+_WAIT_S = 0.05
+
+
+class Heart:
+    """Registers, beats, sweeps dead peers. Its thread writes; lanes ask `wait_valid`."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        worker: WorkerInfo,
+        *,
+        clock: Clock,
+        interval_s: float,
+        idle: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`idle` tells whether the process sends nothing now; asked with each beat."""
+        self.swept = 0
+        """Deliveries of dead workers that this one turned UNKNOWN."""
+        self.lapses = 0
+        self._ledger = ledger
+        self._worker = worker
+        self._clock = clock
+        self._interval_s = interval_s
+        self._lease_s = worker.lease_ms / 1_000
+        self._usable_s = self._lease_s * (1 - MARGIN)
+        self._valid_until = float("-inf")
+        self._ends_at = float("-inf")
+        self._healthy_since: float | None = None
+        self._lease: Lease | None = None
+        self._stop = threading.Event()
+        self._idle = idle
+        self._draining = False
+        self._bell = threading.Event()
+        self._beating = threading.Lock()
+        """A beat under way must not register anew what `retire` just took out."""
+
+    @property
+    def valid(self) -> bool:
+        """Whether a send may begin."""
+        return self._clock.monotonic() < self._valid_until
+
+    @property
+    def lease(self) -> Lease | None:
+        """The lease as last written."""
+        return self._lease
+
+    @property
+    def term(self) -> int:
+        """The ledger's number of the lease as it now stands; a lapse begins a new one."""
+        return self._lease.epoch if self._lease is not None else 0
+
+    def wait_valid(self, term: int, until: Callable[[], bool]) -> bool:
+        """See `dispatcher.pipeline.lanes.Permit`."""
+        while not self.valid:
+            if until():
+                return False
+            time.sleep(_WAIT_S)
+        return term == self.term
+
+    def ends_at(self, term: int) -> float:
+        """See `dispatcher.pipeline.lanes.Permit`."""
+        end = self._ends_at  # before the term: a new one's end is never taken for the old one's
+        return end if term == self.term else float("-inf")
+
+    def register(self) -> None:
+        """Enter the worker; raises LedgerError."""
+        asked_at = self._clock.monotonic()
+        self._adopt(self._ledger.register(self._worker), asked_at)
+
+    def run(self) -> None:
+        """Beat until `stop`."""
+        while not self._stop.is_set():
+            self._bell.wait(self._pause())
+            self._bell.clear()
+            self.beat()
+
+    def hurry(self) -> None:
+        """Beat at once: what the process is doing has changed. Any thread's."""
+        self._bell.set()
+
+    def beat(self) -> None:
+        """One heartbeat; after an outage, or a lapse that peers took for death, begin anew."""
+        with self._beating:
+            if not self._stop.is_set():
+                self._beat()
+
+    def _beat(self) -> None:
+        asked_at = self._clock.monotonic()
+        try:
+            lease = self._ledger.heartbeat(self._lease, self._state()) if self._lease else None
+            if lease is None:
+                self._lapsed()
+                asked_at = self._clock.monotonic()
+                lease = self._ledger.register(self._worker)
+            self._adopt(lease, asked_at)
+            self._sweep()
+        except LedgerUnavailable as exc:
+            self._healthy_since = None
+            log.warning("heartbeat_failed", cause=str(exc), valid=self.valid)
+
+    def draining(self) -> None:
+        """Show in `hongyan_workers` that this worker takes no more."""
+        self._draining = True
+
+    def stop(self) -> None:
+        """End the thread; idempotent."""
+        self._stop.set()
+        self._bell.set()
+
+    def retire(self) -> None:
+        """Take the worker out of the ledger's list; what it still held becomes UNKNOWN at once."""
+        self.stop()
+        self._valid_until = float("-inf")
+        with self._beating:
+            lease, self._lease = self._lease, None
+            if lease is not None:
+                self._ledger.retire(lease)
+
+    def _state(self) -> str:
+        if self._draining:
+            return "DRAINING"
+        return IDLE if self._idle() else "RUNNING"
+
+    def _pause(self) -> float:
+        return self._interval_s if self._healthy_since is not None else _RETRY_S
+
+    def _adopt(self, lease: Lease, asked_at: float) -> None:
+        """The lease counts from before the question was put, so it can only be shorter than real."""
+        self._lease = lease
+        self._clock.calibrate(lease.now_ms, asked_at)
+        self._ends_at = asked_at + self._lease_s
+        self._valid_until = asked_at + self._usable_s
+        if self._healthy_since is None:
+            self._healthy_since = asked_at
+
+    def _lapsed(self) -> None:
+        self.lapses += 1
+        self._valid_until = float("-inf")
+        self._healthy_since = None
+        log.error("lease_lapsed", worker=self._worker.id, what="what was in flight is in doubt now")
+
+    def _sweep(self) -> None:
+        """Only a worker that saw the database for a whole lease may call others dead: after an
+        outage everyone's heartbeat is old, and nobody is dead."""
+        if self._healthy_since is None or not self.valid:
+            return
+        if self._clock.monotonic() - self._healthy_since < self._lease_s:
+            return
+        for worker, rows in self._ledger.sweep():
+            self.swept += rows
+            log.warning("worker_lost", worker=worker, in_doubt=rows)

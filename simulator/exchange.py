@@ -1,0 +1,177 @@
+"""Serves the wire protocols: reads a call, gives each receiver its fate, keeps it, then answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from hashlib import sha256
+from time import time
+from typing import TYPE_CHECKING, Final
+
+from simulator.faults import Ending, Fate, receiver_code
+from simulator.ledger import Record
+from simulator.options import SimulatorOptions
+from simulator.protocols import PROTOCOLS
+from simulator.receipts.poster import Receipts
+from simulator.servers.http_server import Client, Request
+from simulator.wire import Question, Recipient, Reply, Send, Verdict, WireProtocol, World
+
+if TYPE_CHECKING:
+    from simulator.provider import Provider
+
+_MS: Final = 1_000
+_DIGEST: Final = 16
+
+
+class Exchange:
+    """Belongs to the loop's thread, as everything of the simulator."""
+
+    def __init__(self, provider: Provider, options: SimulatorOptions) -> None:
+        self._provider = provider
+        self.world = World(
+            credentials=options.credentials,
+            behaviours=options.behaviours,
+            now_ms=_now_ms,
+            token_ttl_s=options.token_ttl_s,
+            lists=options.lists,
+            counts=provider.memory.counts,
+        )
+        self.protocols: dict[str, WireProtocol] = {
+            n: make(self.world) for n, make in PROTOCOLS.items()
+        }
+        self._receipts = Receipts(options.receipts, options.seed, self.world)
+        self._turns: dict[str, int] = {}
+        for record in provider.memory.of_protocols():
+            self._accepted(record)
+
+    def serve(self, connection: Client, request: Request, path: str) -> bool:
+        """Answer if the path names a protocol; False if it does not."""
+        name, slash, rest = path[1:].partition("/")
+        protocol = self.protocols.get(name)
+        if protocol is None:
+            return False
+        read = protocol.read(request, slash + rest or "/")
+        if isinstance(read, Reply):
+            connection.answer(read.status, read.body, "", read.fields)
+        elif isinstance(read, Question):
+            self._tell(connection, protocol, read, path)
+        else:
+            self._take(connection, protocol, read, request, path)
+        return True
+
+    def _tell(
+        self, connection: Client, protocol: WireProtocol, question: Question, path: str
+    ) -> None:
+        self.world.count(f"asked.{question.method.lower()}.{protocol.name}")
+        turn = self._turn(f"{question.method}\0{path}\0{question.key}")
+        fate = self._provider.fate(question.method, path, question.receiver, question.key, turn)
+        then = self._provider.then(fate, connection, partial(_told, protocol, question))
+        # Behind what is being stored: what a query says must not be taken back by a kill.
+        self._provider.writer.after(then)
+
+    def _take(
+        self,
+        connection: Client,
+        protocol: WireProtocol,
+        send: Send,
+        request: Request,
+        path: str,
+    ) -> None:
+        first = send.recipients[0]
+        key = _key(protocol, send, first)
+        fate = self._provider.fate("POST", path, first.receiver, key, self._turn(f"POST\0{key}"))
+        digest = sha256(request.body or request.target).hexdigest()[:_DIGEST]
+        call = self._provider.memory.last_seq + 1
+        verdicts = [
+            self._decide(protocol, send, one, fate, path=path, digest=digest, call=call)
+            for one in send.recipients
+        ]
+        reply: Callable[[Fate], Reply] = partial(_answered, protocol, send, verdicts)
+        self._provider.writer.after(self._provider.then(fate, connection, reply))
+
+    def _decide(
+        self,
+        protocol: WireProtocol,
+        send: Send,
+        one: Recipient,
+        fate: Fate,
+        *,
+        path: str,
+        digest: str,
+        call: int,
+    ) -> Verdict:
+        provider, key = self._provider, _key(protocol, send, one)
+        seq = provider.memory.last_seq + 1
+        earlier = protocol.known(send, one) if fate.accepted else None
+        code = ""
+        if fate.accepted and earlier is None:
+            turn = self._turn(f"receiver\0{one.receiver}")
+            code = receiver_code(provider.rules.ready, provider.seed, path, one.receiver, turn)
+        verdict = Verdict(one, earlier or protocol.provider_id(seq), code, earlier is not None)
+        record = Record(
+            seq=seq,
+            at_ms=_now_ms(),
+            key=key,
+            path=path,
+            id=send.id,
+            receiver=one.receiver,
+            attempt=0,
+            digest=digest,
+            accepted=fate.accepted and earlier is None and not code,
+            answer=_worded(fate, verdict),
+            protocol=protocol.name,
+            provider_id=verdict.provider_id,
+            call=call,
+        )
+        provider.memory.add(record)
+        told = partial(self._receipts.accepted, record) if record.accepted else _nothing
+        provider.writer.append(record, told)
+        self._accepted(record)
+        return verdict
+
+    def _accepted(self, record: Record) -> None:
+        if record.accepted and record.protocol in self.protocols:
+            self.protocols[record.protocol].accepted(record)
+
+    def _turn(self, key: str) -> int:
+        turn = self._turns.get(key, 0)
+        self._turns[key] = turn + 1
+        return turn
+
+
+def _key(protocol: WireProtocol, send: Send, one: Recipient) -> str:
+    return one.key or f"{protocol.name}:{send.id}:{one.receiver}"
+
+
+def _worded(fate: Fate, verdict: Verdict) -> str:
+    if fate.ending is not Ending.ANSWER:
+        return fate.ending.value
+    if verdict.repeated:
+        return "duplicate"
+    return fate.code or verdict.code or str(fate.status)
+
+
+def _told(protocol: WireProtocol, question: Question, fate: Fate) -> Reply:
+    refused = _refusal(protocol, fate)
+    return question.answer() if refused is None else refused
+
+
+def _answered(protocol: WireProtocol, send: Send, verdicts: Sequence[Verdict], fate: Fate) -> Reply:
+    refused = _refusal(protocol, fate)
+    return protocol.reply(send, verdicts) if refused is None else refused
+
+
+def _refusal(protocol: WireProtocol, fate: Fate) -> Reply | None:
+    if fate.code:
+        return protocol.refuse(fate.code)
+    if fate.status != 200:
+        return Reply(b'{"error":"status %d"}' % fate.status, fate.status)
+    return None
+
+
+def _now_ms() -> int:
+    return int(time() * _MS)
+
+
+def _nothing() -> None:
+    """A record's own end; the call's answer waits for all of them."""

@@ -1,0 +1,128 @@
+"""A simulator as a child process: for tests, benchmarks and the demo."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import msgspec
+
+from simulator.ledger import Record, read_ledger
+from simulator.options import Control, SimulatorOptions
+from simulator.report import KeyReport, Report, report_of
+
+_STOP_S: Final = 10.0
+_ADMIN_S: Final = 30.0
+
+
+class SimulatorError(RuntimeError):
+    """The child did not start or refused a change; the text says what it said."""
+
+
+class _Started(msgspec.Struct):
+    url: str
+    admin: str
+    ledger: str
+    pid: int
+    smtp: str = ""
+
+
+class Simulator:
+    """A running simulator; a context manager that stops it."""
+
+    def __init__(self, process: subprocess.Popen[bytes], started: _Started) -> None:
+        self._process = process
+        self.url = started.url
+        """Of the provider; any path below it is an endpoint."""
+        self.admin = started.admin
+        self.smtp = started.smtp
+        """`smtp://host:port` of its mail server; empty where it has none."""
+        self.ledger = Path(started.ledger)
+        self.pid = started.pid
+        import httpx  # here, so that the child itself, which never asks, starts without it
+
+        self._client = httpx.Client(base_url=self.admin, timeout=_ADMIN_S, trust_env=False)
+
+    def control(self, **changes: Any) -> None:
+        """Change `rules` (a list of Faults), `dedup` or `refuse_new`; it holds when this returns."""
+        body = msgspec.json.encode(Control(**changes))
+        answer = self._client.post("/_control", content=body)
+        if answer.status_code != 200:
+            raise SimulatorError(answer.json()["error"])
+
+    def report(self, *, summary_only: bool = False) -> Report:
+        """What it saw so far."""
+        answer = self._client.get("/_report", params={"summary": 1} if summary_only else None)
+        return msgspec.json.decode(answer.content, type=Report)
+
+    def seen(self, key: str) -> KeyReport | None:
+        """What it saw of one delivery key."""
+        answer = self._client.get("/_report", params={"key": key})
+        return msgspec.json.decode(answer.content, type=KeyReport | None)
+
+    def records(self) -> Iterator[Record]:
+        """The ledger on disk; works before and after the end, however it came."""
+        return read_ledger(self.ledger)
+
+    def ledger_report(self) -> Report:
+        """The report from the ledger on disk alone."""
+        return report_of(self.records())
+
+    def stop(self) -> int:
+        """SIGTERM, wait, exit code. Idempotent."""
+        self._client.close()
+        if self._process.poll() is None:
+            self._process.terminate()
+        return self._wait()
+
+    def kill(self) -> int:
+        """SIGKILL, wait, exit code."""
+        self._client.close()
+        self._process.kill()
+        return self._wait()
+
+    def _wait(self) -> int:
+        try:
+            code = self._process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            code = self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        return code
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+
+def spawn(folder: str | Path, options: SimulatorOptions | None = None, **changes: Any) -> Simulator:
+    """Start a simulator and wait until it serves. Its ledger goes to `folder` unless options say.
+
+    `changes` are fields of SimulatorOptions. Raises SimulatorError when it cannot start.
+    """
+    options = options or SimulatorOptions(ledger=str(Path(folder) / "provider.jsonl"))
+    options = msgspec.structs.replace(options, **{**changes, "json": True})
+    arguments = ["--options", msgspec.json.encode(options).decode()]
+    process = subprocess.Popen(  # noqa: S603 (our own interpreter and module)
+        [sys.executable, "-m", "simulator", *arguments],
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line:
+        process.stdout.close()
+        raise SimulatorError(f"the simulator ended with code {process.wait()} before it served")
+    return Simulator(process, msgspec.json.decode(line, type=_Started))

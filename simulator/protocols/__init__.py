@@ -1,0 +1,23 @@
+"""The providers' wire protocols, checked as strictly as the providers do; one module each.
+
+An account's endpoint chooses: `http://HOST:PORT/<protocol>[/anything]`, where `<protocol>` is the
+protocol's `name`. Any other path speaks the webhook protocol. The folder is the list: every module
+here has PROTOCOLS, the classes it brings. Nothing here imports an adapter: two hands that copy from
+each other make the same mistakes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Final
+
+from simulator.wire import WireProtocol, World
+
+PROTOCOLS: Final[Mapping[str, Callable[[World], WireProtocol]]] = {
+    protocol.name: protocol
+    for found in iter_modules(__path__)
+    if not found.name.startswith("_")
+    for protocol in import_module(f"{__name__}.{found.name}").PROTOCOLS
+}

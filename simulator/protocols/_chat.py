@@ -1,0 +1,74 @@
+"""The common part of the incoming webhooks of Slack, Discord, Mattermost and Teams.
+
+Credentials of each: `hook` (the address behind the protocol's name, query and all) and `group` (the
+receiver's name in the ledger). Each keeps to the provider's documented pace (behaviour `limits`: "off"
+takes any number). Everybody whom a message would call on is counted as `<protocol>.mentions`, by rules
+written apart from the adapter's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, ClassVar, Final
+
+import msgspec
+
+from simulator.protocols._windows import KeyedWindows
+from simulator.servers.http_server import Request
+from simulator.wire import BaseProtocol, Recipient, Reply, Send, World
+
+TEXT: Final = [("Content-Type", "text/plain; charset=utf-8")]
+
+
+class HookProtocol(BaseProtocol):
+    """Its state is the last messages, where limits are kept."""
+
+    hook: ClassVar[str]
+    """Of the credentials, where they name none."""
+    paces: ClassVar[tuple[tuple[int, int], ...]]
+    """(messages, seconds) of a webhook."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._limits = KeyedWindows(world, self.name, *self.paces)
+
+    def at_hook(self, request: Request) -> bool:
+        """Whether the request is for the webhook that there is."""
+        target = request.target.decode("ascii", "replace")
+        return target == f"/{self.name}/{self.world.credential(self.name, 'hook', self.hook)}"
+
+    def too_many(self) -> bool:
+        """Takes a place in the window; True: there was none."""
+        return self._limits.over(self.hook)
+
+    def send(self, message: dict[str, Any], mentions: int) -> Send:
+        """The one receiver, and who is called on."""
+        for _ in range(mentions):
+            self.world.count(f"{self.name}.mentions")
+        digest = hashlib.sha256(msgspec.json.encode(message, order="deterministic")).hexdigest()[
+            :16
+        ]
+        group = self.world.credential(self.name, "group", "group")
+        return Send([Recipient(group, f"{self.name}:{digest}")])
+
+
+def json_object(body: bytes) -> dict[str, Any] | None:
+    """The body, if it is a JSON object."""
+    try:
+        value = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def texts(tree: Any) -> list[str]:
+    """Every text in a structure."""
+    if isinstance(tree, str):
+        return [tree]
+    inner = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ()
+    return [text for one in inner for text in texts(one)]
+
+
+def plain(status: int, text: str, *fields: tuple[str, str]) -> Reply:
+    """An answer that is a word."""
+    return Reply(text.encode(), status, [*TEXT, *fields])

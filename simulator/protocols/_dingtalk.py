@@ -1,0 +1,44 @@
+"""What DingTalk's two protocols share: answers with `errcode`, and a token in the query."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import parse_qs
+
+import msgspec
+
+from simulator.protocols._tokens import Standing, Tokens
+from simulator.servers.http_server import Request
+from simulator.wire import Reply
+
+
+def answer(code: int, text: str = "ok", **more: Any) -> Reply:
+    """Whatever it says, DingTalk says it with status 200."""
+    return Reply(msgspec.json.encode({"errcode": code, "errmsg": text, **more}))
+
+
+def query(request: Request) -> Mapping[str, str]:
+    """The first of each parameter, unquoted."""
+    found = parse_qs(request.query, keep_blank_values=True)
+    return {name: values[0] for name, values in found.items()}
+
+
+def json_object(body: bytes) -> dict[str, Any] | None:
+    """The body, if it is a JSON object."""
+    try:
+        value = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def token_refused(tokens: Tokens, request: Request) -> Reply | None:
+    """Why the token in the query is not taken; None: it is."""
+    token = query(request).get("access_token", "")
+    if not token:
+        return answer(41001, "缺少access_token参数")
+    standing = tokens.standing(token)
+    if standing is Standing.EXPIRED:
+        return answer(42001, "access_token已过期")
+    return None if standing is Standing.GOOD else answer(40014, "不合法的access_token")

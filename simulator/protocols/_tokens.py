@@ -1,0 +1,63 @@
+"""Access tokens as the providers give them out: the same one while it is good, and none good for ever."""
+
+from __future__ import annotations
+
+import secrets
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from simulator.wire import World
+
+_MS: Final = 1_000
+_BYTES: Final = 64
+
+
+class Standing(StrEnum):
+    """What a token is worth."""
+
+    GOOD = "good"
+    EXPIRED = "expired"
+    UNKNOWN = "unknown"
+    """Never given out, or voided by a later one."""
+
+
+class _Given(NamedTuple):
+    text: str
+    ends_ms: int
+    generation: int
+
+
+class Tokens:
+    """Of one login. `overlap_s`: in so many of its last seconds a request is given a new token, and the
+    old one lives on to its end; at most a tenth of a token's life."""
+
+    def __init__(self, world: World, name: str, *, overlap_s: float = 0.0) -> None:
+        self._world = world
+        self._name = name
+        self._overlap_ms = min(overlap_s, world.token_ttl_s / 10) * _MS
+        self._given: list[_Given] = []
+
+    def give(self, *, force: bool = False) -> tuple[str, int]:
+        """A token and the seconds it has left; counted as `tokens.<name>`. `force` voids all before."""
+        self._world.count(f"tokens.{self._name}")
+        now = self._world.now_ms()
+        self._given = [one for one in self._given if self._good(one, now)]
+        if force:
+            self._given.clear()
+        latest = self._given[-1] if self._given else None
+        if latest is None or latest.ends_ms - now <= self._overlap_ms:
+            ends_ms = now + int(self._world.token_ttl_s * _MS)
+            latest = _Given(secrets.token_urlsafe(_BYTES), ends_ms, self._world.token_generation)
+            self._given.append(latest)
+            self._world.count(f"new_tokens.{self._name}")
+        return latest.text, max(1, (latest.ends_ms - now) // _MS)
+
+    def standing(self, text: str) -> Standing:
+        """What the provider says of it."""
+        for one in self._given:
+            if one.text == text:
+                return Standing.GOOD if self._good(one, self._world.now_ms()) else Standing.EXPIRED
+        return Standing.UNKNOWN
+
+    def _good(self, one: _Given, now: int) -> bool:
+        return now < one.ends_ms and one.generation == self._world.token_generation

@@ -1,0 +1,120 @@
+"""What Tencent's messaging APIs share: errcode answers, tokens in the query, `stable_token`.
+
+https://developers.weixin.qq.com/doc/service/api/base/api_getstableaccesstoken.html
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import parse_qs
+
+from simulator.protocols._tokens import Standing, Tokens
+from simulator.servers.http_server import Request
+from simulator.wire import ID, SECRET, BaseProtocol, Question, Reply, Send, World
+
+_STABLE: Final = "/cgi-bin/stable_token"
+_OVERLAP_S: Final = 300.0
+WORDS: Final[Mapping[str, str]] = {
+    "-1": "system error",
+    "40001": "invalid credential, access_token is invalid or not latest",
+    "40002": "invalid grant_type",
+    "40003": "invalid openid",
+    "40013": "invalid appid",
+    "40037": "invalid template_id",
+    "40039": "invalid url size",
+    "40125": "invalid appsecret",
+    "41001": "access_token missing",
+    "42001": "access_token expired",
+    "43002": "require POST method",
+    "43004": "require subscribe",
+    "43019": "require remove blacklist",
+    "43101": "user refuse to accept the msg",
+    "44002": "empty post data",
+    "45009": "reach max api daily quota limit",
+    "45067": "clientmsgid size out of limit",
+    "47001": "data format error",
+    "47003": "argument invalid!",
+}
+
+
+class WechatProtocol(BaseProtocol):
+    """One provider of theirs: subclasses know the path they send on and what a body must have."""
+
+    path: str = ""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._tokens = Tokens(world, self.name, overlap_s=_OVERLAP_S)
+
+    def read(self, request: Request, path: str) -> Send | Question | Reply:
+        """See `WireProtocol.read`."""
+        if path not in (_STABLE, self.path):
+            return Reply(b"", 404)
+        if request.method != "POST":
+            return self.refuse("43002")
+        if not request.body:
+            return self.refuse("44002")
+        try:
+            body = json.loads(request.body)
+        except ValueError:
+            return self.refuse("47001")
+        if not isinstance(body, dict):
+            return self.refuse("47001")
+        if path == _STABLE:
+            return self._token(body)
+        wrong = self._wrong_token(request)
+        return self.refuse(wrong) if wrong else self.message(body, request)
+
+    def message(self, body: dict[str, Any], request: Request) -> Send | Reply:
+        """The call, if its body is in order."""
+        raise NotImplementedError
+
+    def refuse(self, code: str) -> Reply:
+        """See `WireProtocol.refuse`."""
+        return answer(int(code), WORDS.get(code, "error"))
+
+    def _wrong_token(self, request: Request) -> str:
+        (text,) = parse_qs(request.query).get("access_token", [""])[:1]
+        if not text:
+            return "41001"
+        standing = self._tokens.standing(text)
+        return {Standing.GOOD: "", Standing.EXPIRED: "42001", Standing.UNKNOWN: "40001"}[standing]
+
+    def _token(self, body: Mapping[str, Any]) -> Question | Reply:
+        if body.get("grant_type") != "client_credential":
+            return self.refuse("40002")
+        if body.get("appid") != self.world.credential(self.name, "appid", ID):
+            return self.refuse("40013")
+        if body.get("secret") != self.world.credential(self.name, "secret", SECRET):
+            return self.refuse("40125")
+        force = body.get("force_refresh", False)
+        if not isinstance(force, bool):
+            return self.refuse("47001")
+
+        def give() -> Reply:
+            text, expires_in = self._tokens.give(force=force)
+            return reply({"access_token": text, "expires_in": expires_in})
+
+        return Question("TOKEN", give)
+
+
+def template_values(data: Any) -> list[Any] | None:
+    """What stands in the places of a template; None where it is not `{place: {"value": …}}`."""
+    if not isinstance(data, dict):
+        return None
+    places = list(data.values())
+    if not all(isinstance(place, dict) and "value" in place for place in places):
+        return None
+    return [place["value"] for place in places]
+
+
+def answer(code: int, words: str, **more: Any) -> Reply:
+    """An answer with an errcode; HTTP 200, as theirs all are."""
+    return reply({"errcode": code, "errmsg": words, **more})
+
+
+def reply(body: Mapping[str, Any]) -> Reply:
+    """JSON as they write it."""
+    return Reply(json.dumps(body, ensure_ascii=False).encode())

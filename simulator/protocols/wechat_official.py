@@ -1,0 +1,71 @@
+"""Template messages of a WeChat Official Account: one per OpenID and client_msg_id within 10 minutes.
+
+https://developers.weixin.qq.com/doc/service/api/notify/template/api_sendtemplatemessage.html
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+from simulator.ledger import Record
+from simulator.protocols._wechat import WechatProtocol, answer, template_values
+from simulator.servers.http_server import Request
+from simulator.wire import Recipient, Reply, Send, Verdict, World
+
+_WINDOW_MS: Final = 600_000
+_FIRST_ID: Final = 3_000_000_000_000
+_OPENID = re.compile(r"[A-Za-z0-9_-]+")
+
+
+class WechatOfficial(WechatProtocol):
+    """See `WechatProtocol`."""
+
+    name = "wechat_official"
+    path = "/cgi-bin/message/template/send"
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._sent: dict[str, tuple[int, str]] = {}
+        """OpenID and client id, to when and under which msgid."""
+
+    def message(self, body: dict[str, Any], request: Request) -> Send | Reply:
+        """See `WechatProtocol.message`."""
+        openid, template = body.get("touser"), body.get("template_id")
+        if not isinstance(openid, str) or not _OPENID.fullmatch(openid):
+            return self.refuse("40003")
+        if not isinstance(template, str) or not template:
+            return self.refuse("40037")
+        if template_values(body.get("data")) is None:
+            return self.refuse("47003")
+        if len(str(body.get("url", "")).encode()) > 1_024:
+            return self.refuse("40039")
+        client = body.get("client_msg_id", "")
+        if not isinstance(client, str) or len(client.encode()) > 64:
+            return self.refuse("45067")
+        key = f"{self.name}:{client}:{openid}" if client else ""
+        return Send([Recipient(openid, key)], client)
+
+    def provider_id(self, seq: int) -> str:
+        """A number."""
+        return str(_FIRST_ID + seq)
+
+    def known(self, send: Send, recipient: Recipient) -> str | None:
+        """See `WireProtocol.known`."""
+        at_ms, provider_id = self._sent.get(recipient.key, (0, ""))
+        return provider_id if recipient.key and self.world.now_ms() - at_ms < _WINDOW_MS else None
+
+    def accepted(self, record: Record) -> None:
+        """See `WireProtocol.accepted`."""
+        self._sent[record.key] = (record.at_ms, record.provider_id)
+
+    def reply(self, send: Send, verdicts: Sequence[Verdict]) -> Reply:
+        """See `WireProtocol.reply`."""
+        (verdict,) = verdicts
+        if verdict.code:
+            return self.refuse(verdict.code)
+        return answer(0, "ok", msgid=int(verdict.provider_id))
+
+
+PROTOCOLS = (WechatOfficial,)

@@ -1,0 +1,59 @@
+"""A WeCom group robot: its key says which group, and that is all there is.
+
+It takes 20 messages a minute (behaviour `limits`: "off" takes any number).
+
+https://developer.work.weixin.qq.com/document/path/91770
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Final
+from urllib.parse import parse_qs
+
+from simulator.protocols._wechat import answer
+from simulator.protocols._wecom import WORDS, body_of, wrong_message
+from simulator.protocols._windows import KeyedWindows
+from simulator.servers.http_server import Request
+from simulator.wire import BaseProtocol, Question, Recipient, Reply, Send, Verdict, World
+
+_SEND: Final = "/cgi-bin/webhook/send"
+_LIMITS: Final = {"text": 2_048, "markdown": 4_096}
+
+
+class WecomRobot(BaseProtocol):
+    """See the module."""
+
+    name = "wecom_robot"
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._limits = KeyedWindows(world, self.name, (20, 60))
+
+    def read(self, request: Request, path: str) -> Send | Question | Reply:
+        """See `WireProtocol.read`."""
+        if (request.method, path) != ("POST", _SEND):
+            return Reply(b"", 404)
+        key = "".join(parse_qs(request.query).get("key", ()))
+        if key != self.world.credential(self.name, "key"):
+            return self.refuse("93000")
+        body = body_of(request)
+        wrong = body if isinstance(body, str) else wrong_message(body, _LIMITS)
+        if wrong or self._limits.over(key):
+            return self.refuse(wrong or "45009")
+        # Nothing on the wire names a call: what is told apart are the messages themselves.
+        digest = sha256(request.body).hexdigest()[:16]
+        return Send([Recipient("group", f"{self.name}:{digest}")])
+
+    def reply(self, send: Send, verdicts: Sequence[Verdict]) -> Reply:
+        """See `WireProtocol.reply`."""
+        (verdict,) = verdicts
+        return self.refuse(verdict.code) if verdict.code else answer(0, "ok")
+
+    def refuse(self, code: str) -> Reply:
+        """See `WireProtocol.refuse`."""
+        return answer(int(code), WORDS.get(code, "error"))
+
+
+PROTOCOLS = (WecomRobot,)

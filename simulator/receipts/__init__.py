@@ -1,0 +1,1 @@
+"""Receipts that the simulator posts: when, in which form."""

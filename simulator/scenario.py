@@ -1,0 +1,28 @@
+"""Scenarios: everything a simulator is started with, in one TOML file (docs/simulator.md)."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import msgspec
+
+from simulator.options import SimulatorOptions
+
+
+class BadScenario(ValueError):
+    """A file that is no scenario; the text says where and what."""
+
+
+def load(path: str | Path) -> SimulatorOptions:
+    """The options in the file, its keys those of SimulatorOptions; raises BadScenario, OSError."""
+    try:
+        data = tomllib.loads(Path(path).read_text("utf-8"))
+        return msgspec.convert(data, SimulatorOptions)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
+        raise BadScenario(f"{path}: {exc}") from exc
+    except msgspec.ValidationError as exc:
+        text, _, where = str(exc).partition(" - at `$")
+        key = where.rstrip("`").lstrip(".")
+        said = text.replace("`", "")
+        raise BadScenario(f"{path}: {key + ': ' if key else ''}{said}") from exc

@@ -1,0 +1,197 @@
+import sqlite3
+import threading
+from pathlib import Path
+
+import psycopg
+import pytest
+from sqlalchemy import exc as sa
+
+from backends.sql import database as sql
+from backends.sql.database import Database, database_url, masked
+from backends.sql.errors import SqlAway, SqlNoSchema, judged
+
+
+@pytest.mark.parametrize(
+    ("url", "driver"),
+    [
+        ("postgres://u:p@h/d", "postgresql+psycopg"),
+        ("postgresql://u:p@h/d", "postgresql+psycopg"),
+        ("sqlite:///hongyan.db", "sqlite"),
+    ],
+)
+def test_a_url_gets_our_driver(url: str, driver: str) -> None:
+    assert database_url(url).drivername == driver
+
+
+def test_a_relative_file_stands_in_the_settings_folder(tmp_path: Path) -> None:
+    assert database_url("sqlite:///a.db", tmp_path).database == str(tmp_path / "a.db")
+    assert database_url("sqlite:////b/a.db", tmp_path).database == "/b/a.db"
+
+
+@pytest.mark.parametrize("url", ["mysql://u:s3cret@h/d", "s3cret", "sqlite://", "x://h:s3cret/d"])
+def test_a_url_that_cannot_be_used_says_what_to_write(url: str) -> None:
+    with pytest.raises(ValueError, match="sqlite:///") as caught:
+        database_url(url)
+    assert "s3cret" not in str(caught.value)
+
+
+def test_a_masked_url_shows_no_secret() -> None:
+    shown = masked("postgresql://u:s3cret@h:5/d?password=t0p&sslmode=require")
+    assert shown == "postgresql://u:***@h:5/d"
+    assert masked("s3cret") == "a URL that cannot be read"
+
+
+@pytest.mark.parametrize(
+    "cause",
+    [
+        psycopg.OperationalError("connection refused"),
+        psycopg.InterfaceError("the connection is closed"),
+        psycopg.errors.AdminShutdown(),
+        psycopg.errors.CannotConnectNow("the database system is starting up"),
+        psycopg.errors.CrashShutdown(),
+        psycopg.errors.QueryCanceled(),
+        psycopg.errors.DeadlockDetected(),
+        psycopg.errors.SerializationFailure(),
+        psycopg.errors.LockNotAvailable(),
+        psycopg.errors.ReadOnlySqlTransaction(),
+        psycopg.errors.TooManyConnections(),
+        psycopg.errors.DiskFull(),
+        psycopg.errors.IdleInTransactionSessionTimeout(),
+    ],
+    ids=lambda cause: type(cause).__name__,
+)
+def test_what_may_pass_is_away(cause: Exception) -> None:
+    assert isinstance(judged(cause), SqlAway)
+    assert isinstance(judged(sa.OperationalError("SELECT 1", {}, cause)), SqlAway)
+
+
+@pytest.mark.parametrize(
+    "cause",
+    [
+        psycopg.errors.UndefinedTable(),
+        psycopg.errors.UndefinedColumn(),
+        psycopg.errors.UndefinedFunction(),
+    ],
+    ids=lambda cause: type(cause).__name__,
+)
+def test_what_is_not_there_is_no_schema(cause: Exception) -> None:
+    assert isinstance(judged(cause), SqlNoSchema)
+
+
+@pytest.mark.parametrize(
+    "bug", [psycopg.errors.UniqueViolation(), psycopg.DataError(), KeyError("x")]
+)
+def test_a_bug_stays_what_it_is(bug: Exception) -> None:
+    assert judged(bug) is bug
+
+
+def test_a_statement_and_its_values_stay_out_of_the_sentence() -> None:
+    error = psycopg.OperationalError("server closed the connection\nDETAIL: secret values")
+    assert str(judged(error)) == "server closed the connection"
+
+
+# -- SQLite --
+
+
+@pytest.fixture
+def lite(sqlite_database: str, monkeypatch: pytest.MonkeyPatch) -> Database:
+    monkeypatch.setattr(sql, "BUSY_MS", 50)
+    return Database(database_url(sqlite_database))
+
+
+def test_sqlite_is_durable_and_lets_readers_in(lite: Database) -> None:
+    with lite.connection() as connection:
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        assert connection.execute("PRAGMA synchronous").fetchone() == (2,), "FULL"
+    lite.close()
+
+
+def test_a_file_that_another_writes_is_away_for_now(lite: Database) -> None:
+    with lite.begin() as writer:
+        writer.exec_driver_sql("CREATE TABLE t (a)")
+        with pytest.raises(SqlAway, match="locked"), lite.begin():
+            pass
+    with lite.connection() as connection:
+        connection.execute("INSERT INTO t VALUES (1)")
+    lite.close()
+
+
+def test_a_missing_table_is_no_schema(lite: Database) -> None:
+    with pytest.raises(SqlNoSchema, match="no such table"), lite.connection() as connection:
+        connection.execute("SELECT * FROM nowhere")
+    lite.close()
+
+
+def test_a_syntax_error_is_a_bug(lite: Database) -> None:
+    with pytest.raises(sqlite3.OperationalError), lite.connection() as connection:
+        connection.execute("SELEKT")
+    lite.close()
+
+
+def test_a_folder_that_is_not_there_is_away(tmp_path: Path) -> None:
+    database = Database(database_url(f"sqlite:///{tmp_path}/none/a.db"))
+    with pytest.raises(SqlAway, match="unable to open"), database.connection():
+        pass
+
+
+def test_what_failed_halfway_is_undone(lite: Database) -> None:
+    with pytest.raises(KeyError):
+        _fail_halfway(lite)
+    with lite.connection() as connection:
+        assert connection.execute("SELECT name FROM sqlite_master").fetchall() == []
+    lite.close()
+
+
+def _fail_halfway(lite: Database) -> None:
+    with lite.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE t (a)")
+        raise KeyError
+
+
+# -- the pool --
+
+
+def test_more_users_than_connections_wait_and_then_give_up(
+    sqlite_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sql, "BUSY_MS", 50)
+    database = Database(database_url(sqlite_database), pool_size=1)
+    with (
+        database.connection(),
+        database.connection(),
+        pytest.raises(SqlAway, match="in use"),
+        database.connection(),
+    ):
+        pass
+    database.close()
+
+
+def test_after_away_no_older_connection_is_used(lite: Database) -> None:
+    """One thread sees the server go; the connections of the others led to it too."""
+    with lite.connection() as older:
+        failing = threading.Thread(target=_fail, args=(lite,))
+        failing.start()
+        failing.join(10)
+    with lite.connection() as one, lite.connection() as two:
+        assert older not in (one, two)
+    lite.close()
+
+
+def test_a_connection_left_in_the_middle_of_something_is_not_used_again(lite: Database) -> None:
+    with pytest.raises(KeyError):
+        _leave_open(lite)
+    with lite.connection() as one, lite.connection() as two:
+        assert not one.in_transaction
+        two.execute("CREATE TABLE t (a)")
+    lite.close()
+
+
+def _leave_open(database: Database) -> None:
+    with database.connection() as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        raise KeyError
+
+
+def _fail(database: Database) -> None:
+    with pytest.raises(SqlAway), database.connection():
+        raise psycopg.OperationalError("server closed the connection unexpectedly")

@@ -1,0 +1,159 @@
+"""Error tables: the most exact row wins; each adapter's row names its document, or why none proves it."""
+
+import re
+from datetime import UTC, date, datetime
+from urllib.parse import urlsplit
+
+import pytest
+
+from channels.judging.error_table import ErrorTable, Row, Source, documented, unproved
+from channels.registry import PROVIDERS
+from message.outcomes import AnyOutcome, Limit, NotSent, Rejected, Unknown
+
+WRITTEN = date(2026, 11, 21)
+"""The first day of this code: no page was read for it before."""
+PAGE = Source("https://example.com/errors", "2026-11-22")
+
+
+def flaws(row: Row) -> list[str]:
+    """What a row lacks so that a reader could look its code up."""
+    if row.source is None:
+        return (
+            [] if len(row.unproved.split()) > 3 else ["no source, and no reason why none proves it"]
+        )
+    found = ["both a source and a reason why none proves it"] if row.unproved else []
+    address = urlsplit(row.source.url)
+    if address.scheme not in ("https", "http") or "." not in address.netloc:
+        found.append(f"{row.source.url!r} is no address of a document")
+    if not re.fullmatch(r"\d{4}-\d{2}-\d{2}", row.source.read):
+        return [*found, f"{row.source.read!r} is no date of reading"]
+    if not WRITTEN <= date.fromisoformat(row.source.read) <= datetime.now(UTC).date():
+        found.append(f"read on {row.source.read}, which cannot be")
+    return found
+
+
+@pytest.mark.parametrize("provider", sorted(PROVIDERS))
+def test_each_row_names_its_document_with_the_day_of_reading_or_why_none_proves_it(
+    provider: str,
+) -> None:
+    found = {row.code: flaws(row) for row in PROVIDERS[provider].errors}
+    assert {code: said for code, said in found.items() if said} == {}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        Row("1", "rejected", "no source at all"),
+        *unproved("memory", Row("1", "rejected", "a reason that says nothing")),
+        Row("1", "rejected", "both", source=PAGE, unproved="no page that was read has it"),
+        *documented(PAGE._replace(url="the docs"), Row("1", "rejected", "no address")),
+        *documented(PAGE._replace(read="yesterday"), Row("1", "rejected", "no date")),
+        *documented(PAGE._replace(read="2019-01-01"), Row("1", "rejected", "before the code")),
+        *documented(PAGE._replace(read="2126-01-01"), Row("1", "rejected", "in a hundred years")),
+    ],
+    ids=lambda row: row.meaning,
+)
+def test_a_row_without_a_proof_is_found(row: Row) -> None:
+    assert flaws(row)
+
+
+def test_a_group_of_rows_shares_its_document() -> None:
+    rows = documented(PAGE, Row("1", "rejected", "one"), Row("2", "unknown", "two"))
+    assert [(row.code, row.source, row.unproved) for row in rows] == [
+        ("1", PAGE, ""),
+        ("2", PAGE, ""),
+    ]
+
+
+def test_the_most_exact_row_wins() -> None:
+    table = ErrorTable(
+        (
+            Row("E1*", "rejected", "any"),
+            Row("E12*", "unknown", "nearer"),
+            Row("E123", "not_sent", "it"),
+        )
+    )
+    found = [table.row(code) for code in ("E1", "E19", "E129", "E123", "E2")]
+    assert [row and row.meaning for row in found] == ["any", "any", "nearer", "it", None]
+
+
+def test_a_code_stands_once() -> None:
+    with pytest.raises(ValueError, match="twice"):
+        ErrorTable((Row("1", "rejected", "one"), Row("1", "unknown", "two")))
+
+
+REFUSED_LOGINS = {
+    "twilio": ("10001", "20003", "20005", "20006", "20008", "20403", "20404"),
+    "resend": ("missing_api_key", "invalid_api_key", "restricted_api_key", "suspended_api_key"),
+    "smtp": ("525", "530", "534", "535", "538"),
+    "fcm": ("PERMISSION_DENIED",),
+    "aliyun_sms": (
+        "isv.ACCOUNT_NOT_EXISTS",
+        "SignatureDoesNotMatch",
+        "InvalidAccessKeyId.NotFound",
+    ),
+    "tencent_sms": (
+        "AuthFailure.SignatureFailure",
+        "InvalidParameterValue.SdkAppIdNotExist",
+        "UnauthorizedOperation.SmsSdkAppIdVerifyFail",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("provider", "code"), [(name, code) for name, codes in REFUSED_LOGINS.items() for code in codes]
+)
+def test_a_refused_login_is_the_accounts_and_spends_no_attempt(provider: str, code: str) -> None:
+    outcome = PROVIDERS[provider].errors.outcome(code)
+    assert isinstance(outcome, NotSent)
+    assert (outcome.account, outcome.limit) == (True, Limit.LOGIN)
+    assert outcome.retry_after_ms
+
+
+@pytest.mark.parametrize("provider", sorted(set(PROVIDERS) - {"null", "webhook"}))
+def test_every_provider_can_say_that_it_refuses_the_login(provider: str) -> None:
+    adapter = PROVIDERS[provider]
+    assert adapter.tokens is not None or any(row.limit is Limit.LOGIN for row in adapter.errors)
+
+
+JUDGED = [
+    # The sender is refused, not the message: another account may send it.
+    *(("twilio", code, 400, NotSent) for code in ("21267", "21607", "21657", "21702", "21709")),
+    ("tencent_sms", "FailedOperation.PhoneNumberParseFail", 200, Rejected),
+    ("tencent_sms", "UnsupportedOperation.", 200, Rejected),
+    ("huawei_sms", "E000045", 401, NotSent),
+    ("wechat_official", "45109", 200, NotSent),
+    # Feishu answers its limits with status 400, which would refuse for good.
+    ("feishu", "11233", 400, NotSent),
+    ("feishu", "11247", 400, NotSent),
+    ("resend", "invalid_permission", 403, NotSent),
+    ("resend", "missing_required_parameter", 422, Rejected),
+    ("resend", "service_unavailable", 503, Unknown),
+    # C3, C4, C9: definite refusals of a message that halted the account or were read as Unknown.
+    ("dingtalk_robot", "310000.keywords", 200, Rejected),
+    ("wechat_official", "40013", 200, Rejected),
+    ("wechat_official", "40165", 200, Rejected),
+    ("feishu", "99992402", 400, Rejected),
+    ("feishu", "9499", 200, Rejected),
+    ("feishu", "230101", 200, Rejected),
+    ("dingtalk", "1", 200, Rejected),
+    ("dingtalk", "15.isv.whatever", 200, Rejected),
+    ("dingtalk", "40", 200, Rejected),
+    ("dingtalk", "41", 200, Rejected),
+    # B9: a token that is not registered, and a key of Apple's that is refused.
+    ("fcm", "NOT_FOUND", 404, Rejected),
+    ("fcm", "APNS_AUTH_ERROR", 401, NotSent),
+    # B14: a mailbox that is full, or a message that is too large.
+    ("smtp", "552", 0, Rejected),
+]
+
+
+@pytest.mark.parametrize(("provider", "code", "status", "kind"), JUDGED)
+def test_a_code_is_judged_as_its_document_says(
+    provider: str, code: str, status: int, kind: type[AnyOutcome]
+) -> None:
+    outcome = PROVIDERS[provider].errors.outcome(code, status=status)
+    assert type(outcome) is kind
+    assert PROVIDERS[provider].errors.row(code) is not None
+    if isinstance(outcome, Rejected):
+        assert not outcome.account

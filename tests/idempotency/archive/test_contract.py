@@ -1,0 +1,309 @@
+"""Days that are over leave the ledger: whole, with their names, and never with a row that is still open."""
+
+import gzip
+from concurrent.futures import ThreadPoolExecutor
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psycopg
+import pytest
+
+from idempotency.archive.contract import Archive, DayOpen, least_days
+from idempotency.archive.postgres import PostgresArchive
+from idempotency.archive.sqlite import SqliteArchive
+from idempotency.claims.store import MS_PER_DAY
+from idempotency.ledger import LedgerUnavailable
+from idempotency.partitions import ensure_partitions
+from idempotency.recovery.contract import operator_retry
+from idempotency.sql_ledger import SqlLedger
+from message.delivery import Delivery
+from message.states import Event, State
+from policy.schema import LanePolicy, Policy
+from tests.idempotency.making import (
+    NOON,
+    World,
+    claimed,
+    claims,
+    deliveries,
+    delivery,
+    settle,
+    wait_until,
+    worker,
+)
+
+DAY = NOON // MS_PER_DAY
+KEEP = 90
+
+
+@pytest.fixture
+def ledger(world: World) -> SqlLedger:
+    ledger = world.open()
+    ledger.register(worker())
+    return ledger
+
+
+@pytest.fixture
+def archive(ledger: SqlLedger, tmp_path: Path) -> Archive:
+    return ledger.archive(str(tmp_path / "archive"))
+
+
+def sent(ledger: SqlLedger, count: int) -> list[Delivery]:
+    made = claimed(ledger, *[delivery() for _ in range(count)])
+    for one in made:
+        settle(ledger, one, Event.ACCEPTED, provider_id="p")
+    return made
+
+
+def years_later(world: World, ledger: SqlLedger) -> None:
+    world.advance((KEEP + 1) * MS_PER_DAY)
+    ensure_partitions(ledger.database)
+
+
+def count(world: World, table: str) -> int:
+    return int(world.rows(f"SELECT count(*) FROM {table}")[0][0])
+
+
+def left(world: World, where: str) -> list[dict[str, Any]]:
+    """What stands in the archive, by whichever way it went."""
+    if world.is_postgres:
+        names = ("delivery_key", "state")
+        found = world.rows(f"SELECT delivery_key, state FROM {where}")
+        return [dict(zip(names, row, strict=True)) for row in found]
+    lines = gzip.decompress(Path(where).read_bytes()).splitlines()
+    return [line for line in map(msgspec.json.decode, lines) if line["kind"] == "delivery"]
+
+
+def test_a_day_leaves_with_its_rows_its_payloads_and_its_names(
+    world: World, ledger: SqlLedger, archive: Archive
+) -> None:
+    items = sent(ledger, 7)
+    shared = claimed(ledger, *deliveries(receivers=("+8613800000001", "+8613800000002")))
+    for one in shared:
+        settle(ledger, one, Event.REJECTED, reason="bad_number")
+    years_later(world, ledger)
+    young = sent(ledger, 3)
+    assert DAY in archive.days(KEEP)
+    done = archive.archive(DAY)
+    assert done.rows == 9
+    assert {row["delivery_key"] for row in left(world, done.where)} == {
+        one.key for one in [*items, *shared]
+    }
+    assert world.states() == {one.key: "SENT" for one in young}
+    assert count(world, "payloads") == 0
+    if world.is_postgres:
+        assert count(world, "delivery_keys") == 3
+    assert DAY not in archive.days(KEEP)
+    assert archive.finish() == 0
+
+
+@pytest.mark.parametrize("event", [Event.NOT_SENT, Event.UNKNOWN, None])
+def test_with_one_open_row_the_whole_day_stays(
+    world: World, ledger: SqlLedger, archive: Archive, event: Event | None
+) -> None:
+    sent(ledger, 5)
+    (one,) = claimed(ledger, delivery())
+    if event is not None:
+        settle(ledger, one, event, reason="x")
+    years_later(world, ledger)
+    before = world.states()
+    with pytest.raises(DayOpen, match="open rows"):
+        archive.archive(DAY)
+    assert world.states() == before
+    assert archive.survey(DAY)[1:] == (6, 1, 0)
+
+
+def test_a_row_that_was_opened_after_the_look_keeps_its_day(
+    world: World, ledger: SqlLedger, archive: Archive
+) -> None:
+    (one,) = claimed(ledger, delivery())
+    settle(ledger, one, Event.BUDGET_SPENT, reason="attempts_spent")
+    years_later(world, ledger)
+    assert archive.survey(DAY).open == 0
+    found = ledger.recovering().version_of(one.key)
+    assert found is not None
+    later = world.now + 60_000
+    move = operator_retry(one.key, found[0], found[1], State.PARKED, expires_at=later)
+    assert ledger.recovering().move([move]) == [True]
+    with pytest.raises(DayOpen):
+        archive.archive(DAY)
+    assert world.states() == {one.key: "RETRY"}
+
+
+@pytest.mark.parametrize("url", ["postgresql"], indirect=True)
+def test_a_row_that_is_being_opened_at_that_moment_keeps_its_day(
+    world: World, ledger: SqlLedger, archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The archive waits for who writes, and looks when nobody can write any more."""
+    monkeypatch.setattr("idempotency.archive.postgres.LOCK_WAIT", "9s")
+    (one,) = sent(ledger, 1)
+    years_later(world, ledger)
+    waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND mode = 'AccessExclusiveLock'"
+    with (
+        ThreadPoolExecutor(1) as pool,
+        psycopg.connect(world.url.replace("+psycopg", "")) as other,
+    ):
+        other.execute("UPDATE deliveries SET state = 'RETRY' WHERE delivery_key = %s", (one.key,))
+        leaving = pool.submit(archive.archive, DAY)
+        wait_until(lambda: world.rows(waiting) != [(0,)])
+        other.commit()
+        with pytest.raises(DayOpen):
+            leaving.result(20)
+    assert world.states() == {one.key: "RETRY"}
+
+
+@pytest.mark.parametrize("url", ["postgresql"], indirect=True)
+def test_claims_go_on_while_somebody_keeps_the_day_from_leaving(
+    world: World, ledger: SqlLedger, archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("idempotency.archive.postgres.LOCK_WAIT", "100ms")
+    (one,) = sent(ledger, 1)
+    years_later(world, ledger)
+    with psycopg.connect(world.url.replace("+psycopg", "")) as other:
+        other.execute("UPDATE deliveries SET reason = 'y' WHERE delivery_key = %s", (one.key,))
+        with pytest.raises(LedgerUnavailable):
+            archive.archive(DAY)
+        assert len(sent(ledger, 3)) == 3
+    assert archive.archive(DAY).rows == 1
+
+
+def test_what_is_young_is_not_named(world: World, ledger: SqlLedger, archive: Archive) -> None:
+    sent(ledger, 1)
+    assert DAY not in archive.days(KEEP)
+    world.advance(KEEP * MS_PER_DAY)
+    assert DAY not in archive.days(KEEP), "so many whole days are kept"
+    world.advance(MS_PER_DAY)
+    assert DAY in archive.days(KEEP)
+
+
+def test_a_record_that_is_read_again_later_is_entered_anew(
+    world: World, ledger: SqlLedger, archive: Archive
+) -> None:
+    item = delivery()
+    (one,) = claimed(ledger, item)
+    settle(ledger, one, Event.ACCEPTED)
+    years_later(world, ledger)
+    archive.archive(DAY)
+    again = claims([item], Event.TTL_AT_INTAKE, reason="ttl_at_intake")
+    (answer,) = ledger.claim(again, "w1")
+    assert answer.won
+    assert answer.state is State.EXPIRED
+
+
+@pytest.mark.parametrize("url", ["postgresql"], indirect=True)
+def test_a_crash_after_the_detach_is_finished_by_the_next(
+    world: World, ledger: SqlLedger, archive: Archive
+) -> None:
+    assert isinstance(archive, PostgresArchive)
+    item = sent(ledger, 5)[0]
+    years_later(world, ledger)
+    archive._detach(DAY)
+    assert count(world, "delivery_keys") == 5
+    with pytest.raises(LedgerUnavailable):  # a name without a row: wait, claim nothing twice
+        ledger.claim(claims([item]), "w1")
+    assert archive.finish() == 5
+    assert count(world, "delivery_keys") == 0
+    assert archive.finish() == 0
+
+
+@pytest.mark.parametrize("url", ["postgresql"], indirect=True)
+def test_a_name_that_came_back_meanwhile_is_not_removed(
+    world: World, ledger: SqlLedger, archive: Archive
+) -> None:
+    assert isinstance(archive, PostgresArchive)
+    item = sent(ledger, 1)[0]
+    years_later(world, ledger)
+    archive._detach(DAY)
+    world.run("DELETE FROM delivery_keys")
+    ledger.claim(claims([item], Event.TTL_AT_INTAKE), "w1")
+    archive.finish()
+    assert count(world, "delivery_keys") == 1
+
+
+@pytest.mark.parametrize("url", ["postgresql"], indirect=True)
+def test_rows_of_the_default_partition_leave_too(
+    world: World, ledger: SqlLedger, archive: Archive
+) -> None:
+    assert isinstance(archive, PostgresArchive)
+    world.advance(40 * MS_PER_DAY)  # no partition was made for that day
+    day = world.now // MS_PER_DAY
+    items = sent(ledger, 5)
+    world.advance((KEEP + 1) * MS_PER_DAY)
+    assert day in archive.days(KEEP)
+    done = archive.archive(day)
+    assert {row["delivery_key"] for row in left(world, done.where)} == {one.key for one in items}
+    assert count(world, "deliveries") == count(world, "delivery_keys") == 0
+
+
+@pytest.mark.parametrize("url", ["postgresql"], indirect=True)
+def test_the_default_partition_too_stays_with_an_open_row(
+    world: World, ledger: SqlLedger, archive: Archive
+) -> None:
+    assert isinstance(archive, PostgresArchive)
+    world.advance(40 * MS_PER_DAY)
+    day = world.now // MS_PER_DAY
+    sent(ledger, 2)
+    claimed(ledger, delivery())
+    world.advance((KEEP + 1) * MS_PER_DAY)
+    with pytest.raises(DayOpen):
+        archive.archive(day)
+    assert count(world, "deliveries") == 3
+
+
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+def test_a_file_that_cannot_be_written_keeps_its_rows(
+    world: World, ledger: SqlLedger, archive: Archive, tmp_path: Path
+) -> None:
+    assert isinstance(archive, SqliteArchive)
+    sent(ledger, 3)
+    years_later(world, ledger)
+    (tmp_path / "archive").write_text("a file where the folder should be")
+    with pytest.raises(LedgerUnavailable, match="cannot be written"):
+        archive.archive(DAY)
+    assert count(world, "deliveries") == 3
+
+
+def test_what_is_sealed_stays_sealed_and_is_for_its_owner_alone(tmp_path: Path) -> None:
+    key = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
+    world = World(f"sqlite:///{tmp_path / 'sealed.db'}", key)
+    ledger = world.open()
+    ledger.register(worker())
+    (one,) = claimed(ledger, delivery(text="a very private word"))
+    settle(ledger, one, Event.ACCEPTED)
+    years_later(world, ledger)
+    path = Path(ledger.archive().archive(DAY).where)
+    world.close()
+    assert path.parent == tmp_path / "archive"
+    assert path.stat().st_mode & 0o077 == 0
+    assert b"private" not in gzip.decompress(path.read_bytes())
+
+
+def test_a_ledger_keeps_longer_than_kafka_and_the_longest_ttl() -> None:
+    lanes = {"sms.notice": LanePolicy(max_ttl_ms=30 * MS_PER_DAY)}
+    assert least_days(Policy(), 8) == 8 + 7 + 1
+    assert least_days(Policy(lanes=lanes), 20) == 20 + 30 + 1
+
+
+def test_what_left_is_found_by_its_key_and_its_message_and_can_be_opened(
+    world: World, ledger: SqlLedger, archive: Archive, tmp_path: Path
+) -> None:
+    two = claimed(ledger, *deliveries(receivers=("+8613800000001", "+8613800000002")))
+    (one,) = claimed(ledger, delivery())
+    for item in (one, *two):
+        settle(ledger, item, Event.BUDGET_SPENT, reason="attempts_spent")
+    archived = ledger.archived(str(tmp_path / "archive"))
+    assert archived.find(one.key) == []
+    assert archived.newest() is None
+    years_later(world, ledger)
+    archive.archive(DAY)
+    (row,) = archived.find(one.key)
+    assert (row.state, row.reason, row.lane) == ("PARKED", "attempts_spent", "sms.notice")
+    assert "20261213" in row.where
+    assert archived.newest() == date(2026, 12, 13)
+    kept = archived.kept(row)
+    assert (kept.receiver, kept.payload) == (one.receiver, one.payload)
+    both = archived.find(two[0].notification.id)
+    assert {archived.kept(row).receiver for row in both} == {item.receiver for item in two}
+    assert {archived.kept(row).payload for row in both} == {two[0].payload}
+    assert archived.find("nobody") == []

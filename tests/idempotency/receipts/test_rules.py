@@ -1,0 +1,351 @@
+"""Receipts against real ledgers: what they move, what they wait for, and what they never undo."""
+
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from backends.settings import Settings
+from idempotency.ledger import Settlement
+from idempotency.receipts.rules import Applied, Receipt, Said, decide
+from idempotency.receipts.sql import PG_CANDIDATES, open_receipts
+from idempotency.receipts.store import Receipts, wait_ms
+from idempotency.sql_ledger import SqlLedger
+from message.delivery import Delivery
+from message.states import Event, State
+from tests.idempotency.making import World, claimed, deliveries, delivery, settle
+
+ACCOUNT = "aliyun"
+DAY_MS = 86_400_000
+
+
+@pytest.fixture
+def receipts(world: World, ledger: SqlLedger) -> Receipts:
+    return open_receipts(ledger, world.settings, lambda: world.now)
+
+
+def sent(ledger: SqlLedger, item: Delivery, provider_id: str | None = "biz-1") -> Delivery:
+    (item,) = claimed(ledger, item)
+    item.account = ACCOUNT
+    assert settle(ledger, item, Event.ACCEPTED, provider_id=provider_id)
+    return item
+
+
+def doubted(ledger: SqlLedger, item: Delivery) -> Delivery:
+    (item,) = claimed(ledger, item)
+    item.account = ACCOUNT
+    assert settle(ledger, item, Event.UNKNOWN, reason="timeout")
+    return item
+
+
+def receipt(said: Said = Said.DELIVERED, provider_id: str = "biz-1", **fields: Any) -> Receipt:
+    fields.setdefault("account", ACCOUNT)
+    fields.setdefault("receivers", ("+8613800000001",))
+    return Receipt(said=said, provider_id=provider_id, **fields)
+
+
+def applied(receipts: Receipts) -> list[Applied | None]:
+    return [verdict.applied for verdict in receipts.match().verdicts]
+
+
+def states(world: World, *items: Delivery) -> list[str]:
+    found = world.states()
+    return [found[item.key] for item in items]
+
+
+def row(world: World, item: Delivery, columns: str) -> tuple[Any, ...]:
+    return world.rows(f"SELECT {columns} FROM deliveries WHERE delivery_key = '{item.key}'")[0]
+
+
+@pytest.mark.parametrize("said", [Said.DELIVERED, Said.UNDELIVERED])
+def test_a_receipt_moves_what_was_sent(
+    world: World, ledger: SqlLedger, receipts: Receipts, said: Said
+) -> None:
+    item = sent(ledger, delivery())
+    receipts.store([receipt(said, code="MK:0001" if said is Said.UNDELIVERED else None)])
+    assert applied(receipts) == [Applied.APPLIED]
+    assert states(world, item) == [said.value]
+    assert row(world, item, "reason") == ("MK:0001" if said is Said.UNDELIVERED else None,)
+
+
+def test_a_repeated_receipt_is_stored_once_and_moves_nothing(
+    world: World, ledger: SqlLedger, receipts: Receipts
+) -> None:
+    item = sent(ledger, delivery())
+    assert receipts.store([receipt(), receipt()]) == 1
+    assert applied(receipts) == [Applied.APPLIED]
+    before = row(world, item, "version, updated_at")
+    world.advance(5_000)
+    assert receipts.store([receipt()]) == 0
+    assert applied(receipts) == []
+    assert row(world, item, "version, updated_at") == before
+
+
+def test_the_first_final_word_stays_and_the_contradiction_is_recorded(
+    world: World, ledger: SqlLedger, receipts: Receipts
+) -> None:
+    item = sent(ledger, delivery())
+    receipts.store([receipt(Said.DELIVERED)])
+    assert applied(receipts) == [Applied.APPLIED]
+    receipts.store([receipt(Said.UNDELIVERED, code="late")])
+    assert applied(receipts) == [Applied.CONTRADICTED]
+    assert states(world, item) == ["DELIVERED"]
+    told = world.rows("SELECT state, applied, delivery_key FROM receipts ORDER BY state")
+    assert told == [
+        ("DELIVERED", "applied", item.key),
+        ("UNDELIVERED", "contradicted", item.key),
+    ]
+
+
+def test_contradictions_of_one_batch_are_settled_by_which_happened_first(
+    world: World, ledger: SqlLedger, receipts: Receipts
+) -> None:
+    item = sent(ledger, delivery())
+    receipts.store([receipt(Said.DELIVERED, at=2), receipt(Said.UNDELIVERED, at=1)])
+    assert sorted(map(str, applied(receipts))) == ["applied", "contradicted"]
+    assert states(world, item) == ["UNDELIVERED"]
+
+
+def test_a_receipt_that_overtakes_the_outcome_waits_for_it(
+    world: World, ledger: SqlLedger, receipts: Receipts
+) -> None:
+    (item,) = claimed(ledger, delivery())
+    item.account = ACCOUNT
+    receipts.store([receipt(call_key=item.key)])
+    assert receipts.match().waiting == 1
+    assert states(world, item) == ["IN_FLIGHT"]
+    assert settle(ledger, item, Event.ACCEPTED, provider_id="biz-1")
+    assert applied(receipts) == []  # it is not looked at before its time
+    world.advance(1_000)
+    assert applied(receipts) == [Applied.APPLIED]
+    assert states(world, item) == ["DELIVERED"]
+
+
+def test_a_receipt_proves_that_a_delivery_in_doubt_was_sent(
+    world: World, ledger: SqlLedger, receipts: Receipts
+) -> None:
+    arrived, failed, only_sent = (doubted(ledger, delivery()) for _ in range(3))
+    receipts.store(
+        [
+            receipt(Said.DELIVERED, "id-1", call_key=arrived.key),
+            receipt(Said.UNDELIVERED, "id-2", call_key=failed.key, code="DB:0141"),
+            receipt(Said.SENT, "id-3", call_key=only_sent.key),
+        ]
+    )
+    assert applied(receipts) == [Applied.APPLIED] * 3
+    assert states(world, arrived, failed, only_sent) == ["DELIVERED", "UNDELIVERED", "SENT"]
+    assert row(world, arrived, "provider_id, reason") == ("id-1", None)
+    assert row(world, failed, "provider_id, reason") == ("id-2", "DB:0141")
+
+
+def test_all_deliveries_of_a_call_in_doubt_are_found_by_its_key(
+    world: World, ledger: SqlLedger, receipts: Receipts
+) -> None:
+    numbers = [f"+86138000000{n:02}" for n in range(20)]
+    items = [doubted(ledger, one) for one in deliveries(receivers=numbers)]
+    call = items[0].key
+    for item in items[1:]:
+        _name_call(world, item, call)
+    receipts.store(
+        [receipt(provider_id="biz-9", call_key=call, receivers=(one,)) for one in numbers[:19]]
+    )
+    assert applied(receipts) == [Applied.APPLIED] * 19
+    assert states(world, *items) == ["DELIVERED"] * 19 + ["UNKNOWN"]
+
+
+def test_one_provider_id_for_many_receivers_moves_only_the_one_named(
+    world: World, ledger: SqlLedger, receipts: Receipts
+) -> None:
+    items = [
+        sent(ledger, one) for one in deliveries(receivers=["+8613800000001", "+8613800000002"])
+    ]
+    receipts.store([receipt(receivers=("+13800000002", "+8613800000002"))])
+    assert applied(receipts) == [Applied.APPLIED]
+    assert states(world, *items) == ["SENT", "DELIVERED"]
+
+
+def test_a_receipt_without_a_receiver_is_placed_only_where_one_row_has_its_name(
+    world: World, ledger: SqlLedger, receipts: Receipts
+) -> None:
+    one = sent(ledger, delivery(), "only")
+    two = [sent(ledger, d, "both") for d in deliveries(receivers=["+8613800000001", "+861380002"])]
+    receipts.store([receipt(provider_id=name, receivers=()) for name in ("only", "both")])
+    assert applied(receipts) == [Applied.APPLIED]
+    assert states(world, one, *two) == ["DELIVERED", "SENT", "SENT"]
+
+
+def test_another_accounts_receipt_moves_nothing(
+    world: World, ledger: SqlLedger, receipts: Receipts
+) -> None:
+    item = sent(ledger, delivery())
+    receipts.store([receipt(account="stranger")])
+    assert receipts.match().waiting == 1
+    assert states(world, item) == ["SENT"]
+
+
+def test_a_receipt_of_an_earlier_call_does_not_move_the_row_of_a_later_one(
+    world: World, ledger: SqlLedger, receipts: Receipts
+) -> None:
+    item = sent(ledger, delivery(), "second-call")
+    receipts.store([receipt(provider_id="first-call", call_key=item.key)])
+    assert receipts.match().waiting == 1
+    assert states(world, item) == ["SENT"]
+
+
+def test_an_unknown_id_is_kept_and_matched_when_its_row_comes(
+    world: World, ledger: SqlLedger, receipts: Receipts
+) -> None:
+    receipts.store([receipt(provider_id="from-elsewhere")])
+    for _ in range(5):
+        assert receipts.match().waiting == 1
+        world.advance(wait_ms(DAY_MS))
+    item = sent(ledger, delivery(), "from-elsewhere")
+    world.advance(wait_ms(DAY_MS))
+    assert applied(receipts) == [Applied.APPLIED]
+    assert states(world, item) == ["DELIVERED"]
+
+
+def test_old_receipts_are_forgotten_and_those_never_placed_are_counted(
+    world: World, ledger: SqlLedger, receipts: Receipts
+) -> None:
+    sent(ledger, delivery())
+    receipts.store([receipt(), receipt(provider_id="never")])
+    receipts.match()
+    assert receipts.waiting(10) == 1
+    assert receipts.forget(DAY_MS) == (0, 0)
+    world.advance(DAY_MS + 1)
+    assert receipts.forget(DAY_MS) == (2, 1)
+    assert receipts.waiting(10) == 0
+
+
+def test_a_row_that_changed_meanwhile_is_left_and_the_receipt_kept(
+    world: World, ledger: SqlLedger, receipts: Receipts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    item = sent(ledger, delivery())
+    receipts.store([receipt()])
+    move = receipts._move
+
+    def after_somebody_else(connection: Any, rows: Sequence[Any]) -> set[str]:
+        return move(connection, [one._replace(version=one.version - 1) for one in rows])
+
+    with monkeypatch.context() as patched:
+        patched.setattr(receipts, "_move", after_somebody_else)
+        assert applied(receipts) == []
+    assert states(world, item) == ["SENT"]
+    world.advance(1_000)
+    assert applied(receipts) == [Applied.APPLIED]
+
+
+def test_receivers_of_sealed_rows_are_opened_and_no_receiver_is_kept_plain(url: str) -> None:
+    world = World(url, payload_key="MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=")
+    ledger = world.open()
+    receipts = open_receipts(ledger, world.settings, lambda: world.now)
+    items = [
+        sent(ledger, one) for one in deliveries(receivers=["+8613800000001", "+8613800000002"])
+    ]
+    receipts.store([receipt()])
+    assert applied(receipts) == [Applied.APPLIED]
+    assert states(world, *items) == ["DELIVERED", "SENT"]
+    assert "1380000" not in str(world.rows("SELECT receivers FROM receipts"))
+    world.close()
+
+
+def test_a_thousand_receipts_are_placed_in_full_batches(
+    world: World, ledger: SqlLedger, receipts: Receipts
+) -> None:
+    numbers = [f"+86139{n:08}" for n in range(1_000)]
+    items = claimed(ledger, *deliveries(receivers=numbers))
+    for item in items:
+        item.account = ACCOUNT
+    assert all(ledger.settle([Settlement(i, Event.ACCEPTED, provider_id="biz") for i in items]))
+    receipts.store([receipt(provider_id="biz", receivers=(one,)) for one in numbers])
+    first, second = receipts.match(), receipts.match()
+    assert [len(first.verdicts), len(second.verdicts)] == [500, 500]
+    assert first.more
+    assert set(world.states().values()) == {"DELIVERED"}
+
+
+def test_two_processes_at_once_place_every_receipt_once(
+    world: World, ledger: SqlLedger, receipts: Receipts
+) -> None:
+    numbers = [f"+86137{n:08}" for n in range(2_000)]
+    items = claimed(ledger, *deliveries(receivers=numbers[:1_000]))
+    items += claimed(ledger, *deliveries(receivers=numbers[1_000:]))
+    for item in items:
+        item.account = ACCOUNT
+    assert all(ledger.settle([Settlement(i, Event.ACCEPTED, provider_id="biz") for i in items]))
+    for said in (Said.SENT, Said.DELIVERED):
+        receipts.store([receipt(said, "biz", receivers=(one,)) for one in numbers])
+    other = open_receipts(world.open(), world.settings, lambda: world.now)
+    placed: list[Applied | None] = []
+
+    def work(mine: Receipts) -> None:
+        while (done := mine.match()).verdicts or done.more:
+            placed.extend(verdict.applied for verdict in done.verdicts)
+
+    threads = [threading.Thread(target=work, args=(mine,)) for mine in (receipts, other)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    world.advance(DAY_MS)  # a row that the other one was writing is looked at again later
+    work(receipts)
+    assert set(world.states().values()) == {"DELIVERED"}
+    assert Counter(placed) == {Applied.APPLIED: 2_000, Applied.REPEATED: 2_000}
+
+
+def test_a_receiver_that_our_key_does_not_open_leaves_its_receipt_waiting(url: str) -> None:
+    world = World(url, payload_key="MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=")
+    ledger = world.open()
+    item = sent(ledger, delivery())
+    plain = open_receipts(ledger, Settings(), lambda: world.now)
+    plain.store([receipt()])
+    assert plain.match().waiting == 1
+    world.advance(DAY_MS)
+    ours = open_receipts(ledger, world.settings, lambda: world.now)
+    assert applied(ours) == [Applied.APPLIED]
+    assert states(world, item) == ["DELIVERED"]
+    world.close()
+
+
+def test_a_receipt_that_names_nothing_is_refused(receipts: Receipts) -> None:
+    with pytest.raises(ValueError, match="must name"):
+        receipts.store([receipt(provider_id="")])
+
+
+@pytest.mark.parametrize("state", list(State))
+@pytest.mark.parametrize("said", list(Said))
+def test_no_receipt_leads_where_the_state_machine_does_not(said: Said, state: State) -> None:
+    applied, then = decide(said, state)
+    if applied is not Applied.APPLIED:
+        assert then is state
+    else:
+        assert state in (State.SENT, State.UNKNOWN)
+        assert then.value == said.value
+
+
+@pytest.mark.stack
+def test_every_row_is_found_by_an_index(postgres: World) -> None:
+    ledger = postgres.open()
+    names = {"ids": "{a,b}", "calls": "{c,d}"}
+    with ledger.database.connection() as connection:
+        lines = connection.execute("EXPLAIN " + PG_CANDIDATES, names).fetchall()
+    plan = "\n".join(line for (line,) in lines)
+    assert "Seq Scan on" not in plan, plan
+    assert "provider_id_idx" in plan, plan
+    assert "call_key_idx" in plan, plan
+
+
+def _name_call(world: World, item: Delivery, call_key: str) -> None:
+    """What claiming a coalesced call writes."""
+    if world.is_postgres:
+        world.run(
+            "UPDATE deliveries SET call_key = %s WHERE delivery_key = %s", (call_key, item.key)
+        )
+    else:
+        with world._opened[0].database.connection() as connection:
+            connection.execute(
+                "UPDATE deliveries SET call_key = ? WHERE delivery_key = ?", (call_key, item.key)
+            )

@@ -1,0 +1,601 @@
+"""One resend, step by step: what is kept before the call, and what each outcome means for a row in doubt.
+
+On a real ledger, with a provider that drops repeats for a while, as several of the real ones do.
+"""
+
+import threading
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from queue import SimpleQueue
+from typing import Any, ClassVar
+
+import msgspec
+import pytest
+from prometheus_client import CollectorRegistry
+
+from channels.channel import Account, Call
+from channels.engine import Engine
+from channels.providers.null import NullChannel
+from dispatcher.pipeline.claims import Outage
+from idempotency.ledger import LedgerUnavailable
+from idempotency.sql_ledger import SqlLedger
+from message.delivery import Delivery
+from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
+from message.states import Event
+from message.vocabulary import Lane
+from policy.schema import Guarantee, LanePolicy, RetryPolicy
+from recovery.alerts import Alerts
+from recovery.retry.lane_config import Route, Routes
+from recovery.retry.pace import Pace
+from recovery.retry.pool import Callers, Resend
+from recovery.retry.stage import Resending
+from recovery.telemetry import Metrics, Report
+from recovery.unknown.resolver import Resolving
+from sending.accounts.rate_limiter import Rates
+from sending.accounts.selector import Accounts
+from sending.runtime.clock import Clock
+from tests.idempotency.making import (
+    World,
+    claimed,
+    claims,
+    delivery,
+    settle,
+    wait_until,
+    worker,
+)
+from tracing.events import NoRecorder, TraceEvent
+
+LANE = "sms.notice"
+WINDOW_MS = 60_000
+LEASE_ENDS = 123.0
+
+
+class Deduping(NullChannel):
+    """Drops a repeat of the same key for a minute; tells bodies apart by `body`."""
+
+    dedup_window_ms: ClassVar[int] = WINDOW_MS
+    body = "one"
+
+    def fingerprint(self, call: Call) -> str:
+        return f"{self.body}:{call.key}"
+
+
+class Provider(Engine):
+    """Answers with what the test wrote down, and remembers account and key of each call."""
+
+    def __init__(self) -> None:
+        self.answers: list[AnyOutcome] = []
+        self.calls: list[tuple[str, str]] = []
+        self.not_after: list[float] = []
+        self.counted: Counter[tuple[str, str]] = Counter()
+        """Deliveries by account and key."""
+
+    def send(self, channel: Any, call: Call, timeout_s: float) -> list[AnyOutcome]:
+        self.calls.append((call.account.name, call.key))
+        self.not_after.append(call.not_after)
+        self.counted[self.calls[-1]] += len(call.deliveries)
+        return [self.answers.pop(0)] * len(call.deliveries)
+
+
+class Standing(Clock):
+    """The world's clock."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+
+    def now_ms(self) -> int:
+        return self._world.now
+
+
+class Told(NoRecorder):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.events: list[TraceEvent] = []
+
+    def record(self, events: Sequence[TraceEvent]) -> None:
+        self.events += events
+
+
+class Held:
+    """A lease that always holds."""
+
+    term = 1
+    valid = True
+
+    def wait_valid(self, term: int, until: Any) -> bool:
+        return True
+
+    def ends_at(self, term: int) -> float:
+        return LEASE_ENDS
+
+
+class Line:
+    """Taking, calling and settling one after the other, and the resolver beside them."""
+
+    def __init__(self, world: World, guarantee: Guarantee, channel: Deduping | None = None) -> None:
+        self.world = world
+        self.ledger: SqlLedger = world.open()
+        self.ledger.register(worker("r1"))
+        self.rows = self.ledger.recovering()
+        self.channel, self.provider = channel or Deduping(), Provider()
+        retry = RetryPolicy(attempts=9, base_ms=1_000, jitter=0)
+        policy = LanePolicy(guarantee=guarantee, timeout_ms=1_000, retry=retry)
+        made = [Route(Account(name, "null", ""), self.channel) for name in ("a", "b")]
+        accounts = [route.account for route in made]
+        # Turns by weight start with a: what goes back to it must do so by its name.
+        self.limits = limits = Accounts(
+            Lane("sms", "notice"), policy, accounts, Rates(accounts, None, workers=lambda _: 1)
+        )
+        routes = {LANE: Routes(Lane("sms", "notice"), policy, made, limits)}
+        clock, registry = Standing(world), CollectorRegistry()
+        self.finished: SimpleQueue[Resend | None] = SimpleQueue()
+        self.held: dict[str, int] = {}
+        self.release_per_s = 50.0
+        self.callers, self.releasing = (
+            Callers(
+                routes[LANE],
+                threads,
+                self.provider,
+                permit=Held(),
+                clock=clock,
+                finished=self.finished,
+                reroute=self.ledger.reroute,
+                lazy=lazy,
+            )
+            for threads, lazy in ((1, False), (4, True))
+        )
+        self.told = Told()
+        report = Report(self.told, Metrics(), Alerts(registry, 60.0), clock=clock, name="r1")
+        self.resending = Resending(
+            self.ledger,
+            self.rows,
+            routes,
+            {LANE: self.callers},
+            {LANE: self.releasing},
+            owner="r1",
+            lease=Held(),
+            pace=Pace(lambda _: 50, clock),
+            release=Pace(lambda _: self.release_per_s, clock),
+            render=lambda _: True,
+            report=report,
+            clock=clock,
+            outage=Outage(),
+            finished=self.finished,
+            delays=lambda pairs: [self.held.get(receiver, 0) for _, receiver in pairs],
+        )
+        self.resolving = Resolving(
+            self.rows,
+            routes,
+            self.provider,
+            render=lambda _: True,
+            report=report,
+            stopping=threading.Event().is_set,
+        )
+        self.callers.start()
+
+    def resend(self, *answers: AnyOutcome) -> None:
+        self.provider.answers = list(answers)
+        for _ in range(self.resending.run_once(LANE) or 0):
+            one = self.finished.get(timeout=10)
+            assert one is not None
+            self.resending.settle([one])
+
+    def row(self, item: Delivery) -> tuple[str, str | None, int]:
+        row = self.ledger.queries().by_key(item.key)
+        assert row is not None
+        return row.state, row.reason, row.attempt
+
+
+@pytest.fixture(params=[Guarantee.AT_MOST_ONCE, Guarantee.AT_LEAST_ONCE])
+def line(world: World, request: pytest.FixtureRequest) -> Iterator[Line]:
+    line = Line(world, request.param)
+    yield line
+    line.callers.close()
+
+
+@pytest.fixture
+def item(line: Line) -> Delivery:
+    """Called once by recovery through account a, answer lost."""
+    (one,) = claimed(line.ledger, delivery())
+    settle(line.ledger, one, Event.NOT_SENT, reason="http_429")
+    line.resend(Unknown("timeout"))
+    assert line.row(one) == ("UNKNOWN", "timeout", 2)
+    line.world.advance(10)
+    return one
+
+
+def test_inside_the_window_the_same_call_is_made_through_the_same_account(
+    line: Line, item: Delivery
+) -> None:
+    line.resolving.run_once(LANE)
+    assert line.row(item)[:2] == ("RETRY", "replay")
+    line.world.advance(2_000)
+    line.resend(Accepted("p-1"))
+    assert line.row(item) == ("SENT", None, 3)
+    first, second = line.provider.calls
+    assert first == second == ("a", first[1])
+
+
+def test_a_repeat_that_was_not_sent_says_nothing_of_the_call_before_it(
+    line: Line, item: Delivery
+) -> None:
+    line.resolving.run_once(LANE)
+    line.world.advance(2_000)
+    line.resend(NotSent("http_429"))
+    assert line.row(item) == ("UNKNOWN", "http_429", 3)
+
+
+def test_a_repeat_that_is_refused_says_nothing_of_the_call_before_it(
+    line: Line, item: Delivery
+) -> None:
+    line.resolving.run_once(LANE)
+    line.world.advance(2_000)
+    line.resend(Rejected("not_following"))
+    assert line.row(item)[:2] == ("UNKNOWN", "refused_in_doubt:not_following")
+    line.resolving.run_once(LANE)
+    assert line.row(item)[:2] == ("RETRY", "replay")  # the window is open: whoever has it says so
+    line.world.advance(4_000)
+    line.resend(Accepted("p-1"))
+    assert line.row(item) == ("SENT", None, 4)
+
+
+def test_what_was_refused_in_doubt_is_parked_once_nothing_can_prove_it(
+    line: Line, item: Delivery
+) -> None:
+    line.resolving.run_once(LANE)
+    line.world.advance(2_000)
+    line.resend(Rejected("not_following"))
+    line.world.advance(WINDOW_MS - 5_000)
+    line.resolving.run_once(LANE)
+    assert line.row(item)[:2] == ("PARKED", "refused_in_doubt:not_following")
+
+
+def test_once_the_window_closed_while_it_waited_no_call_is_made(line: Line, item: Delivery) -> None:
+    line.resolving.run_once(LANE)
+    line.world.advance(WINDOW_MS - 5_000)
+    line.resend()
+    assert line.row(item)[:2] == ("UNKNOWN", "dedup_window_over")
+    assert len(line.provider.calls) == 1
+
+
+def test_outside_the_window_the_policy_decides(line: Line, item: Delivery) -> None:
+    line.world.advance(WINDOW_MS - 6_000)
+    line.resolving.run_once(LANE)
+    state, reason, _attempt = line.row(item)
+    parked = line.resending._routes[LANE].policy.guarantee is Guarantee.AT_MOST_ONCE
+    assert (state, reason) == ("PARKED" if parked else "RETRY", "unproven")
+
+
+def test_another_body_is_no_repeat(line: Line, item: Delivery) -> None:
+    line.channel.body = "two"
+    line.resolving.run_once(LANE)
+    assert line.row(item)[1] == "unproven"
+
+
+def test_a_body_that_changed_while_it_waited_is_no_repeat(line: Line, item: Delivery) -> None:
+    line.resolving.run_once(LANE)
+    line.channel.body = "two"
+    line.world.advance(2_000)
+    line.resend()
+    assert line.row(item)[:2] == ("UNKNOWN", "dedup_window_over")
+    assert len(line.provider.calls) == 1
+
+
+def test_a_call_carries_the_end_of_the_lease_it_is_made_under(line: Line, item: Delivery) -> None:
+    assert line.row(item)[0] == "UNKNOWN"
+    assert line.provider.not_after == [LEASE_ENDS]
+
+
+def test_account_and_key_are_in_the_ledger_before_the_call(line: Line) -> None:
+    (one,) = claimed(line.ledger, delivery())
+    settle(line.ledger, one, Event.NOT_SENT, reason="x")
+    seen: list[Any] = []
+    inner = line.provider.send
+
+    def looking(channel: Any, call: Call, timeout_s: float) -> list[AnyOutcome]:
+        columns = "state, account, call_key, call_digest"
+        seen.extend(line.world.rows(f"SELECT {columns} FROM deliveries"))
+        return inner(channel, call, timeout_s)
+
+    line.provider.send = looking  # type: ignore[method-assign]
+    line.resend(Accepted("p"))
+    key = line.provider.calls[0][1]
+    assert seen == [("IN_FLIGHT", "a", key, f"one:{key}")]
+    assert key != one.key, "a provider may drop what it refused before under the delivery's own key"
+
+
+def test_a_call_after_a_definite_non_send_has_a_key_of_its_own(line: Line) -> None:
+    (one,) = claimed(line.ledger, delivery())
+    settle(line.ledger, one, Event.NOT_SENT, reason="x")
+    line.resend(NotSent("x"))
+    line.world.advance(10_000)
+    line.resend(Accepted("p"))
+    (_, first), (_, second) = line.provider.calls
+    assert len({one.key, first, second}) == 3
+
+
+def test_a_row_swept_between_the_take_and_the_call_is_not_sent(line: Line) -> None:
+    (one,) = claimed(line.ledger, delivery())
+    settle(line.ledger, one, Event.NOT_SENT, reason="x")
+    keep = line.rows.keep
+
+    def swept(calls: Any) -> list[bool]:
+        line.world.advance(10_000)
+        line.ledger.sweep()
+        return keep(calls)
+
+    line.rows.keep = swept  # type: ignore[method-assign]
+    line.resend()
+    assert line.row(one)[:2] == ("UNKNOWN", "owner_dead")
+    assert line.provider.calls == []
+    assert line.callers.unsettled == 0
+
+
+def test_without_an_account_it_is_parked(line: Line) -> None:
+    (one,) = claimed(line.ledger, delivery(account="gone"))
+    settle(line.ledger, one, Event.NOT_SENT, reason="x")
+    line.resend()
+    assert line.row(one)[:2] == ("PARKED", "no_account")
+
+
+def test_a_lane_takes_no_more_than_its_threads_and_its_rate_have_room_for(line: Line) -> None:
+    items = claimed(line.ledger, *[delivery() for _ in range(9)])
+    for one in items:
+        settle(line.ledger, one, Event.NOT_SENT, reason="x")
+    gate = threading.Event()
+    answer = line.provider.send
+
+    def held(channel: Any, call: Call, timeout_s: float) -> list[AnyOutcome]:
+        gate.wait(10)
+        return answer(channel, call, timeout_s)
+
+    line.provider.answers = [Accepted("p"), Accepted("p")]
+    line.provider.send = held  # type: ignore[method-assign]
+    assert line.resending.run_once(LANE) == 2, "one in work and one waiting for its one thread"
+    assert line.resending.run_once(LANE) is None
+    gate.set()
+    for _ in range(2):
+        done = line.finished.get(timeout=10)
+        assert done is not None
+        line.resending.settle([done])
+    assert line.callers.unsettled == 0
+
+
+def test_first_sends_and_retries_have_a_rate_and_places_of_their_own(line: Line) -> None:
+    held = [delivery() for _ in range(8)]
+    line.ledger.claim(claims(held, Event.HOLD, reason="quiet_hours"), "r1")
+    retries = claimed(line.ledger, *[delivery() for _ in range(8)])
+    for one in retries:
+        settle(line.ledger, one, Event.NOT_SENT, reason="x")
+    line.release_per_s = 5
+    gate = threading.Event()
+    line.provider.send = lambda *_: gate.wait(10) and [Accepted("p")]  # type: ignore[assignment]
+    try:
+        assert line.resending.run_once(LANE) == 2 + 5, "two places for retries; five a second"
+        assert line.resending.run_once(LANE) is None
+        assert (line.callers.unsettled, line.releasing.unsettled) == (2, 5)
+        line.release_per_s = 500
+        wait_until(lambda: line.resending.run_once(LANE) == 3)  # four at work, four that wait
+    finally:
+        gate.set()
+    for _ in range(10):
+        done = line.finished.get(timeout=10)
+        assert done is not None
+        line.resending.settle([done])
+    assert (line.callers.unsettled, line.releasing.unsettled) == (0, 0)
+
+
+def test_what_no_account_may_send_now_is_due_again_later_with_its_attempt(line: Line) -> None:
+    (one,) = claimed(line.ledger, delivery())
+    settle(line.ledger, one, Event.NOT_SENT, reason="http_429")
+    accounts = line.resending._routes[LANE].accounts
+
+    def nobody(delivery: Delivery, refuses: object = None) -> Account | None:
+        return None
+
+    accounts.choose = nobody  # type: ignore[method-assign]
+    assert line.resending.run_once(LANE) == 0
+    assert line.row(one) == ("RETRY", "http_429", 1)
+    row = line.ledger.queries().by_key(one.key)
+    assert row is not None
+    assert row.next_at is not None
+    assert row.next_at > line.world.now
+    assert line.callers.unsettled == 0
+
+
+def test_what_no_account_may_send_now_hides_nobody_however_much_it_is(line: Line) -> None:
+    shut = claimed(line.ledger, *[delivery(account="a") for _ in range(30)])
+    for one in shut:
+        settle(line.ledger, one, Event.NOT_SENT, reason="x")
+    line.world.advance(10)
+    (free,) = claimed(line.ledger, delivery(account="b"))
+    settle(line.ledger, free, Event.NOT_SENT, reason="x")
+    line.world.advance(10)
+    accounts = line.resending._routes[LANE].accounts
+    choose = accounts.choose
+
+    def other(delivery: Delivery, refuses: Any = None) -> Account | None:
+        return None if delivery.notification.account == "a" else choose(delivery, refuses)
+
+    accounts.choose = other  # type: ignore[method-assign]
+    line.resend(Accepted("p"))
+    assert line.row(free)[0] == "SENT"
+    assert {line.row(one) for one in shut} == {("RETRY", "x", 1)}
+    assert line.callers.unsettled == 0
+
+
+def test_what_waits_for_an_account_that_is_shut_goes_back_without_a_call(line: Line) -> None:
+    items = claimed(line.ledger, *[delivery(account="a") for _ in range(2)])
+    for one in items:
+        settle(line.ledger, one, Event.NOT_SENT, reason="x")
+    slower = NotSent("http_429", retry_after_ms=30_000, limit=Limit.ACCOUNT)
+    line.resend(slower)
+    assert line.provider.calls == [("a", line.provider.calls[0][1])]
+    refused, behind = sorted((line.row(one) for one in items), reverse=True, key=lambda row: row[2])
+    assert refused == ("RETRY", "http_429", 2)
+    assert behind == ("RETRY", "x", 1)
+    rows = [line.ledger.queries().by_key(one.key) for one in items]
+    assert all(row and row.next_at and row.next_at > line.world.now + 20_000 for row in rows)
+    assert line.callers.unsettled == 0
+
+
+def test_what_its_provider_could_never_take_is_rejected_without_a_call(line: Line) -> None:
+    (one,) = claimed(line.ledger, delivery())
+    settle(line.ledger, one, Event.NOT_SENT, reason="x")
+    line.channel.refusal = lambda *_: "bad_number: no such country"  # type: ignore[method-assign]
+    line.resend()
+    assert line.row(one)[:2] == ("REJECTED", "bad_number")
+    assert line.provider.calls == []
+
+
+def test_a_busy_lane_makes_room_for_half_of_what_may_wait_at_once(line: Line) -> None:
+    callers = Callers(
+        line.resending._routes[LANE],
+        8,
+        line.provider,
+        permit=Held(),
+        clock=Standing(line.world),
+        finished=line.finished,
+        reroute=line.ledger.reroute,
+    )
+    assert callers.room == 16
+    callers.take_up(12)
+    assert callers.room == 0, "all eight call, and four wait to"
+    callers.take_up(-1)
+    assert callers.room == 5
+
+
+# -- several in a call, another account, a receiver's limit --
+
+
+class Joining(Deduping):
+    """Takes three deliveries of one text, and knows a call by everything that is in it."""
+
+    max_batch: ClassVar[int] = 3
+
+    def batch_key(self, delivery: Delivery) -> Any:
+        return str(delivery.content)
+
+    def fingerprint(self, call: Call) -> str:
+        return "+".join(sorted(delivery.key for delivery in call.deliveries))
+
+
+def due(line: Line, *texts: str) -> list[Delivery]:
+    """Rows that wait, each for a receiver of its own."""
+    items = [
+        delivery(text=text, receivers=[f"+861380000{number:04}"])
+        for number, text in enumerate(texts)
+    ]
+    made = claimed(line.ledger, *items)
+    for one in made:
+        settle(line.ledger, one, Event.NOT_SENT, reason="x")
+    return made
+
+
+@pytest.fixture
+def joined(world: World) -> Iterator[Line]:
+    line = Line(world, Guarantee.AT_LEAST_ONCE, Joining())
+    yield line
+    line.callers.close()
+
+
+def one_account(line: Line) -> None:
+    """The lane's other one is out of order."""
+    other = line.resending._routes[LANE].accounts._regular.pop()
+    assert other.account.name == "b"
+
+
+def test_what_says_the_same_shares_a_call_under_one_key_on_record(joined: Line) -> None:
+    items = due(joined, "a", "a", "b", "a", "a")
+    one_account(joined)
+    joined.resend(*[Accepted("p")] * 3)
+    assert sorted(joined.provider.counted.values()) == [1, 1, 3]
+    assert {joined.row(item)[0] for item in items} == {"SENT"}
+    stored = joined.world.rows("SELECT delivery_key, call_key FROM deliveries")
+    keys = dict(stored)
+    assert keys[items[0].key] == keys[items[1].key] == keys[items[3].key]
+    assert len(set(keys.values())) == 3
+
+
+def test_a_joint_call_in_doubt_is_repeated_whole(joined: Line) -> None:
+    """To the provider a part of it would be another call, and no repeat."""
+    items = due(joined, "a", "a")
+    one_account(joined)
+    joined.resend(Unknown("timeout"))
+    joined.world.advance(1_000)
+    joined.provider.answers = [Accepted("p")]
+    joined.resolving.run_once(LANE)
+    assert {joined.row(item)[0] for item in items} == {"SENT"}
+    first, second = joined.provider.calls
+    assert first == second
+    assert joined.provider.counted[first] == 4, "two, twice"
+
+
+def test_what_an_account_refuses_goes_through_another_at_once(line: Line) -> None:
+    (one,) = due(line, "a")
+    line.resend(NotSent("no_balance", account=True), Accepted("p"))
+    assert line.row(one) == ("SENT", None, 3)
+    (first, first_key), (second, second_key) = line.provider.calls
+    assert {first, second} == {"a", "b"}
+    assert first_key != second_key
+    stored = line.world.rows("SELECT account, call_key FROM deliveries")
+    assert stored == [(second, second_key)]
+    told = [(e.stage, e.attempt, e.account, e.reason) for e in line.told.events]
+    assert told == [("attempted", 2, first, "no_balance"), ("settled", 3, second, None)]
+
+
+def test_the_last_attempt_goes_through_no_other_account(line: Line) -> None:
+    routes = line.resending._routes[LANE]
+    retry = RetryPolicy(attempts=2)
+    routes.policy = msgspec.structs.replace(routes.policy, retry=retry)
+    (one,) = due(line, "a")
+    line.resend(NotSent("no_balance", account=True))
+    assert line.row(one) == ("PARKED", "attempts_spent:no_balance", 2)
+    assert len(line.provider.calls) == 1
+
+
+def test_a_repeat_that_is_refused_goes_through_no_other_account(line: Line, item: Delivery) -> None:
+    line.resolving.run_once(LANE)
+    line.world.advance(2_000)
+    line.resend(NotSent("no_balance", account=True))
+    assert line.row(item)[0] == "UNKNOWN"
+    assert [account for account, _ in line.provider.calls] == ["a", "a"]
+
+
+def test_what_the_other_account_could_never_send_keeps_its_outcome(line: Line) -> None:
+    (one,) = due(line, "a")
+
+    def refusal(account: Account, _: Delivery) -> str:
+        return "" if account.name == "a" else "bad_number: not from here"
+
+    line.channel.refusal = refusal  # type: ignore[method-assign, assignment]
+    line.resend(NotSent("no_balance", account=True))
+    assert line.row(one)[:2] == ("RETRY", "no_balance")
+    assert len(line.provider.calls) == 1
+
+
+def test_while_the_ledger_is_away_nobody_is_sent_elsewhere(line: Line) -> None:
+    (one,) = due(line, "a")
+
+    def away(_: Any) -> list[bool]:
+        raise LedgerUnavailable("gone")
+
+    line.callers._reroute = away
+    line.resend(NotSent("no_balance", account=True))
+    ((called, _),) = line.provider.calls
+    assert [(e.stage, e.account) for e in line.told.events] == [("settled", called)]
+    assert line.row(one)[:2] == ("RETRY", "no_balance")
+    assert len(line.provider.calls) == 1
+
+
+def test_a_receiver_at_its_limit_waits_in_the_ledger_with_its_attempt(line: Line) -> None:
+    one, other = due(line, "a", "b")
+    line.held[one.receiver] = 30_000
+    line.resend(Accepted("p"))
+    assert line.row(one) == ("RETRY", "x", 1)
+    assert line.row(other)[0] == "SENT"
+    row = line.ledger.queries().by_key(one.key)
+    assert row is not None
+    assert row.next_at == line.world.now + 30_000
