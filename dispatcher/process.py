@@ -21,8 +21,6 @@ from channels.tokens.shared import open_tokens
 from channels.transports import Wires
 from dispatcher.kafka.group_member import MemberFenced
 from dispatcher.kafka.source import SourceFailed
-from dispatcher.pipeline.claims import Outage
-from dispatcher.policy_reload import in_force_at_start
 from dispatcher.wiring import App, Parts, build, routes_for
 from dispatcher.worker import WorkerFailed
 from idempotency.ledger import LedgerUnavailable
@@ -36,14 +34,15 @@ from policy.templates.templates import Templates
 from policy.versions import Versions
 from sending.alerts.factory import open_desk, open_watchman
 from sending.alerts.notifier import Desk
+from sending.policy_reload import in_force_at_start
 from sending.runtime.clock import Clock
+from sending.runtime.exit_codes import EXIT_DONE, EXIT_FAILED
 from sending.runtime.health import HealthServer
+from sending.runtime.outage import Outage
 from tracing import open_recorder
 
 log = structlog.get_logger(__name__)
 
-EXIT_DONE: Final = 0
-EXIT_FAILED: Final = 1
 SWITCH_INTERVAL_S: Final = 0.005
 """How long one thread may hold the interpreter: with a hundred threads that each need microseconds
 between two waits, the default 5 ms makes all of them queue behind one that decodes a batch

@@ -37,7 +37,7 @@ from dispatcher.kafka.missing_topics import MissingTopics
 from dispatcher.kafka.removed_records import LogBounds, RemovedRecords
 from dispatcher.kafka.source import Source
 from dispatcher.metrics import Metrics
-from dispatcher.pipeline.claims import BestEffortGate, Gate, LedgerGate, Outage
+from dispatcher.pipeline.claims import BestEffortGate, Gate, LedgerGate
 from dispatcher.pipeline.combined_commit import Rider
 from dispatcher.pipeline.completion import Aftermath
 from dispatcher.pipeline.expand import BadTemplate, Screen
@@ -47,7 +47,7 @@ from dispatcher.pipeline.lanes import Pool
 from dispatcher.pipeline.settle import Settle
 from dispatcher.pipeline.telemetry import Report
 from dispatcher.pipeline.work import Finished, Record
-from dispatcher.policy_reload import Adoption, policy_gauges
+from dispatcher.policy_reload import Adoption
 from dispatcher.worker import Door, Stages, Worker
 from idempotency.ledger import Ledger, LedgerUnavailable, WorkerInfo
 from idempotency.prefilter import Prefilter
@@ -61,10 +61,12 @@ from policy.templates.variables import TemplateError
 from policy.watcher import Newest, Watch
 from sending.accounts.limits import Quotas, Routes, open_quotas
 from sending.accounts.rate_limiter import Rates
+from sending.policy_reload import policy_gauges
 from sending.runtime.clock import Clock
 from sending.runtime.gauges import Gauge
 from sending.runtime.health import Health
 from sending.runtime.lease import Heart
+from sending.runtime.outage import Outage
 from sending.runtime.threads import Crew
 from tracing.events import Recorder
 from tracing.metrics import show_drops

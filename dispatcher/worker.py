@@ -23,7 +23,6 @@ from dispatcher.dead_letters.writer import DeadLetters
 from dispatcher.kafka.missing_topics import MissingTopics
 from dispatcher.kafka.removed_records import RemovedRecords
 from dispatcher.kafka.source import Source
-from dispatcher.pipeline.claims import Outage
 from dispatcher.pipeline.combined_commit import Rider
 from dispatcher.pipeline.completion import Aftermath
 from dispatcher.pipeline.expand import Screen
@@ -37,6 +36,7 @@ from policy.watcher import Watch
 from sending.accounts.fleet_size import Upkeep
 from sending.runtime.clock import Clock
 from sending.runtime.lease import Heart
+from sending.runtime.outage import Outage
 from sending.runtime.threads import Crew
 
 log = structlog.get_logger(__name__)

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 import structlog
 
 from channels.channel import Account, Channel
-from dispatcher.policy_reload import followed
 from message.vocabulary import Lane
 from policy.schema import LanePolicy, Policy
 from recovery.retry.lane_config import Route, Routes
 from recovery.retry.pool import Callers
 from sending.accounts.limits import Quotas
 from sending.accounts.limits import Routes as Plain
+from sending.policy_reload import followed
 
 log = structlog.get_logger(__name__)
 

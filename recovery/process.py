@@ -11,13 +11,13 @@ import structlog
 
 from backends.addresses import address_of
 from backends.settings import Settings
-from dispatcher.process import EXIT_DONE, EXIT_FAILED
 from idempotency.ledger import LedgerUnavailable
 from message.vocabulary import lanes_matching
 from policy.loading import load_for
 from recovery.scheduling.loop import Loop
 from recovery.service import Recovery
 from recovery.wiring import Opened, open_recovery
+from sending.runtime.exit_codes import EXIT_DONE, EXIT_FAILED
 from sending.runtime.health import HealthServer
 
 log = structlog.get_logger(__name__)

@@ -15,7 +15,6 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from dispatcher.pipeline.claims import Outage
 from idempotency.ledger import LedgerError
 from idempotency.recovery.contract import Recovering
 from policy.watcher import Watch
@@ -30,6 +29,7 @@ from recovery.unknown.resolver import Resolving
 from sending.accounts.fleet_size import Upkeep
 from sending.runtime.clock import Clock
 from sending.runtime.lease import Heart
+from sending.runtime.outage import Outage
 from sending.runtime.threads import Crew
 
 log = structlog.get_logger(__name__)

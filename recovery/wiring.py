@@ -21,9 +21,6 @@ from channels.registry import channel_for
 from channels.template_support import TAKERS
 from channels.tokens.shared import open_tokens
 from channels.transports import Wires
-from dispatcher.pipeline.claims import Outage
-from dispatcher.pipeline.gates import Gating, open_gating
-from dispatcher.policy_reload import in_force_at_start, policy_gauges
 from idempotency.ledger import RECOVERY, WorkerInfo
 from idempotency.recovery.contract import Recovering
 from idempotency.sql_ledger import SqlLedger, open_ledger
@@ -50,10 +47,13 @@ from recovery.unknown.resolver import Resolving
 from sending.accounts.limits import Quotas, open_quotas
 from sending.accounts.limits import Routes as Plain
 from sending.alerts.factory import open_desk, open_watchman
+from sending.policy_reload import in_force_at_start, policy_gauges
+from sending.receiver_marks import GateMarks, open_marks
 from sending.runtime.clock import Clock
 from sending.runtime.gauges import show_gauges
 from sending.runtime.health import Health
 from sending.runtime.lease import Heart
+from sending.runtime.outage import Outage
 from sending.runtime.threads import Crew
 from tracing import open_recorder
 from tracing.metrics import show_drops
@@ -120,16 +120,14 @@ def open_recovery(
     heart = _heart(core, threads, sending)
     identity = core.outage.persist("start", core.ledger.identity)
     quotas = open_quotas(settings, core.policy, plain, core.ledger, identity, core.clock, stack)
-    gating = open_gating(settings, core.policy, identity, core.clock, stack)
+    marks = GateMarks(core.policy, open_marks(settings, identity, stack), clock=core.clock)
     routes = {
         lane.name: routes_of(core.policy, lane, of_lane, quotas) for lane, of_lane in plain.items()
     }
     callers = {lane: _callers(core, routes[lane], heart, n) for lane, n in threads.items()}
     releasing = {lane: _releasing(core, of_lane, heart) for lane, of_lane in routes.items()}
     prompts = Prompts()
-    resending = _resending(
-        core, routes, callers, releasing, heart, quotas, gating, prompts, sending
-    )
+    resending = _resending(core, routes, callers, releasing, heart, quotas, marks, prompts, sending)
     resolving = Resolving(
         core.rows,
         routes,
@@ -149,7 +147,7 @@ def open_recovery(
         releasing=releasing,
         heart=heart,
         upkeep=quotas.upkeep,
-        watch=_watch(core, routes, callers, releasing, quotas, gating, archiving),
+        watch=_watch(core, routes, callers, releasing, quotas, marks, archiving),
         outage=core.outage,
         report=core.report,
         lines=LineWatch(
@@ -310,7 +308,7 @@ def _resending(
     releasing: Mapping[str, Callers],
     heart: Heart,
     quotas: Quotas,
-    gating: Gating,
+    marks: GateMarks,
     prompts: Prompts,
     sending: Sending,
 ) -> Resending:
@@ -334,7 +332,7 @@ def _resending(
         outage=core.outage,
         finished=core.finished,
         delays=quotas.receivers.delays,
-        give_back=gating.give_back,
+        give_back=marks.give_back,
         on_woken=prompts.give,
         on_sending=on_sending,
     )
@@ -346,7 +344,7 @@ def _watch(
     callers: Mapping[str, Callers],
     releasing: Mapping[str, Callers],
     quotas: Quotas,
-    gating: Gating,
+    marks: GateMarks,
     archiving: Archiving | None,
 ) -> Watch:
     """For another policy, which lanes, gates and archive then follow."""
@@ -362,7 +360,7 @@ def _watch(
 
     def adopt(new: Policy) -> None:
         adoption(new)
-        gating.follow(new)
+        marks.follow(new)
         if archiving is not None:
             archiving.adopt(new)
 

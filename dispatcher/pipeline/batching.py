@@ -12,7 +12,7 @@ from typing import Protocol
 
 from channels.channel import Call
 from channels.engine import adapter_failed
-from dispatcher.adapter_refusals import asked
+from dispatcher.pipeline.lane_config import asked
 from dispatcher.pipeline.work import Work
 
 

@@ -10,12 +10,13 @@ from collections.abc import Mapping
 from typing import Final
 
 from channels.accounts.time_limits import limits_of
-from dispatcher.adapter_refusals import asked, refusal_of
+from channels.channel import Account, Channel
 from dispatcher.pipeline.work import Route, Work
 from message.envelope import Notification
 from message.reasons import UNKNOWN_ACCOUNT
 from policy.schema import LanePolicy, Ordering
 from sending.accounts.selector import Accounts, Refuses
+from sending.adapter_refusals import refusal_of
 
 _MS: Final = 1_000
 
@@ -112,3 +113,11 @@ class Terms:
 def _batch(most: int | None, routes: Mapping[str, Route]) -> int:
     taken = max((channel.max_batch for _, channel in routes.values()), default=1)
     return taken if most is None else min(taken, most)
+
+
+def asked(work: Work, account: Account, channel: Channel) -> str:
+    """As `refusal_of`; the answer stays on the work: nobody asks the same account twice in a row."""
+    if work.asked != account.name:
+        work.refused = refusal_of(work.delivery, account, channel)
+        work.asked = account.name
+    return work.refused

@@ -28,7 +28,6 @@ import structlog
 from channels.channel import Call, Channel
 from channels.engine import Refused
 from channels.http_client.failures import LEASE_LAPSED, WITHDRAWN
-from dispatcher.decide import spread_ms
 from dispatcher.pipeline.immediate_retry import Again
 from dispatcher.pipeline.lane_config import Terms
 from dispatcher.pipeline.work import Finished, Route, Work
@@ -41,6 +40,7 @@ from sending.accounts.selector import ACCOUNT_SHUT, Accounts
 from sending.attempts import note_refusals
 from sending.runtime.clock import Clock
 from sending.runtime.work_queue import Slotted
+from sending.settlement import spread_ms
 from sending.withdrawals import take_back, why_withdrawn
 
 log = structlog.get_logger(__name__)

@@ -6,12 +6,11 @@ What follows a commit is `dispatcher.pipeline.completion`'s.
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from queue import Empty, SimpleQueue
 
-from dispatcher.decide import settlement_of
-from dispatcher.pipeline.claims import Outage
 from dispatcher.pipeline.combined_commit import Rider
 from dispatcher.pipeline.completion import Settled
 from dispatcher.pipeline.lanes import Pool
@@ -19,8 +18,10 @@ from dispatcher.pipeline.telemetry import Report
 from dispatcher.pipeline.work import Finished, Work
 from idempotency.ledger import Ledger, LedgerUnavailable, Settlement
 from message.states import Event
-from policy.schema import Guarantee
+from policy.schema import Guarantee, LanePolicy
 from sending.runtime.clock import Clock
+from sending.runtime.outage import Outage
+from sending.settlement import Luck, after_call
 
 SETTLE_BATCH = 1_000
 """Outcomes in one statement, at most."""
@@ -146,3 +147,12 @@ class Settle:
 def _places(batch: Sequence[Finished]) -> Counter[str]:
     """How many places of each lane the batch holds."""
     return Counter(item.delivery.lane for item in batch if isinstance(item, Work) and item.taken)
+
+
+def settlement_of(work: Work, policy: LanePolicy, luck: Luck = random.random) -> Settlement | None:
+    """How the work ends in the ledger; None for what never was claimed, or is there already."""
+    if work.outcome is not None:
+        return after_call(work.delivery, work.outcome, work.answered_at, policy, luck)
+    if work.event is not None:
+        return Settlement(work.delivery, work.event, work.reason, delay_ms=work.delay_ms)
+    return None

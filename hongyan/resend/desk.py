@@ -32,11 +32,11 @@ class ResendDesk:
     """What the command works with; everything outside is closed by the stack."""
 
     def __init__(self, settings: Settings, stack: ExitStack, orders: ResendOrders) -> None:
-        from dispatcher.pipeline.gates import open_gating
         from idempotency.sql_ledger import open_ledger
         from policy.active import in_force
         from policy.versions import Versions
         from recovery.operator_actions import Operator
+        from sending.receiver_marks import GateMarks, open_marks
         from sending.runtime.clock import Clock
         from tracing import open_recorder
 
@@ -47,7 +47,8 @@ class ResendDesk:
         policy = in_force(settings, Versions(self.ledger.database)).policy
         recorder = open_recorder(settings)
         stack.callback(recorder.close)
-        gating = open_gating(settings, policy, self.ledger.identity(), Clock(), stack)
+        shared = open_marks(settings, self.ledger.identity(), stack)
+        marks = GateMarks(policy, shared, clock=Clock())
         self.picks: Picks = self.ledger.picks()
         self.archived: ArchivedDeliveries = self.ledger.archived(
             settings.recovery.archive_dir, settings.base
@@ -56,7 +57,7 @@ class ResendDesk:
             *(self.ledger.recovering(), self.ledger.queries(), policy, recorder),
             now_ms=self.ledger.now_ms,
             look=self.picks.named,
-            give_back=gating.give_back,
+            give_back=marks.give_back,
         )
 
     def act(self, picks: Sequence[Pick], *, selected: bool = False) -> list[Told]:

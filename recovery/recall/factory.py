@@ -11,13 +11,13 @@ from channels.engine import Engine
 from channels.registry import channel_for, load_accounts
 from channels.tokens.shared import open_tokens
 from channels.transports import Wires
-from dispatcher.pipeline.gates import open_gating
 from idempotency.sql_ledger import open_ledger
 from message.vocabulary import LANES
 from policy.active import in_force
 from policy.schema import Guarantee
 from policy.versions import Versions
 from recovery.recall.recall import Recalling
+from sending.receiver_marks import GateMarks, open_marks
 from sending.runtime.clock import Clock
 from tracing import open_recorder
 
@@ -42,7 +42,8 @@ def open_recalling(settings: Settings, stack: ExitStack, wait: Callable[[], bool
     ledger = open_ledger(settings)
     stack.callback(ledger.close)
     policy = in_force(settings, Versions(ledger.database)).policy
-    gating = open_gating(settings, policy, ledger.identity(), Clock(), stack)
+    shared = open_marks(settings, ledger.identity(), stack)
+    marks = GateMarks(policy, shared, clock=Clock())
     accounts = load_accounts(settings.accounts)
     wires = Wires()
     stack.callback(wires.close)
@@ -58,7 +59,7 @@ def open_recalling(settings: Settings, stack: ExitStack, wait: Callable[[], bool
         recorder,
         timeout_s=TIMEOUT_S,
         wait=wait,
-        give_back=gating.give_back,
+        give_back=marks.give_back,
     )
     unseen = [x.name for x in LANES if policy.of(x).guarantee is Guarantee.BEST_EFFORT]
     longest = max(policy.of(lane).max_ttl_ms for lane in LANES)

@@ -8,11 +8,11 @@ from typing import Final, NamedTuple
 import msgspec
 
 from channels.channel import Account, Call, Channel
-from dispatcher.adapter_refusals import refusal_of
 from message.delivery import Delivery
 from message.vocabulary import Lane
 from policy.schema import LanePolicy, Ordering
 from sending.accounts.selector import Accounts, Refuses
+from sending.adapter_refusals import refusal_of
 
 MARGIN: Final = 0.1
 """Share of a provider's dedup window that is not relied on: its clock, and the way there."""

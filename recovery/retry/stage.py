@@ -19,9 +19,6 @@ from typing import Final, Protocol
 
 import structlog
 
-from dispatcher.decide import after_call
-from dispatcher.pipeline.claims import Outage
-from dispatcher.pipeline.gates import NEVER_SENT
 from idempotency.ledger import Ledger, LedgerUnavailable, Settlement
 from idempotency.lines import line_ended
 from idempotency.recovery.contract import Ask, Called, Recovering, Taken
@@ -37,7 +34,10 @@ from recovery.retry.pace import Pace
 from recovery.retry.pool import WINDOW_OVER, Callers, Resend, put_on_record
 from recovery.telemetry import Report
 from recovery.unknown.decisions import REFUSED, REPLAY
+from sending.receiver_marks import NEVER_SENT
 from sending.runtime.clock import Clock
+from sending.runtime.outage import Outage
+from sending.settlement import after_call
 
 log = structlog.get_logger(__name__)
 SETTLE_BATCH: Final = 200

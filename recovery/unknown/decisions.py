@@ -23,10 +23,10 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from channels.channel import Resolution, Resolved
-from dispatcher.decide import backoff_ms
 from idempotency.recovery.contract import ATTEMPTS_SPENT, QUEUED, TTL_IN_DOUBT, Doubt, Move
 from message.states import Event, State
 from policy.schema import LanePolicy
+from sending.settlement import backoff_ms
 
 REPLAY: Final = "replay"
 UNPROVEN: Final = "unproven"

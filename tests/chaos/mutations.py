@@ -358,7 +358,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a provider is never asked again before the time that it named",
-        "dispatcher.decide:_paced",
+        "sending.settlement:_paced",
         "    delay = asked + spread_ms(policy.retry, delivery.refusals, luck())\n",
         "    delay = spread_ms(policy.retry, delivery.refusals, luck())\n",
         (_DECIDE + "test_it_never_waits_for_less_than_the_provider_asked",),

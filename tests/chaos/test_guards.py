@@ -15,7 +15,7 @@ from channels.channel import Account, Call, Channel
 from channels.providers.webhook.adapter import WebhookChannel
 from dispatcher.kafka.backpressure import Flow
 from dispatcher.kafka.offsets import Offsets
-from dispatcher.pipeline.claims import LedgerGate, Outage
+from dispatcher.pipeline.claims import LedgerGate
 from dispatcher.pipeline.completion import Aftermath
 from dispatcher.pipeline.intake import Intake
 from dispatcher.pipeline.lanes import Pool
@@ -37,6 +37,7 @@ from sending.accounts.rate_limiter import Rates
 from sending.accounts.selector import Accounts
 from sending.runtime.clock import Clock
 from sending.runtime.lease import Heart
+from sending.runtime.outage import Outage
 from tests.dispatcher.fakes import LANE, NOW_MS, TOPIC, AtOnce, notification
 from tests.idempotency.making import World, claimed, claims, delivery, settle
 

@@ -18,7 +18,6 @@ import pytest
 from channels.channel import Account, Call
 from channels.providers.resend.adapter import CHANNELS
 from channels.registry import load_accounts
-from dispatcher.decide import after_call
 from message.delivery import Delivery, deliveries_of
 from message.envelope import Notification
 from message.outcomes import is_paced
@@ -27,6 +26,7 @@ from message.vocabulary import Lane
 from policy.schema import DEFAULTS_BY_KIND, LanePolicy
 from sending.accounts.rate_limiter import Rates
 from sending.accounts.selector import Accounts
+from sending.settlement import after_call
 
 LANE: Final = Lane("email", "notice")
 START_MS: Final = 1_790_000_000_000

@@ -25,12 +25,12 @@ from channels.channel import Account, Call, Channel, Failure, Phase
 from channels.engine import Engine
 from channels.registry import PROVIDERS, load_accounts
 from channels.tokens.contract import NoTokens
-from dispatcher.decide import settlement_of
 from dispatcher.kafka.offsets import Offsets
 from dispatcher.kafka.source import _poison
 from dispatcher.metrics import Metrics
 from dispatcher.pipeline.batching import calls_of
 from dispatcher.pipeline.expand import BadTemplate
+from dispatcher.pipeline.settle import settlement_of
 from dispatcher.pipeline.telemetry import Report
 from dispatcher.pipeline.work import Assignment, Record, Work
 from dispatcher.wiring import _rendered

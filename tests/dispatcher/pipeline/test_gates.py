@@ -12,7 +12,7 @@ import pytest
 from backends.redis.client import RedisAway
 from backends.redis.receiver_marks import LocalMarks, Mark, Passing, Returned, Verdict
 from dispatcher.kafka.offsets import Offsets
-from dispatcher.pipeline.gates import Gating, mark_of, never_sent
+from dispatcher.pipeline.gates import Gating, never_sent
 from dispatcher.pipeline.lane_config import Terms
 from dispatcher.pipeline.work import Assignment, Record, Work
 from message.delivery import Delivery, Rendered, deliveries_of
@@ -21,6 +21,7 @@ from message.outcomes import Accepted, NotSent, Rejected, Unknown
 from message.states import Event, State
 from policy.gates import ContentDedup, FrequencyCap, Limit, QuietAction, QuietHours, Scope
 from policy.schema import LanePolicy, Policy
+from sending.receiver_marks import mark_of
 from sending.runtime.clock import Clock
 from tests.dispatcher.fakes import LANE, NOW_MS, TOPIC, notification
 
@@ -301,7 +302,7 @@ def test_while_redis_is_away_a_mark_stays_until_its_window_ends() -> None:
     work = bench.work()
     bench.judge(work)
     bench.fleet.away = True
-    bench.gating.give_back([(work.delivery.lane, work.delivery.key)])
+    bench.gating.marks.give_back([(work.delivery.lane, work.delivery.key)])
     bench.fleet.away = False
     bench.ms += 2_000
     assert bench.judge(bench.work()) == ["duplicate_content"]
@@ -312,7 +313,7 @@ def test_while_redis_is_away_a_mark_stays_until_its_window_ends() -> None:
 def test_a_lane_without_gates_asks_redis_nothing_when_its_deliveries_end() -> None:
     bench = Bench()
     work = bench.work()
-    bench.gating.give_back([(work.delivery.lane, work.delivery.key)])
+    bench.gating.marks.give_back([(work.delivery.lane, work.delivery.key)])
     assert bench.fleet.given_back == []
 
 
@@ -321,7 +322,7 @@ def test_a_mark_is_given_back_by_the_delivery_whatever_the_policy_says_by_then()
     work = bench.work()
     bench.judge(work)
     work.delivery.rendered = Rendered(content={"text": "the template was changed"})
-    bench.gating.give_back([(work.delivery.lane, work.delivery.key)])
+    bench.gating.marks.give_back([(work.delivery.lane, work.delivery.key)])
     assert bench.judge(bench.work()) == [None]
 
 

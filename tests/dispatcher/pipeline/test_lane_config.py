@@ -17,7 +17,6 @@ from dispatcher.kafka.offsets import Offsets
 from dispatcher.pipeline.lane_config import Terms
 from dispatcher.pipeline.lanes import Pool
 from dispatcher.pipeline.work import Assignment, Finished, Record, Route, Work
-from dispatcher.policy_reload import followed
 from message.delivery import deliveries_of
 from message.outcomes import Accepted, AnyOutcome, NotSent
 from policy.schema import BreakerPolicy, LanePolicy, Ordering, Policy
@@ -25,6 +24,7 @@ from sending.accounts.circuit_breaker import State
 from sending.accounts.limits import Quotas, open_quotas
 from sending.accounts.rate_limiter import Rates
 from sending.accounts.selector import Accounts
+from sending.policy_reload import followed
 from sending.runtime.clock import Clock
 from tests.dispatcher.fakes import LANE, NOW_MS, TOPIC, AtOnce, notification
 

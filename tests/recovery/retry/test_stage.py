@@ -16,7 +16,6 @@ from prometheus_client import CollectorRegistry
 from channels.channel import Account, Call
 from channels.engine import Engine
 from channels.providers.null import NullChannel
-from dispatcher.pipeline.claims import Outage
 from idempotency.ledger import LedgerUnavailable
 from idempotency.sql_ledger import SqlLedger
 from message.delivery import Delivery
@@ -34,6 +33,7 @@ from recovery.unknown.resolver import Resolving
 from sending.accounts.rate_limiter import Rates
 from sending.accounts.selector import Accounts
 from sending.runtime.clock import Clock
+from sending.runtime.outage import Outage
 from tests.idempotency.making import (
     World,
     claimed,

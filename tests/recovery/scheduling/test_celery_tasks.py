@@ -15,7 +15,6 @@ from channels.engine import Engine
 from channels.http_client.transport import Transport
 from channels.probe.probe import OwnTokens, Recorder
 from channels.registry import PROVIDERS
-from dispatcher.decide import after_call
 from message.delivery import Delivery
 from message.outcomes import Accepted
 from message.vocabulary import Lane
@@ -26,6 +25,7 @@ from recovery.telemetry import Metrics, Report
 from recovery.unknown.resolver import Resolving
 from sending.accounts.rate_limiter import Rates
 from sending.accounts.selector import Accounts
+from sending.settlement import after_call
 from simulator import Faults, Simulator, SimulatorOptions, spawn
 from tests.conformance.samples import sample
 from tests.idempotency.making import World, claimed, deliveries, worker

@@ -6,13 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from channels.judging.retry_after import MAX_MS as MAX_PACED_MS
-from dispatcher.decide import MAX_RETRY_AFTER_MS, backoff_ms, settlement_of, spread_ms
+from dispatcher.pipeline.settle import settlement_of
 from dispatcher.pipeline.work import Work
 from idempotency.ledger import Settlement
 from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
 from message.states import Event
 from policy.schema import LanePolicy, RetryPolicy
 from sending.accounts.paces import LOGIN_MS
+from sending.settlement import MAX_RETRY_AFTER_MS, backoff_ms, spread_ms
 from tests.dispatcher.fakes import NOW_MS
 from tests.idempotency.making import delivery
 

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Final
 
 from channels.judging.retry_after import MAX_MS as MAX_PACED_MS
-from dispatcher.pipeline.work import Work
 from idempotency.ledger import Settlement
 from idempotency.recovery.contract import QUEUED
 from message.delivery import Delivery
@@ -26,15 +25,6 @@ PACED: Final = "paced"
 
 Luck = Callable[[], float]
 """Draws from [0, 1)."""
-
-
-def settlement_of(work: Work, policy: LanePolicy, luck: Luck = random.random) -> Settlement | None:
-    """How the work ends in the ledger; None for what never was claimed, or is there already."""
-    if work.outcome is not None:
-        return after_call(work.delivery, work.outcome, work.answered_at, policy, luck)
-    if work.event is not None:
-        return Settlement(work.delivery, work.event, work.reason, delay_ms=work.delay_ms)
-    return None
 
 
 def backoff_ms(retry: RetryPolicy, attempt: int, luck: float) -> int:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from channels.channel import Account, Channel
 from channels.engine import adapter_failed
-from dispatcher.pipeline.work import Work
 from message.delivery import Delivery
 from message.foreign_text import shown
 
@@ -25,11 +24,3 @@ def refusal_of(delivery: Delivery, account: Account, channel: Channel) -> str:
         return ""
     code, colon, detail = refused.partition(": ")
     return f"{code}{colon}{shown(detail, delivery.private_texts())}"
-
-
-def asked(work: Work, account: Account, channel: Channel) -> str:
-    """As `refusal_of`; the answer stays on the work: nobody asks the same account twice in a row."""
-    if work.asked != account.name:
-        work.refused = refusal_of(work.delivery, account, channel)
-        work.asked = account.name
-    return work.refused

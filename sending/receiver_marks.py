@@ -1,0 +1,154 @@
+"""Marks of what passed a lane's gates: the fleet's in Redis, and this process's own beside them.
+
+Workers mark; whoever ends a delivery that surely was not sent gives its marks back (docs/policy.md, Gates).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from hashlib import blake2b
+from typing import Final
+
+import msgspec
+
+from backends.redis.outage_guard import Patience
+from backends.redis.receiver_marks import (
+    LocalMarks,
+    Mark,
+    Marks,
+    Passing,
+    RedisMarks,
+    Returned,
+    Verdict,
+)
+from backends.settings import Settings, SettingsError
+from message.delivery import Delivery
+from message.states import Event
+from message.vocabulary import LANES
+from policy.gates import Scope
+from policy.schema import LanePolicy, Policy
+from sending.runtime.clock import Clock
+
+_STOPPED: Final = frozenset({Verdict.REPEAT, Verdict.ABOVE})
+NEVER_SENT: Final = frozenset({Event.REJECTED, Event.TTL, Event.BUDGET_SPENT})
+"""Ends of a claimed delivery under which surely nothing went, and nothing will by itself."""
+
+
+class GateMarks:
+    """Thread-safe; never raises."""
+
+    def __init__(self, policy: Policy, marks: Marks | None, *, clock: Clock) -> None:
+        """`marks` are the fleet's, None where there is no Redis."""
+        self.alone = 0
+        """Deliveries judged without the fleet's marks; a lost count is worth no lock."""
+        self._fleet = marks
+        self._own = LocalMarks(clock.monotonic)
+        self._patience = Patience(
+            "gates", "each worker goes by what it let pass itself", monotonic=clock.monotonic
+        )
+        self.follow(policy)
+
+    def follow(self, policy: Policy) -> None:
+        """Keep marks for as long as these lanes ask, from now on."""
+        self._keeps = {lane.name: gates_ms(policy.of(lane)) for lane in LANES}
+
+    def give_back(self, ended: Sequence[tuple[str, str]]) -> None:
+        """These deliveries (lane, key) were surely not sent, and will not be by themselves. While Redis is
+        away their marks stay until their windows end."""
+        back = [Returned(key, keep) for lane, key in ended if (keep := self._keeps.get(lane, 0))]
+        if back:
+            self._own.give_back(back)
+            if (fleet := self._fleet) is not None:
+                self._patience.ask(lambda: fleet.give_back(back))
+
+    def enter(self, batch: Sequence[Passing]) -> list[Verdict]:
+        """By the fleet's marks; what this worker let pass before counts even if Redis forgot it."""
+        fleet = self._fleet
+        verdicts = None if fleet is None else self._patience.ask(lambda: fleet.enter(batch))
+        if verdicts is None:
+            self.alone += len(batch)
+            return self._own.enter(batch)
+        own = iter(self._remembered(_going(batch, verdicts), fleet))
+        found = [v if v in _STOPPED else next(own) for v in verdicts]
+        forgotten = [
+            Returned(passing.mark.member, _keep_ms(passing))
+            for passing, verdict, own_verdict in zip(batch, verdicts, found, strict=True)
+            if verdict is Verdict.MARKED and own_verdict in _STOPPED
+        ]
+        if forgotten:
+            self._patience.ask(lambda: fleet.give_back(forgotten) if fleet else None)
+        return [f if f in _STOPPED else v for f, v in zip(found, verdicts, strict=True)]
+
+    def _remembered(self, batch: Sequence[Passing], fleet: Marks | None) -> list[Verdict]:
+        """What this worker's own marks say. Where they stop what the fleet's let pass, either Redis forgot
+        or another process gave marks back: the fleet is asked which, once."""
+        found = self._own.enter(batch)
+        stopped = [place for place, verdict in enumerate(found) if verdict in _STOPPED]
+        if not stopped or fleet is None:
+            return found
+        makers = self._own.makers([batch[place] for place in stopped])
+        answers = self._patience.ask(lambda: fleet.returned(makers)) or [False] * len(makers)
+        back = [Returned(m, 0) for m, gone in zip(makers, answers, strict=True) if gone]
+        if back:
+            self._own.give_back(back)
+            again = self._own.enter([batch[place] for place in stopped])
+            for place, verdict in zip(stopped, again, strict=True):
+                found[place] = verdict
+        return found
+
+
+def gates_ms(policy: LanePolicy) -> int:
+    """How long a mark of the lane may hold; 0: it marks nothing."""
+    dedup = policy.dedup.window_ms if policy.dedup.holds else 0
+    limits = policy.frequency.limits if policy.frequency.holds else ()
+    return max([dedup, *(limit.span_ms for limit in limits)])
+
+
+def _keep_ms(passing: Passing) -> int:
+    return max(passing.content_ms, passing.keep_ms, 1)
+
+
+def _going(batch: Sequence[Passing], verdicts: Sequence[Verdict]) -> list[Passing]:
+    return [p for p, v in zip(batch, verdicts, strict=True) if v not in _STOPPED]
+
+
+def open_marks(settings: Settings, identity: str, stack: ExitStack) -> Marks | None:
+    """Returns the fleet's marks for the ledger of that identity; None without Redis. `stack` closes
+    connections.
+
+    Raises SettingsError for a redis.url that cannot be read; a Redis that is away is no error.
+    """
+    if not settings.redis.url:
+        return None
+    try:
+        marks = RedisMarks(settings.redis, identity)
+    except ValueError as exc:
+        raise SettingsError(f"redis.url: {exc}") from exc
+    stack.callback(marks.close)
+    return marks
+
+
+def mark_of(delivery: Delivery, policy: LanePolicy) -> Mark:
+    """Where a delivery is marked under its lane's policy. Receivers are people, and contents theirs: Redis
+    gets to see digests."""
+    lane, receiver = delivery.lane, delivery.receiver
+    content = counted = ""
+    if policy.dedup.holds and delivery.notification.resend_of is None:
+        said = msgspec.json.encode(_said(delivery), order="deterministic")
+        content = _name(lane, receiver, said.decode())
+    if policy.frequency.holds:
+        within = delivery.notification.channel if policy.frequency.scope is Scope.CHANNEL else lane
+        counted = _name(within, receiver)
+    return Mark(delivery.key, content, counted)
+
+
+def _said(delivery: Delivery) -> tuple[object, ...]:
+    """What is said, by whichever provider: no account is chosen yet."""
+    said = (delivery.template, delivery.content)
+    rendered = delivery.rendered
+    return (*said, rendered.providers) if rendered is not None and rendered.providers else said
+
+
+def _name(*parts: str) -> str:
+    return blake2b("\x1f".join(parts).encode(), digest_size=16).hexdigest()

@@ -1,0 +1,69 @@
+"""The ledger may be away: calls are repeated until it answers, and its users are known."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+import structlog
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_when_event_set
+from tenacity.wait import wait_base
+
+from idempotency.ledger import LedgerUnavailable
+
+log = structlog.get_logger(__name__)
+T = TypeVar("T")
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
+
+
+class Outage:
+    """Whether the ledger is away, as seen by those who use it; the source pauses its lanes then."""
+
+    def __init__(self) -> None:
+        self.stop = threading.Event()
+        """Set when the worker gives up waiting."""
+        self._away: set[str] = set()
+
+    @property
+    def on(self) -> bool:
+        """Some user of the ledger is waiting for it."""
+        return bool(self._away)
+
+    def persist(self, who: str, call: Callable[[], T]) -> T:
+        """Repeat `call` until the ledger answers; raises LedgerUnavailable only after `stop`.
+
+        Calls are repeatable by contract, so one whose reply was lost is simply made again.
+        """
+        try:
+            return call()
+        except LedgerUnavailable as exc:
+            self._note(who, exc)
+        retrying = Retrying(
+            retry=retry_if_exception_type(LedgerUnavailable),
+            wait=_pause(),
+            stop=stop_when_event_set(self.stop),
+            sleep=self._sleep,
+            reraise=True,
+        )
+        self._sleep(_FIRST_PAUSE_S)
+        result = retrying(call)
+        self._away.discard(who)
+        log.info("ledger_back", stage=who)
+        return result
+
+    def _sleep(self, seconds: float) -> None:
+        self.stop.wait(seconds)
+
+    def _note(self, who: str, cause: LedgerUnavailable) -> None:
+        log.error("ledger_away", stage=who, cause=str(cause))
+        self._away.add(who)
+
+
+class _pause(wait_base):  # noqa: N801 (tenacity's waits are named like functions)
+    """Exponential with full jitter, capped."""
+
+    def __call__(self, retry_state: RetryCallState) -> float:
+        ceiling = min(_FIRST_PAUSE_S * 2 ** min(retry_state.attempt_number, 10), _LONGEST_PAUSE_S)
+        return random.uniform(_FIRST_PAUSE_S / 2, ceiling)  # noqa: S311 (no secret)
