@@ -558,7 +558,7 @@ RECOVERY: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a worker forgets what another process gave back, and nothing else",
-        "dispatcher.pipeline.gates:Gating._remembered",
+        "sending.receiver_marks:GateMarks._remembered",
         "        back = [Returned(m, 0) for m, gone in zip(makers, answers, strict=True) if gone]\n",
         "        back = [Returned(m, 0) for m, _ in zip(makers, answers, strict=True)]\n",
         (
