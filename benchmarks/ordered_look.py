@@ -11,7 +11,7 @@ from backends.settings import DatabaseSettings, Settings
 from benchmarks.ground import LANE, Servers, fresh_database, notification, with_key
 from idempotency.ledger import Claim, Settlement
 from idempotency.lines import ASLEEP_AT
-from idempotency.recovery.contract import Ask, Recovering
+from idempotency.recovery.contract import DueQuery, Recovering
 from idempotency.sql_ledger import SqlLedger, open_ledger
 from message.delivery import deliveries_of
 from message.envelope import encode
@@ -57,8 +57,8 @@ def _look_ms(servers: Servers, rows: int) -> float:
 def _look(rows: Recovering) -> float:
     began = time.perf_counter()
     due, _ = rows.lanes_with_work([LANE.name])
-    again = rows.take(Ask(LANE.name, 1_000, ordered=True), _OWNER, new_token())
-    first = rows.take(Ask(LANE.name, 1_000, ordered=True, first=True), _OWNER, new_token())
+    again = rows.take(DueQuery(LANE.name, 1_000, ordered=True), _OWNER, new_token())
+    first = rows.take(DueQuery(LANE.name, 1_000, ordered=True, first=True), _OWNER, new_token())
     took = (time.perf_counter() - began) * 1_000
     if due != [LANE.name] or len(again.taken) != 1 or first.taken:
         raise RuntimeError("a look found something else than the head of the line")

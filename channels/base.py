@@ -16,7 +16,7 @@ from channels.channel import (
     Dialogue,
     OptionalTokens,
     RecallDialogue,
-    Sent,
+    SentCall,
     TokenSource,
 )
 from channels.endpoints import HTTP
@@ -80,6 +80,6 @@ class BaseChannel:
         """There is no query."""
         return None
 
-    def recall(self, account: Account, sent: Sent) -> RecallDialogue | None:
+    def recall(self, account: Account, sent: SentCall) -> RecallDialogue | None:
         """Nothing is taken back."""
         return None

@@ -165,7 +165,7 @@ Dialogue = Generator[httpx.Request, Answer, Resolved]
 """Yields a request, is sent its answer, returns what it found."""
 
 
-class Taken(StrEnum):
+class RecallStatus(StrEnum):
     """What a provider says to a recall."""
 
     BACK = "back"
@@ -176,15 +176,15 @@ class Taken(StrEnum):
     """Nobody knows yet; the same recall may be asked for again."""
 
 
-class TakenBack(msgspec.Struct, frozen=True):
+class RecallResult(msgspec.Struct, frozen=True):
     """What a recall came to."""
 
-    taken: Taken
+    taken: RecallStatus
     detail: str = ""
     """The provider's code and words, where it did not."""
 
 
-class Sent(msgspec.Struct, frozen=True):
+class SentCall(msgspec.Struct, frozen=True):
     """One call that the provider accepted, as the ledger kept it."""
 
     provider_id: str
@@ -196,7 +196,7 @@ class Sent(msgspec.Struct, frozen=True):
         return f"Sent({self.provider_id})"
 
 
-RecallDialogue = Generator[httpx.Request, Answer, TakenBack]
+RecallDialogue = Generator[httpx.Request, Answer, RecallResult]
 """Yields a request, is sent its answer, returns what it came to."""
 
 
@@ -335,7 +335,7 @@ class Channel(Protocol):
         """The dialogue that tells what became of an attempt; None where the provider has no query."""
         ...
 
-    def recall(self, account: Account, sent: Sent) -> RecallDialogue | None:
+    def recall(self, account: Account, sent: SentCall) -> RecallDialogue | None:
         """The dialogue that takes back everything the provider knows by that id, from every receiver of
         the call; None where it takes nothing back. Asked for twice it does no harm."""
         ...

@@ -15,7 +15,7 @@ from typing import Any, Final, get_args, get_type_hints
 import msgspec
 
 from channels.channel import Channel
-from channels.judging.error_table import HOUR, MINUTE, Row
+from channels.judging.error_table import HOUR, MINUTE, ErrorRow
 from channels.registry import PROVIDERS
 from channels.secret import Secret
 from message.outcomes import Limit
@@ -182,7 +182,7 @@ def _default(field: msgspec.structs.FieldInfo) -> str:
     return f"`{msgspec.json.encode(field.default).decode()}`"
 
 
-def _errors(rows: Sequence[Row]) -> Iterator[str]:
+def _errors(rows: Sequence[ErrorRow]) -> Iterator[str]:
     """The table of the codes, and under it what each source's number means."""
     numbers = {proof: n for n, proof in enumerate(dict.fromkeys(map(_proof, rows)), start=1)}
     yield from _titled(
@@ -195,13 +195,13 @@ def _errors(rows: Sequence[Row]) -> Iterator[str]:
         yield from (f"{number}. {proof}" for proof, number in numbers.items())
 
 
-def _row(row: Row, source: int) -> tuple[str, ...]:
+def _row(row: ErrorRow, source: int) -> tuple[str, ...]:
     wait = "" if row.delay_ms is None else _span(row.delay_ms)
     about = _about(row)
     return f"`{row.code}`", _KINDS[row.kind], wait, about, row.meaning, str(source)
 
 
-def _proof(row: Row) -> str:
+def _proof(row: ErrorRow) -> str:
     """The document that has the row's code, with the day of reading; else why none proves it."""
     if row.source is None:
         return f"unproved: {row.unproved}"
@@ -209,7 +209,7 @@ def _proof(row: Row) -> str:
     return f"<{row.source.url}>, read {row.source.read}{where}"
 
 
-def _about(row: Row) -> str:
+def _about(row: ErrorRow) -> str:
     if row.limit is Limit.LOGIN:
         return "login"
     return f"pace: {row.limit}" if row.limit else "account" if row.account else ""

@@ -28,11 +28,11 @@ from channels.channel import (
     Failure,
     Phase,
     RecallDialogue,
+    RecallResult,
+    RecallStatus,
     Resolution,
     Resolved,
-    Sent,
-    Taken,
-    TakenBack,
+    SentCall,
     TokenSource,
 )
 from channels.endpoints import over_http2
@@ -54,7 +54,7 @@ MAX_QUESTIONS = 100
 Asked = dict[tuple[str, str, bytes], Answer]
 """Answers to questions (method, URL, body) that need not be put twice."""
 T = TypeVar("T")
-D = TypeVar("D", Resolved, TakenBack)
+D = TypeVar("D", Resolved, RecallResult)
 Talk = Generator[httpx.Request, Answer, T]
 Begin = Callable[[str], "Talk[T] | None"]
 """Begins a dialogue with a token; None where the provider has none."""
@@ -149,8 +149,8 @@ class Engine:
             return Resolved(Resolution.ASK_LATER, detail=adapter_failed(channel, "resolve", exc))
 
     def recall(
-        self, channel: Channel, account: Account, sent: Sent, timeout_s: float
-    ) -> TakenBack | None:
+        self, channel: Channel, account: Account, sent: SentCall, timeout_s: float
+    ) -> RecallResult | None:
         """Hold the adapter's dialogue that takes a call back; None where it has none. Never raises."""
 
         def begin(token: str) -> RecallDialogue | None:
@@ -160,9 +160,9 @@ class Engine:
             found = self._ask(channel, account, begin, timeout_s)
             return None if found is None else _shown_detail(found)
         except _Unanswered as exc:
-            return TakenBack(Taken.ASK_LATER, shown(str(exc)))
+            return RecallResult(RecallStatus.ASK_LATER, shown(str(exc)))
         except Exception as exc:
-            return TakenBack(Taken.ASK_LATER, adapter_failed(channel, "recall", exc))
+            return RecallResult(RecallStatus.ASK_LATER, adapter_failed(channel, "recall", exc))
 
     def _with_token(self, channel: Channel, call: Call) -> Call | list[AnyOutcome]:
         """The call with the account's token, where its provider wants one; outcomes where none is to be

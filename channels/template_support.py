@@ -10,7 +10,7 @@ from channels.channel import Account
 from channels.registry import PROVIDERS
 from message.vocabulary import Lane
 from policy.templates.provider_forms import Taker, Takers
-from policy.templates.templates import Template
+from policy.templates.templates import DeclaredTemplate
 
 TAKERS: Final[Takers] = {
     name: Taker(channel.channel, channel.knows_templates, channel.takes_contents)
@@ -22,7 +22,7 @@ TAKERS: Final[Takers] = {
 class Gap(NamedTuple):
     """Accounts for whose providers a template has nothing, and the lanes that send through them."""
 
-    template: Template
+    template: DeclaredTemplate
     lanes: Sequence[Lane]
     without: Sequence[Account]
     through: Sequence[Account]
@@ -43,7 +43,9 @@ class Gap(NamedTuple):
         return f"{self.template.name}: {', '.join(lane.name for lane in self.lanes)}: {self.says}"
 
 
-def gaps(templates: Iterable[Template], lanes: Mapping[Lane, Sequence[Account]]) -> Iterator[Gap]:
+def gaps(
+    templates: Iterable[DeclaredTemplate], lanes: Mapping[Lane, Sequence[Account]]
+) -> Iterator[Gap]:
     """What the templates leave out of the lanes, which are given with the accounts they send through."""
     for template in templates:
         found: dict[str, Gap] = {}
@@ -56,7 +58,7 @@ def gaps(templates: Iterable[Template], lanes: Mapping[Lane, Sequence[Account]])
         yield from found.values()
 
 
-def unsendable(template: Template, accounts: Iterable[Account]) -> str:
+def unsendable(template: DeclaredTemplate, accounts: Iterable[Account]) -> str:
     """Why none of these accounts, all there are, could ever send it, in one sentence; empty: one could, or
     its channel has none."""
     every = (template.channel, PROVIDERS["null"].channel)
@@ -66,7 +68,7 @@ def unsendable(template: Template, accounts: Iterable[Account]) -> str:
     return f"no account could send it: nothing for {_named(of_channel)}"
 
 
-def _sends(account: Account, template: Template) -> bool:
+def _sends(account: Account, template: DeclaredTemplate) -> bool:
     provider = account.provider
     return PROVIDERS[provider].takes_anything or TAKERS[provider].takes(template.of(provider))
 

@@ -29,7 +29,7 @@ from channels.smtp_client.transport import SmtpTransport
 _CLOSED: Final = Failure(Phase.NOT_WRITTEN, "closed", "the transports are closed")
 
 
-class Wire(Protocol):
+class ProviderTransport(Protocol):
     """A transport that is closed when nobody needs it any more."""
 
     @property
@@ -57,16 +57,16 @@ class Wires:
 
     def __init__(
         self,
-        http: Callable[[], Wire] = Transport,
-        mail: Callable[[], Wire] = SmtpTransport,
-        http2: Callable[[], Wire] = Http2Transport,
+        http: Callable[[], ProviderTransport] = Transport,
+        mail: Callable[[], ProviderTransport] = SmtpTransport,
+        http2: Callable[[], ProviderTransport] = Http2Transport,
     ) -> None:
         self._makers = {
             **dict.fromkeys(HTTP, http),
             **dict.fromkeys(SCHEMES, mail),
             **dict.fromkeys(HTTP_2, http2),
         }
-        self._open: dict[str, Wire] = {}
+        self._open: dict[str, ProviderTransport] = {}
         """By scheme; written under the lock, read without it."""
         self._opening = threading.Lock()
         self._opened = ExitStack()
@@ -96,11 +96,11 @@ class Wires:
             self._closed = True
             self._opened.close()
 
-    def _for(self, request: httpx.Request) -> Wire | None:
+    def _for(self, request: httpx.Request) -> ProviderTransport | None:
         scheme = request.url.scheme
         return self._open.get(scheme) or self._opened_for(scheme)
 
-    def _opened_for(self, scheme: str) -> Wire | None:
+    def _opened_for(self, scheme: str) -> ProviderTransport | None:
         """The scheme's transport, opened now if need be; None once all are closed."""
         maker = self._makers.get(scheme)
         if maker is None:

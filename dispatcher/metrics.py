@@ -39,12 +39,12 @@ class Metrics:
         self.call_seconds = self._histogram("call_seconds", "One provider call.", _SECONDS, "lane")
 
     def claimed(self, batch: int, seconds: float) -> None:
-        """One claim statement (see `dispatcher.pipeline.claims.Verdict`)."""
+        """One claim statement (see `dispatcher.pipeline.claims.ClaimCounter`)."""
         self.claim_batch.observe(batch)
         self.claim_seconds.observe(seconds)
 
     def prefilter_hits(self, hits: int) -> None:
-        """See `dispatcher.pipeline.claims.Verdict`."""
+        """See `dispatcher.pipeline.claims.ClaimCounter`."""
         self.hits.inc(hits)
 
     def show(self, gauges: Gauges) -> None:

@@ -17,7 +17,7 @@ from sending.policy_reload import followed
 log = structlog.get_logger(__name__)
 
 
-class Adoption:
+class PolicyReload:
     """Called by the watching thread alone."""
 
     def __init__(

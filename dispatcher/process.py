@@ -21,7 +21,7 @@ from channels.tokens.shared import open_tokens
 from channels.transports import Wires
 from dispatcher.kafka.group_member import MemberFenced
 from dispatcher.kafka.source import SourceFailed
-from dispatcher.wiring import App, Parts, build, routes_for
+from dispatcher.wiring import App, OpenedBackends, build, routes_for
 from dispatcher.worker import WorkerFailed
 from idempotency.ledger import LedgerUnavailable
 from idempotency.prefilter_redis import open_prefilter
@@ -33,7 +33,7 @@ from policy.templates.loading import load_for as templates_for
 from policy.templates.templates import Templates
 from policy.versions import Versions
 from sending.alerts.factory import open_desk, open_watchman
-from sending.alerts.notifier import Desk
+from sending.alerts.notifier import AlertNotifier
 from sending.policy_reload import in_force_at_start
 from sending.runtime.clock import Clock
 from sending.runtime.exit_codes import EXIT_DONE, EXIT_FAILED
@@ -108,7 +108,7 @@ def open_worker(
     stack.callback(transport.close)
     tokens = open_tokens(settings, transport)
     stack.callback(tokens.close)
-    parts = Parts(
+    parts = OpenedBackends(
         ledger=ledger,
         prefilter=open_prefilter(settings, outage.persist("start", ledger.identity)),
         recorder=recorder,
@@ -149,7 +149,7 @@ def _open_alerts(
     """What calls a person; it never stands in the worker's way."""
     name = settings.worker.id or socket.gethostname()
     registry = app.metrics.registry
-    desk = open_desk(Desk, settings, registry, ledger, wires, name)
+    desk = open_desk(AlertNotifier, settings, registry, ledger, wires, name)
     watchman = open_watchman(settings, registry, ledger, desk, Clock().monotonic)
     watchman.start()
     stack.callback(watchman.stop)

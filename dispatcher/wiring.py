@@ -45,10 +45,10 @@ from dispatcher.pipeline.gates import Gating, open_gating
 from dispatcher.pipeline.intake import Intake
 from dispatcher.pipeline.lanes import Pool
 from dispatcher.pipeline.settle import Settle
-from dispatcher.pipeline.telemetry import Report
-from dispatcher.pipeline.work import Finished, Record
-from dispatcher.policy_reload import Adoption
-from dispatcher.worker import Door, Stages, Worker
+from dispatcher.pipeline.telemetry import WorkerTelemetry
+from dispatcher.pipeline.work import Finished, KafkaRecord
+from dispatcher.policy_reload import PolicyReload
+from dispatcher.worker import LaneEntry, Stages, Worker
 from idempotency.ledger import Ledger, LedgerUnavailable, WorkerInfo
 from idempotency.prefilter import Prefilter
 from message.delivery import Delivery, Rendered, private_of
@@ -78,7 +78,7 @@ _BEAT_SHARE = 1 / 6
 """Heartbeats per lease, where `worker.heartbeat_s` is not given."""
 
 
-class Parts(NamedTuple):
+class OpenedBackends(NamedTuple):
     """The outside systems a worker runs on, opened and closed by `dispatcher.process`."""
 
     ledger: Ledger
@@ -110,17 +110,17 @@ class _Core(NamedTuple):
     settings: Settings
     policy: Policy
     lanes: Sequence[Lane]
-    parts: Parts
+    parts: OpenedBackends
     name: str
     routes: Routes
     clock: Clock
     metrics: Metrics
     outage: Outage
-    report: Report
+    report: WorkerTelemetry
     quotas: Quotas
     gating: Gating
     finished: SimpleQueue[Finished]
-    done: SimpleQueue[Sequence[Record | Poison]]
+    done: SimpleQueue[Sequence[KafkaRecord | Poison]]
 
 
 def routes_for(settings: Settings, policy: Policy, lanes: Iterable[Lane]) -> Routes:
@@ -149,7 +149,7 @@ def build(
     settings: Settings,
     policy: Policy,
     lanes: Sequence[Lane],
-    parts: Parts,
+    parts: OpenedBackends,
     stop: threading.Event,
 ) -> App:
     """Wire the stages and register the worker, which drains when `stop` is set; raises LedgerError,
@@ -168,7 +168,7 @@ def build(
         clock=clock,
         metrics=metrics,
         outage=Outage(),
-        report=Report(parts.recorder, metrics, clock=clock, worker=name),
+        report=WorkerTelemetry(parts.recorder, metrics, clock=clock, worker=name),
         quotas=open_quotas(settings, policy, routes, parts.ledger, identity, clock, parts.stack),
         gating=open_gating(settings, policy, identity, clock, parts.stack),
         finished=SimpleQueue(),
@@ -182,7 +182,7 @@ def build(
     dead_letters = _dead_letters(core)
     removed = _removed(core)
     source = _source(core, screens, dead_letters, removed)
-    adoption = Adoption(
+    adoption = PolicyReload(
         pools, core.quotas, core.gating, source, lambda new: routes_for(settings, new, lanes)
     )
     watch = Watch(parts.versions, settings.accounts, adoption, number=parts.number)
@@ -269,7 +269,7 @@ def _reroute(core: _Core) -> Callable[[Sequence[Delivery]], list[bool]]:
     return reroute
 
 
-def _doors(core: _Core, pools: Mapping[str, Pool], heart: Heart) -> list[Door]:
+def _doors(core: _Core, pools: Mapping[str, Pool], heart: Heart) -> list[LaneEntry]:
     """One way in for the lanes that the ledger answers for, one for those it does not: so that an
     outage of the database holds up only the former."""
     doors = []
@@ -284,7 +284,7 @@ def _doors(core: _Core, pools: Mapping[str, Pool], heart: Heart) -> list[Door]:
     return doors
 
 
-def _door(core: _Core, pools: Mapping[str, Pool], best_effort: bool, heart: Heart) -> Door:
+def _door(core: _Core, pools: Mapping[str, Pool], best_effort: bool, heart: Heart) -> LaneEntry:
     gate: Gate
     if best_effort:
         gate = BestEffortGate(core.parts.prefilter, core.clock)
@@ -321,7 +321,7 @@ def _door(core: _Core, pools: Mapping[str, Pool], best_effort: bool, heart: Hear
     )
     intake.on_taken = screen.wanted
     rider = Rider(intake, gate) if isinstance(gate, LedgerGate) else None
-    return Door(screen, intake, [pool.lane for pool in pools.values()], rider)
+    return LaneEntry(screen, intake, [pool.lane for pool in pools.values()], rider)
 
 
 def _rendered(templates: Templates, notification: Notification) -> Rendered | None:
@@ -344,7 +344,7 @@ def _rendered(templates: Templates, notification: Notification) -> Rendered | No
 def _aftermath(core: _Core, pools: Mapping[str, Pool], screens: Mapping[Lane, Screen]) -> Aftermath:
     ordered = frozenset(p.lane for p in pools.values() if p.policy.ordering is Ordering.KEY)
 
-    def on_records(records: list[Record]) -> None:
+    def on_records(records: list[KafkaRecord]) -> None:
         core.done.put(records)
         if ordered:
             for record in records:
@@ -365,7 +365,7 @@ def _aftermath(core: _Core, pools: Mapping[str, Pool], screens: Mapping[Lane, Sc
 def _settle(
     core: _Core,
     pools: Mapping[str, Pool],
-    doors: Sequence[Door],
+    doors: Sequence[LaneEntry],
     aftermath: Aftermath,
 ) -> Settle:
     def on_room() -> None:

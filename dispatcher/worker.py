@@ -47,7 +47,7 @@ _CLOSE_S = 5.0
 _SETTLE_POLL_S = 0.005
 
 
-class Phase(IntEnum):
+class WorkerPhase(IntEnum):
     """Where the worker is; only moves forward."""
 
     STARTING = 0
@@ -57,7 +57,7 @@ class Phase(IntEnum):
     STOPPED = 3
 
 
-class Door(NamedTuple):
+class LaneEntry(NamedTuple):
     """The way in for some lanes."""
 
     screen: Screen
@@ -81,7 +81,7 @@ class Stages(NamedTuple):
     """The worker's parts, built by `dispatcher.wiring`."""
 
     source: Source
-    doors: Sequence[Door]
+    doors: Sequence[LaneEntry]
     pools: Sequence[Pool]
     settle: Settle
     aftermath: Aftermath
@@ -107,7 +107,7 @@ class Worker:
         self, stages: Stages, lanes: Sequence[Lane], drain_s: float, stop: threading.Event
     ) -> None:
         """`stop` may be set at any time, also before the start."""
-        self.phase = Phase.STARTING
+        self.phase = WorkerPhase.STARTING
         self.left = 0
         """Deliveries left to the ledger at the end, in doubt."""
         self._stages = stages
@@ -125,7 +125,7 @@ class Worker:
     @property
     def not_ready(self) -> str | None:
         """Why the worker is not ready, or None."""
-        if self.phase is not Phase.RUNNING:
+        if self.phase is not WorkerPhase.RUNNING:
             return self.phase.name.lower()
         if self._stages.outage.on:
             return "the ledger's database is away"
@@ -134,7 +134,7 @@ class Worker:
     def run(self) -> None:
         """Start, work until `stop`, drain. Raises WorkerFailed when a thread died."""
         self._start()
-        self.phase = Phase.RUNNING
+        self.phase = WorkerPhase.RUNNING
         try:
             while not self._stop.is_set() and not self._stages.crew.alarm.is_set():
                 self.run_once()
@@ -174,7 +174,7 @@ class Worker:
 
     def _drain(self) -> None:
         stages, clock = self._stages, self._stages.clock
-        self.phase = Phase.DRAINING
+        self.phase = WorkerPhase.DRAINING
         deadline = clock.monotonic() + self._drain_s
         log.info("draining", unsettled=self._unsettled(), deadline_s=self._drain_s)
         stages.heart.draining()
@@ -190,7 +190,7 @@ class Worker:
         self._end_settling(drained)
         stages.source.flush_commits(max(deadline, clock.monotonic() + _SETTLE_POLL_S))
         self._leave(deadline)
-        self.phase = Phase.STOPPED
+        self.phase = WorkerPhase.STOPPED
         log.info("stopped", left_to_ledger=self.left, drained=drained)
 
     def _await_settled(self, deadline: float) -> bool:

@@ -38,7 +38,7 @@ class BadLine(msgspec.Struct, frozen=True):
     detail: str
 
 
-class Sent(msgspec.Struct, frozen=True):
+class EnqueuedNotification(msgspec.Struct, frozen=True):
     """One acknowledged notification and where it stands."""
 
     id: str
@@ -55,11 +55,11 @@ class Failed(msgspec.Struct, frozen=True):
     cause: str
 
 
-class Outcome(msgspec.Struct):
+class EnqueueOutcome(msgspec.Struct):
     """What became of a run. `in_doubt`: not acknowledged in time; they may be in Kafka or not."""
 
     sent: int = 0
-    last: Sent | None = None
+    last: EnqueuedNotification | None = None
     failed: list[Failed] = []
     bad: list[BadLine] = []
     in_doubt: int = 0
@@ -151,10 +151,10 @@ def _fields(line: bytes) -> dict[str, Any]:
         raise EnvelopeError("not_json", "$", f"not JSON: {exc}") from exc
 
 
-class Sender:
+class NotificationSender:
     """Produces notifications and counts what became of them. One thread."""
 
-    def __init__(self, settings: KafkaSettings, outcome: Outcome) -> None:
+    def __init__(self, settings: KafkaSettings, outcome: EnqueueOutcome) -> None:
         """Raises KafkaUnavailable, SettingsError."""
         self.outcome = outcome
         self._prefix = settings.topic_prefix
@@ -185,7 +185,7 @@ class Sender:
                 self._fail(message_id, topic, error.str())
             else:
                 self.outcome.sent += 1
-                self.outcome.last = Sent(
+                self.outcome.last = EnqueuedNotification(
                     message_id, topic, message.partition() or 0, message.offset() or 0
                 )
 

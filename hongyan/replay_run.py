@@ -58,13 +58,13 @@ class ReplayRun:
 
     def _done(self, batch: Sequence[Letter]) -> list[Done]:
         """The first ones that may be sent, up to the limit; of the others only what they are."""
-        from dispatcher.dead_letters.replay import Fate
+        from dispatcher.dead_letters.replay import ReplayStatus
 
         planned = self._plan(batch)
-        going = [one.letter for one in planned if one.fate is Fate.WOULD]
+        going = [one.letter for one in planned if one.fate is ReplayStatus.WOULD]
         if self._limit is not None:
-            used = self.fates[Fate.REPLAYED.value] + self.fates[Fate.FAILED.value]
-            used += self.fates[Fate.WOULD.value]
+            used = self.fates[ReplayStatus.REPLAYED.value] + self.fates[ReplayStatus.FAILED.value]
+            used += self.fates[ReplayStatus.WOULD.value]
             room = max(self._limit - used, 0)
             self.left += len(going[room:])
             going = going[:room]
@@ -73,7 +73,7 @@ class ReplayRun:
         return [
             sent.get(id(one.letter), one)
             for one in planned
-            if one.fate is not Fate.WOULD or id(one.letter) in chosen
+            if one.fate is not ReplayStatus.WOULD or id(one.letter) in chosen
         ]
 
     def _sums(self) -> dict[str, Any]:

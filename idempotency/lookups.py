@@ -16,7 +16,7 @@ LIMIT: Final = 1_000
 """Rows that one search gives at most: a notification has no more receivers."""
 
 
-class Row(msgspec.Struct, frozen=True):
+class FoundRow(msgspec.Struct, frozen=True):
     """One row of the view `hongyan_deliveries`; times are epoch milliseconds by the database's clock."""
 
     delivery_key: str
@@ -40,7 +40,7 @@ class Row(msgspec.Struct, frozen=True):
     refusals: int = 0
 
 
-class Kept(msgspec.Struct, frozen=True):
+class KeptRow(msgspec.Struct, frozen=True):
     """What a delivery can be sent again from. Holds personal data: not for logs."""
 
     payload: bytes
@@ -48,7 +48,7 @@ class Kept(msgspec.Struct, frozen=True):
 
 
 _ROWS = "SELECT {columns} FROM hongyan_deliveries WHERE {column} = :value ORDER BY created_at, delivery_key"
-_COLUMNS = ", ".join(Row.__struct_fields__)  # a later version's view may have more
+_COLUMNS = ", ".join(FoundRow.__struct_fields__)  # a later version's view may have more
 _BY_MESSAGE = text(_ROWS.format(columns=_COLUMNS, column="message_id"))
 _BY_BIZ = text(_ROWS.format(columns=_COLUMNS, column="biz_id"))
 _BY_KEY = text(_ROWS.format(columns=_COLUMNS, column="delivery_key"))
@@ -74,19 +74,19 @@ class Queries:
         self._database = database
         self._sealer = sealer or Sealer()
 
-    def by_message(self, message_id: str) -> list[Row]:
+    def by_message(self, message_id: str) -> list[FoundRow]:
         """The deliveries of one notification."""
         return self._rows(_BY_MESSAGE, message_id)
 
-    def by_key(self, delivery_key: str) -> Row | None:
+    def by_key(self, delivery_key: str) -> FoundRow | None:
         """One delivery, or None."""
         return next(iter(self._rows(_BY_KEY, delivery_key)), None)
 
-    def by_biz(self, biz_id: str) -> list[Row]:
+    def by_biz(self, biz_id: str) -> list[FoundRow]:
         """The deliveries of every notification that the business gave this id, oldest first."""
         return self._rows(_BY_BIZ, biz_id)
 
-    def find(self, name: str) -> list[Row]:
+    def find(self, name: str) -> list[FoundRow]:
         """By whatever the name is: delivery key, message id, business id, in this order."""
         one = self.by_key(name)
         return [one] if one else self.by_message(name) or self.by_biz(name)
@@ -96,14 +96,14 @@ class Queries:
         with errors(), self._database.begin() as connection:
             return {(lane, state): n for lane, state, n in connection.execute(_COUNTS)}
 
-    def kept(self, delivery_key: str) -> Kept | None:
+    def kept(self, delivery_key: str) -> KeptRow | None:
         """Payload and receiver, opened; None for an unknown key. Raises PayloadUnreadable."""
         with errors(), self._database.begin() as connection:
             row = connection.execute(_KEPT, {"key": delivery_key}).one_or_none()
         if row is None:
             return None
         payload = self._sealer.open(bytes(row.payload), row.message_id)
-        return Kept(payload, self._sealer.open(bytes(row.receiver), row.message_id).decode())
+        return KeptRow(payload, self._sealer.open(bytes(row.receiver), row.message_id).decode())
 
     def receivers(self, keys: Sequence[str]) -> dict[str, str]:
         """Delivery key to receiver, opened; without those that the configured key does not open."""
@@ -120,7 +120,7 @@ class Queries:
                 found[row.delivery_key] = opened.decode()
         return found
 
-    def _rows(self, statement: Any, value: str) -> list[Row]:
+    def _rows(self, statement: Any, value: str) -> list[FoundRow]:
         with errors(), self._database.begin() as connection:
             found = connection.execute(statement, {"value": value}).mappings().fetchmany(LIMIT)
-        return [Row(**row) for row in found]
+        return [FoundRow(**row) for row in found]

@@ -19,7 +19,7 @@ from idempotency.claims.rows import RECALLED
 from idempotency.error_mapping import errors
 from idempotency.fleet.worker_leases import Clock
 from idempotency.payload_cipher import PayloadUnreadable, Sealer
-from idempotency.recovery.contract import Move, recalled
+from idempotency.recovery.contract import Transition, recalled
 from message.states import Event, State, state_of
 
 LIMIT: Final = 10_000
@@ -169,8 +169,8 @@ class Recalls:
             yield connection, self._clock(connection)
 
 
-def cancelling(row: Covered) -> Move:
+def cancelling(row: Covered) -> Transition:
     """The move that ends a waiting row; see `idempotency.recovery.contract.recalled`."""
     verdict = recalled(doubted=row.doubted)
     event = Event.RECALL if verdict.reason == RECALLED else Event.BUDGET_SPENT
-    return Move(row.key, row.day, row.version, State.RETRY, event, verdict.reason)
+    return Transition(row.key, row.day, row.version, State.RETRY, event, verdict.reason)

@@ -48,7 +48,7 @@ class QuietHours(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return bool(self.windows) and not self.exempt
 
 
-class Limit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CountLimit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """So many in any stretch of so long."""
 
     most: Annotated[int, msgspec.Meta(ge=1, le=1_000)]
@@ -58,7 +58,7 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class FrequencyCap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How many deliveries one receiver gets; what is above is dropped."""
 
-    limits: Annotated[list[Limit], msgspec.Meta(max_length=8)] = []
+    limits: Annotated[list[CountLimit], msgspec.Meta(max_length=8)] = []
     """All of them hold. None: no cap."""
     scope: Scope = Scope.LANE
     """`channel`: counted together with the channel's other lanes that say so."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from backends.settings import Settings
-from policy.parser import Reader
+from policy.parser import PolicyParser
 from policy.problems import PolicyError as PolicyError
 from policy.problems import Problem as Problem
 from policy.schema import Policy
@@ -50,7 +50,7 @@ def parse(
     name: str, content: bytes, accounts: Collection[str] | None = None, *, version: str
 ) -> Policy:
     """The policy in a text, known as `version`; problems call it `name`. Raises PolicyError."""
-    reader = Reader(name, content, accounts)
+    reader = PolicyParser(name, content, accounts)
     lanes = reader.lanes()
     if reader.problems:
         raise PolicyError(sorted(set(reader.problems)))
@@ -61,7 +61,7 @@ def cautions_in(path: str | Path | None) -> list[Problem]:
     """What of a file that can be used somebody should look at. Raises PolicyError if it cannot be read."""
     if path is None:
         return []
-    reader = Reader(str(path), read(path), None)
+    reader = PolicyParser(str(path), read(path), None)
     reader.lanes()
     return sorted(set(reader.cautions))
 

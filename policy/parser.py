@@ -59,7 +59,7 @@ Layer = dict[Place, tuple[Any, Place]]
 """Fields of one table, `("threads",)` or `("breaker", "share")`: value and where it stands."""
 
 
-class Reader:
+class PolicyParser:
     """One file being read; gathers problems instead of stopping at the first."""
 
     def __init__(self, file: str, content: bytes, accounts: Collection[str] | None) -> None:

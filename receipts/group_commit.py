@@ -9,7 +9,7 @@ from typing import Final
 
 from idempotency.receipts.rules import Receipt
 from idempotency.receipts.store import BATCH
-from receipts.metrics import Metrics
+from receipts.metrics import ReceiptMetrics
 
 MOST: Final = 20_000
 """Receipts that may wait for the database at once; further pushes are put off."""
@@ -19,14 +19,14 @@ class Full(Exception):
     """The database does not keep up."""
 
 
-class Intake:
+class GroupCommit:
     """Group commit; everything belongs to the event loop's thread, but the statement itself."""
 
     def __init__(
         self,
         store: Callable[[Sequence[Receipt]], int],
         on_stored: Callable[[], None],
-        metrics: Metrics,
+        metrics: ReceiptMetrics,
     ) -> None:
         self._store = store
         self._on_stored = on_stored

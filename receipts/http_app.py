@@ -23,11 +23,11 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from idempotency.ledger import LedgerError
 from receipts.connection_limits import BodyBudget
-from receipts.group_commit import Full, Intake
+from receipts.group_commit import Full, GroupCommit
 from receipts.matcher import Matcher
-from receipts.metrics import Metrics
+from receipts.metrics import ReceiptMetrics
 from receipts.push import Malformed, Parsed, Push, RefusedPush, Unauthentic
-from receipts.sources import Source
+from receipts.sources import ReceiptSource
 
 log = structlog.get_logger(__name__)
 
@@ -39,14 +39,14 @@ _STATUSES: Final = ((Unauthentic, 401), (Malformed, 400))
 AnyRequest = Request[Any, Any, Any]
 
 
-class Desk:
+class ReceiptEndpoint:
     """Takes pushes in; everything belongs to the event loop's thread."""
 
     def __init__(
         self,
-        sources: Mapping[str, Source],
-        intake: Intake,
-        metrics: Metrics,
+        sources: Mapping[str, ReceiptSource],
+        intake: GroupCommit,
+        metrics: ReceiptMetrics,
         *,
         now_s: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
@@ -125,9 +125,9 @@ class Desk:
 
 
 def build_app(
-    desk: Desk,
+    desk: ReceiptEndpoint,
     matcher: Matcher,
-    metrics: Metrics,
+    metrics: ReceiptMetrics,
     monotonic: Callable[[], float] = time.monotonic,
 ) -> Litestar:
     """The ASGI application."""

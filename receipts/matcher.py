@@ -10,10 +10,10 @@ from typing import Final
 import structlog
 
 from idempotency.ledger import LedgerError
-from idempotency.receipts.rules import Applied, Verdict
+from idempotency.receipts.rules import Applied, ReceiptVerdict
 from idempotency.receipts.store import Receipts
 from message.states import State
-from receipts.metrics import Metrics
+from receipts.metrics import ReceiptMetrics
 from tracing.events import Recorder, Stage, TraceEvent
 from tracing.masks import mask
 
@@ -35,7 +35,7 @@ class Matcher:
         self,
         receipts: Receipts,
         recorder: Recorder,
-        metrics: Metrics,
+        metrics: ReceiptMetrics,
         *,
         every_s: float,
         keep_days: int,
@@ -121,7 +121,7 @@ class Matcher:
         self._forget_at = self._monotonic() + _FORGET_S
 
 
-def _tell(verdicts: Sequence[Verdict]) -> None:
+def _tell(verdicts: Sequence[ReceiptVerdict]) -> None:
     """Somebody should look at a provider that changes its mind; the trace has each case."""
     contradicted = [v for v in verdicts if v.applied is Applied.CONTRADICTED]
     if contradicted:
@@ -134,7 +134,7 @@ def _tell(verdicts: Sequence[Verdict]) -> None:
         )
 
 
-def _events(verdict: Verdict) -> list[TraceEvent]:
+def _events(verdict: ReceiptVerdict) -> list[TraceEvent]:
     """What a timeline shows of one receipt; repeats are no news."""
     row, receipt, applied = verdict.row, verdict.receipt, verdict.applied
     if row is None or applied is None or applied not in _STAGES:

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from idempotency.receipts.rules import Receipt, Verdict
+from idempotency.receipts.rules import Receipt, ReceiptVerdict
 
 _BATCHES = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 
 
-class Metrics:
+class ReceiptMetrics:
     """One process's. Safe from any thread."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class Metrics:
         for (account, said), n in Counts((one.account, one.said) for one in receipts).items():
             self.received.labels(account, said.value).inc(n)
 
-    def judged(self, verdicts: Sequence[Verdict]) -> None:
+    def judged(self, verdicts: Sequence[ReceiptVerdict]) -> None:
         """Those that were placed for good."""
         for applied, n in Counts(str(verdict.applied) for verdict in verdicts).items():
             self.placed.labels(applied).inc(n)

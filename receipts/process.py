@@ -26,12 +26,12 @@ from idempotency.receipts.store import Receipts
 from idempotency.sql_ledger import SqlLedger, open_ledger
 from message.structs import describe_structs
 from receipts.connection_limits import HEAD_BYTES, BoundedProtocol
-from receipts.group_commit import Intake
-from receipts.http_app import Desk, build_app
+from receipts.group_commit import GroupCommit
+from receipts.http_app import ReceiptEndpoint, build_app
 from receipts.matcher import Matcher
-from receipts.metrics import Metrics
+from receipts.metrics import ReceiptMetrics
 from receipts.puller import Puller
-from receipts.sources import Source, load_sources
+from receipts.sources import ReceiptSource, load_sources
 from tracing import open_recorder
 from tracing.metrics import show_drops
 
@@ -72,11 +72,11 @@ def run_receipts(settings: Settings, stop: threading.Event, listen: str = "") ->
 
 
 def _opened(
-    settings: Settings, sources: dict[str, Source], ledger: SqlLedger, stack: ExitStack
+    settings: Settings, sources: dict[str, ReceiptSource], ledger: SqlLedger, stack: ExitStack
 ) -> _Server:
     """Everything that runs; closed by `stack`, the last one first."""
     receipts = open_receipts(ledger, settings)
-    metrics = Metrics()
+    metrics = ReceiptMetrics()
     recorder = open_recorder(settings)
     stack.callback(recorder.close)
     show_drops(recorder, metrics.registry)
@@ -86,7 +86,7 @@ def _opened(
     matcher.start()
     stack.callback(matcher.stop)
     _start_pulling(settings, sources, receipts, matcher, metrics, stack)
-    desk = Desk(sources, Intake(receipts.store, matcher.wake, metrics), metrics)
+    desk = ReceiptEndpoint(sources, GroupCommit(receipts.store, matcher.wake, metrics), metrics)
     return _Server(
         uvicorn.Config(
             build_app(desk, matcher, metrics),
@@ -106,10 +106,10 @@ def _opened(
 
 def _start_pulling(
     settings: Settings,
-    sources: dict[str, Source],
+    sources: dict[str, ReceiptSource],
     receipts: Receipts,
     matcher: Matcher,
-    metrics: Metrics,
+    metrics: ReceiptMetrics,
     stack: ExitStack,
 ) -> None:
     asked = [source for source in sources.values() if source.pull]

@@ -16,10 +16,10 @@ import structlog
 from channels.channel import Failure
 from idempotency.ledger import LedgerUnavailable
 from idempotency.receipts.rules import Receipt
-from receipts.metrics import Metrics
+from receipts.metrics import ReceiptMetrics
 from receipts.pull_sources import PULLS
 from receipts.push import Malformed, Parsed
-from receipts.sources import Source
+from receipts.sources import ReceiptSource
 
 log = structlog.get_logger(__name__)
 
@@ -40,13 +40,13 @@ class Puller:
 
     def __init__(
         self,
-        source: Source,
+        source: ReceiptSource,
         transport: Sends,
         store: Callable[[Sequence[Receipt]], int],
         *,
         every_s: float,
         on_stored: Callable[[], None],
-        metrics: Metrics,
+        metrics: ReceiptMetrics,
     ) -> None:
         self._account = source.account
         self._pull = PULLS[source.account.provider]

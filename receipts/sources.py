@@ -18,7 +18,7 @@ from receipts.push import Parser
 _PULL: Final = "pull"
 
 
-class Source(msgspec.Struct, frozen=True):
+class ReceiptSource(msgspec.Struct, frozen=True):
     """One account whose provider reports to us."""
 
     account: Account
@@ -29,7 +29,7 @@ class Source(msgspec.Struct, frozen=True):
     """Its provider is asked again and again."""
 
 
-def load_sources(settings: Settings) -> dict[str, Source]:
+def load_sources(settings: Settings) -> dict[str, ReceiptSource]:
     """Every source by its account's name; raises SettingsError with the key, never with a secret."""
     accounts = load_accounts(settings.accounts)
     tables = settings.receipts.accounts
@@ -38,7 +38,7 @@ def load_sources(settings: Settings) -> dict[str, Source]:
     return {name: _source(name, table, accounts) for name, table in tables.items()}
 
 
-def _source(name: str, table: Mapping[str, Any], accounts: Mapping[str, Account]) -> Source:
+def _source(name: str, table: Mapping[str, Any], accounts: Mapping[str, Account]) -> ReceiptSource:
     where = f"receipts.accounts.{name}"
     if name not in accounts:
         raise SettingsError(f"{where}: there is no account of this name in [accounts]")
@@ -47,12 +47,12 @@ def _source(name: str, table: Mapping[str, Any], accounts: Mapping[str, Account]
     if pull and account.provider not in PULLS:
         raise SettingsError(f"{where}.pull: only {', '.join(sorted(PULLS))} can be asked")
     if pull and not said:
-        return Source(account, pull=True)
+        return ReceiptSource(account, pull=True)
     parser = PARSERS.get(account.provider)
     if parser is None:
         known = ", ".join(sorted(PARSERS))
         raise SettingsError(f"{where}: {account.provider} sends no receipts; those of {known} do")
-    return Source(account, parser, _options(where, parser, said), pull)
+    return ReceiptSource(account, parser, _options(where, parser, said), pull)
 
 
 def _flag(where: str, value: object) -> bool:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sending.alerts.notifier import Desk
+from sending.alerts.notifier import AlertNotifier
 from sending.alerts.rules import parked
 
 
-class Alerts(Desk):
+class Alerts(AlertNotifier):
     """One kind of trouble in one lane is one alert, however many deliveries it strikes. `parked` is any
     thread's."""
 

@@ -10,7 +10,7 @@ from typing import Final
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from idempotency.recovery.contract import Backlog
+from idempotency.recovery.contract import DueBacklog
 
 _MS: Final = 1_000
 _TEXTS: Final = {
@@ -28,12 +28,12 @@ class BacklogGauges(Collector):
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
-        self._shown: tuple[float, Sequence[Backlog]] = (float("-inf"), ())
+        self._shown: tuple[float, Sequence[DueBacklog]] = (float("-inf"), ())
         """Until when it holds, and what was measured; replaced as a whole by `show`."""
         self._behind: tuple[float, Mapping[str, int]] = (float("-inf"), {})
         """Likewise, by `show_behind`."""
 
-    def show(self, backlog: Sequence[Backlog], valid_s: float) -> None:
+    def show(self, backlog: Sequence[DueBacklog], valid_s: float) -> None:
         """What waits now; it is shown for so many seconds."""
         self._shown = self._monotonic() + valid_s, backlog
 

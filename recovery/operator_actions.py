@@ -14,9 +14,9 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 
 from idempotency.archive.lookup import ArchivedRow
-from idempotency.lookups import Kept
+from idempotency.lookups import KeptRow
 from idempotency.payload_cipher import PayloadUnreadable
-from idempotency.recovery.contract import Move, Recovering
+from idempotency.recovery.contract import Recovering, Transition
 from idempotency.recovery.selection import Pick
 from message.states import OPEN, Event, State, after
 from message.vocabulary import Lane
@@ -24,8 +24,8 @@ from policy.quiet_hours import quiet_ms
 from policy.schema import LanePolicy, Policy
 from recovery.operator_results import (
     Copy,
-    Told,
-    Verdict,
+    OperatorResult,
+    OperatorVerdict,
     archived_told,
     copied_fields,
     copy_id,
@@ -54,7 +54,7 @@ _LOOKS: Final = 3
 class Keeping(Protocol):
     """Where payloads are (idempotency/lookups.py)."""
 
-    def kept(self, delivery_key: str) -> Kept | None:
+    def kept(self, delivery_key: str) -> KeptRow | None:
         """Payload and receiver, opened."""
         ...
 
@@ -63,8 +63,8 @@ class _Plan(NamedTuple):
     """The move for one delivery, and what is told once it is made."""
 
     pick: Pick
-    move: Move
-    told: Told
+    move: Transition
+    told: OperatorResult
 
 
 class Operator:
@@ -99,58 +99,66 @@ class Operator:
         note: OperatorNote = OperatorNote(),  # noqa: B008 - frozen
         *,
         dry_run: bool = False,
-    ) -> list[Told]:
+    ) -> list[OperatorResult]:
         """Do it to each of them, in their order."""
         now = self._now_ms()
         planned = [self._planned(verb, pick, note, now) for pick in picks]
         plans = [one for one in planned if isinstance(one, _Plan)]
         done = iter([one.told for one in plans] if dry_run else self._made(verb, plans, note))
-        return [one if isinstance(one, Told) else next(done) for one in planned]
+        return [one if isinstance(one, OperatorResult) else next(done) for one in planned]
 
-    def copy(self, pick: Pick, job: str) -> Copy | Told:
+    def copy(self, pick: Pick, job: str) -> Copy | OperatorResult:
         """A second copy under an id of its own, which is the same for the same job."""
         if pick.state in OPEN:
-            return told_of(pick, Verdict.REFUSED, "it is open: the first copy may still be sent")
+            return told_of(
+                pick, OperatorVerdict.REFUSED, "it is open: the first copy may still be sent"
+            )
         try:
             kept = self._payloads.kept(pick.key)
         except PayloadUnreadable as exc:
-            return told_of(pick, Verdict.REFUSED, f"its payload cannot be opened: {exc}")
+            return told_of(pick, OperatorVerdict.REFUSED, f"its payload cannot be opened: {exc}")
         if kept is None:
-            return told_of(pick, Verdict.OVERTAKEN)
-        return self._copied(kept, told_of(pick, Verdict.COPIED, self._holds(pick.lane)), job)
+            return told_of(pick, OperatorVerdict.OVERTAKEN)
+        return self._copied(
+            kept, told_of(pick, OperatorVerdict.COPIED, self._holds(pick.lane)), job
+        )
 
-    def copy_archived(self, row: ArchivedRow, kept: Kept, job: str) -> Copy:
+    def copy_archived(self, row: ArchivedRow, kept: KeptRow, job: str) -> Copy:
         """A copy of a delivery that left the ledger with its day."""
-        return self._copied(kept, archived_told(row, Verdict.COPIED, self._holds(row.lane)), job)
+        return self._copied(
+            kept, archived_told(row, OperatorVerdict.COPIED, self._holds(row.lane)), job
+        )
 
-    def _copied(self, kept: Kept, told: Told, job: str) -> Copy:
+    def _copied(self, kept: KeptRow, told: OperatorResult, job: str) -> Copy:
         new_id = copy_id(job, told.delivery_key)
         fields = copied_fields(kept, new_id, told.message_id, self._now_ms())
         return Copy(fields, msgspec.structs.replace(told, new_id=new_id))
 
     # ---- planning ----------------------------------------------------------------------------
 
-    def _planned(self, verb: Verb, pick: Pick, note: OperatorNote, now: int) -> _Plan | Told:
+    def _planned(
+        self, verb: Verb, pick: Pick, note: OperatorNote, now: int
+    ) -> _Plan | OperatorResult:
         why = refusal(verb, pick)
         if why:
-            return told_of(pick, Verdict.REFUSED, why)
+            return told_of(pick, OperatorVerdict.REFUSED, why)
         event, reason = event_of(verb, pick), note.reason(verb)
         if verb not in SENDS:
-            move = Move(pick.key, pick.day, pick.version, pick.state, event, reason)
-            verdict = Verdict.SENT if verb is Verb.ARRIVED else Verdict.DISCARDED
+            move = Transition(pick.key, pick.day, pick.version, pick.state, event, reason)
+            verdict = OperatorVerdict.SENT if verb is Verb.ARRIVED else OperatorVerdict.DISCARDED
             return _Plan(pick, move, told_of(pick, verdict))
         policy = self._lane_policy(pick.lane)
         wait_ms = quiet_ms(policy.quiet_hours, now)
         held = held_text(now + wait_ms, policy.quiet_hours.zone) if wait_ms else ""
         if held and _waits_for_it(pick, now + wait_ms):
-            return told_of(pick, Verdict.HELD, held)
+            return told_of(pick, OperatorVerdict.HELD, held)
         end = _new_end(pick, now + wait_ms, policy)
-        move = Move(
+        move = Transition(
             *(pick.key, pick.day, pick.version, pick.state, event, reason),
             delay_ms=wait_ms,
             expires_at=end,
         )
-        verdict = Verdict.HELD if held else Verdict.RETRIED
+        verdict = OperatorVerdict.HELD if held else OperatorVerdict.RETRIED
         return _Plan(pick, move, told_of(pick, verdict, _remarks(verb, pick, end, held)))
 
     def _lane_policy(self, lane: str) -> LanePolicy:
@@ -164,7 +172,7 @@ class Operator:
 
     # ---- doing -------------------------------------------------------------------------------
 
-    def _made(self, verb: Verb, plans: Sequence[_Plan], note: OperatorNote) -> list[Told]:
+    def _made(self, verb: Verb, plans: Sequence[_Plan], note: OperatorNote) -> list[OperatorResult]:
         if not plans:
             return []
         moved = self._rows.move([plan.move for plan in plans])
@@ -175,7 +183,7 @@ class Operator:
             unsent = [plan.pick for plan in done if not plan.pick.doubted]
             self._give_back([(pick.lane, pick.key) for pick in unsent])
         return [
-            plan.told if ours else told_of(plan.pick, Verdict.OVERTAKEN)
+            plan.told if ours else told_of(plan.pick, OperatorVerdict.OVERTAKEN)
             for plan, ours in zip(plans, moved, strict=True)
         ]
 

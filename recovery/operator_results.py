@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import msgspec
 
 from idempotency.archive.lookup import ArchivedRow
-from idempotency.lookups import Kept
+from idempotency.lookups import KeptRow
 from idempotency.recovery.selection import Pick
 from message.envelope import VERSION
 from message.keys import KEY_LENGTH
 
 
-class Verdict(StrEnum):
+class OperatorVerdict(StrEnum):
     """What became of one delivery."""
 
     RETRIED = "retried"
@@ -32,7 +32,7 @@ class Verdict(StrEnum):
     """It was written meanwhile: look at it again."""
 
 
-class Told(msgspec.Struct, frozen=True):
+class OperatorResult(msgspec.Struct, frozen=True):
     """What a person is told of one delivery."""
 
     delivery_key: str
@@ -40,7 +40,7 @@ class Told(msgspec.Struct, frozen=True):
     lane: str
     state: str
     """Before."""
-    verdict: Verdict
+    verdict: OperatorVerdict
     detail: str = ""
     new_id: str = ""
     """Of a copy."""
@@ -50,17 +50,17 @@ class Copy(NamedTuple):
     """A notification of its own, ready for Kafka: its envelope's fields."""
 
     fields: dict[str, Any]
-    told: Told
+    told: OperatorResult
 
 
-def told_of(pick: Pick, verdict: Verdict, detail: str = "") -> Told:
+def told_of(pick: Pick, verdict: OperatorVerdict, detail: str = "") -> OperatorResult:
     """Of a delivery in the ledger."""
-    return Told(pick.key, pick.message_id, pick.lane, pick.state.value, verdict, detail)
+    return OperatorResult(pick.key, pick.message_id, pick.lane, pick.state.value, verdict, detail)
 
 
-def archived_told(row: ArchivedRow, verdict: Verdict, detail: str) -> Told:
+def archived_told(row: ArchivedRow, verdict: OperatorVerdict, detail: str) -> OperatorResult:
     """Of a delivery that is not in the ledger any more."""
-    return Told(row.delivery_key, row.message_id, row.lane, row.state, verdict, detail)
+    return OperatorResult(row.delivery_key, row.message_id, row.lane, row.state, verdict, detail)
 
 
 def copy_id(job: str, delivery_key: str) -> str:
@@ -68,7 +68,7 @@ def copy_id(job: str, delivery_key: str) -> str:
     return sha256(f"copy\x1f{job}\x1f{delivery_key}".encode()).hexdigest()[:KEY_LENGTH]
 
 
-def copied_fields(kept: Kept, new_id: str, message_id: str, now: int) -> dict[str, Any]:
+def copied_fields(kept: KeptRow, new_id: str, message_id: str, now: int) -> dict[str, Any]:
     """The envelope of the copy: as it came, unknown fields and all, for this receiver alone."""
     fields: dict[str, Any] = msgspec.json.decode(kept.payload)
     own = {"v": VERSION, "id": new_id, "receivers": [kept.receiver], "resend_of": message_id}

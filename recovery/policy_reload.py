@@ -9,7 +9,7 @@ import structlog
 from channels.channel import Account, Channel
 from message.vocabulary import Lane
 from policy.schema import LanePolicy, Policy
-from recovery.retry.lane_config import Route, Routes
+from recovery.retry.lane_config import RetryRoute, Routes
 from recovery.retry.pool import Callers
 from sending.accounts.limits import Quotas
 from sending.accounts.limits import Routes as Plain
@@ -18,7 +18,7 @@ from sending.policy_reload import followed
 log = structlog.get_logger(__name__)
 
 
-class Adoption:
+class RecoveryPolicyReload:
     """Called by the watching thread alone."""
 
     def __init__(
@@ -67,5 +67,5 @@ def routes_of(
     policy: Policy, lane: Lane, of_lane: Mapping[str, tuple[Account, Channel]], quotas: Quotas
 ) -> Routes:
     """One lane's routes under a policy that `quotas` follow."""
-    pairs = [Route(*pair) for pair in of_lane.values()]
+    pairs = [RetryRoute(*pair) for pair in of_lane.values()]
     return Routes(lane, policy.of(lane), pairs, quotas.accounts[lane.name], policy.version)

@@ -16,7 +16,7 @@ from message.vocabulary import lanes_matching
 from policy.loading import load_for
 from recovery.scheduling.loop import Loop
 from recovery.service import Recovery
-from recovery.wiring import Opened, open_recovery
+from recovery.wiring import OpenedRecovery, open_recovery
 from sending.runtime.exit_codes import EXIT_DONE, EXIT_FAILED
 from sending.runtime.health import HealthServer
 
@@ -99,7 +99,9 @@ def run_recovery(
         return _run(opened, scheduling, stop, settings.recovery.drain_s)
 
 
-def _run(opened: Opened, scheduling: Scheduling, stop: threading.Event, drain_s: float) -> int:
+def _run(
+    opened: OpenedRecovery, scheduling: Scheduling, stop: threading.Event, drain_s: float
+) -> int:
     recovery, crew = opened.recovery, opened.recovery.crew
     recovery.start()
     scheduling.start(recovery)

@@ -21,10 +21,10 @@ from policy.watcher import Watch
 from recovery.activity import Activity
 from recovery.archive_job import Archiving
 from recovery.retry.line_watch import LineWatch
-from recovery.retry.pool import Callers, Resend
+from recovery.retry.pool import Callers, RetryWork
 from recovery.retry.prompts import Prompts
 from recovery.retry.stage import Resending
-from recovery.telemetry import Report
+from recovery.telemetry import RecoveryTelemetry
 from recovery.unknown.resolver import Resolving
 from sending.accounts.fleet_size import Upkeep
 from sending.runtime.clock import Clock
@@ -41,7 +41,7 @@ _MEASURES_VALID: Final = 3
 """Measurements that may fail before the last number is not shown any more."""
 
 
-class Parts(NamedTuple):
+class RecoveryParts(NamedTuple):
     """What a recovery is made of; see `recovery.wiring`."""
 
     name: str
@@ -59,11 +59,11 @@ class Parts(NamedTuple):
     watch: Watch
     """For another policy."""
     outage: Outage
-    report: Report
+    report: RecoveryTelemetry
     lines: LineWatch
     clock: Clock
     crew: Crew
-    finished: SimpleQueue[Resend | None]
+    finished: SimpleQueue[RetryWork | None]
     archiving: Archiving | None
     """None: switched off."""
     schedule: Activity
@@ -77,7 +77,7 @@ class Parts(NamedTuple):
 class Recovery:
     """Jobs are safe from any thread and raise LedgerError alone; life is one thread's."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: RecoveryParts) -> None:
         self._parts = parts
         self._callers = [*parts.callers.values(), *parts.releasing.values()]
         self._ended = threading.Event()

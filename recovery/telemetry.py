@@ -10,13 +10,19 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from idempotency.claims.rows import OWNER_DEAD
 from idempotency.ledger import Settlement
-from idempotency.recovery.contract import Backlog, Doubt, Ended, Move, by_operator
+from idempotency.recovery.contract import (
+    DueBacklog,
+    Ended,
+    Transition,
+    UnknownDelivery,
+    by_operator,
+)
 from message.delivery import Delivery
 from message.outcomes import Accepted, end_without_answer
 from message.states import Event, State, after
 from recovery.alerts import Alerts
 from recovery.backlog_gauges import BacklogGauges
-from recovery.retry.pool import Resend
+from recovery.retry.pool import RetryWork
 from sending.runtime.clock import Clock
 from tracing.events import Recorder, Stage, TraceEvent
 from tracing.masks import mask
@@ -27,7 +33,7 @@ _STAGE_OF_END = {State.EXPIRED: Stage.EXPIRED, State.DROPPED: Stage.DROPPED}
 _SECONDS = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0)
 
 
-class Metrics:
+class RecoveryMetrics:
     """One recovery's counters and gauges. Safe from any thread."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -59,11 +65,17 @@ class Metrics:
         return Counter(name, text, ("lane", *labels), registry=self.registry)
 
 
-class Report:
+class RecoveryTelemetry:
     """Thread-safe; never raises."""
 
     def __init__(
-        self, recorder: Recorder, metrics: Metrics, alerts: Alerts, *, clock: Clock, name: str
+        self,
+        recorder: Recorder,
+        metrics: RecoveryMetrics,
+        alerts: Alerts,
+        *,
+        clock: Clock,
+        name: str,
     ) -> None:
         self._recorder = recorder
         self._metrics = metrics
@@ -80,7 +92,9 @@ class Report:
         now = self._clock.now_ms()
         self._recorder.record([self._ended_event(row, now) for row in rows])
 
-    def resent(self, pairs: Sequence[tuple[Resend, Settlement]], written: Sequence[bool]) -> None:
+    def resent(
+        self, pairs: Sequence[tuple[RetryWork, Settlement]], written: Sequence[bool]
+    ) -> None:
         """These outcomes are in the ledger, or were fenced."""
         events = []
         for (resend, settlement), ours in zip(pairs, written, strict=True):
@@ -109,7 +123,7 @@ class Report:
         event.reason = reason
         self._recorder.record([event])
 
-    def resolved(self, doubt: Doubt, move: Move) -> None:
+    def resolved(self, doubt: UnknownDelivery, move: Transition) -> None:
         """A doubt ended, for the move's reason."""
         lane, state = doubt.delivery.lane, after(State.UNKNOWN, move.event)
         self._metrics.resolved.labels(lane, move.event.name.lower()).inc()
@@ -122,7 +136,7 @@ class Report:
         event.provider_id = move.provider_id
         self._recorder.record([*self._death(doubt), event])
 
-    def _death(self, doubt: Doubt) -> list[TraceEvent]:
+    def _death(self, doubt: UnknownDelivery) -> list[TraceEvent]:
         """What the dead worker could not tell: the ledger's row forgets it with the next attempt."""
         if doubt.reason != OWNER_DEAD:
             return []
@@ -131,7 +145,7 @@ class Report:
         event.detail = "no outcome of its call was recorded"
         return [event]
 
-    def asked_again(self, doubt: Doubt) -> None:
+    def asked_again(self, doubt: UnknownDelivery) -> None:
         """Nothing was found out yet."""
         self._metrics.asked_again.labels(doubt.delivery.lane).inc()
 
@@ -141,7 +155,7 @@ class Report:
         if rows:
             log.warning("line_woken_late", lane=lane, rows=rows)
 
-    def backlog(self, backlog: Sequence[Backlog], valid_s: float) -> None:
+    def backlog(self, backlog: Sequence[DueBacklog], valid_s: float) -> None:
         """What waits now; the number counts for so many seconds."""
         self._metrics.backlog.show(backlog, valid_s)
 
@@ -150,7 +164,7 @@ class Report:
         self._metrics.backlog.show_behind(lines, valid_s)
 
     def _resent_event(
-        self, resend: Resend, settlement: Settlement, state: State | None
+        self, resend: RetryWork, settlement: Settlement, state: State | None
     ) -> TraceEvent:
         stage = Stage.EXPIRED if settlement.event is Event.TTL else Stage.SETTLED
         event = self._event(
@@ -165,7 +179,7 @@ class Report:
             event.detail = resend.outcome.detail or None
         return event
 
-    def _tried_events(self, resend: Resend) -> list[TraceEvent]:
+    def _tried_events(self, resend: RetryWork) -> list[TraceEvent]:
         """The calls before the last, each as what it was."""
         return [
             tried.told_by(self._event(resend.delivery, Stage.ATTEMPTED, ""))

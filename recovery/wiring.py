@@ -34,15 +34,15 @@ from policy.watcher import Watch
 from recovery.activity import Activity, Sending
 from recovery.alerts import Alerts
 from recovery.archive_job import Archiving
-from recovery.policy_reload import Adoption, routes_of
+from recovery.policy_reload import RecoveryPolicyReload, routes_of
 from recovery.retry.lane_config import Routes
 from recovery.retry.line_watch import LineWatch
-from recovery.retry.pace import Pace, retry_pace
-from recovery.retry.pool import Callers, Resend
+from recovery.retry.pace import RetryPace, retry_pace
+from recovery.retry.pool import Callers, RetryWork
 from recovery.retry.prompts import Prompts
 from recovery.retry.stage import Resending, served
-from recovery.service import Parts, Recovery
-from recovery.telemetry import Metrics, Report
+from recovery.service import Recovery, RecoveryParts
+from recovery.telemetry import RecoveryMetrics, RecoveryTelemetry
 from recovery.unknown.resolver import Resolving
 from sending.accounts.limits import Quotas, open_quotas
 from sending.accounts.limits import Routes as Plain
@@ -65,12 +65,12 @@ _LEAST_LATE_S: Final = 15.0
 """A schedule that was silent for longer does not work; the built-in one stands in for Celery earlier."""
 
 
-class Opened(NamedTuple):
+class OpenedRecovery(NamedTuple):
     """A recovery, and what the outside sees of it."""
 
     recovery: Recovery
     health: Health
-    metrics: Metrics
+    metrics: RecoveryMetrics
 
 
 def recovery_name(settings: Settings) -> str:
@@ -94,11 +94,11 @@ class _Core(NamedTuple):
     rows: Recovering
     engine: Engine
     render: Callable[[Delivery], bool]
-    report: Report
-    metrics: Metrics
+    report: RecoveryTelemetry
+    metrics: RecoveryMetrics
     clock: Clock
     outage: Outage
-    finished: SimpleQueue[Resend | None]
+    finished: SimpleQueue[RetryWork | None]
     stop: threading.Event
 
 
@@ -108,7 +108,7 @@ def open_recovery(
     lanes: Sequence[Lane],
     stack: ExitStack,
     stop: threading.Event,
-) -> Opened:
+) -> OpenedRecovery:
     """A recovery of these lanes, registered and not started; waits for the database until `stop`.
 
     Raises SettingsError, LedgerError.
@@ -137,7 +137,7 @@ def open_recovery(
         stopping=stop.is_set,
     )
     archiving, crew = _archiving(core), Crew()
-    parts = Parts(
+    parts = RecoveryParts(
         name=core.name,
         lanes=list(routes),
         rows=core.rows,
@@ -169,7 +169,7 @@ def open_recovery(
         poll_s=settings.recovery.poll_s,
         stop=stop,
     )
-    return Opened(Recovery(parts), _health(parts), core.metrics)
+    return OpenedRecovery(Recovery(parts), _health(parts), core.metrics)
 
 
 def _core(
@@ -193,7 +193,7 @@ def _core(
     stack.callback(wires.close)
     tokens = open_tokens(settings, wires)
     stack.callback(tokens.close)
-    metrics = Metrics()
+    metrics = RecoveryMetrics()
     show_drops(recorder, metrics.registry)
     alerts = _alerts(settings, ledger, wires, metrics, clock, name, stack)
     return _Core(
@@ -207,7 +207,7 @@ def _core(
         rows=ledger.recovering(),
         engine=Engine(wires, tokens),
         render=partial(_rendered, templates),
-        report=Report(recorder, metrics, alerts, clock=clock, name=name),
+        report=RecoveryTelemetry(recorder, metrics, alerts, clock=clock, name=name),
         metrics=metrics,
         clock=clock,
         outage=outage,
@@ -244,7 +244,7 @@ def _alerts(
     settings: Settings,
     ledger: SqlLedger,
     wires: Wires,
-    metrics: Metrics,
+    metrics: RecoveryMetrics,
     clock: Clock,
     name: str,
     stack: ExitStack,
@@ -325,7 +325,7 @@ def _resending(
         owner=core.name,
         lease=heart,
         pace=retry_pace(core.settings.recovery.rate_per_s, core.clock),
-        release=Pace(lambda lane: routes[lane].policy.release_per_s, core.clock),
+        release=RetryPace(lambda lane: routes[lane].policy.release_per_s, core.clock),
         render=core.render,
         report=core.report,
         clock=core.clock,
@@ -349,7 +349,7 @@ def _watch(
 ) -> Watch:
     """For another policy, which lanes, gates and archive then follow."""
     settings = core.settings
-    adoption = Adoption(
+    adoption = RecoveryPolicyReload(
         routes,
         callers,
         releasing,
@@ -383,7 +383,7 @@ def _archiving(core: _Core) -> Archiving | None:
     )
 
 
-def _health(parts: Parts) -> Health:
+def _health(parts: RecoveryParts) -> Health:
     return Health(
         {"settle": lambda: parts.resending.beat, "schedule": lambda: _scheduled_at(parts)},
         ready=lambda: _not_ready(parts),
@@ -405,13 +405,13 @@ def _rendered(templates: Templates, delivery: Delivery) -> bool:
     return True
 
 
-def _scheduled_at(parts: Parts) -> float:
+def _scheduled_at(parts: RecoveryParts) -> float:
     """When a job was last called; a recovery that drains calls none."""
     silent_s = 0.0 if parts.stop.is_set() else parts.schedule.silent_s()
     return parts.clock.monotonic() - silent_s
 
 
-def _not_ready(parts: Parts) -> str | None:
+def _not_ready(parts: RecoveryParts) -> str | None:
     if parts.stop.is_set():
         return "draining"
     if parts.outage.on:

@@ -16,11 +16,11 @@ from backends.redis.outage_guard import Patience
 from backends.redis.receiver_marks import (
     LocalMarks,
     Mark,
+    MarkResult,
     Marks,
     Passing,
     RedisMarks,
     Returned,
-    Verdict,
 )
 from backends.settings import Settings, SettingsError
 from message.delivery import Delivery
@@ -30,7 +30,7 @@ from policy.gates import Scope
 from policy.schema import LanePolicy, Policy
 from sending.runtime.clock import Clock
 
-_STOPPED: Final = frozenset({Verdict.REPEAT, Verdict.ABOVE})
+_STOPPED: Final = frozenset({MarkResult.REPEAT, MarkResult.ABOVE})
 NEVER_SENT: Final = frozenset({Event.REJECTED, Event.TTL, Event.BUDGET_SPENT})
 """Ends of a claimed delivery under which surely nothing went, and nothing will by itself."""
 
@@ -62,7 +62,7 @@ class GateMarks:
             if (fleet := self._fleet) is not None:
                 self._patience.ask(lambda: fleet.give_back(back))
 
-    def enter(self, batch: Sequence[Passing]) -> list[Verdict]:
+    def enter(self, batch: Sequence[Passing]) -> list[MarkResult]:
         """By the fleet's marks; what this worker let pass before counts even if Redis forgot it."""
         fleet = self._fleet
         verdicts = None if fleet is None else self._patience.ask(lambda: fleet.enter(batch))
@@ -74,13 +74,13 @@ class GateMarks:
         forgotten = [
             Returned(passing.mark.member, _keep_ms(passing))
             for passing, verdict, own_verdict in zip(batch, verdicts, found, strict=True)
-            if verdict is Verdict.MARKED and own_verdict in _STOPPED
+            if verdict is MarkResult.MARKED and own_verdict in _STOPPED
         ]
         if forgotten:
             self._patience.ask(lambda: fleet.give_back(forgotten) if fleet else None)
         return [f if f in _STOPPED else v for f, v in zip(found, verdicts, strict=True)]
 
-    def _remembered(self, batch: Sequence[Passing], fleet: Marks | None) -> list[Verdict]:
+    def _remembered(self, batch: Sequence[Passing], fleet: Marks | None) -> list[MarkResult]:
         """What this worker's own marks say. Where they stop what the fleet's let pass, either Redis forgot
         or another process gave marks back: the fleet is asked which, once."""
         found = self._own.enter(batch)
@@ -109,7 +109,7 @@ def _keep_ms(passing: Passing) -> int:
     return max(passing.content_ms, passing.keep_ms, 1)
 
 
-def _going(batch: Sequence[Passing], verdicts: Sequence[Verdict]) -> list[Passing]:
+def _going(batch: Sequence[Passing], verdicts: Sequence[MarkResult]) -> list[Passing]:
     return [p for p, v in zip(batch, verdicts, strict=True) if v not in _STOPPED]
 
 

@@ -15,7 +15,7 @@ from simulator.faults import BadFaults
 from simulator.options import Control, Rules
 from simulator.provider import Provider
 from simulator.report import Report
-from simulator.servers.http_server import Client, Request
+from simulator.servers.http_server import Request, RequestClient
 
 _control = msgspec.json.Decoder(Control)
 
@@ -30,7 +30,7 @@ class Admin:
         self._refuse = refuse
         self._refusing = False
 
-    def serve(self, connection: Client, request: Request) -> None:
+    def serve(self, connection: RequestClient, request: Request) -> None:
         """Answer one request."""
         path, _, query = request.target.decode("latin-1").partition("?")
         if path == "/_report" and request.method == "GET":
@@ -42,14 +42,14 @@ class Admin:
         else:
             connection.answer(404, b'{"error":"/_report or /_control"}')
 
-    def _report(self, connection: Client, query: dict[str, list[str]]) -> None:
+    def _report(self, connection: RequestClient, query: dict[str, list[str]]) -> None:
         memory = self._provider.memory
         answer: Report | Any = memory.report(summary_only="summary" in query)
         if "key" in query:
             answer = memory.keys.get(query["key"][0])
         connection.answer(200 if answer else 404, msgspec.json.encode(answer))
 
-    def _show(self, connection: Client) -> None:
+    def _show(self, connection: RequestClient) -> None:
         provider = self._provider
         now = Control(
             rules=provider.rules.faults,
@@ -59,7 +59,7 @@ class Admin:
         )
         connection.answer(200, msgspec.json.encode(now))
 
-    def _change(self, connection: Client, body: bytes) -> None:
+    def _change(self, connection: RequestClient, body: bytes) -> None:
         try:
             change = _control.decode(body)
             rules = None if change.rules is msgspec.UNSET else Rules(change.rules)

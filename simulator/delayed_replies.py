@@ -14,7 +14,7 @@ _GRAIN_S: Final = 0.0005
 """The loop's clock goes by milliseconds: half of one is no difference."""
 
 
-class Later:
+class DelayQueue:
     """Calls by the time they are due; belongs to the loop's thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -8,12 +8,12 @@ from hashlib import sha256
 from time import time
 from typing import TYPE_CHECKING, Final
 
-from simulator.faults import Ending, Fate, receiver_code
+from simulator.faults import ConnectionEnd, FaultDecision, receiver_code
 from simulator.ledger import Record
 from simulator.options import SimulatorOptions
 from simulator.protocols import PROTOCOLS
-from simulator.receipts.poster import Receipts
-from simulator.servers.http_server import Client, Request
+from simulator.receipts.poster import ReceiptPoster
+from simulator.servers.http_server import Request, RequestClient
 from simulator.wire import Question, Recipient, Reply, Send, Verdict, WireProtocol, World
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _MS: Final = 1_000
 _DIGEST: Final = 16
 
 
-class Exchange:
+class SimulatedExchange:
     """Belongs to the loop's thread, as everything of the simulator."""
 
     def __init__(self, provider: Provider, options: SimulatorOptions) -> None:
@@ -39,12 +39,12 @@ class Exchange:
         self.protocols: dict[str, WireProtocol] = {
             n: make(self.world) for n, make in PROTOCOLS.items()
         }
-        self._receipts = Receipts(options.receipts, options.seed, self.world)
+        self._receipts = ReceiptPoster(options.receipts, options.seed, self.world)
         self._turns: dict[str, int] = {}
         for record in provider.memory.of_protocols():
             self._accepted(record)
 
-    def serve(self, connection: Client, request: Request, path: str) -> bool:
+    def serve(self, connection: RequestClient, request: Request, path: str) -> bool:
         """Answer if the path names a protocol; False if it does not."""
         name, slash, rest = path[1:].partition("/")
         protocol = self.protocols.get(name)
@@ -60,7 +60,7 @@ class Exchange:
         return True
 
     def _tell(
-        self, connection: Client, protocol: WireProtocol, question: Question, path: str
+        self, connection: RequestClient, protocol: WireProtocol, question: Question, path: str
     ) -> None:
         self.world.count(f"asked.{question.method.lower()}.{protocol.name}")
         turn = self._turn(f"{question.method}\0{path}\0{question.key}")
@@ -71,7 +71,7 @@ class Exchange:
 
     def _take(
         self,
-        connection: Client,
+        connection: RequestClient,
         protocol: WireProtocol,
         send: Send,
         request: Request,
@@ -86,7 +86,7 @@ class Exchange:
             self._decide(protocol, send, one, fate, path=path, digest=digest, call=call)
             for one in send.recipients
         ]
-        reply: Callable[[Fate], Reply] = partial(_answered, protocol, send, verdicts)
+        reply: Callable[[FaultDecision], Reply] = partial(_answered, protocol, send, verdicts)
         self._provider.writer.after(self._provider.then(fate, connection, reply))
 
     def _decide(
@@ -94,7 +94,7 @@ class Exchange:
         protocol: WireProtocol,
         send: Send,
         one: Recipient,
-        fate: Fate,
+        fate: FaultDecision,
         *,
         path: str,
         digest: str,
@@ -143,25 +143,27 @@ def _key(protocol: WireProtocol, send: Send, one: Recipient) -> str:
     return one.key or f"{protocol.name}:{send.id}:{one.receiver}"
 
 
-def _worded(fate: Fate, verdict: Verdict) -> str:
-    if fate.ending is not Ending.ANSWER:
+def _worded(fate: FaultDecision, verdict: Verdict) -> str:
+    if fate.ending is not ConnectionEnd.ANSWER:
         return fate.ending.value
     if verdict.repeated:
         return "duplicate"
     return fate.code or verdict.code or str(fate.status)
 
 
-def _told(protocol: WireProtocol, question: Question, fate: Fate) -> Reply:
+def _told(protocol: WireProtocol, question: Question, fate: FaultDecision) -> Reply:
     refused = _refusal(protocol, fate)
     return question.answer() if refused is None else refused
 
 
-def _answered(protocol: WireProtocol, send: Send, verdicts: Sequence[Verdict], fate: Fate) -> Reply:
+def _answered(
+    protocol: WireProtocol, send: Send, verdicts: Sequence[Verdict], fate: FaultDecision
+) -> Reply:
     refused = _refusal(protocol, fate)
     return protocol.reply(send, verdicts) if refused is None else refused
 
 
-def _refusal(protocol: WireProtocol, fate: Fate) -> Reply | None:
+def _refusal(protocol: WireProtocol, fate: FaultDecision) -> Reply | None:
     if fate.code:
         return protocol.refuse(fate.code)
     if fate.status != 200:

@@ -28,7 +28,7 @@ class BadFaults(ValueError):
     """Faults that cannot be played; the text says which key and why."""
 
 
-class Ending(StrEnum):
+class ConnectionEnd(StrEnum):
     """How a request ends other than by an ordinary answer."""
 
     ANSWER = "answer"
@@ -80,10 +80,10 @@ class Faults(
     drip_ms: Annotated[float, msgspec.Meta(gt=0)] = 100.0
 
 
-class Fate(NamedTuple):
+class FaultDecision(NamedTuple):
     """What becomes of one request."""
 
-    ending: Ending = Ending.ANSWER
+    ending: ConnectionEnd = ConnectionEnd.ANSWER
     status: int = 200
     delay_ms: float = 0.0
     accepted: bool = True
@@ -103,7 +103,7 @@ class Rule:
         self._taken: deque[float] = deque()
         """When the requests of the last `limit_s` were taken, oldest first."""
         certain = self._latency.constant and not self._fates
-        self.certain = Fate(delay_ms=self._latency.at(0.0)) if certain else None
+        self.certain = FaultDecision(delay_ms=self._latency.at(0.0)) if certain else None
         """The one fate there is; None: it is drawn."""
 
     def fits(self, method: str, path: str, receiver: str) -> bool:
@@ -115,7 +115,7 @@ class Rule:
             and receiver.startswith(faults.receiver)
         )
 
-    def over(self, now: float) -> Fate | None:
+    def over(self, now: float) -> FaultDecision | None:
         """The refusal of one more request at `now`, in seconds; None, and it counts, where it is within the
         limit."""
         faults, taken = self.faults, self._taken
@@ -127,16 +127,18 @@ class Rule:
             taken.append(now)
             return None
         if faults.limit_code:
-            return Fate(accepted=False, code=faults.limit_code, retry_after=faults.retry_after)
-        return Fate(accepted=False, status=429, retry_after=faults.retry_after)
+            return FaultDecision(
+                accepted=False, code=faults.limit_code, retry_after=faults.retry_after
+            )
+        return FaultDecision(accepted=False, status=429, retry_after=faults.retry_after)
 
-    def draw(self, luck: float, pace: float) -> Fate:
+    def draw(self, luck: float, pace: float) -> FaultDecision:
         """The fate for two numbers in [0, 1)."""
         delay_ms = self._latency.at(pace)
         for bound, fate in self._fates:
             if luck < bound:
                 return fate._replace(delay_ms=delay_ms)
-        return Fate(delay_ms=delay_ms)
+        return FaultDecision(delay_ms=delay_ms)
 
     def draw_code(self, luck: float) -> str:
         """The error for one receiver of an accepted call; empty: none."""
@@ -180,12 +182,12 @@ class Latency:
 
 def decide(
     rules: Sequence[Rule], seed: str, method: str, path: str, receiver: str, key: str, turn: int
-) -> Fate:
+) -> FaultDecision:
     """The fate of the `turn`-th request for `key`."""
     for rule in rules:
         if rule.fits(method, path, receiver):
             return rule.certain or rule.draw(*luck(f"{seed}\0{method}\0{key}\0{turn}"))
-    return Fate()
+    return FaultDecision()
 
 
 def receiver_code(rules: Sequence[Rule], seed: str, path: str, receiver: str, turn: int) -> str:
@@ -202,17 +204,22 @@ def luck(text: str) -> tuple[float, float]:
     return (number >> 32) / 2**32, (number & 0xFFFFFFFF) / 2**32
 
 
-def _fates(faults: Faults) -> list[tuple[float, Fate]]:
+def _fates(faults: Faults) -> list[tuple[float, FaultDecision]]:
     """Upper bounds of luck and what each stands for."""
     shares = [
-        (faults.reset, Fate(Ending.RESET)),
-        (faults.close, Fate(Ending.CLOSE)),
-        (faults.hang, Fate(Ending.HANG)),
-        (faults.drip, Fate(Ending.DRIP, drip_ms=faults.drip_ms)),
-        (faults.drop, Fate(Ending.DROP, accepted=False)),
+        (faults.reset, FaultDecision(ConnectionEnd.RESET)),
+        (faults.close, FaultDecision(ConnectionEnd.CLOSE)),
+        (faults.hang, FaultDecision(ConnectionEnd.HANG)),
+        (faults.drip, FaultDecision(ConnectionEnd.DRIP, drip_ms=faults.drip_ms)),
+        (faults.drop, FaultDecision(ConnectionEnd.DROP, accepted=False)),
         *(_error(faults, status, rate) for status, rate in faults.errors.items()),
         *(
-            (rate, Fate(code=code, accepted=faults.accept_errors, retry_after=faults.retry_after))
+            (
+                rate,
+                FaultDecision(
+                    code=code, accepted=faults.accept_errors, retry_after=faults.retry_after
+                ),
+            )
             for code, rate in faults.codes.items()
         ),
     ]
@@ -228,11 +235,11 @@ def _fates(faults: Faults) -> list[tuple[float, Fate]]:
     return fates
 
 
-def _error(faults: Faults, status: str, rate: float) -> tuple[float, Fate]:
+def _error(faults: Faults, status: str, rate: float) -> tuple[float, FaultDecision]:
     if not (status.isascii() and status.isdigit() and 200 <= int(status) <= 599):
         raise BadFaults(f"errors: {status!r} is no status from 200 to 599")
     accepted = faults.accept_errors or status.startswith("2")
-    fate = Fate(status=int(status), accepted=accepted, retry_after=faults.retry_after)
+    fate = FaultDecision(status=int(status), accepted=accepted, retry_after=faults.retry_after)
     return rate, fate
 
 

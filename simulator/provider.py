@@ -15,13 +15,13 @@ from urllib.parse import unquote
 
 import msgspec
 
-from simulator.delayed_replies import Later
-from simulator.exchange import Exchange
-from simulator.faults import Ending, Fate, decide
+from simulator.delayed_replies import DelayQueue
+from simulator.exchange import SimulatedExchange
+from simulator.faults import ConnectionEnd, FaultDecision, decide
 from simulator.ledger import LedgerWriter, Record
 from simulator.options import Rules, SimulatorOptions
 from simulator.report import Memory, provider_id
-from simulator.servers.http_server import Client, Request
+from simulator.servers.http_server import Request, RequestClient
 from simulator.wire import Lists, Reply
 
 _MS: Final = 1_000
@@ -49,11 +49,11 @@ class Provider:
         self.seed = options.seed
         self.writer = writer
         self._loop = asyncio.get_running_loop()
-        self._later = Later(self._loop)
+        self._later = DelayQueue(self._loop)
         self._queries: dict[str, int] = {}
-        self._exchange = Exchange(self, options)
+        self._exchange = SimulatedExchange(self, options)
 
-    def serve(self, connection: Client, request: Request) -> None:
+    def serve(self, connection: RequestClient, request: Request) -> None:
         """Answer one request, now or when its fate says."""
         path = request.path
         if self._exchange.serve(connection, request, path):
@@ -65,7 +65,7 @@ class Provider:
         else:
             connection.answer(405, b'{"error":"POST or GET"}')
 
-    def _receive(self, connection: Client, request: Request, path: str) -> None:
+    def _receive(self, connection: RequestClient, request: Request, path: str) -> None:
         message = _read(request.body)
         if not request.key or message is None:
             connection.answer(400, b'{"error":"an Idempotency-Key and a JSON body are needed"}')
@@ -81,12 +81,12 @@ class Provider:
         reply = _Named(provider)
         self.writer.append(record, self.then(fate, connection, reply))
 
-    def _look_up(self, connection: Client, path: str) -> None:
+    def _look_up(self, connection: RequestClient, path: str) -> None:
         key = unquote(path.rpartition("/")[2])
         turn = self._queries[key] = self._queries.get(key, 0) + 1
         seen = self.memory.keys.get(key)
         fate = self.fate("GET", path, "", key, turn)
-        reply: Callable[[Fate], Reply] = _Lost()
+        reply: Callable[[FaultDecision], Reply] = _Lost()
         if self._exchange.world.lists.status_query:
             sent = bool(seen and seen.accepted)
             if fate.status == 200 and not sent:
@@ -108,7 +108,7 @@ class Provider:
         """Every access token given out so far has expired."""
         self._exchange.world.token_generation += 1
 
-    def fate(self, method: str, path: str, receiver: str, key: str, turn: int) -> Fate:
+    def fate(self, method: str, path: str, receiver: str, key: str, turn: int) -> FaultDecision:
         """What becomes of one request."""
         fate = decide(self.rules.ready, self.seed, method, path, receiver, key, turn)
         if not fate.accepted:
@@ -118,9 +118,9 @@ class Provider:
         return fate if over is None else over._replace(delay_ms=fate.delay_ms)
 
     def _record(
-        self, request: Request, path: str, message: _Message, fate: Fate, repeated: bool
+        self, request: Request, path: str, message: _Message, fate: FaultDecision, repeated: bool
     ) -> Record:
-        answer = str(fate.status) if fate.ending is Ending.ANSWER else fate.ending.value
+        answer = str(fate.status) if fate.ending is ConnectionEnd.ANSWER else fate.ending.value
         return Record(
             seq=self.memory.last_seq + 1,
             at_ms=int(time() * _MS),
@@ -135,7 +135,10 @@ class Provider:
         )
 
     def then(
-        self, fate: Fate, connection: Client, reply: Callable[[Fate], Reply]
+        self,
+        fate: FaultDecision,
+        connection: RequestClient,
+        reply: Callable[[FaultDecision], Reply],
     ) -> Callable[[], None]:
         """What is done once the record is kept: after the delay, which counts from the request's arrival,
         the ending."""
@@ -144,16 +147,21 @@ class Provider:
             return end
         return partial(self._later.at, self._loop.time() + fate.delay_ms / _MS, end)
 
-    def _end(self, fate: Fate, connection: Client, reply: Callable[[Fate], Reply]) -> None:
-        if fate.ending is Ending.ANSWER:
+    def _end(
+        self,
+        fate: FaultDecision,
+        connection: RequestClient,
+        reply: Callable[[FaultDecision], Reply],
+    ) -> None:
+        if fate.ending is ConnectionEnd.ANSWER:
             said = reply(fate)
             connection.answer(said.status, said.body, fate.retry_after, said.fields)
-        elif fate.ending is Ending.RESET:
+        elif fate.ending is ConnectionEnd.RESET:
             connection.reset()
-        elif fate.ending is Ending.DRIP:
+        elif fate.ending is ConnectionEnd.DRIP:
             said = reply(fate)
             connection.drip(said.status, said.body, said.fields, fate.drip_ms / _MS)
-        elif fate.ending is not Ending.HANG:
+        elif fate.ending is not ConnectionEnd.HANG:
             connection.close()
 
 
@@ -165,7 +173,7 @@ class _Named:
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def __call__(self, fate: Fate) -> Reply:
+    def __call__(self, fate: FaultDecision) -> Reply:
         return Reply(_body(fate.status, self._name), fate.status)
 
 
@@ -178,7 +186,7 @@ class _State:
         self._name = name
         self._sent = sent
 
-    def __call__(self, fate: Fate) -> Reply:
+    def __call__(self, fate: FaultDecision) -> Reply:
         if fate.status not in (200, 404):
             return Reply(_body(fate.status, self._name), fate.status)
         state = b'"state":"sent"' if self._sent else b'"state":"not_sent"'
@@ -190,7 +198,7 @@ class _Lost:
 
     __slots__ = ()
 
-    def __call__(self, fate: Fate) -> Reply:
+    def __call__(self, fate: FaultDecision) -> Reply:
         status = 404 if fate.status == 200 else fate.status
         return Reply(b'{"error":"no such route"}', status)
 

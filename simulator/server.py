@@ -18,7 +18,7 @@ from simulator.ledger import LedgerWriter, mend, read_ledger
 from simulator.options import SimulatorOptions
 from simulator.provider import Provider
 from simulator.report import Memory
-from simulator.servers.http_server import Connection, factory
+from simulator.servers.http_server import ServerConnection, factory
 from simulator.servers.tls_server import server_context
 
 if TYPE_CHECKING:
@@ -47,9 +47,9 @@ class Server:
         self._options = options
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
-        self._opened: set[Connection] = set()
+        self._opened: set[ServerConnection] = set()
         """The provider's connections."""
-        self._controlling: set[Connection] = set()
+        self._controlling: set[ServerConnection] = set()
         """The admin's."""
         self._tls = server_context(options.certificate)
         if self._tls is not None:

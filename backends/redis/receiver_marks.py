@@ -81,7 +81,7 @@ end
 return #KEYS"""
 
 
-class Verdict(IntEnum):
+class MarkResult(IntEnum):
     """What became of one that wants to pass."""
 
     MARKED = 0
@@ -130,7 +130,7 @@ class Returned(NamedTuple):
 class Marks(Protocol):
     """Answers in the order asked; a name may stand several times."""
 
-    def enter(self, batch: Sequence[Passing]) -> list[Verdict]:
+    def enter(self, batch: Sequence[Passing]) -> list[MarkResult]:
         """Mark those that pass, each whole or not at all. Raises RedisAway; then nobody knows what was
         marked."""
         ...
@@ -155,7 +155,7 @@ class RedisMarks:
         self._enter = self._client.register_script(_ENTER)
         self._give_back = self._client.register_script(_GIVE_BACK)
 
-    def enter(self, batch: Sequence[Passing]) -> list[Verdict]:
+    def enter(self, batch: Sequence[Passing]) -> list[MarkResult]:
         """See `Marks.enter`; one round trip."""
         if not batch:
             return []
@@ -166,7 +166,7 @@ class RedisMarks:
             if mark.receiver:
                 arguments.extend(number for window in windows for number in window)
         keys = self._keys(passing.mark for passing in batch)
-        return [Verdict(number) for number in guarded(self._enter, keys, arguments)]
+        return [MarkResult(number) for number in guarded(self._enter, keys, arguments)]
 
     def give_back(self, batch: Sequence[Returned]) -> None:
         """See `Marks.give_back`; one round trip."""
@@ -217,7 +217,7 @@ class LocalMarks:
         self._places: OrderedDict[str, Mark | None] = OrderedDict()
         """Where each delivery is marked; None: it gave its marks back."""
 
-    def enter(self, batch: Sequence[Passing]) -> list[Verdict]:
+    def enter(self, batch: Sequence[Passing]) -> list[MarkResult]:
         """See `Marks.enter`."""
         with self._lock:
             now = self._monotonic() * 1_000
@@ -256,16 +256,16 @@ class LocalMarks:
         self._places[member] = mark
         _bound(self._places, member, 2 * self._at_most)
 
-    def _pass(self, passing: Passing, now: float) -> Verdict:
+    def _pass(self, passing: Passing, now: float) -> MarkResult:
         mark, at = passing.mark, now + passing.delay_ms
         maker, until = self._contents.get(mark.content, ("", 0.0))
         stands = bool(mark.content and passing.content_ms) and until > now
         if stands and maker != mark.member:
-            return Verdict.REPEAT
+            return MarkResult.REPEAT
         times = self._receivers.get(mark.receiver, {})
         counted = mark.member in times or not (mark.receiver and passing.windows)
         if not counted and any(_full(times, window, at) for window in passing.windows):
-            return Verdict.ABOVE
+            return MarkResult.ABOVE
         if mark.content and passing.content_ms and not stands:
             self._contents[mark.content] = (mark.member, at + passing.content_ms)
             _bound(self._contents, mark.content, self._at_most)
@@ -276,7 +276,7 @@ class LocalMarks:
         made = not counted or (bool(mark.content and passing.content_ms) and not stands)
         if made:
             self._note(mark.member, mark)
-        return Verdict.MARKED if made else Verdict.KNOWN
+        return MarkResult.MARKED if made else MarkResult.KNOWN
 
 
 def _full(times: dict[str, float], window: Window, at: float) -> bool:

@@ -50,7 +50,7 @@ class CacheAway(Exception):
     """The store cannot be reached or does not answer; nothing is known of what it did."""
 
 
-class Kept(NamedTuple):
+class StoredToken(NamedTuple):
     """A token of the fleet."""
 
     sealed: bytes
@@ -77,12 +77,14 @@ class Busy(NamedTuple):
 class TokenCache(Protocol):
     """Raises CacheAway and nothing else; safe from many threads."""
 
-    def take(self, name: str, stale: str, fresh_ms: int, lease_ms: int) -> Kept | Leased | Busy:
+    def take(
+        self, name: str, stale: str, fresh_ms: int, lease_ms: int
+    ) -> StoredToken | Leased | Busy:
         """A token whose digest is not `stale`, or one no older than `fresh_ms`; else the lease, if
         nobody has it."""
         ...
 
-    def put(self, name: str, fence: str, token: Kept) -> bool:
+    def put(self, name: str, fence: str, token: StoredToken) -> bool:
         """Keep the token and end the lease; False, and nothing is kept, if the lease was lost."""
         ...
 
@@ -111,17 +113,19 @@ class RedisTokenCache:
         self._put = self._client.register_script(_PUT)
         self._give_up = self._client.register_script(_GIVE_UP)
 
-    def take(self, name: str, stale: str, fresh_ms: int, lease_ms: int) -> Kept | Leased | Busy:
+    def take(
+        self, name: str, stale: str, fresh_ms: int, lease_ms: int
+    ) -> StoredToken | Leased | Busy:
         """See `TokenCache.take`."""
         fence = new_fence()
         found = self._answer(self._take, self._keys(name), [stale, fresh_ms, fence, lease_ms])
         if found[0] == b"kept":
-            return Kept(found[1], found[2].decode(), found[3], int(found[4]))
+            return StoredToken(found[1], found[2].decode(), found[3], int(found[4]))
         if found[0] == b"leased":
             return Leased(fence)
         return Busy(max(0, found[1]))
 
-    def put(self, name: str, fence: str, token: Kept) -> bool:
+    def put(self, name: str, fence: str, token: StoredToken) -> bool:
         """See `TokenCache.put`."""
         arguments = [fence, token.sealed, token.digest, max(1, token.left_ms)]
         return bool(self._answer(self._put, self._keys(name), arguments) == 1)

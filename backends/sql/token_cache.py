@@ -12,7 +12,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, Row, TextClause, text
 from sqlalchemy.engine import URL
 
-from backends.redis.token_cache import Busy, CacheAway, Kept, Leased, new_fence
+from backends.redis.token_cache import Busy, CacheAway, Leased, StoredToken, new_fence
 from backends.sql.database import Database
 from backends.sql.errors import SqlError
 
@@ -44,14 +44,16 @@ class SqlTokenCache:
         self._database = Database(url, pool_size=_CONNECTIONS)
         self._locked = text(f"{_READ.text}{' FOR UPDATE' * self._database.is_postgres}")
 
-    def take(self, name: str, stale: str, fresh_ms: int, lease_ms: int) -> Kept | Leased | Busy:
+    def take(
+        self, name: str, stale: str, fresh_ms: int, lease_ms: int
+    ) -> StoredToken | Leased | Busy:
         """See `TokenCache.take`; what is kept is read without a lock."""
         fence = new_fence()
 
-        def look(connection: Connection) -> Kept | None:
+        def look(connection: Connection) -> StoredToken | None:
             return _usable(*self._row(connection, name, _READ), stale, fresh_ms)
 
-        def lease(connection: Connection) -> Kept | Leased | Busy:
+        def lease(connection: Connection) -> StoredToken | Leased | Busy:
             connection.execute(_NEW, {"name": name})
             row, now = self._row(connection, name, self._locked)
             if (kept := _usable(row, now, stale, fresh_ms)) is not None:
@@ -62,10 +64,10 @@ class SqlTokenCache:
             connection.execute(_LEASE, until)
             return Leased(fence)
 
-        taken: Kept | Leased | Busy = self._run(look, writes=False) or self._run(lease)
+        taken: StoredToken | Leased | Busy = self._run(look, writes=False) or self._run(lease)
         return taken
 
-    def put(self, name: str, fence: str, token: Kept) -> bool:
+    def put(self, name: str, fence: str, token: StoredToken) -> bool:
         """See `TokenCache.put`."""
 
         def put(connection: Connection) -> bool:
@@ -110,10 +112,10 @@ class SqlTokenCache:
         return time.time_ns() // _MS
 
 
-def _usable(row: Row[Any] | None, now: int, stale: str, fresh_ms: int) -> Kept | None:
+def _usable(row: Row[Any] | None, now: int, stale: str, fresh_ms: int) -> StoredToken | None:
     if row is None or row.sealed is None or row.expires_at <= now:
         return None
     age = max(0, now - row.fetched_at)
     if row.digest == stale and age >= fresh_ms:
         return None
-    return Kept(bytes(row.sealed), row.digest, row.expires_at - now, age)
+    return StoredToken(bytes(row.sealed), row.digest, row.expires_at - now, age)

@@ -21,7 +21,7 @@ from channels.channel import Failure, Phase
 from channels.http_client.failures import late
 from channels.http_client.response import Answer
 from channels.http_client.sockets import Wire
-from channels.http_client.wire_format import BadAnswer, Reader
+from channels.http_client.wire_format import BadAnswer, ResponseParser
 
 
 class Exchange:
@@ -44,7 +44,7 @@ class Exchange:
         self._request = request
         self._started = started
         self._ended = ended
-        self._reader = Reader(without_body=request.method == "HEAD")
+        self._reader = ResponseParser(without_body=request.method == "HEAD")
         self._size = self._taken = 0
 
     def write(self, data: bytes) -> Failure | None:

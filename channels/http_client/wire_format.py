@@ -71,7 +71,7 @@ def _method(request: httpx.Request) -> bytes:
     return request.method.encode("ascii", "replace")
 
 
-class Reader:
+class ResponseParser:
     """Takes one answer in, piece by piece; interim ones (100, 103) are passed over.
 
     A new one for each answer. `feed` and `end` raise BadAnswer; nothing is fed once it is done.

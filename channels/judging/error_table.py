@@ -25,7 +25,7 @@ MINUTE: Final = 60 * _SECOND
 HOUR: Final = 60 * MINUTE
 
 
-class Source(NamedTuple):
+class RowSource(NamedTuple):
     """A document that has codes of a provider."""
 
     url: str
@@ -35,7 +35,7 @@ class Source(NamedTuple):
     """The text that was read in place of the page: a copy, or code that has the list. Empty: the page."""
 
 
-class Row(NamedTuple):
+class ErrorRow(NamedTuple):
     """One code of the provider."""
 
     code: str
@@ -49,38 +49,38 @@ class Row(NamedTuple):
     shut, and another account may send the message at once."""
     limit: Limit | None = None
     """For not_sent: the limit that was met, where the code only paces."""
-    source: Source | None = None
+    source: RowSource | None = None
     unproved: str = ""
     """Why no document proves the row; empty where one does."""
 
 
-def documented(source: Source, *rows: Row) -> tuple[Row, ...]:
+def documented(source: RowSource, *rows: ErrorRow) -> tuple[ErrorRow, ...]:
     """Returns the rows with the document that has their codes."""
     return tuple(row._replace(source=source) for row in rows)
 
 
-def unproved(reason: str, *rows: Row) -> tuple[Row, ...]:
+def unproved(reason: str, *rows: ErrorRow) -> tuple[ErrorRow, ...]:
     """Returns the rows with the reason why no document proves them."""
     return tuple(row._replace(unproved=reason) for row in rows)
 
 
 def paced(
     code: str, limit: Limit, meaning: str, delay_ms: int | None = None, *, account: bool = False
-) -> Row:
+) -> ErrorRow:
     """The row of a code that only paces."""
-    return Row(code, "not_sent", meaning, delay_ms, account, limit)
+    return ErrorRow(code, "not_sent", meaning, delay_ms, account, limit)
 
 
-def shut_out(code: str, meaning: str, delay_ms: int) -> Row:
+def shut_out(code: str, meaning: str, delay_ms: int) -> ErrorRow:
     """The row of a code by which the provider refuses the account's login, whatever the message: its id,
     secret or signature, our address, or an application that is switched off."""
-    return Row(code, "not_sent", meaning, delay_ms, account=True, limit=Limit.LOGIN)
+    return ErrorRow(code, "not_sent", meaning, delay_ms, account=True, limit=Limit.LOGIN)
 
 
 class ErrorTable:
     """Looks codes up; the most exact row wins."""
 
-    def __init__(self, rows: Iterable[Row]) -> None:
+    def __init__(self, rows: Iterable[ErrorRow]) -> None:
         self.rows = tuple(rows)
         self._exact = {row.code: row for row in self.rows if not row.code.endswith("*")}
         prefixes = (row for row in self.rows if row.code.endswith("*"))
@@ -88,10 +88,10 @@ class ErrorTable:
         if len({row.code for row in self.rows}) != len(self.rows):
             raise ValueError("a code stands twice in an error table")
 
-    def __iter__(self) -> Iterator[Row]:
+    def __iter__(self) -> Iterator[ErrorRow]:
         return iter(self.rows)
 
-    def row(self, code: str) -> Row | None:
+    def row(self, code: str) -> ErrorRow | None:
         """The row of a code; None for one that is not documented."""
         if code in self._exact:
             return self._exact[code]

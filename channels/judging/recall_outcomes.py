@@ -10,23 +10,23 @@ from __future__ import annotations
 
 from typing import Final
 
-from channels.channel import Answer, Failure, Taken, TakenBack
+from channels.channel import Answer, Failure, RecallResult, RecallStatus
 from channels.judging.error_table import ErrorTable
 from message.outcomes import NotSent
 
 _OK: Final = "0"
 
 
-def taken_back(errors: ErrorTable, answer: Answer, code: str, words: str) -> TakenBack:
+def taken_back(errors: ErrorTable, answer: Answer, code: str, words: str) -> RecallResult:
     """`code` and `words` are what the adapter read in the answer; empty where it could not."""
     if isinstance(answer, Failure):
-        return TakenBack(Taken.ASK_LATER, answer.code)
+        return RecallResult(RecallStatus.ASK_LATER, answer.code)
     if not code:
-        return TakenBack(
-            Taken.ASK_LATER, f"http_{answer.status_code}: an answer without an errcode"
+        return RecallResult(
+            RecallStatus.ASK_LATER, f"http_{answer.status_code}: an answer without an errcode"
         )
     if code == _OK:
-        return TakenBack(Taken.BACK)
+        return RecallResult(RecallStatus.BACK)
     outcome = errors.outcome(code, words)
-    taken = Taken.ASK_LATER if isinstance(outcome, NotSent) else Taken.REFUSED
-    return TakenBack(taken, f"{code}: {words}".rstrip(": "))
+    taken = RecallStatus.ASK_LATER if isinstance(outcome, NotSent) else RecallStatus.REFUSED
+    return RecallResult(taken, f"{code}: {words}".rstrip(": "))

@@ -43,7 +43,7 @@ TOKEN_TIMEOUT_S: Final = 10.0
 """For a token, at most: a mail's own limits are minutes."""
 
 
-class Exchange(msgspec.Struct, frozen=True):
+class ShownExchange(msgspec.Struct, frozen=True):
     """One request and its answer, as they are: mask them before anybody sees them."""
 
     purpose: Purpose
@@ -52,11 +52,11 @@ class Exchange(msgspec.Struct, frozen=True):
     took_ms: float
 
 
-class Recorder:
+class ExchangeRecorder:
     """A sender that remembers. Safe from many threads."""
 
     def __init__(self, sender: Sender) -> None:
-        self.exchanges: list[Exchange] = []
+        self.exchanges: list[ShownExchange] = []
         self._sender = sender
         self._now: Purpose = "send"
         self._lock = threading.Lock()
@@ -78,14 +78,14 @@ class Recorder:
         answer = self._sender.send(request)
         took_ms = (monotonic() - began) * _MS
         with self._lock:
-            self.exchanges.append(Exchange(purpose, request, answer, took_ms))
+            self.exchanges.append(ShownExchange(purpose, request, answer, took_ms))
         return answer
 
 
 class OwnTokens:
     """Tokens of one process that makes a few calls: fetched when first needed, kept until refused."""
 
-    def __init__(self, recorder: Recorder, timeout_s: float) -> None:
+    def __init__(self, recorder: ExchangeRecorder, timeout_s: float) -> None:
         self.held: dict[str, str] = {}
         """By account."""
         self._recorder = recorder
@@ -122,7 +122,7 @@ class OwnTokens:
 class Trial(msgspec.Struct, frozen=True):
     """What a test send came to."""
 
-    exchanges: Sequence[Exchange]
+    exchanges: Sequence[ShownExchange]
     outcome: AnyOutcome
     tokens: Sequence[str]
     """Access tokens that were used: secrets."""
@@ -155,7 +155,7 @@ def try_out(
 ) -> Trial:
     """Send one delivery, as a worker would under these limits; with `resolve_s` ask what became of it, for
     so many seconds or until that is proven."""
-    recorder = Recorder(sender)
+    recorder = ExchangeRecorder(sender)
     tokens = OwnTokens(recorder, min(limits.total, TOKEN_TIMEOUT_S))
     engine = Engine(recorder, tokens)
     called_at = _now_ms()

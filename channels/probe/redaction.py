@@ -18,7 +18,7 @@ import phonenumbers
 
 from channels.channel import Account, Failure
 from channels.judging.foreign_json import UNREADABLE
-from channels.probe.probe import Exchange
+from channels.probe.probe import ShownExchange
 from channels.secret import Secret
 from message.receivers import GROUP
 
@@ -72,7 +72,7 @@ class Masks:
         known = sorted(self._hidden, key=len, reverse=True)
         self._known = re.compile("|".join(map(_pattern, known)) or "(?!)")
 
-    def exchange(self, exchange: Exchange) -> Shown:
+    def exchange(self, exchange: ShownExchange) -> Shown:
         """All of it."""
         request, answer = exchange.request, exchange.answer
         shown = Shown(

@@ -29,7 +29,7 @@ class TakenBack(Exception):
     """Whoever makes the call does not want it any more; the text says why."""
 
 
-class Client(smtplib.SMTP):
+class SmtpClient(smtplib.SMTP):
     """Commands and replies, no decisions. `timing` is the present call's."""
 
     def __init__(self, sock: socket.socket, hello: str, timing: Timing) -> None:

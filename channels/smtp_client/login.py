@@ -13,7 +13,7 @@ import smtplib
 from base64 import b64encode
 from typing import Final
 
-from channels.smtp_client.client import Client
+from channels.smtp_client.client import SmtpClient
 from channels.smtp_client.mail_request import Login
 
 _GO_ON: Final = 334
@@ -22,7 +22,7 @@ _BY_PASSWORD: Final = ("PLAIN", "LOGIN", _CRAM)
 XOAUTH2: Final = "XOAUTH2"
 
 
-def log_in(client: Client, login: Login) -> tuple[int, bytes]:
+def log_in(client: SmtpClient, login: Login) -> tuple[int, bytes]:
     """The server's last reply; 235 is welcome. Raises SMTPException, also where no method is offered."""
     offered = client.esmtp_features.get("auth", "").upper().split()
     if login.by_token:
@@ -38,7 +38,7 @@ def log_in(client: Client, login: Login) -> tuple[int, bytes]:
     raise smtplib.SMTPNotSupportedError("the server offers no way of logging in that is known here")
 
 
-def _by_login(client: Client, login: Login) -> tuple[int, bytes]:
+def _by_login(client: SmtpClient, login: Login) -> tuple[int, bytes]:
     """Not standardised; the server asks for the name, then for the password."""
     reply = client.docmd("AUTH", "LOGIN")
     if reply[0] == _GO_ON:
@@ -48,7 +48,7 @@ def _by_login(client: Client, login: Login) -> tuple[int, bytes]:
     return reply
 
 
-def _by_cram(client: Client, login: Login) -> tuple[int, bytes]:
+def _by_cram(client: SmtpClient, login: Login) -> tuple[int, bytes]:
     client.user, client.password = login.user, login.password.reveal()
     try:
         return client.auth(_CRAM, client.auth_cram_md5)
@@ -57,7 +57,7 @@ def _by_cram(client: Client, login: Login) -> tuple[int, bytes]:
         return exc.smtp_code, error if isinstance(error, bytes) else error.encode()
 
 
-def _by_token(client: Client, login: Login) -> tuple[int, bytes]:
+def _by_token(client: SmtpClient, login: Login) -> tuple[int, bytes]:
     """A refusal begins with 334 and its cause; the code comes after an empty line."""
     bearer = f"user={login.user}\x01auth=Bearer {login.password.reveal()}\x01\x01"
     reply = client.docmd("AUTH", f"{XOAUTH2} {b64encode(bearer.encode()).decode()}")

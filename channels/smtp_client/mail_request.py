@@ -4,7 +4,7 @@ The request: method `MAIL`, URL `smtp://host:port` or `smtps://host:port`, the m
 body, and in `extensions["smtp"]` the Envelope. Addresses and login stand there alone, never in the URL
 or a header, which may be logged.
 
-The response: the status is the SMTP reply code that decided, the body the JSON of `Told`:
+The response: the status is the SMTP reply code that decided, the body the JSON of `SmtpReplySet`:
 
     {"stage": "final", "reply": {"code": 250, "text": "2.0.0 Ok: queued as 4F1"},
      "receivers": [{"code": 250, "text": "2.1.5 Ok"}, {"code": 550, "text": "5.1.1 No such user"}]}
@@ -57,7 +57,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
     """The name given with EHLO; empty: this machine's."""
 
 
-class Stage(StrEnum):
+class SmtpStage(StrEnum):
     """Which command the deciding reply was to."""
 
     GREETING = "greeting"
@@ -71,13 +71,15 @@ class Stage(StrEnum):
     """The dot that ends the message: before it nobody can have acted on anything."""
 
 
-BEFORE_MAIL: Final = frozenset({Stage.GREETING, Stage.HELLO, Stage.STARTTLS, Stage.AUTH})
+BEFORE_MAIL: Final = frozenset(
+    {SmtpStage.GREETING, SmtpStage.HELLO, SmtpStage.STARTTLS, SmtpStage.AUTH}
+)
 
 
 NO_CODE: Final = -1
 
 
-class Reply(msgspec.Struct, frozen=True):
+class SmtpReply(msgspec.Struct, frozen=True):
     """One reply of the server; NO_CODE is no code at all."""
 
     code: int
@@ -89,13 +91,13 @@ class Reply(msgspec.Struct, frozen=True):
         return self.code // 100 == 2
 
 
-class Told(msgspec.Struct, frozen=True, omit_defaults=True):
+class SmtpReplySet(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the server said of one message."""
 
-    stage: Stage
-    reply: Reply
+    stage: SmtpStage
+    reply: SmtpReply
     """The one that decided."""
-    receivers: list[Reply] = []
+    receivers: list[SmtpReply] = []
     """To RCPT, in the envelope's order; shorter where the server broke off."""
     lost: str = ""
     """`reset`, `timeout`, …: how the connection went after the dot; empty: the server replied."""
@@ -104,7 +106,7 @@ class Told(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 _encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(Told)
+_decoder = msgspec.json.Decoder(SmtpReplySet)
 
 
 def mail_request(
@@ -133,11 +135,11 @@ def envelope_of(request: httpx.Request) -> Envelope:
     return envelope
 
 
-def written_told(told: Told) -> bytes:
+def written_told(told: SmtpReplySet) -> bytes:
     """The response's body."""
     return _encoder.encode(told)
 
 
-def read_told(answer: httpx.Response) -> Told:
+def read_told(answer: httpx.Response) -> SmtpReplySet:
     """What the response's body says; raises ValueError for anything else."""
     return _decoder.decode(answer.content)

@@ -18,10 +18,10 @@ from typing import Final, NamedTuple, TypeVar
 import structlog
 
 from channels.http_client.failures import WITHDRAWN
-from channels.smtp_client.client import Client, TakenBack
+from channels.smtp_client.client import SmtpClient, TakenBack
 from channels.smtp_client.host_names import connected, own_name, readable
 from channels.smtp_client.login import log_in
-from channels.smtp_client.mail_request import Envelope, Login, Reply, Stage, Told
+from channels.smtp_client.mail_request import Envelope, Login, SmtpReply, SmtpReplySet, SmtpStage
 from channels.smtp_client.timing import FINAL, Timing
 
 log = structlog.get_logger(__name__)
@@ -46,7 +46,7 @@ Withdrawn = Callable[[], str]
 """See `channels.channel.Call.withdrawn`."""
 
 
-class Lost(Exception):
+class SessionLost(Exception):
     """The session is of no more use; `code` says why in a word."""
 
     def __init__(self, code: str, detail: str) -> None:
@@ -54,7 +54,7 @@ class Lost(Exception):
         self.code = code
 
 
-class Route(NamedTuple):
+class SmtpTarget(NamedTuple):
     """What messages must share to share a session."""
 
     scheme: str
@@ -66,20 +66,20 @@ class Route(NamedTuple):
     hello: str
 
 
-class Session:
+class SmtpSession:
     """Belongs to one call at a time; the transport's pool hands it from thread to thread."""
 
-    def __init__(self, route: Route, context: ssl.SSLContext, resolve: Resolve) -> None:
+    def __init__(self, route: SmtpTarget, context: ssl.SSLContext, resolve: Resolve) -> None:
         self.used_at = 0.0
         """Monotonic; written when a call ends, read by the transport's janitor."""
         self.written = False
         """Whether the present message's dot was taken."""
-        self.receivers: list[Reply] = []
+        self.receivers: list[SmtpReply] = []
         """The replies to the present message's RCPTs so far."""
         self._route = route
         self._context = context
         self._resolve = resolve
-        self._client: Client | None = None
+        self._client: SmtpClient | None = None
         self._messages = 0
 
     @property
@@ -88,10 +88,10 @@ class Session:
         client = self._client
         return client is not None and client.sock is not None and self._messages < MAX_MESSAGES
 
-    def open(self, timing: Timing, withdrawn: Withdrawn | None = None) -> Told | None:
+    def open(self, timing: Timing, withdrawn: Withdrawn | None = None) -> SmtpReplySet | None:
         """Connect, secure, log in. What the server refused, if it did; raises Lost."""
         sock = self._connect(timing.until("connect"))
-        client = self._client = Client(sock, self._route.hello or own_name(), timing)
+        client = self._client = SmtpClient(sock, self._route.hello or own_name(), timing)
         client.ask = withdrawn
         return self._guarded(lambda: self._introduce(client))
 
@@ -106,12 +106,12 @@ class Session:
         client.ask = None
         try:
             return self._guarded(lambda: client.rset()[0] // 100 == 2)
-        except Lost:
+        except SessionLost:
             return False
 
     def transact(
         self, envelope: Envelope, message: bytes, timing: Timing, withdrawn: Withdrawn | None
-    ) -> Told:
+    ) -> SmtpReplySet:
         """One message; raises Lost."""
         assert self._client is not None
         client = self._client
@@ -134,20 +134,24 @@ class Session:
         client = self._client
         try:
             return step()
-        except Lost as exc:
+        except SessionLost as exc:
             lost = exc
         except TakenBack as exc:
-            lost = Lost(WITHDRAWN, str(exc))
+            lost = SessionLost(WITHDRAWN, str(exc))
         except ssl.SSLError as exc:
-            lost = Lost("tls", str(exc))
+            lost = SessionLost("tls", str(exc))
         except smtplib.SMTPException as exc:  # an OSError, too: asked first
             gone = isinstance(exc, smtplib.SMTPServerDisconnected)
             late = client is not None and client.late
             code = ("timeout" if late else "reset") if gone else "protocol"
-            lost = Lost(code, _too_late(client) if late else str(exc))
+            lost = SessionLost(code, _too_late(client) if late else str(exc))
         except OSError as exc:
             late = isinstance(exc, TimeoutError)
-            lost = Lost("timeout", _too_late(client)) if late else Lost("reset", str(exc))
+            lost = (
+                SessionLost("timeout", _too_late(client))
+                if late
+                else SessionLost("reset", str(exc))
+            )
         if client is not None:
             client.close()
         raise lost
@@ -157,7 +161,7 @@ class Session:
         try:
             found = self._resolve(route.host, route.port, deadline - monotonic())
         except OSError as exc:
-            raise Lost("dns", f"{route.host}: {exc}") from exc
+            raise SessionLost("dns", f"{route.host}: {exc}") from exc
         failed: OSError = OSError("no address")
         for place, (family, address) in enumerate(found):
             share_s = (deadline - monotonic()) / (len(found) - place)
@@ -166,62 +170,66 @@ class Session:
             except OSError as exc:
                 failed = exc
         code = "timeout" if isinstance(failed, TimeoutError) else "connect"
-        raise Lost(code, f"{route.host}:{route.port}: {failed}") from failed
+        raise SessionLost(code, f"{route.host}:{route.port}: {failed}") from failed
 
-    def _introduce(self, client: Client) -> Told | None:
+    def _introduce(self, client: SmtpClient) -> SmtpReplySet | None:
         if self._route.scheme == "smtps":
             client.secure(self._context, self._route.host)
         client.begin("greeting")
         for stage, ask, wanted in (
-            (Stage.GREETING, client.getreply, _READY),
-            (Stage.HELLO, client.ehlo, 250),
+            (SmtpStage.GREETING, client.getreply, _READY),
+            (SmtpStage.HELLO, client.ehlo, 250),
         ):
             reply = _reply(ask())
             if reply.code != wanted:
-                return Told(stage, reply)
+                return SmtpReplySet(stage, reply)
         if self._route.scheme == "smtp" and self._route.tls == "starttls":
             refused = self._start_tls(client)
             if refused is not None:
                 return refused
         return self._log_in(client)
 
-    def _start_tls(self, client: Client) -> Told | None:
+    def _start_tls(self, client: SmtpClient) -> SmtpReplySet | None:
         if not client.has_extn("starttls"):
-            raise Lost("tls", "the server offers no STARTTLS, and nothing is sent in the clear")
+            raise SessionLost(
+                "tls", "the server offers no STARTTLS, and nothing is sent in the clear"
+            )
         reply = _reply(client.docmd("STARTTLS"))
         if reply.code != _READY:
-            return Told(Stage.STARTTLS, reply)
+            return SmtpReplySet(SmtpStage.STARTTLS, reply)
         client.secure(self._context, self._route.host)
         reply = _reply(client.ehlo())
-        return None if reply.positive else Told(Stage.HELLO, reply)
+        return None if reply.positive else SmtpReplySet(SmtpStage.HELLO, reply)
 
-    def _log_in(self, client: Client) -> Told | None:
+    def _log_in(self, client: SmtpClient) -> SmtpReplySet | None:
         login = self._route.login
         if login is None:
             return None
         reply = _reply(log_in(client, login))
-        return None if reply.positive else Told(Stage.AUTH, reply, by_token=login.by_token)
+        return (
+            None if reply.positive else SmtpReplySet(SmtpStage.AUTH, reply, by_token=login.by_token)
+        )
 
     def _send(
-        self, client: Client, envelope: Envelope, message: bytes, withdrawn: Withdrawn | None
-    ) -> Told:
+        self, client: SmtpClient, envelope: Envelope, message: bytes, withdrawn: Withdrawn | None
+    ) -> SmtpReplySet:
         size = [f"SIZE={len(message)}"] if client.has_extn("size") else []
         reply = _reply(client.mail(envelope.sender, size))
         if not reply.positive:
-            return Told(Stage.MAIL, reply)
+            return SmtpReplySet(SmtpStage.MAIL, reply)
         receivers = self.receivers
         for address in envelope.receivers:
             receivers.append(_reply(client.rcpt(address)))
             if receivers[-1].code == _CLOSING:
                 break
         if receivers[-1].code == _CLOSING or not any(one.positive for one in receivers):
-            return Told(Stage.RCPT, receivers[-1], receivers)
+            return SmtpReplySet(SmtpStage.RCPT, receivers[-1], receivers)
         closing = self._add_copies(client, envelope.copies)
         if closing is not None:
-            return Told(Stage.RCPT, closing, receivers)
+            return SmtpReplySet(SmtpStage.RCPT, closing, receivers)
         reply = _reply(client.docmd("DATA"))
         if reply.code != _GO_AHEAD:
-            return Told(Stage.DATA, reply, receivers)
+            return SmtpReplySet(SmtpStage.DATA, reply, receivers)
         client.begin("data")
         client.send(_stuffed(message))
         if withdrawn is not None and (why := withdrawn()):
@@ -230,9 +238,9 @@ class Session:
         client.send(b".\r\n")
         self.written = True
         client.begin(FINAL)
-        return Told(Stage.FINAL, _reply(client.getreply()), receivers)
+        return SmtpReplySet(SmtpStage.FINAL, _reply(client.getreply()), receivers)
 
-    def _add_copies(self, client: Client, copies: tuple[str, ...]) -> Reply | None:
+    def _add_copies(self, client: SmtpClient, copies: tuple[str, ...]) -> SmtpReply | None:
         """The reply that ended the session, if one did."""
         for address in copies:
             reply = _reply(client.rcpt(address))
@@ -243,7 +251,7 @@ class Session:
         return None
 
 
-def _too_late(client: Client | None) -> str:
+def _too_late(client: SmtpClient | None) -> str:
     return f"{_TOO_LATE} ({client.step})" if client is not None else _TOO_LATE
 
 
@@ -253,7 +261,7 @@ def _stuffed(message: bytes) -> bytes:
     return data if data.endswith(b"\r\n") else data + b"\r\n"
 
 
-def _reply(answer: tuple[int, bytes | str]) -> Reply:
+def _reply(answer: tuple[int, bytes | str]) -> SmtpReply:
     code, text = answer
     words = text if isinstance(text, str) else text.decode("utf-8", "replace")
-    return Reply(code, words.replace("\n", " ")[:_MAX_TEXT])
+    return SmtpReply(code, words.replace("\n", " ")[:_MAX_TEXT])

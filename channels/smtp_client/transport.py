@@ -32,13 +32,13 @@ from channels.smtp_client.mail_request import (
     DEFAULT_PORTS,
     NO_CODE,
     Envelope,
-    Reply,
-    Stage,
-    Told,
+    SmtpReply,
+    SmtpReplySet,
+    SmtpStage,
     envelope_of,
     written_told,
 )
-from channels.smtp_client.session import Lost, Route, Session
+from channels.smtp_client.session import SessionLost, SmtpSession, SmtpTarget
 from channels.smtp_client.timing import Timing
 from channels.tls.context import Trust
 
@@ -64,7 +64,7 @@ class SmtpTransport:
         self._trust = Trust(ca_bundle)
         self._idle_s = idle_s
         self._clock = clock
-        self._idle: defaultdict[Route, deque[Session]] = defaultdict(deque)
+        self._idle: defaultdict[SmtpTarget, deque[SmtpSession]] = defaultdict(deque)
         self._closed = threading.Event()
         self._janitor: threading.Thread | None = None
         self._starting = threading.Lock()
@@ -113,14 +113,14 @@ class SmtpTransport:
         self._discard(lambda session: session.used_at < oldest)
 
     def _tell(
-        self, route: Route, envelope: Envelope, request: httpx.Request, timing: Timing
-    ) -> Told | Failure:
-        session: Session | None = None
+        self, route: SmtpTarget, envelope: Envelope, request: httpx.Request, timing: Timing
+    ) -> SmtpReplySet | Failure:
+        session: SmtpSession | None = None
         ask = request.extensions.get("withdrawn")
         try:
             session = self._kept(route, timing)
             if session is None:
-                session = Session(route, self._trust.context(route.ca_file), self._resolve)
+                session = SmtpSession(route, self._trust.context(route.ca_file), self._resolve)
                 refused = session.open(timing, ask)
                 if refused is not None:
                     session.close()
@@ -130,7 +130,7 @@ class SmtpTransport:
             if ask is not None and (why := ask()):
                 return withdrawn(why)
             return session.transact(envelope, request.read(), timing, ask)
-        except Lost as exc:
+        except SessionLost as exc:
             return _lost(session, exc)
         except OSError as exc:
             return Failure(Phase.NOT_WRITTEN, "tls", f"the CA file cannot be read: {exc}")
@@ -140,7 +140,7 @@ class SmtpTransport:
             if session is not None:
                 self._give_back(route, session)
 
-    def _kept(self, route: Route, timing: Timing) -> Session | None:
+    def _kept(self, route: SmtpTarget, timing: Timing) -> SmtpSession | None:
         """A session that lives; those that died meanwhile are put away."""
         while True:
             try:
@@ -151,7 +151,7 @@ class SmtpTransport:
                 return session
             session.close()
 
-    def _give_back(self, route: Route, session: Session) -> None:
+    def _give_back(self, route: SmtpTarget, session: SmtpSession) -> None:
         session.used_at = self._clock()
         if not session.usable:
             session.close()
@@ -162,7 +162,7 @@ class SmtpTransport:
         elif self._janitor is None:
             self._start_janitor()
 
-    def _discard(self, cold: Callable[[Session], bool]) -> None:
+    def _discard(self, cold: Callable[[SmtpSession], bool]) -> None:
         """Close sessions from the cold end. A deque's own operations are atomic: no lock needed."""
         for sessions in list(self._idle.values()):
             while (session := _pop_left(sessions)) is not None:
@@ -195,7 +195,7 @@ class SmtpTransport:
         return [(family, cast("tuple[str, int]", address)) for family, _, _, _, address in found]
 
 
-def _lost(session: Session | None, exc: Lost) -> Told | Failure:
+def _lost(session: SmtpSession | None, exc: SessionLost) -> SmtpReplySet | Failure:
     """What is known of a message whose session was lost: who was refused before the dot was."""
     if exc.code == WITHDRAWN:
         return withdrawn(str(exc))
@@ -203,19 +203,23 @@ def _lost(session: Session | None, exc: Lost) -> Told | Failure:
         return Failure(Phase.NOT_WRITTEN, exc.code, str(exc))
     if all(reply.positive for reply in session.receivers):
         return Failure(Phase.WRITTEN, exc.code, str(exc))
-    return Told(Stage.FINAL, Reply(NO_CODE, str(exc)), session.receivers, lost=exc.code)
+    return SmtpReplySet(
+        SmtpStage.FINAL, SmtpReply(NO_CODE, str(exc)), session.receivers, lost=exc.code
+    )
 
 
-def _route(request: httpx.Request, envelope: Envelope) -> Route:
+def _route(request: httpx.Request, envelope: Envelope) -> SmtpTarget:
     url = request.url
     if url.scheme == "smtp" and envelope.tls == "none" and not is_loopback(url.host):
         raise BadRequest(f"{url.host} is not this machine: mail for it must go over TLS")
     port = url.port or DEFAULT_PORTS[url.scheme]
     ca_file = request.extensions.get("ca_file", "")
-    return Route(url.scheme, url.host, port, ca_file, envelope.login, envelope.tls, envelope.hello)
+    return SmtpTarget(
+        url.scheme, url.host, port, ca_file, envelope.login, envelope.tls, envelope.hello
+    )
 
 
-def _pop_left(sessions: deque[Session]) -> Session | None:
+def _pop_left(sessions: deque[SmtpSession]) -> SmtpSession | None:
     try:
         return sessions.popleft()
     except IndexError:

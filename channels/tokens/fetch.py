@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from backends.redis.token_cache import CacheAway, Kept, Leased, TokenCache
+from backends.redis.token_cache import CacheAway, Leased, StoredToken, TokenCache
 from channels.channel import (
     Account,
     Failure,
@@ -42,7 +42,7 @@ _POLL_S: Final = (0.02, 0.06)
 _MS: Final = 1_000
 
 
-class Wanted(NamedTuple):
+class TokenNeed(NamedTuple):
     """What a look is for."""
 
     source: TokenSource
@@ -82,7 +82,7 @@ class FleetTokens:
         self._sleep = sleep
         self._luck = luck
 
-    def find(self, account: Account, seal: Seal, wanted: Wanted) -> Found | None:
+    def find(self, account: Account, seal: Seal, wanted: TokenNeed) -> Found | None:
         """A token as wanted; None where one is wanted beside and another process is asking.
 
         Raises TokenUnavailable.
@@ -103,7 +103,7 @@ class FleetTokens:
             cache.close()
 
     def _through(
-        self, cache: TokenCache, account: Account, seal: Seal, wanted: Wanted
+        self, cache: TokenCache, account: Account, seal: Seal, wanted: TokenNeed
     ) -> Found | None:
         digest, fresh_ms = digest_of(wanted.text), int(wanted.fresh_s * _MS)
         while True:
@@ -111,7 +111,7 @@ class FleetTokens:
             taken = cache.take(seal.name, digest, fresh_ms, LEASE_MS)
             if isinstance(taken, Leased):
                 found = self._asked(cache, account, seal, wanted, taken.fence)
-            elif isinstance(taken, Kept):
+            elif isinstance(taken, StoredToken):
                 text = seal.open(taken.sealed)
                 if text is not None and text.startswith(_REFUSED):
                     raise LoginUnavailable(text.removeprefix(_REFUSED), taken.left_ms / _MS)
@@ -126,7 +126,7 @@ class FleetTokens:
             self._pause(account, wanted)
 
     def _asked(
-        self, cache: TokenCache, account: Account, seal: Seal, wanted: Wanted, fence: str
+        self, cache: TokenCache, account: Account, seal: Seal, wanted: TokenNeed, fence: str
     ) -> Found | None:
         """Ask the provider under the lease; None when the lease was lost meanwhile, so that another
         process's token is the later one."""
@@ -141,7 +141,7 @@ class FleetTokens:
                 cache.give_up(seal.name, fence)
             raise
         left_s = begun + token.expires_in_s - self._monotonic()
-        kept = Kept(seal.close(token.text), digest_of(token.text), int(left_s * _MS), 0)
+        kept = StoredToken(seal.close(token.text), digest_of(token.text), int(left_s * _MS), 0)
         try:
             if not cache.put(seal.name, fence, kept):
                 return None
@@ -155,9 +155,11 @@ class FleetTokens:
         """For the others: one question a minute is enough for a login that nobody has mended."""
         sealed = seal.close(f"{_REFUSED}{refused}")
         with suppress(CacheAway):
-            cache.put(seal.name, fence, Kept(sealed, _REFUSED_DIGEST, int(refused.left_s * _MS), 0))
+            cache.put(
+                seal.name, fence, StoredToken(sealed, _REFUSED_DIGEST, int(refused.left_s * _MS), 0)
+            )
 
-    def _ask(self, account: Account, wanted: Wanted) -> Token:
+    def _ask(self, account: Account, wanted: TokenNeed) -> Token:
         """The provider's token; raises TokenUnavailable with one sentence and no secret."""
         whose = f"account {account.name}: {account.provider}"
         try:
@@ -175,7 +177,7 @@ class FleetTokens:
         log.info("access_token_given", account=account.name, expires_in_s=token.expires_in_s)
         return token
 
-    def _exchange(self, account: Account, wanted: Wanted) -> Token:
+    def _exchange(self, account: Account, wanted: TokenNeed) -> Token:
         left_s = wanted.deadline - self._monotonic()
         if left_s < LEAST_ASK_S:
             raise TokenRefused("too little of the wait was left to ask")
@@ -190,7 +192,7 @@ class FleetTokens:
             raise TokenRefused(f"no answer ({answer.code})")
         return wanted.source.read(answer)
 
-    def _pause(self, account: Account, wanted: Wanted) -> None:
+    def _pause(self, account: Account, wanted: TokenNeed) -> None:
         low, high = _POLL_S
         pause_s = low + (high - low) * self._luck()
         if self._monotonic() + pause_s >= wanted.deadline:

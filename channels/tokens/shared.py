@@ -31,7 +31,7 @@ from backends.sql.token_cache import SqlTokenCache
 from channels.channel import Account, TokenSource
 from channels.engine import Sender
 from channels.tokens.contract import LoginUnavailable, TokenUnavailable
-from channels.tokens.fetch import REFUSED_S, FleetTokens, Found, Wanted, late
+from channels.tokens.fetch import REFUSED_S, FleetTokens, Found, TokenNeed, late
 from channels.tokens.seal import Seal
 
 log = structlog.get_logger(__name__)
@@ -137,12 +137,12 @@ class SharedTokens:
             until, cause = entry.failed
             if cause is not None and now < until:
                 raise _again(cause, until - now)
-            wanted = Wanted(source, stale, deadline, SETTLE_S)
+            wanted = TokenNeed(source, stale, deadline, SETTLE_S)
             return self._look(entry, wanted)
         finally:
             entry.lock.release()
 
-    def _look(self, entry: _Entry, wanted: Wanted) -> str:
+    def _look(self, entry: _Entry, wanted: TokenNeed) -> str:
         """Has the lock. A failure is everyone's answer for a moment: the next hundred threads must not
         each ask a provider that has just said no."""
         try:
@@ -175,7 +175,7 @@ class SharedTokens:
             # Should nothing come of it, the next try is nearer to the end.
             entry.held = self._dated(Found(held.text, left_s))
             # What the provider said more lately than the token has left to live is late enough.
-            self._look(entry, Wanted(source, held.text, now + WAIT_S, left_s, beside=True))
+            self._look(entry, TokenNeed(source, held.text, now + WAIT_S, left_s, beside=True))
         except TokenUnavailable as exc:
             entry.failed = (0.0, None)  # what is held is good: nobody else has to hear of it
             log.warning("access_token_not_refreshed", account=entry.account.name, reason=str(exc))

@@ -91,7 +91,7 @@ class Letter(msgspec.Struct, frozen=True, kw_only=True):
         return value if isinstance(value, dict) else {}
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class DeadLetterFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which letters are looked for; what is empty asks for nothing."""
 
     origins: frozenset[str] = frozenset()
@@ -130,7 +130,7 @@ def letter_of(message: Any, topic_prefix: str) -> Letter:
     )
 
 
-def newest(letters: Iterable[Letter], wanted: Wanted, limit: int) -> list[Letter]:
+def newest(letters: Iterable[Letter], wanted: DeadLetterFilter, limit: int) -> list[Letter]:
     """Those that fit, the newest first, each origin once: a worker that died may have written two."""
     chosen = nlargest(limit, _once(one for one in letters if wanted.fits(one)), key=_age)
     return sorted(chosen, key=_age, reverse=True)

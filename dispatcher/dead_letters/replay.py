@@ -19,7 +19,7 @@ REPLAY_OF: Final = "hongyan-replay-of"
 _FLUSH_S: Final = 30.0
 
 
-class Fate(StrEnum):
+class ReplayStatus(StrEnum):
     """What becomes, or would become, of one letter."""
 
     REPLAYED = "replayed"
@@ -40,7 +40,7 @@ class Done(NamedTuple):
 
     letter: Letter
     target: str
-    fate: Fate
+    fate: ReplayStatus
     why: str = ""
 
 
@@ -61,24 +61,28 @@ class Replayer:
     def run(self, letters: Sequence[Letter], *, again: bool) -> list[Done]:
         """Send them together; raises LedgerError, then what was begun is on record."""
         planned = self.plan(letters, again=again)
-        sent = iter(self._replayed([one for one in planned if one.fate is Fate.WOULD], again))
-        return [next(sent) if one.fate is Fate.WOULD else one for one in planned]
+        sent = iter(
+            self._replayed([one for one in planned if one.fate is ReplayStatus.WOULD], again)
+        )
+        return [next(sent) if one.fate is ReplayStatus.WOULD else one for one in planned]
 
     def _planned(self, letter: Letter, earlier: Replay | None, again: bool) -> Done:
         target = self._target or letter.topic
         if not letter.origin or not target:
-            return Done(letter, target, Fate.NO_ORIGIN)
+            return Done(letter, target, ReplayStatus.NO_ORIGIN)
         if letter.stub is not None:
             why = (
                 f"the original ({letter.stub.value_bytes:,} bytes) stands at {letter.origin} alone"
             )
-            return Done(letter, target, Fate.STUB, why)
+            return Done(letter, target, ReplayStatus.STUB, why)
         if letter.truncated:
-            return Done(letter, target, Fate.TRUNCATED, f"it had {letter.truncated:,} bytes")
+            return Done(
+                letter, target, ReplayStatus.TRUNCATED, f"it had {letter.truncated:,} bytes"
+            )
         if earlier is not None and not again:
             sure = "" if earlier.sent_at else ", unacknowledged"
-            return Done(letter, target, Fate.BEFORE, f"to {earlier.target}{sure}")
-        return Done(letter, target, Fate.WOULD)
+            return Done(letter, target, ReplayStatus.BEFORE, f"to {earlier.target}{sure}")
+        return Done(letter, target, ReplayStatus.WOULD)
 
     def _replayed(self, going: Sequence[Done], again: bool) -> list[Done]:
         if not going:
@@ -92,7 +96,7 @@ class Replayer:
         return [
             _ended(done, errors[done.letter.origin])
             if ours
-            else done._replace(fate=Fate.BEFORE, why="by somebody else just now")
+            else done._replace(fate=ReplayStatus.BEFORE, why="by somebody else just now")
             for done, ours in zip(going, begun, strict=True)
         ]
 
@@ -143,5 +147,5 @@ def _failure(error: Any) -> _Failure | None:
 
 def _ended(done: Done, failure: _Failure | None) -> Done:
     if failure is None:
-        return done._replace(fate=Fate.REPLAYED)
-    return done._replace(fate=Fate.FAILED, why=failure.text)
+        return done._replace(fate=ReplayStatus.REPLAYED)
+    return done._replace(fate=ReplayStatus.FAILED, why=failure.text)

@@ -45,7 +45,7 @@ _TOO_LARGE = ("MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE")
 Headers = list[tuple[str, bytes | None]]
 
 
-class Form(Enum):
+class LetterForm(Enum):
     """What of a record goes to the dead letters, from most to least."""
 
     WHOLE = 0
@@ -90,25 +90,25 @@ class Poison:
         self.code = code
         self.detail = detail
         self.size = len(payload or b"")
-        self.form = Form.WHOLE
+        self.form = LetterForm.WHOLE
         self.alone = False
         """A batch with it was too large: only by itself it shows whether it is."""
 
     def shrink(self) -> None:
         """The topic would not take it in its present form: the next smaller one is tried. Behind the
         smallest comes the whole again, since somebody has to raise the topic's limit then."""
-        if self.form is Form.STUB:
-            self.form = Form.WHOLE
-        elif self.form is Form.WHOLE and self.size > _KEEP_OF_OVERSIZED:
-            self.form = Form.CUT
+        if self.form is LetterForm.STUB:
+            self.form = LetterForm.WHOLE
+        elif self.form is LetterForm.WHOLE and self.size > _KEEP_OF_OVERSIZED:
+            self.form = LetterForm.CUT
         else:
-            self.form = Form.STUB
+            self.form = LetterForm.STUB
 
     def letter(self) -> tuple[bytes | None, bytes | None, Headers]:
         """Key, value and headers as they go to the dead letters."""
-        if self.form is Form.STUB:
+        if self.form is LetterForm.STUB:
             return None, (self.payload or b"")[:FIRST_BYTES], self._stub_headers()
-        if self.form is Form.CUT:
+        if self.form is LetterForm.CUT:
             cut = (TRUNCATED, str(self.size).encode())
             return (
                 self.key,
@@ -293,7 +293,7 @@ class DeadLetters:
             self._recorder.record([self._event(poison) for poison in done])
             for poison in done:
                 self._on_count(poison.code)
-                if poison.form is Form.STUB:
+                if poison.form is LetterForm.STUB:
                     _say_stub(poison)
             self._on_done(done)
 

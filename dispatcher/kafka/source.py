@@ -24,7 +24,7 @@ from dispatcher.kafka.unreadable import CODES as UNREADABLE
 from dispatcher.kafka.unreadable import REASON as UNREADABLE_REASON
 from dispatcher.kafka.unreadable import UnreadableBatches
 from dispatcher.metrics import Metrics
-from dispatcher.pipeline.work import Assignment, Hold, Record
+from dispatcher.pipeline.work import Assignment, Hold, KafkaRecord
 from message.envelope import EnvelopeError, Notification, check_arrival, decode
 from message.foreign_text import shown
 from message.vocabulary import Lane, lane_of_topic
@@ -57,7 +57,7 @@ class SourceFailed(RuntimeError):
 class Inbox(Protocol):
     """Where records go (dispatcher/pipeline/expand.py)."""
 
-    def put(self, records: list[Record]) -> None:
+    def put(self, records: list[KafkaRecord]) -> None:
         """Take records of the lanes it serves."""
         ...
 
@@ -104,7 +104,7 @@ class Source:
         accounts: Mapping[Lane, frozenset[str]],
         topic_prefix: str,
         place: Any,
-        done: SimpleQueue[Sequence[Record | Poison]],
+        done: SimpleQueue[Sequence[KafkaRecord | Poison]],
         clock: Clock,
         metrics: Metrics,
     ) -> None:
@@ -210,11 +210,11 @@ class Source:
         except Empty:
             return
 
-    def _complete(self, record: Record | Poison) -> None:
+    def _complete(self, record: KafkaRecord | Poison) -> None:
         """Move the watermark, unless the partition is gone or somebody must read the record again."""
         assignment = record.assignment
         self._flow[assignment.lane].remove(record.size)
-        given_back = isinstance(record, Record) and record.given_back
+        given_back = isinstance(record, KafkaRecord) and record.given_back
         if assignment.hold is not Hold.GONE and not given_back:
             assignment.offsets.complete(record.offset)
 
@@ -249,8 +249,8 @@ class Source:
             return []
         return [first, *self._consumer.consume(POLL_BATCH - 1, 0)]
 
-    def _register_all(self, messages: Iterable[Any]) -> dict[Lane, list[Record]]:
-        records: dict[Lane, list[Record]] = {}
+    def _register_all(self, messages: Iterable[Any]) -> dict[Lane, list[KafkaRecord]]:
+        records: dict[Lane, list[KafkaRecord]] = {}
         moment, now = self._clock.monotonic(), self._clock.now_ms()
         for message in messages:
             record = self._register(message, moment, now)
@@ -258,7 +258,7 @@ class Source:
                 records.setdefault(record.assignment.lane, []).append(record)
         return records
 
-    def _register(self, message: Any, moment: float, now: int) -> Record | None:
+    def _register(self, message: Any, moment: float, now: int) -> KafkaRecord | None:
         """Take note of one message's offset; None when there is nothing to send in it."""
         if message.error() is not None:
             self._note_error(message, moment)
@@ -273,7 +273,9 @@ class Source:
             seen = assignment.offsets.register(offset, moment)
         return self._read(message, assignment, offset, now) if seen is Seen.NEW else None
 
-    def _read(self, message: Any, assignment: Assignment, offset: int, now: int) -> Record | None:
+    def _read(
+        self, message: Any, assignment: Assignment, offset: int, now: int
+    ) -> KafkaRecord | None:
         payload = message.value()
         self._flow[assignment.lane].add(len(payload or b""))
         try:
@@ -284,7 +286,7 @@ class Source:
             self._poisons.put(_poison(message, assignment, offset, exc))
             return None
         traceparent = _header(message.headers(), "traceparent")
-        return Record(assignment, offset, notification, payload, now, traceparent)
+        return KafkaRecord(assignment, offset, notification, payload, now, traceparent)
 
     def _check_account(self, notification: Notification, lane: Lane) -> None:
         account, known = notification.account, self._accounts[lane]
@@ -298,7 +300,7 @@ class Source:
                 f"no such account serves lane {lane.name}; there are {names}",
             )
 
-    def _hand_on(self, records: Mapping[Lane, list[Record]]) -> None:
+    def _hand_on(self, records: Mapping[Lane, list[KafkaRecord]]) -> None:
         for lane, batch in records.items():
             self._metrics.received.labels(lane.name).inc(len(batch))
             self._inboxes[lane].put(batch)

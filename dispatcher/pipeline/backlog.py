@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from dispatcher.pipeline.work import Hold, Record, Work
+from dispatcher.pipeline.work import Hold, KafkaRecord, Work
 from policy.schema import Ordering
 
-Expand = Callable[[Record], list[Work]]
+Expand = Callable[[KafkaRecord], list[Work]]
 
 
 class Backlog:
@@ -20,19 +20,19 @@ class Backlog:
 
     def __init__(self, expand: Expand) -> None:
         self._expand = expand
-        self._records: deque[Record] = deque()
+        self._records: deque[KafkaRecord] = deque()
         self._begun: deque[Work] = deque()
-        self._dropped: list[Record] = []
+        self._dropped: list[KafkaRecord] = []
 
     def __len__(self) -> int:
         """Records waiting, and deliveries of the one that is begun."""
         return len(self._records) + len(self._begun)
 
-    def add(self, record: Record) -> None:
+    def add(self, record: KafkaRecord) -> None:
         """A record from the source."""
         self._records.append(record)
 
-    def done(self, record: Record) -> None:
+    def done(self, record: KafkaRecord) -> None:
         """All deliveries of a record ended; matters only where order is kept."""
 
     def take(self, room: int) -> list[Work]:
@@ -48,7 +48,7 @@ class Backlog:
                 self._begin(self._records.popleft())
         return taken
 
-    def dropped(self) -> list[Record]:
+    def dropped(self) -> list[KafkaRecord]:
         """Records passed over since the last call."""
         dropped, self._dropped = self._dropped, []
         return dropped
@@ -60,7 +60,7 @@ class Backlog:
         self._records.clear()
         return rest
 
-    def _begin(self, record: Record) -> None:
+    def _begin(self, record: KafkaRecord) -> None:
         if record.assignment.hold is not Hold.OWNED:
             self._dropped.append(record)
             self.done(record)
@@ -79,13 +79,13 @@ class KeyedBacklog(Backlog):
 
     def __init__(self, expand: Expand) -> None:
         super().__init__(expand)
-        self._waiting: dict[str, deque[Record]] = {}
+        self._waiting: dict[str, deque[KafkaRecord]] = {}
         self._held = 0
 
     def __len__(self) -> int:
         return super().__len__() + self._held
 
-    def add(self, record: Record) -> None:
+    def add(self, record: KafkaRecord) -> None:
         key = record.notification.ordering_key
         if key is None:
             self._records.append(record)
@@ -96,7 +96,7 @@ class KeyedBacklog(Backlog):
             self._waiting[key] = deque()
             self._records.append(record)
 
-    def done(self, record: Record) -> None:
+    def done(self, record: KafkaRecord) -> None:
         """The key's next record may go."""
         key = record.notification.ordering_key
         if key is None or key not in self._waiting:

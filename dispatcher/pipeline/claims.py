@@ -28,7 +28,7 @@ from sending.runtime.clock import Clock
 from sending.runtime.outage import Outage
 
 
-class Verdict(Protocol):
+class ClaimCounter(Protocol):
     """What a gate counts as it goes; dispatcher/metrics.py."""
 
     def claimed(self, batch: int, seconds: float) -> None:
@@ -64,7 +64,7 @@ class LedgerGate:
         owner: str,
         outage: Outage,
         clock: Clock,
-        count: Verdict,
+        count: ClaimCounter,
         term: Callable[[], int],
         lease_holds: Callable[[], bool] = lambda: True,
         ordered: frozenset[str] = frozenset(),

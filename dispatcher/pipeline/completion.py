@@ -16,8 +16,8 @@ import msgspec
 
 from dispatcher.pipeline.gates import Gating
 from dispatcher.pipeline.lanes import Pool
-from dispatcher.pipeline.telemetry import Report
-from dispatcher.pipeline.work import Finished, Record, Work
+from dispatcher.pipeline.telemetry import WorkerTelemetry
+from dispatcher.pipeline.work import Finished, KafkaRecord, Work
 from idempotency.ledger import Settlement
 from idempotency.payload_cipher import body_digest
 from idempotency.prefilter import Prefilter
@@ -44,16 +44,16 @@ class Settled(msgspec.Struct, gc=False):
 
 
 class Aftermath:
-    """Owns `Record.open_deliveries`: it alone says when a record is done."""
+    """Owns `KafkaRecord.open_deliveries`: it alone says when a record is done."""
 
     def __init__(
         self,
         pools: Mapping[str, Pool],
         prefilter: Prefilter,
         *,
-        report: Report,
+        report: WorkerTelemetry,
         clock: Clock,
-        on_records: Callable[[list[Record]], None],
+        on_records: Callable[[list[KafkaRecord]], None],
         gating: Gating | None = None,
         hurried: frozenset[Lane] = frozenset(),
     ) -> None:

@@ -16,7 +16,7 @@ from typing import Final, Protocol, TypeVar
 from dispatcher.pipeline.backlog import Backlog, backlog_for
 from dispatcher.pipeline.claims import Gate
 from dispatcher.pipeline.lanes import Pool
-from dispatcher.pipeline.work import Finished, Record, Work
+from dispatcher.pipeline.work import Finished, KafkaRecord, Work
 from message.delivery import Origin, Rendered, deliveries_of
 from message.envelope import Notification
 from sending.runtime.clock import Clock
@@ -73,7 +73,7 @@ class Screen:
         *,
         clock: Clock,
         finished: SimpleQueue[Finished],
-        on_dropped: Callable[[list[Record]], None],
+        on_dropped: Callable[[list[KafkaRecord]], None],
         render: Renderer = lambda _: None,
     ) -> None:
         self.beat = clock.monotonic()
@@ -85,8 +85,8 @@ class Screen:
         self._finished = finished
         self._on_dropped = on_dropped
         self._render = render
-        self._inbox: SimpleQueue[list[Record]] = SimpleQueue()
-        self._ended: SimpleQueue[Record] = SimpleQueue()
+        self._inbox: SimpleQueue[list[KafkaRecord]] = SimpleQueue()
+        self._ended: SimpleQueue[KafkaRecord] = SimpleQueue()
         self._wake = threading.Event()
         self._stopping = False
         self._backlogs: dict[str, Backlog] = {
@@ -94,7 +94,7 @@ class Screen:
         }
         self._turn = 0
 
-    def put(self, records: list[Record]) -> None:
+    def put(self, records: list[KafkaRecord]) -> None:
         """Records from the source."""
         self._inbox.put(records)
         self._wake.set()
@@ -103,7 +103,7 @@ class Screen:
         """Intake has taken some of what it was offered."""
         self._wake.set()
 
-    def record_ended(self, record: Record) -> None:
+    def record_ended(self, record: KafkaRecord) -> None:
         """The last delivery of a record ended; lets an ordered lane's next one go."""
         self._ended.put(record)
         self._wake.set()
@@ -158,14 +158,14 @@ class Screen:
                 self._pass_over(backlog.dropped())
         return taken
 
-    def _pass_over(self, records: list[Record]) -> None:
+    def _pass_over(self, records: list[KafkaRecord]) -> None:
         """Their partition is leaving: whoever gets it reads them again."""
         for record in records:
             record.given_back = True
         if records:
             self._on_dropped(records)
 
-    def _expand(self, record: Record) -> list[Work]:
+    def _expand(self, record: KafkaRecord) -> list[Work]:
         """A record's deliveries; those that share a receiver count once."""
         assignment, notification = record.assignment, record.notification
         terms = self._pools[assignment.lane.name].terms

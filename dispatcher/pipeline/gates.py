@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Final
 
-from backends.redis.receiver_marks import Marks, Passing, Verdict
+from backends.redis.receiver_marks import MarkResult, Marks, Passing
 from backends.redis.receiver_windows import Window
 from backends.settings import Settings
 from dispatcher.pipeline.work import Work
@@ -38,7 +38,7 @@ from sending.accounts.rate_limiter import Gauge
 from sending.receiver_marks import NEVER_SENT, GateMarks, mark_of, open_marks
 from sending.runtime.clock import Clock
 
-_DROPS: Final = {Verdict.REPEAT: DUPLICATE_CONTENT, Verdict.ABOVE: FREQUENCY_CAP}
+_DROPS: Final = {MarkResult.REPEAT: DUPLICATE_CONTENT, MarkResult.ABOVE: FREQUENCY_CAP}
 
 
 class Gating:
@@ -73,7 +73,7 @@ class Gating:
         if asked:
             passing = [self._passing(work) for work in asked]
             for work, verdict in zip(asked, self.marks.enter(passing), strict=True):
-                work.marked = verdict is Verdict.MARKED
+                work.marked = verdict is MarkResult.MARKED
                 work.drop = _DROPS.get(verdict)
         for work in gated:
             if work.drop is not None:

@@ -47,7 +47,7 @@ def may_work_at_once(outcome: AnyOutcome) -> bool:
     return not outcome.account and outcome.retry_after_ms is None
 
 
-class Again:
+class ImmediateRetry:
     """One lane's; used by its threads at once, each with works of its own."""
 
     def __init__(

@@ -23,7 +23,7 @@ from dispatcher.pipeline.claims import Gate
 from dispatcher.pipeline.expand import drained
 from dispatcher.pipeline.gates import Gating
 from dispatcher.pipeline.lanes import Pool
-from dispatcher.pipeline.telemetry import Report
+from dispatcher.pipeline.telemetry import WorkerTelemetry
 from dispatcher.pipeline.work import Finished, HandOver, Hold, Work
 from idempotency.ledger import LedgerUnavailable
 from policy.schema import Guarantee
@@ -46,7 +46,7 @@ class Intake:
         gate: Gate,
         delays: Callable[[Sequence[tuple[str, str]]], list[int]] = lambda batch: [0] * len(batch),
         *,
-        report: Report,
+        report: WorkerTelemetry,
         clock: Clock,
         finished: SimpleQueue[Finished],
         gating: Gating | None = None,

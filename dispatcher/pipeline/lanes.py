@@ -28,7 +28,7 @@ import structlog
 from channels.channel import Call, Channel
 from channels.engine import Refused
 from channels.http_client.failures import LEASE_LAPSED, WITHDRAWN
-from dispatcher.pipeline.immediate_retry import Again
+from dispatcher.pipeline.immediate_retry import ImmediateRetry
 from dispatcher.pipeline.lane_config import Terms
 from dispatcher.pipeline.work import Finished, Route, Work
 from message.delivery import Delivery
@@ -48,7 +48,7 @@ log = structlog.get_logger(__name__)
 _LEAST_PAUSE_S, _MOST_PAUSE_S = 0.005, 0.5
 
 
-class Engine(Protocol):
+class LaneEngine(Protocol):
     """What runs one provider call and never raises (channels/engine.py)."""
 
     def send(self, channel: Channel, call: Call, timeout_s: float) -> Sequence[AnyOutcome]:
@@ -70,7 +70,7 @@ class Engine(Protocol):
         ...
 
 
-class Permit(Protocol):
+class SendPermit(Protocol):
     """Whether a send may begin now (sending/runtime/lease.py)."""
 
     def wait_valid(self, term: int, until: Callable[[], bool]) -> bool:
@@ -106,9 +106,9 @@ class Pool:
         policy: LanePolicy,
         routes: Mapping[str, Route],
         accounts: Accounts,
-        engine: Engine,
+        engine: LaneEngine,
         *,
-        permit: Permit,
+        permit: SendPermit,
         clock: Clock,
         finished: SimpleQueue[Finished],
         reroute: Callable[[Sequence[Delivery]], list[bool]],
@@ -131,7 +131,7 @@ class Pool:
         self._stopping = False
         self._durable = policy.guarantee is not Guarantee.BEST_EFFORT
         """Whether someone else would take up what is given back."""
-        self._again = Again(
+        self._again = ImmediateRetry(
             self._call,
             refusal=self._refusal,
             reroute=reroute if self._durable else None,

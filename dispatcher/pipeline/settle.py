@@ -14,7 +14,7 @@ from queue import Empty, SimpleQueue
 from dispatcher.pipeline.combined_commit import Rider
 from dispatcher.pipeline.completion import Settled
 from dispatcher.pipeline.lanes import Pool
-from dispatcher.pipeline.telemetry import Report
+from dispatcher.pipeline.telemetry import WorkerTelemetry
 from dispatcher.pipeline.work import Finished, Work
 from idempotency.ledger import Ledger, LedgerUnavailable, Settlement
 from message.states import Event
@@ -37,7 +37,7 @@ class Settle:
         ledger: Ledger,
         *,
         outage: Outage,
-        report: Report,
+        report: WorkerTelemetry,
         clock: Clock,
         finished: SimpleQueue[Finished],
         on_settled: Callable[[Settled], None],

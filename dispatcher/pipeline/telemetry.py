@@ -26,7 +26,7 @@ _OWN_ENDS = frozenset(
 """Reasons of what this worker entered and did not send; what ended otherwise was there already."""
 
 
-class Report:
+class WorkerTelemetry:
     """Used by intake and settle, each from its own thread."""
 
     def __init__(self, recorder: Recorder, metrics: Metrics, *, clock: Clock, worker: str) -> None:

@@ -58,7 +58,7 @@ class Assignment:
         return f"{self.topic}/{self.partition} ({self.hold.name.lower()})"
 
 
-class Record:
+class KafkaRecord:
     """One polled notification on its way through the worker."""
 
     __slots__ = (
@@ -107,7 +107,7 @@ class Work(msgspec.Struct, gc=False):
     """One delivery between its record and its settlement."""
 
     delivery: Delivery
-    record: Record
+    record: KafkaRecord
     outcome: AnyOutcome | None = None
     """Written by the lane's thread."""
     event: Event | None = None
@@ -169,7 +169,7 @@ class Work(msgspec.Struct, gc=False):
 class HandOver(msgspec.Struct, gc=False):
     """A `best_effort` delivery reached its lane's queue: that is where its offset may pass."""
 
-    record: Record
+    record: KafkaRecord
 
 
 Finished = Work | HandOver

@@ -18,7 +18,7 @@ from hongyan.terminal import DONE, PROBLEMS, complain, explained, out, print_jso
 
 if TYPE_CHECKING:
     from backends.settings import Settings
-    from dispatcher.dead_letters.reader import Letter, Wanted
+    from dispatcher.dead_letters.reader import DeadLetterFilter, Letter
     from dispatcher.dead_letters.replay import Replayer
 
 app = typer.Typer(name="dead", help="Records that could not be sent at all.", no_args_is_help=True)
@@ -141,7 +141,7 @@ def _replayer(settings: Settings, target: str) -> Iterator[Replayer]:
         yield Replayer(producer, ledger.replays(), target=target)
 
 
-def _matching(settings: Settings, wanted: Wanted, missing: set[str]) -> Iterator[Letter]:
+def _matching(settings: Settings, wanted: DeadLetterFilter, missing: set[str]) -> Iterator[Letter]:
     """The letters that fit, as the topic has them; `missing` loses the origins that were found."""
     for letter in _letters(settings, wanted.since_ms):
         if wanted.fits(letter):
@@ -149,7 +149,7 @@ def _matching(settings: Settings, wanted: Wanted, missing: set[str]) -> Iterator
             yield letter
 
 
-def _found(settings: Settings, wanted: Wanted, limit: int) -> list[Letter]:
+def _found(settings: Settings, wanted: DeadLetterFilter, limit: int) -> list[Letter]:
     from dispatcher.dead_letters.reader import newest
 
     return newest(_letters(settings, wanted.since_ms), wanted, limit)
@@ -167,14 +167,16 @@ def _letters(settings: Settings, since_ms: int) -> Iterator[Letter]:
         yield letter_of(message, prefix)
 
 
-def _wanted(*, origins: Any = (), reason: str = "", lane: str = "", since: str = "") -> Wanted:
-    from dispatcher.dead_letters.reader import Wanted
+def _wanted(
+    *, origins: Any = (), reason: str = "", lane: str = "", since: str = ""
+) -> DeadLetterFilter:
+    from dispatcher.dead_letters.reader import DeadLetterFilter
     from message.vocabulary import lane_named
 
     if lane and lane_named(lane) is None:
         raise WrongUsage(f"--lane {lane!r}: there is no such lane")
     since_ms = time.time_ns() // 1_000_000 - duration_ms("--since", since) if since else 0
-    return Wanted(origins=frozenset(origins), reason=reason, lane=lane, since_ms=since_ms)
+    return DeadLetterFilter(origins=frozenset(origins), reason=reason, lane=lane, since_ms=since_ms)
 
 
 def _topic_of(settings: Settings, lane: str) -> str:

@@ -42,7 +42,7 @@ _LINES_AT_MOST = 40
 _MS = 1_000
 
 
-class Plan(NamedTuple):
+class PolicyPlan(NamedTuple):
     """What applying would do."""
 
     now: InForce
@@ -163,7 +163,7 @@ def _number(expect: str) -> int:
     return int(number)
 
 
-def _unconfirmed(plan: Plan) -> str:
+def _unconfirmed(plan: PolicyPlan) -> str:
     said = "is empty" if not plan.content.strip() else f"drops {', '.join(plan.dropped)}"
     lanes = len({change.lane for change in plan.resets})
     return (
@@ -172,7 +172,7 @@ def _unconfirmed(plan: Plan) -> str:
     )
 
 
-def _plan(settings: Settings, ledger: SqlLedger, file: Path, expected: int | None) -> Plan:
+def _plan(settings: Settings, ledger: SqlLedger, file: Path, expected: int | None) -> PolicyPlan:
     from channels.accounts.lane_accounts import lane_accounts
     from idempotency.open_counts import waiting
     from message.vocabulary import LANES
@@ -193,7 +193,7 @@ def _plan(settings: Settings, ledger: SqlLedger, file: Path, expected: int | Non
     content = read(file).decode()
     dropped = dropped_tables(now.text, content)
     found, rows = changes(now.policy, policy), waiting(ledger.database)
-    return Plan(
+    return PolicyPlan(
         now,
         policy,
         content,
@@ -206,14 +206,14 @@ def _plan(settings: Settings, ledger: SqlLedger, file: Path, expected: int | Non
     )
 
 
-def _apply(ledger: SqlLedger, plan: Plan, author: str) -> Version:
+def _apply(ledger: SqlLedger, plan: PolicyPlan, author: str) -> Version:
     from policy.versions import Versions
 
     versions, now = Versions(ledger.database), plan.now
     return versions.add(plan.content, author, base=now.number, before=now.text)
 
 
-def _as_json(plan: Plan, version: Version | None, *, dry_run: bool) -> dict[str, Any]:
+def _as_json(plan: PolicyPlan, version: Version | None, *, dry_run: bool) -> dict[str, Any]:
     return {
         "before": plan.now.policy.version,
         "applied": version.name if version is not None else None,
@@ -231,7 +231,7 @@ def _as_json(plan: Plan, version: Version | None, *, dry_run: bool) -> dict[str,
     }
 
 
-def _say(plan: Plan, version: Version | None, *, wanted: bool) -> None:
+def _say(plan: PolicyPlan, version: Version | None, *, wanted: bool) -> None:
     if not wanted:
         out().print(f"{plan.now.policy.version} says so already; nothing to apply")
         return
@@ -247,7 +247,7 @@ def _say(plan: Plan, version: Version | None, *, wanted: bool) -> None:
         err().print(f"dry run: nothing was applied; {expect}", style="dim")
 
 
-def _say_changes(plan: Plan) -> None:
+def _say_changes(plan: PolicyPlan) -> None:
     from policy.diff import grouped
 
     groups = grouped(plan.changes)

@@ -19,7 +19,7 @@ from hongyan.terminal import complain, err, explained, settings_of
 
 if TYPE_CHECKING:
     from idempotency.recovery.selection import Pick
-    from recovery.operator_results import Told
+    from recovery.operator_results import OperatorResult
 
 _T = TypeVar("_T")
 
@@ -146,7 +146,7 @@ def _named(desk: ResendDesk, names: Sequence[str], biz: str | None, output: Rese
 
 
 def _in_chunks(
-    some: Sequence[_T], act: Callable[[Sequence[_T]], list[Told]], output: ResendOutput
+    some: Sequence[_T], act: Callable[[Sequence[_T]], list[OperatorResult]], output: ResendOutput
 ) -> bool:
     for start in range(0, len(some), _CHUNK):
         output.take(act(some[start : start + _CHUNK]))
@@ -158,7 +158,7 @@ def _selected(
 ) -> bool:
     """Page by page, by one job at a time; what was moved is not met again, so it may be begun anew.
     Returns whether more match than the limit."""
-    from recovery.operator_results import Verdict
+    from recovery.operator_results import OperatorVerdict
 
     orders, now = desk.orders, desk.ledger.now_ms()
     doubted = _DOUBTED.get(orders.verb, None if in_doubt else False)
@@ -176,7 +176,7 @@ def _selected(
                 chunk = chunk[len(told) :]
                 output.take(told)
                 if left is not None:
-                    left -= sum(one.verdict is not Verdict.COPIED_BEFORE for one in told)
+                    left -= sum(one.verdict is not OperatorVerdict.COPIED_BEFORE for one in told)
     return False
 
 

@@ -25,7 +25,7 @@ from hongyan.terminal import (
 )
 
 if TYPE_CHECKING:
-    from hongyan.enqueue import BadLine, Check, Outcome, Ready, Sender
+    from hongyan.enqueue import BadLine, Check, EnqueueOutcome, NotificationSender, Ready
     from policy.templates.templates import Templates
 
 HELP = explained(
@@ -89,7 +89,7 @@ def send(
     from policy.templates.loading import load_for
 
     templates, reach = load_for(settings), ReachCheck(settings.accounts)
-    outcome = sending.Outcome()
+    outcome = sending.EnqueueOutcome()
     if file is not None:
         ready = _with_progress(file, outcome.bad, templates, reach)
     else:
@@ -113,12 +113,12 @@ def send(
     if check:
         outcome.sent = sum(1 for _ in ready)
     else:
-        _send(sending.Sender(settings.kafka, outcome), ready, timeout)
+        _send(sending.NotificationSender(settings.kafka, outcome), ready, timeout)
     _report(outcome, check=check, as_json=as_json)
     raise typer.Exit(DONE if outcome.ok else PROBLEMS)
 
 
-def _send(sender: Sender, ready: Iterable[Ready], timeout_s: float) -> None:
+def _send(sender: NotificationSender, ready: Iterable[Ready], timeout_s: float) -> None:
     try:
         for one in ready:
             sender.send(one)
@@ -168,7 +168,7 @@ def _opened(file: Path) -> Iterator[BinaryIO]:
         yield source
 
 
-def _report(outcome: Outcome, *, check: bool, as_json: bool) -> None:
+def _report(outcome: EnqueueOutcome, *, check: bool, as_json: bool) -> None:
     if as_json:
         print_json(outcome)
         return
@@ -182,7 +182,7 @@ def _report(outcome: Outcome, *, check: bool, as_json: bool) -> None:
         out().print(f"{outcome.sent:,} sent")
 
 
-def _show_problems(outcome: Outcome) -> None:
+def _show_problems(outcome: EnqueueOutcome) -> None:
     for bad in outcome.bad[:_SHOWN]:
         err().print(f"line {bad.line}: {bad.path}: {bad.detail}", markup=False)
     for failed in outcome.failed[:_SHOWN]:

@@ -11,7 +11,7 @@ from hongyan.errors import WrongUsage
 from hongyan.terminal import explained, print_json, settings_of
 
 if TYPE_CHECKING:
-    from hongyan.output.status import Status
+    from hongyan.output.status import ShownStatus
     from idempotency.fleet.held_lines import LinesOfLane
     from idempotency.fleet.status import LaneStatus
     from idempotency.sql_ledger import SqlLedger
@@ -61,15 +61,15 @@ def status(
         show(found)
 
 
-def _status(ledger: SqlLedger, lanes: list[str], limit: int, *, every: bool) -> Status:
+def _status(ledger: SqlLedger, lanes: list[str], limit: int, *, every: bool) -> ShownStatus:
     """`every`: alerts that are about no lane are shown, too."""
-    from hongyan.output.status import Status
+    from hongyan.output.status import ShownStatus
     from policy.versions import Versions
 
     fleet = ledger.fleet_status()
     states = fleet.lanes(lanes)
     alerts = ledger.alert_book().alerts()
-    return Status(
+    return ShownStatus(
         now=ledger.now_ms(),
         policy=Versions(ledger.database).newest(),
         processes=fleet.processes(),

@@ -15,7 +15,7 @@ from hongyan.terminal import DONE, PROBLEMS, err, explained, out, print_json, se
 if TYPE_CHECKING:
     from backends.settings import Settings
     from message.delivery import Rendered
-    from policy.templates.templates import Template, Templates
+    from policy.templates.templates import DeclaredTemplate, Templates
 
 app = typer.Typer(name="templates", help="Named texts and their variables.", no_args_is_help=True)
 
@@ -192,7 +192,7 @@ def _templates(context: typer.Context, file: Path | None) -> Templates:
     return load(file or file_of(settings), TAKERS)
 
 
-def _check_provider(template: Template, provider: str) -> None:
+def _check_provider(template: DeclaredTemplate, provider: str) -> None:
     from channels.template_support import TAKERS
 
     known = [name for name, taker in TAKERS.items() if taker.channel == template.channel]
@@ -201,7 +201,7 @@ def _check_provider(template: Template, provider: str) -> None:
         raise WrongUsage(f"--provider {provider!r}: {template.channel} has {there}")
 
 
-def _of(template: Template, rendered: Rendered, provider: str) -> Rendered:
+def _of(template: DeclaredTemplate, rendered: Rendered, provider: str) -> Rendered:
     """What this provider gets; raises TemplateError in an adapter's words where that is nothing."""
     import msgspec
 
@@ -213,7 +213,7 @@ def _of(template: Template, rendered: Rendered, provider: str) -> Rendered:
     return msgspec.structs.replace(found, providers={})
 
 
-def _named(templates: Templates, name: str) -> Template:
+def _named(templates: Templates, name: str) -> DeclaredTemplate:
     from policy.templates.templates import TemplateError
 
     try:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from backends.sql.database import Database, database_url
-from hongyan.demo.stage import Stage
+from hongyan.demo.stage import DemoEnvironment
 from hongyan.demo.tally import (
     OPEN,
     Book,
@@ -21,7 +21,7 @@ from hongyan.demo.tally import (
     tally,
     witnesses,
 )
-from hongyan.enqueue import Outcome, Sender, read_lines
+from hongyan.enqueue import EnqueueOutcome, NotificationSender, read_lines
 from tracing.timeline import Story, find
 
 FIRST: Final = "worker-1"
@@ -44,7 +44,7 @@ class DemoFailed(RuntimeError):
 
 def run(folder: Path, file: Path, *, say: Say, show: Show) -> tuple[Tally, list[Story]]:
     """Play it; returns the result and some messages' stories."""
-    with Stage(folder) as stage:
+    with DemoEnvironment(folder) as stage:
         say("embedded Kafka, SQLite ledger and provider are up; starting two workers")
         stage.start_worker(FIRST)
         stage.start_worker(SECOND)
@@ -63,9 +63,9 @@ def run(folder: Path, file: Path, *, say: Say, show: Show) -> tuple[Tally, list[
             database.close()
 
 
-def _send(stage: Stage, file: Path) -> Book:
-    book, outcome = Book(), Outcome()
-    sender = Sender(stage.settings.kafka, outcome)
+def _send(stage: DemoEnvironment, file: Path) -> Book:
+    book, outcome = Book(), EnqueueOutcome()
+    sender = NotificationSender(stage.settings.kafka, outcome)
     with file.open("rb") as lines:
         for ready in read_lines(lines, outcome.bad):
             sender.send(ready)
@@ -76,7 +76,7 @@ def _send(stage: Stage, file: Path) -> Book:
     return book
 
 
-def _watch(stage: Stage, database: Database, expected: int, say: Say, show: Show) -> None:
+def _watch(stage: DemoEnvironment, database: Database, expected: int, say: Say, show: Show) -> None:
     """Show progress, kill the first worker midway, wait until everything has a named state."""
     deadline = time.monotonic() + PATIENCE_S
     killed = False
@@ -94,7 +94,7 @@ def _watch(stage: Stage, database: Database, expected: int, say: Say, show: Show
 
 
 def _recover(
-    stage: Stage, database: Database, expected: int, doubt: Doubt, say: Say, show: Show
+    stage: DemoEnvironment, database: Database, expected: int, doubt: Doubt, say: Say, show: Show
 ) -> None:
     """Start the recovery and wait until nothing is open any more."""
     say(f"{len(doubt.messages)} are in doubt; recovery asks the provider about each of them")
@@ -108,7 +108,7 @@ def _recover(
     stage.end(RECOVERY)
 
 
-def _check(stage: Stage, deadline: float) -> None:
+def _check(stage: DemoEnvironment, deadline: float) -> None:
     if dead := stage.dead_processes():
         raise DemoFailed(f"{dead[0]} ended by itself; its log is {stage.folder / dead[0]}.log")
     if time.monotonic() > deadline:

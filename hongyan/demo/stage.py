@@ -53,7 +53,7 @@ query_lag_s = 1
 """
 
 
-class Stage:
+class DemoEnvironment:
     """Everything outside the play itself; a context manager that leaves nothing running."""
 
     def __init__(self, folder: Path) -> None:

@@ -31,7 +31,7 @@ _DECIDE: Final = (
 )
 
 
-class Status(NamedTuple):
+class ShownStatus(NamedTuple):
     """Everything that is shown."""
 
     now: int
@@ -44,7 +44,7 @@ class Status(NamedTuple):
     alerts: Sequence[AlertShown]
 
 
-def as_builtins(status: Status) -> dict[str, Any]:
+def as_builtins(status: ShownStatus) -> dict[str, Any]:
     """For programs."""
     policy = status.policy
     lost = _lost(status)
@@ -67,7 +67,7 @@ def as_builtins(status: Status) -> dict[str, Any]:
     }
 
 
-def show(status: Status) -> None:
+def show(status: ShownStatus) -> None:
     """For people."""
     _heading(status)
     _processes(status)
@@ -96,7 +96,7 @@ def next_step(line: HeldLine, now: int, lost: frozenset[str]) -> str:
     return "due: recovery sends it; is one running for this lane?"
 
 
-def _lost(status: Status) -> frozenset[str]:
+def _lost(status: ShownStatus) -> frozenset[str]:
     return frozenset(process.id for process in status.processes if process.lost)
 
 
@@ -110,7 +110,7 @@ def _line(line: HeldLine, now: int, lost: frozenset[str]) -> dict[str, Any]:
     }
 
 
-def _heading(status: Status) -> None:
+def _heading(status: ShownStatus) -> None:
     policy = status.policy
     told = (
         f"policy {policy.name}, applied {_time(policy.at)} by {policy.author}"
@@ -120,7 +120,7 @@ def _heading(status: Status) -> None:
     out().print(f"{_time(status.now)}  {told}", markup=False)
 
 
-def _processes(status: Status) -> None:
+def _processes(status: ShownStatus) -> None:
     if not status.processes:
         out().print("\nno process has a heartbeat: no worker and no recovery runs")
         return
@@ -146,7 +146,7 @@ def _processes(status: Status) -> None:
     _table((*titles, "LANES"), rows, wrapped=("LANES",))
 
 
-def _lanes(status: Status) -> None:
+def _lanes(status: ShownStatus) -> None:
     busy = [one for one in status.lanes if not one.idle]
     if not busy:
         out().print("\nnothing is open or parked", markup=False)
@@ -169,7 +169,7 @@ def _lanes(status: Status) -> None:
     _table((*titles, "IN FLIGHT", "PARKED"), rows)
 
 
-def _alerts(status: Status) -> None:
+def _alerts(status: ShownStatus) -> None:
     from sending.alerts.notifier import runbook
 
     if not status.alerts:
@@ -182,7 +182,7 @@ def _alerts(status: Status) -> None:
     _table(("ALERT SINCE", "RULE", "SUBJECT", "TEXT", "RUNBOOK"), rows, wrapped=("TEXT",))
 
 
-def _lines(status: Status) -> None:
+def _lines(status: ShownStatus) -> None:
     lost = _lost(status)
     for one in status.lines:
         more = "" if one.complete else " or more"

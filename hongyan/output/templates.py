@@ -10,14 +10,14 @@ from hongyan.terminal import out
 
 if TYPE_CHECKING:
     from message.delivery import Rendered
-    from policy.templates.templates import Form, Template
+    from policy.templates.templates import DeclaredTemplate, Form
     from policy.templates.variables import Variable
 
 _OTHERS = "others"
 """Stands for the providers that have no form of their own."""
 
 
-def described(template: Template) -> dict[str, Any]:
+def described(template: DeclaredTemplate) -> dict[str, Any]:
     """For programs."""
     return {
         "channel": template.channel,
@@ -29,7 +29,7 @@ def described(template: Template) -> dict[str, Any]:
     }
 
 
-def table(templates: list[Template]) -> None:
+def table(templates: list[DeclaredTemplate]) -> None:
     """A template a line."""
     from rich.markup import escape
     from rich.table import Table
@@ -52,7 +52,7 @@ def table(templates: list[Template]) -> None:
     out().print(shown)
 
 
-def page(template: Template) -> None:
+def page(template: DeclaredTemplate) -> None:
     """One template: a provider a line, where there are such, and a variable a line."""
     from rich.markup import escape
     from rich.table import Table
@@ -97,7 +97,7 @@ def part_of(rendered: Rendered, key: str) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-def filled_in(template: Template, rendered: Rendered) -> None:
+def filled_in(template: DeclaredTemplate, rendered: Rendered) -> None:
     """Each part under its name, and under its provider's where there are several."""
     if not rendered.providers:
         _print_parts(rendered)
@@ -117,7 +117,7 @@ def _makes(form: Form) -> list[str]:
     return list(form.params if form.template_id else form.content)
 
 
-def _forms(template: Template) -> Iterator[tuple[str, Form]]:
+def _forms(template: DeclaredTemplate) -> Iterator[tuple[str, Form]]:
     """The providers' own by their names, and the one for all others under none."""
     yield from template.providers.items()
     if not (template.empty and template.providers):

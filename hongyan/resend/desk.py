@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from idempotency.recovery.selection import Pick, Picks
     from idempotency.sql_ledger import SqlLedger
     from recovery.operator_actions import Operator
-    from recovery.operator_results import Copy, Told
+    from recovery.operator_results import Copy, OperatorResult
     from recovery.operator_rules import OperatorNote, Verb
 
 
@@ -60,7 +60,7 @@ class ResendDesk:
             give_back=marks.give_back,
         )
 
-    def act(self, picks: Sequence[Pick], *, selected: bool = False) -> list[Told]:
+    def act(self, picks: Sequence[Pick], *, selected: bool = False) -> list[OperatorResult]:
         """Do what was ordered to these; `selected`: nobody named them one by one."""
         from recovery.operator_rules import Verb
 
@@ -70,47 +70,49 @@ class ResendDesk:
         verb: Verb = Verb(orders.verb)
         return self.operator.run(verb, picks, orders.note, dry_run=orders.dry_run)
 
-    def _copy(self, pick: Pick, *, selected: bool) -> Copy | Told:
-        from recovery.operator_results import Verdict, told_of
+    def _copy(self, pick: Pick, *, selected: bool) -> Copy | OperatorResult:
+        from recovery.operator_results import OperatorVerdict, told_of
 
         if selected and pick.recalled:
             why = "it was recalled: give its ID to have it copied all the same"
-            return told_of(pick, Verdict.REFUSED, why)
+            return told_of(pick, OperatorVerdict.REFUSED, why)
         return self.operator.copy(pick, self.orders.job)
 
-    def act_on_archived(self, rows: Sequence[ArchivedRow]) -> list[Told]:
+    def act_on_archived(self, rows: Sequence[ArchivedRow]) -> list[OperatorResult]:
         """These left the ledger with their day: a copy can be made of them, and nothing else."""
-        from recovery.operator_results import Verdict, archived_told
+        from recovery.operator_results import OperatorVerdict, archived_told
 
         if self.orders.verb == "copy":
             return _copied(self, [self._archived_copy(row) for row in rows])
         why = "it left the ledger with its day, and lies in {}: --new-id makes a copy"
-        return [archived_told(row, Verdict.REFUSED, why.format(row.where)) for row in rows]
+        return [archived_told(row, OperatorVerdict.REFUSED, why.format(row.where)) for row in rows]
 
-    def _archived_copy(self, row: ArchivedRow) -> Copy | Told:
+    def _archived_copy(self, row: ArchivedRow) -> Copy | OperatorResult:
         from idempotency.payload_cipher import PayloadUnreadable
-        from recovery.operator_results import Verdict, archived_told
+        from recovery.operator_results import OperatorVerdict, archived_told
 
         try:
             kept = self.archived.kept(row)
         except PayloadUnreadable as exc:
-            return archived_told(row, Verdict.REFUSED, f"its payload cannot be opened: {exc}")
+            return archived_told(
+                row, OperatorVerdict.REFUSED, f"its payload cannot be opened: {exc}"
+            )
         return self.operator.copy_archived(row, kept, self.orders.job)
 
 
-def _copied(desk: ResendDesk, made: Sequence[Copy | Told]) -> list[Told]:
+def _copied(desk: ResendDesk, made: Sequence[Copy | OperatorResult]) -> list[OperatorResult]:
     """Told as copied once Kafka acknowledged them all; else the job says how to go on."""
     import msgspec
 
     from hongyan import enqueue as sending
-    from recovery.operator_results import Copy, Verdict
+    from recovery.operator_results import Copy, OperatorVerdict
 
     copies = [one for one in made if isinstance(one, Copy)]
     known = desk.picks.known([copy.told.new_id for copy in copies])
     fresh = [copy for copy in copies if copy.told.new_id not in known]
     if fresh and not desk.orders.dry_run:
-        outcome = sending.Outcome()
-        sender = sending.Sender(desk.settings.kafka, outcome)
+        outcome = sending.EnqueueOutcome()
+        sender = sending.NotificationSender(desk.settings.kafka, outcome)
         for copy in fresh:
             sender.send(sending.prepared(copy.fields, copy.fields["created_at"]))
         sender.finish(30.0)
@@ -121,6 +123,8 @@ def _copied(desk: ResendDesk, made: Sequence[Copy | Told]) -> list[Told]:
             )
     told = [one.told if isinstance(one, Copy) else one for one in made]
     return [
-        msgspec.structs.replace(one, verdict=Verdict.COPIED_BEFORE) if one.new_id in known else one
+        msgspec.structs.replace(one, verdict=OperatorVerdict.COPIED_BEFORE)
+        if one.new_id in known
+        else one
         for one in told
     ]

@@ -14,7 +14,7 @@ import typer
 from hongyan.terminal import PROBLEMS, err, out
 
 if TYPE_CHECKING:
-    from recovery.operator_results import Told
+    from recovery.operator_results import OperatorResult
 
 _SHOWN: Final = 50
 """Deliveries that people are shown; programs get all."""
@@ -36,7 +36,7 @@ class ResendOutput:
         """Deliveries told of."""
         return self._sums.total()
 
-    def take(self, some: Sequence[Told]) -> None:
+    def take(self, some: Sequence[OperatorResult]) -> None:
         """Show and count them."""
         for one in some:
             if self._as_json:
@@ -68,7 +68,7 @@ def _json(value: Any) -> str:
     return json.dumps(msgspec.to_builtins(value), ensure_ascii=False)
 
 
-def _show(told: Told) -> None:
+def _show(told: OperatorResult) -> None:
     from rich.text import Text
 
     verdict = told.verdict.value

@@ -20,7 +20,7 @@ from backends.sql.database import Database
 from idempotency.archive.contract import SCHEMA
 from idempotency.error_mapping import errors
 from idempotency.ledger import LedgerUnavailable
-from idempotency.lookups import LIMIT, Kept
+from idempotency.lookups import LIMIT, KeptRow
 from idempotency.payload_cipher import Sealer
 
 _NAMED: Final = re.compile(r"deliveries_\d{8}")
@@ -75,10 +75,10 @@ class ArchivedDeliveries:
         """By delivery key or message id: the newest day that has it; empty where none has."""
         return self._find(name)
 
-    def kept(self, row: ArchivedRow) -> Kept:
+    def kept(self, row: ArchivedRow) -> KeptRow:
         """What it can be sent again from, opened."""
         receiver = self._sealer.open(row.receiver, row.message_id).decode()
-        return Kept(self._sealer.open(row.payload, row.message_id), receiver)
+        return KeptRow(self._sealer.open(row.payload, row.message_id), receiver)
 
 
 def tables_in_postgres(database: Database) -> list[str]:

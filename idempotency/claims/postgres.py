@@ -18,8 +18,8 @@ from backends.sql.database import Database
 from backends.sql.pg_arrays import ByteArray, array, byte_array
 from backends.sql.pg_numbered import fetched, numbered
 from idempotency.bounds import usable
-from idempotency.claims.rows import Change, Entries, Entry, Standing
-from idempotency.claims.store import MS_PER_DAY, Batches, Entered, Rerouted, Wanted
+from idempotency.claims.rows import Entries, Entry, ExistingRow, OutcomeRow
+from idempotency.claims.store import MS_PER_DAY, Batches, Entered, Rerouted, TakeoverRow
 from idempotency.error_mapping import connected
 from idempotency.lines import ASLEEP_AT, Execute, Line, PostgresLines
 from idempotency.payload_cipher import Sealer
@@ -218,10 +218,10 @@ class PostgresBatches(Batches):
         return _entered(row)
 
     def _change_and_enter(
-        self, changes: Sequence[Change], batch: Entries, owner: str
+        self, changes: Sequence[OutcomeRow], batch: Entries, owner: str
     ) -> tuple[int, Entered]:
         parameters = self._entering(batch, owner)
-        for name, column in columns(Change._fields, changes).items():
+        for name, column in columns(OutcomeRow._fields, changes).items():
             parameters[f"settled_{name}"] = column
         with connected(self._database) as connection:
             row = fetched(connection, _NUMBERED, [parameters[name] for name in _ORDER])
@@ -231,19 +231,19 @@ class PostgresBatches(Batches):
         parameters = columns(Entry._fields, batch.rows) | shared_columns(batch.shared)
         return parameters | {"owner": owner, "epoch": self._epochs.get(owner)}
 
-    def _take_or_look(self, wanted: Sequence[Wanted], owner: str) -> list[Standing]:
-        parameters = columns(Wanted._fields, wanted)
+    def _take_or_look(self, wanted: Sequence[TakeoverRow], owner: str) -> list[ExistingRow]:
+        parameters = columns(TakeoverRow._fields, wanted)
         parameters |= {"owner": owner, "epoch": self._epochs.get(owner)}
         with connected(self._database) as connection:
             return _standings(connection.execute(TAKE, parameters, prepare=True))
 
-    def _change(self, changes: Sequence[Change]) -> int:
-        parameters = columns(Change._fields, changes)
+    def _change(self, changes: Sequence[OutcomeRow]) -> int:
+        parameters = columns(OutcomeRow._fields, changes)
         with connected(self._database) as connection:
             return int(connection.execute(SETTLE, parameters, prepare=True).rowcount)
 
-    def _change_in_lines(self, changes: Sequence[Change], lines: Iterable[Line]) -> int:
-        parameters = columns(Change._fields, changes)
+    def _change_in_lines(self, changes: Sequence[OutcomeRow], lines: Iterable[Line]) -> int:
+        parameters = columns(OutcomeRow._fields, changes)
         with connected(self._database) as connection, connection.transaction():
             execute = prepared(connection)
             self._lines.lock(execute, lines)
@@ -255,7 +255,7 @@ class PostgresBatches(Batches):
         with connected(self._database) as connection:
             return dict(connection.execute(REROUTE, columns(Rerouted._fields, rows), prepare=True))
 
-    def _look(self, keys: Sequence[str]) -> list[Standing]:
+    def _look(self, keys: Sequence[str]) -> list[ExistingRow]:
         with connected(self._database) as connection:
             return _standings(connection.execute(LOOK, {"key": array(keys)}, prepare=True))
 
@@ -292,5 +292,5 @@ def prepared(connection: Any) -> Execute:
     return partial(connection.execute, prepare=True)
 
 
-def _standings(cursor: Any) -> list[Standing]:
-    return [Standing(*row) for row in cursor]
+def _standings(cursor: Any) -> list[ExistingRow]:
+    return [ExistingRow(*row) for row in cursor]

@@ -61,7 +61,7 @@ class Entry(NamedTuple):
     """When its producer made the notification; not kept, but recalls by business id ask for it."""
 
 
-class Change(NamedTuple):
+class OutcomeRow(NamedTuple):
     """One outcome to be written, in the order of the ledger's parameters."""
 
     key: str
@@ -77,7 +77,7 @@ class Change(NamedTuple):
     repeats: int
 
 
-class Standing(NamedTuple):
+class ExistingRow(NamedTuple):
     """How a row stands that was there already."""
 
     key: str
@@ -149,13 +149,13 @@ class Entries:
         return None
 
 
-def change(settlement: Settlement) -> Change:
+def change(settlement: Settlement) -> OutcomeRow:
     """What this settlement writes; raises IllegalTransition for an event that settles nothing."""
     delivery, event = settlement.delivery, settlement.event
     state = _OUTCOME.get(event) or after(State.IN_FLIGHT, event)
     given_back = event is Event.GIVEN_BACK
     reason, provider_id = settlement.reason, settlement.provider_id
-    return Change(
+    return OutcomeRow(
         delivery.key,
         delivery.day,
         delivery.token,
@@ -175,7 +175,7 @@ def takes_over(claim: Claim) -> bool:
     return claim.event is Event.CLAIM
 
 
-def answer(claim: Claim, row: Standing) -> Claimed:
+def answer(claim: Claim, row: ExistingRow) -> Claimed:
     """What to tell a claim whose row was there."""
     state = State(row.state)
     return Claimed(
@@ -196,7 +196,7 @@ def _entered_by(claim: Claim, state: State, reason: str | None) -> bool:
     return state is _ENTRY[claim.event]
 
 
-def wrote(change: Change, row: Standing | None) -> bool:
+def wrote(change: OutcomeRow, row: ExistingRow | None) -> bool:
     """Whether the row stands as this change leaves it (an earlier try whose reply was lost)."""
     if row is None or row.token != change.token:
         return False

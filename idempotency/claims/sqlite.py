@@ -10,8 +10,8 @@ import msgspec
 
 from backends.sql.database import Database
 from idempotency.bounds import usable
-from idempotency.claims.rows import BEHIND, RECALLED, Change, Entries, Entry, Standing
-from idempotency.claims.store import MS_PER_DAY, Batches, Entered, Rerouted, Wanted
+from idempotency.claims.rows import BEHIND, RECALLED, Entries, Entry, ExistingRow, OutcomeRow
+from idempotency.claims.store import MS_PER_DAY, Batches, Entered, Rerouted, TakeoverRow
 from idempotency.error_mapping import connected
 from idempotency.lines import ASLEEP_AT, Line, SqliteLines
 from idempotency.payload_cipher import Sealer
@@ -104,20 +104,20 @@ class SqliteBatches(Batches):
                 connection.executemany(KEEP, kept)
         return Entered(day, list(known), behind, [key for key in recalled if key not in known])
 
-    def _take_or_look(self, wanted: Sequence[Wanted], owner: str) -> list[Standing]:
+    def _take_or_look(self, wanted: Sequence[TakeoverRow], owner: str) -> list[ExistingRow]:
         with self._writing() as connection:
             now, epoch = self._now(), self._epoch(connection, owner)
             taken = [_taken(w, now, owner, epoch) for w in wanted if w.takes]
             connection.executemany(TAKE, taken)
             return _look(connection, (w.key for w in wanted))
 
-    def _change(self, changes: Sequence[Change]) -> int:
+    def _change(self, changes: Sequence[OutcomeRow]) -> int:
         with self._writing() as connection:
             now = self._now()
             rows = [_changed(change, now) for change in changes]
             return int(connection.executemany(SETTLE, rows).rowcount)
 
-    def _change_in_lines(self, changes: Sequence[Change], lines: Iterable[Line]) -> int:
+    def _change_in_lines(self, changes: Sequence[OutcomeRow], lines: Iterable[Line]) -> int:
         with self._writing() as connection:
             now = self._now()
             rows = [_changed(change, now) for change in changes]
@@ -133,7 +133,7 @@ class SqliteBatches(Batches):
                 found |= dict(connection.execute(REROUTE, (*call, now, now, key, token)).fetchall())
         return found
 
-    def _look(self, keys: Sequence[str]) -> list[Standing]:
+    def _look(self, keys: Sequence[str]) -> list[ExistingRow]:
         with connected(self._database) as connection:
             return _look(connection, keys)
 
@@ -160,12 +160,12 @@ def _inserted(row: Entry, now: int) -> tuple[Any, ...]:
     return (*row[:5], next_at, *row[6:-1], called_at)
 
 
-def _taken(w: Wanted, now: int, owner: str, epoch: int) -> tuple[Any, ...]:
+def _taken(w: TakeoverRow, now: int, owner: str, epoch: int) -> tuple[Any, ...]:
     call = (w.account, w.call_key, w.call_digest, w.policy_version)
     return w.token, now, now, owner, epoch, *call, w.key, w.digest
 
 
-def _changed(change: Change, now: int) -> tuple[Any, ...]:
+def _changed(change: OutcomeRow, now: int) -> tuple[Any, ...]:
     key, _day, token, state, reason, provider_id, account, delay_ms, *counts = change
     next_at = None if delay_ms is None else now + delay_ms
     last = (next_at, *counts, now, state, key, token)
@@ -177,9 +177,9 @@ def _known(connection: Any, rows: Iterable[Entry]) -> set[str]:
     return {key for (key,) in connection.execute(KNOWN, (keys,))}
 
 
-def _look(connection: Any, keys: Iterable[str]) -> list[Standing]:
+def _look(connection: Any, keys: Iterable[str]) -> list[ExistingRow]:
     found = connection.execute(LOOK, (msgspec.json.encode(list(keys)).decode(),))
-    return [Standing(*row) for row in found]
+    return [ExistingRow(*row) for row in found]
 
 
 def _without_recalled(

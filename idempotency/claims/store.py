@@ -6,7 +6,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from idempotency.claims.rows import Change, Entries, Standing, answer, change, takes_over, wrote
+from idempotency.claims.rows import (
+    Entries,
+    ExistingRow,
+    OutcomeRow,
+    answer,
+    change,
+    takes_over,
+    wrote,
+)
 from idempotency.ledger import Claim, Claimed, LedgerUnavailable, Settlement
 from idempotency.lines import Line, line_ended
 from idempotency.payload_cipher import Sealer, body_digest
@@ -26,7 +34,7 @@ class Entered(NamedTuple):
     recalled: Sequence[str]
 
 
-class Wanted(NamedTuple):
+class TakeoverRow(NamedTuple):
     """A row that was there: taken under `token` if it was given back unstarted, else looked at."""
 
     key: str
@@ -64,19 +72,19 @@ class Batches(ABC):
         """
 
     @abstractmethod
-    def _take_or_look(self, wanted: Sequence[Wanted], owner: str) -> list[Standing]:
+    def _take_or_look(self, wanted: Sequence[TakeoverRow], owner: str) -> list[ExistingRow]:
         """Take the rows that were given back unstarted; how all of them stand then."""
 
     @abstractmethod
-    def _change(self, changes: Sequence[Change]) -> int:
+    def _change(self, changes: Sequence[OutcomeRow]) -> int:
         """Write outcomes to rows still IN_FLIGHT under their token, in one statement; how many."""
 
     @abstractmethod
-    def _change_in_lines(self, changes: Sequence[Change], lines: Iterable[Line]) -> int:
+    def _change_in_lines(self, changes: Sequence[OutcomeRow], lines: Iterable[Line]) -> int:
         """As `_change`; the heads of these lines are woken in the same transaction."""
 
     @abstractmethod
-    def _look(self, keys: Sequence[str]) -> list[Standing]:
+    def _look(self, keys: Sequence[str]) -> list[ExistingRow]:
         """How these rows stand."""
 
     @abstractmethod
@@ -85,7 +93,7 @@ class Batches(ABC):
         of those is now in."""
 
     def _change_and_enter(
-        self, changes: Sequence[Change], batch: Entries, owner: str
+        self, changes: Sequence[OutcomeRow], batch: Entries, owner: str
     ) -> tuple[int, Entered]:
         """`_change`, then `_enter`, in one statement where the database can."""
         return self._change(changes), self._enter(batch, owner, False)
@@ -155,7 +163,7 @@ class Batches(ABC):
         changed += self._change_in_lines(in_lines, [line for line in lines if line is not None])
         return self._written(changes, changed)
 
-    def _written(self, changes: Sequence[Change], changed: int) -> list[bool]:
+    def _written(self, changes: Sequence[OutcomeRow], changed: int) -> list[bool]:
         """Per change, whether its row stands so now; `changed` of them were written just now."""
         if changed == len(changes):
             return [True] * len(changes)
@@ -171,9 +179,9 @@ class Batches(ABC):
             delivery.attempt = attempts.get(delivery.key, delivery.attempt)
         return [delivery.key in attempts for delivery in deliveries]
 
-    def _standings(self, claims: Iterable[Claim], owner: str) -> dict[str, Standing]:
+    def _standings(self, claims: Iterable[Claim], owner: str) -> dict[str, ExistingRow]:
         wanted = [
-            Wanted(
+            TakeoverRow(
                 d.key,
                 c.token,
                 body_digest(d.payload),
@@ -203,7 +211,7 @@ def _keys_repeated(claims: Sequence[Claim], firsts: dict[str, Claim]) -> set[str
     return {c.delivery.key for c in claims if firsts[c.delivery.key] is not c}
 
 
-def _answer(claim: Claim, row: Standing, *, first: bool) -> Claimed:
+def _answer(claim: Claim, row: ExistingRow, *, first: bool) -> Claimed:
     answered = answer(claim, row)
     if first or not answered.won:
         return answered

@@ -76,7 +76,7 @@ class Receipt(msgspec.Struct, frozen=True):
             raise ValueError("a receipt must name the provider's id or the call's key")
 
 
-class Kept(NamedTuple):
+class StoredReceipt(NamedTuple):
     """One receipt as its table has it, in the order of the statements; the first five are its key."""
 
     account: str
@@ -112,10 +112,10 @@ class Candidate(NamedTuple):
     ordering_key: str | None = None
 
 
-class Verdict(NamedTuple):
+class ReceiptVerdict(NamedTuple):
     """What one receipt does. Without a row, or `applied` None: it waits."""
 
-    receipt: Kept
+    receipt: StoredReceipt
     row: Candidate | None = None
     applied: Applied | None = None
     state: State | None = None
@@ -125,13 +125,13 @@ class Verdict(NamedTuple):
     """The row must be written for it."""
 
 
-def kept(receipt: Receipt) -> Kept:
+def kept(receipt: Receipt) -> StoredReceipt:
     """The receipt as it is stored."""
     provider_id, call_key = clean(receipt.provider_id), clean(receipt.call_key)
     name = provider_id or call_key
     receivers = ",".join(digest(name, receiver) for receiver in receipt.receivers)
     code = clean(receipt.code) if receipt.code else None
-    return Kept(
+    return StoredReceipt(
         receipt.account, provider_id, call_key, receivers, receipt.said.value, code, receipt.at
     )
 
@@ -141,7 +141,9 @@ def digest(name: str, receiver: str) -> str:
     return sha256(f"{name}\x1f{receiver}".encode(errors="replace")).hexdigest()[:_DIGITS]
 
 
-def judge(due: Sequence[Kept], rows: Iterable[Candidate], sealer: Sealer) -> list[Verdict]:
+def judge(
+    due: Sequence[StoredReceipt], rows: Iterable[Candidate], sealer: Sealer
+) -> list[ReceiptVerdict]:
     """What each receipt does, the one that came first before the others."""
     index = _Index(rows, sealer)
     states: dict[str, State] = {}
@@ -149,12 +151,12 @@ def judge(due: Sequence[Kept], rows: Iterable[Candidate], sealer: Sealer) -> lis
     for receipt in sorted(due, key=lambda one: (one.received_at, one.at)):
         row, receiver = index.find(receipt)
         if row is None:
-            verdicts.append(Verdict(receipt))
+            verdicts.append(ReceiptVerdict(receipt))
             continue
         before = states.get(row.key) or State(row.state)
         applied, state = decide(Said(receipt.said), before)
         states[row.key] = state
-        verdicts.append(Verdict(receipt, row, applied, state, receiver, state is not before))
+        verdicts.append(ReceiptVerdict(receipt, row, applied, state, receiver, state is not before))
     return verdicts
 
 
@@ -188,7 +190,7 @@ class _Index:
             if row.provider_id:
                 self._by_id.setdefault(row.provider_id, []).append(row)
 
-    def find(self, receipt: Kept) -> tuple[Candidate | None, str]:
+    def find(self, receipt: StoredReceipt) -> tuple[Candidate | None, str]:
         """The row and its receiver. A receipt without a receiver is of a name that only one row has."""
         named = self._named(receipt)
         row: Candidate | None = None
@@ -199,7 +201,7 @@ class _Index:
             row = next((digests[d] for d in receipt.receivers.split(",") if d in digests), None)
         return row, self._receiver(row) if row else ""
 
-    def _named(self, receipt: Kept) -> list[Candidate]:
+    def _named(self, receipt: StoredReceipt) -> list[Candidate]:
         """Rows of this name. A row that has a provider's id is known by that, and by the call only to
         a receipt without one: the same call made again may have got another id."""
         group = receipt.key[:3]
@@ -211,7 +213,7 @@ class _Index:
             self._groups[group] = [r for r in rows if r.account in (None, receipt.account)]
         return self._groups[group]
 
-    def _digested(self, receipt: Kept, named: Sequence[Candidate]) -> dict[str, Candidate]:
+    def _digested(self, receipt: StoredReceipt, named: Sequence[Candidate]) -> dict[str, Candidate]:
         group = receipt.key[:3]
         if group not in self._digests:
             name = receipt.provider_id or receipt.call_key

@@ -15,8 +15,8 @@ from idempotency.bounds import NEXT_VERSION, next_version
 from idempotency.error_mapping import connected
 from idempotency.lines import PostgresLines, SqliteLines
 from idempotency.payload_cipher import Sealer
-from idempotency.receipts.rules import Candidate, Kept
-from idempotency.receipts.store import Closing, Move, Receipts
+from idempotency.receipts.rules import Candidate, StoredReceipt
+from idempotency.receipts.store import Closing, ReceiptMove, Receipts
 from idempotency.sql_ledger import SqlLedger, wall_ms
 
 _FORGET: Final = 5_000
@@ -128,8 +128,8 @@ class PostgresReceipts(Receipts):
         with connected(self._database) as connection:
             return int(connection.execute(_WAITING.format(int(limit))).fetchone()[0])
 
-    def _insert(self, rows: Sequence[Kept]) -> int:
-        columns = _columns(Kept._fields, rows)
+    def _insert(self, rows: Sequence[StoredReceipt]) -> int:
+        columns = _columns(StoredReceipt._fields, rows)
         with connected(self._database) as connection:
             return int(connection.execute(PG_STORE, columns, prepare=True).rowcount)
 
@@ -138,18 +138,18 @@ class PostgresReceipts(Receipts):
         with connected(self._database) as connection, connection.transaction():
             yield connection
 
-    def _due(self, connection: Any, limit: int) -> tuple[list[Kept], int]:
+    def _due(self, connection: Any, limit: int) -> tuple[list[StoredReceipt], int]:
         rows = connection.execute(PG_DUE, {"limit": limit}, prepare=True).fetchall()
-        return [Kept(*row[:-1]) for row in rows], rows[0][-1] if rows else 0
+        return [StoredReceipt(*row[:-1]) for row in rows], rows[0][-1] if rows else 0
 
-    def _candidates(self, connection: Any, due: Sequence[Kept]) -> list[Candidate]:
+    def _candidates(self, connection: Any, due: Sequence[StoredReceipt]) -> list[Candidate]:
         names = {"ids": array(_ids(due)), "calls": array(_calls(due))}
         return [Candidate(*row) for row in connection.execute(PG_CANDIDATES, names, prepare=True)]
 
-    def _move(self, connection: Any, rows: Sequence[Move]) -> set[str]:
+    def _move(self, connection: Any, rows: Sequence[ReceiptMove]) -> set[str]:
         if not rows:
             return set()
-        moved = connection.execute(PG_MOVE, _columns(Move._fields, rows), prepare=True)
+        moved = connection.execute(PG_MOVE, _columns(ReceiptMove._fields, rows), prepare=True)
         return {key for (key,) in moved}
 
     def _close(self, connection: Any, rows: Sequence[Closing]) -> None:
@@ -176,7 +176,7 @@ class SqliteReceipts(Receipts):
         with connected(self._database) as connection:
             return int(connection.execute(_WAITING.format(int(limit))).fetchone()[0])
 
-    def _insert(self, rows: Sequence[Kept]) -> int:
+    def _insert(self, rows: Sequence[StoredReceipt]) -> int:
         now = self._now()
         with self._transaction() as connection:
             stored = [(*row[:7], now, now) for row in rows]
@@ -189,15 +189,15 @@ class SqliteReceipts(Receipts):
             yield connection
             connection.execute("COMMIT")
 
-    def _due(self, connection: Any, limit: int) -> tuple[list[Kept], int]:
+    def _due(self, connection: Any, limit: int) -> tuple[list[StoredReceipt], int]:
         now = self._now()
-        return [Kept(*row) for row in connection.execute(LITE_DUE, (now, limit))], now
+        return [StoredReceipt(*row) for row in connection.execute(LITE_DUE, (now, limit))], now
 
-    def _candidates(self, connection: Any, due: Sequence[Kept]) -> list[Candidate]:
+    def _candidates(self, connection: Any, due: Sequence[StoredReceipt]) -> list[Candidate]:
         names = {"ids": _json(_ids(due)), "calls": _json(_calls(due))}
         return [Candidate(*row) for row in connection.execute(LITE_CANDIDATES, names)]
 
-    def _move(self, connection: Any, rows: Sequence[Move]) -> set[str]:
+    def _move(self, connection: Any, rows: Sequence[ReceiptMove]) -> set[str]:
         now, moved = self._now(), set()
         for row in rows:
             values = (row.state, row.reason, row.provider_id, now, row.key, row.version)
@@ -228,11 +228,11 @@ def _columns(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> dict[str,
     return {n: array(values) for n, values in zip(names, zip(*rows, strict=True), strict=True)}
 
 
-def _ids(due: Sequence[Kept]) -> list[str]:
+def _ids(due: Sequence[StoredReceipt]) -> list[str]:
     return sorted({receipt.provider_id for receipt in due if receipt.provider_id})
 
 
-def _calls(due: Sequence[Kept]) -> list[str]:
+def _calls(due: Sequence[StoredReceipt]) -> list[str]:
     return sorted({receipt.call_key for receipt in due if receipt.call_key})
 
 

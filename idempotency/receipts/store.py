@@ -10,7 +10,14 @@ from typing import Any, Final, NamedTuple
 
 from idempotency.lines import Line, Lines
 from idempotency.payload_cipher import Sealer
-from idempotency.receipts.rules import Candidate, Kept, Receipt, Verdict, judge, kept
+from idempotency.receipts.rules import (
+    Candidate,
+    Receipt,
+    ReceiptVerdict,
+    StoredReceipt,
+    judge,
+    kept,
+)
 from message.states import State
 
 BATCH: Final = 500
@@ -18,7 +25,7 @@ BATCH: Final = 500
 _FIRST_WAIT_MS, _LONGEST_WAIT_MS = 1_000, 6 * 3_600_000
 
 
-class Move(NamedTuple):
+class ReceiptMove(NamedTuple):
     """One row to be written, if it still is of this version."""
 
     key: str
@@ -45,7 +52,7 @@ class Closing(NamedTuple):
 class Pass(NamedTuple):
     """What one pass did."""
 
-    verdicts: Sequence[Verdict]
+    verdicts: Sequence[ReceiptVerdict]
     """Of receipts that were placed for good."""
     waiting: int
     """Receipts looked at that wait on."""
@@ -89,42 +96,42 @@ class Receipts(ABC):
         """How many receipts still wait to be placed, counted up to `limit`."""
 
     @abstractmethod
-    def _insert(self, rows: Sequence[Kept]) -> int: ...
+    def _insert(self, rows: Sequence[StoredReceipt]) -> int: ...
 
     @abstractmethod
     def _transaction(self) -> AbstractContextManager[Any]: ...
 
     @abstractmethod
-    def _due(self, connection: Any, limit: int) -> tuple[list[Kept], int]:
+    def _due(self, connection: Any, limit: int) -> tuple[list[StoredReceipt], int]:
         """Those whose time has come, which nobody else looks at meanwhile; and the database's now."""
 
     @abstractmethod
-    def _candidates(self, connection: Any, due: Sequence[Kept]) -> list[Candidate]:
+    def _candidates(self, connection: Any, due: Sequence[StoredReceipt]) -> list[Candidate]:
         """Every row that one of the receipts names."""
 
     @abstractmethod
-    def _move(self, connection: Any, rows: Sequence[Move]) -> set[str]:
+    def _move(self, connection: Any, rows: Sequence[ReceiptMove]) -> set[str]:
         """Write the rows that are still as they were read; their delivery keys."""
 
     @abstractmethod
     def _close(self, connection: Any, rows: Sequence[Closing]) -> None: ...
 
 
-def moves(verdicts: Sequence[Verdict]) -> list[Move]:
+def moves(verdicts: Sequence[ReceiptVerdict]) -> list[ReceiptMove]:
     """One write per row, with what the last receipt made of it."""
-    rows: dict[str, Move] = {}
+    rows: dict[str, ReceiptMove] = {}
     for verdict in verdicts:
         row, receipt = verdict.row, verdict.receipt
         if row is None or verdict.state is None or not verdict.moves:
             continue
         reason = receipt.code if verdict.state is State.UNDELIVERED else None
-        rows[row.key] = Move(
+        rows[row.key] = ReceiptMove(
             row.key, row.day, row.version, verdict.state, reason, receipt.provider_id or None
         )
     return [rows[key] for key in sorted(rows)]
 
 
-def _lines_ended(verdicts: Sequence[Verdict]) -> set[Line]:
+def _lines_ended(verdicts: Sequence[ReceiptVerdict]) -> set[Line]:
     """The lines in which a receipt settles a row in doubt."""
     rows = [v.row for v in verdicts if v.row is not None and v.moves]
     return {
@@ -139,7 +146,9 @@ def wait_ms(age_ms: int) -> int:
     return min(max(_FIRST_WAIT_MS, age_ms // 4), _LONGEST_WAIT_MS)
 
 
-def _closings(verdicts: Sequence[Verdict], ended: Sequence[Verdict], now: int) -> list[Closing]:
+def _closings(
+    verdicts: Sequence[ReceiptVerdict], ended: Sequence[ReceiptVerdict], now: int
+) -> list[Closing]:
     done = {verdict.receipt.key for verdict in ended}
     return [
         Closing(*v.receipt.key, v.applied, None, _key(v))
@@ -149,5 +158,5 @@ def _closings(verdicts: Sequence[Verdict], ended: Sequence[Verdict], now: int) -
     ]
 
 
-def _key(verdict: Verdict) -> str | None:
+def _key(verdict: ReceiptVerdict) -> str | None:
     return verdict.row.key if verdict.row else None

@@ -33,7 +33,7 @@ QUEUED: Final = "queued"
 """The provider took a task, whose name stands in the row; it is asked whom the task reached."""
 
 
-class Ask(msgspec.Struct, frozen=True):
+class DueQuery(msgspec.Struct, frozen=True):
     """Which rows of a lane to take, and what its policy says of them."""
 
     lane: str
@@ -46,7 +46,7 @@ class Ask(msgspec.Struct, frozen=True):
     """Rows that were never called; else those that were. Many of one kind do not hide the other."""
 
 
-class Taken(NamedTuple):
+class DueDelivery(NamedTuple):
     """A row that is ours now: IN_FLIGHT under our token, its attempt counted."""
 
     delivery: Delivery
@@ -78,13 +78,13 @@ class Ended(NamedTuple):
 class Taking(NamedTuple):
     """What one look at a lane gave."""
 
-    taken: Sequence[Taken]
+    taken: Sequence[DueDelivery]
     ended: Sequence[Ended]
     postponed: int
     """Rows whose turn in their line has not come; they sleep now."""
 
 
-class Doubt(NamedTuple):
+class UnknownDelivery(NamedTuple):
     """An UNKNOWN row, ours to ask about until its lease ends."""
 
     delivery: Delivery
@@ -113,7 +113,7 @@ class Doubt(NamedTuple):
         return max(self.called_at, self.last_called_at)
 
 
-class Move(NamedTuple):
+class Transition(NamedTuple):
     """One row's next state, decided on what was read under `version`."""
 
     key: str
@@ -129,7 +129,7 @@ class Move(NamedTuple):
     """A new end of its life; None: as it was."""
 
 
-class Called(NamedTuple):
+class RecordedCall(NamedTuple):
     """What is kept of a call before it is made."""
 
     key: str
@@ -142,7 +142,7 @@ class Called(NamedTuple):
     """Under which it is made; None: as it was."""
 
 
-class Backlog(NamedTuple):
+class DueBacklog(NamedTuple):
     """What waits in one lane; counts stop at a bound, ages are in milliseconds."""
 
     lane: str
@@ -159,38 +159,38 @@ class Recovering(Protocol):
         """Of these lanes those with a row that is due, and those with one to be asked about."""
         ...
 
-    def take(self, ask: Ask, owner: str, token: int) -> Taking:
+    def take(self, ask: DueQuery, owner: str, token: int) -> Taking:
         """Due rows, oldest first, become the owner's. What is past its time ends here; what is behind
         another of its line sleeps until that ends; neither hides rows that may go. A repeat with the same
         token gives the same rows."""
         ...
 
-    def keep(self, calls: Sequence[Called]) -> list[bool]:
+    def keep(self, calls: Sequence[RecordedCall]) -> list[bool]:
         """Keep account, call key and digest before the calls; False where the token was stale."""
         ...
 
-    def give_back(self, taken: Sequence[Taken], delay_ms: int = 0) -> list[bool]:
+    def give_back(self, taken: Sequence[DueDelivery], delay_ms: int = 0) -> list[bool]:
         """These were not begun: they are due as they were before, after `delay_ms`. False where the token
         was stale."""
         ...
 
     def doubts(
         self, lane: str, lease_ms: int, limit: int = LIMIT, *, ended: list[Ended] | None = None
-    ) -> list[Doubt]:
+    ) -> list[UnknownDelivery]:
         """Rows in doubt, oldest first, that nobody else asks about for `lease_ms`. What nobody can work
         with is parked, and added to `ended`."""
         ...
 
-    def joined(self, doubt: Doubt, lease_ms: int) -> list[Doubt]:
+    def joined(self, doubt: UnknownDelivery, lease_ms: int) -> list[UnknownDelivery]:
         """The rows that are in doubt for the same call, the doubt's own among them as it stands now, for
         `lease_ms` nobody else's to ask about. What was recalled is not among them."""
         ...
 
-    def ask_again(self, doubt: Doubt, delay_ms: int) -> bool:
+    def ask_again(self, doubt: UnknownDelivery, delay_ms: int) -> bool:
         """Nothing was found out: look again after `delay_ms`."""
         ...
 
-    def move(self, moves: Sequence[Move]) -> list[bool]:
+    def move(self, moves: Sequence[Transition]) -> list[bool]:
         """Make the moves; False where the row had been written meanwhile. Raises IllegalTransition."""
         ...
 
@@ -204,7 +204,7 @@ class Recovering(Protocol):
         """(day, version, state) of a row, None for an unknown key."""
         ...
 
-    def backlog(self, lanes: Sequence[str]) -> list[Backlog]:
+    def backlog(self, lanes: Sequence[str]) -> list[DueBacklog]:
         """How much waits in each lane."""
         ...
 
@@ -217,31 +217,31 @@ class Recovering(Protocol):
         ...
 
 
-class Verdict(NamedTuple):
+class DueVerdict(NamedTuple):
     """What becomes of one due row."""
 
     state: State
     reason: str | None
 
 
-def judge(row: Any, ask: Ask, now: int) -> Verdict:
+def judge(row: Any, ask: DueQuery, now: int) -> DueVerdict:
     """What becomes of a due row; RETRY: its turn has not come. Reads attempt, reason, expires_at,
     called_at, `ahead` (an earlier one of its line is open) and `recalled`."""
     if not is_usable(row):
-        return Verdict(State.PARKED, ROW_UNUSABLE)
+        return DueVerdict(State.PARKED, ROW_UNUSABLE)
     doubted = row.called_at is not None
     if row.expires_at <= now:
         # A call that may have sent it is not made undone by time: a person has to know.
-        return Verdict(State.PARKED, TTL_IN_DOUBT) if doubted else Verdict(State.EXPIRED, TTL)
+        return DueVerdict(State.PARKED, TTL_IN_DOUBT) if doubted else DueVerdict(State.EXPIRED, TTL)
     if row.recalled:
         return recalled(doubted=doubted)
     if row.reason == GIVEN_BACK:
-        return Verdict(State.RETRY, row.reason)
+        return DueVerdict(State.RETRY, row.reason)
     if row.attempt - row.refusals >= ask.attempts and not by_operator(row.reason):
-        return Verdict(State.PARKED, ATTEMPTS_SPENT)
+        return DueVerdict(State.PARKED, ATTEMPTS_SPENT)
     if row.ahead:
-        return Verdict(State.RETRY, row.reason)
-    return Verdict(State.IN_FLIGHT, row.reason)
+        return DueVerdict(State.RETRY, row.reason)
+    return DueVerdict(State.IN_FLIGHT, row.reason)
 
 
 def by_operator(reason: str | None) -> bool:
@@ -249,10 +249,14 @@ def by_operator(reason: str | None) -> bool:
     return reason is not None and reason.partition(":")[0] == OPERATOR
 
 
-def recalled(*, doubted: bool) -> Verdict:
+def recalled(*, doubted: bool) -> DueVerdict:
     """What becomes of a waiting row that is recalled. It is not sent again; but that it never was cannot
     be said where an earlier call is in doubt, and a person has to know."""
-    return Verdict(State.PARKED, RECALLED_IN_DOUBT) if doubted else Verdict(State.DROPPED, RECALLED)
+    return (
+        DueVerdict(State.PARKED, RECALLED_IN_DOUBT)
+        if doubted
+        else DueVerdict(State.DROPPED, RECALLED)
+    )
 
 
 def call_key_of(key: str, attempt: int) -> str:
@@ -263,14 +267,14 @@ def call_key_of(key: str, attempt: int) -> str:
     return sha256(f"{key}\x1f{attempt}".encode()).hexdigest()[:KEY_LENGTH]
 
 
-def operator_retry(key: str, day: int, version: int, state: State, **fields: Any) -> Move:
+def operator_retry(key: str, day: int, version: int, state: State, **fields: Any) -> Transition:
     """A person wants it sent again, now: whatever was pending is replaced.
 
     `fields` are of Move; `expires_at` where its time is over. Raises nothing; `Recovering.move` does.
     """
-    return Move(key, day, version, state, Event.OPERATOR_RETRY, OPERATOR, **fields)
+    return Transition(key, day, version, state, Event.OPERATOR_RETRY, OPERATOR, **fields)
 
 
-def operator_sent(key: str, day: int, version: int) -> Move:
+def operator_sent(key: str, day: int, version: int) -> Transition:
     """A person saw it arrive."""
-    return Move(key, day, version, State.PARKED, Event.OPERATOR_SENT, OPERATOR)
+    return Transition(key, day, version, State.PARKED, Event.OPERATOR_SENT, OPERATOR)

@@ -28,15 +28,15 @@ from idempotency.recovery.contract import (
     QUEUED,
     ROW_UNUSABLE,
     UNREADABLE,
-    Ask,
-    Backlog,
-    Called,
-    Doubt,
+    DueBacklog,
+    DueDelivery,
+    DueQuery,
+    DueVerdict,
     Ended,
-    Move,
-    Taken,
+    RecordedCall,
     Taking,
-    Verdict,
+    Transition,
+    UnknownDelivery,
     call_key_of,
     judge,
 )
@@ -50,8 +50,8 @@ _PROVED_NOT_SENT: Final = frozenset(
     {Event.RESOLVED_NOT_SENT, Event.RESOLVED_REFUSED, Event.OPERATOR_NOT_SENT}
 )
 """Moves that say so, too."""
-_UNREADABLE: Final = Verdict(State.PARKED, UNREADABLE)
-_UNUSABLE: Final = Verdict(State.PARKED, ROW_UNUSABLE)
+_UNREADABLE: Final = DueVerdict(State.PARKED, UNREADABLE)
+_UNUSABLE: Final = DueVerdict(State.PARKED, ROW_UNUSABLE)
 BOUND: Final = 10_000
 """Rows of a lane's backlog that are counted at most."""
 _LOOKS: Final = 100
@@ -63,7 +63,7 @@ class Ending(NamedTuple):
 
     row: Any
     source: State
-    verdict: Verdict
+    verdict: DueVerdict
     doubted: bool
     """See `Ended`."""
 
@@ -102,12 +102,12 @@ class SqlRecovering:
             )
         return due, doubted
 
-    def take(self, ask: Ask, owner: str, token: int) -> Taking:
+    def take(self, ask: DueQuery, owner: str, token: int) -> Taking:
         """See `Recovering.take`. What ends or sleeps is written in a second transaction: it needs its
         line's lock, which nobody waits for while holding rows. Rows of which none may go hide nobody: the
         next look follows at once, and is a larger one."""
         mine = {"owner": owner, "epoch": self._epochs.get(owner, 0), "token": token}
-        taken: list[Taken] = []
+        taken: list[DueDelivery] = []
         ended: list[Ended] = []
         postponed, limit = 0, ask.limit
         for _ in range(_LOOKS):
@@ -122,8 +122,8 @@ class SqlRecovering:
         return Taking(taken, ended, postponed)
 
     def _taking(
-        self, ask: Ask, mine: dict[str, Any], limit: int
-    ) -> tuple[list[Taken], list[Ending], list[Any]]:
+        self, ask: DueQuery, mine: dict[str, Any], limit: int
+    ) -> tuple[list[DueDelivery], list[Ending], list[Any]]:
         """One look at `limit` rows: what is ours now, what is to end, what was due before its turn."""
         ends: list[Ending] = []
         early: list[Any] = []
@@ -137,7 +137,7 @@ class SqlRecovering:
     def _take_due(
         self,
         connection: Connection,
-        ask: Ask,
+        ask: DueQuery,
         mine: dict[str, Any],
         now: int,
         limit: int,
@@ -183,13 +183,13 @@ class SqlRecovering:
             self._lines.wake(connection.exec_driver_sql, lines, now)
         return [_ended(end) for end in ends if end.row.delivery_key in written]
 
-    def keep(self, calls: Sequence[Called]) -> list[bool]:
+    def keep(self, calls: Sequence[RecordedCall]) -> list[bool]:
         """See `Recovering.keep`."""
         with self._begin() as (connection, _now):
             kept = self._rows(connection, self._sql.keep, _calls(calls))
         return [(call.key, call.token) in kept for call in calls]
 
-    def give_back(self, taken: Sequence[Taken], delay_ms: int = 0) -> list[bool]:
+    def give_back(self, taken: Sequence[DueDelivery], delay_ms: int = 0) -> list[bool]:
         """See `Recovering.give_back`."""
         rows = [
             {
@@ -208,7 +208,7 @@ class SqlRecovering:
 
     def doubts(
         self, lane: str, lease_ms: int, limit: int = LIMIT, *, ended: list[Ended] | None = None
-    ) -> list[Doubt]:
+    ) -> list[UnknownDelivery]:
         """See `Recovering.doubts`. Those that are parked hide nobody."""
         for _ in range(_LOOKS):
             parked: list[Ended] = []
@@ -223,7 +223,7 @@ class SqlRecovering:
                 return doubts
         return []
 
-    def joined(self, doubt: Doubt, lease_ms: int) -> list[Doubt]:
+    def joined(self, doubt: UnknownDelivery, lease_ms: int) -> list[UnknownDelivery]:
         """See `Recovering.joined`."""
         one = doubt.delivery
         call = {"call_key": one.call_key, "call_digest": doubt.call_digest}
@@ -233,7 +233,7 @@ class SqlRecovering:
             rows = self._leased(connection, found, now, lease_ms)
         return self._doubts(rows, now)
 
-    def ask_again(self, doubt: Doubt, delay_ms: int) -> bool:
+    def ask_again(self, doubt: UnknownDelivery, delay_ms: int) -> bool:
         """See `Recovering.ask_again`."""
         one = doubt.delivery
         row = {"key": one.key, "day": one.day, "version": doubt.version}
@@ -241,7 +241,7 @@ class SqlRecovering:
             values = {"next_at": now + delay_ms, "source": State.UNKNOWN}
             return bool(self._written(connection, self._sql.postpone, [row], **values))
 
-    def move(self, moves: Sequence[Move]) -> list[bool]:
+    def move(self, moves: Sequence[Transition]) -> list[bool]:
         """See `Recovering.move`."""
         targets = [after(move.source, move.event) for move in moves]
         pairs = list(zip(moves, targets, strict=True))
@@ -257,7 +257,7 @@ class SqlRecovering:
         return [move.key in written for move in moves]
 
     def _lines_left(
-        self, connection: Connection, pairs: Sequence[tuple[Move, State]]
+        self, connection: Connection, pairs: Sequence[tuple[Transition, State]]
     ) -> list[Line]:
         """The lines in which one of the moves ends an open row."""
         leaving = [m for m, target in pairs if m.source in OPEN and target not in OPEN]
@@ -266,7 +266,9 @@ class SqlRecovering:
         rows = _json([{"key": move.key, "day": move.day} for move in leaving])
         return [Line(*row) for row in connection.execute(self._sql.lines, {"rows": rows})]
 
-    def _standing(self, connection: Connection, pairs: Sequence[tuple[Move, State]]) -> set[str]:
+    def _standing(
+        self, connection: Connection, pairs: Sequence[tuple[Transition, State]]
+    ) -> set[str]:
         """The keys of the rows that stand as the moves leave them."""
         asked = _json([{"key": move.key, "day": move.day} for move, _ in pairs])
         rows = connection.execute(self._sql.stands, {"rows": asked}).all()
@@ -305,7 +307,7 @@ class SqlRecovering:
             row = connection.execute(sql.VERSION, {"key": key}).one_or_none()
         return (row.day, row.version, state_of(row.state, key)) if row else None
 
-    def backlog(self, lanes: Sequence[str]) -> list[Backlog]:
+    def backlog(self, lanes: Sequence[str]) -> list[DueBacklog]:
         """See `Recovering.backlog`."""
         with self._begin() as (connection, now):
             return [_backlog(connection, self._sql.backlog, lane, now) for lane in lanes]
@@ -337,14 +339,14 @@ class SqlRecovering:
         found = connection.execute(statement, {**values, "rows": _json(rows)})
         return {tuple(row) for row in found}
 
-    def _taken(self, row: Any, ends: list[Ending]) -> Taken | None:
+    def _taken(self, row: Any, ends: list[Ending]) -> DueDelivery | None:
         delivery = self._delivery(row)
         # The take itself began the call, or left the time at which an earlier one began.
         doubted = row.called_at if row.called_at < row.updated_at else None
         if delivery is None:
             ends.append(Ending(row, State.IN_FLIGHT, _UNREADABLE, doubted is not None))
             return None
-        return Taken(delivery, row.reason or "", doubted, row.call_digest or "")
+        return DueDelivery(delivery, row.reason or "", doubted, row.call_digest or "")
 
     def _leased(
         self, connection: Connection, found: Sequence[Any], now: int, lease_ms: int
@@ -361,7 +363,7 @@ class SqlRecovering:
 
     def _doubts(
         self, rows: Sequence[Any], now: int, ended: list[Ended] | None = None
-    ) -> list[Doubt]:
+    ) -> list[UnknownDelivery]:
         """The doubts that can be read and counted on; others are parked, and added to `ended`."""
         ends, doubts = [], []
         for row in rows:
@@ -404,7 +406,7 @@ class SqlRecovering:
 
 
 def _sorted(
-    due: Sequence[Any], ask: Ask, now: int, ends: list[Ending], early: list[Any]
+    due: Sequence[Any], ask: DueQuery, now: int, ends: list[Ending], early: list[Any]
 ) -> list[Any]:
     """Give each due row its verdict; returns those to be taken."""
     going = []
@@ -419,8 +421,8 @@ def _sorted(
     return going
 
 
-def _doubt(row: Any, delivery: Delivery, now: int) -> Doubt:
-    return Doubt(
+def _doubt(row: Any, delivery: Delivery, now: int) -> UnknownDelivery:
+    return UnknownDelivery(
         delivery,
         # Rows from before the column: claimed at the latest when they entered their state.
         row.called_at if row.called_at is not None else row.created_at,
@@ -449,7 +451,7 @@ def _read(row: Any) -> dict[str, Any]:
     return {"key": row.delivery_key, "day": row.day, "version": row.version}
 
 
-def _calls(calls: Sequence[Called]) -> list[dict[str, Any]]:
+def _calls(calls: Sequence[RecordedCall]) -> list[dict[str, Any]]:
     return [call._asdict() | {"its_token": call.token} for call in calls]
 
 
@@ -474,7 +476,7 @@ def _ended(end: Ending) -> Ended:
     return Ended(*place, verdict.state, verdict.reason or "", end.doubted, *last)
 
 
-def _moved(move: Move, target: State) -> dict[str, Any]:
+def _moved(move: Transition, target: State) -> dict[str, Any]:
     return {
         "key": move.key,
         "day": move.day,
@@ -489,14 +491,14 @@ def _moved(move: Move, target: State) -> dict[str, Any]:
     }
 
 
-def _reason(move: Move) -> str | None:
+def _reason(move: Transition) -> str | None:
     assert move.reason != GIVEN_BACK, "what is given back belongs to Kafka's next reader"
     return clean(move.reason) if move.reason else None
 
 
-def _backlog(connection: Connection, due: Any, lane: str, now: int) -> Backlog:
+def _backlog(connection: Connection, due: Any, lane: str, now: int) -> DueBacklog:
     asked = {"lane": lane, "now": now, "bound": BOUND}
     waiting = connection.execute(due, asked).one()
     doubted = connection.execute(sql.BACKLOG_OF_DOUBT, asked).one()
     ages = (now - (row.oldest if row.oldest is not None else now) for row in (waiting, doubted))
-    return Backlog(lane, waiting.rows, doubted.rows, *ages)
+    return DueBacklog(lane, waiting.rows, doubted.rows, *ages)

@@ -20,7 +20,7 @@ from policy.loading import Problem
 from policy.templates.declarations import variables
 from policy.templates.parts import expanded, readers
 from policy.templates.provider_forms import Takers, check, form, nothing, providers
-from policy.templates.templates import Template, Templates
+from policy.templates.templates import DeclaredTemplate, Templates
 from policy.templates.toml_document import Page, Place, did_you_mean, digest
 
 DEFAULT_FILE: Final = "templates.toml"
@@ -68,7 +68,7 @@ def load(path: str | Path | None, takers: Takers | None = None) -> Templates:
     return Templates(templates, page.version())
 
 
-def _templates(page: Page, takers: Takers | None) -> dict[str, Template]:
+def _templates(page: Page, takers: Takers | None) -> dict[str, DeclaredTemplate]:
     """Every template that has no problem."""
     for key in page.data:
         if key != "templates":
@@ -80,7 +80,7 @@ def _templates(page: Page, takers: Takers | None) -> dict[str, Template]:
 
 def _template(
     page: Page, name: str, tables: dict[str, Any], takers: Takers | None
-) -> Template | None:
+) -> DeclaredTemplate | None:
     """One template; None where something is wrong with it, which is reported."""
     before, place = len(page.problems), ("templates", name)
     table = page.table(tables, place)
@@ -89,7 +89,7 @@ def _template(
     declared = (*place, "variables")
     channel = _channel(page, table, place)
     page.chat = channel in _READ_TAGS
-    template = Template(
+    template = DeclaredTemplate(
         name=name,
         channel=channel,
         description=page.string(table, "description", place),
@@ -115,7 +115,7 @@ def _channel(page: Page, table: dict[str, Any], place: Place) -> str:
     return channel
 
 
-def _check_names(page: Page, template: Template, place: Place) -> None:
+def _check_names(page: Page, template: DeclaredTemplate, place: Place) -> None:
     """Every variable that is read is declared: a misspelt one would fail every notification."""
     known = template.variables
     reading = [*readers(template.params, ("params",)), *readers(template.content)]

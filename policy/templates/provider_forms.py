@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from message.vocabulary import CHANNELS
 from policy.templates.parts import Part, parts
-from policy.templates.templates import PROVIDER_TEMPLATES, Form, Template
+from policy.templates.templates import PROVIDER_TEMPLATES, DeclaredTemplate, Form
 from policy.templates.toml_document import Page, Place, did_you_mean
 
 _FORM: Final = ("template_id", "params", "content")
@@ -63,7 +63,7 @@ def providers(page: Page, table: dict[str, Any], place: Place) -> dict[str, Form
     return found
 
 
-def nothing(template: Template, takers: Takers) -> dict[str, Form]:
+def nothing(template: DeclaredTemplate, takers: Takers) -> dict[str, Form]:
     """Of a template with forms for single providers: the providers that the form for all others does not
     suit, each with an empty one."""
     if not template.providers:
@@ -77,7 +77,11 @@ def nothing(template: Template, takers: Takers) -> dict[str, Form]:
 
 
 def check(
-    page: Page, template: Template, table: dict[str, Any], place: Place, takers: Takers | None
+    page: Page,
+    template: DeclaredTemplate,
+    table: dict[str, Any],
+    place: Place,
+    takers: Takers | None,
 ) -> None:
     """Report what is wrong with the form for all providers, or with whom the others are for."""
     _check_kind(page, template, table, place)
@@ -105,7 +109,7 @@ def _check_kind(page: Page, form: Form, table: dict[str, Any], place: Place) -> 
     elif form.template_id and form.content:
         odd = next(iter(form.content))
         page.report((*place, odd), "a provider's template (template_id) has params alone")
-    elif isinstance(form, Template) and form.template_id:
+    elif isinstance(form, DeclaredTemplate) and form.template_id:
         _check_has_templates(page, form.channel, place)
 
 

@@ -26,7 +26,7 @@ from policy.templates.parts import Part, filled
 from policy.templates.sandbox import Broken, Overrun, bound
 from policy.templates.variables import TemplateError, Variable, checked_all
 
-__all__ = ["PROVIDER_TEMPLATES", "Form", "Template", "TemplateError", "Templates"]
+__all__ = ["PROVIDER_TEMPLATES", "DeclaredTemplate", "Form", "TemplateError", "Templates"]
 
 PROVIDER_TEMPLATES: Final = frozenset(
     {"sms", "wechat_official", "wechat_mini", "feishu", "webhook"}
@@ -56,7 +56,7 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
         return Rendered(content=filled(self.content, values) if self.content else None)
 
 
-class Template(Form, frozen=True, kw_only=True):
+class DeclaredTemplate(Form, frozen=True, kw_only=True):
     """One template, compiled: a form for all providers, or some for single ones, or both."""
 
     name: str
@@ -111,22 +111,24 @@ class Template(Form, frozen=True, kw_only=True):
 class Templates:
     """All templates of one file, by name. Never changed once made; safe from many threads."""
 
-    def __init__(self, templates: Mapping[str, Template] | None = None, version: str = "") -> None:
+    def __init__(
+        self, templates: Mapping[str, DeclaredTemplate] | None = None, version: str = ""
+    ) -> None:
         self._templates = dict(templates or {})
         self.version = version
         """`file:` and 12 hex digits of SHA-256 over the file and those it names; empty: no file."""
 
-    def __iter__(self) -> Iterator[Template]:
+    def __iter__(self) -> Iterator[DeclaredTemplate]:
         return iter(self._templates.values())
 
     def __len__(self) -> int:
         return len(self._templates)
 
-    def get(self, name: str) -> Template | None:
+    def get(self, name: str) -> DeclaredTemplate | None:
         """The template of that name; None where it is not ours."""
         return self._templates.get(name)
 
-    def named(self, name: str) -> Template:
+    def named(self, name: str) -> DeclaredTemplate:
         """As `get`; raises TemplateError where there is none."""
         template = self._templates.get(name)
         if template is None:

@@ -27,7 +27,7 @@ _AHEAD_MS: Final = 600_000
 """So far ahead of the clock a notification may be dated."""
 
 
-class Opened(NamedTuple):
+class OpenedRecall(NamedTuple):
     """A recall ready to run."""
 
     recalling: Recalling
@@ -37,7 +37,7 @@ class Opened(NamedTuple):
     """Lanes without a ledger: what is queued there cannot be recalled."""
 
 
-def open_recalling(settings: Settings, stack: ExitStack, wait: Callable[[], bool]) -> Opened:
+def open_recalling(settings: Settings, stack: ExitStack, wait: Callable[[], bool]) -> OpenedRecall:
     """See `Recalling`. Raises SettingsError, PolicyError, LedgerError, SqlError."""
     ledger = open_ledger(settings)
     stack.callback(ledger.close)
@@ -63,4 +63,4 @@ def open_recalling(settings: Settings, stack: ExitStack, wait: Callable[[], bool
     )
     unseen = [x.name for x in LANES if policy.of(x).guarantee is Guarantee.BEST_EFFORT]
     longest = max(policy.of(lane).max_ttl_ms for lane in LANES)
-    return Opened(recalling, longest + _AHEAD_MS, unseen)
+    return OpenedRecall(recalling, longest + _AHEAD_MS, unseen)

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from channels.channel import Account, Channel, Sent, Taken, TakenBack
+from channels.channel import Account, Channel, RecallResult, RecallStatus, SentCall
 from idempotency.claims.rows import RECALLED
 from idempotency.recalls import Covered, Kind, Recalls, cancelling
 from idempotency.recovery.contract import QUEUED, Recovering
@@ -28,7 +28,7 @@ _SENT: Final = frozenset({State.SENT, State.DELIVERED})
 _HOUR_MS: Final = 3_600_000
 
 
-class Verdict(StrEnum):
+class RecallVerdict(StrEnum):
     """What became of one delivery."""
 
     CANCELLED = "cancelled"
@@ -45,7 +45,7 @@ class Verdict(StrEnum):
     """Not decided: recall once more."""
 
 
-class Told(msgspec.Struct, frozen=True):
+class RecallOutcome(msgspec.Struct, frozen=True):
     """One delivery's."""
 
     delivery_key: str
@@ -54,7 +54,7 @@ class Told(msgspec.Struct, frozen=True):
     receiver: str
     """Masked."""
     state: State
-    verdict: Verdict
+    verdict: RecallVerdict
     why: str
 
 
@@ -65,15 +65,15 @@ class Recalled(msgspec.Struct, frozen=True):
     name: str
     made_at: int
     """Epoch milliseconds by the database's clock; a business id's notifications count up to then."""
-    deliveries: list[Told]
+    deliveries: list[RecallOutcome]
 
 
 class TakesBack(Protocol):
     """What holds an adapter's dialogue and never raises (channels/engine.py)."""
 
     def recall(
-        self, channel: Channel, account: Account, sent: Sent, timeout_s: float
-    ) -> TakenBack | None:
+        self, channel: Channel, account: Account, sent: SentCall, timeout_s: float
+    ) -> RecallResult | None:
         """None where the provider takes nothing back."""
         ...
 
@@ -128,20 +128,20 @@ class Recalling:
             rows = self._recalls.rows(kind, name, made_at)
         return rows
 
-    def _ended(self, rows: Sequence[Covered]) -> list[Told]:
+    def _ended(self, rows: Sequence[Covered]) -> list[RecallOutcome]:
         return [_told(row, *_without_provider(row)) for row in rows]
 
-    def _taken_back(self, rows: Sequence[Covered], whole_calls: bool) -> list[Told]:
+    def _taken_back(self, rows: Sequence[Covered], whole_calls: bool) -> list[RecallOutcome]:
         calls: dict[tuple[str, str], list[Covered]] = {}
         for row in rows:
             calls.setdefault((row.account, row.provider_id or row.key), []).append(row)
         return [told for call in calls.values() for told in self._call(call, whole_calls)]
 
-    def _call(self, mine: Sequence[Covered], whole_calls: bool) -> list[Told]:
+    def _call(self, mine: Sequence[Covered], whole_calls: bool) -> list[RecallOutcome]:
         """One provider call's deliveries, `mine` being those that are recalled."""
         first = mine[0]
         if all(row.taken_back for row in mine):
-            return [_told(row, Verdict.RECALLED, "taken back before") for row in mine]
+            return [_told(row, RecallVerdict.RECALLED, "taken back before") for row in mine]
         pair = self._accounts.get(first.account)
         hindered = _hindrance(first, pair, self._recalls.now_ms())
         if hindered is not None or pair is None:
@@ -151,16 +151,16 @@ class Recalling:
         others = [row for row in shared if row.key not in keys and _is_sent(row)]
         if others and not whole_calls:
             why = f"its call reached {len(others)} more; --whole-calls takes it back from them too"
-            return [_told(row, Verdict.NOT_POSSIBLE, why) for row in mine]
+            return [_told(row, RecallVerdict.NOT_POSSIBLE, why) for row in mine]
         return self._ask([*mine, *others], keys, *pair)
 
     def _ask(
         self, rows: Sequence[Covered], mine: set[str], account: Account, channel: Channel
-    ) -> list[Told]:
-        sent = Sent(rows[0].provider_id)
+    ) -> list[RecallOutcome]:
+        sent = SentCall(rows[0].provider_id)
         said = self._engine.recall(channel, account, sent, self._timeout_s)
         verdict, why = _answered(said, channel)
-        if verdict is not Verdict.RECALLED:
+        if verdict is not RecallVerdict.RECALLED:
             return [_told(row, verdict, why) for row in rows if row.key in mine]
         self._recalls.keep([row.key for row in rows])
         self._recorder.record([self._event(row, Stage.RECALLED, row.state, why) for row in rows])
@@ -203,56 +203,59 @@ def _is_sent(row: Covered) -> bool:
     return queued or row.state in _SENT
 
 
-_GONE: Final = (Verdict.NOT_POSSIBLE, "its account is not in the configuration any more")
+_GONE: Final = (RecallVerdict.NOT_POSSIBLE, "its account is not in the configuration any more")
 _IN_DOUBT: Final = "an earlier call may have sent it; it will not be sent again"
 
 
-def _without_provider(row: Covered) -> tuple[Verdict, str]:
+def _without_provider(row: Covered) -> tuple[RecallVerdict, str]:
     """What becomes of a row that no provider is known to have."""
     reason = row.reason or ""
     if row.state is State.DROPPED:
         if reason == RECALLED:
-            return Verdict.CANCELLED, "before the send"
+            return RecallVerdict.CANCELLED, "before the send"
         if row.doubted:
-            return Verdict.TOO_LATE, _IN_DOUBT
-        return Verdict.NOT_SENT, f"dropped: {reason}"
+            return RecallVerdict.TOO_LATE, _IN_DOUBT
+        return RecallVerdict.NOT_SENT, f"dropped: {reason}"
     if row.state is State.IN_FLIGHT:
-        return Verdict.TOO_LATE, "its call is under way; recall again to take it back"
+        return RecallVerdict.TOO_LATE, "its call is under way; recall again to take it back"
     if row.state is State.UNKNOWN or (row.state is State.PARKED and row.doubted):
-        return Verdict.TOO_LATE, _IN_DOUBT
+        return RecallVerdict.TOO_LATE, _IN_DOUBT
     if row.state is State.RETRY:
-        return Verdict.ASK_AGAIN, "somebody else was at it"
-    return Verdict.NOT_SENT, f"{row.state.value}: {reason}".rstrip(": ")
+        return RecallVerdict.ASK_AGAIN, "somebody else was at it"
+    return RecallVerdict.NOT_SENT, f"{row.state.value}: {reason}".rstrip(": ")
 
 
 def _hindrance(
     row: Covered, pair: tuple[Account, Channel] | None, now: int
-) -> tuple[Verdict, str] | None:
+) -> tuple[RecallVerdict, str] | None:
     """Why its provider need not be asked; None: it may take it back."""
     if pair is None:
         return _GONE
     window = pair[1].recall_window_ms
     if not window:
-        return Verdict.NOT_POSSIBLE, f"{pair[0].provider} takes nothing back"
+        return RecallVerdict.NOT_POSSIBLE, f"{pair[0].provider} takes nothing back"
     if not row.provider_id:
-        return Verdict.NOT_POSSIBLE, "the provider's name for it is not known"
+        return RecallVerdict.NOT_POSSIBLE, "the provider's name for it is not known"
     if now - row.sent_at > window:
-        return Verdict.TOO_LATE, f"{pair[0].provider} takes back for {window // _HOUR_MS} hours"
+        return (
+            RecallVerdict.TOO_LATE,
+            f"{pair[0].provider} takes back for {window // _HOUR_MS} hours",
+        )
     return None
 
 
-def _answered(said: TakenBack | None, channel: Channel) -> tuple[Verdict, str]:
+def _answered(said: RecallResult | None, channel: Channel) -> tuple[RecallVerdict, str]:
     if said is None:
-        return Verdict.NOT_POSSIBLE, f"{channel.provider} cannot take this one back"
-    if said.taken is Taken.BACK:
-        return Verdict.RECALLED, f"by {channel.provider}"
-    if said.taken is Taken.REFUSED:
-        return Verdict.NOT_POSSIBLE, f"{channel.provider} refused: {said.detail}"
-    return Verdict.ASK_AGAIN, f"{channel.provider} did not say: {said.detail}"
+        return RecallVerdict.NOT_POSSIBLE, f"{channel.provider} cannot take this one back"
+    if said.taken is RecallStatus.BACK:
+        return RecallVerdict.RECALLED, f"by {channel.provider}"
+    if said.taken is RecallStatus.REFUSED:
+        return RecallVerdict.NOT_POSSIBLE, f"{channel.provider} refused: {said.detail}"
+    return RecallVerdict.ASK_AGAIN, f"{channel.provider} did not say: {said.detail}"
 
 
-def _told(row: Covered, verdict: Verdict, why: str) -> Told:
-    return Told(row.key, row.message_id, row.lane, _masked(row), row.state, verdict, why)
+def _told(row: Covered, verdict: RecallVerdict, why: str) -> RecallOutcome:
+    return RecallOutcome(row.key, row.message_id, row.lane, _masked(row), row.state, verdict, why)
 
 
 def _masked(row: Covered) -> str:

@@ -14,14 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 
-from recovery.retry.pool import Resend
+from recovery.retry.pool import RetryWork
 
 
-def calls_of(resends: Iterable[Resend], most: int | None) -> list[list[Resend]]:
+def calls_of(resends: Iterable[RetryWork], most: int | None) -> list[list[RetryWork]]:
     """The resends divided into calls, in their order; `most` deliveries a call by the lane's policy, None:
     as many as the provider takes. Nothing is written on them yet (`recovery.retry.pool.put_on_record`)."""
-    calls: list[list[Resend]] = []
-    joint: dict[Hashable, list[Resend]] = {}
+    calls: list[list[RetryWork]] = []
+    joint: dict[Hashable, list[RetryWork]] = {}
     for resend in resends:
         limit = _limit(resend, most)
         if limit == 1:
@@ -36,7 +36,7 @@ def calls_of(resends: Iterable[Resend], most: int | None) -> list[list[Resend]]:
     return calls
 
 
-def _limit(resend: Resend, most: int | None) -> int:
+def _limit(resend: RetryWork, most: int | None) -> int:
     channel = resend.route.channel
     if channel.max_batch == 1 or resend.doubted:
         return 1
@@ -44,6 +44,6 @@ def _limit(resend: Resend, most: int | None) -> int:
     return limit if most is None else min(limit, most)
 
 
-def _has(call: list[Resend], receiver: str) -> bool:
+def _has(call: list[RetryWork], receiver: str) -> bool:
     """One receiver twice in one call could not be told apart by what the provider answers."""
     return any(resend.delivery.receiver == receiver for resend in call)

@@ -19,7 +19,7 @@ MARGIN: Final = 0.1
 _LEAST_PAUSE_S, _MOST_PAUSE_S = 0.1, 10.0
 
 
-class Route(NamedTuple):
+class RetryRoute(NamedTuple):
     """One account with its adapter."""
 
     account: Account
@@ -48,7 +48,7 @@ class Routes:
         self,
         lane: Lane,
         policy: LanePolicy,
-        routes: Sequence[Route],
+        routes: Sequence[RetryRoute],
         accounts: Accounts,
         version: str = "",
     ) -> None:
@@ -64,11 +64,11 @@ class Routes:
         self.batch = taken if self.most is None else min(taken, self.most)
         """Deliveries a call of this lane commonly carries."""
 
-    def of(self, account: str) -> Route | None:
+    def of(self, account: str) -> RetryRoute | None:
         """The route of that account; None where the lane has it no more."""
         return self._routes.get(account)
 
-    def asked(self, delivery: Delivery) -> list[Route]:
+    def asked(self, delivery: Delivery) -> list[RetryRoute]:
         """The accounts that an attempt in doubt may have gone through: the one that the ledger names; where
         it names none, every one that could have been chosen. Empty: none of them is left."""
         name = delivery.account or delivery.notification.account
@@ -81,7 +81,7 @@ class Routes:
         the notification names. None: any."""
         return delivery.account if same else delivery.notification.account
 
-    def choose(self, delivery: Delivery, account: str | None) -> Route | None:
+    def choose(self, delivery: Delivery, account: str | None) -> RetryRoute | None:
         """The route for the next call, through `account` if it is bound to one; None where none may send
         now. What is chosen has used a token: tell `accounts` what became of it."""
         if account is not None:

@@ -17,7 +17,7 @@ from idempotency.fleet.held_lines import HeldLines
 from idempotency.ledger import LedgerError
 from idempotency.recovery.contract import Recovering
 from recovery.retry.prompts import Prompts
-from recovery.telemetry import Report
+from recovery.telemetry import RecoveryTelemetry
 
 log = structlog.get_logger(__name__)
 LOOKS: Final = 30
@@ -40,7 +40,7 @@ class LineWatch:
         held: HeldLines,
         *,
         keeps_order: Callable[[str], bool],
-        report: Report,
+        report: RecoveryTelemetry,
         prompts: Prompts,
         poll_s: float,
         monotonic: Callable[[], float],

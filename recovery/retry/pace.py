@@ -21,7 +21,7 @@ _FORGOTTEN_S: Final = 10.0
 """A lane that was not looked at for so long begins at its base again."""
 
 
-class Pace:
+class RetryPace:
     """A lane's rate for what is sent again: a second's worth at once, then evenly, in bites.
 
     A bite is taken in one transaction: row by row, each would cost live traffic a commit of its own.
@@ -68,7 +68,7 @@ class _LaneRate:
         """When the rate last gave less than there was room for."""
 
 
-class RisingPace(Pace):
+class RisingPace(RetryPace):
     """A pace that rises while it is the rate that holds up what is due, and sinks when nothing is left.
 
     It doubles each half second in which every look was full and the rate was the limit; it halves each half
@@ -84,7 +84,7 @@ class RisingPace(Pace):
         self._lanes: dict[str, _LaneRate] = {}  # guarded by _lock
 
     def take(self, lane: str, wanted: int) -> int:
-        """See `Pace.take`."""
+        """See `RetryPace.take`."""
         granted = super().take(lane, wanted)
         if granted < wanted:
             with self._lock:
@@ -92,7 +92,7 @@ class RisingPace(Pace):
         return granted
 
     def used(self, lane: str, granted: int, count: int) -> None:
-        """See `Pace.used`."""
+        """See `RetryPace.used`."""
         super().used(lane, granted, count)
         with self._lock:
             self._follow(self._of(lane), emptied=count < granted)
@@ -123,6 +123,6 @@ class RisingPace(Pace):
         return one
 
 
-def retry_pace(fixed: float | None, clock: Clock) -> Pace:
+def retry_pace(fixed: float | None, clock: Clock) -> RetryPace:
     """The pace of retries: fixed where the settings name a rate, else rising."""
-    return RisingPace(clock) if fixed is None else Pace(lambda _: fixed, clock)
+    return RisingPace(clock) if fixed is None else RetryPace(lambda _: fixed, clock)

@@ -21,11 +21,11 @@ from channels.accounts.time_limits import limits_of
 from channels.channel import Call, Channel
 from channels.http_client.failures import LEASE_LAPSED, WITHDRAWN
 from idempotency.ledger import LedgerUnavailable
-from idempotency.recovery.contract import TTL_IN_DOUBT, Taken
+from idempotency.recovery.contract import TTL_IN_DOUBT, DueDelivery
 from message.delivery import Delivery
 from message.outcomes import AnyOutcome, NotSent, Unknown
 from message.states import Event
-from recovery.retry.lane_config import Route, Routes
+from recovery.retry.lane_config import RetryRoute, Routes
 from sending.accounts.selector import ACCOUNT_SHUT, may_fail_over
 from sending.attempts import Try, fitting, note_refusals, on_record
 from sending.runtime.clock import Clock
@@ -38,7 +38,7 @@ _STEP_S: Final = 0.25
 WINDOW_OVER: Final = "dedup_window_over"
 
 
-class Engine(Protocol):
+class RetryEngine(Protocol):
     """What runs one provider call and never raises (channels/engine.py)."""
 
     def send(self, channel: Channel, call: Call, timeout_s: float) -> list[AnyOutcome]:
@@ -46,23 +46,23 @@ class Engine(Protocol):
         ...
 
 
-class Permit(Protocol):
+class RetryPermit(Protocol):
     """Whether a call may begin (sending/runtime/lease.py)."""
 
     def wait_valid(self, term: int, until: Callable[[], bool]) -> bool:
-        """See `dispatcher.pipeline.lanes.Permit`."""
+        """See `dispatcher.pipeline.lanes.SendPermit`."""
         ...
 
     def ends_at(self, term: int) -> float:
-        """See `dispatcher.pipeline.lanes.Permit`."""
+        """See `dispatcher.pipeline.lanes.SendPermit`."""
         ...
 
 
-class Resend(msgspec.Struct, gc=False):
+class RetryWork(msgspec.Struct, gc=False):
     """One taken delivery on its way; the thread that calls writes, the one that settles reads."""
 
-    taken: Taken
-    route: Route
+    taken: DueDelivery
+    route: RetryRoute
     term: int
     """Of the lease under which it was taken."""
     not_after: int
@@ -91,7 +91,7 @@ class Resend(msgspec.Struct, gc=False):
         return self.taken.doubted_since is not None
 
 
-def put_on_record(call: Sequence[Resend], call_key: str = "") -> None:
+def put_on_record(call: Sequence[RetryWork], call_key: str = "") -> None:
     """Write the one call's account, key and digest on its deliveries; without `call_key` the first's."""
     first, route = call[0].delivery, call[0].route
     key = call_key or first.call_key
@@ -109,11 +109,11 @@ class Callers:
         self,
         routes: Routes,
         threads: int,
-        engine: Engine,
+        engine: RetryEngine,
         *,
-        permit: Permit,
+        permit: RetryPermit,
         clock: Clock,
-        finished: SimpleQueue[Resend | None],
+        finished: SimpleQueue[RetryWork | None],
         reroute: Callable[[Sequence[Delivery]], list[bool]],
         lazy: bool = False,
     ) -> None:
@@ -130,7 +130,7 @@ class Callers:
         self._clock = clock
         self._finished = finished
         self._reroute = reroute
-        self._queue: Handoff[Sequence[Resend] | None] = Handoff()
+        self._queue: Handoff[Sequence[RetryWork] | None] = Handoff()
         self._count = threading.Lock()
         self._open = 0  # put and not settled; guarded by _count, as are the numbers of threads
         self._spawned = 0
@@ -169,7 +169,7 @@ class Callers:
         with self._count:
             self._open += count
 
-    def put(self, call: Sequence[Resend]) -> None:
+    def put(self, call: Sequence[RetryWork]) -> None:
         """Hand one call over, for whose deliveries `take_up` made room."""
         if self._lazy:
             self._lazy = False
@@ -198,7 +198,7 @@ class Callers:
 
     def _serve(self, name: str) -> None:
         """Serve until closed; a thread that dies is replaced, and what it called is in doubt."""
-        call: Sequence[Resend] | None = None
+        call: Sequence[RetryWork] | None = None
         seat = self._queue.seat()
         try:
             while (call := self._queue.take(seat)) is not None:
@@ -213,7 +213,7 @@ class Callers:
                 self._finished.put(resend)
             self._spawn(name)
 
-    def _run(self, resends: Sequence[Resend]) -> None:
+    def _run(self, resends: Sequence[RetryWork]) -> None:
         """One call for all that may still begin; what its account refused goes through another."""
         beginning = [resend for resend in resends if self._may_begin(resend)]
         tried: list[str] = []
@@ -222,7 +222,7 @@ class Callers:
             self._call(beginning)
             beginning = self._through_another(beginning, tried)
 
-    def _call(self, resends: Sequence[Resend]) -> None:
+    def _call(self, resends: Sequence[RetryWork]) -> None:
         (account, channel), now = resends[0].route, self._clock.now_ms()
         begun_at = self._clock.monotonic()
         for resend in resends:
@@ -245,17 +245,19 @@ class Callers:
             if isinstance(outcome, NotSent) and outcome.code == WITHDRAWN:
                 take_back(resend, self._too_late(resend))
 
-    def _withdrawn(self, resends: Sequence[Resend]) -> str:
+    def _withdrawn(self, resends: Sequence[RetryWork]) -> str:
         """Why a call under way must not be finished any more; empty: it may."""
         return why_withdrawn(
             map(self._too_late, resends),
             lapsed=lambda: self._clock.monotonic() >= self._not_after(resends),
         )
 
-    def _not_after(self, resends: Sequence[Resend]) -> float:
+    def _not_after(self, resends: Sequence[RetryWork]) -> float:
         return min(self._permit.ends_at(resend.term) for resend in resends)
 
-    def _through_another(self, resends: Sequence[Resend], tried: Sequence[str]) -> list[Resend]:
+    def _through_another(
+        self, resends: Sequence[RetryWork], tried: Sequence[str]
+    ) -> list[RetryWork]:
         """Those that may be called again, their other account on record; the rest keeps its outcome."""
         first = next((resend for resend in resends if self._may_fail_over(resend)), None)
         if first is None or first.outcome is None:
@@ -271,7 +273,7 @@ class Callers:
             routes.accounts.release(route.account)
         return going
 
-    def _may_fail_over(self, resend: Resend) -> bool:
+    def _may_fail_over(self, resend: RetryWork) -> bool:
         """Not what is in doubt: that another account sends it says nothing of the call before; nor what
         has no attempt left, or no time."""
         return (
@@ -282,7 +284,7 @@ class Callers:
             and self._refusal(resend) is None
         )
 
-    def _on_record(self, resends: Sequence[Resend], route: Route) -> list[Resend]:
+    def _on_record(self, resends: Sequence[RetryWork], route: RetryRoute) -> list[RetryWork]:
         return on_record(
             resends,
             route,
@@ -291,14 +293,14 @@ class Callers:
             may=lambda resend: self._refusal(resend) is None,
         )
 
-    def _kept(self, resends: Sequence[Resend]) -> list[bool]:
+    def _kept(self, resends: Sequence[RetryWork]) -> list[bool]:
         """While the ledger is away nobody is sent elsewhere: the non-send stands."""
         try:
             return self._reroute([resend.delivery for resend in resends])
         except LedgerUnavailable:
             return [False] * len(resends)
 
-    def _may_begin(self, resend: Resend) -> bool:
+    def _may_begin(self, resend: RetryWork) -> bool:
         refusal = self._refusal(resend) or self._shut(resend)
         if refusal is None:
             return True
@@ -306,7 +308,7 @@ class Callers:
         self._routes.accounts.release(resend.route.account)
         return False
 
-    def _shut(self, resend: Resend) -> tuple[Event, str] | None:
+    def _shut(self, resend: RetryWork) -> tuple[Event, str] | None:
         """Its account was shut since it was chosen: given back, to whichever account may send it first."""
         accounts, account = self._routes.accounts, resend.route.account
         if self._routes.of(account.name) is None or accounts.passes(account):
@@ -315,7 +317,7 @@ class Callers:
         resend.delay_ms = ceil(wait_s / _STEP_S) * int(_STEP_S * _MS)  # several share a statement
         return Event.GIVEN_BACK, ACCOUNT_SHUT
 
-    def _refusal(self, resend: Resend) -> tuple[Event, str] | None:
+    def _refusal(self, resend: RetryWork) -> tuple[Event, str] | None:
         """Why this call must not begin, or None. The lease is the last question: it is the one that can
         change while a thread sleeps."""
         reason = self._too_late(resend)
@@ -326,7 +328,7 @@ class Callers:
             return self._too_late(resend)
         return self._too_late(resend) or (Event.UNKNOWN, LEASE_LAPSED)
 
-    def _too_late(self, resend: Resend) -> tuple[Event, str] | None:
+    def _too_late(self, resend: RetryWork) -> tuple[Event, str] | None:
         taken, now = resend.taken, self._clock.now_ms()
         if self._stopping:
             return Event.GIVEN_BACK, "stopping"

@@ -21,7 +21,7 @@ import structlog
 
 from idempotency.ledger import Ledger, LedgerUnavailable, Settlement
 from idempotency.lines import line_ended
-from idempotency.recovery.contract import Ask, Called, Recovering, Taken
+from idempotency.recovery.contract import DueDelivery, DueQuery, RecordedCall, Recovering
 from message.delivery import Delivery
 from message.ids import new_token
 from message.outcomes import NotSent, Rejected
@@ -29,10 +29,10 @@ from message.states import Event
 from policy.quiet_hours import quiet_ms
 from policy.schema import Guarantee, LanePolicy, Ordering
 from recovery.retry.batching import calls_of
-from recovery.retry.lane_config import Route, Routes
-from recovery.retry.pace import Pace
-from recovery.retry.pool import WINDOW_OVER, Callers, Resend, put_on_record
-from recovery.telemetry import Report
+from recovery.retry.lane_config import RetryRoute, Routes
+from recovery.retry.pace import RetryPace
+from recovery.retry.pool import WINDOW_OVER, Callers, RetryWork, put_on_record
+from recovery.telemetry import RecoveryTelemetry
 from recovery.unknown.decisions import REFUSED, REPLAY
 from sending.receiver_marks import NEVER_SENT
 from sending.runtime.clock import Clock
@@ -80,13 +80,13 @@ class Resending:
         *,
         owner: str,
         lease: Term,
-        pace: Pace,
-        release: Pace,
+        pace: RetryPace,
+        release: RetryPace,
         render: Render,
-        report: Report,
+        report: RecoveryTelemetry,
         clock: Clock,
         outage: Outage,
-        finished: SimpleQueue[Resend | None],
+        finished: SimpleQueue[RetryWork | None],
         delays: Callable[[Sequence[tuple[str, str]]], list[int]] = lambda batch: [0] * len(batch),
         give_back: Callable[[Sequence[tuple[str, str]]], None] = lambda _: None,
         on_woken: Callable[[str], None] = lambda _: None,
@@ -133,7 +133,7 @@ class Resending:
         if not room:
             return None
         callers.take_up(room)
-        calls: list[list[Resend]] = []
+        calls: list[list[RetryWork]] = []
         try:
             for _ in range(_LOOKS):
                 seen, calls = self._take(routes, room, first=first)
@@ -149,11 +149,11 @@ class Resending:
             callers.put(call)
         return begun
 
-    def _take(self, routes: Routes, room: int, *, first: bool) -> tuple[int, list[list[Resend]]]:
+    def _take(self, routes: Routes, room: int, *, first: bool) -> tuple[int, list[list[RetryWork]]]:
         """One look: how many rows were taken, and the calls to be made; the others wait again or ended."""
         policy, term, token = routes.policy, self._lease.term, new_token()
         ordered = policy.ordering is Ordering.KEY
-        ask = Ask(routes.lane.name, policy.retry.attempts, ordered, room, first)
+        ask = DueQuery(routes.lane.name, policy.retry.attempts, ordered, room, first)
         # The same token until it is answered: rows taken by a try whose reply was lost are found again.
         taking = self._outage.persist("take", partial(self._rows.take, ask, self._owner, token))
         self._report.ended(taking.ended)
@@ -164,11 +164,11 @@ class Resending:
             if taking.taken:
                 self._put_off(taking.taken, quiet)
             return len(taking.taken), []
-        ready: list[Resend] = []
-        waiting: dict[int, list[Taken]] = {}
+        ready: list[RetryWork] = []
+        waiting: dict[int, list[DueDelivery]] = {}
         for taken in taking.taken:
             found = self._resend(taken, routes, term)
-            if isinstance(found, Resend):
+            if isinstance(found, RetryWork):
                 found.first = first
                 ready.append(found)
             elif isinstance(found, Settlement):
@@ -182,11 +182,11 @@ class Resending:
             put_on_record(call)
         return len(taking.taken), self._kept(calls)
 
-    def _put_off(self, taken: Sequence[Taken], delay_ms: int) -> None:
+    def _put_off(self, taken: Sequence[DueDelivery], delay_ms: int) -> None:
         """They are due again later, their attempt not counted."""
         self._outage.persist("settle", partial(self._rows.give_back, taken, delay_ms))
 
-    def _held_back(self, resends: Sequence[Resend], routes: Routes) -> list[Resend]:
+    def _held_back(self, resends: Sequence[RetryWork], routes: Routes) -> list[RetryWork]:
         """Without those that their provider would drop in silence: these wait in the ledger."""
         pairs = [(resend.route.account.name, resend.delivery.receiver) for resend in resends]
         delays = self._delays(pairs)
@@ -196,7 +196,9 @@ class Resending:
                 self._put_off([resend.taken], delay_ms)
         return [r for r, delay_ms in zip(resends, delays, strict=True) if not delay_ms]
 
-    def _resend(self, taken: Taken, routes: Routes, term: int) -> Resend | Settlement | int:
+    def _resend(
+        self, taken: DueDelivery, routes: Routes, term: int
+    ) -> RetryWork | Settlement | int:
         """The call to be made; or why there is none; or for how many milliseconds nobody may make it."""
         delivery, same = taken.delivery, taken.reason == REPLAY
         delivery.policy_version = routes.version
@@ -214,7 +216,7 @@ class Resending:
             return ending
         timeout_ms = routes.policy.timeout_ms
         until = route.window_ends(taken.doubted_since or 0, timeout_ms) if same else 0
-        return Resend(taken, route, term, until)
+        return RetryWork(taken, route, term, until)
 
     def _end(self, settlement: Settlement, *, doubted: bool) -> None:
         (ours,) = self._settled([settlement])
@@ -222,7 +224,7 @@ class Resending:
         if ours and settlement.event in NEVER_SENT and not doubted:
             self._give_back([(settlement.delivery.lane, settlement.delivery.key)])
 
-    def _kept(self, calls: list[list[Resend]]) -> list[list[Resend]]:
+    def _kept(self, calls: list[list[RetryWork]]) -> list[list[RetryWork]]:
         """The calls that are in the ledger now; a row that was swept meanwhile is not ours to send."""
         if not calls:
             return []
@@ -231,7 +233,7 @@ class Resending:
         ours = ([r for r in call if self._ours(r, next(answers))] for call in calls)
         return [call for call in ours if call]
 
-    def _ours(self, resend: Resend, kept: bool) -> bool:
+    def _ours(self, resend: RetryWork, kept: bool) -> bool:
         if not kept:
             self._routes[resend.delivery.lane].accounts.release(resend.route.account)
         return kept
@@ -248,7 +250,7 @@ class Resending:
             if last:
                 return
 
-    def settle(self, batch: Sequence[Resend]) -> None:
+    def settle(self, batch: Sequence[RetryWork]) -> None:
         """One batch: written and told; then its places are free."""
         unbegun = [r for r in batch if r.event is Event.GIVEN_BACK]
         pairs = [(r, settled(r, self._policy(r))) for r in batch if r.event is not Event.GIVEN_BACK]
@@ -260,7 +262,9 @@ class Resending:
             of_lane, _ = self._kinds[resend.first]
             of_lane[resend.taken.delivery.lane].take_up(-1)
 
-    def _write(self, pairs: Sequence[tuple[Resend, Settlement]], unbegun: Sequence[Resend]) -> None:
+    def _write(
+        self, pairs: Sequence[tuple[RetryWork, Settlement]], unbegun: Sequence[RetryWork]
+    ) -> None:
         for delay_ms in {resend.delay_ms for resend in unbegun}:
             taken = [resend.taken for resend in unbegun if resend.delay_ms == delay_ms]
             self._put_off(taken, delay_ms)
@@ -271,7 +275,7 @@ class Resending:
             self._tell_gates(pairs, written)
 
     def _tell_gates(
-        self, pairs: Sequence[tuple[Resend, Settlement]], written: Sequence[bool]
+        self, pairs: Sequence[tuple[RetryWork, Settlement]], written: Sequence[bool]
     ) -> None:
         """What ended as surely not sent gives back what the gates noted of it."""
         self._give_back(
@@ -298,11 +302,11 @@ class Resending:
     def _ordered(self) -> frozenset[str]:
         return frozenset(lane for lane in self._routes if self.keeps_order(lane))
 
-    def _policy(self, resend: Resend) -> LanePolicy:
+    def _policy(self, resend: RetryWork) -> LanePolicy:
         return self._routes[resend.taken.delivery.lane].policy
 
-    def _gather(self) -> tuple[list[Resend], bool]:
-        batch: list[Resend] = []
+    def _gather(self) -> tuple[list[RetryWork], bool]:
+        batch: list[RetryWork] = []
         try:
             one = self._finished.get(timeout=_IDLE_S)
             while one is not None:
@@ -315,7 +319,7 @@ class Resending:
         return batch, True
 
 
-def settled(resend: Resend, policy: LanePolicy) -> Settlement:
+def settled(resend: RetryWork, policy: LanePolicy) -> Settlement:
     """How one resend ends in the ledger.
 
     A definite non-send of this call says nothing of an earlier one in doubt: that stays in doubt. So does
@@ -337,7 +341,7 @@ def served(policy: LanePolicy) -> bool:
     return policy.guarantee is not Guarantee.BEST_EFFORT
 
 
-def _unfit(taken: Taken, route: Route, *, same: bool) -> Settlement | None:
+def _unfit(taken: DueDelivery, route: RetryRoute, *, same: bool) -> Settlement | None:
     """Why the call must not be made through this account: it is no repeat, or could never be sent."""
     delivery = taken.delivery
     if same and route.fingerprint(delivery) != taken.call_digest:
@@ -348,6 +352,6 @@ def _unfit(taken: Taken, route: Route, *, same: bool) -> Settlement | None:
     return Settlement(delivery, Event.REJECTED, code) if code else None
 
 
-def _called(d: Delivery) -> Called:
+def _called(d: Delivery) -> RecordedCall:
     digest, version = d.call_digest or None, d.policy_version or None
-    return Called(d.key, d.day, d.token, d.account, d.call_key, digest, version)
+    return RecordedCall(d.key, d.day, d.token, d.account, d.call_key, digest, version)

@@ -21,14 +21,14 @@ from typing import Final, Protocol
 import structlog
 
 from channels.channel import Call, Channel
-from idempotency.recovery.contract import Doubt, Move, Recovering
+from idempotency.recovery.contract import Recovering, Transition, UnknownDelivery
 from message.delivery import Delivery
 from message.outcomes import Accepted, AnyOutcome, Unknown
 from message.states import Event, State
 from policy.quiet_hours import quiet_ms
 from policy.schema import LanePolicy
-from recovery.retry.lane_config import Route, Routes
-from recovery.telemetry import Report
+from recovery.retry.lane_config import RetryRoute, Routes
+from recovery.telemetry import RecoveryTelemetry
 from recovery.unknown.decisions import RESOLVED, pause_ms
 
 log = structlog.get_logger(__name__)
@@ -57,7 +57,7 @@ class Repeating:
         engine: Calling,
         *,
         render: Render,
-        report: Report,
+        report: RecoveryTelemetry,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._ledger = ledger
@@ -66,7 +66,9 @@ class Repeating:
         self._report = report
         self._monotonic = monotonic
 
-    def repeat(self, doubt: Doubt, route: Route, routes: Routes) -> Doubt | None:
+    def repeat(
+        self, doubt: UnknownDelivery, route: RetryRoute, routes: Routes
+    ) -> UnknownDelivery | None:
         """Repeat the doubt's call for all of it, or see to it later: None. Else the doubt as it stands now:
         the call cannot be repeated. Raises LedgerError."""
         policy = routes.policy
@@ -85,7 +87,9 @@ class Repeating:
             self._settle(doubts, self._call(doubts, route, routes))
         return None
 
-    def _same(self, doubts: Sequence[Doubt], route: Route, policy: LanePolicy) -> bool:
+    def _same(
+        self, doubts: Sequence[UnknownDelivery], route: RetryRoute, policy: LanePolicy
+    ) -> bool:
         """Whether these make the very call again, in time for the provider to know it."""
         if not all(_in_time(one, route, policy) for one in doubts):
             return False
@@ -93,7 +97,9 @@ class Repeating:
             return False
         return route.digest([one.delivery for one in doubts]) == doubts[0].call_digest
 
-    def _call(self, doubts: Sequence[Doubt], route: Route, routes: Routes) -> list[AnyOutcome]:
+    def _call(
+        self, doubts: Sequence[UnknownDelivery], route: RetryRoute, routes: Routes
+    ) -> list[AnyOutcome]:
         timeout_s, begun_at = routes.policy.timeout_ms / _MS, self._monotonic()
         # Past its lease others may ask: the rows are not ours to call for any more.
         call = Call(route.account, [one.delivery for one in doubts], not_after=begun_at + timeout_s)
@@ -101,7 +107,7 @@ class Repeating:
         routes.accounts.record(route.account, outcomes, begun_at)
         return outcomes
 
-    def _settle(self, doubts: Sequence[Doubt], outcomes: Sequence[AnyOutcome]) -> None:
+    def _settle(self, doubts: Sequence[UnknownDelivery], outcomes: Sequence[AnyOutcome]) -> None:
         taken = any(isinstance(outcome, Accepted) for outcome in outcomes)
         pairs = zip(doubts, outcomes, strict=True)
         found = [(doubt, _move(doubt, outcome, taken=taken)) for doubt, outcome in pairs]
@@ -114,32 +120,34 @@ class Repeating:
                 log.info("resolved_elsewhere", delivery=doubt.delivery.key, as_=move.event.name)
         self._later([doubt for doubt, move in found if move is None], pause_ms)
 
-    def _later(self, doubts: Sequence[Doubt], delay_ms: Callable[[Doubt], int]) -> None:
+    def _later(
+        self, doubts: Sequence[UnknownDelivery], delay_ms: Callable[[UnknownDelivery], int]
+    ) -> None:
         for doubt in doubts:
             self._ledger.ask_again(doubt, delay_ms(doubt))
             self._report.asked_again(doubt)
 
 
-def is_joint(doubt: Doubt, route: Route, policy: LanePolicy) -> bool:
+def is_joint(doubt: UnknownDelivery, route: RetryRoute, policy: LanePolicy) -> bool:
     """Whether it may be of a call that only all of its receivers together can repeat."""
     joint = route.channel.max_batch > 1 and bool(doubt.call_digest)
     return joint and _in_time(doubt, route, policy)
 
 
-def _in_time(doubt: Doubt, route: Route, policy: LanePolicy) -> bool:
+def _in_time(doubt: UnknownDelivery, route: RetryRoute, policy: LanePolicy) -> bool:
     """Whether a repeat begun now arrives while the provider still knows the call, and before its TTL."""
     ends = route.window_ends(doubt.called_at, policy.timeout_ms)
     return doubt.now < min(ends, doubt.delivery.expires_at)
 
 
-def _not_before(doubt: Doubt, policy: LanePolicy) -> int:
+def _not_before(doubt: UnknownDelivery, policy: LanePolicy) -> int:
     """For how many milliseconds nothing is sent: it is quiet, or others of the call may still be on their
     way here."""
     settling = doubt.since + policy.timeout_ms - doubt.now
     return max(quiet_ms(policy.quiet_hours, doubt.now), settling, 0)
 
 
-def _granted(doubts: Sequence[Doubt], route: Route, routes: Routes) -> bool:
+def _granted(doubts: Sequence[UnknownDelivery], route: RetryRoute, routes: Routes) -> bool:
     """Whether the account may send as many now; all of them or none."""
     name = route.account.name
     for number, doubt in enumerate(doubts):
@@ -149,7 +157,7 @@ def _granted(doubts: Sequence[Doubt], route: Route, routes: Routes) -> bool:
     return True
 
 
-def _move(doubt: Doubt, outcome: AnyOutcome, *, taken: bool) -> Move | None:
+def _move(doubt: UnknownDelivery, outcome: AnyOutcome, *, taken: bool) -> Transition | None:
     delivery = doubt.delivery
     about = (delivery.key, delivery.day, doubt.version, State.UNKNOWN)
     if isinstance(outcome, Accepted) and outcome.queued:
@@ -157,7 +165,7 @@ def _move(doubt: Doubt, outcome: AnyOutcome, *, taken: bool) -> Move | None:
             None  # its task is not kept here: the repeat of one receiver alone has one of its own
         )
     if isinstance(outcome, Accepted):
-        return Move(*about, Event.RESOLVED_SENT, None, outcome.provider_id or None)
+        return Transition(*about, Event.RESOLVED_SENT, None, outcome.provider_id or None)
     if taken and not isinstance(outcome, Unknown):
-        return Move(*about, Event.RESOLVED_NOT_SENT, RESOLVED)
+        return Transition(*about, Event.RESOLVED_NOT_SENT, RESOLVED)
     return None

@@ -23,7 +23,13 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from channels.channel import Resolution, Resolved
-from idempotency.recovery.contract import ATTEMPTS_SPENT, QUEUED, TTL_IN_DOUBT, Doubt, Move
+from idempotency.recovery.contract import (
+    ATTEMPTS_SPENT,
+    QUEUED,
+    TTL_IN_DOUBT,
+    Transition,
+    UnknownDelivery,
+)
 from message.states import Event, State
 from policy.schema import LanePolicy
 from sending.settlement import backoff_ms
@@ -43,7 +49,7 @@ _PATIENCE: Final = 0.5
 Luck = Callable[[], float]
 
 
-class Later(NamedTuple):
+class AskLater(NamedTuple):
     """Nothing follows yet: ask again."""
 
     delay_ms: int
@@ -61,15 +67,15 @@ class Facts(NamedTuple):
 
 
 def conclude(
-    doubt: Doubt, facts: Facts, policy: LanePolicy, luck: Luck = random.random
-) -> Move | Later:
+    doubt: UnknownDelivery, facts: Facts, policy: LanePolicy, luck: Luck = random.random
+) -> Transition | AskLater:
     """What is done about it now."""
     found = facts.resolved
     if found is not None and found.resolution is Resolution.SENT:
         return _move(doubt, Event.RESOLVED_SENT, None, provider_id=found.provider_id or None)
     if found is not None and found.resolution is Resolution.NOT_SENT:
         if doubt.reason != QUEUED and doubt.now < doubt.since + policy.timeout_ms:
-            return Later(doubt.since + policy.timeout_ms - doubt.now)
+            return AskLater(doubt.since + policy.timeout_ms - doubt.now)
         return _move(doubt, Event.RESOLVED_NOT_SENT, RESOLVED, delay_ms=found.delay_ms)
     if found is not None and found.resolution is Resolution.REFUSED:
         return _move(doubt, Event.RESOLVED_REFUSED, found.detail.partition(": ")[0])
@@ -78,7 +84,7 @@ def conclude(
     if doubt.now >= doubt.delivery.expires_at:
         return _move(doubt, Event.TTL, TTL_IN_DOUBT)
     if found is not None and not found.final and doubt.now < _patience_ends(doubt):
-        return Later(_pause_ms(doubt))
+        return AskLater(_pause_ms(doubt))
     return _without_proof(doubt, facts, policy, luck)
 
 
@@ -95,12 +101,12 @@ def together(answers: Sequence[Resolved | None]) -> Resolved | None:
     return next(iter(later), found[0])
 
 
-def _of_task(doubt: Doubt, facts: Facts) -> Move | Later:
+def _of_task(doubt: UnknownDelivery, facts: Facts) -> Transition | AskLater:
     """What the provider took is not sent again without its word: most of the task has arrived."""
     left_ms = facts.results_until - doubt.now
     told = facts.resolved is not None and facts.resolved.final
     if left_ms > 0 and not told:
-        return Later(min(pause_ms(doubt), left_ms))
+        return AskLater(min(pause_ms(doubt), left_ms))
     return _move(doubt, Event.PARK_UNPROVEN, UNCONFIRMED)
 
 
@@ -108,7 +114,9 @@ def _is_final(resolved: Resolved) -> bool:
     return resolved.final
 
 
-def _without_proof(doubt: Doubt, facts: Facts, policy: LanePolicy, luck: Luck) -> Move:
+def _without_proof(
+    doubt: UnknownDelivery, facts: Facts, policy: LanePolicy, luck: Luck
+) -> Transition:
     if doubt.delivery.spent >= policy.retry.attempts:
         return _move(doubt, Event.PARK_UNPROVEN, ATTEMPTS_SPENT)
     delay_ms = backoff_ms(policy.retry, doubt.delivery.waits, luck())
@@ -125,15 +133,15 @@ def _without_proof(doubt: Doubt, facts: Facts, policy: LanePolicy, luck: Luck) -
 
 
 def _move(
-    doubt: Doubt,
+    doubt: UnknownDelivery,
     event: Event,
     reason: str | None,
     *,
     provider_id: str | None = None,
     delay_ms: int = 0,
-) -> Move:
+) -> Transition:
     delivery = doubt.delivery
-    return Move(
+    return Transition(
         delivery.key,
         delivery.day,
         doubt.version,
@@ -145,16 +153,16 @@ def _move(
     )
 
 
-def _patience_ends(doubt: Doubt) -> float:
+def _patience_ends(doubt: UnknownDelivery) -> float:
     return doubt.last_call + (doubt.delivery.expires_at - doubt.last_call) * _PATIENCE
 
 
-def pause_ms(doubt: Doubt) -> int:
+def pause_ms(doubt: UnknownDelivery) -> int:
     """Half as long again as since its last call: each pause is longer than the one before."""
     age = max(doubt.now - doubt.last_call, 0)
     return min(max(age // 2, _SOONEST_MS), _LATEST_MS)
 
 
-def _pause_ms(doubt: Doubt) -> int:
+def _pause_ms(doubt: UnknownDelivery) -> int:
     """Never past the moment from which the policy decides."""
     return max(1, min(pause_ms(doubt), int(_patience_ends(doubt)) - doubt.now))

@@ -15,12 +15,12 @@ import structlog
 
 from channels.channel import Account, Attempt, Channel, Resolved
 from channels.engine import Asked
-from idempotency.recovery.contract import QUEUED, Doubt, Ended, Move, Recovering
+from idempotency.recovery.contract import QUEUED, Ended, Recovering, Transition, UnknownDelivery
 from message.delivery import Delivery
-from recovery.retry.lane_config import Route, Routes
-from recovery.telemetry import Report
+from recovery.retry.lane_config import RetryRoute, Routes
+from recovery.telemetry import RecoveryTelemetry
 from recovery.unknown.call_replay import Calling, Repeating, is_joint
-from recovery.unknown.decisions import Facts, Later, conclude, together
+from recovery.unknown.decisions import AskLater, Facts, conclude, together
 
 log = structlog.get_logger(__name__)
 BATCH: Final = 20
@@ -59,7 +59,7 @@ class Resolving:
         engine: Asking,
         *,
         render: Render,
-        report: Report,
+        report: RecoveryTelemetry,
         stopping: Callable[[], bool],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -91,7 +91,9 @@ class Resolving:
             self._settle(doubt, routes, seen_to, asked)
         return len(doubts)
 
-    def _settle(self, doubt: Doubt, routes: Routes, seen_to: set[str], asked: Asked) -> None:
+    def _settle(
+        self, doubt: UnknownDelivery, routes: Routes, seen_to: set[str], asked: Asked
+    ) -> None:
         """Written one by one: an answer that was hard to get is not lost with a batch. `seen_to` are the
         joint calls of this look: with the first of a call the others were seen to. `asked` are the
         questions about tasks in this look, each put once however many receivers its task has."""
@@ -106,19 +108,19 @@ class Resolving:
                 return
             doubt = left
         found = conclude(doubt, facts, routes.policy)
-        if isinstance(found, Later):
+        if isinstance(found, AskLater):
             self._ledger.ask_again(doubt, found.delay_ms)
             self._report.asked_again(doubt)
         else:
             self._write(doubt, found)
 
-    def _write(self, doubt: Doubt, move: Move) -> None:
+    def _write(self, doubt: UnknownDelivery, move: Transition) -> None:
         if self._ledger.move([move])[0]:
             self._report.resolved(doubt, move)
         else:
             log.info("resolved_elsewhere", delivery=doubt.delivery.key, as_=move.event.name)
 
-    def _facts(self, doubt: Doubt, routes: Routes, questions: Asked) -> Facts:
+    def _facts(self, doubt: UnknownDelivery, routes: Routes, questions: Asked) -> Facts:
         if doubt.task:
             return self._of_task(doubt, routes, questions)
         asked = routes.asked(doubt.delivery)
@@ -130,7 +132,7 @@ class Resolving:
         until = self._repeats_until(doubt, asked[0], timeout_ms) if len(asked) == 1 else 0
         return Facts(together(answers), until)
 
-    def _of_task(self, doubt: Doubt, routes: Routes, questions: Asked) -> Facts:
+    def _of_task(self, doubt: UnknownDelivery, routes: Routes, questions: Asked) -> Facts:
         """What the provider says of a task that it took, which its account alone knows."""
         route = routes.of(doubt.delivery.account)
         if route is None:
@@ -146,7 +148,7 @@ class Resolving:
         found = self._engine.resolve(route.channel, route.account, attempt, timeout_s, questions)
         return Facts(found, 0, doubt.since + route.channel.result_window_ms)
 
-    def _joint(self, doubt: Doubt, facts: Facts, routes: Routes) -> Route | None:
+    def _joint(self, doubt: UnknownDelivery, facts: Facts, routes: Routes) -> RetryRoute | None:
         """Where only its whole call could be repeated: through whom that went."""
         if doubt.reason == QUEUED:
             return None
@@ -156,19 +158,19 @@ class Resolving:
             return None
         return asked[0] if is_joint(doubt, asked[0], routes.policy) else None
 
-    def _ask(self, doubt: Doubt, route: Route, timeout_ms: int) -> Resolved | None:
+    def _ask(self, doubt: UnknownDelivery, route: RetryRoute, timeout_ms: int) -> Resolved | None:
         attempt = Attempt(
             doubt.delivery, doubt.called_at, doubt.now, last_called_at=doubt.last_call
         )
         return self._engine.resolve(route.channel, route.account, attempt, timeout_ms / _MS)
 
-    def _repeats_until(self, doubt: Doubt, route: Route, timeout_ms: int) -> int:
+    def _repeats_until(self, doubt: UnknownDelivery, route: RetryRoute, timeout_ms: int) -> int:
         """0 too where the call would not be the same: another body is no repeat to the provider."""
         until = route.window_ends(doubt.called_at, timeout_ms)
         if until <= doubt.now or not doubt.delivery.account or not self._render(doubt.delivery):
             return 0
         return until if route.fingerprint(doubt.delivery) == doubt.call_digest else 0
 
-    def _leave(self, doubts: Sequence[Doubt]) -> None:
+    def _leave(self, doubts: Sequence[UnknownDelivery]) -> None:
         for doubt in doubts:
             self._ledger.ask_again(doubt, 0)

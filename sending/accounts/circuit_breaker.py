@@ -25,7 +25,7 @@ _PARTS: Final = 10
 _OVERLOADED: Final = "http_503"
 
 
-class State(IntEnum):
+class BreakerState(IntEnum):
     """As the gauge `hongyan_breaker_state` shows it."""
 
     CLOSED = 0
@@ -78,7 +78,7 @@ class Breaker:
         """Times it opened."""
         self.policy = policy
         self._lock = threading.Lock()  # guards everything below
-        self._state = State.CLOSED
+        self._state = BreakerState.CLOSED
         self._since = float("-inf")
         """When the present state began."""
         self._pause_s = 0.0
@@ -92,17 +92,17 @@ class Breaker:
     @property
     def closed(self) -> bool:
         """Whether it lets everything pass: known without a lock, since only a failure ends it."""
-        return self._state is State.CLOSED
+        return self._state is BreakerState.CLOSED
 
     def well(self, now: float) -> bool:
         """Count a call that went well, if it is closed; False where `record` must judge. Without the
         lock: of two that count at once one may be lost, which shifts a share by nothing that matters."""
-        if self._state is not State.CLOSED:
+        if self._state is not BreakerState.CLOSED:
             return False
         self._window.add(now, failed=False)
         return True
 
-    def state(self, now: float) -> State:
+    def state(self, now: float) -> BreakerState:
         """The state at `now`."""
         with self._lock:
             return self._turned(now)
@@ -111,17 +111,17 @@ class Breaker:
         """Deliveries that may go now; None: as many as there are."""
         with self._lock:
             state = self._turned(now)
-            if state is State.CLOSED:
+            if state is BreakerState.CLOSED:
                 return None
-            return self._probes_left(now) if state is State.HALF_OPEN else 0
+            return self._probes_left(now) if state is BreakerState.HALF_OPEN else 0
 
     def wait_s(self, now: float) -> float:
         """Seconds until `room` may be above 0 by time alone; 0 where it is."""
         with self._lock:
             state = self._turned(now)
-            if state is State.OPEN:
+            if state is BreakerState.OPEN:
                 return self._since + self._pause_s - now
-            if state is State.HALF_OPEN and self._probes_left(now) == 0:
+            if state is BreakerState.HALF_OPEN and self._probes_left(now) == 0:
                 return self._probes[0] - now
             return 0.0
 
@@ -129,8 +129,8 @@ class Breaker:
         """Let one delivery go, if it may: half open, it is then one of the probes."""
         with self._lock:
             state = self._turned(now)
-            if state is not State.HALF_OPEN:
-                return state is State.CLOSED
+            if state is not BreakerState.HALF_OPEN:
+                return state is BreakerState.CLOSED
             if self._probes_left(now) == 0:
                 return False
             self._probes.append(now + self._pause_s)
@@ -150,28 +150,30 @@ class Breaker:
         *,
         deliveries: int = 1,
         begun_at: float | None = None,
-    ) -> State | None:
+    ) -> BreakerState | None:
         """One call of so many deliveries ended; the state that this led to, None where it stays."""
         with self._lock:
             state = self._turned(now)
-            if state is State.OPEN or (begun_at is not None and begun_at < self._since):
+            if state is BreakerState.OPEN or (begun_at is not None and begun_at < self._since):
                 return None
-            if state is State.HALF_OPEN:
+            if state is BreakerState.HALF_OPEN:
                 return self._judge_probes(now, judgement, deliveries)
             self._window.add(now, failed=judgement is not Judgement.WELL)
             if judgement is Judgement.HALTED or self._too_many_failed(now):
                 return self._open(now)
             return None
 
-    def _turned(self, now: float) -> State:
+    def _turned(self, now: float) -> BreakerState:
         """The state, after an open one whose time is over became half open."""
-        if self._state is State.OPEN and now >= self._since + self._pause_s:
-            self._enter(State.HALF_OPEN, self._since + self._pause_s)
+        if self._state is BreakerState.OPEN and now >= self._since + self._pause_s:
+            self._enter(BreakerState.HALF_OPEN, self._since + self._pause_s)
             self._probes.clear()
             self._well = 0
         return self._state
 
-    def _judge_probes(self, now: float, judgement: Judgement, deliveries: int) -> State | None:
+    def _judge_probes(
+        self, now: float, judgement: Judgement, deliveries: int
+    ) -> BreakerState | None:
         self._forget_probes(deliveries)
         if judgement is not Judgement.WELL:
             return self._open(now)
@@ -179,21 +181,21 @@ class Breaker:
         if self._well < self.policy.probes:
             return None
         self._window.clear()
-        return self._enter(State.CLOSED, now)
+        return self._enter(BreakerState.CLOSED, now)
 
     def _too_many_failed(self, now: float) -> bool:
         calls, failed = self._window.counts(now)
         return calls >= self.policy.min_calls and failed >= self.policy.share * calls
 
-    def _open(self, now: float) -> State:
+    def _open(self, now: float) -> BreakerState:
         """Longer than last time, unless it was closed for as long as it had been open."""
         shortest, longest = self.policy.open_ms / _MS, self.policy.max_open_ms / _MS
-        recovered = self._state is State.CLOSED and now - self._since >= self._pause_s
+        recovered = self._state is BreakerState.CLOSED and now - self._since >= self._pause_s
         self._pause_s = shortest if recovered else min(max(self._pause_s * 2, shortest), longest)
         self.opened += 1
-        return self._enter(State.OPEN, now)
+        return self._enter(BreakerState.OPEN, now)
 
-    def _enter(self, state: State, since: float) -> State:
+    def _enter(self, state: BreakerState, since: float) -> BreakerState:
         self._state, self._since = state, since
         return state
 

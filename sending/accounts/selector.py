@@ -29,7 +29,7 @@ from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected
 from message.receivers import CHATS, group_of
 from message.vocabulary import Lane
 from policy.schema import LanePolicy
-from sending.accounts.circuit_breaker import Breaker, State, judgement_of
+from sending.accounts.circuit_breaker import Breaker, BreakerState, judgement_of
 from sending.accounts.paces import Meter
 from sending.accounts.rate_limiter import UNBOUNDED, Gauge, Rates
 
@@ -224,7 +224,7 @@ class Accounts:
         """Whether a call chosen earlier should still be made: its breaker has not opened since, and its
         provider has not asked to be left alone."""
         route = self._routes[account.name]
-        if not route.breaker.closed and route.breaker.state(self._monotonic()) is State.OPEN:
+        if not route.breaker.closed and route.breaker.state(self._monotonic()) is BreakerState.OPEN:
             return False
         return not self._rates.shut_s(account.name)
 
@@ -356,10 +356,10 @@ class Accounts:
         )
 
     def _tell(
-        self, account: Account, state: State, wait_s: float, outcomes: Sequence[AnyOutcome]
+        self, account: Account, state: BreakerState, wait_s: float, outcomes: Sequence[AnyOutcome]
     ) -> None:
         about = {"lane": self._lane, "account": account.name}
-        if state is State.OPEN:
+        if state is BreakerState.OPEN:
             codes = sorted({o.code for o in outcomes if not isinstance(o, Accepted)})
             _log.warning("breaker_opened", **about, codes=codes, for_s=round(wait_s, 3))
         else:

@@ -12,12 +12,12 @@ from channels.engine import Sender
 from idempotency.sql_ledger import SqlLedger
 from message.vocabulary import lanes_matching
 from sending.alerts.fleet import FleetAlerts
-from sending.alerts.notifier import Desk
+from sending.alerts.notifier import AlertNotifier
 from sending.alerts.rules import Looking, Watchman, rules_of
 from sending.alerts.webhook import AlertHook
 from sending.runtime.gauges import show_gauges
 
-D = TypeVar("D", bound=Desk)
+D = TypeVar("D", bound=AlertNotifier)
 
 
 def open_desk(
@@ -40,7 +40,7 @@ def open_watchman(
     settings: Settings,
     registry: CollectorRegistry,
     ledger: SqlLedger,
-    desk: Desk,
+    desk: AlertNotifier,
     monotonic: Callable[[], float],
 ) -> Watchman:
     """Over what `/metrics` shows of this process, and over the fleet; not started."""

@@ -17,7 +17,7 @@ import structlog
 from backends.settings import AlertSettings
 from idempotency.fleet.health import HEARTBEAT_LOST, Lost, Overdue
 from idempotency.ledger import LedgerError
-from sending.alerts.notifier import Alert, Desk
+from sending.alerts.notifier import Alert, AlertNotifier
 from sending.runtime.gauges import Gauge
 
 log = structlog.get_logger(__name__)
@@ -63,7 +63,7 @@ class FleetAlerts:
 
     def __init__(
         self,
-        desk: Desk,
+        desk: AlertNotifier,
         asked: Asked,
         duties: Holding,
         settings: AlertSettings,

@@ -59,7 +59,7 @@ Send = Callable[[Mapping[str, Any]], str | None]
 """Posts one alert; why it did not arrive, or None."""
 
 
-class Windows(Protocol):
+class AlertWindow(Protocol):
     """The fleet's alerts (idempotency/alerts/windows.py). Every method raises LedgerError."""
 
     def note(self, raised: Sequence[Raised], window_ms: int, by: str) -> list[Told]:
@@ -105,7 +105,7 @@ class Alert(NamedTuple):
         return Raised(*self, count, lasting=self.rule in LASTING, after=after)
 
 
-class Desk:
+class AlertNotifier:
     """`raise_` is any thread's, the rest the desk's own."""
 
     def __init__(
@@ -114,7 +114,7 @@ class Desk:
         window_s: float,
         monotonic: Callable[[], float] = time.monotonic,
         *,
-        windows: Windows | None = None,
+        windows: AlertWindow | None = None,
         post: Send | None = None,
         post_s: float = 5.0,
         name: str = "",

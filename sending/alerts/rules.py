@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from backends.settings import AlertSettings
 from sending.alerts.fleet import FleetAlerts
-from sending.alerts.notifier import Alert, Desk
+from sending.alerts.notifier import Alert, AlertNotifier
 from sending.alerts.windows import Subject
 
 log = structlog.get_logger(__name__)
@@ -68,14 +68,14 @@ class Lasting(NamedTuple):
     about: str = ""
 
 
-class Rules(NamedTuple):
+class AlertRules(NamedTuple):
     """What is looked at."""
 
     levels: Sequence[Level]
     lasting: Sequence[Lasting]
 
 
-def rules_of(settings: AlertSettings) -> Rules:
+def rules_of(settings: AlertSettings) -> AlertRules:
     """The rules with these thresholds; one whose threshold is 0 is left out."""
     levels = (
         Level(
@@ -123,13 +123,13 @@ def rules_of(settings: AlertSettings) -> Rules:
             "account",
         ),
     )
-    return Rules([r for r in levels if r.limit], [r for r in lasting if r.seconds])
+    return AlertRules([r for r in levels if r.limit], [r for r in lasting if r.seconds])
 
 
 class Looking:
     """Remembers since when something lasts, and how far a counter had come. One thread's."""
 
-    def __init__(self, rules: Rules, monotonic: Callable[[], float]) -> None:
+    def __init__(self, rules: AlertRules, monotonic: Callable[[], float]) -> None:
         self._rules = rules
         self._monotonic = monotonic
         self._since: dict[Key, float] = {}
@@ -193,7 +193,7 @@ class Watchman:
         self,
         registry: CollectorRegistry,
         looking: Looking,
-        desk: Desk,
+        desk: AlertNotifier,
         fleet: FleetAlerts,
         *,
         every_s: float = LOOK_EVERY_S,

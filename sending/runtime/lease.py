@@ -75,7 +75,7 @@ class Heart:
         return self._lease.epoch if self._lease is not None else 0
 
     def wait_valid(self, term: int, until: Callable[[], bool]) -> bool:
-        """See `dispatcher.pipeline.lanes.Permit`."""
+        """See `dispatcher.pipeline.lanes.SendPermit`."""
         while not self.valid:
             if until():
                 return False
@@ -83,7 +83,7 @@ class Heart:
         return term == self.term
 
     def ends_at(self, term: int) -> float:
-        """See `dispatcher.pipeline.lanes.Permit`."""
+        """See `dispatcher.pipeline.lanes.SendPermit`."""
         end = self._ends_at  # before the term: a new one's end is never taken for the old one's
         return end if term == self.term else float("-inf")
 

@@ -8,7 +8,7 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from simulator.protocols._tokens import Standing, Tokens
+from simulator.protocols._tokens import IssuedTokens, Standing
 from simulator.servers.http_server import Request
 from simulator.wire import Reply
 
@@ -33,7 +33,7 @@ def json_object(body: bytes) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def token_refused(tokens: Tokens, request: Request) -> Reply | None:
+def token_refused(tokens: IssuedTokens, request: Request) -> Reply | None:
     """Why the token in the query is not taken; None: it is."""
     token = query(request).get("access_token", "")
     if not token:

@@ -27,7 +27,7 @@ class _Given(NamedTuple):
     generation: int
 
 
-class Tokens:
+class IssuedTokens:
     """Of one login. `overlap_s`: in so many of its last seconds a request is given a new token, and the
     old one lives on to its end; at most a tenth of a token's life."""
 

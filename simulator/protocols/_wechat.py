@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import parse_qs
 
-from simulator.protocols._tokens import Standing, Tokens
+from simulator.protocols._tokens import IssuedTokens, Standing
 from simulator.servers.http_server import Request
 from simulator.wire import ID, SECRET, BaseProtocol, Question, Reply, Send, World
 
@@ -46,7 +46,7 @@ class WechatProtocol(BaseProtocol):
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
-        self._tokens = Tokens(world, self.name, overlap_s=_OVERLAP_S)
+        self._tokens = IssuedTokens(world, self.name, overlap_s=_OVERLAP_S)
 
     def read(self, request: Request, path: str) -> Send | Question | Reply:
         """See `WireProtocol.read`."""

@@ -10,7 +10,7 @@ from simulator.wire import World
 _MS: Final = 1_000
 
 
-class Window:
+class CountingWindow:
     """`count` in `seconds`; who goes beyond is refused for `silence_s`, or until the window has room."""
 
     def __init__(self, world: World, count: int, seconds: int, silence_s: int = 0) -> None:
@@ -43,14 +43,14 @@ class KeyedWindows:
         self._world = world
         self._limits = limits if world.behaviour(protocol, "limits", "on") == "on" else ()
         self._silence_s = silence_s
-        self._windows: dict[str, list[Window]] = {}
+        self._windows: dict[str, list[CountingWindow]] = {}
 
     def over(self, robot: str) -> bool:
         """Takes a place of the robot; True: there was none."""
         windows = self._windows.get(robot)
         if windows is None:
             windows = self._windows[robot] = [
-                Window(self._world, count, seconds, self._silence_s)
+                CountingWindow(self._world, count, seconds, self._silence_s)
                 for count, seconds in self._limits
             ]
         return any(window.full() for window in windows)

@@ -50,7 +50,7 @@ class _Detail(NamedTuple):
     row: dict[str, Any]
 
 
-class AliyunSms(BaseProtocol):
+class AliyunSmsProtocol(BaseProtocol):
     """Belongs to the loop's thread."""
 
     name = "aliyun_sms"
@@ -213,4 +213,4 @@ def _is_params(value: object) -> bool:
     return isinstance(value, dict) and all(isinstance(one, str) for one in value.values())
 
 
-PROTOCOLS = (AliyunSms,)
+PROTOCOLS = (AliyunSmsProtocol,)

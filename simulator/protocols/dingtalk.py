@@ -20,7 +20,7 @@ import msgspec
 
 from simulator.ledger import Record
 from simulator.protocols._dingtalk import answer, json_object, query, token_refused
-from simulator.protocols._tokens import Tokens
+from simulator.protocols._tokens import IssuedTokens
 from simulator.servers.http_server import Request
 from simulator.wire import ID, BaseProtocol, Question, Recipient, Reply, Send, Verdict, World
 
@@ -53,7 +53,7 @@ class DingTalk(BaseProtocol):
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
-        self._tokens = Tokens(world, self.name)
+        self._tokens = IssuedTokens(world, self.name)
         self._given: dict[str, tuple[int, str]] = {}
         """Day and task of the last acceptance, by content and member."""
         self._tasks: dict[str, list[str]] = {}

@@ -21,7 +21,7 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from simulator.protocols._tokens import Standing, Tokens
+from simulator.protocols._tokens import IssuedTokens, Standing
 from simulator.servers.http_server import Request
 from simulator.wire import ID, BaseProtocol, Question, Recipient, Reply, Send, Verdict, World
 
@@ -76,7 +76,7 @@ class Fcm(BaseProtocol):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         # Each asked for is a new one in the real world; to a sender it makes no difference.
-        self._tokens = Tokens(world, self.name)
+        self._tokens = IssuedTokens(world, self.name)
 
     def read(self, request: Request, path: str) -> Send | Question | Reply:
         """Two paths; all else is 404."""

@@ -18,7 +18,7 @@ from urllib.parse import parse_qs
 
 from simulator.ledger import Record
 from simulator.protocols._feishu import answer, json_object
-from simulator.protocols._tokens import Standing, Tokens
+from simulator.protocols._tokens import IssuedTokens, Standing
 from simulator.protocols._windows import KeyedWindows
 from simulator.servers.http_server import Request
 from simulator.wire import ID, BaseProtocol, Question, Recipient, Reply, Send, Verdict, World
@@ -52,7 +52,7 @@ class Feishu(BaseProtocol):
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
-        self._tokens = Tokens(world, self.name, overlap_s=_OVERLAP_S)
+        self._tokens = IssuedTokens(world, self.name, overlap_s=_OVERLAP_S)
         self._seen: dict[str, tuple[int, str]] = {}
         """When each uuid was accepted, and as what."""
         self._at: dict[str, int] = {}

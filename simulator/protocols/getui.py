@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from simulator.ledger import Record
 from simulator.protocols._sms import json_reply, parsed
-from simulator.protocols._tokens import Standing, Tokens
+from simulator.protocols._tokens import IssuedTokens, Standing
 from simulator.servers.http_server import Request
 from simulator.wire import ID, BaseProtocol, Question, Recipient, Reply, Send, Verdict, World
 
@@ -30,14 +30,14 @@ _CLICKS: Final = frozenset({"intent", "url", "payload", "payload_custom", "start
 _IGNORED: Final = "successed_ignore"
 
 
-class Getui(BaseProtocol):
+class GetuiProtocol(BaseProtocol):
     """Its state is the tokens it gave and the request ids that it saw."""
 
     name = "getui"
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
-        self._tokens = Tokens(world, self.name)
+        self._tokens = IssuedTokens(world, self.name)
         self._seen: dict[str, str] = {}
 
     def read(self, request: Request, path: str) -> Send | Question | Reply:
@@ -141,4 +141,4 @@ def _reply(code: int, msg: str, data: Any = None, *, status: int = 200) -> Reply
     return json_reply({"code": code, "msg": msg, "data": data}, status)
 
 
-PROTOCOLS = (Getui,)
+PROTOCOLS = (GetuiProtocol,)

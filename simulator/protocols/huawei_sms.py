@@ -39,7 +39,7 @@ _SENDER: Final = "8823040504797"
 _GATEWAY: Final = "APIGW."
 
 
-class HuaweiSms(BaseProtocol):
+class HuaweiSmsProtocol(BaseProtocol):
     """Keeps the address to report to of the call that is being read."""
 
     name = "huawei_sms"
@@ -149,4 +149,4 @@ class HuaweiSms(BaseProtocol):
         return "" if readable else "E000000"
 
 
-PROTOCOLS = (HuaweiSms,)
+PROTOCOLS = (HuaweiSmsProtocol,)

@@ -70,7 +70,7 @@ class _Kept(NamedTuple):
     """Receiver to the id it was answered with."""
 
 
-class Resend(BaseProtocol):
+class ResendProtocol(BaseProtocol):
     """All state belongs to the simulator's loop."""
 
     name = "resend"
@@ -224,4 +224,4 @@ def _error(code: str, message: str) -> Reply:
     return Reply(body.encode(), status, _LIMITS if code == "rate_limit_exceeded" else ())
 
 
-PROTOCOLS = (Resend,)
+PROTOCOLS = (ResendProtocol,)

@@ -57,7 +57,7 @@ _ASK: Final = {
 _REQUEST_ID: Final = "a0aabda6-cf91-4f3e-a81f-9198114a2279"
 
 
-class TencentSms(BaseProtocol):
+class TencentSmsProtocol(BaseProtocol):
     """Belongs to the loop's thread."""
 
     name = "tencent_sms"
@@ -257,4 +257,4 @@ def _answer(**content: Any) -> Reply:
     return json_reply({"Response": {**content, "RequestId": _REQUEST_ID}})
 
 
-PROTOCOLS = (TencentSms,)
+PROTOCOLS = (TencentSmsProtocol,)

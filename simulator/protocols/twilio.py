@@ -52,7 +52,7 @@ _DATES: Final[Mapping[str, Callable[[str, str], bool]]] = {
 }
 
 
-class Twilio(BaseProtocol):
+class TwilioProtocol(BaseProtocol):
     """Belongs to the loop's thread."""
 
     name = "twilio"
@@ -221,4 +221,4 @@ def _fits(record: Record, query: Mapping[str, str]) -> bool:
     return all(fits(day, query[name]) for name, fits in _DATES.items() if name in query)
 
 
-PROTOCOLS = (Twilio,)
+PROTOCOLS = (TwilioProtocol,)

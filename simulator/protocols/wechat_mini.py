@@ -18,7 +18,7 @@ _LANGUAGES: Final = ("zh_CN", "en_US", "zh_HK", "zh_TW")
 _FIRST_ID: int = 1_864_323_726_461_000_000
 
 
-class WechatMini(WechatProtocol):
+class WechatMiniProtocol(WechatProtocol):
     """See `WechatProtocol`."""
 
     name = "wechat_mini"
@@ -56,4 +56,4 @@ class WechatMini(WechatProtocol):
         return str(_FIRST_ID + seq)
 
 
-PROTOCOLS = (WechatMini,)
+PROTOCOLS = (WechatMiniProtocol,)

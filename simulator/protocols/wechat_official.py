@@ -19,7 +19,7 @@ _FIRST_ID: Final = 3_000_000_000_000
 _OPENID = re.compile(r"[A-Za-z0-9_-]+")
 
 
-class WechatOfficial(WechatProtocol):
+class WechatOfficialProtocol(WechatProtocol):
     """See `WechatProtocol`."""
 
     name = "wechat_official"
@@ -68,4 +68,4 @@ class WechatOfficial(WechatProtocol):
         return answer(0, "ok", msgid=int(verdict.provider_id))
 
 
-PROTOCOLS = (WechatOfficial,)
+PROTOCOLS = (WechatOfficialProtocol,)

@@ -14,7 +14,7 @@ from typing import Any, Final
 from urllib.parse import parse_qs
 
 from simulator.ledger import Record
-from simulator.protocols._tokens import Standing, Tokens
+from simulator.protocols._tokens import IssuedTokens, Standing
 from simulator.protocols._wechat import answer
 from simulator.protocols._wecom import WORDS, body_of, wrong_message
 from simulator.servers.http_server import Request
@@ -50,7 +50,7 @@ class Wecom(BaseProtocol):
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
-        self._tokens = Tokens(world, self.name)
+        self._tokens = IssuedTokens(world, self.name)
         self._sent: dict[str, tuple[int, str]] = {}
         """Request and member, to when and under which msgid."""
         self._at: dict[str, int] = {}

@@ -30,7 +30,7 @@ _JSON: Final = ("Content-Type", "application/json")
 _XML: Final = ("Content-Type", "text/xml")
 
 
-class Report(NamedTuple):
+class ReceiptReport(NamedTuple):
     """One receipt on its way."""
 
     record: Record
@@ -54,37 +54,37 @@ class Format(Protocol):
     batch: int
     """Receipts in one push."""
 
-    def push(self, url: str, reports: Sequence[Report], world: World) -> Pushed:
+    def push(self, url: str, reports: Sequence[ReceiptReport], world: World) -> Pushed:
         """The request that carries them."""
         ...
 
 
-class AliyunSms:
+class AliyunSmsReceiptFormat:
     """SmsReport."""
 
     steps, batch = False, 100
 
-    def push(self, url: str, reports: Sequence[Report], world: World) -> Pushed:
+    def push(self, url: str, reports: Sequence[ReceiptReport], world: World) -> Pushed:
         """See `Format`."""
         return Pushed(url, [_JSON], json.dumps([_aliyun(one) for one in reports]).encode())
 
 
-class TencentSms:
+class TencentSmsReceiptFormat:
     """The delivery status callback."""
 
     steps, batch = False, 100
 
-    def push(self, url: str, reports: Sequence[Report], world: World) -> Pushed:
+    def push(self, url: str, reports: Sequence[ReceiptReport], world: World) -> Pushed:
         """See `Format`."""
         return Pushed(url, [_JSON], json.dumps([_tencent(one) for one in reports]).encode())
 
 
-class HuaweiSms:
+class HuaweiSmsReceiptFormat:
     """The status report: to the address that the call named, else to the account's."""
 
     steps, batch = False, 1
 
-    def push(self, url: str, reports: Sequence[Report], world: World) -> Pushed:
+    def push(self, url: str, reports: Sequence[ReceiptReport], world: World) -> Pushed:
         """See `Format`."""
         (report,) = reports
         good, name = report.planned.status == DELIVERED, report.record.provider_id
@@ -104,23 +104,23 @@ class HuaweiSms:
         return Pushed(url, [_FORM], urlencode(form).encode())
 
 
-class Getui:
+class GetuiReceiptFormat:
     """The receipt: one JSON object a line, each signed."""
 
     steps, batch = False, 100
 
-    def push(self, url: str, reports: Sequence[Report], world: World) -> Pushed:
+    def push(self, url: str, reports: Sequence[ReceiptReport], world: World) -> Pushed:
         """See `Format`."""
         lines = [json.dumps(_getui(report, world)) for report in reports]
         return Pushed(url, [("Content-Type", "text/plain")], "\n".join(lines).encode())
 
 
-class Twilio:
+class TwilioReceiptFormat:
     """StatusCallback: to the address that the message named, query and all, else to the account's."""
 
     steps, batch = True, 1
 
-    def push(self, url: str, reports: Sequence[Report], world: World) -> Pushed:
+    def push(self, url: str, reports: Sequence[ReceiptReport], world: World) -> Pushed:
         """See `Format`."""
         (report,) = reports
         sid = report.record.provider_id
@@ -142,12 +142,12 @@ class Twilio:
         return Pushed(url, [_FORM, ("X-Twilio-Signature", made)], urlencode(form).encode())
 
 
-class Resend:
+class ResendReceiptFormat:
     """Webhooks, signed as Svix does."""
 
     steps, batch = True, 1
 
-    def push(self, url: str, reports: Sequence[Report], world: World) -> Pushed:
+    def push(self, url: str, reports: Sequence[ReceiptReport], world: World) -> Pushed:
         """See `Format`."""
         (report,) = reports
         body = json.dumps(_resend(report)).encode()
@@ -164,17 +164,17 @@ class Resend:
         return Pushed(url, fields, body)
 
 
-class WechatOfficial:
+class WechatOfficialReceiptFormat:
     """TEMPLATESENDJOBFINISH."""
 
     steps, batch = False, 1
     protocol = "wechat_official"
 
-    def xml(self, report: Report) -> str:
+    def xml(self, report: ReceiptReport) -> str:
         """The event in the clear."""
         return _wechat(report)
 
-    def push(self, url: str, reports: Sequence[Report], world: World) -> Pushed:
+    def push(self, url: str, reports: Sequence[ReceiptReport], world: World) -> Pushed:
         """See `Format`."""
         (report,) = reports
         token = world.credential(self.protocol, "token")
@@ -190,12 +190,12 @@ class WechatOfficial:
         return Pushed(f"{url}{mark}{urlencode(query)}", [_XML], xml.encode())
 
 
-class WechatMini(WechatOfficial):
+class WechatMiniReceiptFormat(WechatOfficialReceiptFormat):
     """subscribe_msg_sent_event."""
 
     protocol = "wechat_mini"
 
-    def xml(self, report: Report) -> str:
+    def xml(self, report: ReceiptReport) -> str:
         """The event in the clear."""
         good = report.planned.status == DELIVERED
         status = "success" if good else f"failed:{report.planned.code}"
@@ -213,18 +213,18 @@ class WechatMini(WechatOfficial):
 
 
 FORMATS: Final[Mapping[str, Format]] = {
-    "aliyun_sms": AliyunSms(),
-    "tencent_sms": TencentSms(),
-    "huawei_sms": HuaweiSms(),
-    "getui": Getui(),
-    "twilio": Twilio(),
-    "resend": Resend(),
-    "wechat_mini": WechatMini(),
-    "wechat_official": WechatOfficial(),
+    "aliyun_sms": AliyunSmsReceiptFormat(),
+    "tencent_sms": TencentSmsReceiptFormat(),
+    "huawei_sms": HuaweiSmsReceiptFormat(),
+    "getui": GetuiReceiptFormat(),
+    "twilio": TwilioReceiptFormat(),
+    "resend": ResendReceiptFormat(),
+    "wechat_mini": WechatMiniReceiptFormat(),
+    "wechat_official": WechatOfficialReceiptFormat(),
 }
 
 
-def _aliyun(report: Report) -> dict[str, Any]:
+def _aliyun(report: ReceiptReport) -> dict[str, Any]:
     good = report.planned.status == DELIVERED
     return {
         "phone_number": report.record.receiver.removeprefix("+86").lstrip("+"),
@@ -239,7 +239,7 @@ def _aliyun(report: Report) -> dict[str, Any]:
     }
 
 
-def _getui(report: Report, world: World) -> dict[str, Any]:
+def _getui(report: ReceiptReport, world: World) -> dict[str, Any]:
     app, cid = world.credential("getui", "app_id", ID), report.record.receiver
     task, name = report.record.provider_id, f"{report.record.seq:032x}"
     secret = world.credential("getui", "master_secret")
@@ -256,7 +256,7 @@ def _getui(report: Report, world: World) -> dict[str, Any]:
     }
 
 
-def _tencent(report: Report) -> dict[str, Any]:
+def _tencent(report: ReceiptReport) -> dict[str, Any]:
     good, number = report.planned.status == DELIVERED, report.record.receiver
     nation = "86" if number.startswith("+86") else ""
     return {
@@ -270,7 +270,7 @@ def _tencent(report: Report) -> dict[str, Any]:
     }
 
 
-def _resend(report: Report) -> dict[str, Any]:
+def _resend(report: ReceiptReport) -> dict[str, Any]:
     status = report.planned.status
     kind = status if status in (SENT, DELIVERED) else "bounced"
     at = datetime.fromtimestamp(report.at_ms / 1_000, UTC).isoformat(timespec="milliseconds")
@@ -284,7 +284,7 @@ def _resend(report: Report) -> dict[str, Any]:
     return {"type": f"email.{kind}", "created_at": at.replace("+00:00", "Z"), "data": data}
 
 
-def _wechat(report: Report) -> str:
+def _wechat(report: ReceiptReport) -> str:
     good = report.planned.status == DELIVERED
     return (
         "<xml><ToUserName><![CDATA[gh_simulator]]></ToUserName>"

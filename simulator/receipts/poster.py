@@ -13,7 +13,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from simulator.ledger import Record
-from simulator.receipts.formats import FORMATS, Format, Pushed, Report
+from simulator.receipts.formats import FORMATS, Format, Pushed, ReceiptReport
 from simulator.receipts.plan import Plan, Planned, ReceiptOptions
 from simulator.wire import World
 
@@ -23,7 +23,7 @@ _AT_ONCE: Final = 16
 """Pushes under way of one protocol."""
 
 
-class Receipts:
+class ReceiptPoster:
     """One postman per protocol that has a callback."""
 
     def __init__(self, receipts: Mapping[str, ReceiptOptions], seed: str, world: World) -> None:
@@ -47,7 +47,7 @@ class Postman:
         self._world = world
         self._format: Format = FORMATS[name]
         self._loop = asyncio.get_running_loop()
-        self._due: list[Report] = []
+        self._due: list[ReceiptReport] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._room = asyncio.Semaphore(_AT_ONCE)
 
@@ -60,7 +60,7 @@ class Postman:
     def _ready(self, record: Record, planned: Planned) -> None:
         if not self._due:
             self._loop.call_soon(self._go)
-        self._due.append(Report(record, planned, self._world.now_ms()))
+        self._due.append(ReceiptReport(record, planned, self._world.now_ms()))
 
     def _go(self) -> None:
         due, self._due = self._due, []
@@ -70,7 +70,7 @@ class Postman:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _deliver(self, reports: Sequence[Report]) -> None:
+    async def _deliver(self, reports: Sequence[ReceiptReport]) -> None:
         options = self._plan.options
         for attempt in range(options.attempts):
             if attempt:

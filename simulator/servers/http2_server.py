@@ -32,17 +32,17 @@ from hyperframe.frame import GoAwayFrame
 from simulator.servers.http_server import MAX_BODY, Fields, Handler, Request
 
 if TYPE_CHECKING:
-    from simulator.servers.http_server import Connection
+    from simulator.servers.http_server import ServerConnection
 
 _FIRST: Final = 1
 _THEN: Final = 1_000
 """Streams that a connection allows, before and after the first good answer."""
 
 
-class Session:
+class Http2Session:
     """One connection. Everything belongs to the loop's thread."""
 
-    def __init__(self, connection: Connection, handler: Handler, close_after: int) -> None:
+    def __init__(self, connection: ServerConnection, handler: Handler, close_after: int) -> None:
         """The `close_after`-th answer is followed by GOAWAY; 0: none is."""
         self._connection = connection
         self._handler = handler
@@ -162,7 +162,7 @@ class Session:
             self._open.add(stream)
             self._highest = stream
             request.connection = self
-            self._handler(Stream(self, stream), request)
+            self._handler(ServedStream(self, stream), request)
 
     def _done(self, stream: int) -> None:
         self._open.discard(stream)
@@ -179,12 +179,12 @@ class Session:
         self._connection.write(self._state.data_to_send())
 
 
-class Stream:
-    """One request's client; see `simulator.servers.http_server.Client`."""
+class ServedStream:
+    """One request's client; see `simulator.servers.http_server.RequestClient`."""
 
     __slots__ = ("_id", "_session")
 
-    def __init__(self, session: Session, stream: int) -> None:
+    def __init__(self, session: Http2Session, stream: int) -> None:
         self._session = session
         self._id = stream
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Protocol, cast
 import httptools
 
 if TYPE_CHECKING:
-    from simulator.servers.http2_server import Session
+    from simulator.servers.http2_server import Http2Session
 
 _NO_LINGER: Final = struct.pack("ii", 1, 0)
 _REASONS: Final = {status.value: status.phrase for status in HTTPStatus}
@@ -68,7 +68,7 @@ class Request:
         return next(found, b"").decode("latin-1")
 
 
-class Client(Protocol):
+class RequestClient(Protocol):
     """Whoever made one request, and takes its answer: a connection, or a stream of one."""
 
     def answer(self, status: int, body: bytes, retry_after: str = "", fields: Fields = ()) -> None:
@@ -91,13 +91,15 @@ class Client(Protocol):
 class Handler(Protocol):
     """What serves requests; it answers through the client, now or later or never."""
 
-    def __call__(self, connection: Client, request: Request) -> None: ...
+    def __call__(self, connection: RequestClient, request: Request) -> None: ...
 
 
-class Connection(asyncio.BufferedProtocol):
+class ServerConnection(asyncio.BufferedProtocol):
     """One connection of a client."""
 
-    def __init__(self, handler: Handler, opened: set[Connection], close_after: int = 0) -> None:
+    def __init__(
+        self, handler: Handler, opened: set[ServerConnection], close_after: int = 0
+    ) -> None:
         """The `close_after`-th answer closes it; 0: none does."""
         self.idle_since = monotonic()
         """Monotonic; infinite while a request is under way."""
@@ -108,7 +110,7 @@ class Connection(asyncio.BufferedProtocol):
         self._parser = httptools.HttpRequestParser(self)
         self._transport: asyncio.Transport | None = None
         self._pending = False
-        self._http2: Session | None = None
+        self._http2: Http2Session | None = None
         """What serves the connection where it speaks HTTP/2."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -208,10 +210,12 @@ class Connection(asyncio.BufferedProtocol):
         elif self.write(rest[:1]):
             asyncio.get_running_loop().call_later(pause_s, self._drip, rest[1:], pause_s)
 
-    def _session(self) -> Session:
-        from simulator.servers.http2_server import Session  # h2 is loaded for those who speak it
+    def _session(self) -> Http2Session:
+        from simulator.servers.http2_server import (
+            Http2Session,  # h2 is loaded for those who speak it
+        )
 
-        return Session(self, self._handler, self._left)
+        return Http2Session(self, self._handler, self._left)
 
 
 def _begins_http2(size: int) -> bool:
@@ -238,7 +242,7 @@ def _worded(status: int, length: int, retry_after: str, fields: Fields) -> bytes
 
 
 def factory(
-    handler: Handler, opened: set[Connection], close_after: int = 0
-) -> Callable[[], Connection]:
+    handler: Handler, opened: set[ServerConnection], close_after: int = 0
+) -> Callable[[], ServerConnection]:
     """For `create_server`."""
-    return lambda: Connection(handler, opened, close_after)
+    return lambda: ServerConnection(handler, opened, close_after)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from email import message_from_bytes, policy
 from typing import Final
 
-from simulator.faults import Ending, Fate
+from simulator.faults import ConnectionEnd, FaultDecision
 
 _STAGES: Final = {
     **dict.fromkeys(("432", "454", "525", "534", "535", "538"), "auth"),
@@ -36,7 +36,7 @@ def read_letter(content: bytes) -> tuple[str, str]:
     return str(message["Message-ID"]).strip("<> "), ""
 
 
-def staged(fate: Fate | None) -> tuple[str, str]:
+def staged(fate: FaultDecision | None) -> tuple[str, str]:
     """Stage and code of a fate; empty where it is none of a code."""
     if fate is None or not fate.code:
         return "", ""
@@ -46,9 +46,9 @@ def staged(fate: Fate | None) -> tuple[str, str]:
     return _STAGES.get(fate.code[:_CODE], "final"), fate.code
 
 
-def answer_of(fate: Fate) -> str:
+def answer_of(fate: FaultDecision) -> str:
     """How the final dot is answered, as the ledger tells it."""
-    if fate.ending is not Ending.ANSWER:
+    if fate.ending is not ConnectionEnd.ANSWER:
         return fate.ending.value
     stage, code = staged(fate)
     if stage == "final":
@@ -56,7 +56,7 @@ def answer_of(fate: Fate) -> str:
     return "250" if fate.status == 200 else str(fate.status)
 
 
-def to_dot(fate: Fate, answer: str) -> str:
+def to_dot(fate: FaultDecision, answer: str) -> str:
     """The reply to the final dot."""
     stage, code = staged(fate)
     return worded(code if stage == "final" else answer)

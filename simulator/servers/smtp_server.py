@@ -38,7 +38,7 @@ from aiosmtpd.smtp import MISSING, SMTP, AuthResult, LoginPassword
 from aiosmtpd.smtp import Envelope as Letter
 from aiosmtpd.smtp import Session as Visit
 
-from simulator.faults import Ending, Fate, receiver_code
+from simulator.faults import ConnectionEnd, FaultDecision, receiver_code
 from simulator.ledger import Record
 from simulator.options import SimulatorOptions
 from simulator.provider import Provider
@@ -64,14 +64,14 @@ _NO_LINGER: Final = struct.pack("ii", 1, 0)
 logging.getLogger("mail.log").setLevel(logging.ERROR)  # aiosmtpd warns of its own deprecations
 
 
-class Door(SMTP):
+class SmtpHandler(SMTP):
     """One connection. What is not aiosmtpd's belongs to the message under way."""
 
     messages = 0
     early: tuple[str, str] | None = None
     """Stage and code, drawn with the first EHLO."""
     path = ""
-    fate: Fate | None = None
+    fate: FaultDecision | None = None
     """Drawn with the message's first RCPT."""
 
     def __init__(
@@ -110,9 +110,9 @@ class PostOffice:
         self._turns: dict[str, int] = {}
         self._certificate = server_context(options.smtp_certificate)
 
-    def open_door(self) -> Door:
+    def open_door(self) -> SmtpHandler:
         """For `create_server`."""
-        return Door(
+        return SmtpHandler(
             self,
             self._greeting_s,
             self._command_s,
@@ -127,7 +127,7 @@ class PostOffice:
         )
 
     async def handle_EHLO(
-        self, door: Door, visit: Visit, letter: Letter, name: str, lines: list[str]
+        self, door: SmtpHandler, visit: Visit, letter: Letter, name: str, lines: list[str]
     ) -> list[str]:
         """Greeted, or refused."""
         if door.early is None:
@@ -139,14 +139,14 @@ class PostOffice:
         return lines
 
     async def handle_AUTH(
-        self, door: Door, visit: Visit, letter: Letter, arguments: list[str]
+        self, door: SmtpHandler, visit: Visit, letter: Letter, arguments: list[str]
     ) -> Any:
         """Refused by fate, or else left to the credentials."""
         stage, code = door.early or ("", "")
         return worded(code) if stage == "auth" else MISSING
 
     async def handle_MAIL(
-        self, door: Door, visit: Visit, letter: Letter, address: str, options: list[str]
+        self, door: SmtpHandler, visit: Visit, letter: Letter, address: str, options: list[str]
     ) -> str:
         """A message begins."""
         await asyncio.sleep(self._command_s)
@@ -162,13 +162,13 @@ class PostOffice:
         return "250 2.1.0 OK"
 
     async def handle_RCPT(
-        self, door: Door, visit: Visit, letter: Letter, address: str, options: list[str]
+        self, door: SmtpHandler, visit: Visit, letter: Letter, address: str, options: list[str]
     ) -> str:
         """One receiver; a refused one is kept too."""
         await asyncio.sleep(self._command_s)
         if door.fate is None:
             fate = self._draw(door.path, address, f"{NAME}:{address}")
-            door.fate = Fate() if staged(fate)[0] in BEFORE_RCPT else fate
+            door.fate = FaultDecision() if staged(fate)[0] in BEFORE_RCPT else fate
         stage, code = staged(door.fate)
         refused = code if stage == "rcpt" else self._receiver_code(door.path, address)
         if len(letter.rcpt_tos) >= _MAX_RECEIVERS:
@@ -179,9 +179,9 @@ class PostOffice:
         letter.rcpt_tos.append(address)
         return "250 2.1.5 OK"
 
-    async def handle_DATA(self, door: Door, visit: Visit, letter: Letter) -> str:
+    async def handle_DATA(self, door: SmtpHandler, visit: Visit, letter: Letter) -> str:
         """The final dot: refused for its shape, or kept, and then what fate wants."""
-        content, fate = letter.original_content or b"", door.fate or Fate()
+        content, fate = letter.original_content or b"", door.fate or FaultDecision()
         message_id, wrong = read_letter(content)
         if wrong:
             return f"554 5.6.0 {wrong}"
@@ -196,23 +196,23 @@ class PostOffice:
         await asyncio.sleep(max(0.0, due - asyncio.get_running_loop().time()))
         return await self._end(door, fate, answer)
 
-    async def _end(self, door: Door, fate: Fate, answer: str) -> str:
-        if fate.ending is Ending.ANSWER:
+    async def _end(self, door: SmtpHandler, fate: FaultDecision, answer: str) -> str:
+        if fate.ending is ConnectionEnd.ANSWER:
             return (
                 to_dot(fate, answer)
                 if fate.status == 200
                 else f"HTTP/1.1 {answer} not a mail server"
             )
         transport = cast(asyncio.Transport, door.transport)  # uvloop's own class, the same methods
-        if fate.ending is Ending.RESET:
+        if fate.ending is ConnectionEnd.RESET:
             sock: socket.socket = transport.get_extra_info("socket")
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
             transport.abort()
-        elif fate.ending is Ending.DRIP:
+        elif fate.ending is ConnectionEnd.DRIP:
             for byte in worded("250").encode() + b"\r\n":
                 transport.write(bytes([byte]))
                 await asyncio.sleep(fate.drip_ms / _MS)
-        if fate.ending is not Ending.HANG:
+        if fate.ending is not ConnectionEnd.HANG:
             transport.close()
         await asyncio.Event().wait()  # until the connection is lost, which cancels this
         raise AssertionError("nothing sets that event")
@@ -231,7 +231,7 @@ class PostOffice:
         counts[name] = counts.get(name, 0) + 1
         return AuthResult(success=good, handled=False)
 
-    def _draw(self, path: str, receiver: str, key: str) -> Fate:
+    def _draw(self, path: str, receiver: str, key: str) -> FaultDecision:
         return self._provider.fate("POST", path, receiver, key, self._turn(key))
 
     def _receiver_code(self, path: str, receiver: str) -> str:
@@ -245,7 +245,7 @@ class PostOffice:
 
     def _record(
         self,
-        door: Door,
+        door: SmtpHandler,
         receiver: str,
         answer: str,
         message_id: str = "",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from simulator.delayed_replies import Later
+from simulator.delayed_replies import DelayQueue
 
 LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
 PATIENCE_S = 10.0
@@ -18,7 +18,7 @@ PATIENCE_S = 10.0
 def test_calls_come_in_the_order_in_which_they_are_due_and_not_before(new_loop: Any) -> None:
     async def run() -> list[tuple[str, bool]]:
         loop = asyncio.get_running_loop()
-        later, over = Later(loop), asyncio.Event()
+        later, over = DelayQueue(loop), asyncio.Event()
         called: list[tuple[str, bool]] = []
         begun = loop.time()
 
@@ -44,7 +44,7 @@ def test_calls_come_in_the_order_in_which_they_are_due_and_not_before(new_loop: 
 def test_one_that_raises_is_told_of_and_holds_up_nobody() -> None:
     async def run() -> list[BaseException]:
         loop = asyncio.get_running_loop()
-        later, over = Later(loop), asyncio.Event()
+        later, over = DelayQueue(loop), asyncio.Event()
         told: list[BaseException] = []
         loop.set_exception_handler(lambda _, context: told.append(context["exception"]))
         due = loop.time() + 0.01

@@ -10,7 +10,7 @@ from channels.channel import Account
 from channels.template_support import TAKERS, gaps, unsendable
 from message.vocabulary import Lane
 from policy.templates.loading import load
-from policy.templates.templates import Template
+from policy.templates.templates import DeclaredTemplate
 
 ALI, TEN = Account("ali", "aliyun_sms", ""), Account("ten", "tencent_sms", "")
 TW, MAIL = Account("tw", "twilio", ""), Account("mail", "smtp", "")
@@ -34,7 +34,7 @@ template_id = "1"
 """
 
 
-def template(folder: Path, name: str) -> Template:
+def template(folder: Path, name: str) -> DeclaredTemplate:
     (folder / "templates.toml").write_text(FILE)
     return load(folder / "templates.toml", TAKERS).named(name)
 

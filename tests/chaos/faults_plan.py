@@ -19,7 +19,7 @@ import httpx
 import msgspec
 
 from channels.channel import Call, Channel
-from channels.judging.error_table import MINUTE, Row
+from channels.judging.error_table import MINUTE, ErrorRow
 from message.delivery import deliveries_of
 from message.envelope import Notification
 from message.outcomes import Limit
@@ -231,7 +231,7 @@ def _rules(sample: Sample, patience_ms: int) -> list[Faults]:
     return [sends, asks]
 
 
-def _fit(sample: Sample, row: Row, patience_ms: int) -> bool:
+def _fit(sample: Sample, row: ErrorRow, patience_ms: int) -> bool:
     """Not what halts the account, is answered with a new token, or takes the provider too long to
     forget."""
     code = sample.code_for(row.code)
@@ -246,7 +246,7 @@ def _fit(sample: Sample, row: Row, patience_ms: int) -> bool:
     return not sample.channel.token_refused(answer)
 
 
-def _evenly(rows: Sequence[Row], sample: Sample, *, single: bool) -> list[Row]:
+def _evenly(rows: Sequence[ErrorRow], sample: Sample, *, single: bool) -> list[ErrorRow]:
     """As many of each kind as of the rarest, but two at least: most tables are long lists of refusals."""
     fit = [row for row in rows if (row.code in sample.per_receiver) is single]
     kinds = [

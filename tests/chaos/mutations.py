@@ -334,7 +334,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a call made again at once is an attempt like any other",
-        "dispatcher.pipeline.immediate_retry:Again._has_attempts",
+        "dispatcher.pipeline.immediate_retry:ImmediateRetry._has_attempts",
         "        return work.delivery.spent < work.bound.policy.retry.attempts\n",
         "        return True\n",
         (_AGAIN + "test_it_is_no_more_than_the_attempts",),
@@ -365,7 +365,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "no thread is held that another delivery waits for",
-        "dispatcher.pipeline.immediate_retry:Again._worth_it",
+        "dispatcher.pipeline.immediate_retry:ImmediateRetry._worth_it",
         "        if self._stopping.is_set() or self._others_wait():\n",
         "        if self._stopping.is_set():\n",
         (_AGAIN + "test_a_thread_that_another_delivery_waits_for_goes_on_to_it",),

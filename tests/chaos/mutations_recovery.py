@@ -28,7 +28,7 @@ RECOVERY: tuple[Mutation, ...] = (
     # -- what is told --
     Mutation(
         "the trace names the dead worker's attempt, and nobody else's",
-        "recovery.telemetry:Report._death",
+        "recovery.telemetry:RecoveryTelemetry._death",
         "        if doubt.reason != OWNER_DEAD:\n",
         "        if doubt.reason == OWNER_DEAD:\n",
         (_RESOLVING + "test_the_attempt_of_a_dead_worker_is_told_when_its_doubt_is_decided",),
@@ -102,8 +102,8 @@ RECOVERY: tuple[Mutation, ...] = (
     Mutation(
         "what was held is released at the rate of the policy in force",
         "recovery.wiring:_resending",
-        "release=Pace(lambda lane: routes[lane].policy.release_per_s, core.clock),\n",
-        "release=Pace(lambda lane: 500.0, core.clock),\n",
+        "release=RetryPace(lambda lane: routes[lane].policy.release_per_s, core.clock),\n",
+        "release=RetryPace(lambda lane: 500.0, core.clock),\n",
         (_POLICY + f"test_what_was_held_is_released_at_the_rate_of_the_policy_in_force{_LITE}",),
     ),
     Mutation(
@@ -219,7 +219,7 @@ RECOVERY: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a repeat begins a margin and a timeout before the window ends",
-        "recovery.retry.lane_config:Route.window_ends",
+        "recovery.retry.lane_config:RetryRoute.window_ends",
         "called_at + int(window * (1 - MARGIN)) - timeout_ms if window",
         "called_at + window if window",
         (_ROUTES + "test_a_repeat_must_begin_a_margin_and_a_timeout_before_the_window_ends",),
@@ -266,8 +266,8 @@ RECOVERY: tuple[Mutation, ...] = (
     Mutation(
         "what may have been sent does not expire",
         "idempotency.recovery.contract:judge",
-        "Verdict(State.PARKED, TTL_IN_DOUBT) if doubted else Verdict(State.EXPIRED, TTL)",
-        "Verdict(State.EXPIRED, TTL)",
+        "DueVerdict(State.PARKED, TTL_IN_DOUBT) if doubted else DueVerdict(State.EXPIRED, TTL)",
+        "DueVerdict(State.EXPIRED, TTL)",
         (_ROWS + "test_past_its_ttl_a_row_that_may_have_been_sent_is_parked" + _LITE,),
     ),
     Mutation(
@@ -512,7 +512,7 @@ RECOVERY: tuple[Mutation, ...] = (
     Mutation(
         "a row at its bound is parked instead of failing its batch",
         "idempotency.recovery.contract:judge",
-        "    if not is_usable(row):\n        return Verdict(State.PARKED, ROW_UNUSABLE)\n",
+        "    if not is_usable(row):\n        return DueVerdict(State.PARKED, ROW_UNUSABLE)\n",
         "",
         (
             _BOUNDS

@@ -20,7 +20,7 @@ from dispatcher.pipeline.completion import Aftermath
 from dispatcher.pipeline.intake import Intake
 from dispatcher.pipeline.lanes import Pool
 from dispatcher.pipeline.settle import Settle
-from dispatcher.pipeline.work import Assignment, Finished, Record, Route, Work
+from dispatcher.pipeline.work import Assignment, Finished, KafkaRecord, Route, Work
 from idempotency.ledger import (
     Claim,
     Claimed,
@@ -203,7 +203,9 @@ class Bench(AtOnce):
 
     def work(self, number: int = 0) -> Work:
         one = notification(number)
-        record = Record(Assignment(TOPIC, 0, LANE, Offsets()), number, one, b"{}", NOW_MS, None)
+        record = KafkaRecord(
+            Assignment(TOPIC, 0, LANE, Offsets()), number, one, b"{}", NOW_MS, None
+        )
         record.open_deliveries = 1
         (delivery,) = deliveries_of(one, b"{}", expires_at=NOW_MS + TTL_MS)
         work = Work(delivery, record, term=1)

@@ -11,12 +11,12 @@ import psycopg
 import pytest
 
 from channels.channel import Call
-from idempotency.recovery.contract import Ask
+from idempotency.recovery.contract import DueQuery
 from message.ids import new_token
 from message.outcomes import Accepted, AnyOutcome, NotSent
 from message.states import Event
 from policy.schema import Guarantee
-from recovery.retry.pool import Resend
+from recovery.retry.pool import RetryWork
 from tests.idempotency.making import World, claimed, delivery, settle, worker
 from tests.recovery.retry.test_stage import LANE, Held, Line
 
@@ -39,17 +39,17 @@ def line(sqlite_database: str) -> Iterator[Line]:
     world.close()
 
 
-def taken(line: Line, not_after: int = 0) -> Resend:
+def taken(line: Line, not_after: int = 0) -> RetryWork:
     """A row that was refused for now and that recovery has taken, on its way to a thread."""
     (item,) = claimed(line.ledger, delivery())
     settle(line.ledger, item, Event.NOT_SENT, reason="http_429")
-    (one,) = line.rows.take(Ask(LANE, attempts=9), "r1", new_token()).taken
+    (one,) = line.rows.take(DueQuery(LANE, attempts=9), "r1", new_token()).taken
     route = line.resending._routes[LANE].of("a")
     assert route is not None
-    return Resend(one, route, 1, not_after)
+    return RetryWork(one, route, 1, not_after)
 
 
-def served(line: Line, resend: Resend) -> Resend:
+def served(line: Line, resend: RetryWork) -> RetryWork:
     line.callers.put([resend])
     ended = line.finished.get(timeout=10)
     assert ended is resend
@@ -94,7 +94,7 @@ class Over(Held):
         return -inf
 
 
-def mailed(line: Line, between: Callable[[], object]) -> Resend:
+def mailed(line: Line, between: Callable[[], object]) -> RetryWork:
     """A mail that was called for, with something that happens before its dot."""
     resend, sent = taken(line), []
     account = msgspec.structs.replace(resend.route.account, endpoint="smtp://127.0.0.1:25")
@@ -143,6 +143,6 @@ def test_a_row_that_another_holds_is_passed_by_and_not_waited_for(database: str)
     held = "SELECT 1 FROM deliveries WHERE delivery_key = %s FOR UPDATE"
     with psycopg.connect(database.replace("+psycopg", "")) as other:
         other.execute(held, (items[0].key,))
-        found = ledger.recovering().take(Ask(LANE, attempts=9), "r1", new_token())
+        found = ledger.recovering().take(DueQuery(LANE, attempts=9), "r1", new_token())
     assert [one.delivery.key for one in found.taken] == [items[1].key]
     world.close()

@@ -18,8 +18,8 @@ import structlog
 
 from channels.channel import Account, Attempt, Call, Channel, Resolution, Resolved
 from channels.engine import Engine
-from channels.judging.error_table import Row
-from channels.probe.probe import OwnTokens, Recorder
+from channels.judging.error_table import ErrorRow
+from channels.probe.probe import ExchangeRecorder, OwnTokens
 from channels.registry import PROVIDERS
 from channels.secret import Secret
 from channels.transports import Wires
@@ -44,7 +44,7 @@ class Peer:
         self.channel: Channel = of.channel
         self.simulator = simulator
         self.account: Account = of.account(of.address(simulator))
-        self.recorder = Recorder(wires)
+        self.recorder = ExchangeRecorder(wires)
         self.tokens = OwnTokens(self.recorder, TIMEOUT_S)
         self.engine = Engine(self.recorder, self.tokens)
 
@@ -141,7 +141,7 @@ def test_samples_speak_of_rows_that_are_there(provider: str) -> None:
 
 @pytest.mark.parametrize(("provider", "row"), rows())
 def test_each_documented_error_is_what_its_row_says(
-    provider: str, row: Row, simulator: Simulator, wires: Wires
+    provider: str, row: ErrorRow, simulator: Simulator, wires: Wires
 ) -> None:
     peer = peer_of(provider, simulator, wires)
     code = peer.sample.code_for(row.code)
@@ -162,7 +162,7 @@ def test_each_documented_error_is_what_its_row_says(
     assert detail
 
 
-def expected(row: Row, code: str, detail: str) -> AnyOutcome:
+def expected(row: ErrorRow, code: str, detail: str) -> AnyOutcome:
     """What a row promises for a code of it."""
     if row.kind == "rejected":
         return Rejected(code, detail, row.account)

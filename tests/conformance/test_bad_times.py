@@ -25,7 +25,7 @@ from channels.channel import (
     TokenRefused,
 )
 from channels.engine import MAX_QUESTIONS
-from channels.probe.probe import Recorder
+from channels.probe.probe import ExchangeRecorder
 from channels.transports import Wires
 from message.outcomes import Accepted, NotSent, Rejected, Unknown
 from simulator import Simulator, spawn
@@ -123,7 +123,7 @@ def good(request: pytest.FixtureRequest, simulator: Simulator) -> Iterator[Good]
     wires.close()
 
 
-def answered(recorder: Recorder, purpose: str) -> httpx.Response | None:
+def answered(recorder: ExchangeRecorder, purpose: str) -> httpx.Response | None:
     answers = [one.answer for one in recorder.exchanges if one.purpose == purpose]
     found = [one for one in answers if isinstance(one, httpx.Response)]
     return found[-1] if found else None

@@ -15,7 +15,7 @@ from dispatcher.kafka.backpressure import Flow
 from dispatcher.kafka.commits import Commits
 from dispatcher.kafka.source import Source
 from dispatcher.metrics import Metrics
-from dispatcher.pipeline.work import Record
+from dispatcher.pipeline.work import KafkaRecord
 from message.envelope import Notification, encode
 from message.outcomes import AnyOutcome
 from message.vocabulary import Lane
@@ -198,10 +198,10 @@ class Inbox:
 
     def __init__(self) -> None:
         self.left = 0
-        self.records: list[Record] = []
+        self.records: list[KafkaRecord] = []
         self.poisons: list[Poison] = []
 
-    def put(self, item: list[Record] | Poison) -> None:
+    def put(self, item: list[KafkaRecord] | Poison) -> None:
         if isinstance(item, Poison):
             self.poisons.append(item)
         else:
@@ -246,7 +246,7 @@ class Bench:
             monotonic=lambda: self.time,
             count=lambda result: metrics.commits.labels(result).inc(),
         )
-        self.done: SimpleQueue[Sequence[Record | Poison]] = SimpleQueue()
+        self.done: SimpleQueue[Sequence[KafkaRecord | Poison]] = SimpleQueue()
         self.source = Source(
             self.consumer,
             self.commits,

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from dispatcher.dead_letters.quota import Permits
-from dispatcher.dead_letters.reader import Letter, Wanted, letter_of, newest
-from dispatcher.dead_letters.replay import REPLAY_OF, Fate, Replayer
+from dispatcher.dead_letters.reader import DeadLetterFilter, Letter, letter_of, newest
+from dispatcher.dead_letters.replay import REPLAY_OF, Replayer, ReplayStatus
 from dispatcher.dead_letters.stub import STUB, facts_of, stub_in
 from dispatcher.dead_letters.writer import DeadLetters, Poison
 from dispatcher.kafka.offsets import Offsets
@@ -257,10 +257,10 @@ def test_a_record_is_read_back_as_it_was_written() -> None:
 
 def test_the_newest_come_first_and_a_repeat_once() -> None:
     made = [letter(b"", at=n, origin=f"t/0/{n}") for n in range(10)]
-    found = newest([*made, letter(b"", at=50, origin="t/0/9")], Wanted(), 3)
+    found = newest([*made, letter(b"", at=50, origin="t/0/9")], DeadLetterFilter(), 3)
     assert [one.origin for one in found] == ["t/0/9", "t/0/8", "t/0/7"]
-    assert not newest(made, Wanted(reason="other"), 3)
-    assert len(newest(made, Wanted(since_ms=8, lane=LANE.name), 9)) == 2
+    assert not newest(made, DeadLetterFilter(reason="other"), 3)
+    assert len(newest(made, DeadLetterFilter(since_ms=8, lane=LANE.name), 9)) == 2
 
 
 # -- sending it again --
@@ -276,25 +276,25 @@ def test_a_letter_is_replayed_as_it_came_and_only_once(ledger: SqlLedger) -> Non
     replayer = Replayer(producer, ledger.replays())
     one = letter(encode(notification()))
     (dry,) = replayer.plan([one], again=False)
-    assert (dry.fate, dry.target, producer.produced) == (Fate.WOULD, LANE.topic(), [])
+    assert (dry.fate, dry.target, producer.produced) == (ReplayStatus.WOULD, LANE.topic(), [])
     (done,) = replayer.run([one], again=False)
-    assert done.fate is Fate.REPLAYED
+    assert done.fate is ReplayStatus.REPLAYED
     headers = [("theirs", b"kept"), (REPLAY_OF, one.origin.encode())]
     assert producer.produced == [(LANE.topic(), b"k", one.value, headers)]
     (second,) = replayer.run([one], again=False)
-    assert second.fate is Fate.BEFORE
+    assert second.fate is ReplayStatus.BEFORE
     assert len(producer.produced) == 1
     (insisted,) = Replayer(producer, ledger.replays(), target="elsewhere").run([one], again=True)
-    assert (insisted.fate, producer.produced[1][0]) == (Fate.REPLAYED, "elsewhere")
+    assert (insisted.fate, producer.produced[1][0]) == (ReplayStatus.REPLAYED, "elsewhere")
 
 
 def test_what_the_broker_surely_refused_may_be_replayed_again(ledger: SqlLedger) -> None:
     one = letter(b"x")
     refusing = Producer(KafkaError("TOPIC_AUTHORIZATION_FAILED"))
     (done,) = Replayer(refusing, ledger.replays()).run([one], again=False)
-    assert done.fate is Fate.FAILED
+    assert done.fate is ReplayStatus.FAILED
     (done,) = Replayer(Producer(), ledger.replays()).run([one], again=False)
-    assert done.fate is Fate.REPLAYED
+    assert done.fate is ReplayStatus.REPLAYED
 
 
 @pytest.mark.parametrize(
@@ -305,9 +305,9 @@ def test_what_may_stand_there_is_not_replayed_unasked(
 ) -> None:
     one = letter(b"x")
     (done,) = Replayer(producer, ledger.replays()).run([one], again=False)
-    assert done.fate is Fate.FAILED
+    assert done.fate is ReplayStatus.FAILED
     (done,) = Replayer(Producer(), ledger.replays()).run([one], again=False)
-    assert (done.fate, done.why) == (Fate.BEFORE, f"to {LANE.topic()}, unacknowledged")
+    assert (done.fate, done.why) == (ReplayStatus.BEFORE, f"to {LANE.topic()}, unacknowledged")
 
 
 def test_what_is_not_whole_or_belongs_nowhere_is_not_replayed(ledger: SqlLedger) -> None:
@@ -320,6 +320,10 @@ def test_what_is_not_whole_or_belongs_nowhere_is_not_replayed(ledger: SqlLedger)
         letter(b"x", stub=facts),
     ]
     done = replayer.run(letters, again=True)
-    assert [one.fate for one in done] == [Fate.TRUNCATED, Fate.NO_ORIGIN, Fate.STUB]
+    assert [one.fate for one in done] == [
+        ReplayStatus.TRUNCATED,
+        ReplayStatus.NO_ORIGIN,
+        ReplayStatus.STUB,
+    ]
     assert done[2].why == f"the original (9,000 bytes) stands at {done[2].letter.origin} alone"
     assert producer.produced == []

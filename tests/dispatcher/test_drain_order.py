@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dispatcher.worker import Door, Phase, Stages, Worker, WorkerFailed
+from dispatcher.worker import LaneEntry, Stages, Worker, WorkerFailed, WorkerPhase
 from idempotency.ledger import LedgerUnavailable
 from message.vocabulary import Lane
 from policy.schema import LanePolicy
@@ -50,7 +50,7 @@ class Bench:
         self.settle_stopped = threading.Event()
         self.crew = Crew()
         idle: Callable[[], None] = lambda: None  # noqa: E731
-        door: Any = Door(
+        door: Any = LaneEntry(
             Double("screen", note, run=idle),  # type: ignore[arg-type]
             Double("intake", note, run=idle),  # type: ignore[arg-type]
             [LANE],
@@ -115,7 +115,7 @@ def test_a_drained_worker_left_nothing_and_stopped() -> None:
     bench = Bench()
     bench.drained()
     assert bench.worker.left == 0
-    assert bench.worker.phase is Phase.STOPPED
+    assert bench.worker.phase is WorkerPhase.STOPPED
     assert not bench.outage.stop.is_set(), "settle may wait for a database that is away"
 
 
@@ -139,7 +139,7 @@ def test_a_thread_that_died_ends_the_worker_loudly_after_its_drain() -> None:
     with pytest.raises(WorkerFailed, match="thread settle died: RuntimeError"):
         bench.worker.run()
     assert "heart.retire" in bench.notes
-    assert bench.worker.phase is Phase.STOPPED
+    assert bench.worker.phase is WorkerPhase.STOPPED
 
 
 def test_a_ledger_that_is_away_does_not_hold_up_the_end() -> None:
@@ -150,7 +150,7 @@ def test_a_ledger_that_is_away_does_not_hold_up_the_end() -> None:
 
     bench.heart.retire = retire
     bench.drained()
-    assert bench.worker.phase is Phase.STOPPED
+    assert bench.worker.phase is WorkerPhase.STOPPED
 
 
 def test_a_second_request_to_stop_changes_nothing() -> None:
@@ -159,4 +159,4 @@ def test_a_second_request_to_stop_changes_nothing() -> None:
     notes = bench.drained()
     bench.worker.stop()
     assert notes.count("source.quiet") == 1
-    assert bench.worker.phase is Phase.STOPPED
+    assert bench.worker.phase is WorkerPhase.STOPPED

@@ -31,8 +31,8 @@ from dispatcher.metrics import Metrics
 from dispatcher.pipeline.batching import calls_of
 from dispatcher.pipeline.expand import BadTemplate
 from dispatcher.pipeline.settle import settlement_of
-from dispatcher.pipeline.telemetry import Report
-from dispatcher.pipeline.work import Assignment, Record, Work
+from dispatcher.pipeline.telemetry import WorkerTelemetry
+from dispatcher.pipeline.work import Assignment, KafkaRecord, Work
 from dispatcher.wiring import _rendered
 from message.delivery import deliveries_of
 from message.envelope import EnvelopeError, Notification, check_arrival, decode, encode
@@ -191,7 +191,7 @@ def told(provider: str, payload: bytes) -> tuple[list[Any], int]:
     adapters: list[tuple[Any, Any]] = [(channel, Echo(s)) for s in (0, 200, 400)]
     adapters += [(Broken(channel), Echo(200))]
     for adapter, transport in adapters:
-        record = Record(assignment, 0, notification, payload, NOW_MS, None)
+        record = KafkaRecord(assignment, 0, notification, payload, NOW_MS, None)
         works = [
             Work(delivery, record)
             for delivery in deliveries_of(notification, payload, expires_at=1 << 60)
@@ -207,7 +207,7 @@ def told(provider: str, payload: bytes) -> tuple[list[Any], int]:
             settlement = settlement_of(work, LanePolicy())
             assert settlement is not None
             kept = Kept()
-            report = Report(kept, Metrics(), clock=Clock(), worker="w")
+            report = WorkerTelemetry(kept, Metrics(), clock=Clock(), worker="w")
             report.settled([(work, settlement)], [True], 0.1)
             event = kept.events[-1]
             accepted = isinstance(work.outcome, Accepted)

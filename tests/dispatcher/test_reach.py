@@ -22,13 +22,13 @@ from channels.registry import AccountError, channel_for
 from dispatcher.kafka.offsets import Offsets
 from dispatcher.pipeline.batching import calls_of
 from dispatcher.pipeline.lanes import Pool
-from dispatcher.pipeline.work import Assignment, Finished, Record, Route, Work
+from dispatcher.pipeline.work import Assignment, Finished, KafkaRecord, Route, Work
 from message.delivery import Delivery, deliveries_of
 from message.envelope import Notification
 from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
 from message.vocabulary import CHANNELS, Lane
 from policy.schema import LanePolicy, RetryPolicy
-from recovery.retry.lane_config import Route as RecoveryRoute
+from recovery.retry.lane_config import RetryRoute as RecoveryRoute
 from recovery.retry.lane_config import Routes
 from sending.accounts.rate_limiter import Rates
 from sending.accounts.selector import Accounts
@@ -226,7 +226,7 @@ class Case(AtOnce):
         return [True] * len(deliveries)
 
     def _work(self, one: Notification) -> Work:
-        record = Record(Assignment("t", 0, self.lane, Offsets()), 0, one, b"{}", NOW_MS, None)
+        record = KafkaRecord(Assignment("t", 0, self.lane, Offsets()), 0, one, b"{}", NOW_MS, None)
         (delivery,) = deliveries_of(one, b"{}", expires_at=NOW_MS + 60_000)
         delivery.attempt = 1
         return Work(delivery, record)

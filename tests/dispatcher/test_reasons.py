@@ -10,7 +10,7 @@ import pytest
 
 from dispatcher.metrics import Metrics
 from dispatcher.pipeline import gates as gating
-from dispatcher.pipeline.telemetry import Report
+from dispatcher.pipeline.telemetry import WorkerTelemetry
 from dispatcher.pipeline.work import Work
 from message.reasons import BY_CODE, GATE_REASONS, INTAKE, code_of
 from message.states import State
@@ -79,7 +79,7 @@ def test_a_reason_that_nobody_entered_is_counted_under_its_own_name() -> None:
 def told(work: Work, standing: State) -> tuple[str, str]:
     """The trace's stage, and the outcome under which it counts."""
     kept, metrics = Kept(), Metrics()
-    report = Report(kept, metrics, clock=Clock(), worker="w")
+    report = WorkerTelemetry(kept, metrics, clock=Clock(), worker="w")
     work.standing, work.reason = standing, work.reason or work.drop or work.hold_reason
     report.ended([work])
     (sample,) = (

@@ -15,7 +15,7 @@ from backends.redis.paces import LocalPaces, RedisPaces
 from backends.redis.token_bucket import RedisBuckets
 from backends.settings import RedisSettings
 from channels.channel import Account, Call
-from channels.probe.probe import OwnTokens, Recorder
+from channels.probe.probe import ExchangeRecorder, OwnTokens
 from channels.providers.aliyun_sms.adapter import AliyunSms
 from channels.registry import load_accounts
 from channels.transports import Wires
@@ -122,7 +122,7 @@ def test_it_is_told_until_it_is_mended_and_a_while_longer() -> None:
     with capture_logs() as told:
         fleet.run(60, answer)
     assert [rates.refused_logins() for rates in fleet.rates] == [["wrong"], ["wrong"]]
-    by_token = OwnTokens(Recorder(Wires()), 1.0)
+    by_token = OwnTokens(ExchangeRecorder(Wires()), 1.0)
     (shown,) = login_gauges(by_token, fleet.rates[0])
     assert shown[0] == "login_refused", "of which the alert is raised"
     assert shown[2:] == ({"account": "wrong"}, 1)

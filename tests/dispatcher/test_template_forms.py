@@ -21,7 +21,7 @@ from channels.template_support import TAKERS
 from dispatcher.kafka.offsets import Offsets
 from dispatcher.pipeline.batching import calls_of
 from dispatcher.pipeline.lanes import Pool
-from dispatcher.pipeline.work import Assignment, Finished, Record, Work
+from dispatcher.pipeline.work import Assignment, Finished, KafkaRecord, Work
 from dispatcher.process import _tell_gaps
 from message.delivery import Delivery, deliveries_of
 from message.envelope import Notification, Template
@@ -149,7 +149,7 @@ class Bench(AtOnce):
         for number in range(count):
             one, delivery = self.delivery(number, account)
             assignment = Assignment(LANE.topic(), 0, LANE, Offsets())
-            works.append(Work(delivery, Record(assignment, number, one, b"{}", NOW_MS, None)))
+            works.append(Work(delivery, KafkaRecord(assignment, number, one, b"{}", NOW_MS, None)))
             works[-1].route = self.pool.route(works[-1])
         self.pool.start()
         for call in calls_of(works, {LANE.name: self.pool}):

@@ -11,7 +11,7 @@ import pytest
 
 from backends.settings import DatabaseSettings, KafkaSettings, Settings, WorkerSettings
 from channels.transports import Wires
-from dispatcher.wiring import App, Parts, build
+from dispatcher.wiring import App, OpenedBackends, build
 from dispatcher.worker import Stages
 from idempotency.prefilter_redis import open_prefilter
 from idempotency.sql_ledger import open_ledger, upgrade
@@ -50,7 +50,7 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
         recorder = open_recorder(settings)
         stack.callback(recorder.close)
         tokens: Any = NoTokens()
-        parts = Parts(
+        parts = OpenedBackends(
             ledger=ledger,
             prefilter=open_prefilter(settings, ledger.identity()),
             recorder=recorder,

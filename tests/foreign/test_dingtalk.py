@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from channels.channel import Account, Attempt, Call, LoginRefused, Resolution, Sent
+from channels.channel import Account, Attempt, Call, LoginRefused, Resolution, SentCall
 from channels.providers.dingtalk.app import DingTalkChannel
 from channels.providers.dingtalk.app_account import DingTalkTokens
 from message.outcomes import Accepted
@@ -211,7 +211,7 @@ def test_a_tasks_result_and_its_recall_are_asked_for_by_the_judges_members(
     with pytest.raises(StopIteration) as ended:
         dialogue.send(theirs[-1].answer)
     assert ended.value.value.resolution is Resolution.SENT
-    recall = OURS.recall(account(), Sent(task, judge.access_token))
+    recall = OURS.recall(account(), SentCall(task, judge.access_token))
     assert recall is not None
     wish = of_httpx(next(recall))
     with pytest.raises(refusal()):

@@ -95,4 +95,4 @@ def test_the_default_endpoint_is_a_region_of_huaweis_sdk() -> None:
 
 def test_the_answers_fields_are_those_of_huaweis_sdk() -> None:
     known = set(SmsID.attribute_map.values())
-    assert {field.encode_name for field in msgspec.structs.fields(wire.Status)} <= known
+    assert {field.encode_name for field in msgspec.structs.fields(wire.HuaweiStatus)} <= known

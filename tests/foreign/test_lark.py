@@ -23,7 +23,7 @@ from unittest.mock import ANY
 
 import pytest
 
-from channels.channel import Call, LoginRefused, Sent, Taken
+from channels.channel import Call, LoginRefused, RecallStatus, SentCall
 from channels.providers.feishu.app import FeishuChannel, FeishuTokens
 from message.delivery import Delivery
 from message.envelope import Template
@@ -271,7 +271,7 @@ def test_the_sdk_takes_a_message_back_as_our_adapter_does(lark: Lark) -> None:
     message = lark.send("open_id", PERSON, "text", '{"text":"f"}', "").data.message_id
     assert lark.take_back(message).success()
     theirs = lark.made[-1]
-    dialogue = OURS.recall(account(), Sent(message, token_of(theirs)))
+    dialogue = OURS.recall(account(), SentCall(message, token_of(theirs)))
     assert dialogue is not None
     mine = of_httpx(next(dialogue))
     assert mine.named == theirs.named
@@ -281,4 +281,4 @@ def test_the_sdk_takes_a_message_back_as_our_adapter_does(lark: Lark) -> None:
     assert not again.success()
     with pytest.raises(StopIteration) as ended:
         dialogue.send(lark.made[-1].answer)
-    assert ended.value.value.taken is Taken.BACK
+    assert ended.value.value.taken is RecallStatus.BACK

@@ -23,7 +23,7 @@ from channels.secret import Secret
 from receipts.parsers.resend import ResendSigning, ResendWebhooks
 from receipts.push import Push, Unauthentic
 from simulator.ledger import Record
-from simulator.receipts.formats import FORMATS, Report
+from simulator.receipts.formats import FORMATS, ReceiptReport
 from simulator.receipts.plan import DELIVERED, Planned
 from simulator.wire import World
 from tests.channels.calls import delivery
@@ -133,7 +133,7 @@ def test_what_our_simulator_signs_the_judge_verifies() -> None:
         answer="200",
         provider_id="56761188-7520-42d8-8898-ff6fc54ce618",
     )
-    report = Report(record, Planned(0.0, DELIVERED), int(now() * 1_000))
+    report = ReceiptReport(record, Planned(0.0, DELIVERED), int(now() * 1_000))
     push = FORMATS["resend"].push("https://ours.example/receipts/a", [report], world)
     assert urlsplit(push.url).path == "/receipts/a"
     fields = {name.lower(): value for name, value in push.fields}

@@ -25,7 +25,7 @@ from tencentcloud.sms.v20210111 import errorcodes, models, sms_client
 from channels.channel import Account, Attempt, Call, Resolution
 from channels.engine import Engine
 from channels.http_client.transport import Transport
-from channels.probe.probe import OwnTokens, Recorder
+from channels.probe.probe import ExchangeRecorder, OwnTokens
 from channels.providers.tencent_sms.adapter import TencentSms
 from channels.registry import load_accounts
 from message.envelope import Template
@@ -97,7 +97,7 @@ def test_the_sdks_model_knows_every_member_that_we_send() -> None:
 def test_the_sdk_reads_the_simulators_answer_as_our_adapter_does(tmp_path: Path) -> None:
     with spawn(tmp_path, fsync=False) as simulator:
         transport = Transport()
-        recorder = Recorder(transport)
+        recorder = ExchangeRecorder(transport)
         engine = Engine(recorder, OwnTokens(recorder, 5.0))
         one = delivery("+8613800000001", template=notification(1).template)
         call = Call(account(f"{simulator.url}/tencent_sms"), [one])

@@ -19,7 +19,7 @@ from receipts.parsers.wechat_mini import WechatMiniEvents
 from receipts.parsers.wechat_official import WechatEvents
 from receipts.push import Push, Unauthentic
 from simulator.ledger import Record
-from simulator.receipts.formats import FORMATS, Report
+from simulator.receipts.formats import FORMATS, ReceiptReport
 from simulator.receipts.plan import DELIVERED, Planned
 from simulator.wire import World
 
@@ -81,7 +81,7 @@ def test_what_our_simulator_encrypts_the_judge_reads(provider: str) -> None:
         answer="200",
         provider_id="200163836",
     )
-    report = Report(record, Planned(0.0, DELIVERED), 1_395_658_920_000)
+    report = ReceiptReport(record, Planned(0.0, DELIVERED), 1_395_658_920_000)
     push = FORMATS[provider].push("https://ours.example/receipts/a", [report], world)
     query = dict(parse_qsl(urlsplit(push.url).query))
     check_signature(TOKEN, query["signature"], query["timestamp"], query["nonce"])

@@ -16,7 +16,7 @@ from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope, Session
 
 from channels.engine import Engine
-from channels.probe.probe import OwnTokens, Recorder
+from channels.probe.probe import ExchangeRecorder, OwnTokens
 from channels.providers.email_smtp.adapter import CHANNELS
 from channels.registry import load_accounts
 from channels.transports import Wires
@@ -102,7 +102,7 @@ def sent(office: Office, token_url: str, times: int = 1, **changes: Any) -> list
             **changes,
         }
         account = load_accounts({"mail": table})["mail"]
-        recorder = Recorder(wires)
+        recorder = ExchangeRecorder(wires)
         engine = Engine(recorder, OwnTokens(recorder, 5.0))
         calls = (call(to_account=account, message_id=f"m-{n}") for n in range(times))
         return [engine.send(CHANNELS[0], one, 10.0)[0] for one in calls]

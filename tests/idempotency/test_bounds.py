@@ -9,14 +9,14 @@ import pytest
 
 from idempotency.bounds import MOST
 from idempotency.ledger import Settlement
-from idempotency.recovery.contract import ROW_UNUSABLE, Ask, Ended, operator_retry
+from idempotency.recovery.contract import ROW_UNUSABLE, DueQuery, Ended, operator_retry
 from idempotency.sql_ledger import SqlLedger
 from message.delivery import Delivery
 from message.ids import new_token
 from message.states import Event, State
 from tests.idempotency.making import World, adopt, claimed, claims, delivery, settle, worker
 
-ASK = Ask(lane="sms.notice", attempts=5)
+ASK = DueQuery(lane="sms.notice", attempts=5)
 COLUMNS = pytest.mark.parametrize("column", ["version", "attempt"])
 
 

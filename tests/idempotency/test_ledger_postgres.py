@@ -14,8 +14,8 @@ from backends.sql import database as sql
 from backends.sql import schema
 from backends.sql.database import Database, database_url
 from idempotency.claims import postgres
-from idempotency.claims.rows import Change, Entries, Entry, change
-from idempotency.claims.store import MS_PER_DAY, Wanted
+from idempotency.claims.rows import Entries, Entry, OutcomeRow, change
+from idempotency.claims.store import MS_PER_DAY, TakeoverRow
 from idempotency.ledger import LedgerUnavailable, Settlement
 from idempotency.partitions import DAYS_AHEAD, ensure_partitions, partition_name
 from idempotency.payload_cipher import Sealer
@@ -176,7 +176,7 @@ def today(suffix: str = "") -> str:
 def test_settling_finds_rows_by_key_in_the_partitions_of_the_batch(full: World) -> None:
     items = claimed(full.open(), *[delivery() for _ in range(50)])
     values = postgres.columns(
-        Change._fields, [change(Settlement(d, Event.ACCEPTED)) for d in items]
+        OutcomeRow._fields, [change(Settlement(d, Event.ACCEPTED)) for d in items]
     )
     nodes = plan(full, postgres.SETTLE, values)
     assert scans(nodes) == {today("_pkey")}
@@ -188,7 +188,7 @@ def test_looking_finds_rows_by_key_in_the_partitions_of_the_batch(
 ) -> None:
     items = claimed(full.open(), *[delivery() for _ in range(50)])
     values = postgres.columns(
-        Wanted._fields, [Wanted(d.key, 1, b"x" * 16, takes=True) for d in items]
+        TakeoverRow._fields, [TakeoverRow(d.key, 1, b"x" * 16, takes=True) for d in items]
     ) | {"owner": "w1", "epoch": None}
     nodes = plan(full, statement, values)
     assert scans(nodes) - {"workers_pkey"} == {"delivery_keys_pkey", today("_pkey")}
@@ -234,7 +234,7 @@ def test_the_scans_of_sweep_recovery_and_console_have_their_index(
 def test_settling_and_claiming_at_once_read_what_each_reads(full: World) -> None:
     items = claimed(full.open(), *[delivery() for _ in range(50)])
     changes = [change(Settlement(d, Event.ACCEPTED)) for d in items]
-    values = {f"settled_{k}": v for k, v in postgres.columns(Change._fields, changes).items()}
+    values = {f"settled_{k}": v for k, v in postgres.columns(OutcomeRow._fields, changes).items()}
     batch = Entries(claims([delivery() for _ in range(50)]), Sealer())
     values |= postgres.columns(Entry._fields, batch.rows) | postgres.shared_columns({})
     nodes = plan(full, postgres.SETTLE_AND_CLAIM, values | {"owner": "w1", "epoch": 1})

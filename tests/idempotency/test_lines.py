@@ -21,7 +21,7 @@ from idempotency.fleet.held_lines import MOST_BEHIND
 from idempotency.ledger import LedgerUnavailable, Settlement
 from idempotency.lines import ASLEEP_AT, PG_WAKE, Line, PostgresLines
 from idempotency.payload_cipher import Sealer
-from idempotency.recovery.contract import Ask, Recovering, Taken, operator_retry
+from idempotency.recovery.contract import DueDelivery, DueQuery, Recovering, operator_retry
 from idempotency.recovery.statements import for_postgres, for_sqlite
 from idempotency.sql_ledger import SqlLedger
 from message.delivery import Delivery, Origin
@@ -44,7 +44,7 @@ LANE = "sms.notice"
 DRAINED = 450
 """Rows of the long line that are sent."""
 LANES = frozenset({LANE})
-ORDERED = Ask(LANE, 5, ordered=True)
+ORDERED = DueQuery(LANE, 5, ordered=True)
 
 
 def head_and_followers(ledger: SqlLedger, key: str, behind: int) -> list[Delivery]:
@@ -56,7 +56,7 @@ def head_and_followers(ledger: SqlLedger, key: str, behind: int) -> list[Deliver
     return adopt(made, ledger.claim(made, "w1", ordered=True))
 
 
-def look(rows: Recovering, ask: Ask, owner: str) -> list[Taken]:
+def look(rows: Recovering, ask: DueQuery, owner: str) -> list[DueDelivery]:
     """What may go now: retries and first sends."""
     asks = (ask, msgspec.structs.replace(ask, first=True))
     return [taken for one in asks for taken in rows.take(one, owner, new_token()).taken]
@@ -150,7 +150,7 @@ def test_two_recoveries_at_one_lane_send_every_line_in_order(world: World) -> No
         mine.register(worker(name))
         rows = mine.recovering()
         while len(sent) < len(lines) or sum(map(len, sent.values())) < len(place):
-            for taken in look(rows, Ask(LANE, 5, ordered=True, limit=5), name):
+            for taken in look(rows, DueQuery(LANE, 5, ordered=True, limit=5), name):
                 number, at = place[taken.delivery.key]
                 sent[number].append(at)
                 settle(mine, taken.delivery, Event.ACCEPTED, LANES)
@@ -352,7 +352,7 @@ def test_no_look_reads_past_what_was_given_back(postgres: World) -> None:
         assert read_by(nodes) <= 3, f"{read_by(nodes)} rows: {clause}"
     # Of an older version, which entered it as due at once: passed by all the same.
     postgres.run("UPDATE deliveries SET next_at = updated_at WHERE reason = 'given_back'")
-    assert look(ledger.recovering(), Ask(LANE, 5), "r1")[1:] == []
+    assert look(ledger.recovering(), DueQuery(LANE, 5), "r1")[1:] == []
 
 
 def _resident_kib() -> int:

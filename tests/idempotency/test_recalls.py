@@ -9,7 +9,7 @@ import pytest
 
 from idempotency.ledger import Claim, Settlement
 from idempotency.recalls import Kind, cancelling
-from idempotency.recovery.contract import Ask, Move
+from idempotency.recovery.contract import DueQuery, Transition
 from idempotency.sql_ledger import SqlLedger
 from message.ids import new_token
 from message.states import Event, State
@@ -111,7 +111,7 @@ def test_what_waits_is_cancelled_once_and_told_again(ledger: SqlLedger) -> None:
     assert ledger.recovering().move([cancelling(row)]) == [True]
     (after,) = recalls.rows(Kind.MESSAGE, "gone", made_at)
     assert (after.state, after.reason) == (State.DROPPED, "recalled")
-    stale = [Move(key, row.day, row.version, State.RETRY, Event.OPERATOR_RETRY, "operator")]
+    stale = [Transition(key, row.day, row.version, State.RETRY, Event.OPERATOR_RETRY, "operator")]
     assert ledger.recovering().move(stale) == [False], "whoever comes second writes nothing"
 
 
@@ -123,7 +123,7 @@ def test_recovery_sends_nothing_again_that_is_recalled(world: World, ledger: Sql
     ledger.recalls().announce(Kind.MESSAGE, "gone", LIFE_MS)
     ledger.recalls().announce(Kind.BIZ, "order-1", LIFE_MS)
     ledger.settle([Settlement(d, Event.NOT_SENT, "http_429") for d in (flying, other, biz)])
-    taking = ledger.recovering().take(Ask("sms.notice", 5), "w1", new_token())
+    taking = ledger.recovering().take(DueQuery("sms.notice", 5), "w1", new_token())
     assert [t.delivery.key for t in taking.taken] == [other.key]
     assert {(e.key, e.state, e.reason) for e in taking.ended} == {
         (key, State.DROPPED, "recalled") for key in (flying.key, biz.key)
@@ -137,12 +137,14 @@ def test_a_recalled_row_that_may_have_been_sent_is_parked_for_a_person(
     assert settle(ledger, item, Event.UNKNOWN, reason="timeout")
     rows = ledger.recovering()
     (doubt,) = rows.doubts("sms.notice", 1_000)
-    resend = Move(item.key, item.day, doubt.version, State.UNKNOWN, Event.RESEND_UNPROVEN, "x")
+    resend = Transition(
+        item.key, item.day, doubt.version, State.UNKNOWN, Event.RESEND_UNPROVEN, "x"
+    )
     assert rows.move([resend]) == [True]
     recalls = ledger.recalls()
     (row,) = recalls.rows(Kind.MESSAGE, "gone", recalls.announce(Kind.MESSAGE, "gone", LIFE_MS))
     assert row.doubted
-    (ended,) = rows.take(Ask("sms.notice", 5), "w1", new_token()).ended
+    (ended,) = rows.take(DueQuery("sms.notice", 5), "w1", new_token()).ended
     assert (ended.state, ended.reason) == (State.PARKED, "recalled_in_doubt")
     assert cancelling(row).event is Event.BUDGET_SPENT
 

@@ -12,7 +12,7 @@ from idempotency.fleet import status as fleet_status
 from idempotency.fleet.held_lines import HELD, HeldLine
 from idempotency.fleet.status import LaneStatus
 from idempotency.ledger import RECOVERY
-from idempotency.recovery.contract import Ask
+from idempotency.recovery.contract import DueQuery
 from idempotency.sql_ledger import SqlLedger
 from message.ids import new_token
 from message.states import Event, State
@@ -107,7 +107,7 @@ def test_only_the_key_whose_head_is_in_doubt_waits_and_it_is_named(world: World)
         settle(ledger, head, Event.ACCEPTED, LANES)
     rows = ledger.recovering()
     sent = []
-    ask = Ask(LANE, 5, ordered=True, first=True)
+    ask = DueQuery(LANE, 5, ordered=True, first=True)
     while taken := rows.take(ask, "r1", new_token()).taken:
         for one in taken:
             sent.append(str(one.delivery.notification.ordering_key))

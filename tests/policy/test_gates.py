@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from message.vocabulary import Lane, lane_named
-from policy.gates import Limit, QuietAction, QuietHours, Scope
+from policy.gates import CountLimit, QuietAction, QuietHours, Scope
 from policy.loading import PolicyError, load, parse
 from policy.quiet_hours import quiet_ms
 from policy.schema import InDoubt, LanePolicy, Policy, TraceLevel
@@ -60,7 +60,7 @@ def test_gates_are_read_field_by_field_from_the_nearest_table(file: Path) -> Non
     )
     policy = policy_of(file, text, "sms.marketing")
     assert policy.quiet_hours == QuietHours(windows=["22:00-08:00"], action=QuietAction.DROP)
-    assert policy.frequency.limits == [Limit(most=1, span_ms=60_000)]
+    assert policy.frequency.limits == [CountLimit(most=1, span_ms=60_000)]
     assert policy.frequency.scope is Scope.CHANNEL
     assert policy_of(file, text, "sms.notice").quiet_hours.action is QuietAction.HOLD
 

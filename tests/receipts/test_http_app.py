@@ -16,10 +16,10 @@ from idempotency.receipts.sql import open_receipts
 from idempotency.receipts.store import Receipts
 from idempotency.sql_ledger import SqlLedger
 from message.states import Event
-from receipts.group_commit import MOST, Full, Intake
-from receipts.http_app import MAX_BODY, Desk, build_app
+from receipts.group_commit import MOST, Full, GroupCommit
+from receipts.http_app import MAX_BODY, ReceiptEndpoint, build_app
 from receipts.matcher import Matcher
-from receipts.metrics import Metrics
+from receipts.metrics import ReceiptMetrics
 from receipts.sources import load_sources
 from tests.idempotency.making import World, claimed, delivery, settle
 from tracing.events import NoRecorder, TraceEvent
@@ -56,11 +56,11 @@ class Parts:
     def __init__(self, world: World, ledger: SqlLedger) -> None:
         settings = Settings(accounts=ACCOUNTS, receipts=ReceiptsSettings(accounts=SECRETS))
         self.receipts: Receipts = open_receipts(ledger, world.settings, lambda: world.now)
-        self.metrics, self.recorder, self.away = Metrics(), Recorded(), False
+        self.metrics, self.recorder, self.away = ReceiptMetrics(), Recorded(), False
         self.matcher = Matcher(self.receipts, self.recorder, self.metrics, every_s=1, keep_days=1)
         self.metrics.show_waiting(self.matcher.waiting)
-        intake = Intake(self.store, self.matcher.wake, self.metrics)
-        self.desk = Desk(load_sources(settings), intake, self.metrics)
+        intake = GroupCommit(self.store, self.matcher.wake, self.metrics)
+        self.desk = ReceiptEndpoint(load_sources(settings), intake, self.metrics)
         self.client = TestClient(build_app(self.desk, self.matcher, self.metrics))
 
     def store(self, receipts: Sequence[Receipt]) -> int:
@@ -161,7 +161,7 @@ def test_concurrent_pushes_share_statements() -> None:
         return len(receipts)
 
     async def run() -> None:
-        intake = Intake(store, lambda: None, Metrics())
+        intake = GroupCommit(store, lambda: None, ReceiptMetrics())
         pushes = [asyncio.create_task(intake.keep([Receipt("a", Said.SENT, "0")]))]
         await asyncio.to_thread(first.wait, 10)
         receipts = [[Receipt("a", Said.SENT, str(n))] * 3 for n in range(1, 101)]
@@ -184,7 +184,7 @@ def test_a_statement_that_fails_is_told_to_every_push_and_the_next_one_runs() ->
         return len(receipts)
 
     async def run() -> None:
-        intake = Intake(store, lambda: None, Metrics())
+        intake = GroupCommit(store, lambda: None, ReceiptMetrics())
         one = [Receipt("a", Said.SENT, "1")]
         both = await asyncio.gather(intake.keep(one), intake.keep(one), return_exceptions=True)
         assert [type(result) for result in both] == [LedgerUnavailable] * 2

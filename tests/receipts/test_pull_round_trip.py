@@ -12,9 +12,9 @@ from idempotency.sql_ledger import SqlLedger
 from message.delivery import deliveries_of
 from message.outcomes import Accepted
 from message.states import Event
-from receipts.metrics import Metrics
+from receipts.metrics import ReceiptMetrics
 from receipts.puller import Puller
-from receipts.sources import Source
+from receipts.sources import ReceiptSource
 from simulator import ECHOING, spawn
 from tests.conformance.samples import sample
 from tests.idempotency.making import NOON, World, claimed, settle
@@ -44,12 +44,12 @@ def test_a_queue_is_emptied_into_the_ledger_and_proves_what_was_in_doubt(
             assert isinstance(outcome, Accepted)
             settle(ledger, one, Event.ACCEPTED, provider_id=outcome.provider_id)
         puller = Puller(
-            Source(account, pull=True),
+            ReceiptSource(account, pull=True),
             transport,
             receipts.store,
             every_s=PULL_S,
             on_stored=lambda: None,
-            metrics=Metrics(),
+            metrics=ReceiptMetrics(),
         )
         assert [puller.run_once() for _ in range(3)] == [0.0, PULL_S, PULL_S]
     transport.close()

@@ -13,7 +13,7 @@ from channels.channel import Failure, Phase
 from idempotency.ledger import LedgerUnavailable
 from idempotency.receipts.rules import Receipt
 from receipts import puller as pull
-from receipts.metrics import Metrics
+from receipts.metrics import ReceiptMetrics
 from receipts.puller import Puller
 from receipts.sources import load_sources
 
@@ -70,7 +70,7 @@ def puller(provider: Provider) -> Puller:
         provider.store,
         every_s=EVERY_S,
         on_stored=lambda: provider.seen.append("told"),
-        metrics=Metrics(),
+        metrics=ReceiptMetrics(),
     )
 
 

@@ -17,7 +17,7 @@ import pytest
 from backends.settings import ReceiptsSettings, Settings, TraceSettings
 from channels.channel import Call
 from channels.engine import Engine
-from channels.probe.probe import OwnTokens, Recorder
+from channels.probe.probe import ExchangeRecorder, OwnTokens
 from channels.transports import Wires
 from idempotency.sql_ledger import SqlLedger
 from message.delivery import Delivery, deliveries_of
@@ -144,7 +144,7 @@ def bench(
         )
         wires = Wires()
         stack.callback(wires.close)
-        recorder = Recorder(wires)
+        recorder = ExchangeRecorder(wires)
         engine = Engine(recorder, OwnTokens(recorder, 10.0))
         yield Bench(of, world, ledger, engine, simulator, Plan(of.provider, options, SEED))
 

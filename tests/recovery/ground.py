@@ -34,7 +34,7 @@ from message.ids import new_id, new_token
 from message.states import Event
 from message.vocabulary import Lane
 from policy.loading import load_for
-from recovery.wiring import Opened, open_recovery
+from recovery.wiring import OpenedRecovery, open_recovery
 from simulator import Simulator
 from tests.harness.fleet import toml
 from tests.harness.notifications import webhook
@@ -138,7 +138,7 @@ class Ground:
     # -- recoveries --
 
     @contextmanager
-    def recovery(self, **changes: Any) -> Iterator[Opened]:
+    def recovery(self, **changes: Any) -> Iterator[OpenedRecovery]:
         """One in this process, not started."""
         recovery = msgspec.structs.replace(self.settings.recovery, **changes)
         settings = msgspec.structs.replace(self.settings, recovery=recovery)

@@ -22,7 +22,7 @@ from idempotency.sql_ledger import SqlLedger
 from message.states import Event
 from recovery.alerts import Alerts
 from sending.alerts.fleet import FleetAlerts
-from sending.alerts.notifier import Alert, Desk
+from sending.alerts.notifier import Alert, AlertNotifier
 from sending.alerts.rules import Watchman, parked
 from sending.alerts.webhook import SIGNATURE, TIMESTAMP, AlertHook
 from tests.idempotency.making import World, claimed, delivery, settle, worker
@@ -77,7 +77,10 @@ def hook(server: Any, **settings: Any) -> Iterator[AlertHook]:
 
 
 def fleet_alerts(
-    ledger: SqlLedger, desk: Desk, monotonic: Callable[[], float] = lambda: 0.0, **settings: Any
+    ledger: SqlLedger,
+    desk: AlertNotifier,
+    monotonic: Callable[[], float] = lambda: 0.0,
+    **settings: Any,
 ) -> FleetAlerts:
     alerts = AlertSettings(**{"window_s": 60.0, **settings})
     asked, duties = ledger.fleet_health(), ledger.duties()
@@ -119,7 +122,7 @@ def test_two_processes_tell_an_alert_once_between_them(world: World) -> None:
     """And the window is the database's: its clock, and what either of them kept back."""
     ledger = world.open()
     desks = [
-        Desk(CollectorRegistry(), WINDOW_MS / 1_000, windows=ledger.alerting(), name=name)
+        AlertNotifier(CollectorRegistry(), WINDOW_MS / 1_000, windows=ledger.alerting(), name=name)
         for name in ("w1", "w2")
     ]
     alert = parked("sms.notice", "unproven")
@@ -138,7 +141,7 @@ def test_two_processes_tell_an_alert_once_between_them(world: World) -> None:
 def test_while_the_ledger_is_away_a_process_tells_by_its_own_window() -> None:
     away: Any = Mock(**{"note.side_effect": LedgerUnavailable("gone")})
     away.claim_post.side_effect = LedgerUnavailable("gone")
-    desk = Desk(CollectorRegistry(), 60.0, Time(), windows=away)
+    desk = AlertNotifier(CollectorRegistry(), 60.0, Time(), windows=away)
     with capture_logs() as logs:
         for _ in range(3):
             desk.raise_(parked("sms.notice", "unproven"))
@@ -151,7 +154,7 @@ def test_while_the_ledger_is_away_a_process_tells_by_its_own_window() -> None:
 
 def test_an_alert_is_posted_signed_over_time_and_body() -> None:
     with webhook() as server, hook(server, secret="s3cret") as post:
-        desk = Desk(CollectorRegistry(), 60.0, post=post.post, name="w1")
+        desk = AlertNotifier(CollectorRegistry(), 60.0, post=post.post, name="w1")
         desk.raise_(Alert("lag", "sms.notice", "", "far behind"), 4)
         desk.flush()
     ((headers, body),) = server.heard
@@ -174,7 +177,7 @@ def test_a_webhook_that_refuses_is_tried_again_and_then_counted(
     monkeypatch.setattr("sending.alerts.notifier._POST_PAUSE_S", 0.0)
     registry = CollectorRegistry()
     with webhook(500, 302, 204, 503) as server, hook(server) as post:
-        desk = Desk(registry, 60.0, post=post.post)
+        desk = AlertNotifier(registry, 60.0, post=post.post)
         for rule in ("one", "two"):
             desk.raise_(Alert(rule, "", "", "text"))
             desk.flush()
@@ -229,7 +232,7 @@ def test_the_watchman_asks_and_tells_and_survives_a_ledger_that_is_away(world: W
         def look(self, _samples: Any) -> list[tuple[Alert, int]]:
             return [(Alert("lag", "sms.notice", "", "x"), 1)]
 
-    desk = Desk(CollectorRegistry(), 60.0, windows=ledger.alerting())
+    desk = AlertNotifier(CollectorRegistry(), 60.0, windows=ledger.alerting())
     looking: Any = Nothing()
     watchman = Watchman(CollectorRegistry(), looking, desk, fleet_alerts(ledger, desk))
     with capture_logs() as logs:

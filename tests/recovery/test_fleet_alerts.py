@@ -16,7 +16,7 @@ from idempotency.ledger import LedgerUnavailable
 from idempotency.sql_ledger import SqlLedger
 from message.states import Event
 from sending.alerts.fleet import CLEAR_S, LEASE_S, FleetAlerts
-from sending.alerts.notifier import Alert, Desk
+from sending.alerts.notifier import Alert, AlertNotifier
 from sending.alerts.rules import Looking, Watchman, parked, rules_of
 from tests.idempotency.making import World, claimed, delivery, settle, worker
 from tests.recovery.conftest import MakeGround
@@ -53,7 +53,9 @@ class Process:
         alerts = AlertSettings(**{"window_s": WINDOW_S, **settings})
         self.registry = CollectorRegistry()
         self.seconds = 0.0
-        self.desk = Desk(self.registry, WINDOW_S, windows=ledger.alerting(), post=hook, name=name)
+        self.desk = AlertNotifier(
+            self.registry, WINDOW_S, windows=ledger.alerting(), post=hook, name=name
+        )
         self.fleet = FleetAlerts(
             self.desk,
             ledger.fleet_health(),
@@ -459,7 +461,9 @@ def test_a_recovery_that_refuses_a_policy_says_so_until_it_runs_the_newest(
     with started(one) as opened:
         registry = opened.metrics.registry
         watch = opened.recovery._parts.watch
-        desk = Desk(registry_of_alerts := CollectorRegistry(), WINDOW_S, post=hook, name="r1")
+        desk = AlertNotifier(
+            registry_of_alerts := CollectorRegistry(), WINDOW_S, post=hook, name="r1"
+        )
         looking = Looking(rules_of(AlertSettings()), lambda: 0.0)
         watchman = Watchman(registry, looking, desk, Silent())
         refused = apply(one, accounts=["nobody"])

@@ -12,7 +12,7 @@ from sqlalchemy import text
 from dispatcher.kafka.offsets import Offsets
 from dispatcher.pipeline.gates import Gating, open_gating
 from dispatcher.pipeline.lane_config import Terms
-from dispatcher.pipeline.work import Assignment, Record, Work
+from dispatcher.pipeline.work import Assignment, KafkaRecord, Work
 from idempotency.ledger import Settlement
 from idempotency.recalls import Kind
 from message.delivery import Delivery
@@ -42,7 +42,7 @@ class Gate:
         self._assignment = Assignment(lane.topic(), 0, lane, Offsets())
 
     def passes(self, delivery: Delivery) -> bool:
-        record = Record(self._assignment, 0, delivery.notification, b"{}", 0, None)
+        record = KafkaRecord(self._assignment, 0, delivery.notification, b"{}", 0, None)
         work = Work(delivery, record, terms=self._terms)
         self.gating.judge([work])
         return work.drop is None

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import text
 
 from idempotency.recalls import Kind
-from idempotency.recovery.contract import Ask, Move
+from idempotency.recovery.contract import DueQuery, Transition
 from idempotency.recovery.selection import ENDED, Pick, Wanted, page_statement
 from idempotency.sql_ledger import SqlLedger
 from message.delivery import Delivery
@@ -20,9 +20,9 @@ from message.vocabulary import Lane
 from policy.gates import QuietHours
 from policy.schema import LanePolicy, Policy
 from recovery.operator_actions import Operator
-from recovery.operator_results import Copy, Told, Verdict, copy_id
+from recovery.operator_results import Copy, OperatorResult, OperatorVerdict, copy_id
 from recovery.operator_rules import OperatorNote, Verb
-from recovery.unknown.decisions import Facts, Later, conclude
+from recovery.unknown.decisions import AskLater, Facts, conclude
 from tests.idempotency.making import (
     World,
     claimed,
@@ -77,10 +77,10 @@ class Desk:
         (pick,) = self.picks.named(item.key)
         return pick
 
-    def do(self, verb: Verb, *items: Delivery, why: str = "") -> list[Told]:
+    def do(self, verb: Verb, *items: Delivery, why: str = "") -> list[OperatorResult]:
         return self.operator.run(verb, [self.pick(i) for i in items], OperatorNote("li@ops", why))
 
-    def again(self, picks: list[Pick], *, dry_run: bool = False) -> list[Told]:
+    def again(self, picks: list[Pick], *, dry_run: bool = False) -> list[OperatorResult]:
         return self.operator.run(Verb.AGAIN, picks, dry_run=dry_run)
 
     def row_of(self, item: Delivery) -> tuple[str, str | None]:
@@ -92,7 +92,7 @@ class Desk:
         """Parked, and an earlier call may have sent it."""
         item = self.row(Event.UNKNOWN)
         pick = self.pick(item)
-        move = Move(item.key, pick.day, pick.version, State.UNKNOWN, event, "unproven")
+        move = Transition(item.key, pick.day, pick.version, State.UNKNOWN, event, "unproven")
         assert self.rows.move([move]) == [True]
         return item
 
@@ -110,8 +110,8 @@ def desk(world: World) -> Desk:
 def test_what_ended_badly_is_due_again_and_sent_once_more(desk: Desk) -> None:
     items = [desk.row(Event.BUDGET_SPENT, "attempts_spent"), desk.row(Event.REJECTED)]
     told = desk.again([p for i in items for p in desk.picks.named(i.key)])
-    assert [one.verdict for one in told] == [Verdict.RETRIED] * 2
-    taking = desk.rows.take(Ask(LANE, attempts=1), "w1", new_token())
+    assert [one.verdict for one in told] == [OperatorVerdict.RETRIED] * 2
+    taking = desk.rows.take(DueQuery(LANE, attempts=1), "w1", new_token())
     assert {taken.delivery.key for taken in taking.taken} == {item.key for item in items}
     assert {taken.reason for taken in taking.taken} == {"operator"}
 
@@ -137,7 +137,7 @@ def test_what_was_sent_or_is_under_way_is_refused_with_a_reason(
         desk.row(event, item=item)
     before = desk.world.states()
     (told,) = desk.again(desk.picks.named(item.key))
-    assert told.verdict is Verdict.REFUSED
+    assert told.verdict is OperatorVerdict.REFUSED
     assert told.detail
     assert desk.world.states() == before
 
@@ -146,27 +146,27 @@ def test_two_persons_at_once_have_it_sent_once(desk: Desk) -> None:
     item = desk.row(Event.BUDGET_SPENT)
     seen = desk.picks.named(item.key)
     (first,) = desk.again(seen)
-    taking = desk.rows.take(Ask(LANE, attempts=1), "w1", new_token())
+    taking = desk.rows.take(DueQuery(LANE, attempts=1), "w1", new_token())
     assert len(taking.taken) == 1
     (second,) = desk.again(seen)
-    assert (first.verdict, second.verdict) == (Verdict.RETRIED, Verdict.OVERTAKEN)
+    assert (first.verdict, second.verdict) == (OperatorVerdict.RETRIED, OperatorVerdict.OVERTAKEN)
     assert desk.world.states() == {item.key: "IN_FLIGHT"}
 
 
 def test_a_dry_run_says_the_same_and_changes_nothing(desk: Desk) -> None:
     item = desk.row(Event.BUDGET_SPENT)
     (told,) = desk.again(desk.picks.named(item.key), dry_run=True)
-    assert told.verdict is Verdict.RETRIED
+    assert told.verdict is OperatorVerdict.RETRIED
     assert desk.world.states() == {item.key: "PARKED"}
 
 
 def test_a_parked_one_that_somebody_saw_arrive_is_sent(desk: Desk) -> None:
     item = desk.doubtful()
     (told,) = desk.do(Verb.ARRIVED, item)
-    assert told.verdict is Verdict.SENT
+    assert told.verdict is OperatorVerdict.SENT
     assert desk.world.states() == {item.key: "SENT"}
     (told,) = desk.do(Verb.ARRIVED, item)
-    assert told.verdict is Verdict.REFUSED
+    assert told.verdict is OperatorVerdict.REFUSED
 
 
 @pytest.mark.parametrize("event", [Event.BUDGET_SPENT, Event.REJECTED, Event.TTL, Event.NOT_SENT])
@@ -177,7 +177,7 @@ def test_what_surely_was_not_sent_is_not_decided_by_hand(
     item = desk.row(event)
     before = desk.world.states()
     (told,) = desk.do(verb, item)
-    assert told.verdict is Verdict.REFUSED
+    assert told.verdict is OperatorVerdict.REFUSED
     assert "surely was not sent" in told.detail
     assert desk.world.states() == before
 
@@ -197,7 +197,7 @@ def test_what_is_in_doubt_is_decided_by_hand_and_says_by_whom_and_why(
 ) -> None:
     item = desk.doubtful() if parked else desk.row(Event.UNKNOWN)
     (told,) = desk.do(verb, item, why="asked ann@example.com, +8613800000001")
-    assert told.verdict not in (Verdict.REFUSED, Verdict.OVERTAKEN)
+    assert told.verdict not in (OperatorVerdict.REFUSED, OperatorVerdict.OVERTAKEN)
     code = "discarded" if verb is Verb.DISCARD else "operator"
     assert desk.row_of(item) == (state, f"{code}:li@ops: asked *** ***")
     assert desk.pick(item).doubted is doubted
@@ -211,7 +211,7 @@ def test_what_is_in_doubt_is_decided_by_hand_and_says_by_whom_and_why(
 def test_a_person_counts_no_attempts_whatever_stands_behind_the_colon(desk: Desk) -> None:
     item = desk.row(Event.UNKNOWN)
     desk.do(Verb.NOT_ARRIVED, item, why="the portal shows nothing")
-    taking = desk.rows.take(Ask(LANE, attempts=1), "w1", new_token())
+    taking = desk.rows.take(DueQuery(LANE, attempts=1), "w1", new_token())
     assert [taken.delivery.key for taken in taking.taken] == [item.key]
     assert taking.taken[0].doubted_since is None
 
@@ -222,8 +222,10 @@ def test_a_doubt_that_recovery_asks_about_is_decided_all_the_same(desk: Desk) ->
     desk.world.advance(1)
     (doubt,) = desk.rows.doubts(LANE, 60_000)
     (told,) = desk.operator.run(Verb.ARRIVED, [pick])
-    assert told.verdict is Verdict.SENT
-    late = Move(item.key, pick.day, doubt.version, State.UNKNOWN, Event.RESOLVED_NOT_SENT, "x")
+    assert told.verdict is OperatorVerdict.SENT
+    late = Transition(
+        item.key, pick.day, doubt.version, State.UNKNOWN, Event.RESOLVED_NOT_SENT, "x"
+    )
     assert desk.rows.move([late]) == [False], "recovery writes nothing over a person's word"
 
 
@@ -232,10 +234,10 @@ def test_a_doubt_of_another_call_is_looked_at_again(desk: Desk) -> None:
     pick = desk.pick(item)
     desk.do(Verb.NOT_ARRIVED, item)
     desk.world.advance(1)
-    (taken,) = desk.rows.take(Ask(LANE, attempts=3), "w1", new_token()).taken
+    (taken,) = desk.rows.take(DueQuery(LANE, attempts=3), "w1", new_token()).taken
     settle(desk.ledger, taken.delivery, Event.UNKNOWN, reason="timeout")
     (told,) = desk.operator.run(Verb.NOT_ARRIVED, [pick])
-    assert told.verdict is Verdict.OVERTAKEN
+    assert told.verdict is OperatorVerdict.OVERTAKEN
     assert desk.row_of(item)[0] == "UNKNOWN"
 
 
@@ -245,12 +247,12 @@ def test_what_still_waits_is_discarded_for_good_and_its_marks_given_back(
 ) -> None:
     item = desk.row(event)
     (told,) = desk.do(Verb.DISCARD, item, why="campaign withdrawn")
-    assert told.verdict is Verdict.DISCARDED
+    assert told.verdict is OperatorVerdict.DISCARDED
     assert desk.row_of(item) == ("DROPPED", "discarded:li@ops: campaign withdrawn")
     assert desk.given_back == [(LANE, item.key)]
     assert desk.recorder.events[-1].stage is Stage.DROPPED
     desk.world.advance(HOUR_MS)
-    assert desk.rows.take(Ask(LANE, attempts=9), "w1", new_token()).taken == []
+    assert desk.rows.take(DueQuery(LANE, attempts=9), "w1", new_token()).taken == []
 
 
 @pytest.mark.parametrize("event", [Event.ACCEPTED, Event.REJECTED, Event.TTL, None])
@@ -262,7 +264,7 @@ def test_what_has_ended_or_is_under_way_is_not_discarded(desk: Desk, event: Even
         desk.row(event, item=item)
     before = desk.row_of(item)
     (told,) = desk.do(Verb.DISCARD, item)
-    assert told.verdict is Verdict.REFUSED
+    assert told.verdict is OperatorVerdict.REFUSED
     assert desk.row_of(item) == before
 
 
@@ -270,7 +272,7 @@ def test_what_was_recalled_is_refused_with_the_reason(desk: Desk) -> None:
     item = desk.row(Event.BUDGET_SPENT)
     desk.ledger.recalls().announce(Kind.MESSAGE, item.notification.id, HOUR_MS)
     (told,) = desk.do(Verb.AGAIN, item)
-    assert told.verdict is Verdict.REFUSED
+    assert told.verdict is OperatorVerdict.REFUSED
     assert "recalled" in told.detail
     assert desk.row_of(item)[0] == "PARKED"
     assert isinstance(desk.operator.copy(desk.pick(item), "job-1"), Copy)
@@ -284,7 +286,7 @@ def test_what_waits_behind_another_of_its_key_is_left_there(desk: Desk) -> None:
         desk.ledger.claim(made, "w1", ordered=True)
     assert desk.row_of(behind) == ("RETRY", "behind")
     (told,) = desk.do(Verb.AGAIN, behind)
-    assert (told.verdict, desk.row_of(behind)) == (Verdict.REFUSED, ("RETRY", "behind"))
+    assert (told.verdict, desk.row_of(behind)) == (OperatorVerdict.REFUSED, ("RETRY", "behind"))
 
 
 class TestQuietHours:
@@ -301,7 +303,7 @@ class TestQuietHours:
     def test_what_is_sent_again_at_night_is_told_as_held_and_waits(self, night: Desk) -> None:
         item = night.row(Event.BUDGET_SPENT)
         (told,) = night.do(Verb.AGAIN, item)
-        assert told.verdict is Verdict.HELD
+        assert told.verdict is OperatorVerdict.HELD
         assert "held until" in told.detail
         pick = night.pick(item)
         assert pick.state is State.RETRY
@@ -315,7 +317,7 @@ class TestQuietHours:
         night.ledger.claim([held], "w1")
         before = night.pick(claim.delivery)
         (told,) = night.do(Verb.AGAIN, claim.delivery)
-        assert told.verdict is Verdict.HELD
+        assert told.verdict is OperatorVerdict.HELD
         assert night.pick(claim.delivery) == before
 
     def test_what_would_be_over_by_morning_lives_once_more(self, night: Desk) -> None:
@@ -329,7 +331,7 @@ class TestQuietHours:
     def test_what_needs_no_sending_is_not_held(self, night: Desk) -> None:
         item = night.row(Event.BUDGET_SPENT)
         (told,) = night.do(Verb.DISCARD, item)
-        assert told.verdict is Verdict.DISCARDED
+        assert told.verdict is OperatorVerdict.DISCARDED
 
 
 def test_what_may_have_been_sent_is_told_as_a_possible_second_copy(desk: Desk) -> None:
@@ -337,7 +339,7 @@ def test_what_may_have_been_sent_is_told_as_a_possible_second_copy(desk: Desk) -
     desk.world.advance(60_000)
     (doubt,) = desk.rows.doubts(LANE, 1_000)
     found = conclude(doubt, Facts(None, 0), Policy().of(Lane("sms", "notice")))
-    assert not isinstance(found, Later)
+    assert not isinstance(found, AskLater)
     assert desk.rows.move([found]) == [True]
     (pick,) = desk.picks.named(item.key)
     assert pick.doubted
@@ -364,7 +366,7 @@ def test_an_open_one_is_not_copied(desk: Desk) -> None:
     (pick,) = desk.picks.named(item.key)
     told = desk.operator.copy(pick, "job-1")
     assert not isinstance(told, Copy)
-    assert told.verdict is Verdict.REFUSED
+    assert told.verdict is OperatorVerdict.REFUSED
 
 
 def test_a_selection_names_what_stands_so_and_not_what_was_moved(desk: Desk) -> None:

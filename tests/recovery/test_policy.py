@@ -11,7 +11,7 @@ from idempotency.ledger import Claim
 from message.ids import new_token
 from message.states import Event
 from policy.versions import Version, Versions
-from recovery.wiring import Opened
+from recovery.wiring import OpenedRecovery
 from tests.harness.fleet import toml
 from tests.recovery.conftest import MakeGround
 from tests.recovery.ground import LANE, Ground, until
@@ -35,13 +35,13 @@ def quiet_now() -> Mapping[str, Any]:
 
 
 @contextmanager
-def started(ground: Ground) -> Iterator[Opened]:
+def started(ground: Ground) -> Iterator[OpenedRecovery]:
     with ground.recovery() as opened:
         opened.recovery.start()
         yield opened
 
 
-def await_followed(opened: Opened, version: Version) -> None:
+def await_followed(opened: OpenedRecovery, version: Version) -> None:
     watch = opened.recovery._parts.watch
     until(lambda: watch.number == version.number)
 

@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 from backends.settings import RedisSettings
 from deploy.local.stack import Stack
 from idempotency.ledger import LedgerUnavailable
-from idempotency.recovery.contract import Backlog
+from idempotency.recovery.contract import DueBacklog
 from recovery.activity import Activity
 from recovery.backlog_gauges import BacklogGauges
 from recovery.scheduling.celery_app import QUEUE, celery_app, key_prefix
@@ -232,7 +232,7 @@ def test_what_nobody_measured_is_not_shown_as_zero() -> None:
     time = Time()
     gauges = BacklogGauges(time)
     assert list(gauges.collect()) == []
-    gauges.show([Backlog(LANE, 5, 1, 2_000, 0)], 30.0)
+    gauges.show([DueBacklog(LANE, 5, 1, 2_000, 0)], 30.0)
     due = next(family for family in gauges.collect() if family.name == "hongyan_recovery_due")
     assert [(sample.labels["lane"], sample.value) for sample in due.samples] == [(LANE, 5.0)]
     time.now = 30.0

@@ -21,9 +21,9 @@ from channels.http_client.request import extensions_of, fields_of, post_json
 from channels.judging.error_table import (
     HOUR,
     MINUTE,
+    ErrorRow,
     ErrorTable,
-    Row,
-    Source,
+    RowSource,
     documented,
     paced,
     shut_out,
@@ -44,29 +44,29 @@ ERROR_CODES: Final = (
     "https://developers.weixin.qq.com/doc/oplatform/developers/errCode/errCode.html"
 )
 
-CODES: Final = Source(
+CODES: Final = RowSource(
     ERROR_CODES,
     "2026-11-22",
     copy="WxJava's tables of it, as wx-rust-common 0.1.5 (crates.io) has them",
 )
 COMMON_ROWS: Final = documented(
     CODES,
-    Row("-1", "not_sent", "the system is busy: try again later", 2_000),
-    Row("40001", "not_sent", "the token is invalid or not the latest"),
-    Row("40014", "not_sent", "the token is not valid"),
+    ErrorRow("-1", "not_sent", "the system is busy: try again later", 2_000),
+    ErrorRow("40001", "not_sent", "the token is invalid or not the latest"),
+    ErrorRow("40014", "not_sent", "the token is not valid"),
     shut_out("40164", "our IP is not in the whitelist", 10 * MINUTE),
-    Row("41001", "not_sent", "the token is missing"),
-    Row("42001", "not_sent", "the token has expired"),
-    Row("42007", "not_sent", "the token was revoked: a password was changed"),
-    Row("43002", "rejected", "the call must be a POST"),
-    Row("43003", "rejected", "the call must use HTTPS"),
-    Row("44002", "rejected", "the body is empty"),
-    Row("45002", "rejected", "the content is too long"),
+    ErrorRow("41001", "not_sent", "the token is missing"),
+    ErrorRow("42001", "not_sent", "the token has expired"),
+    ErrorRow("42007", "not_sent", "the token was revoked: a password was changed"),
+    ErrorRow("43002", "rejected", "the call must be a POST"),
+    ErrorRow("43003", "rejected", "the call must use HTTPS"),
+    ErrorRow("44002", "rejected", "the body is empty"),
+    ErrorRow("45002", "rejected", "the content is too long"),
     paced("45009", Limit.ACCOUNT, "the day's quota is used up", HOUR, account=True),
     paced("45011", Limit.ACCOUNT, "the minute's quota is used up", MINUTE),
-    Row("47001", "rejected", "the body is no valid JSON"),
-    Row("48001", "not_sent", "the account may not use this API", 10 * MINUTE, account=True),
-    Row("48004", "not_sent", "the API is banned for this account", HOUR, account=True),
+    ErrorRow("47001", "rejected", "the body is no valid JSON"),
+    ErrorRow("48001", "not_sent", "the account may not use this API", 10 * MINUTE, account=True),
+    ErrorRow("48004", "not_sent", "the API is banned for this account", HOUR, account=True),
     shut_out("50002", "the account is restricted or frozen", HOUR),
 )
 """From `ERROR_CODES`. What is wrong with the account is no reason to give a message up: it may be mended,
@@ -81,7 +81,7 @@ class AppOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     secret: Secret
 
 
-class Answered(msgspec.Struct):
+class WechatAnswer(msgspec.Struct):
     """The part that every answer of theirs has."""
 
     errcode: int | None = None
@@ -92,12 +92,12 @@ class _Named(msgspec.Struct):
     msgid: int | str = ""
 
 
-class _Given(Answered):
+class _Given(WechatAnswer):
     access_token: str = ""
     expires_in: float = 0.0
 
 
-class Prepared:
+class WechatPrepared:
     """What all requests to one path of an account share; the URL of the latest token is kept too."""
 
     def __init__(self, account: Account, path: str) -> None:
@@ -128,13 +128,13 @@ class PreparedAccounts:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._prepared: dict[str, Prepared] = {}
+        self._prepared: dict[str, WechatPrepared] = {}
 
-    def of(self, account: Account) -> Prepared:
+    def of(self, account: Account) -> WechatPrepared:
         """What is ready for the account."""
         prepared = self._prepared.get(account.name)
         if prepared is None or prepared.account is not account:
-            prepared = self._prepared[account.name] = Prepared(account, self._path)
+            prepared = self._prepared[account.name] = WechatPrepared(account, self._path)
         return prepared
 
 
@@ -155,7 +155,7 @@ class StableToken:
             "secret": options.secret.reveal(),
             "force_refresh": False,
         }
-        return Prepared(account, STABLE_TOKEN).post({}, msgspec.json.encode(body))
+        return WechatPrepared(account, STABLE_TOKEN).post({}, msgspec.json.encode(body))
 
     def read(self, answer: httpx.Response) -> Token:
         """See `TokenSource.read`."""
@@ -196,13 +196,13 @@ def decoded(answer: httpx.Response, kind: type[T]) -> T | None:
 
 def code_of(answer: httpx.Response) -> str:
     """The errcode of an answer with HTTP 200; empty where it has none."""
-    found = decoded(answer, Answered) if answer.status_code in _OK else None
+    found = decoded(answer, WechatAnswer) if answer.status_code in _OK else None
     return "" if found is None or found.errcode is None else str(found.errcode)
 
 
 def words_of(answer: httpx.Response) -> str:
     """The provider's words in an answer; empty where it has none."""
-    found = decoded(answer, Answered)
+    found = decoded(answer, WechatAnswer)
     return "" if found is None else _words(found)
 
 
@@ -210,7 +210,7 @@ def failed(call: Call, answer: Answer, errors: ErrorTable) -> list[AnyOutcome] |
     """The outcomes where the call failed as a whole; None where the answer is a Response with errcode 0."""
     if isinstance(answer, Failure):
         return for_all(call, of_failure(answer))
-    found = decoded(answer, Answered)
+    found = decoded(answer, WechatAnswer)
     refused = refusal(answer)
     if refused is not None:
         said = found is not None and found.errcode == 0
@@ -229,6 +229,6 @@ def message_id(call: Call, answer: Answer) -> str:
     return name if 0 < len(name) <= _MAX_TEXT and name.isprintable() else call.key
 
 
-def _words(answered: Answered) -> str:
+def _words(answered: WechatAnswer) -> str:
     """The provider's words in one line that is not too long."""
     return " ".join((answered.errmsg or "").split())[:_MAX_TEXT]

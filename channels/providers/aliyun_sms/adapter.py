@@ -186,7 +186,7 @@ class AliyunSms(BaseChannel):
 
     def _signed(
         self,
-        prepared: wire.Prepared,
+        prepared: wire.AliyunPrepared,
         action: str,
         query: Mapping[str, str],
         form: Mapping[str, str] = MappingProxyType({}),
@@ -273,7 +273,7 @@ def _total(details: wire.Details) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
-def _made_ms(row: wire.Row) -> float:
+def _made_ms(row: wire.AliyunRow) -> float:
     """When it was sent, epoch milliseconds; what cannot be read may be ours, so it counts as just now."""
     try:
         local = datetime.strptime(row.SendDate or "", "%Y-%m-%d %H:%M:%S").replace(tzinfo=_CHINA)

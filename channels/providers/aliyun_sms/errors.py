@@ -11,9 +11,9 @@ from typing import Final
 from channels.judging.error_table import (
     HOUR,
     MINUTE,
+    ErrorRow,
     ErrorTable,
-    Row,
-    Source,
+    RowSource,
     documented,
     paced,
     shut_out,
@@ -23,16 +23,16 @@ from message.outcomes import Limit
 BUSINESS_LIMIT: Final = "isv.BUSINESS_LIMIT_CONTROL"
 _DAY: Final = 24 * HOUR
 
-_SMS: Final = Source(
+_SMS: Final = RowSource(
     "https://help.aliyun.com/zh/sms/developer-reference/api-error-codes",
     "2026-11-22",
     copy="the page in part; the rest in lists that public clients made of it",
 )
-_GATEWAY: Final = Source("https://help.aliyun.com/en/document_detail/434846.html", "2026-11-22")
-_CLIENT: Final = Source("https://developer.aliyun.com/ask/278265", "2026-11-22")
-_SIBLING: Final = Source("https://help.aliyun.com/en/polardb/client-error-codes", "2026-11-22")
+_GATEWAY: Final = RowSource("https://help.aliyun.com/en/document_detail/434846.html", "2026-11-22")
+_CLIENT: Final = RowSource("https://developer.aliyun.com/ask/278265", "2026-11-22")
+_SIBLING: Final = RowSource("https://help.aliyun.com/en/polardb/client-error-codes", "2026-11-22")
 """Another product's page; the gateway is the same."""
-_SERVER: Final = Source("https://help.aliyun.com/en/dns/error-code", "2026-11-22")
+_SERVER: Final = RowSource("https://help.aliyun.com/en/dns/error-code", "2026-11-22")
 """Another product's page; the gateway is the same."""
 
 TABLE: Final = ErrorTable(
@@ -40,8 +40,8 @@ TABLE: Final = ErrorTable(
         # The account: nothing of it goes, whatever the message; another account may send it.
         *documented(
             _SMS,
-            Row("isv.OUT_OF_SERVICE", "not_sent", "suspended for want of balance", HOUR, True),
-            Row("isv.AMOUNT_NOT_ENOUGH", "not_sent", "the balance is not enough", HOUR, True),
+            ErrorRow("isv.OUT_OF_SERVICE", "not_sent", "suspended for want of balance", HOUR, True),
+            ErrorRow("isv.AMOUNT_NOT_ENOUGH", "not_sent", "the balance is not enough", HOUR, True),
             paced(
                 "isv.DAY_LIMIT_CONTROL",
                 Limit.ACCOUNT,
@@ -56,15 +56,21 @@ TABLE: Final = ErrorTable(
                 HOUR,
                 account=True,
             ),
-            Row("isv.PRODUCT_UN_SUBSCRIPT", "not_sent", "SMS is not activated", HOUR, True),
-            Row("isv.PRODUCT_UNSUBSCRIBE", "not_sent", "the product is not subscribed", HOUR, True),
+            ErrorRow("isv.PRODUCT_UN_SUBSCRIPT", "not_sent", "SMS is not activated", HOUR, True),
+            ErrorRow(
+                "isv.PRODUCT_UNSUBSCRIBE", "not_sent", "the product is not subscribed", HOUR, True
+            ),
             shut_out("isv.ACCOUNT_NOT_EXISTS", "there is no such account", HOUR),
-            Row("isv.ACCOUNT_ABNORMAL", "not_sent", "the account is abnormal", HOUR, True),
-            Row("isv.SECURITY_FROZEN_ACCOUNT", "not_sent", "the account is frozen", HOUR, True),
-            Row("isv.DENY_IP_RANGE", "not_sent", "calls from this region are refused", HOUR, True),
+            ErrorRow("isv.ACCOUNT_ABNORMAL", "not_sent", "the account is abnormal", HOUR, True),
+            ErrorRow(
+                "isv.SECURITY_FROZEN_ACCOUNT", "not_sent", "the account is frozen", HOUR, True
+            ),
+            ErrorRow(
+                "isv.DENY_IP_RANGE", "not_sent", "calls from this region are refused", HOUR, True
+            ),
             shut_out("isp.RAM_PERMISSION_DENY", "the key may not send SMS", HOUR),
             shut_out("SignatureDoesNotMatch", "the secret is not the key's", HOUR),
-            Row(
+            ErrorRow(
                 "InvalidTimeStamp.Expired", "not_sent", "our clock is 15 minutes off", MINUTE, True
             ),
         ),
@@ -72,7 +78,7 @@ TABLE: Final = ErrorTable(
             _SIBLING,
             shut_out("IncompleteSignature", "the signature is malformed", HOUR),
             shut_out("Forbidden.RAM", "the key is not authorised by RAM", HOUR),
-            Row("Forbidden.RiskControl", "not_sent", "refused by risk control", HOUR, True),
+            ErrorRow("Forbidden.RiskControl", "not_sent", "refused by risk control", HOUR, True),
         ),
         *documented(
             _GATEWAY, shut_out("InvalidAccessKeyId.NotFound", "there is no such key", HOUR)
@@ -92,75 +98,89 @@ TABLE: Final = ErrorTable(
         # The receiver.
         *documented(
             _SMS,
-            Row("isv.MOBILE_NUMBER_ILLEGAL", "rejected", "the number is malformed"),
-            Row("isv.BLACK_KEY_CONTROL_LIMIT", "rejected", "the number asked not to be disturbed"),
-            Row("isv.CUSTOMER_REFUSED", "rejected", "the receiver has unsubscribed"),
-            Row("isv.DOMESTIC_NUMBER_NOT_SUPPORTED", "rejected", "an international template"),
-            Row("isv.SMS_TEST_NUMBER_LIMIT", "rejected", "test SMS go to bound numbers only"),
-            Row("isv.MOBILE_COUNT_OVER_LIMIT", "rejected", "too many numbers in the call"),
+            ErrorRow("isv.MOBILE_NUMBER_ILLEGAL", "rejected", "the number is malformed"),
+            ErrorRow(
+                "isv.BLACK_KEY_CONTROL_LIMIT", "rejected", "the number asked not to be disturbed"
+            ),
+            ErrorRow("isv.CUSTOMER_REFUSED", "rejected", "the receiver has unsubscribed"),
+            ErrorRow("isv.DOMESTIC_NUMBER_NOT_SUPPORTED", "rejected", "an international template"),
+            ErrorRow("isv.SMS_TEST_NUMBER_LIMIT", "rejected", "test SMS go to bound numbers only"),
+            ErrorRow("isv.MOBILE_COUNT_OVER_LIMIT", "rejected", "too many numbers in the call"),
         ),
         # Signature, template, text.
         *documented(
             _SMS,
-            Row("isv.SMS_SIGNATURE_ILLEGAL", "rejected", "the account has no such signature"),
-            Row("isv.SMS_SIGN_ILLEGAL", "rejected", "the signature is forbidden"),
-            Row("isv.SIGN_STATE_ILLEGAL", "rejected", "the signature is not available"),
-            Row("isv.SIGN_NAME_ILLEGAL", "rejected", "the signature is malformed"),
-            Row("isv.SIGNATURE_BLACKLIST", "rejected", "the signature is blacklisted"),
-            Row("isv.SIGN_SOURCE_ILLEGAL", "rejected", "the signature's origin is not supported"),
-            Row("isv.SMS_SIGNATURE_SCENE_ILLEGAL", "rejected", "signature and template do not fit"),
-            Row("isv.EXTEND_CODE_ERROR", "rejected", "one extension code for two signatures"),
-            Row("isv.ONE_CODE_MULTIPLE_SIGN", "rejected", "one code for several signatures"),
-            Row("isv.CODE_ERROR", "rejected", "the extension code is not available"),
-            Row("isv.CODE_EXCEED_LIMIT", "rejected", "too many extension codes"),
-            Row("isv.SMS_TEMPLATE_ILLEGAL", "rejected", "no such approved template"),
-            Row("isv.TEMPLATE_MISSING_PARAMETERS", "rejected", "a parameter is missing"),
-            Row("isv.TEMPLATE_PARAMS_ILLEGAL", "rejected", "a parameter is not of its kind"),
-            Row("isv.INVALID_JSON_PARAM", "rejected", "the parameters are no JSON object of texts"),
-            Row("isv.INVALID_PARAMETERS", "rejected", "a parameter of the call is malformed"),
-            Row("isv.PARAM_LENGTH_LIMIT", "rejected", "a parameter is too long"),
-            Row("isv.PARAM_NOT_SUPPORT_URL", "rejected", "a parameter holds a URL"),
-            Row("isv.SMS_CONTENT_ILLEGAL", "rejected", "the text is forbidden"),
-            Row("isv.UNSUPPORTED_CONTENT", "rejected", "the text holds unsupported characters"),
-            Row("isv.SMS_CONTENT_MISMATCH_TEMPLATE_TYPE", "rejected", "not a text of this kind"),
-            Row(
+            ErrorRow("isv.SMS_SIGNATURE_ILLEGAL", "rejected", "the account has no such signature"),
+            ErrorRow("isv.SMS_SIGN_ILLEGAL", "rejected", "the signature is forbidden"),
+            ErrorRow("isv.SIGN_STATE_ILLEGAL", "rejected", "the signature is not available"),
+            ErrorRow("isv.SIGN_NAME_ILLEGAL", "rejected", "the signature is malformed"),
+            ErrorRow("isv.SIGNATURE_BLACKLIST", "rejected", "the signature is blacklisted"),
+            ErrorRow(
+                "isv.SIGN_SOURCE_ILLEGAL", "rejected", "the signature's origin is not supported"
+            ),
+            ErrorRow(
+                "isv.SMS_SIGNATURE_SCENE_ILLEGAL", "rejected", "signature and template do not fit"
+            ),
+            ErrorRow("isv.EXTEND_CODE_ERROR", "rejected", "one extension code for two signatures"),
+            ErrorRow("isv.ONE_CODE_MULTIPLE_SIGN", "rejected", "one code for several signatures"),
+            ErrorRow("isv.CODE_ERROR", "rejected", "the extension code is not available"),
+            ErrorRow("isv.CODE_EXCEED_LIMIT", "rejected", "too many extension codes"),
+            ErrorRow("isv.SMS_TEMPLATE_ILLEGAL", "rejected", "no such approved template"),
+            ErrorRow("isv.TEMPLATE_MISSING_PARAMETERS", "rejected", "a parameter is missing"),
+            ErrorRow("isv.TEMPLATE_PARAMS_ILLEGAL", "rejected", "a parameter is not of its kind"),
+            ErrorRow(
+                "isv.INVALID_JSON_PARAM", "rejected", "the parameters are no JSON object of texts"
+            ),
+            ErrorRow("isv.INVALID_PARAMETERS", "rejected", "a parameter of the call is malformed"),
+            ErrorRow("isv.PARAM_LENGTH_LIMIT", "rejected", "a parameter is too long"),
+            ErrorRow("isv.PARAM_NOT_SUPPORT_URL", "rejected", "a parameter holds a URL"),
+            ErrorRow("isv.SMS_CONTENT_ILLEGAL", "rejected", "the text is forbidden"),
+            ErrorRow(
+                "isv.UNSUPPORTED_CONTENT", "rejected", "the text holds unsupported characters"
+            ),
+            ErrorRow(
+                "isv.SMS_CONTENT_MISMATCH_TEMPLATE_TYPE", "rejected", "not a text of this kind"
+            ),
+            ErrorRow(
                 "isv.SMS_TEST_SIGN_TEMPLATE_LIMIT",
                 "rejected",
                 "test signature and template go together",
             ),
-            Row(
+            ErrorRow(
                 "isv.SMS_TEST_TEMPLATE_PARAMS_ILLEGAL", "rejected", "a test code has 4 to 6 digits"
             ),
         ),
         # The call itself: only a change of ours mends it.
         *documented(
             _SMS,
-            Row("InvalidVersion", "rejected", "no such version of the API"),
-            Row("InvalidAction.NotFound", "rejected", "no such operation"),
+            ErrorRow("InvalidVersion", "rejected", "no such version of the API"),
+            ErrorRow("InvalidAction.NotFound", "rejected", "no such operation"),
         ),
         *documented(
             _GATEWAY,
-            Row("InvalidApi.NotFound", "rejected", "no such operation"),
-            Row("InvalidTimeStamp.Format", "rejected", "the date is malformed"),
-            Row("MissingPhoneNumbers", "rejected", "PhoneNumbers is missing"),
-            Row("MissingPhoneNumberJson", "rejected", "PhoneNumberJson is missing"),
-            Row("MissingSignName", "rejected", "SignName is missing"),
-            Row("MissingSignNameJson", "rejected", "SignNameJson is missing"),
-            Row("MissingTemplateCode", "rejected", "TemplateCode is missing"),
+            ErrorRow("InvalidApi.NotFound", "rejected", "no such operation"),
+            ErrorRow("InvalidTimeStamp.Format", "rejected", "the date is malformed"),
+            ErrorRow("MissingPhoneNumbers", "rejected", "PhoneNumbers is missing"),
+            ErrorRow("MissingPhoneNumberJson", "rejected", "PhoneNumberJson is missing"),
+            ErrorRow("MissingSignName", "rejected", "SignName is missing"),
+            ErrorRow("MissingSignNameJson", "rejected", "SignNameJson is missing"),
+            ErrorRow("MissingTemplateCode", "rejected", "TemplateCode is missing"),
         ),
         # Nobody can say.
         *documented(
             _SMS,
-            Row("isp.SYSTEM_ERROR", "unknown", "the provider failed inside"),
-            Row("isp.GATEWAY_ERROR", "unknown", "the provider's gateway failed"),
+            ErrorRow("isp.SYSTEM_ERROR", "unknown", "the provider failed inside"),
+            ErrorRow("isp.GATEWAY_ERROR", "unknown", "the provider's gateway failed"),
         ),
         *documented(
             _SERVER,
-            Row("InternalError", "unknown", "the provider failed inside"),
-            Row("ServiceUnavailable", "unknown", "the provider failed for the moment"),
+            ErrorRow("InternalError", "unknown", "the provider failed inside"),
+            ErrorRow("ServiceUnavailable", "unknown", "the provider failed for the moment"),
         ),
         # Our nonce has 256 bits: it was seen before because something between us repeated the request.
-        *documented(_SMS, Row("SignatureNonceUsed", "unknown", "this very request came twice")),
+        *documented(
+            _SMS, ErrorRow("SignatureNonceUsed", "unknown", "this very request came twice")
+        ),
     )
 )
 

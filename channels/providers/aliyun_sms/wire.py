@@ -33,7 +33,7 @@ class AliyunSmsOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """How old a call must be before a query that does not list it is believed."""
 
 
-class Sent(msgspec.Struct):
+class AliyunSent(msgspec.Struct):
     """The answer to a send, or an error of any call."""
 
     Code: str
@@ -41,7 +41,7 @@ class Sent(msgspec.Struct):
     BizId: str = ""
 
 
-class Row(msgspec.Struct):
+class AliyunRow(msgspec.Struct):
     """One message that the query lists."""
 
     PhoneNum: str = ""
@@ -54,7 +54,7 @@ class Row(msgspec.Struct):
 class Rows(msgspec.Struct, frozen=True):
     """A page of them."""
 
-    SmsSendDetailDTO: list[Row] | None = None
+    SmsSendDetailDTO: list[AliyunRow] | None = None
 
 
 class Details(msgspec.Struct):
@@ -65,7 +65,7 @@ class Details(msgspec.Struct):
     SmsSendDetailDTOs: Rows | None = None
 
 
-class Prepared(msgspec.Struct, frozen=True):
+class AliyunPrepared(msgspec.Struct, frozen=True):
     """What all requests of one account share."""
 
     options: AliyunSmsOptions
@@ -75,19 +75,19 @@ class Prepared(msgspec.Struct, frozen=True):
     extensions: dict[str, Any]
 
 
-decode_sent = msgspec.json.Decoder(Sent).decode
+decode_sent = msgspec.json.Decoder(AliyunSent).decode
 decode_details = msgspec.json.Decoder(Details).decode
 
 
-def prepare(account: Account) -> Prepared:
+def prepare(account: Account) -> AliyunPrepared:
     """For requests of this account; the signature covers the endpoint's own path."""
     url = endpoint_url(account.endpoint)
     host = url.netloc.decode("ascii")
-    return Prepared(account.options, url, sms.rooted(url), host, extensions_of(account))
+    return AliyunPrepared(account.options, url, sms.rooted(url), host, extensions_of(account))
 
 
 def signed(
-    prepared: Prepared,
+    prepared: AliyunPrepared,
     action: str,
     query: Mapping[str, str],
     form: Mapping[str, str],

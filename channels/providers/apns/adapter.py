@@ -46,9 +46,9 @@ from channels.http_client.request import extensions_of, fields_of, post_json
 from channels.judging.error_table import (
     HOUR,
     MINUTE,
+    ErrorRow,
     ErrorTable,
-    Row,
-    Source,
+    RowSource,
     documented,
     paced,
     shut_out,
@@ -66,49 +66,53 @@ _EXPIRED: Final = "ExpiredProviderToken"
 _TOPICS: Final = frozenset({"BadTopic", "MissingTopic", "TopicDisallowed"})
 _SECOND: Final = 1_000
 
-_RESPONSES: Final = Source(
+_RESPONSES: Final = RowSource(
     "https://developer.apple.com/documentation/usernotifications/handling-notification-responses-from-apns",
     "2026-11-22",
     copy="the page's opening, and its reasons as docs.rs/a2 0.5.0 and other clients list them",
 )
 
 _BAD_REQUEST: Final = (
-    Row("BadCollapseId", "rejected", "the collapse id is too long"),
-    Row("BadDeviceToken", "rejected", "the device token is not valid, or of the other environment"),
-    Row("BadExpirationDate", "rejected", "apns-expiration is not valid"),
-    Row("BadMessageId", "rejected", "apns-id is not valid"),
-    Row("BadPriority", "rejected", "apns-priority is not valid"),
-    Row("BadTopic", "not_sent", "apns-topic is not valid", HOUR, account=True),
-    Row("DeviceTokenNotForTopic", "rejected", "the device token is another application's"),
-    Row("DuplicateHeaders", "rejected", "a header field stands twice"),
-    Row("IdleTimeout", "not_sent", "the connection was idle for too long", _SECOND),
-    Row("InvalidPushType", "rejected", "apns-push-type is not valid"),
-    Row("MissingDeviceToken", "rejected", "the path names no device"),
-    Row("MissingTopic", "not_sent", "apns-topic is missing", HOUR, account=True),
-    Row("PayloadEmpty", "rejected", "the payload is empty"),
-    Row("TopicDisallowed", "not_sent", "the key may not push to this topic", HOUR, account=True),
+    ErrorRow("BadCollapseId", "rejected", "the collapse id is too long"),
+    ErrorRow(
+        "BadDeviceToken", "rejected", "the device token is not valid, or of the other environment"
+    ),
+    ErrorRow("BadExpirationDate", "rejected", "apns-expiration is not valid"),
+    ErrorRow("BadMessageId", "rejected", "apns-id is not valid"),
+    ErrorRow("BadPriority", "rejected", "apns-priority is not valid"),
+    ErrorRow("BadTopic", "not_sent", "apns-topic is not valid", HOUR, account=True),
+    ErrorRow("DeviceTokenNotForTopic", "rejected", "the device token is another application's"),
+    ErrorRow("DuplicateHeaders", "rejected", "a header field stands twice"),
+    ErrorRow("IdleTimeout", "not_sent", "the connection was idle for too long", _SECOND),
+    ErrorRow("InvalidPushType", "rejected", "apns-push-type is not valid"),
+    ErrorRow("MissingDeviceToken", "rejected", "the path names no device"),
+    ErrorRow("MissingTopic", "not_sent", "apns-topic is missing", HOUR, account=True),
+    ErrorRow("PayloadEmpty", "rejected", "the payload is empty"),
+    ErrorRow(
+        "TopicDisallowed", "not_sent", "the key may not push to this topic", HOUR, account=True
+    ),
 )
 _FORBIDDEN: Final = (
     shut_out("BadCertificate", "the certificate is bad", HOUR),
     shut_out("BadCertificateEnvironment", "the certificate is of the other environment", HOUR),
     shut_out("BadEnvironmentKeyIdInToken", "the key is of the other environment", HOUR),
-    Row(_EXPIRED, "not_sent", "the provider token is older than an hour", account=True),
-    Row("Forbidden", "rejected", "the action is not allowed"),
+    ErrorRow(_EXPIRED, "not_sent", "the provider token is older than an hour", account=True),
+    ErrorRow("Forbidden", "rejected", "the action is not allowed"),
     shut_out("InvalidProviderToken", "the provider token is not valid", HOUR),
     shut_out("MissingProviderToken", "there is no provider token", HOUR),
-    Row("UnrelatedKeyIdInToken", "not_sent", "the connection began with another key", MINUTE),
+    ErrorRow("UnrelatedKeyIdInToken", "not_sent", "the connection began with another key", MINUTE),
 )
 _OTHERS: Final = {
-    HTTPStatus.NOT_FOUND: (Row("BadPath", "not_sent", "no such address", HOUR, account=True),),
+    HTTPStatus.NOT_FOUND: (ErrorRow("BadPath", "not_sent", "no such address", HOUR, account=True),),
     HTTPStatus.METHOD_NOT_ALLOWED: (
-        Row("MethodNotAllowed", "not_sent", "the address takes no POST", HOUR, account=True),
+        ErrorRow("MethodNotAllowed", "not_sent", "the address takes no POST", HOUR, account=True),
     ),
     HTTPStatus.GONE: (
-        Row("ExpiredToken", "rejected", "the device token has expired"),
-        Row("Unregistered", "rejected", "the application is no longer on this device"),
+        ErrorRow("ExpiredToken", "rejected", "the device token has expired"),
+        ErrorRow("Unregistered", "rejected", "the application is no longer on this device"),
     ),
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: (
-        Row("PayloadTooLarge", "rejected", "the payload is too large"),
+        ErrorRow("PayloadTooLarge", "rejected", "the payload is too large"),
     ),
     HTTPStatus.TOO_MANY_REQUESTS: (
         paced(
@@ -119,10 +123,12 @@ _OTHERS: Final = {
         ),
         paced("TooManyRequests", Limit.RECEIVER, "too many to this device in a row", MINUTE),
     ),
-    HTTPStatus.INTERNAL_SERVER_ERROR: (Row("InternalServerError", "unknown", "an internal error"),),
+    HTTPStatus.INTERNAL_SERVER_ERROR: (
+        ErrorRow("InternalServerError", "unknown", "an internal error"),
+    ),
     HTTPStatus.SERVICE_UNAVAILABLE: (
-        Row("ServiceUnavailable", "unknown", "the service is not available"),
-        Row("Shutdown", "unknown", "the server is shutting down"),
+        ErrorRow("ServiceUnavailable", "unknown", "the service is not available"),
+        ErrorRow("Shutdown", "unknown", "the server is shutting down"),
     ),
 }
 _BY_STATUS: Final = {

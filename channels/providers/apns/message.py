@@ -77,7 +77,7 @@ class Own(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     headers: dict[str, str] = {}
 
 
-class Content(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ApnsContent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All keys of `content`."""
 
     text: Text | None = None
@@ -100,20 +100,20 @@ class Content(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return self.apns.headers.get("apns-push-type", made)
 
 
-class Worded(NamedTuple):
+class ApnsWorded(NamedTuple):
     """One notification as it goes over the wire."""
 
     headers: dict[str, str]
     payload: bytes
 
 
-def read(delivery: Delivery) -> Content:
+def read(delivery: Delivery) -> ApnsContent:
     """The content for this provider; raises BadContent."""
     said = delivery.content_for(PROVIDER)
     if said is None:
         raise BadContent(no_form(delivery, PROVIDER) or _NO_TEMPLATES)
     try:
-        content = msgspec.convert(said, Content)
+        content = msgspec.convert(said, ApnsContent)
     except msgspec.ValidationError as exc:
         raise BadContent(f"bad_content: {broken_rule(exc)}") from exc
     if not (content.text or content.title or content.data or content.apns.payload):
@@ -130,7 +130,7 @@ def read(delivery: Delivery) -> Content:
     return content
 
 
-def worded(delivery: Delivery, topic: str, key: str, now_s: float) -> Worded:
+def worded(delivery: Delivery, topic: str, key: str, now_s: float) -> ApnsWorded:
     """Header fields and payload; `topic` is the account's, `key` the call's, `now_s` epoch seconds."""
     content = read(delivery)
     kind = content.push_type
@@ -142,7 +142,7 @@ def worded(delivery: Delivery, topic: str, key: str, now_s: float) -> Worded:
         "apns-collapse-id": key if kind == _ALERT else "",
     }
     headers |= content.apns.headers
-    return Worded({name: value for name, value in headers.items() if value}, _payload(content))
+    return ApnsWorded({name: value for name, value in headers.items() if value}, _payload(content))
 
 
 def names_topic(delivery: Delivery) -> bool:
@@ -150,7 +150,7 @@ def names_topic(delivery: Delivery) -> bool:
     return "apns-topic" in read(delivery).apns.headers
 
 
-def _payload(content: Content) -> bytes:
+def _payload(content: ApnsContent) -> bytes:
     aps = content.aps
     if content.push_type == _BACKGROUND:
         aps = {"content-available": 1, **aps}
@@ -166,7 +166,7 @@ def _check_headers(headers: Mapping[str, str]) -> None:
             raise BadContent(f"bad_content: apns.headers: {name} has a value that APNs refuses")
 
 
-def _check_type(content: Content) -> None:
+def _check_type(content: ApnsContent) -> None:
     """A push type that does not say what the payload is: Apple may refuse, delay or drop it."""
     shows = bool(_SHOWN & content.aps.keys())
     if content.push_type == _ALERT and not shows:

@@ -42,7 +42,7 @@ _LINE: Final = re.compile(r"(?m)^(\s{0,8})([-+=]|\d{1,9}(?=[.)]))")
 T = TypeVar("T")
 
 
-class Content(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ChatContent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All keys of `content`."""
 
     text: Text | None = None
@@ -54,13 +54,13 @@ class Content(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     card: Annotated[dict[str, Any], msgspec.Meta(min_length=1)] | None = None
 
 
-def read(delivery: Delivery, provider: str, own: Iterable[str]) -> Content:
+def read(delivery: Delivery, provider: str, own: Iterable[str]) -> ChatContent:
     """Returns what this provider sends of the delivery; raises BadContent. `own` are its structures."""
     said = delivery.content_for(provider)
     if said is None:
         raise BadContent(no_form(delivery, provider) or _NO_TEMPLATES)
     try:
-        content = msgspec.convert(said, Content)
+        content = msgspec.convert(said, ChatContent)
     except msgspec.ValidationError as exc:
         raise BadContent(f"bad_content: {broken_rule(exc)}") from exc
     given = {name for name in _OWN if getattr(content, name) is not None}

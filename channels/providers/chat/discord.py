@@ -33,15 +33,24 @@ import msgspec
 
 from channels.bad_content import BadContent
 from channels.capabilities import Promises
-from channels.channel import Account, Answer, Call, Failure, RecallDialogue, Sent, Taken, TakenBack
+from channels.channel import (
+    Account,
+    Answer,
+    Call,
+    Failure,
+    RecallDialogue,
+    RecallResult,
+    RecallStatus,
+    SentCall,
+)
 from channels.endpoints import with_query
 from channels.http_client.request import extensions_of, fields_of
 from channels.judging.error_table import (
     HOUR,
     MINUTE,
+    ErrorRow,
     ErrorTable,
-    Row,
-    Source,
+    RowSource,
     documented,
     paced,
     shut_out,
@@ -66,12 +75,12 @@ _UNKNOWN_MESSAGE: Final = "10008"
 _SECOND: Final = 1_000
 _RECALL_MS: Final = 30 * 24 * HOUR
 
-_CODES: Final = Source(
+_CODES: Final = RowSource(
     "https://discord.com/developers/docs/topics/opcodes-and-status-codes#json",
     "2026-11-22",
     copy="RESTJSONErrorCodes of discord-api-types 0.38.57 (npm)",
 )
-_LIMITS: Final = Source(
+_LIMITS: Final = RowSource(
     "https://discord.com/developers/docs/topics/rate-limits",
     "2026-11-22",
     copy="the repository discord/discord-api-docs",
@@ -88,29 +97,37 @@ _ERRORS: Final = ErrorTable(
             paced("20028", Limit.ACCOUNT, "the channel's write rate limit", MINUTE),
             paced("20029", Limit.ACCOUNT, "the server's write rate limit", MINUTE),
             paced("40062", Limit.ACCOUNT, "the resource is being rate limited", MINUTE),
-            Row("10003", "not_sent", "the channel does not exist", HOUR, account=True),
+            ErrorRow("10003", "not_sent", "the channel does not exist", HOUR, account=True),
             shut_out("10015", "the webhook does not exist", HOUR),
             shut_out("10016", "the webhook's service does not exist", HOUR),
-            Row("40004", "not_sent", "sending is turned off for a while", MINUTE, account=True),
-            Row("40006", "not_sent", "turned off at Discord for a while", MINUTE, account=True),
+            ErrorRow(
+                "40004", "not_sent", "sending is turned off for a while", MINUTE, account=True
+            ),
+            ErrorRow(
+                "40006", "not_sent", "turned off at Discord for a while", MINUTE, account=True
+            ),
             shut_out("40333", "Cloudflare blocks our address", HOUR),
-            Row("40058", "not_sent", "a forum: the address needs a thread_id", HOUR, account=True),
-            Row("50008", "not_sent", "the channel takes no texts", HOUR, account=True),
-            Row("50013", "not_sent", "a permission is missing", HOUR, account=True),
-            Row("50024", "not_sent", "the channel is of another type", HOUR, account=True),
+            ErrorRow(
+                "40058", "not_sent", "a forum: the address needs a thread_id", HOUR, account=True
+            ),
+            ErrorRow("50008", "not_sent", "the channel takes no texts", HOUR, account=True),
+            ErrorRow("50013", "not_sent", "a permission is missing", HOUR, account=True),
+            ErrorRow("50024", "not_sent", "the channel is of another type", HOUR, account=True),
             shut_out("50027", "the webhook's token is wrong", HOUR),
-            Row("50083", "not_sent", "the thread is archived", HOUR, account=True),
-            Row("220001", "not_sent", "a forum: the address needs a thread_id", HOUR, account=True),
-            Row("220004", "not_sent", "no webhooks of services in forums", HOUR, account=True),
-            Row("20009", "rejected", "explicit content"),
-            Row("40005", "rejected", "the request is too large"),
-            Row("50006", "rejected", "the message is empty"),
-            Row("50035", "rejected", "a field is malformed or too long"),
-            Row("50041", "rejected", "no such version of the API"),
-            Row("50109", "rejected", "the body is no JSON"),
-            Row("200000", "rejected", "blocked by the server's moderation"),
-            Row("240000", "rejected", "blocked for a harmful link"),
-            Row("130000", "unknown", "overloaded"),
+            ErrorRow("50083", "not_sent", "the thread is archived", HOUR, account=True),
+            ErrorRow(
+                "220001", "not_sent", "a forum: the address needs a thread_id", HOUR, account=True
+            ),
+            ErrorRow("220004", "not_sent", "no webhooks of services in forums", HOUR, account=True),
+            ErrorRow("20009", "rejected", "explicit content"),
+            ErrorRow("40005", "rejected", "the request is too large"),
+            ErrorRow("50006", "rejected", "the message is empty"),
+            ErrorRow("50035", "rejected", "a field is malformed or too long"),
+            ErrorRow("50041", "rejected", "no such version of the API"),
+            ErrorRow("50109", "rejected", "the body is no JSON"),
+            ErrorRow("200000", "rejected", "blocked by the server's moderation"),
+            ErrorRow("240000", "rejected", "blocked for a harmful link"),
+            ErrorRow("130000", "unknown", "overloaded"),
         ),
     )
 )
@@ -186,7 +203,7 @@ class DiscordChannel(HookChannel):
         known = code if self.errors.row(code) is not None else _RATE_LIMITED
         return refused(self.errors, known, said.message if said else "", answer, _wait(said))
 
-    def recall(self, account: Account, sent: Sent) -> RecallDialogue | None:
+    def recall(self, account: Account, sent: SentCall) -> RecallDialogue | None:
         """Deletes the message."""
         return _recall(account, sent.provider_id) if _ID.fullmatch(sent.provider_id) else None
 
@@ -202,16 +219,16 @@ def _recall(account: Account, message_id: str) -> RecallDialogue:
     return _taken_back(answer)
 
 
-def _taken_back(answer: Answer) -> TakenBack:
+def _taken_back(answer: Answer) -> RecallResult:
     if isinstance(answer, Failure):
-        return TakenBack(Taken.ASK_LATER, answer.code)
+        return RecallResult(RecallStatus.ASK_LATER, answer.code)
     status, said = answer.status_code, _read(answer)
     code = str(said.code) if said is not None and said.code else ""
     if 200 <= status < 300 or (status == 404 and code == _UNKNOWN_MESSAGE):
-        return TakenBack(Taken.BACK)
+        return RecallResult(RecallStatus.BACK)
     detail = f"http_{status}" + (f": {code}" if code else "")
     refuses = 400 <= status < 500 and status not in (408, 425, int(_RATE_LIMITED))
-    return TakenBack(Taken.REFUSED if refuses else Taken.ASK_LATER, detail)
+    return RecallResult(RecallStatus.REFUSED if refuses else RecallStatus.ASK_LATER, detail)
 
 
 def _allowed(names: Sequence[str]) -> dict[str, Any]:

@@ -31,9 +31,9 @@ from channels.capabilities import Promises
 from channels.channel import Call
 from channels.judging.error_table import (
     HOUR,
+    ErrorRow,
     ErrorTable,
-    Row,
-    Source,
+    RowSource,
     documented,
     paced,
     shut_out,
@@ -63,7 +63,7 @@ _OK: Final = b"ok"
 _TOO_MANY: Final = 429
 _HOOK: Final = "web.incoming_webhook"
 
-_CODES: Final = Source(
+_CODES: Final = RowSource(
     "https://github.com/mattermost/mattermost/blob/master/server/channels/app/webhook.go",
     "2026-11-22",
 )
@@ -75,22 +75,26 @@ _ERRORS: Final = ErrorTable(
         ),
         *documented(
             _CODES,
-            Row(f"{_HOOK}.parse.app_error", "rejected", "the body cannot be read"),
-            Row("model.incoming_hook.parse_data.app_error", "rejected", "the body is no JSON"),
-            Row(f"{_HOOK}.text.app_error", "rejected", "the message has no text"),
-            Row(f"{_HOOK}.user.app_error", "rejected", "the user does not exist"),
-            Row("model.post.*", "rejected", "the post is not as a post has to be"),
+            ErrorRow(f"{_HOOK}.parse.app_error", "rejected", "the body cannot be read"),
+            ErrorRow("model.incoming_hook.parse_data.app_error", "rejected", "the body is no JSON"),
+            ErrorRow(f"{_HOOK}.text.app_error", "rejected", "the message has no text"),
+            ErrorRow(f"{_HOOK}.user.app_error", "rejected", "the user does not exist"),
+            ErrorRow("model.post.*", "rejected", "the post is not as a post has to be"),
             shut_out(f"{_HOOK}.invalid.app_error", "no such webhook", HOUR),
-            Row(f"{_HOOK}.channel.app_error", "not_sent", "no such channel", HOUR, account=True),
-            Row("app.channel.get.existing.app_error", "not_sent", "no channel", HOUR, account=True),
-            Row(
+            ErrorRow(
+                f"{_HOOK}.channel.app_error", "not_sent", "no such channel", HOUR, account=True
+            ),
+            ErrorRow(
+                "app.channel.get.existing.app_error", "not_sent", "no channel", HOUR, account=True
+            ),
+            ErrorRow(
                 f"{_HOOK}.channel_locked.app_error",
                 "not_sent",
                 "the webhook is for another channel",
                 HOUR,
                 account=True,
             ),
-            Row(
+            ErrorRow(
                 f"{_HOOK}.permissions.app_error",
                 "not_sent",
                 "its maker may not post there",
@@ -98,22 +102,22 @@ _ERRORS: Final = ErrorTable(
                 account=True,
             ),
             shut_out(f"{_HOOK}.disabled.app_error", "incoming webhooks are turned off", HOUR),
-            Row(
+            ErrorRow(
                 "api.post.create_post.can_not_post_to_deleted.error",
                 "not_sent",
                 "the channel is archived",
                 HOUR,
                 account=True,
             ),
-            Row(
+            ErrorRow(
                 "api.post.create_post.town_square_read_only",
                 "not_sent",
                 "the channel is kept for others",
                 HOUR,
                 account=True,
             ),
-            Row("app.channel.get.find.app_error", "unknown", "the server's database failed"),
-            Row("app.post.save.app_error", "unknown", "the post may not have been kept"),
+            ErrorRow("app.channel.get.find.app_error", "unknown", "the server's database failed"),
+            ErrorRow("app.post.save.app_error", "unknown", "the post may not have been kept"),
         ),
     )
 )

@@ -36,16 +36,16 @@ from channels.capabilities import Promises
 from channels.channel import Call
 from channels.judging.error_table import (
     HOUR,
+    ErrorRow,
     ErrorTable,
-    Row,
-    Source,
+    RowSource,
     documented,
     paced,
     shut_out,
     unproved,
 )
 from channels.judging.outcomes import CONTRADICTION, refusal
-from channels.providers.chat.content import Content, each_text, in_front, mentions, read
+from channels.providers.chat.content import ChatContent, each_text, in_front, mentions, read
 from channels.providers.chat.incoming_webhook import HookChannel, refused
 from message.delivery import Delivery
 from message.outcomes import Accepted, AnyOutcome, Limit, Unknown
@@ -61,31 +61,39 @@ _CODE: Final = re.compile(rb"[a-z]{2,20}(?:_[a-z0-9]{2,20}){1,5}")
 _TOO_MANY: Final = 429
 _SECOND: Final = 1_000
 
-_CHANGELOG: Final = Source(
+_CHANGELOG: Final = RowSource(
     "https://api.slack.com/changelog/2016-05-17-changes-to-errors-for-incoming-webhooks",
     "2026-11-22",
 )
-_DECODER: Final = Source("https://routeforms.com/tools/slack-webhook-error-decoder", "2026-11-22")
+_DECODER: Final = RowSource(
+    "https://routeforms.com/tools/slack-webhook-error-decoder", "2026-11-22"
+)
 """A list of what Slack's webhooks answer; it is not Slack's."""
-_SEEN: Final = Source("https://gitlab.com/gitlab-org/gitlab/-/issues/361457", "2026-11-22")
+_SEEN: Final = RowSource("https://gitlab.com/gitlab-org/gitlab/-/issues/361457", "2026-11-22")
 _LISTED: Final = "clients of Slack list it; no page of Slack's that was read has it"
 
 _ERRORS: Final = ErrorTable(
     (
         *documented(
             _CHANGELOG,
-            Row("invalid_payload", "rejected", "the body cannot be read as a message"),
-            Row("user_not_found", "rejected", "the member does not exist"),
-            Row("channel_not_found", "not_sent", "the channel does not exist", HOUR, account=True),
-            Row("channel_is_archived", "not_sent", "the channel is archived", HOUR, account=True),
-            Row("action_prohibited", "not_sent", "an administrator forbids it", HOUR, account=True),
-            Row("rollup_error", "unknown", "an error inside Slack"),
+            ErrorRow("invalid_payload", "rejected", "the body cannot be read as a message"),
+            ErrorRow("user_not_found", "rejected", "the member does not exist"),
+            ErrorRow(
+                "channel_not_found", "not_sent", "the channel does not exist", HOUR, account=True
+            ),
+            ErrorRow(
+                "channel_is_archived", "not_sent", "the channel is archived", HOUR, account=True
+            ),
+            ErrorRow(
+                "action_prohibited", "not_sent", "an administrator forbids it", HOUR, account=True
+            ),
+            ErrorRow("rollup_error", "unknown", "an error inside Slack"),
         ),
         *unproved(
             _LISTED,
-            Row("no_text", "rejected", "the message has no text"),
-            Row("too_many_attachments", "rejected", "more than 100 attachments"),
-            Row(
+            ErrorRow("no_text", "rejected", "the message has no text"),
+            ErrorRow("too_many_attachments", "rejected", "more than 100 attachments"),
+            ErrorRow(
                 "posting_to_general_channel_denied",
                 "not_sent",
                 "an administrator keeps #general for others",
@@ -97,8 +105,8 @@ _ERRORS: Final = ErrorTable(
         ),
         *documented(
             _DECODER,
-            Row("invalid_blocks", "rejected", "a block is not as Block Kit has it"),
-            Row("invalid_blocks_format", "rejected", "the blocks are not a list of blocks"),
+            ErrorRow("invalid_blocks", "rejected", "a block is not as Block Kit has it"),
+            ErrorRow("invalid_blocks_format", "rejected", "the blocks are not a list of blocks"),
             shut_out("no_service", "the webhook is removed or invalid", HOUR),
             shut_out("no_team", "there is no such workspace", HOUR),
             shut_out("invalid_token", "the address is expired or wrong", HOUR),
@@ -158,7 +166,7 @@ class SlackChannel(HookChannel):
         return refused(self.errors, said.decode(), "", answer)
 
 
-def _text(content: Content) -> str:
+def _text(content: ChatContent) -> str:
     if content.text is not None:
         return escape(content.text, quote=False)
     return _quiet(content.markdown or "")

@@ -31,10 +31,10 @@ import msgspec
 from channels.bad_content import BadContent
 from channels.capabilities import Promises
 from channels.channel import Call
-from channels.judging.error_table import HOUR, ErrorTable, Row, paced, shut_out, unproved
+from channels.judging.error_table import HOUR, ErrorRow, ErrorTable, paced, shut_out, unproved
 from channels.judging.foreign_json import decoded
 from channels.judging.outcomes import refusal
-from channels.providers.chat.content import Content, read
+from channels.providers.chat.content import ChatContent, read
 from channels.providers.chat.incoming_webhook import LIMITER_STATUS, HookChannel, refused
 from message.delivery import Delivery
 from message.outcomes import Accepted, AnyOutcome, Limit, Unknown
@@ -61,9 +61,9 @@ _ERRORS: Final = ErrorTable(
         ),
         *unproved(
             _REPORTED,
-            Row("TriggerInputSchemaMismatch", "rejected", "the workflow wants another body"),
-            Row("InvalidRequestContent", "rejected", "the body cannot be read"),
-            Row("RequestEntityTooLarge", "rejected", "the body is too large"),
+            ErrorRow("TriggerInputSchemaMismatch", "rejected", "the workflow wants another body"),
+            ErrorRow("InvalidRequestContent", "rejected", "the body cannot be read"),
+            ErrorRow("RequestEntityTooLarge", "rejected", "the body is too large"),
             shut_out("WorkflowNotFound", "no such workflow", HOUR),
             shut_out("WorkflowTriggerNotFound", "no such trigger", HOUR),
             shut_out("WorkflowTriggerIsNotEnabled", "the workflow is off or deleted", HOUR),
@@ -74,8 +74,8 @@ _ERRORS: Final = ErrorTable(
             ),
             shut_out("AuthorizationFailed", "the sig is refused", HOUR),
             shut_out("MisMatchingOAuthClaims", "the trigger wants OAuth", HOUR),
-            Row("NoResponse", "unknown", "the service behind did not answer in time"),
-            Row("InternalServerError", "unknown", "an error inside"),
+            ErrorRow("NoResponse", "unknown", "the service behind did not answer in time"),
+            ErrorRow("InternalServerError", "unknown", "an error inside"),
         ),
     )
 )
@@ -132,7 +132,7 @@ class TeamsChannel(HookChannel):
         return refused(self.errors, error.code, error.message, answer)
 
 
-def _card(content: Content) -> dict[str, Any]:
+def _card(content: ChatContent) -> dict[str, Any]:
     """A card of plain lines, or of one block of Markdown."""
     body: list[dict[str, Any]]
     if content.text is None:

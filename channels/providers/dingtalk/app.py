@@ -61,7 +61,7 @@ from channels.channel import (
     Dialogue,
     Failure,
     RecallDialogue,
-    Sent,
+    SentCall,
     TokenSource,
 )
 from channels.endpoints import with_query
@@ -210,11 +210,11 @@ class DingTalkChannel(BaseChannel):
         again = Again(attempt.last_call > attempt.called_at, _left_of_day_ms(attempt.now))
         return resolved(answer, attempt.delivery.receiver, attempt.task, again)
 
-    def recall(self, account: Account, sent: Sent) -> RecallDialogue | None:
+    def recall(self, account: Account, sent: SentCall) -> RecallDialogue | None:
         """By the task; without its number there is nothing to name."""
         return self._recall(account, sent) if sent.provider_id.isdigit() else None
 
-    def _recall(self, account: Account, sent: Sent) -> RecallDialogue:
+    def _recall(self, account: Account, sent: SentCall) -> RecallDialogue:
         options: DingTalkOptions = account.options
         wish = _Recall(options.agent_id, int(sent.provider_id))
         answer = yield _post(account, _RECALL, sent.token, wish)

@@ -81,7 +81,7 @@ class ActionCard(_Part, frozen=True, kw_only=True):
     orientation: Literal["vertical", "horizontal"] = "vertical"
 
 
-class Media(_Part, frozen=True, kw_only=True):
+class DingTalkMedia(_Part, frozen=True, kw_only=True):
     """A file that was uploaded before."""
 
     media_id: Text
@@ -103,7 +103,7 @@ class At(_Part, frozen=True, kw_only=True):
     all: bool = False
 
 
-class Content(_Part, frozen=True, kw_only=True):
+class DingTalkContent(_Part, frozen=True, kw_only=True):
     """All keys of `content`."""
 
     text: Text | None = None
@@ -111,8 +111,8 @@ class Content(_Part, frozen=True, kw_only=True):
     link: Link | None = None
     action_card: ActionCard | None = None
     oa: dict[str, Any] | None = None
-    image: Media | None = None
-    file: Media | None = None
+    image: DingTalkMedia | None = None
+    file: DingTalkMedia | None = None
     feed_card: Annotated[list[FeedLink], msgspec.Meta(min_length=1)] | None = None
     at: At | None = None
 
@@ -122,16 +122,16 @@ class Content(_Part, frozen=True, kw_only=True):
         return next(kind for kind in _KINDS if getattr(self, kind) is not None)
 
 
-def read(delivery: Delivery, provider: str, allowed: frozenset[str]) -> Content:
+def read(delivery: Delivery, provider: str, allowed: frozenset[str]) -> DingTalkContent:
     """The content for this provider; raises BadContent. `allowed` are the keys that it takes."""
     said = delivery.content_for(provider)
     if said is None:
         raise BadContent(no_form(delivery, provider) or _NO_TEMPLATES)
     try:
-        content = msgspec.convert(said, Content)
+        content = msgspec.convert(said, DingTalkContent)
     except msgspec.ValidationError as exc:
         raise BadContent(f"bad_content: {broken_rule(exc)}") from exc
-    given = [key for key in Content.__struct_fields__ if getattr(content, key) is not None]
+    given = [key for key in DingTalkContent.__struct_fields__ if getattr(content, key) is not None]
     if foreign := [key for key in given if key not in allowed]:
         raise BadContent(f"bad_content: this provider cannot send {', '.join(foreign)}")
     if len([key for key in given if key in _KINDS]) != 1:

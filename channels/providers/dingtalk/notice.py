@@ -16,7 +16,7 @@ import msgspec
 from channels.channel import Answer, Failure, Resolution, Resolved
 from channels.judging.error_table import MINUTE
 from channels.judging.foreign_json import UNREADABLE
-from channels.providers.dingtalk.content import ActionCard, Content, read
+from channels.providers.dingtalk.content import ActionCard, DingTalkContent, read
 from channels.providers.dingtalk.errors import DAY_LIMITS, RESULTS, SAME_TODAY
 from message.delivery import Delivery
 
@@ -63,7 +63,7 @@ def worded(delivery: Delivery) -> bytes:
     return msgspec.json.encode({"msgtype": content.kind, content.kind: _body(content)})
 
 
-def _body(content: Content) -> Any:
+def _body(content: DingTalkContent) -> Any:
     if content.text is not None:
         return {"content": content.text}
     if content.link is not None:

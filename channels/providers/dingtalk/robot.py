@@ -43,7 +43,7 @@ from channels.http_client.request import extensions_of, fields_of, post_json
 from channels.judging.error_table import ErrorTable
 from channels.judging.foreign_json import UNREADABLE
 from channels.judging.outcomes import for_all, of_failure
-from channels.providers.dingtalk.content import ActionCard, At, Content, mobile, read
+from channels.providers.dingtalk.content import ActionCard, At, DingTalkContent, mobile, read
 from channels.providers.dingtalk.robot_errors import ERRORS, KEYWORDS, SECURITY, THROTTLED
 from channels.providers.dingtalk.wire import ENDPOINT, address, refused
 from channels.secret import Secret
@@ -172,7 +172,7 @@ def _body(delivery: Delivery) -> bytes:
     return msgspec.json.encode(worded)
 
 
-def _worded(content: Content) -> Any:
+def _worded(content: DingTalkContent) -> Any:
     if content.text is not None:
         return {"content": content.text}
     if content.link is not None:

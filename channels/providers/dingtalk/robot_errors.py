@@ -8,9 +8,9 @@ from typing import Final
 from channels.judging.error_table import (
     HOUR,
     MINUTE,
+    ErrorRow,
     ErrorTable,
-    Row,
-    Source,
+    RowSource,
     documented,
     paced,
     shut_out,
@@ -23,34 +23,34 @@ KEYWORDS: Final = "310000.keywords"
 THROTTLED: Final = "1111"
 _SILENCED: Final = 10 * MINUTE
 
-_CODES: Final = Source(
+_CODES: Final = RowSource(
     "https://open.dingtalk.com/document/orgapp/custom-robots-send-group-messages",
     "2026-11-22",
     copy="dagster-dingtalk (PyPI), which has its table",
 )
-_SEEN: Final = Source("https://blog.csdn.net/jialiuyang/article/details/118615052", "2026-11-22")
+_SEEN: Final = RowSource("https://blog.csdn.net/jialiuyang/article/details/118615052", "2026-11-22")
 """An answer with both codes."""
-_WORDS_SEEN: Final = Source("https://github.com/srcrs/BilibiliTask/issues/53", "2026-11-22")
+_WORDS_SEEN: Final = RowSource("https://github.com/srcrs/BilibiliTask/issues/53", "2026-11-22")
 _LISTED: Final = "public clients list it; no page of DingTalk's that was read has it"
 
 ERRORS: Final = ErrorTable(
     (
         *documented(
             _CODES,
-            Row("-1", "not_sent", "the system is busy", MINUTE),
-            Row("40035", "rejected", "a parameter is missing"),
-            Row("43004", "rejected", "another Content-Type is wanted"),
+            ErrorRow("-1", "not_sent", "the system is busy", MINUTE),
+            ErrorRow("40035", "rejected", "a parameter is missing"),
+            ErrorRow("43004", "rejected", "another Content-Type is wanted"),
             shut_out(SECURITY, "the robot refuses sign, time or address", MINUTE),
-            Row("400013", "not_sent", "the group was dissolved", HOUR, account=True),
+            ErrorRow("400013", "not_sent", "the group was dissolved", HOUR, account=True),
             shut_out("400101", "no such access_token", HOUR),
             shut_out("400102", "the robot was switched off", HOUR),
-            Row("400105", "rejected", "no such type of message"),
-            Row("400106", "not_sent", "the robot is not in the group", HOUR, account=True),
+            ErrorRow("400105", "rejected", "no such type of message"),
+            ErrorRow("400106", "not_sent", "the robot is not in the group", HOUR, account=True),
             paced("410100", Limit.ACCOUNT, "sent too fast", _SILENCED),
-            Row("430101", "rejected", "a link that is not safe"),
-            Row("430102", "rejected", "a text that is not proper"),
-            Row("430103", "rejected", "an image that is not proper"),
-            Row("430104", "rejected", "a content that is not proper"),
+            ErrorRow("430101", "rejected", "a link that is not safe"),
+            ErrorRow("430102", "rejected", "a text that is not proper"),
+            ErrorRow("430103", "rejected", "an image that is not proper"),
+            ErrorRow("430104", "rejected", "a content that is not proper"),
         ),
         *documented(
             _SEEN,
@@ -62,11 +62,13 @@ ERRORS: Final = ErrorTable(
             paced("90030", Limit.ACCOUNT, "more calls than allowed", HOUR),
             shut_out("300001", "no such access_token", HOUR),
             shut_out("300005", "no such access_token", HOUR),
-            Row("460101", "rejected", "the message is too long"),
+            ErrorRow("460101", "rejected", "the message is too long"),
         ),
         *documented(
             _WORDS_SEEN,
-            Row(KEYWORDS, "rejected", "310000: none of the robot's keywords is in the message"),
+            ErrorRow(
+                KEYWORDS, "rejected", "310000: none of the robot's keywords is in the message"
+            ),
         ),
     )
 )

@@ -26,7 +26,7 @@ _GATEWAY, _SERVICE = "88", "15"
 _MAX_DETAIL: Final = 200
 
 
-class Answered(msgspec.Struct):
+class DingTalkAnswer(msgspec.Struct):
     """What is read of an answer."""
 
     errcode: int
@@ -49,10 +49,10 @@ class Answered(msgspec.Struct):
         return (self.sub_msg or self.errmsg or "")[:_MAX_DETAIL]
 
 
-_decoder = msgspec.json.Decoder(Answered)
+_decoder = msgspec.json.Decoder(DingTalkAnswer)
 
 
-def read(answer: httpx.Response) -> Answered | None:
+def read(answer: httpx.Response) -> DingTalkAnswer | None:
     """The answer's body; None where it cannot be read."""
     return decoded(_decoder.decode, answer.content)
 

@@ -50,8 +50,8 @@ from channels.smtp_client.mail_request import (
     SCHEMES,
     Envelope,
     Login,
-    Stage,
-    Told,
+    SmtpReplySet,
+    SmtpStage,
     mail_request,
     read_told,
 )
@@ -172,7 +172,9 @@ class SmtpChannel(BaseChannel):
             told = read_told(answer)
         except ValueError:
             return False
-        return told.by_token and told.stage is Stage.AUTH and told.reply.code // 100 == _FOR_GOOD
+        return (
+            told.by_token and told.stage is SmtpStage.AUTH and told.reply.code // 100 == _FOR_GOOD
+        )
 
     def outcomes(self, call: Call, answer: Answer) -> list[AnyOutcome]:
         """By each receiver's own reply, else by the one to the message."""
@@ -227,13 +229,13 @@ def _domain(options: SmtpOptions) -> str:
     return mailbox(options.sender).address.rpartition("@")[2]
 
 
-def _outcome(told: Told, place: int, name: str) -> AnyOutcome:
+def _outcome(told: SmtpReplySet, place: int, name: str) -> AnyOutcome:
     """Of the receiver at this place."""
     own = told.receivers[place] if place < len(told.receivers) else None
     if own is not None and not own.positive:
         others_taken = any(one.positive for one in told.receivers[:place])
-        return refused(Stage.RCPT, own, others_taken=others_taken)
-    if told.stage is Stage.FINAL and told.reply.positive:
+        return refused(SmtpStage.RCPT, own, others_taken=others_taken)
+    if told.stage is SmtpStage.FINAL and told.reply.positive:
         return Accepted(name)
     if told.lost:
         return Unknown(told.lost, told.reply.text)

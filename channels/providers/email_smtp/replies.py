@@ -22,8 +22,16 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from channels.judging.error_table import HOUR, MINUTE, ErrorTable, Row, Source, documented, shut_out
-from channels.smtp_client.mail_request import BEFORE_MAIL, Reply, Stage
+from channels.judging.error_table import (
+    HOUR,
+    MINUTE,
+    ErrorRow,
+    ErrorTable,
+    RowSource,
+    documented,
+    shut_out,
+)
+from channels.smtp_client.mail_request import BEFORE_MAIL, SmtpReply, SmtpStage
 from message.outcomes import AnyOutcome, Limit, NotSent, Rejected, Unknown
 
 _OF_SENDERS: Final = frozenset({"550", "551", "553", "554", "556"})
@@ -32,7 +40,7 @@ _TOO_MANY: Final = "552"
 _ENHANCED = re.compile(r"\s*([245])\.(\d{1,3})\.(\d{1,3})(?:\s|$)")
 
 
-class Pace(NamedTuple):
+class ReplyPace(NamedTuple):
     """A phrase by which a server says "slower", in lower case."""
 
     phrase: str
@@ -44,31 +52,31 @@ class Pace(NamedTuple):
 
 
 PACES: Final = (
-    Pace("receiving mail too quickly", Limit.RECEIVER),  # Gmail, 450 4.2.1
-    Pace("receiving mail at a rate", Limit.RECEIVER),  # Gmail, 450 4.2.1
-    Pace("unusual rate of", Limit.ACCOUNT, MINUTE),  # Gmail, 421 4.7.0 and 4.7.28
-    Pace("smtp relay limit exceeded", Limit.ACCOUNT, MINUTE),  # Gmail's relay, 450 4.2.1
-    Pace("daily message quota exceeded", Limit.ACCOUNT, HOUR, account=True),  # SES, 454
-    Pace("maximum sending rate exceeded", Limit.ACCOUNT),  # SES, 454
-    Pace("concurrent connection", Limit.ACCOUNT),  # Exchange Online, 432 4.3.2
-    Pace("sender thread limit exceeded", Limit.ACCOUNT),  # Exchange Online, 432 4.3.2
-    Pace("message submission rate", Limit.ACCOUNT),  # Exchange, 421 4.4.2
-    Pace("too much mail from", Limit.ACCOUNT),  # Postfix, 450 4.7.1
-    Pace("too many recipients from", Limit.ACCOUNT),  # Postfix, 450 4.7.1
-    Pace("too many connections", Limit.ACCOUNT),  # Postfix, 421 4.7.0
-    Pace("too many concurrent smtp connections", Limit.ACCOUNT),  # Exim, 421
-    Pace("rate limit", Limit.ACCOUNT),
-    Pace("throttl", Limit.ACCOUNT),
-    Pace("too many messages", Limit.ACCOUNT),
+    ReplyPace("receiving mail too quickly", Limit.RECEIVER),  # Gmail, 450 4.2.1
+    ReplyPace("receiving mail at a rate", Limit.RECEIVER),  # Gmail, 450 4.2.1
+    ReplyPace("unusual rate of", Limit.ACCOUNT, MINUTE),  # Gmail, 421 4.7.0 and 4.7.28
+    ReplyPace("smtp relay limit exceeded", Limit.ACCOUNT, MINUTE),  # Gmail's relay, 450 4.2.1
+    ReplyPace("daily message quota exceeded", Limit.ACCOUNT, HOUR, account=True),  # SES, 454
+    ReplyPace("maximum sending rate exceeded", Limit.ACCOUNT),  # SES, 454
+    ReplyPace("concurrent connection", Limit.ACCOUNT),  # Exchange Online, 432 4.3.2
+    ReplyPace("sender thread limit exceeded", Limit.ACCOUNT),  # Exchange Online, 432 4.3.2
+    ReplyPace("message submission rate", Limit.ACCOUNT),  # Exchange, 421 4.4.2
+    ReplyPace("too much mail from", Limit.ACCOUNT),  # Postfix, 450 4.7.1
+    ReplyPace("too many recipients from", Limit.ACCOUNT),  # Postfix, 450 4.7.1
+    ReplyPace("too many connections", Limit.ACCOUNT),  # Postfix, 421 4.7.0
+    ReplyPace("too many concurrent smtp connections", Limit.ACCOUNT),  # Exim, 421
+    ReplyPace("rate limit", Limit.ACCOUNT),
+    ReplyPace("throttl", Limit.ACCOUNT),
+    ReplyPace("too many messages", Limit.ACCOUNT),
 )
 """The first that stands in the text of a 4yz counts. The last three are no one server's: what else would
 they say?"""
 
 
-_SMTP: Final = Source("https://www.rfc-editor.org/rfc/rfc5321#section-4.2", "2026-11-22")
-_AUTH: Final = Source("https://www.rfc-editor.org/rfc/rfc4954#section-6", "2026-11-22")
-_NO_MAIL: Final = Source("https://www.rfc-editor.org/rfc/rfc7504", "2026-11-22")
-_REGISTRY: Final = Source(
+_SMTP: Final = RowSource("https://www.rfc-editor.org/rfc/rfc5321#section-4.2", "2026-11-22")
+_AUTH: Final = RowSource("https://www.rfc-editor.org/rfc/rfc4954#section-6", "2026-11-22")
+_NO_MAIL: Final = RowSource("https://www.rfc-editor.org/rfc/rfc7504", "2026-11-22")
+_REGISTRY: Final = RowSource(
     "https://www.iana.org/assignments/smtp-enhanced-status-codes", "2026-11-22"
 )
 
@@ -76,27 +84,33 @@ ERRORS: Final = ErrorTable(
     (
         *documented(
             _SMTP,
-            Row("421", "not_sent", "the server is closing the session: too busy, or going down"),
-            Row("450", "not_sent", "the mailbox is unavailable for now: busy, or greylisting"),
-            Row("451", "not_sent", "a local error at the server"),
-            Row("452", "not_sent", "the server lacks storage, or takes no more receivers at once"),
-            Row("455", "not_sent", "the server cannot accommodate the parameters for now"),
-            Row("500", "rejected", "a command or line that the server does not understand"),
-            Row("501", "rejected", "a parameter that the server does not understand"),
-            Row("502", "rejected", "a command that the server does not implement"),
-            Row("503", "rejected", "a command out of turn, as the server sees it"),
-            Row("504", "rejected", "a parameter that the server does not implement"),
-            Row("550", "rejected", "no such mailbox, or refused for reasons of policy"),
-            Row("551", "rejected", "the receiver is not local to the server"),
-            Row("552", "rejected", "the mailbox is full, or the message is too large"),
-            Row("553", "rejected", "the mailbox's name is not allowed"),
-            Row("554", "rejected", "the transaction failed"),
-            Row("555", "rejected", "the server does not know the parameters of MAIL or RCPT"),
+            ErrorRow(
+                "421", "not_sent", "the server is closing the session: too busy, or going down"
+            ),
+            ErrorRow("450", "not_sent", "the mailbox is unavailable for now: busy, or greylisting"),
+            ErrorRow("451", "not_sent", "a local error at the server"),
+            ErrorRow(
+                "452", "not_sent", "the server lacks storage, or takes no more receivers at once"
+            ),
+            ErrorRow("455", "not_sent", "the server cannot accommodate the parameters for now"),
+            ErrorRow("500", "rejected", "a command or line that the server does not understand"),
+            ErrorRow("501", "rejected", "a parameter that the server does not understand"),
+            ErrorRow("502", "rejected", "a command that the server does not implement"),
+            ErrorRow("503", "rejected", "a command out of turn, as the server sees it"),
+            ErrorRow("504", "rejected", "a parameter that the server does not implement"),
+            ErrorRow("550", "rejected", "no such mailbox, or refused for reasons of policy"),
+            ErrorRow("551", "rejected", "the receiver is not local to the server"),
+            ErrorRow("552", "rejected", "the mailbox is full, or the message is too large"),
+            ErrorRow("553", "rejected", "the mailbox's name is not allowed"),
+            ErrorRow("554", "rejected", "the transaction failed"),
+            ErrorRow("555", "rejected", "the server does not know the parameters of MAIL or RCPT"),
         ),
         *documented(
             _AUTH,
-            Row("432", "not_sent", "the account's password must be renewed first", MINUTE, True),
-            Row("454", "not_sent", "TLS or login is not available for now", MINUTE, True),
+            ErrorRow(
+                "432", "not_sent", "the account's password must be renewed first", MINUTE, True
+            ),
+            ErrorRow("454", "not_sent", "TLS or login is not available for now", MINUTE, True),
             shut_out("530", "login or TLS is required first", MINUTE),
             shut_out("534", "the way of logging in is too weak for the account", MINUTE),
             shut_out("535", "user or password is wrong", MINUTE),
@@ -104,21 +118,21 @@ ERRORS: Final = ErrorTable(
         ),
         *documented(
             _NO_MAIL,
-            Row("521", "not_sent", "this host takes no mail at all", MINUTE, True),
-            Row("556", "rejected", "the receiver's domain takes no mail"),
+            ErrorRow("521", "not_sent", "this host takes no mail at all", MINUTE, True),
+            ErrorRow("556", "rejected", "the receiver's domain takes no mail"),
         ),
         *documented(_REGISTRY, shut_out("525", "the account is disabled", MINUTE)),
     )
 )
 
 
-def refused(stage: Stage, reply: Reply, *, others_taken: bool = False) -> AnyOutcome:
+def refused(stage: SmtpStage, reply: SmtpReply, *, others_taken: bool = False) -> AnyOutcome:
     """What a reply that is no success means. `others_taken`: RCPT named a receiver before this one that
     the server took. A code without a row is judged by its first digit, as RFC 5321 §4.2.1 wants it."""
     code, detail = str(reply.code), reply.text
     if 400 <= reply.code < 500 and (pace := _pace(detail)) is not None:
         return NotSent(code, detail, pace.delay_ms, pace.account, pace.limit)
-    if stage is Stage.RCPT and code == _TOO_MANY and _means_too_many(detail, others_taken):
+    if stage is SmtpStage.RCPT and code == _TOO_MANY and _means_too_many(detail, others_taken):
         return NotSent(code, detail)
     if ERRORS.row(code) is not None:
         outcome = ERRORS.outcome(code, detail)
@@ -126,19 +140,19 @@ def refused(stage: Stage, reply: Reply, *, others_taken: bool = False) -> AnyOut
         outcome = NotSent(code, detail)
     elif 500 <= reply.code < 600:
         outcome = Rejected(code, detail)
-    elif stage is Stage.FINAL:
+    elif stage is SmtpStage.FINAL:
         return Unknown("protocol", f"{code} is no answer to a message: {detail}")
     else:
         return NotSent("protocol", f"{code} is no answer to {stage}: {detail}")
     if isinstance(outcome, Rejected) and stage in BEFORE_MAIL:
-        limit = Limit.LOGIN if stage is Stage.AUTH else None
+        limit = Limit.LOGIN if stage is SmtpStage.AUTH else None
         return NotSent(code, detail, MINUTE, account=True, limit=limit)
-    if isinstance(outcome, Rejected) and stage is Stage.MAIL and code in _OF_SENDERS:
+    if isinstance(outcome, Rejected) and stage is SmtpStage.MAIL and code in _OF_SENDERS:
         return Rejected(code, detail, account=True)
     return outcome
 
 
-def _pace(text: str) -> Pace | None:
+def _pace(text: str) -> ReplyPace | None:
     said = text.lower()
     return next((pace for pace in PACES if pace.phrase in said), None)
 

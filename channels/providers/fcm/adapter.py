@@ -45,9 +45,9 @@ from channels.http_client.request import extensions_of, fields_of, post_json
 from channels.judging.error_table import (
     HOUR,
     MINUTE,
+    ErrorRow,
     ErrorTable,
-    Row,
-    Source,
+    RowSource,
     documented,
     paced,
     shut_out,
@@ -66,15 +66,15 @@ _FCM_ERROR: Final = "type.googleapis.com/google.firebase.fcm.v1.FcmError"
 _UNAUTHENTICATED: Final = "UNAUTHENTICATED"
 _MAX_DETAIL: Final = 200
 
-_CODES: Final = Source(
+_CODES: Final = RowSource(
     "https://firebase.google.com/docs/reference/fcm/rest/v1/ErrorCode", "2026-11-22"
 )
-_CANONICAL: Final = Source(
+_CANONICAL: Final = RowSource(
     "https://cloud.google.com/apis/design/errors",
     "2026-11-22",
     copy="firebase-admin 7.7.0 (PyPI), exceptions.py, which has its codes",
 )
-_ADMIN: Final = Source(
+_ADMIN: Final = RowSource(
     "https://github.com/firebase/firebase-admin-python",
     "2026-11-22",
     copy="firebase-admin 7.7.0 (PyPI), messaging.py",
@@ -84,36 +84,40 @@ _ERRORS: Final = ErrorTable(
     (
         *documented(
             _CODES,
-            Row("UNSPECIFIED_ERROR", "unknown", "no more is known of this error"),
-            Row(
+            ErrorRow("UNSPECIFIED_ERROR", "unknown", "no more is known of this error"),
+            ErrorRow(
                 "INVALID_ARGUMENT", "rejected", "a token, a key, a size or a parameter is not valid"
             ),
-            Row("UNREGISTERED", "rejected", "the application is no longer on this device"),
-            Row("SENDER_ID_MISMATCH", "rejected", "the token is of another sender"),
+            ErrorRow("UNREGISTERED", "rejected", "the application is no longer on this device"),
+            ErrorRow("SENDER_ID_MISMATCH", "rejected", "the token is of another sender"),
             paced("QUOTA_EXCEEDED", Limit.RECEIVER, "more messages than allowed", MINUTE),
-            Row("UNAVAILABLE", "unknown", "overloaded: the message was not taken on in time"),
-            Row("INTERNAL", "unknown", "an internal error"),
+            ErrorRow("UNAVAILABLE", "unknown", "overloaded: the message was not taken on in time"),
+            ErrorRow("INTERNAL", "unknown", "an internal error"),
         ),
         # Of iOS and web alone: the same account goes on reaching Android, so its breaker stays shut.
         *documented(
             _CODES,
-            Row("THIRD_PARTY_AUTH_ERROR", "not_sent", "the APNs or web push key is refused", HOUR),
+            ErrorRow(
+                "THIRD_PARTY_AUTH_ERROR", "not_sent", "the APNs or web push key is refused", HOUR
+            ),
         ),
         # Its name in older answers, which Google's SDKs still read (firebase-admin 6, messaging.py).
-        *documented(_ADMIN, Row("APNS_AUTH_ERROR", "not_sent", "the APNs key is refused", HOUR)),
+        *documented(
+            _ADMIN, ErrorRow("APNS_AUTH_ERROR", "not_sent", "the APNs key is refused", HOUR)
+        ),
         *documented(
             _CANONICAL,
-            Row(_UNAUTHENTICATED, "not_sent", "the access token is not valid", account=True),
+            ErrorRow(_UNAUTHENTICATED, "not_sent", "the access token is not valid", account=True),
             shut_out("PERMISSION_DENIED", "the account lacks a permission", HOUR),
-            Row("NOT_FOUND", "rejected", "the token is not registered any more"),
+            ErrorRow("NOT_FOUND", "rejected", "the token is not registered any more"),
             paced("RESOURCE_EXHAUSTED", Limit.ACCOUNT, "more calls than allowed", MINUTE),
-            Row("FAILED_PRECONDITION", "rejected", "the message cannot be sent as it is"),
-            Row("OUT_OF_RANGE", "rejected", "a parameter is out of its range"),
-            Row("ABORTED", "unknown", "two requests met"),
-            Row("DEADLINE_EXCEEDED", "unknown", "the time was over before the answer"),
-            Row("CANCELLED", "unknown", "the call was cancelled"),
-            Row("DATA_LOSS", "unknown", "data was lost"),
-            Row("UNKNOWN", "unknown", "an error of another system"),
+            ErrorRow("FAILED_PRECONDITION", "rejected", "the message cannot be sent as it is"),
+            ErrorRow("OUT_OF_RANGE", "rejected", "a parameter is out of its range"),
+            ErrorRow("ABORTED", "unknown", "two requests met"),
+            ErrorRow("DEADLINE_EXCEEDED", "unknown", "the time was over before the answer"),
+            ErrorRow("CANCELLED", "unknown", "the call was cancelled"),
+            ErrorRow("DATA_LOSS", "unknown", "data was lost"),
+            ErrorRow("UNKNOWN", "unknown", "an error of another system"),
         ),
     )
 )

@@ -44,7 +44,7 @@ _RESERVED: Final = frozenset({"from", "message_type"})
 _OWN: Final = ("google.", "gcm.")
 
 
-class Notification(
+class FcmNotification(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
     """What the device shows."""
@@ -54,12 +54,12 @@ class Notification(
     image: str = ""
 
 
-class Content(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class FcmContent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All keys of `content`."""
 
     text: Text | None = None
     title: Text | None = None
-    notification: Notification | None = None
+    notification: FcmNotification | None = None
     data: dict[str, str] | None = None
     android: dict[str, Any] = {}
     apns: dict[str, Any] = {}
@@ -67,20 +67,20 @@ class Content(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     fcm_options: dict[str, Any] | None = None
 
     @property
-    def shown(self) -> Notification | None:
+    def shown(self) -> FcmNotification | None:
         """What the device shows, however it was said."""
         if self.text is None and self.title is None:
             return self.notification
-        return Notification(title=self.title or "", body=self.text or "")
+        return FcmNotification(title=self.title or "", body=self.text or "")
 
 
-def read(delivery: Delivery) -> Content:
+def read(delivery: Delivery) -> FcmContent:
     """The content for this provider; raises BadContent."""
     said = delivery.content_for(PROVIDER)
     if said is None:
         raise BadContent(no_form(delivery, PROVIDER) or _NO_TEMPLATES)
     try:
-        content = msgspec.convert(said, Content)
+        content = msgspec.convert(said, FcmContent)
     except msgspec.ValidationError as exc:
         raise BadContent(f"bad_content: {broken_rule(exc)}") from exc
     if content.notification is not None and (content.text or content.title):
@@ -121,7 +121,7 @@ def _check_data(data: dict[str, str]) -> None:
             raise BadContent(f"bad_content: data: the key {shown_name(key)!r} is FCM's own")
 
 
-def _check_objects(content: Content) -> None:
+def _check_objects(content: FcmContent) -> None:
     """Where something is added there must be an object."""
     for name, part, inner in (
         ("android", content.android, "notification"),

@@ -45,9 +45,9 @@ from channels.channel import (
     Failure,
     LoginRefused,
     RecallDialogue,
-    Sent,
-    Taken,
-    TakenBack,
+    RecallResult,
+    RecallStatus,
+    SentCall,
     Token,
     TokenRefused,
     TokenSource,
@@ -57,7 +57,7 @@ from channels.judging.error_table import HOUR, MINUTE, ErrorTable
 from channels.judging.foreign_json import UNREADABLE
 from channels.judging.outcomes import for_all, of_failure
 from channels.judging.recall_outcomes import taken_back
-from channels.providers.feishu.content import Worded
+from channels.providers.feishu.content import FeishuWorded
 from channels.providers.feishu.content import read as read_content
 from channels.providers.feishu.errors import ERRORS
 from channels.providers.feishu.wire import (
@@ -234,11 +234,11 @@ class FeishuChannel(BaseChannel):
             return for_all(call, Unknown("no_message_id", "the answer names no message"))
         return for_all(call, Accepted(said.message_id))
 
-    def recall(self, account: Account, sent: Sent) -> RecallDialogue | None:
+    def recall(self, account: Account, sent: SentCall) -> RecallDialogue | None:
         """By the message_id."""
         return self._recall(account, sent) if _MESSAGE_ID.fullmatch(sent.provider_id) else None
 
-    def _recall(self, account: Account, sent: Sent) -> RecallDialogue:
+    def _recall(self, account: Account, sent: SentCall) -> RecallDialogue:
         url = address(account.endpoint, f"{_SEND}/{sent.provider_id}")
         bearer = (b"Authorization", b"Bearer " + sent.token.encode("latin-1"))
         answer = yield httpx.Request(
@@ -247,7 +247,7 @@ class FeishuChannel(BaseChannel):
         said = None if isinstance(answer, Failure) else read(answer)
         code = code_of(said)
         if code in _GONE:
-            return TakenBack(Taken.BACK)
+            return RecallResult(RecallStatus.BACK)
         return taken_back(self.errors, answer, code, said.detail if said is not None else "")
 
     def token_refused(self, answer: httpx.Response) -> bool:
@@ -265,7 +265,7 @@ def _receive_id(receiver: str) -> tuple[str, str]:
     return receiver, "email" if "@" in receiver else "user_id"
 
 
-def _body(receiver: str, message: Worded, key: str) -> bytes:
+def _body(receiver: str, message: FeishuWorded, key: str) -> bytes:
     content = msgspec.json.encode(message.body).decode()
     return msgspec.json.encode(_Body(receiver, message.msg_type, content, key))
 

@@ -37,19 +37,19 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Part of a content: a key that is none of ours is a mistake, and would be lost."""
 
 
-class Image(_Part, frozen=True, kw_only=True):
+class FeishuImage(_Part, frozen=True, kw_only=True):
     """An image that was uploaded before."""
 
     image_key: Text
 
 
-class File(_Part, frozen=True, kw_only=True):
+class FeishuFile(_Part, frozen=True, kw_only=True):
     """A file that was uploaded before."""
 
     file_key: Text
 
 
-class Media(_Part, frozen=True, kw_only=True, omit_defaults=True):
+class FeishuMedia(_Part, frozen=True, kw_only=True, omit_defaults=True):
     """A video, with the image that stands for it."""
 
     file_key: Text
@@ -68,26 +68,26 @@ class User(_Part, frozen=True, kw_only=True):
     user_id: Text
 
 
-class Content(_Part, frozen=True, kw_only=True):
+class FeishuContent(_Part, frozen=True, kw_only=True):
     """All keys of `content`."""
 
     text: Text | None = None
     post: Filled | None = None
     card: Filled | None = None
-    image: Image | None = None
-    file: File | None = None
-    audio: File | None = None
-    sticker: File | None = None
-    media: Media | None = None
+    image: FeishuImage | None = None
+    file: FeishuFile | None = None
+    audio: FeishuFile | None = None
+    sticker: FeishuFile | None = None
+    media: FeishuMedia | None = None
     share_chat: Chat | None = None
     share_user: User | None = None
 
 
-_KEYS: Final = Content.__struct_fields__
+_KEYS: Final = FeishuContent.__struct_fields__
 _CARD: Final = "interactive"
 
 
-class Worded(msgspec.Struct, frozen=True):
+class FeishuWorded(msgspec.Struct, frozen=True):
     """A message as both providers word it."""
 
     msg_type: str
@@ -95,16 +95,16 @@ class Worded(msgspec.Struct, frozen=True):
     """What the application sends as a JSON text, and the robot as it is."""
 
 
-def read(delivery: Delivery, provider: str, allowed: frozenset[str]) -> Worded:
+def read(delivery: Delivery, provider: str, allowed: frozenset[str]) -> FeishuWorded:
     """Returns what this provider sends of the delivery; raises BadContent. `allowed` are its keys."""
     template, said = delivery.template_for(provider), delivery.content_for(provider)
     if template is not None:
         data = {"template_id": template.id, "template_variable": template.params}
-        return Worded(_CARD, {"type": "template", "data": data})
+        return FeishuWorded(_CARD, {"type": "template", "data": data})
     if said is None and (refused := no_form(delivery, provider)):
         raise BadContent(refused)
     try:
-        content = msgspec.convert(said, Content)
+        content = msgspec.convert(said, FeishuContent)
     except msgspec.ValidationError as exc:
         raise BadContent(f"bad_content: {broken_rule(exc)}") from exc
     given = [key for key in _KEYS if getattr(content, key) is not None]
@@ -114,7 +114,7 @@ def read(delivery: Delivery, provider: str, allowed: frozenset[str]) -> Worded:
     return _worded(given[0], getattr(content, given[0]))
 
 
-def _worded(key: str, body: Any) -> Worded:
+def _worded(key: str, body: Any) -> FeishuWorded:
     if key == "text":
-        return Worded("text", {"text": body})
-    return Worded(_CARD if key == "card" else key, body)
+        return FeishuWorded("text", {"text": body})
+    return FeishuWorded(_CARD if key == "card" else key, body)

@@ -41,16 +41,16 @@ from channels.http_client.request import extensions_of, fields_of, post_json
 from channels.judging.error_table import (
     HOUR,
     MINUTE,
+    ErrorRow,
     ErrorTable,
-    Row,
-    Source,
+    RowSource,
     documented,
     paced,
     shut_out,
     unproved,
 )
 from channels.judging.outcomes import for_all, of_failure
-from channels.providers.feishu.content import Chat, Worded, read
+from channels.providers.feishu.content import Chat, FeishuWorded, read
 from channels.providers.feishu.wire import COMMON, ENDPOINT, RATE_LIMITED, address, refused
 from channels.secret import Secret
 from message.delivery import Delivery
@@ -62,7 +62,7 @@ _CARD: Final = "interactive"
 _MAX_BYTES: Final = 20 * 1_024
 _BAD_REQUEST, _TOO_MANY = "9499", "9499.too_many"
 
-_ROBOT: Final = Source(
+_ROBOT: Final = RowSource(
     "https://open.feishu.cn/document/ukTMukTMukTM/ucTM5YjL3ETO24yNxkjN",
     "2026-11-22",
     copy="a summary of the page in a public repository, made on 2026-09-11",
@@ -73,21 +73,21 @@ _ERRORS: Final = ErrorTable(
     (
         *documented(
             _ROBOT,
-            Row(_BAD_REQUEST, "rejected", "the body cannot be read, or is too large"),
+            ErrorRow(_BAD_REQUEST, "rejected", "the body cannot be read, or is too large"),
             shut_out("19001", "no such hook", HOUR),
             shut_out("19021", "sign or time is refused", MINUTE),
             shut_out("19022", "our address is not on the list", MINUTE),
-            Row("19024", "rejected", "none of the robot's keywords is in the message"),
+            ErrorRow("19024", "rejected", "none of the robot's keywords is in the message"),
         ),
         *unproved(
             _SHOWN,
             paced(_TOO_MANY, Limit.ACCOUNT, "9499: too many requests", MINUTE),
-            Row("19002", "rejected", "a field is missing"),
+            ErrorRow("19002", "rejected", "a field is missing"),
         ),
         *documented(
             COMMON,
             paced("11232", Limit.ACCOUNT, "the robot, or the provider, has too much to do", MINUTE),
-            Row("2200", "unknown", "an internal error"),
+            ErrorRow("2200", "unknown", "an internal error"),
             paced(RATE_LIMITED, Limit.ACCOUNT, "more calls than allowed", MINUTE),
         ),
     )
@@ -177,7 +177,7 @@ class FeishuRobotChannel(BaseChannel):
         return msgspec.json.encode(body)
 
 
-def _content(message: Worded) -> Any:
+def _content(message: FeishuWorded) -> Any:
     """Two types are worded otherwise than an application words them."""
     if message.msg_type == "post":
         return {"post": message.body}

@@ -20,14 +20,14 @@ import httpx
 import msgspec
 
 from channels.endpoints import below, endpoint_url, with_query
-from channels.judging.error_table import ErrorTable, Source
+from channels.judging.error_table import ErrorTable, RowSource
 from channels.judging.foreign_json import decoded
 from channels.judging.outcomes import CONTRADICTION, refusal
 from channels.judging.retry_after import MAX_MS
 from message.outcomes import AnyOutcome, NotSent, Unknown
 
 ENDPOINT: Final = "https://open.feishu.cn"
-COMMON: Final = Source(
+COMMON: Final = RowSource(
     "https://open.feishu.cn/document/server-docs/api-call-guide/generic-error-code",
     "2026-11-22",
     copy="a summary of the page in a public repository, made on 2026-09-11",
@@ -42,7 +42,7 @@ class _Data(msgspec.Struct):
     message_id: str = ""
 
 
-class Answered(msgspec.Struct):
+class FeishuAnswer(msgspec.Struct):
     """What is read of an answer. The robot's older form has
     `StatusCode` and `StatusMessage` alone."""
 
@@ -63,15 +63,15 @@ class Answered(msgspec.Struct):
         return (self.msg or self.StatusMessage or "")[:_MAX_DETAIL]
 
 
-_decoder = msgspec.json.Decoder(Answered)
+_decoder = msgspec.json.Decoder(FeishuAnswer)
 
 
-def read(answer: httpx.Response) -> Answered | None:
+def read(answer: httpx.Response) -> FeishuAnswer | None:
     """The answer's body; None where it cannot be read."""
     return decoded(_decoder.decode, answer.content)
 
 
-def code_of(said: Answered | None) -> str:
+def code_of(said: FeishuAnswer | None) -> str:
     """The answer's code; empty where it has none."""
     if said is None:
         return ""

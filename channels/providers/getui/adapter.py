@@ -54,9 +54,9 @@ from channels.http_client.request import extensions_of, fields_of, post_json
 from channels.judging.error_table import (
     HOUR,
     MINUTE,
+    ErrorRow,
     ErrorTable,
-    Row,
-    Source,
+    RowSource,
     documented,
     paced,
     shut_out,
@@ -82,26 +82,28 @@ _NAMED: Final = 28
 _LOGIN_CODES: Final = range(10_000, 40_000)
 _PASSING: Final = frozenset({10_003, 10_005})
 
-_CODES: Final = Source("https://docs.getui.com/getui/server/rest_v2/code", "2026-11-22")
-_PUSH: Final = Source("https://docs.getui.com/getui/server/rest_v2/push", "2026-11-22")
+_CODES: Final = RowSource("https://docs.getui.com/getui/server/rest_v2/code", "2026-11-22")
+_PUSH: Final = RowSource("https://docs.getui.com/getui/server/rest_v2/push", "2026-11-22")
 
 _ERRORS: Final = ErrorTable(
     (
         *documented(
             _CODES,
-            Row("1", "rejected", "the body cannot be read"),
-            Row("2", "not_sent", "the service is starting", MINUTE),
+            ErrorRow("1", "rejected", "the body cannot be read"),
+            ErrorRow("2", "not_sent", "the service is starting", MINUTE),
             shut_out("301", "the address is of another data centre than the application", HOUR),
-            Row("404", "not_sent", "no such address", HOUR, account=True),
-            Row("405", "not_sent", "the address takes no POST", HOUR, account=True),
-            Row(_TOKEN_CODE, "not_sent", "the token is wrong or expired", account=True),
+            ErrorRow("404", "not_sent", "no such address", HOUR, account=True),
+            ErrorRow("405", "not_sent", "the address takes no POST", HOUR, account=True),
+            ErrorRow(_TOKEN_CODE, "not_sent", "the token is wrong or expired", account=True),
             shut_out("10002", "application or address is on the block list", HOUR),
             paced("10003", Limit.ACCOUNT, "too many logins a minute", MINUTE),
             paced("10005", Limit.ACCOUNT, "too many calls a minute", MINUTE),
-            Row("20001", "rejected", "a parameter or the CID is not valid"),
-            Row("30*", "not_sent", "the account's package does not cover it", HOUR, account=True),
+            ErrorRow("20001", "rejected", "a parameter or the CID is not valid"),
+            ErrorRow(
+                "30*", "not_sent", "the account's package does not cover it", HOUR, account=True
+            ),
         ),
-        *documented(_PUSH, Row(_IGNORED, "rejected", "the device was not seen for 90 days")),
+        *documented(_PUSH, ErrorRow(_IGNORED, "rejected", "the device was not seen for 90 days")),
     )
 )
 

@@ -39,7 +39,7 @@ _ONLINE_ONLY: Final = -1
 _MAX_TRANSMISSION: Final = 3_072
 
 
-class Content(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class GetuiContent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All keys of `content`."""
 
     title: Title | None = None
@@ -49,13 +49,13 @@ class Content(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     push_channel: Filled | None = None
 
 
-def read(delivery: Delivery) -> Content:
+def read(delivery: Delivery) -> GetuiContent:
     """The content for this provider; raises BadContent."""
     said = delivery.content_for(PROVIDER)
     if said is None:
         raise BadContent(no_form(delivery, PROVIDER) or _NO_TEMPLATES)
     try:
-        content = msgspec.convert(said, Content)
+        content = msgspec.convert(said, GetuiContent)
     except msgspec.ValidationError as exc:
         raise BadContent(f"bad_content: {broken_rule(exc)}") from exc
     if (content.title is None) != (content.text is None):
@@ -83,11 +83,11 @@ def message(delivery: Delivery, now_s: float) -> dict[str, Any]:
     return worded
 
 
-def _notification(content: Content) -> dict[str, Any]:
+def _notification(content: GetuiContent) -> dict[str, Any]:
     return {"title": content.title, "body": content.text, "click_type": _START}
 
 
-def _channel(content: Content) -> dict[str, Any] | None:
+def _channel(content: GetuiContent) -> dict[str, Any] | None:
     """What the phone makers show where the content does not say; None for a transmission."""
     if content.title is None:
         return None

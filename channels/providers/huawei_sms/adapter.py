@@ -33,9 +33,9 @@ from channels.channel import Account, Answer, Call, Failure
 from channels.judging.error_table import (
     HOUR,
     MINUTE,
+    ErrorRow,
     ErrorTable,
-    Row,
-    Source,
+    RowSource,
     documented,
     paced,
     shut_out,
@@ -51,17 +51,17 @@ from message.outcomes import Accepted, AnyOutcome, Limit, Unknown
 _PROVIDER: Final = "huawei_sms"
 _OK: Final = "000000"
 
-_CODES: Final = Source(
+_CODES: Final = RowSource(
     "https://support.huaweicloud.com/api-msgsms/sms_05_0050.html",
     "2026-11-22",
     copy="the page in part; the rest in excerpts at huaweicloud.com/s and in a public client's list",
 )
-_STATUS: Final = Source(
+_STATUS: Final = RowSource(
     "https://github.com/huaweicloud/huaweicloud-sdk-go-v3",
     "2026-11-22",
     copy="SmsDetailResponse, which quotes sms_05_0050.html",
 )
-_APIGW: Final = Source(
+_APIGW: Final = RowSource(
     "https://support.huaweicloud.com/intl/en-us/devg-apisign/api-sign-errorcode.html",
     "2026-11-22",
     copy="the page in part; the rest in a copy of it in a public repository",
@@ -71,15 +71,15 @@ TABLE: Final = ErrorTable(
     (
         *documented(
             _CODES,
-            Row("E000000", "rejected", "the form cannot be read: most often templateParas"),
+            ErrorRow("E000000", "rejected", "the form cannot be read: most often templateParas"),
             shut_out("E00000*", "the Authorization field is not as it must be", HOUR),
             shut_out("E00002*", "the X-WSSE field is not as it must be", HOUR),
-            Row("E000040", "rejected", "another content type is wanted"),
+            ErrorRow("E000040", "rejected", "another content type is wanted"),
             shut_out("E000045", "the signature in Authorization is refused", HOUR),
             shut_out("E00010*", "app_key or app_secret is refused", HOUR),
             shut_out("E00011*", "the account is inactive or frozen, or the clock is wrong", HOUR),
-            Row("E000503", "rejected", "a parameter is malformed"),
-            Row(
+            ErrorRow("E000503", "rejected", "a parameter is malformed"),
+            ErrorRow(
                 "E000510",
                 "unknown",
                 "sending failed; the number's status, which is missing, says why",
@@ -88,7 +88,7 @@ TABLE: Final = ErrorTable(
         ),
         *unproved(
             "a public client lists it; no page of Huawei's that was read has it",
-            Row(
+            ErrorRow(
                 "E000623",
                 "not_sent",
                 "the account's share of messages is used up",
@@ -99,12 +99,12 @@ TABLE: Final = ErrorTable(
         *documented(
             _STATUS,
             paced("E200015", Limit.ACCOUNT, "too many messages wait at the provider", 10 * MINUTE),
-            Row("E200028", "rejected", "a parameter does not fit the template's variable"),
-            Row("E200029", "rejected", "the template is of another type"),
-            Row("E200030", "rejected", "the template is not active"),
-            Row("E200031", "rejected", "the call does not fit the protocol"),
-            Row("E200033", "rejected", "the template's type is wrong"),
-            Row("E200041", "rejected", "the number stands twice in the call"),
+            ErrorRow("E200028", "rejected", "a parameter does not fit the template's variable"),
+            ErrorRow("E200029", "rejected", "the template is of another type"),
+            ErrorRow("E200030", "rejected", "the template is not active"),
+            ErrorRow("E200031", "rejected", "the call does not fit the protocol"),
+            ErrorRow("E200033", "rejected", "the template's type is wrong"),
+            ErrorRow("E200041", "rejected", "the number stands twice in the call"),
         ),
         *documented(
             _APIGW,
@@ -199,13 +199,13 @@ class HuaweiSms(BaseChannel):
         return [self._outcome(by_number.get(one.receiver)) for one in call.deliveries]
 
     def _refused(
-        self, call: Call, answer: httpx.Response, code: str, said: wire.Answered
+        self, call: Call, answer: httpx.Response, code: str, said: wire.HuaweiAnswer
     ) -> list[AnyOutcome]:
         wait_ms = sms.wait_of(answer, self._clock())
         words, status = said.description or said.error_msg, answer.status_code
         return sms.refused(self.errors, call, code, words, wait_ms=wait_ms, status=status)
 
-    def _outcome(self, status: wire.Status | None) -> AnyOutcome:
+    def _outcome(self, status: wire.HuaweiStatus | None) -> AnyOutcome:
         if status is None or not status.status:
             return Unknown("no_status", "the answer does not speak of this number")
         if status.status != _OK:

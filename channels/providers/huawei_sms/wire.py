@@ -55,7 +55,7 @@ class HuaweiSmsOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
             raise ValueError("status_callback: must be a full http:// or https:// URL")
 
 
-class Status(msgspec.Struct, rename="camel"):
+class HuaweiStatus(msgspec.Struct, rename="camel"):
     """What became of one number of a call."""
 
     origin_to: str = ""
@@ -63,17 +63,17 @@ class Status(msgspec.Struct, rename="camel"):
     status: str = ""
 
 
-class Answered(msgspec.Struct):
+class HuaweiAnswer(msgspec.Struct):
     """An answer of the service, or of the gateway before it."""
 
     code: str = ""
     description: str = ""
-    result: list[Status] | None = None
+    result: list[HuaweiStatus] | None = None
     error_code: str = ""
     error_msg: str = ""
 
 
-class Prepared(msgspec.Struct, frozen=True):
+class HuaweiPrepared(msgspec.Struct, frozen=True):
     """What all requests of one account share."""
 
     options: HuaweiSmsOptions
@@ -83,19 +83,19 @@ class Prepared(msgspec.Struct, frozen=True):
     extensions: dict[str, Any]
 
 
-decode = msgspec.json.Decoder(Answered).decode
+decode = msgspec.json.Decoder(HuaweiAnswer).decode
 
 
-def prepare(account: Account) -> Prepared:
+def prepare(account: Account) -> HuaweiPrepared:
     """For requests of this account; the signature covers the endpoint's own path."""
     url = below(endpoint_url(account.endpoint), _PATH)
     path = url.raw_path.partition(b"?")[0].decode("ascii")
     whole = url.copy_with(raw_path=path.encode("ascii"))
     host, extensions = url.netloc.decode("ascii"), extensions_of(account)
-    return Prepared(account.options, whole, path, host, extensions)
+    return HuaweiPrepared(account.options, whole, path, host, extensions)
 
 
-def signed(prepared: Prepared, form: Mapping[str, str], now_s: float) -> httpx.Request:
+def signed(prepared: HuaweiPrepared, form: Mapping[str, str], now_s: float) -> httpx.Request:
     """The POST of one call."""
     body = urlencode(form).encode("ascii")
     date = datetime.fromtimestamp(now_s, UTC).strftime("%Y%m%dT%H%M%SZ")

@@ -7,21 +7,21 @@ from typing import Final
 from channels.judging.error_table import (
     HOUR,
     MINUTE,
+    ErrorRow,
     ErrorTable,
-    Row,
-    Source,
+    RowSource,
     documented,
     paced,
     shut_out,
 )
 from message.outcomes import Limit
 
-_PAGE: Final = Source(
+_PAGE: Final = RowSource(
     "https://resend.com/docs/api-reference/errors",
     "2026-11-22",
     copy="the page in part; the rest in Resend's own SDK, resend-rs 0.35.1 (src/error.rs)",
 )
-_NODE: Final = Source(
+_NODE: Final = RowSource(
     "https://github.com/resend/resend-node",
     "2026-11-22",
     copy="RESEND_ERROR_CODE_KEY of resend 6.38.0 (npm)",
@@ -31,14 +31,16 @@ ERRORS: Final = ErrorTable(
     (
         *documented(
             _PAGE,
-            Row("invalid_idempotency_key", "rejected", "the key is not 1 to 256 characters"),
-            Row("validation_error", "rejected", "a field is wrong"),
-            Row("missing_required_field", "rejected", "a field is missing"),
-            Row("missing_required_parameter", "rejected", "a parameter is missing"),
-            Row("invalid_parameter", "rejected", "a parameter is no valid value"),
-            Row("invalid_attachment", "rejected", "an attachment has neither content nor path"),
-            Row("not_found", "rejected", "no such template, or no such endpoint"),
-            Row("method_not_allowed", "rejected", "the endpoint does not take this method"),
+            ErrorRow("invalid_idempotency_key", "rejected", "the key is not 1 to 256 characters"),
+            ErrorRow("validation_error", "rejected", "a field is wrong"),
+            ErrorRow("missing_required_field", "rejected", "a field is missing"),
+            ErrorRow("missing_required_parameter", "rejected", "a parameter is missing"),
+            ErrorRow("invalid_parameter", "rejected", "a parameter is no valid value"),
+            ErrorRow(
+                "invalid_attachment", "rejected", "an attachment has neither content nor path"
+            ),
+            ErrorRow("not_found", "rejected", "no such template, or no such endpoint"),
+            ErrorRow("method_not_allowed", "rejected", "the endpoint does not take this method"),
             shut_out("missing_api_key", "the API key is missing", MINUTE),
             shut_out("restricted_api_key", "the API key may not do this", MINUTE),
             shut_out("invalid_api_key", "the API key is wrong", MINUTE),
@@ -59,23 +61,25 @@ ERRORS: Final = ErrorTable(
                 HOUR,
                 account=True,
             ),
-            Row(
+            ErrorRow(
                 "invalid_idempotent_request",
                 "unknown",
                 "the key was used for another payload before",
             ),
-            Row("concurrent_idempotent_requests", "unknown", "the first request is still at work"),
-            Row("resource_locked", "unknown", "another request changes the same thing"),
-            Row("application_error", "unknown", "an unexpected error at Resend"),
-            Row("service_unavailable", "unknown", "Resend is not available for the moment"),
+            ErrorRow(
+                "concurrent_idempotent_requests", "unknown", "the first request is still at work"
+            ),
+            ErrorRow("resource_locked", "unknown", "another request changes the same thing"),
+            ErrorRow("application_error", "unknown", "an unexpected error at Resend"),
+            ErrorRow("service_unavailable", "unknown", "Resend is not available for the moment"),
         ),
         *documented(
             _NODE,
-            Row("invalid_from_address", "rejected", "the sender is no valid address"),
-            Row("invalid_access", "rejected", "the access level is no valid one"),
-            Row("invalid_region", "rejected", "the region is no valid one"),
-            Row("security_error", "rejected", "a security issue was found with the request"),
-            Row("internal_server_error", "unknown", "an unexpected error at Resend"),
+            ErrorRow("invalid_from_address", "rejected", "the sender is no valid address"),
+            ErrorRow("invalid_access", "rejected", "the access level is no valid one"),
+            ErrorRow("invalid_region", "rejected", "the region is no valid one"),
+            ErrorRow("security_error", "rejected", "a security issue was found with the request"),
+            ErrorRow("internal_server_error", "unknown", "an unexpected error at Resend"),
         ),
     )
 )

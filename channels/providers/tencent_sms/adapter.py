@@ -168,13 +168,15 @@ class TencentSms(BaseChannel):
             _read_reports(answer, attempt, listing)
         return listing.verdict()
 
-    def _refused(self, call: Call, answer: httpx.Response, error: wire.Refusal) -> list[AnyOutcome]:
+    def _refused(
+        self, call: Call, answer: httpx.Response, error: wire.TencentRefusal
+    ) -> list[AnyOutcome]:
         wait_ms = sms.wait_of(answer, self._clock())
         return sms.refused(
             self.errors, call, error.Code, error.Message, wait_ms=wait_ms, about_one=_ABOUT_ONE
         )
 
-    def _outcome(self, status: wire.Status | None) -> AnyOutcome:
+    def _outcome(self, status: wire.TencentStatus | None) -> AnyOutcome:
         if status is None:
             return Unknown("no_status", "the answer does not speak of this number")
         if status.Code == _OK:
@@ -182,7 +184,7 @@ class TencentSms(BaseChannel):
         return self.errors.outcome(status.Code, sms.told(status.Message))
 
 
-def _by_place(call: Call, statuses: list[wire.Status]) -> list[wire.Status | None]:
+def _by_place(call: Call, statuses: list[wire.TencentStatus]) -> list[wire.TencentStatus | None]:
     """Each delivery's status: by its place, as the provider gives them, or else by its number."""
     numbers = [one.receiver for one in call.deliveries]
     if [one.PhoneNumber for one in statuses] == numbers:
@@ -208,7 +210,7 @@ def _read_reports(answer: Answer, attempt: Attempt, listing: Listing) -> None:
     if not listing.answered(answer):
         return
     answered = decoded(wire.decode, answer.content)
-    response = wire.Content() if answered is None else answered.Response
+    response = wire.TencentContent() if answered is None else answered.Response
     reports = response.PullSmsSendStatusSet
     if response.Error is not None or reports is None:
         listing.later(response.Error.Code if response.Error else "unreadable")

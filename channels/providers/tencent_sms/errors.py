@@ -10,9 +10,9 @@ from typing import Final
 from channels.judging.error_table import (
     HOUR,
     MINUTE,
+    ErrorRow,
     ErrorTable,
-    Row,
-    Source,
+    RowSource,
     documented,
     paced,
     shut_out,
@@ -22,17 +22,17 @@ from message.outcomes import Limit
 _DAY: Final = 24 * HOUR
 _HALF_MINUTE: Final = MINUTE // 2
 
-_SEND: Final = Source(
+_SEND: Final = RowSource(
     "https://cloud.tencent.com/document/api/382/59177",
     "2026-11-22",
     copy="errorcodes.py of tencentcloud-sdk-python-sms 3.1.153 (PyPI), and the page in part",
 )
-_COMMON: Final = Source(
+_COMMON: Final = RowSource(
     "https://cloud.tencent.com/document/api/382/52075",
     "2026-11-22",
     copy="the page in part; the rest in lists that public clients made of it",
 )
-_OLDER: Final = Source(
+_OLDER: Final = RowSource(
     "https://github.com/TencentCloud/tencentcloud-sdk-go",
     "2026-11-22",
     copy="tencentcloud/sms/v20210111/errors.go at commit 016bc0d",
@@ -41,13 +41,19 @@ _OLDER: Final = Source(
 _ACCOUNT = (
     *documented(
         _COMMON,
-        Row("AuthFailure.InvalidAuthorization", "not_sent", "malformed Authorization", HOUR, True),
+        ErrorRow(
+            "AuthFailure.InvalidAuthorization", "not_sent", "malformed Authorization", HOUR, True
+        ),
         shut_out("AuthFailure.InvalidSecretId", "no key of this kind", HOUR),
-        Row("AuthFailure.MFAFailure", "not_sent", "a second factor is wanted", HOUR, True),
+        ErrorRow("AuthFailure.MFAFailure", "not_sent", "a second factor is wanted", HOUR, True),
         shut_out("AuthFailure.SecretIdNotFound", "there is no such key", HOUR),
-        Row("AuthFailure.SignatureExpire", "not_sent", "our clock is 5 minutes off", MINUTE, True),
+        ErrorRow(
+            "AuthFailure.SignatureExpire", "not_sent", "our clock is 5 minutes off", MINUTE, True
+        ),
         shut_out("AuthFailure.SignatureFailure", "the secret is not the key's", HOUR),
-        Row("AuthFailure.TokenFailure", "not_sent", "the temporary token is wrong", HOUR, True),
+        ErrorRow(
+            "AuthFailure.TokenFailure", "not_sent", "the temporary token is wrong", HOUR, True
+        ),
         shut_out("AuthFailure.UnauthorizedOperation", "the key may not send", HOUR),
         shut_out("UnauthorizedOperation", "the key may not send", HOUR),
         shut_out("IpInBlacklist", "our address is blacklisted", HOUR),
@@ -57,26 +63,28 @@ _ACCOUNT = (
         _SEND,
         shut_out("InternalError.SigVerificationFail", "the signature is wrong", HOUR),
         shut_out("InternalError.SigFieldMissing", "the signature is missing", HOUR),
-        Row("InternalError.RequestTimeException", "not_sent", "our clock is off", MINUTE, True),
+        ErrorRow(
+            "InternalError.RequestTimeException", "not_sent", "our clock is off", MINUTE, True
+        ),
         shut_out("InvalidParameterValue.SdkAppIdNotExist", "no such SdkAppId", HOUR),
         shut_out("UnauthorizedOperation.RequestIpNotInWhitelist", "our address", HOUR),
         shut_out("UnauthorizedOperation.RequestPermissionDeny", "no permission", HOUR),
         shut_out("UnauthorizedOperation.SdkAppIdIsDisabled", "SdkAppId disabled", HOUR),
         shut_out("UnauthorizedOperation.SmsSdkAppIdVerifyFail", "SdkAppId of another", HOUR),
-        Row(
+        ErrorRow(
             "UnauthorizedOperation.ServiceSuspendDueToArrears", "not_sent", "in arrears", HOUR, True
         ),
     ),
     # The provider's own misspelling of the row above, in older versions of the document.
     *documented(
         _OLDER,
-        Row(
+        ErrorRow(
             "UnauthorizedOperation.SerivceSuspendDueToArrears", "not_sent", "in arrears", HOUR, True
         ),
     ),
     *documented(
         _SEND,
-        Row(
+        ErrorRow(
             "FailedOperation.InsufficientBalanceInSmsPackage", "not_sent", "no balance", HOUR, True
         ),
         paced(
@@ -88,7 +96,7 @@ _ACCOUNT = (
         ),
     ),
     *documented(
-        _COMMON, Row("ResourceInsufficient", "not_sent", "resources are used up", HOUR, True)
+        _COMMON, ErrorRow("ResourceInsufficient", "not_sent", "resources are used up", HOUR, True)
     ),
 )
 
@@ -160,110 +168,124 @@ _PACE = (
 _MESSAGE = (
     *documented(
         _SEND,
-        Row("FailedOperation.ContainSensitiveWord", "rejected", "a forbidden word"),
-        Row(
+        ErrorRow("FailedOperation.ContainSensitiveWord", "rejected", "a forbidden word"),
+        ErrorRow(
             "FailedOperation.PhoneNumberInBlacklist",
             "rejected",
             "the number asked to be left alone",
         ),
-        Row("FailedOperation.PhoneNumberParseFail", "rejected", "the number is not E.164"),
-        Row("FailedOperation.SignatureIncorrectOrUnapproved", "rejected", "no approved signature"),
-        Row("FailedOperation.TemplateIncorrectOrUnapproved", "rejected", "no approved template"),
-        Row("FailedOperation.TemplateUnapprovedOrNotExist", "rejected", "no approved template"),
-        Row(
+        ErrorRow("FailedOperation.PhoneNumberParseFail", "rejected", "the number is not E.164"),
+        ErrorRow(
+            "FailedOperation.SignatureIncorrectOrUnapproved", "rejected", "no approved signature"
+        ),
+        ErrorRow(
+            "FailedOperation.TemplateIncorrectOrUnapproved", "rejected", "no approved template"
+        ),
+        ErrorRow(
+            "FailedOperation.TemplateUnapprovedOrNotExist", "rejected", "no approved template"
+        ),
+        ErrorRow(
             "FailedOperation.TemplateParamSetNotMatchApprovedTemplate",
             "rejected",
             "parameters do not fit",
         ),
-        Row("InvalidParameterValue.ContentLengthLimit", "rejected", "the text is too long"),
-        Row("InvalidParameterValue.IncorrectPhoneNumber", "rejected", "the number is malformed"),
-        Row("InvalidParameterValue.ProhibitedUseUrlInTemplateParameter", "rejected", "a URL"),
-        Row(
+        ErrorRow("InvalidParameterValue.ContentLengthLimit", "rejected", "the text is too long"),
+        ErrorRow(
+            "InvalidParameterValue.IncorrectPhoneNumber", "rejected", "the number is malformed"
+        ),
+        ErrorRow("InvalidParameterValue.ProhibitedUseUrlInTemplateParameter", "rejected", "a URL"),
+        ErrorRow(
             "InvalidParameterValue.TemplateParameterFormatError",
             "rejected",
             "a code is 0 to 6 digits",
         ),
-        Row(
+        ErrorRow(
             "InvalidParameterValue.TemplateParameterLengthLimit",
             "rejected",
             "a parameter is too long",
         ),
-        Row(
+        ErrorRow(
             "LimitExceeded.AppCountryOrRegionInBlacklist", "rejected", "the country is not allowed"
         ),
-        Row(
+        ErrorRow(
             "UnauthorizedOperation.IndividualUserMarketingSmsPermissionDeny",
             "rejected",
             "no marketing",
         ),
-        Row(
+        ErrorRow(
             "UnsupportedOperation.ChineseMainlandTemplateToGlobalPhone",
             "rejected",
             "template of home",
         ),
-        Row(
+        ErrorRow(
             "UnsupportedOperation.GlobalTemplateToChineseMainlandPhone",
             "rejected",
             "template of abroad",
         ),
-        Row("UnsupportedOperation.UnsupportedRegion", "rejected", "the country is not supported"),
+        ErrorRow(
+            "UnsupportedOperation.UnsupportedRegion", "rejected", "the country is not supported"
+        ),
     ),
     *documented(
         _OLDER,
-        Row("UnsupportedOperation.UnsuportedRegion", "rejected", "the country is not supported"),
+        ErrorRow(
+            "UnsupportedOperation.UnsuportedRegion", "rejected", "the country is not supported"
+        ),
     ),
 )
 
 _CALL = (
     *documented(
         _COMMON,
-        Row("ActionOffline", "rejected", "the operation is gone"),
-        Row("DryRunOperation", "rejected", "it would have been sent"),
-        Row("InvalidAction", "rejected", "no such operation"),
-        Row("InvalidParameterValue", "rejected", "a parameter's value is wrong"),
-        Row("InvalidRequest", "rejected", "the call is malformed"),
-        Row("NoSuchProduct", "rejected", "no such product"),
-        Row("NoSuchVersion", "rejected", "no such version of the API"),
-        Row("RequestSizeLimitExceeded", "rejected", "the call is too large"),
-        Row("UnknownParameter", "rejected", "a parameter that is not defined"),
-        Row("UnsupportedProtocol", "rejected", "neither GET nor POST"),
-        Row("UnsupportedRegion", "rejected", "the service has no such region"),
+        ErrorRow("ActionOffline", "rejected", "the operation is gone"),
+        ErrorRow("DryRunOperation", "rejected", "it would have been sent"),
+        ErrorRow("InvalidAction", "rejected", "no such operation"),
+        ErrorRow("InvalidParameterValue", "rejected", "a parameter's value is wrong"),
+        ErrorRow("InvalidRequest", "rejected", "the call is malformed"),
+        ErrorRow("NoSuchProduct", "rejected", "no such product"),
+        ErrorRow("NoSuchVersion", "rejected", "no such version of the API"),
+        ErrorRow("RequestSizeLimitExceeded", "rejected", "the call is too large"),
+        ErrorRow("UnknownParameter", "rejected", "a parameter that is not defined"),
+        ErrorRow("UnsupportedProtocol", "rejected", "neither GET nor POST"),
+        ErrorRow("UnsupportedRegion", "rejected", "the service has no such region"),
     ),
     *documented(
         _SEND,
-        Row("FailedOperation.FailResolvePacket", "rejected", "the call is malformed"),
-        Row("FailedOperation.JsonParseFail", "rejected", "the call is no JSON"),
-        Row("InternalError.JsonParseFail", "rejected", "the call's parameters are no JSON"),
-        Row("InternalError.RestApiInterfaceNotExist", "rejected", "no such operation"),
-        Row("InvalidParameter", "rejected", "a parameter of the call is malformed"),
-        Row("LimitExceeded.PhoneNumberCountLimit", "rejected", "more than 200 numbers"),
-        Row("MissingParameter", "rejected", "a parameter is missing"),
-        Row("MissingParameter.EmptyPhoneNumberSet", "rejected", "no number"),
-        Row("UnsupportedOperation", "rejected", "not supported"),
-        Row("UnsupportedOperation.ContainDomesticAndInternationalPhoneNumber", "rejected", "mixed"),
+        ErrorRow("FailedOperation.FailResolvePacket", "rejected", "the call is malformed"),
+        ErrorRow("FailedOperation.JsonParseFail", "rejected", "the call is no JSON"),
+        ErrorRow("InternalError.JsonParseFail", "rejected", "the call's parameters are no JSON"),
+        ErrorRow("InternalError.RestApiInterfaceNotExist", "rejected", "no such operation"),
+        ErrorRow("InvalidParameter", "rejected", "a parameter of the call is malformed"),
+        ErrorRow("LimitExceeded.PhoneNumberCountLimit", "rejected", "more than 200 numbers"),
+        ErrorRow("MissingParameter", "rejected", "a parameter is missing"),
+        ErrorRow("MissingParameter.EmptyPhoneNumberSet", "rejected", "no number"),
+        ErrorRow("UnsupportedOperation", "rejected", "not supported"),
+        ErrorRow(
+            "UnsupportedOperation.ContainDomesticAndInternationalPhoneNumber", "rejected", "mixed"
+        ),
     ),
 )
 
 # As the SDK for Go has it, with the point at its end.
-_POINTED = documented(_OLDER, Row("UnsupportedOperation.", "rejected", "not supported"))
+_POINTED = documented(_OLDER, ErrorRow("UnsupportedOperation.", "rejected", "not supported"))
 
 _DOUBT = (
     *documented(
         _COMMON,
-        Row("FailedOperation", "unknown", "the operation failed"),
-        Row("InternalError", "unknown", "the provider failed inside"),
-        Row("ResourceUnavailable", "unknown", "a resource is not available"),
-        Row("ResponseSizeLimitExceeded", "unknown", "the answer was too large to be given"),
-        Row("ServiceUnavailable", "unknown", "the service is not available for the moment"),
+        ErrorRow("FailedOperation", "unknown", "the operation failed"),
+        ErrorRow("InternalError", "unknown", "the provider failed inside"),
+        ErrorRow("ResourceUnavailable", "unknown", "a resource is not available"),
+        ErrorRow("ResponseSizeLimitExceeded", "unknown", "the answer was too large to be given"),
+        ErrorRow("ServiceUnavailable", "unknown", "the service is not available for the moment"),
     ),
     *documented(
         _SEND,
-        Row("InternalError.OtherError", "unknown", "another error inside"),
-        Row(
+        ErrorRow("InternalError.OtherError", "unknown", "another error inside"),
+        ErrorRow(
             "InternalError.SendAndRecvFail", "unknown", "timed out between the provider's own parts"
         ),
-        Row("InternalError.Timeout", "unknown", "timed out inside"),
-        Row("InternalError.UnknownError", "unknown", "an unknown error inside"),
+        ErrorRow("InternalError.Timeout", "unknown", "timed out inside"),
+        ErrorRow("InternalError.UnknownError", "unknown", "an unknown error inside"),
     ),
 )
 

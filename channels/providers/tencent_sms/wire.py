@@ -39,14 +39,14 @@ class TencentSmsOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """How old a call must be before a query that does not list it is believed."""
 
 
-class Refusal(msgspec.Struct):
+class TencentRefusal(msgspec.Struct):
     """Why a whole call was refused."""
 
     Code: str = ""
     Message: str = ""
 
 
-class Status(msgspec.Struct):
+class TencentStatus(msgspec.Struct):
     """What became of one number of a call."""
 
     PhoneNumber: str = ""
@@ -55,7 +55,7 @@ class Status(msgspec.Struct):
     SerialNo: str = ""
 
 
-class Report(msgspec.Struct):
+class TencentReport(msgspec.Struct):
     """A delivery report."""
 
     PhoneNumber: str = ""
@@ -63,21 +63,21 @@ class Report(msgspec.Struct):
     SessionContext: str | None = ""
 
 
-class Content(msgspec.Struct):
+class TencentContent(msgspec.Struct):
     """One of the three."""
 
-    Error: Refusal | None = None
-    SendStatusSet: list[Status] | None = None
-    PullSmsSendStatusSet: list[Report] | None = None
+    Error: TencentRefusal | None = None
+    SendStatusSet: list[TencentStatus] | None = None
+    PullSmsSendStatusSet: list[TencentReport] | None = None
 
 
-class Answered(msgspec.Struct):
+class TencentAnswer(msgspec.Struct):
     """Every answer."""
 
-    Response: Content
+    Response: TencentContent
 
 
-class Prepared(msgspec.Struct, frozen=True):
+class TencentPrepared(msgspec.Struct, frozen=True):
     """What all requests of one account share."""
 
     options: TencentSmsOptions
@@ -88,11 +88,11 @@ class Prepared(msgspec.Struct, frozen=True):
     extensions: dict[str, Any]
 
 
-decode = msgspec.json.Decoder(Answered).decode
+decode = msgspec.json.Decoder(TencentAnswer).decode
 _encoder = msgspec.json.Encoder()
 
 
-def prepare(account: Account) -> Prepared:
+def prepare(account: Account) -> TencentPrepared:
     """For requests of this account; the signature covers the endpoint's own path."""
     url = endpoint_url(account.endpoint)
     path, options = sms.rooted(url), account.options
@@ -104,11 +104,11 @@ def prepare(account: Account) -> Prepared:
     ]
     extensions = extensions_of(account)
     whole = url.copy_with(raw_path=path.encode("ascii"))
-    return Prepared(options, whole, path, url.netloc.decode("ascii"), fields, extensions)
+    return TencentPrepared(options, whole, path, url.netloc.decode("ascii"), fields, extensions)
 
 
 def signed(
-    prepared: Prepared, action: bytes, content: Mapping[str, Any], now_s: int
+    prepared: TencentPrepared, action: bytes, content: Mapping[str, Any], now_s: int
 ) -> httpx.Request:
     """The POST of one operation."""
     body = _encoder.encode(content)

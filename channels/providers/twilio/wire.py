@@ -71,7 +71,7 @@ class _Page(msgspec.Struct):
     next_page_uri: str | None = None
 
 
-class Prepared(msgspec.Struct, frozen=True):
+class TwilioPrepared(msgspec.Struct, frozen=True):
     """What all requests of one account share."""
 
     options: TwilioOptions
@@ -84,7 +84,7 @@ _page = msgspec.json.Decoder(_Page).decode
 _json = msgspec.json.Encoder(order="deterministic")
 
 
-def prepare(account: Account) -> Prepared:
+def prepare(account: Account) -> TwilioPrepared:
     """For requests of this account; the endpoint's own path stays in front."""
     url = endpoint_url(account.endpoint)
     options: TwilioOptions = account.options
@@ -98,7 +98,7 @@ def prepare(account: Account) -> Prepared:
         (b"Authorization", b"Basic " + login),
     ]
     extensions = extensions_of(account)
-    return Prepared(options, url.copy_with(raw_path=path), fields, extensions)
+    return TwilioPrepared(options, url.copy_with(raw_path=path), fields, extensions)
 
 
 def callback(options: TwilioOptions, call_key: str) -> str:
@@ -122,7 +122,7 @@ def said(delivery: Delivery) -> dict[str, str]:
 
 
 def listed(
-    prepared: Prepared, attempt: Attempt, listing: Listing
+    prepared: TwilioPrepared, attempt: Attempt, listing: Listing
 ) -> Generator[httpx.Request, Answer, None]:
     """Read every message to the number, whatever its date: one that waits has none. Any that was made since
     the first call may be this one."""
@@ -146,14 +146,14 @@ def listed(
     listing.later(f"more than {_MAX_PAGES * _PAGE:,} messages")
 
 
-def unmasked(prepared: Prepared, listing: Listing) -> Generator[httpx.Request, Answer, None]:
+def unmasked(prepared: TwilioPrepared, listing: Listing) -> Generator[httpx.Request, Answer, None]:
     """Look whether the account redacts numbers: then a list by number shows nothing of what was sent."""
     page = _read((yield _question(prepared, urlencode({"PageSize": str(_LATEST)}))), listing)
     if page is not None and any(not _NUMBER.fullmatch(one.to or "") for one in page.messages):
         listing.later("numbers are redacted in the account's list, which so proves nothing")
 
 
-def _question(prepared: Prepared, query: str) -> httpx.Request:
+def _question(prepared: TwilioPrepared, query: str) -> httpx.Request:
     """Of `next_page_uri` the query alone is followed: where to ask is the account's to say."""
     path = prepared.url.raw_path + b"?" + query.encode("ascii", "replace")
     url = prepared.url.copy_with(raw_path=path)

@@ -28,9 +28,9 @@ from channels.channel import Account, Answer, Call, TokenSource
 from channels.judging.error_table import (
     HOUR,
     MINUTE,
+    ErrorRow,
     ErrorTable,
-    Row,
-    Source,
+    RowSource,
     documented,
     paced,
     shut_out,
@@ -59,7 +59,7 @@ _DOCUMENT: Final = (
 )
 
 
-_PLATFORM: Final = Source(
+_PLATFORM: Final = RowSource(
     "https://www.tencentcloud.com/zh/document/product/1219/67648", "2026-11-22"
 )
 """Tencent's platform for mini-programs in other applications: the same call."""
@@ -100,19 +100,23 @@ class WechatMiniChannel(BaseChannel):
             *documented(
                 CODES,
                 shut_out("40013", "the AppID is not valid", 10 * MINUTE),
-                Row("40003", "rejected", "the OpenID is empty or not valid"),
-                Row("40037", "rejected", "the template id is empty or there is no such template"),
-                Row("41030", "rejected", "the page does not exist in the published version"),
-                Row("43101", "rejected", "the user has not granted this message"),
-                Row("47003", "rejected", "a value is empty or does not fit its place"),
+                ErrorRow("40003", "rejected", "the OpenID is empty or not valid"),
+                ErrorRow(
+                    "40037", "rejected", "the template id is empty or there is no such template"
+                ),
+                ErrorRow("41030", "rejected", "the page does not exist in the published version"),
+                ErrorRow("43101", "rejected", "the user has not granted this message"),
+                ErrorRow("47003", "rejected", "a value is empty or does not fit its place"),
             ),
             *documented(
                 _PLATFORM,
-                Row("43107", "not_sent", "the account or template is banned", HOUR, account=True),
+                ErrorRow(
+                    "43107", "not_sent", "the account or template is banned", HOUR, account=True
+                ),
                 paced(
                     "43108", Limit.RECEIVER, "messages to this user came at the same moment", 1_000
                 ),
-                Row("45168", "rejected", "the text holds words that are not allowed"),
+                ErrorRow("45168", "rejected", "the text holds words that are not allowed"),
             ),
         )
     )

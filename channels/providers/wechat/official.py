@@ -30,7 +30,15 @@ import msgspec
 from channels.base import BaseChannel
 from channels.capabilities import Promises
 from channels.channel import Account, Answer, Call, TokenSource
-from channels.judging.error_table import HOUR, MINUTE, ErrorTable, Row, Source, documented, unproved
+from channels.judging.error_table import (
+    HOUR,
+    MINUTE,
+    ErrorRow,
+    ErrorTable,
+    RowSource,
+    documented,
+    unproved,
+)
 from channels.judging.outcomes import for_all
 from channels.providers._common.wechat import (
     CODES,
@@ -55,11 +63,11 @@ _DEDUP_MS: Final = 9 * MINUTE
 """They promise 10 minutes; the repeat needs time to arrive."""
 
 
-_SEEN: Final = Source(
+_SEEN: Final = RowSource(
     "https://developers.weixin.qq.com/community/minihome/doc/000860335f4ca80cd0932f3dd66c00",
     "2026-11-22",
 )
-_CLOSED: Final = Source(
+_CLOSED: Final = RowSource(
     "https://developers.weixin.qq.com/community/develop/doc/00086cee348a80792ab2b04576bc00",
     "2026-11-22",
 )
@@ -94,31 +102,35 @@ class WechatOfficialChannel(BaseChannel):
             *COMMON_ROWS,
             *documented(
                 CODES,
-                Row("40003", "rejected", "the OpenID is not valid for this account"),
-                Row("40036", "rejected", "the template id has a wrong length"),
-                Row("40037", "rejected", "there is no such template"),
-                Row("40039", "rejected", "the link is too long"),
-                Row("40066", "rejected", "the link is not allowed"),
-                Row("40165", "rejected", "the page path of the mini-program is not valid"),
-                Row("43004", "rejected", "the receiver does not follow the account"),
-                Row("43019", "rejected", "the receiver is on the account's blacklist"),
-                Row("43101", "rejected", "the receiver refuses these messages"),
-                Row("45013", "rejected", "too many places are filled in"),
-                Row("45014", "rejected", "the message is too long"),
-                Row("45051", "rejected", "the link is not of the kind that is allowed here"),
-                Row("45066", "unknown", "the same client_msg_id came again too fast"),
-                Row("45067", "rejected", "the client_msg_id is too long"),
-                Row("47003", "rejected", "a value does not fit its place in the template"),
+                ErrorRow("40003", "rejected", "the OpenID is not valid for this account"),
+                ErrorRow("40036", "rejected", "the template id has a wrong length"),
+                ErrorRow("40037", "rejected", "there is no such template"),
+                ErrorRow("40039", "rejected", "the link is too long"),
+                ErrorRow("40066", "rejected", "the link is not allowed"),
+                ErrorRow("40165", "rejected", "the page path of the mini-program is not valid"),
+                ErrorRow("43004", "rejected", "the receiver does not follow the account"),
+                ErrorRow("43019", "rejected", "the receiver is on the account's blacklist"),
+                ErrorRow("43101", "rejected", "the receiver refuses these messages"),
+                ErrorRow("45013", "rejected", "too many places are filled in"),
+                ErrorRow("45014", "rejected", "the message is too long"),
+                ErrorRow("45051", "rejected", "the link is not of the kind that is allowed here"),
+                ErrorRow("45066", "unknown", "the same client_msg_id came again too fast"),
+                ErrorRow("45067", "rejected", "the client_msg_id is too long"),
+                ErrorRow("47003", "rejected", "a value does not fit its place in the template"),
             ),
             *documented(
                 _SEEN,
-                Row("40013", "rejected", "the message's mini-program is not bound to the account"),
+                ErrorRow(
+                    "40013", "rejected", "the message's mini-program is not bound to the account"
+                ),
             ),
             *documented(
                 _CLOSED,
-                Row("45109", "not_sent", "the API is closed to this account", HOUR, account=True),
+                ErrorRow(
+                    "45109", "not_sent", "the API is closed to this account", HOUR, account=True
+                ),
             ),
-            *unproved(_LISTED, Row("43116", "rejected", "the template is blocked for abuse")),
+            *unproved(_LISTED, ErrorRow("43116", "rejected", "the template is blocked for abuse")),
         )
     )
     promises: ClassVar[Promises] = Promises(

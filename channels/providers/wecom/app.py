@@ -47,7 +47,7 @@ from channels.channel import (
     Call,
     Failure,
     RecallDialogue,
-    Sent,
+    SentCall,
     Token,
     TokenSource,
 )
@@ -55,8 +55,8 @@ from channels.judging.error_table import HOUR, MINUTE, ErrorTable
 from channels.judging.outcomes import for_all
 from channels.judging.recall_outcomes import taken_back
 from channels.providers._common.wechat import (
-    Prepared,
     PreparedAccounts,
+    WechatPrepared,
     code_of,
     decoded,
     failed,
@@ -65,9 +65,9 @@ from channels.providers._common.wechat import (
     words_of,
 )
 from channels.providers.wecom.content import (
-    Image,
     Message,
-    Text,
+    WecomImage,
+    WecomText,
     content_of,
     message_of,
     refusal_of,
@@ -134,7 +134,7 @@ class CorpToken:
         """See `TokenSource.request`. The secret stands in the URL, where WeCom wants it."""
         options: WecomOptions = account.options
         query = {"corpid": options.corpid, "corpsecret": options.corpsecret.reveal()}
-        return Prepared(account, _TOKEN).get(query)
+        return WechatPrepared(account, _TOKEN).get(query)
 
     def read(self, answer: httpx.Response) -> Token:
         """See `TokenSource.read`."""
@@ -190,9 +190,9 @@ class WecomChannel(BaseChannel):
             return "bad_content: safe is 0 or 1"
         if message.kind == "markdown_v2":
             return "bad_content: only a robot sends markdown_v2"
-        if isinstance(message.body, Image) and message.body.base64:
+        if isinstance(message.body, WecomImage) and message.body.base64:
             return "bad_content: an application sends an image by its media_id"
-        if isinstance(message.body, Text) and message.body.mentions:
+        if isinstance(message.body, WecomText) and message.body.mentions:
             return "bad_content: only a robot's text mentions members"
         return refusal_of(message, _LIMITS)
 
@@ -230,13 +230,13 @@ class WecomChannel(BaseChannel):
         """Nothing was sent: the token was looked at first."""
         return code_of(answer) in TOKEN_CODES
 
-    def recall(self, account: Account, sent: Sent) -> RecallDialogue | None:
+    def recall(self, account: Account, sent: SentCall) -> RecallDialogue | None:
         """By the msgid."""
         return self._recall(account, sent) if sent.provider_id else None
 
-    def _recall(self, account: Account, sent: Sent) -> RecallDialogue:
+    def _recall(self, account: Account, sent: SentCall) -> RecallDialogue:
         body = msgspec.json.encode({"msgid": sent.provider_id})
-        answer = yield Prepared(account, _RECALL).post({"access_token": sent.token}, body)
+        answer = yield WechatPrepared(account, _RECALL).post({"access_token": sent.token}, body)
         if isinstance(answer, Failure):
             return taken_back(self.errors, answer, "", "")
         return taken_back(self.errors, answer, code_of(answer), words_of(answer))

@@ -52,7 +52,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 """JSON can write these only as \\uXXXX, which WeCom refuses (40033)."""
 
 
-class Text(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class WecomText(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Plain text, or markdown."""
 
     content: str
@@ -91,13 +91,13 @@ class News(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     articles: list[Article]
 
 
-class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class WecomFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A file that was uploaded as temporary material."""
 
     media_id: str
 
 
-class Image(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class WecomImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """An image: uploaded as temporary material, or itself."""
 
     media_id: str = ""
@@ -114,19 +114,19 @@ class Video(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     description: str = ""
 
 
-class Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class WecomContent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Exactly one is set."""
 
-    text: Text | str | None = None
-    markdown: Text | str | None = None
+    text: WecomText | str | None = None
+    markdown: WecomText | str | None = None
     textcard: Textcard | None = None
     news: News | None = None
     template_card: dict[str, Any] | None = None
-    file: File | None = None
-    image: Image | None = None
-    voice: File | None = None
+    file: WecomFile | None = None
+    image: WecomImage | None = None
+    voice: WecomFile | None = None
     video: Video | None = None
-    markdown_v2: Text | str | None = None
+    markdown_v2: WecomText | str | None = None
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -149,20 +149,22 @@ def message_of(given: Mapping[str, Any] | None) -> Message:
     if given is None:
         raise BadContent("no_template: WeCom has no templates of its own; give a content")
     try:
-        content = msgspec.convert(given, Content)
+        content = msgspec.convert(given, WecomContent)
     except msgspec.ValidationError as exc:
         raise BadContent(f"bad_content: {broken_rule(exc)}") from exc
     found = [(kind, getattr(content, kind)) for kind in content.__struct_fields__]
     found = [(kind, body) for kind, body in found if body is not None]
     if len(found) != 1:
-        raise BadContent(f"bad_content: give exactly one of {', '.join(Content.__struct_fields__)}")
+        raise BadContent(
+            f"bad_content: give exactly one of {', '.join(WecomContent.__struct_fields__)}"
+        )
     ((kind, body),) = found
-    if isinstance(body, Image):
+    if isinstance(body, WecomImage):
         return Message(kind, _with_digest(body))
-    return Message(kind, Text(body) if isinstance(body, str) else body)
+    return Message(kind, WecomText(body) if isinstance(body, str) else body)
 
 
-def _with_digest(image: Image) -> Image:
+def _with_digest(image: WecomImage) -> WecomImage:
     """The image with its MD5, which WeCom wants of one that is sent itself; raises BadContent."""
     if not image.base64:
         return image
@@ -182,22 +184,22 @@ def refusal_of(message: Message, limits: Mapping[str, int]) -> str:
     """Why it can never be sent, as `code: sentence`; empty: it can. `limits`: bytes of each kind's text."""
     if _holds_control(msgspec.to_builtins(message.body)):
         return "bad_character: a control character is not taken"
-    if isinstance(message.body, Text):
+    if isinstance(message.body, WecomText):
         return _text(message.body, message.kind, limits[message.kind])
     if isinstance(message.body, Textcard):
         return _textcard(message.body)
     if isinstance(message.body, News):
         return _news(message.body)
-    if isinstance(message.body, File):
+    if isinstance(message.body, WecomFile):
         return "" if message.body.media_id else f"bad_content: {message.kind} needs a media_id"
-    if isinstance(message.body, Image):
+    if isinstance(message.body, WecomImage):
         return _image(message.body)
     if isinstance(message.body, Video):
         return _video(message.body)
     return _card(message.body)
 
 
-def _text(text: Text, kind: str, limit: int) -> str:
+def _text(text: WecomText, kind: str, limit: int) -> str:
     if not text.content:
         return "bad_content: the text is empty"
     if text.mentions and kind != "text":
@@ -227,7 +229,7 @@ def _news(news: News) -> str:
     return ""
 
 
-def _image(image: Image) -> str:
+def _image(image: WecomImage) -> str:
     if bool(image.media_id) == bool(image.base64):
         return "bad_content: image needs a media_id (an application's) or base64 (a robot's)"
     return ""

@@ -26,9 +26,9 @@ from channels.capabilities import Promises
 from channels.channel import Account, Answer, Call
 from channels.judging.error_table import (
     MINUTE,
+    ErrorRow,
     ErrorTable,
-    Row,
-    Source,
+    RowSource,
     documented,
     paced,
     shut_out,
@@ -36,7 +36,7 @@ from channels.judging.error_table import (
 )
 from channels.judging.outcomes import for_all
 from channels.providers._common.wechat import PreparedAccounts, failed
-from channels.providers.wecom.content import Image, content_of, message_of, refusal_of
+from channels.providers.wecom.content import WecomImage, content_of, message_of, refusal_of
 from channels.providers.wecom.errors import BUSY, CODES, MESSAGE_ROWS
 from channels.secret import Secret
 from message.delivery import Delivery
@@ -50,7 +50,7 @@ _KINDS: Final = frozenset(
 )
 
 
-_SEEN: Final = Source("https://github.com/wes-lin/Cloud189Checkin/issues/175", "2026-11-22")
+_SEEN: Final = RowSource("https://github.com/wes-lin/Cloud189Checkin/issues/175", "2026-11-22")
 _LISTED: Final = "no page of WeCom's that was read has it, and no report of it was found"
 
 
@@ -91,7 +91,7 @@ class WecomRobotChannel(BaseChannel):
             *unproved(
                 _LISTED,
                 shut_out("93004", "the robot is switched off", 10 * MINUTE),
-                Row(
+                ErrorRow(
                     "93008", "not_sent", "the robot is not in the group", 10 * MINUTE, account=True
                 ),
             ),
@@ -116,7 +116,7 @@ class WecomRobotChannel(BaseChannel):
             return str(exc)
         if message.kind not in _KINDS:
             return f"bad_content: a robot sends no {message.kind}"
-        if isinstance(message.body, Image) and message.body.media_id:
+        if isinstance(message.body, WecomImage) and message.body.media_id:
             return "bad_content: a robot sends an image by base64"
         return refusal_of(message, _LIMITS)
 

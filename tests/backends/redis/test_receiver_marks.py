@@ -12,17 +12,17 @@ import redis
 from backends.redis.receiver_marks import (
     LocalMarks,
     Mark,
+    MarkResult,
     Marks,
     Passing,
     RedisMarks,
     Returned,
-    Verdict,
 )
 from backends.redis.receiver_windows import Window
 from backends.settings import RedisSettings
 
 MINUTE_MS = 60_000
-MARKED, KNOWN, REPEAT, ABOVE = Verdict
+MARKED, KNOWN, REPEAT, ABOVE = MarkResult
 
 
 def passing(
@@ -152,9 +152,9 @@ def test_on_redis_marks_end_with_their_time(redis_url: str) -> None:
 def test_of_many_threads_one_passes_with_a_content_and_as_many_as_the_cap(redis_url: str) -> None:
     every = [RedisMarks(RedisSettings(url=redis_url, timeout_ms=5_000), "a") for _ in "ab"]
     start = threading.Barrier(8)
-    found: list[tuple[Verdict, Verdict]] = []
+    found: list[tuple[MarkResult, MarkResult]] = []
 
-    def run(number: int, enter: Callable[..., list[Verdict]]) -> None:
+    def run(number: int, enter: Callable[..., list[MarkResult]]) -> None:
         start.wait()
         for turn in range(5):
             name = f"{number}-{turn}"

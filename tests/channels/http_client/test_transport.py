@@ -15,7 +15,7 @@ from channels.http_client.connection import Connection
 from channels.http_client.exchange import Exchange
 from channels.http_client.failures import BadRequest, TransportFailure
 from channels.http_client.transport import MAX_TIMEOUT_S, Transport
-from channels.http_client.wire_format import Reader
+from channels.http_client.wire_format import ResponseParser
 from tests.conformance import wire as w
 from tests.conformance.senders import Unwaited, post
 from tests.conformance.wire import Wire
@@ -259,7 +259,7 @@ def test_a_call_that_breaks_off_leaves_no_answer_for_the_next(
     connection = Connection()
     with Wire(w.answer("200 OK", b"first"), w.answer("200 OK", b"second")) as provider:
         with monkeypatch.context() as patch:
-            patch.setattr(Reader, "feed", interrupted)
+            patch.setattr(ResponseParser, "feed", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 begun(connection, provider.url).wait()
         answer = begun(connection, provider.url).wait()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from channels.http_client.request import post_json
-from channels.http_client.wire_format import MAX_BODY, BadAnswer, Reader, written
+from channels.http_client.wire_format import MAX_BODY, BadAnswer, ResponseParser, written
 
 PLAIN = b"HTTP/1.1 200 OK\r\nServer: x\r\nContent-Length: 5\r\n\r\nhello"
 CHUNKED = (
@@ -19,8 +19,8 @@ CHUNKED = (
 )
 
 
-def read(pieces: list[bytes]) -> Reader:
-    reader = Reader()
+def read(pieces: list[bytes]) -> ResponseParser:
+    reader = ResponseParser()
     for piece in pieces:
         reader.feed(piece)
     return reader
@@ -46,7 +46,7 @@ def test_a_part_of_an_answer_is_no_answer(data: bytes, end: int) -> None:
 
 @given(st.binary(min_size=1, max_size=200))
 def test_noise_is_refused_or_awaited_but_never_an_answer(noise: bytes) -> None:
-    reader = Reader()
+    reader = ResponseParser()
     try:
         reader.feed(noise)
     except BadAnswer:
@@ -83,7 +83,7 @@ def test_a_change_of_protocol_is_no_answer() -> None:
 
 
 def test_interim_answers_without_end_are_too_large() -> None:
-    reader = Reader()
+    reader = ResponseParser()
     with pytest.raises(BadAnswer, match="head is over"):
         reader.feed(b"HTTP/1.1 100 Continue\r\n\r\n" * 20_000)
 
@@ -121,7 +121,7 @@ def test_a_host_is_added_where_none_was_given() -> None:
 
 
 def test_a_second_answer_in_the_same_read_adds_nothing_to_the_first() -> None:
-    reader = Reader()
+    reader = ResponseParser()
     one = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\none"
     two = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\ntwo"
     reader.feed(one + two)

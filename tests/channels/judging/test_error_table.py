@@ -6,16 +6,16 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from channels.judging.error_table import ErrorTable, Row, Source, documented, unproved
+from channels.judging.error_table import ErrorRow, ErrorTable, RowSource, documented, unproved
 from channels.registry import PROVIDERS
 from message.outcomes import AnyOutcome, Limit, NotSent, Rejected, Unknown
 
 WRITTEN = date(2026, 11, 21)
 """The first day of this code: no page was read for it before."""
-PAGE = Source("https://example.com/errors", "2026-11-22")
+PAGE = RowSource("https://example.com/errors", "2026-11-22")
 
 
-def flaws(row: Row) -> list[str]:
+def flaws(row: ErrorRow) -> list[str]:
     """What a row lacks so that a reader could look its code up."""
     if row.source is None:
         return (
@@ -43,22 +43,24 @@ def test_each_row_names_its_document_with_the_day_of_reading_or_why_none_proves_
 @pytest.mark.parametrize(
     "row",
     [
-        Row("1", "rejected", "no source at all"),
-        *unproved("memory", Row("1", "rejected", "a reason that says nothing")),
-        Row("1", "rejected", "both", source=PAGE, unproved="no page that was read has it"),
-        *documented(PAGE._replace(url="the docs"), Row("1", "rejected", "no address")),
-        *documented(PAGE._replace(read="yesterday"), Row("1", "rejected", "no date")),
-        *documented(PAGE._replace(read="2019-01-01"), Row("1", "rejected", "before the code")),
-        *documented(PAGE._replace(read="2126-01-01"), Row("1", "rejected", "in a hundred years")),
+        ErrorRow("1", "rejected", "no source at all"),
+        *unproved("memory", ErrorRow("1", "rejected", "a reason that says nothing")),
+        ErrorRow("1", "rejected", "both", source=PAGE, unproved="no page that was read has it"),
+        *documented(PAGE._replace(url="the docs"), ErrorRow("1", "rejected", "no address")),
+        *documented(PAGE._replace(read="yesterday"), ErrorRow("1", "rejected", "no date")),
+        *documented(PAGE._replace(read="2019-01-01"), ErrorRow("1", "rejected", "before the code")),
+        *documented(
+            PAGE._replace(read="2126-01-01"), ErrorRow("1", "rejected", "in a hundred years")
+        ),
     ],
     ids=lambda row: row.meaning,
 )
-def test_a_row_without_a_proof_is_found(row: Row) -> None:
+def test_a_row_without_a_proof_is_found(row: ErrorRow) -> None:
     assert flaws(row)
 
 
 def test_a_group_of_rows_shares_its_document() -> None:
-    rows = documented(PAGE, Row("1", "rejected", "one"), Row("2", "unknown", "two"))
+    rows = documented(PAGE, ErrorRow("1", "rejected", "one"), ErrorRow("2", "unknown", "two"))
     assert [(row.code, row.source, row.unproved) for row in rows] == [
         ("1", PAGE, ""),
         ("2", PAGE, ""),
@@ -68,9 +70,9 @@ def test_a_group_of_rows_shares_its_document() -> None:
 def test_the_most_exact_row_wins() -> None:
     table = ErrorTable(
         (
-            Row("E1*", "rejected", "any"),
-            Row("E12*", "unknown", "nearer"),
-            Row("E123", "not_sent", "it"),
+            ErrorRow("E1*", "rejected", "any"),
+            ErrorRow("E12*", "unknown", "nearer"),
+            ErrorRow("E123", "not_sent", "it"),
         )
     )
     found = [table.row(code) for code in ("E1", "E19", "E129", "E123", "E2")]
@@ -79,7 +81,7 @@ def test_the_most_exact_row_wins() -> None:
 
 def test_a_code_stands_once() -> None:
     with pytest.raises(ValueError, match="twice"):
-        ErrorTable((Row("1", "rejected", "one"), Row("1", "unknown", "two")))
+        ErrorTable((ErrorRow("1", "rejected", "one"), ErrorRow("1", "unknown", "two")))
 
 
 REFUSED_LOGINS = {

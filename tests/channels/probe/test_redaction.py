@@ -4,7 +4,7 @@ import httpx
 import pytest
 
 from channels.channel import Failure, Phase
-from channels.probe.probe import Exchange
+from channels.probe.probe import ShownExchange
 from channels.probe.redaction import Masks, telling
 from tests.channels.calls import account
 
@@ -71,7 +71,7 @@ def test_the_first_word_of_an_authorization_is_left() -> None:
         data={"To": "+8613800000001", "Body": "hi", "token": "x"},
     )
     failure = Failure(Phase.WRITTEN, "timeout", f"after {SECRET}")
-    shown = MASKS.exchange(Exchange("send", request, failure, 12.345))
+    shown = MASKS.exchange(ShownExchange("send", request, failure, 12.345))
     assert shown.url == "https://h/p?a=1&sign=***&key=***&to=+86138***0001"
     assert ("Authorization", "ACS3-HMAC-SHA256 ***") in shown.headers
     assert shown.body == [("To", "+86138***0001"), ("Body", "hi"), ("token", "***")]

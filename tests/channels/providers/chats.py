@@ -9,7 +9,7 @@ import msgspec
 
 from channels.channel import Account, Attempt, Call, Channel
 from channels.engine import Engine, Sender
-from channels.probe.probe import OwnTokens, Recorder
+from channels.probe.probe import ExchangeRecorder, OwnTokens
 from channels.registry import PROVIDERS, load_accounts
 from message.delivery import Delivery, deliveries_of
 from message.envelope import Notification, Template
@@ -64,7 +64,7 @@ class Peer:
         self.simulator = simulator
         self.channel: Channel = PROVIDERS[provider]
         self.account = of.account(simulator.url)
-        self.recorder = Recorder(transport)
+        self.recorder = ExchangeRecorder(transport)
         self.tokens = OwnTokens(self.recorder, TIMEOUT_S)
         self.engine = Engine(self.recorder, self.tokens)
 

@@ -16,7 +16,7 @@ from channels.channel import (
     Phase,
     Resolved,
 )
-from channels.judging.error_table import Row
+from channels.judging.error_table import ErrorRow
 from channels.registry import load_accounts
 from message.delivery import Delivery, deliveries_of
 from message.envelope import Notification, Template
@@ -67,7 +67,7 @@ def outcome(channel: Channel, account: Account, one: Delivery, answer: Answer) -
     return found
 
 
-def meant(row: Row, detail: str) -> AnyOutcome:
+def meant(row: ErrorRow, detail: str) -> AnyOutcome:
     """What a row of an error table promises, with the provider's own words."""
     if row.kind == "rejected":
         return Rejected(row.code, detail, row.account)

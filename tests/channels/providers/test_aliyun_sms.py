@@ -10,7 +10,7 @@ import pytest
 from channels.channel import Account, Attempt, Call, Resolution
 from channels.engine import Engine
 from channels.http_client.transport import Transport
-from channels.judging.error_table import HOUR, MINUTE, Row
+from channels.judging.error_table import HOUR, MINUTE, ErrorRow
 from channels.providers.aliyun_sms.adapter import AliyunSms
 from channels.providers.aliyun_sms.errors import ABOUT_ONE
 from channels.providers.aliyun_sms.signature import signature
@@ -205,7 +205,7 @@ def test_ok_is_accepted_for_every_number_under_the_calls_biz_id() -> None:
 
 
 @pytest.mark.parametrize("row", list(CHANNEL.errors), ids=lambda row: row.code)
-def test_every_documented_error_means_what_its_row_says(row: Row) -> None:
+def test_every_documented_error_means_what_its_row_says(row: ErrorRow) -> None:
     assert outcome(CHANNEL, MAIN, one(), refusing(row.code, "said")) == meant(row, "said")
 
 

@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from channels.channel import Account, Call, Failure, LoginRefused, Phase, TokenSource
 from channels.engine import Engine
 from channels.http2_client.transport import Http2Transport
-from channels.judging.error_table import Row
-from channels.probe.probe import OwnTokens, Recorder
+from channels.judging.error_table import ErrorRow
+from channels.probe.probe import ExchangeRecorder, OwnTokens
 from channels.providers.apns import adapter as apns
 from channels.providers.apns.adapter import ApnsChannel
 from channels.providers.apns.token_source import LIFE_S, STEP_S, ApnsTokens, issued_at, signed
@@ -277,7 +277,7 @@ def test_the_documents_list_of_reasons_is_the_table() -> None:
 
 
 @pytest.mark.parametrize("row", list(CHANNEL.errors), ids=lambda row: row.code)
-def test_every_documented_reason_is_what_its_row_says(row: Row) -> None:
+def test_every_documented_reason_is_what_its_row_says(row: ErrorRow) -> None:
     outcome = outcome_of(refused(row.code))
     assert not isinstance(outcome, Accepted)
     assert type(outcome) is KINDS[row.kind]
@@ -588,7 +588,7 @@ def test_a_second_token_within_20_minutes_is_one_too_many(
         account = at(simulator)
         outcomes = []
         for earlier_s in (0.0, 0.0, STEP_S):
-            tokens = OwnTokens(Recorder(wires), TIMEOUT_S)
+            tokens = OwnTokens(ExchangeRecorder(wires), TIMEOUT_S)
             tokens.held[account.name] = (
                 ApnsTokens(lambda back=earlier_s: time() - back).request(account, "").text  # type: ignore[misc]
             )
@@ -605,7 +605,7 @@ def test_a_burst_to_one_device_is_paced_and_other_devices_go_on(
 ) -> None:
     wires = Wires()
     with spawn(tmp_path_factory.mktemp("burst"), fsync=False) as simulator:
-        account, tokens = at(simulator), OwnTokens(Recorder(wires), TIMEOUT_S)
+        account, tokens = at(simulator), OwnTokens(ExchangeRecorder(wires), TIMEOUT_S)
         devices = [DEVICE] * 4 + ["ab" * 32]
         outcomes = [
             sent_with(
@@ -634,7 +634,7 @@ def test_it_is_sent_over_tls_as_apple_is(tmp_path_factory: pytest.TempPathFactor
     certificate = str(authority.certificate("127.0.0.1"))
     with spawn(folder, fsync=False, certificate=certificate) as simulator:
         account = at(simulator, ca_file=str(authority.file))
-        tokens = OwnTokens(Recorder(wires), TIMEOUT_S)
+        tokens = OwnTokens(ExchangeRecorder(wires), TIMEOUT_S)
         made = Call(account, deliveries("push", [DEVICE], {"text": "a"}))
         assert isinstance(sent_with(ApnsChannel(), made, tokens, wires), Accepted)
     wires.close()

@@ -9,9 +9,9 @@ import httpx
 import pytest
 
 from backends.settings import FileText
-from channels.channel import Call, Channel, Failure, Phase, Sent, Taken
+from channels.channel import Call, Channel, Failure, Phase, RecallStatus, SentCall
 from channels.http_client.transport import Transport
-from channels.probe.probe import Exchange
+from channels.probe.probe import ShownExchange
 from channels.probe.redaction import Masks
 from channels.registry import PROVIDERS, AccountError, load_accounts
 from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
@@ -98,7 +98,7 @@ def test_the_hook_stands_behind_the_endpoint_and_is_masked_wherever_it_is_shown(
     assert "an-address" not in repr(made) + repr(made.account)
     masks = Masks(made.account, [], "group:ops", "group:***")
     answer = httpx.Response(404, content=f"no hook at {url}".encode(), request=request)
-    shown = repr(masks.exchange(Exchange("send", request, answer, 1.0)))
+    shown = repr(masks.exchange(ShownExchange("send", request, answer, 1.0)))
     assert "an-address" not in shown
     assert HOOKS[provider].partition("?")[0] not in shown
 
@@ -396,13 +396,13 @@ def test_a_message_whose_answer_was_lost_is_in_doubt_and_was_sent(
 # ---- taking back ------------------------------------------------------------------------------
 
 
-def recalled(channel: Channel, peer: Peer, provider_id: str) -> Taken:
-    dialogue = channel.recall(peer.account, Sent(provider_id))
+def recalled(channel: Channel, peer: Peer, provider_id: str) -> RecallStatus:
+    dialogue = channel.recall(peer.account, SentCall(provider_id))
     assert dialogue is not None
     answer = peer.recorder.send(next(dialogue))
     with pytest.raises(StopIteration) as ended:
         dialogue.send(answer)
-    taken: Taken = ended.value.value.taken
+    taken: RecallStatus = ended.value.value.taken
     return taken
 
 
@@ -412,25 +412,27 @@ def test_discord_takes_a_message_back_and_twice_does_no_harm(
     peer = Peer("discord", simulator, transport)
     (outcome,) = peer.send(peer.call(9))
     assert isinstance(outcome, Accepted)
-    assert recalled(peer.channel, peer, outcome.provider_id) is Taken.BACK
-    assert recalled(peer.channel, peer, outcome.provider_id) is Taken.BACK
-    assert peer.channel.recall(peer.account, Sent(KEY)) is None
+    assert recalled(peer.channel, peer, outcome.provider_id) is RecallStatus.BACK
+    assert recalled(peer.channel, peer, outcome.provider_id) is RecallStatus.BACK
+    assert peer.channel.recall(peer.account, SentCall(KEY)) is None
 
 
 @pytest.mark.parametrize(
     ("answer", "taken"),
     [
-        (httpx.Response(401, content=b'{"code": 50027, "message": ""}'), Taken.REFUSED),
-        (httpx.Response(404, content=b'{"code": 10015, "message": ""}'), Taken.REFUSED),
-        (httpx.Response(429, content=b'{"retry_after": 1}'), Taken.ASK_LATER),
-        (httpx.Response(503), Taken.ASK_LATER),
-        (Failure(Phase.WRITTEN, "reset"), Taken.ASK_LATER),
+        (httpx.Response(401, content=b'{"code": 50027, "message": ""}'), RecallStatus.REFUSED),
+        (httpx.Response(404, content=b'{"code": 10015, "message": ""}'), RecallStatus.REFUSED),
+        (httpx.Response(429, content=b'{"retry_after": 1}'), RecallStatus.ASK_LATER),
+        (httpx.Response(503), RecallStatus.ASK_LATER),
+        (Failure(Phase.WRITTEN, "reset"), RecallStatus.ASK_LATER),
     ],
 )
 def test_a_recall_that_went_wrong_is_not_believed(
-    answer: httpx.Response | Failure, taken: Taken
+    answer: httpx.Response | Failure, taken: RecallStatus
 ) -> None:
-    dialogue = PROVIDERS["discord"].recall(account_of(table("discord")), Sent("1084000000000000"))
+    dialogue = PROVIDERS["discord"].recall(
+        account_of(table("discord")), SentCall("1084000000000000")
+    )
     assert dialogue is not None
     request = next(dialogue)
     assert request.method == "DELETE"

@@ -14,7 +14,7 @@ import pytest
 from channels.channel import Attempt, Call, Failure, Phase, Resolution, Resolved, TokenRefused
 from channels.engine import Asked
 from channels.http_client.transport import Transport
-from channels.judging.error_table import Row
+from channels.judging.error_table import ErrorRow
 from channels.providers.dingtalk.app import DingTalkChannel
 from channels.providers.dingtalk.app_account import DingTalkTokens
 from channels.providers.dingtalk.errors import RECEIVER_CODES
@@ -204,7 +204,7 @@ def test_the_task_is_the_providers_name_for_every_member() -> None:
 
 
 @pytest.mark.parametrize("row", list(CHANNEL.errors), ids=lambda row: row.code)
-def test_every_documented_error_is_what_its_row_says(row: Row) -> None:
+def test_every_documented_error_is_what_its_row_says(row: ErrorRow) -> None:
     outer, _, inner = row.code.replace("*", "x").partition(".")
     said = {"errcode": int(outer), "errmsg": "why", "sub_code": inner or None}
     outcome = outcome_of(answer(said))

@@ -11,7 +11,7 @@ import pytest
 
 from channels.channel import Call, Failure, Phase
 from channels.http_client.transport import Transport
-from channels.judging.error_table import MINUTE, Row
+from channels.judging.error_table import MINUTE, ErrorRow
 from channels.providers.dingtalk.robot import DingTalkRobotChannel
 from message.envelope import Template
 from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
@@ -197,7 +197,7 @@ def test_a_robot_of_another_group_is_refused_where_the_account_names_its_own() -
 
 
 @pytest.mark.parametrize("row", list(CHANNEL.errors), ids=lambda row: row.code)
-def test_every_documented_error_is_what_its_row_says(row: Row) -> None:
+def test_every_documented_error_is_what_its_row_says(row: ErrorRow) -> None:
     number, _, variant = row.code.partition(".")
     text = "keywords not in content" if variant == "keywords" else "why"
     outcome = outcome_of(answer({"errcode": int(number), "errmsg": text}))

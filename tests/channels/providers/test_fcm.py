@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from channels.channel import Call, Failure, Phase, TokenRefused
 from channels.http_client.transport import Transport
-from channels.judging.error_table import Row
+from channels.judging.error_table import ErrorRow
 from channels.providers.fcm.adapter import FcmChannel
 from channels.providers.fcm.token_source import FcmTokens, signed
 from channels.registry import AccountError
@@ -176,7 +176,7 @@ def test_what_can_be_no_token_and_no_topic_is_refused(receiver: str) -> None:
 
 
 @pytest.mark.parametrize("row", list(CHANNEL.errors), ids=lambda row: row.code)
-def test_every_documented_error_is_what_its_row_says(row: Row) -> None:
+def test_every_documented_error_is_what_its_row_says(row: ErrorRow) -> None:
     given = error(row.code) if row.code in OWN else error("", row.code)
     outcome = outcome_of(given)
     assert type(outcome) is KINDS[row.kind]

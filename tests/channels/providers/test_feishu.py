@@ -10,7 +10,7 @@ import pytest
 
 from channels.channel import Call, Failure, Phase, TokenRefused
 from channels.http_client.transport import Transport
-from channels.judging.error_table import MINUTE, Row
+from channels.judging.error_table import MINUTE, ErrorRow
 from channels.providers.feishu.app import FeishuChannel, FeishuTokens
 from message.envelope import Template
 from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
@@ -145,7 +145,7 @@ def test_an_address_that_cannot_exist_is_refused() -> None:
 
 @pytest.mark.parametrize("row", list(CHANNEL.errors), ids=lambda row: row.code)
 @pytest.mark.parametrize("status", [200, 400])
-def test_every_documented_error_is_what_its_row_says(row: Row, status: int) -> None:
+def test_every_documented_error_is_what_its_row_says(row: ErrorRow, status: int) -> None:
     outcome = outcome_of(answer({"code": int(row.code), "msg": "why"}, status))
     assert type(outcome) is KINDS[row.kind]
     assert not isinstance(outcome, Accepted)

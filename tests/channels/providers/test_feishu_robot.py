@@ -10,7 +10,7 @@ import pytest
 
 from channels.channel import Call, Failure, Phase
 from channels.http_client.transport import Transport
-from channels.judging.error_table import Row
+from channels.judging.error_table import ErrorRow
 from channels.providers.feishu.robot import FeishuRobotChannel
 from message.envelope import Template
 from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
@@ -125,7 +125,7 @@ def test_a_robot_of_another_group_is_refused_where_the_account_names_its_own() -
 
 @pytest.mark.parametrize("row", list(CHANNEL.errors), ids=lambda row: row.code)
 @pytest.mark.parametrize("status", [200, 400])
-def test_every_documented_error_is_what_its_row_says(row: Row, status: int) -> None:
+def test_every_documented_error_is_what_its_row_says(row: ErrorRow, status: int) -> None:
     number, _, variant = row.code.partition(".")
     text = "too many request" if variant else "why"
     outcome = outcome_of(answer({"code": int(number), "msg": text, "data": {}}, status))

@@ -11,7 +11,7 @@ import pytest
 
 from channels.channel import Account, Call, Failure, Phase
 from channels.engine import Engine
-from channels.judging.error_table import Row
+from channels.judging.error_table import ErrorRow
 from channels.providers.resend.adapter import CHANNELS, ResendChannel
 from channels.providers.resend.errors import ERRORS
 from channels.registry import AccountError, load_accounts
@@ -193,7 +193,7 @@ def test_an_id_is_an_acceptance() -> None:
 
 
 @pytest.mark.parametrize("row", ERRORS.rows, ids=lambda row: row.code)
-def test_every_documented_error_is_what_its_row_says(row: Row) -> None:
+def test_every_documented_error_is_what_its_row_says(row: ErrorRow) -> None:
     found = outcome(400, error(row.code))
     assert type(found) is KINDS[row.kind]
     assert getattr(found, "code", "") == row.code

@@ -16,7 +16,13 @@ from channels.engine import Engine
 from channels.providers.email_smtp.adapter import CHANNELS, SmtpChannel
 from channels.providers.email_smtp.replies import ERRORS
 from channels.registry import AccountError, load_accounts
-from channels.smtp_client.mail_request import Envelope, Reply, Stage, Told, written_told
+from channels.smtp_client.mail_request import (
+    Envelope,
+    SmtpReply,
+    SmtpReplySet,
+    SmtpStage,
+    written_told,
+)
 from channels.transports import Wires
 from message.delivery import Delivery, deliveries_of
 from message.envelope import Notification, Template
@@ -333,9 +339,11 @@ def test_an_account_that_cannot_work_is_told_at_start(changes: dict[str, Any]) -
 
 
 def outcomes(
-    stage: Stage, code: int, receivers: Sequence[int] = (), size: int = 1
+    stage: SmtpStage, code: int, receivers: Sequence[int] = (), size: int = 1
 ) -> list[AnyOutcome]:
-    told = Told(stage, Reply(code, "said"), [Reply(one, "own") for one in receivers])
+    told = SmtpReplySet(
+        stage, SmtpReply(code, "said"), [SmtpReply(one, "own") for one in receivers]
+    )
     of = call(*(f"u{n}@example.com" for n in range(size)), to="together")
     return CHANNEL.outcomes(of, httpx.Response(250, content=written_told(told)))
 
@@ -344,9 +352,9 @@ def outcomes(
 def test_every_row_is_what_a_receiver_or_a_message_gets(row: Any) -> None:
     kinds = {"rejected": Rejected, "not_sent": NotSent}
     for found in (
-        outcomes(Stage.FINAL, int(row.code), [250]),
-        outcomes(Stage.FINAL, 250, [int(row.code)]),
-        outcomes(Stage.DATA, int(row.code), [250]),
+        outcomes(SmtpStage.FINAL, int(row.code), [250]),
+        outcomes(SmtpStage.FINAL, 250, [int(row.code)]),
+        outcomes(SmtpStage.DATA, int(row.code), [250]),
     ):
         assert [type(one) for one in found] == [kinds[row.kind]]
         assert [(one.code, one.account) for one in found] == [(row.code, row.account)]  # type: ignore[union-attr]
@@ -354,17 +362,17 @@ def test_every_row_is_what_a_receiver_or_a_message_gets(row: Any) -> None:
 
 def test_the_message_id_is_the_name_of_what_was_accepted() -> None:
     one = call()
-    told = Told(Stage.FINAL, Reply(250, "queued"), [Reply(250)])
+    told = SmtpReplySet(SmtpStage.FINAL, SmtpReply(250, "queued"), [SmtpReply(250)])
     answer = httpx.Response(250, content=written_told(told))
     assert CHANNEL.outcomes(one, answer) == [Accepted(f"{one.deliveries[0].key}@example.com")]
 
 
 def test_each_receiver_has_an_outcome_of_its_own() -> None:
-    found = outcomes(Stage.FINAL, 250, [250, 550, 450], size=3)
+    found = outcomes(SmtpStage.FINAL, 250, [250, 550, 450], size=3)
     assert [type(one) for one in found] == [Accepted, Rejected, NotSent]
-    found = outcomes(Stage.FINAL, 451, [250, 550, 450], size=3)
+    found = outcomes(SmtpStage.FINAL, 451, [250, 550, 450], size=3)
     assert [type(one) for one in found] == [NotSent, Rejected, NotSent]
-    found = outcomes(Stage.RCPT, 421, [250, 421], size=3)
+    found = outcomes(SmtpStage.RCPT, 421, [250, 421], size=3)
     assert [type(one) for one in found] == [NotSent] * 3
 
 
@@ -382,36 +390,46 @@ def test_each_receiver_has_an_outcome_of_its_own() -> None:
 def test_552_to_rcpt_is_too_many_receivers_only_where_it_can_be(
     text: str, before: list[int], kind: type[AnyOutcome]
 ) -> None:
-    replies = [Reply(code, "own") for code in before]
-    told = Told(Stage.FINAL, Reply(250, "queued"), [*replies, Reply(552, text)])
+    replies = [SmtpReply(code, "own") for code in before]
+    told = SmtpReplySet(SmtpStage.FINAL, SmtpReply(250, "queued"), [*replies, SmtpReply(552, text)])
     of = call(*(f"u{n}@example.com" for n in range(len(before) + 1)), to="together")
     found = CHANNEL.outcomes(of, httpx.Response(250, content=written_told(told)))
     assert type(found[-1]) is kind
-    (after_the_dot,) = outcomes(Stage.FINAL, 552, [250])
+    (after_the_dot,) = outcomes(SmtpStage.FINAL, 552, [250])
     assert isinstance(after_the_dot, Rejected)
 
 
 @pytest.mark.parametrize(
     ("stage", "code", "text", "limit"),
     [
-        (Stage.RCPT, 450, "4.2.1 The user is receiving mail at a rate that prevents", "receiver"),
-        (Stage.MAIL, 450, "4.7.1 Error: too much mail from 192.0.2.1", "account"),
-        (Stage.RCPT, 450, "4.7.1 Error: too many recipients from 192.0.2.1", "account"),
-        (Stage.GREETING, 421, "4.7.0 mx Error: too many connections from 192.0.2.1", "account"),
-        (Stage.FINAL, 454, "Throttling failure: Maximum sending rate exceeded.", "account"),
-        (Stage.MAIL, 432, "4.3.2 Concurrent connections limit exceeded.", "account"),
-        (Stage.FINAL, 421, "4.4.2 Message submission rate for this client has exceeded", "account"),
-        (Stage.RCPT, 452, "4.5.3 Error: too many recipients", None),
-        (Stage.RCPT, 450, "4.2.0 greylisted, come back later", None),
-        (Stage.FINAL, 451, "4.3.0 queue file write error", None),
-        (Stage.AUTH, 454, "4.7.0 Temporary authentication failure", None),
+        (
+            SmtpStage.RCPT,
+            450,
+            "4.2.1 The user is receiving mail at a rate that prevents",
+            "receiver",
+        ),
+        (SmtpStage.MAIL, 450, "4.7.1 Error: too much mail from 192.0.2.1", "account"),
+        (SmtpStage.RCPT, 450, "4.7.1 Error: too many recipients from 192.0.2.1", "account"),
+        (SmtpStage.GREETING, 421, "4.7.0 mx Error: too many connections from 192.0.2.1", "account"),
+        (SmtpStage.FINAL, 454, "Throttling failure: Maximum sending rate exceeded.", "account"),
+        (SmtpStage.MAIL, 432, "4.3.2 Concurrent connections limit exceeded.", "account"),
+        (
+            SmtpStage.FINAL,
+            421,
+            "4.4.2 Message submission rate for this client has exceeded",
+            "account",
+        ),
+        (SmtpStage.RCPT, 452, "4.5.3 Error: too many recipients", None),
+        (SmtpStage.RCPT, 450, "4.2.0 greylisted, come back later", None),
+        (SmtpStage.FINAL, 451, "4.3.0 queue file write error", None),
+        (SmtpStage.AUTH, 454, "4.7.0 Temporary authentication failure", None),
     ],
 )
 def test_a_refusal_whose_text_names_a_rate_only_paces(
-    stage: Stage, code: int, text: str, limit: str | None
+    stage: SmtpStage, code: int, text: str, limit: str | None
 ) -> None:
-    receivers = [Reply(code, text)] if stage is Stage.RCPT else [Reply(250)]
-    told = Told(stage, Reply(code, text), receivers)
+    receivers = [SmtpReply(code, text)] if stage is SmtpStage.RCPT else [SmtpReply(250)]
+    told = SmtpReplySet(stage, SmtpReply(code, text), receivers)
     (found,) = CHANNEL.outcomes(call(), httpx.Response(code, content=written_told(told)))
     assert isinstance(found, NotSent)
     assert found.limit == limit
@@ -419,20 +437,24 @@ def test_a_refusal_whose_text_names_a_rate_only_paces(
 
 
 def test_a_days_quota_is_waited_for_and_another_account_may_send_at_once() -> None:
-    told = Told(Stage.FINAL, Reply(454, "Throttling failure: Daily message quota exceeded."))
+    told = SmtpReplySet(
+        SmtpStage.FINAL, SmtpReply(454, "Throttling failure: Daily message quota exceeded.")
+    )
     (found,) = CHANNEL.outcomes(call(), httpx.Response(454, content=written_told(told)))
     assert isinstance(found, NotSent)
     assert (found.limit, found.retry_after_ms, found.account) == ("account", 3_600_000, True)
 
 
 def test_a_refusal_for_good_never_paces() -> None:
-    told = Told(Stage.MAIL, Reply(550, "5.7.1 rate limit exceeded for good"))
+    told = SmtpReplySet(SmtpStage.MAIL, SmtpReply(550, "5.7.1 rate limit exceeded for good"))
     (found,) = CHANNEL.outcomes(call(), httpx.Response(550, content=written_told(told)))
     assert isinstance(found, Rejected)
 
 
 def test_who_was_refused_is_so_whatever_became_of_the_message() -> None:
-    told = Told(Stage.FINAL, Reply(-1, "gone"), [Reply(250), Reply(550, "own")], "reset")
+    told = SmtpReplySet(
+        SmtpStage.FINAL, SmtpReply(-1, "gone"), [SmtpReply(250), SmtpReply(550, "own")], "reset"
+    )
     of = call("u0@example.com", "u1@example.com", to="together")
     found = CHANNEL.outcomes(of, httpx.Response(250, content=written_told(told)))
     assert found == [Unknown("reset", "gone"), Rejected("550", "own")]
@@ -441,22 +463,22 @@ def test_who_was_refused_is_so_whatever_became_of_the_message() -> None:
 @pytest.mark.parametrize(
     ("stage", "code", "expected"),
     [
-        (Stage.FINAL, 499, NotSent("499", "said")),
-        (Stage.FINAL, 599, Rejected("599", "said")),
-        (Stage.FINAL, 354, Unknown("protocol", "354 is no answer to a message: said")),
-        (Stage.FINAL, -1, Unknown("protocol", "-1 is no answer to a message: said")),
-        (Stage.DATA, 250, NotSent("protocol", "250 is no answer to data: said")),
-        (Stage.MAIL, 550, Rejected("550", "said", True)),
-        (Stage.MAIL, 552, Rejected("552", "said")),
-        (Stage.GREETING, 554, NotSent("554", "said", 60_000, True)),
-        (Stage.HELLO, 550, NotSent("550", "said", 60_000, True)),
-        (Stage.AUTH, 535, NotSent("535", "said", 60_000, True, Limit.LOGIN)),
-        (Stage.AUTH, 550, NotSent("550", "said", 60_000, True, Limit.LOGIN)),
-        (Stage.STARTTLS, 454, NotSent("454", "said", 60_000, True)),
-        (Stage.GREETING, 421, NotSent("421", "said")),
+        (SmtpStage.FINAL, 499, NotSent("499", "said")),
+        (SmtpStage.FINAL, 599, Rejected("599", "said")),
+        (SmtpStage.FINAL, 354, Unknown("protocol", "354 is no answer to a message: said")),
+        (SmtpStage.FINAL, -1, Unknown("protocol", "-1 is no answer to a message: said")),
+        (SmtpStage.DATA, 250, NotSent("protocol", "250 is no answer to data: said")),
+        (SmtpStage.MAIL, 550, Rejected("550", "said", True)),
+        (SmtpStage.MAIL, 552, Rejected("552", "said")),
+        (SmtpStage.GREETING, 554, NotSent("554", "said", 60_000, True)),
+        (SmtpStage.HELLO, 550, NotSent("550", "said", 60_000, True)),
+        (SmtpStage.AUTH, 535, NotSent("535", "said", 60_000, True, Limit.LOGIN)),
+        (SmtpStage.AUTH, 550, NotSent("550", "said", 60_000, True, Limit.LOGIN)),
+        (SmtpStage.STARTTLS, 454, NotSent("454", "said", 60_000, True)),
+        (SmtpStage.GREETING, 421, NotSent("421", "said")),
     ],
 )
-def test_codes_are_read_by_their_stage(stage: Stage, code: int, expected: AnyOutcome) -> None:
+def test_codes_are_read_by_their_stage(stage: SmtpStage, code: int, expected: AnyOutcome) -> None:
     assert outcomes(stage, code) == [expected]
 
 

@@ -13,7 +13,13 @@ from channels.channel import Account, Failure, LoginRefused, TokenRefused, Token
 from channels.engine import Engine
 from channels.providers.email_smtp.adapter import CHANNELS
 from channels.registry import AccountError, load_accounts
-from channels.smtp_client.mail_request import Envelope, Reply, Stage, Told, written_told
+from channels.smtp_client.mail_request import (
+    Envelope,
+    SmtpReply,
+    SmtpReplySet,
+    SmtpStage,
+    written_told,
+)
 from message.outcomes import Accepted, AnyOutcome, NotSent
 from tests.channels.providers.test_smtp import call
 
@@ -126,9 +132,9 @@ class Server:
         assert envelope.login.by_token
         self.shown.append(envelope.login.password.reveal())
         if self.shown[-1] == self.good:
-            told = Told(Stage.FINAL, Reply(250, "queued"), [Reply(250)])
+            told = SmtpReplySet(SmtpStage.FINAL, SmtpReply(250, "queued"), [SmtpReply(250)])
         else:
-            told = Told(Stage.AUTH, Reply(535, "5.7.8 not accepted"), by_token=True)
+            told = SmtpReplySet(SmtpStage.AUTH, SmtpReply(535, "5.7.8 not accepted"), by_token=True)
         return httpx.Response(told.reply.code, content=written_told(told))
 
 
@@ -173,7 +179,7 @@ def test_a_password_that_is_refused_asks_for_no_token() -> None:
             envelope: Envelope = request.extensions["smtp"]
             assert envelope.login is not None
             assert not envelope.login.by_token
-            told = Told(Stage.AUTH, Reply(535, "wrong"))
+            told = SmtpReplySet(SmtpStage.AUTH, SmtpReply(535, "wrong"))
             return httpx.Response(535, content=written_told(told))
 
     tokens = Given("never")

@@ -14,7 +14,7 @@ import pytest
 from channels.channel import Account, Call, Resolution
 from channels.engine import Engine
 from channels.http_client.transport import Transport
-from channels.judging.error_table import Row
+from channels.judging.error_table import ErrorRow
 from channels.providers.twilio.adapter import Twilio
 from channels.registry import AccountError
 from message.delivery import Delivery
@@ -172,7 +172,7 @@ def test_a_created_message_is_accepted_under_its_sid() -> None:
 
 
 @pytest.mark.parametrize("row", list(CHANNEL.errors), ids=lambda row: row.code)
-def test_every_documented_error_means_what_its_row_says(row: Row) -> None:
+def test_every_documented_error_means_what_its_row_says(row: ErrorRow) -> None:
     assert outcome(CHANNEL, MAIN, one(), refusing(int(row.code))) == meant(row, "said")
 
 

@@ -9,8 +9,8 @@ import pytest
 from channels.channel import Account, Attempt, Call, Failure, Phase
 from channels.engine import Engine
 from channels.http_client.transport import Transport
-from channels.judging.error_table import Row
-from channels.probe.probe import OwnTokens, Recorder
+from channels.judging.error_table import ErrorRow
+from channels.probe.probe import ExchangeRecorder, OwnTokens
 from channels.providers.wechat.mini import WechatMiniChannel
 from channels.registry import AccountError
 from message.delivery import Delivery
@@ -66,7 +66,7 @@ def test_what_can_never_be_sent_is_refused_with_its_reason() -> None:
 
 
 @pytest.mark.parametrize("row", CHANNEL.errors.rows, ids=lambda row: row.code)
-def test_each_documented_code_is_what_its_row_says(row: Row) -> None:
+def test_each_documented_code_is_what_its_row_says(row: ErrorRow) -> None:
     assert outcome_of(answer(errcode=int(row.code), errmsg="said")) == meant(row, "said")
     assert outcome_of(answer(errcode=int(row.code))) == meant(row, row.meaning)
 
@@ -101,7 +101,7 @@ def test_nothing_can_be_asked_or_repeated() -> None:
 def test_through_a_simulator(tmp_path: Path) -> None:
     with spawn(tmp_path, fsync=False) as simulator:
         transport = Transport()
-        engine = Engine(transport, OwnTokens(Recorder(transport), 5.0))
+        engine = Engine(transport, OwnTokens(ExchangeRecorder(transport), 5.0))
         made = Call(mine(f"{simulator.url}/wechat_mini"), [one()])
         (accepted,) = engine.send(CHANNEL, made, 5.0)
         assert isinstance(accepted, Accepted)

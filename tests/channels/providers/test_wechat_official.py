@@ -9,8 +9,8 @@ import pytest
 from channels.channel import Account, Attempt, Call, Failure, Phase, TokenRefused
 from channels.engine import Engine
 from channels.http_client.transport import Transport
-from channels.judging.error_table import Row
-from channels.probe.probe import OwnTokens, Recorder
+from channels.judging.error_table import ErrorRow
+from channels.probe.probe import ExchangeRecorder, OwnTokens
 from channels.providers._common.wechat import StableToken
 from channels.providers.wechat.official import WechatOfficialChannel
 from message.delivery import Delivery
@@ -133,7 +133,7 @@ def test_a_client_id_that_they_know_is_the_first_one_arrived() -> None:
 
 
 @pytest.mark.parametrize("row", CHANNEL.errors.rows, ids=lambda row: row.code)
-def test_each_documented_code_is_what_its_row_says(row: Row) -> None:
+def test_each_documented_code_is_what_its_row_says(row: ErrorRow) -> None:
     outcome = outcome_of(answer(errcode=int(row.code), errmsg="said  so\nrid: 1"))
     assert outcome == meant(row, "said so rid: 1")
 
@@ -213,7 +213,7 @@ def test_through_a_simulator_a_repeat_within_ten_minutes_doubles_nothing(tmp_pat
         credentials={"wechat_official": {"appid": "wx123", "secret": "s3cret"}},
     ) as simulator:
         transport = Transport()
-        engine = Engine(transport, OwnTokens(Recorder(transport), 5.0))
+        engine = Engine(transport, OwnTokens(ExchangeRecorder(transport), 5.0))
         made = Call(mine(f"{simulator.url}/wechat_official"), [one()])
         simulator.control(rules=[Faults(path="/wechat_official/cgi-bin/message", reset=1.0)])
         assert kinds(engine.send(CHANNEL, made, 5.0)) == ["Unknown"]

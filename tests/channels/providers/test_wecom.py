@@ -10,14 +10,14 @@ import pytest
 from channels.channel import Account, Attempt, Call, Failure, Phase, TokenRefused
 from channels.engine import Engine
 from channels.http_client.transport import Transport
-from channels.judging.error_table import Row
-from channels.probe.probe import OwnTokens, Recorder
+from channels.judging.error_table import ErrorRow
+from channels.probe.probe import ExchangeRecorder, OwnTokens
 from channels.providers.wecom.app import CorpToken, WecomChannel
 from channels.providers.wecom.errors import RECEIVER_CODES
 from message.delivery import Delivery
 from message.envelope import Template
 from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
-from recovery.retry.lane_config import Route
+from recovery.retry.lane_config import RetryRoute
 from simulator import Faults, spawn
 from tests.channels.providers.wechat_calls import (
     account,
@@ -195,7 +195,7 @@ def test_a_member_who_stands_twice_in_a_call_is_served_once_and_then_again() -> 
     [r for r in CHANNEL.errors.rows if r.code.lstrip("-").isdigit()],
     ids=lambda row: row.code,
 )
-def test_each_documented_code_is_what_its_row_says(row: Row) -> None:
+def test_each_documented_code_is_what_its_row_says(row: ErrorRow) -> None:
     assert outcomes_of(answer(errcode=int(row.code), errmsg="said")) == [meant(row, "said")]
 
 
@@ -261,7 +261,7 @@ def test_without_the_check_nothing_is_dropped_and_nothing_relied_on() -> None:
     for checked, relied in ((True, True), (False, False)):
         there = mine(checked=checked)
         assert bool(CHANNEL.dedup_window(there)) is relied
-        assert bool(Route(there, CHANNEL).window_ends(1, 1_000)) is relied
+        assert bool(RetryRoute(there, CHANNEL).window_ends(1, 1_000)) is relied
 
 
 def test_the_check_is_off_unless_the_account_says_so() -> None:
@@ -276,7 +276,7 @@ def test_should_they_compare_what_they_know_the_check_loses_an_equal_text(
     behaviours = {"wecom": {"compares": "fields"}}
     with spawn(tmp_path, fsync=False, behaviours=behaviours) as simulator:
         transport = Transport()
-        engine = Engine(transport, OwnTokens(Recorder(transport), 5.0))
+        engine = Engine(transport, OwnTokens(ExchangeRecorder(transport), 5.0))
         there = mine(f"{simulator.url}/wecom", checked=checked)
         for message_id in ("m-1", "m-2"):
             made = Call(there, each("a1", message_id=message_id))
@@ -292,7 +292,7 @@ def test_the_limits_that_they_keep_silent_about_are_told() -> None:
 def test_through_a_simulator(tmp_path: Path) -> None:
     with spawn(tmp_path, fsync=False) as simulator:
         transport = Transport()
-        engine = Engine(transport, OwnTokens(Recorder(transport), 5.0))
+        engine = Engine(transport, OwnTokens(ExchangeRecorder(transport), 5.0))
         mine_there = mine(f"{simulator.url}/wecom")
         made = Call(mine_there, each("a1", "b2", "c3"))
         rules = [Faults(receiver="b2", receiver_codes={"invaliduser": 1.0})]
@@ -312,7 +312,7 @@ def test_through_a_simulator(tmp_path: Path) -> None:
 def test_more_than_thirty_a_minute_are_dropped_without_a_word(tmp_path: Path) -> None:
     with spawn(tmp_path, fsync=False) as simulator:
         transport = Transport()
-        engine = Engine(transport, OwnTokens(Recorder(transport), 5.0))
+        engine = Engine(transport, OwnTokens(ExchangeRecorder(transport), 5.0))
         there = mine(f"{simulator.url}/wecom")
         for number in range(32):
             made = Call(there, each("a1", message_id=f"m-{number}"))

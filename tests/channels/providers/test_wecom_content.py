@@ -12,7 +12,7 @@ import pytest
 from channels.channel import Call
 from channels.engine import Engine
 from channels.http_client.transport import Transport
-from channels.probe.probe import OwnTokens, Recorder
+from channels.probe.probe import ExchangeRecorder, OwnTokens
 from channels.providers.wecom.app import WecomChannel
 from channels.providers.wecom.robot import WecomRobotChannel
 from message.delivery import Delivery, deliveries_of
@@ -115,7 +115,7 @@ def test_mentions_that_wecom_would_ignore_are_refused(kind: str) -> None:
 def test_the_provider_takes_each_kind(tmp_path: Path) -> None:
     with spawn(tmp_path, fsync=False) as simulator:
         transport = Transport()
-        recorder = Recorder(transport)
+        recorder = ExchangeRecorder(transport)
         engine = Engine(recorder, OwnTokens(recorder, 5.0))
         kinds: list[tuple[WecomChannel | WecomRobotChannel, list[dict[str, Any]]]] = [
             (APP, [{"image": {"media_id": "M"}}, {"voice": {"media_id": "M"}}, {"video": VIDEO}]),

@@ -9,7 +9,7 @@ import pytest
 from channels.channel import Account, Attempt, Call, Failure, Phase
 from channels.engine import Engine
 from channels.http_client.transport import Transport
-from channels.judging.error_table import Row
+from channels.judging.error_table import ErrorRow
 from channels.providers.wecom.robot import WecomRobotChannel
 from message.delivery import Delivery
 from message.envelope import Template
@@ -64,7 +64,7 @@ def test_what_can_never_be_sent_is_refused_with_its_reason(
 
 
 @pytest.mark.parametrize("row", CHANNEL.errors.rows, ids=lambda row: row.code)
-def test_each_documented_code_is_what_its_row_says(row: Row) -> None:
+def test_each_documented_code_is_what_its_row_says(row: ErrorRow) -> None:
     assert outcome_of(answer(errcode=int(row.code), errmsg="said")) == meant(row, "said")
 
 

@@ -7,7 +7,7 @@ import httpx
 import msgspec
 
 from channels.channel import Account, Call
-from channels.judging.error_table import Row
+from channels.judging.error_table import ErrorRow
 from channels.registry import load_accounts
 from message.delivery import Delivery, deliveries_of
 from message.envelope import Notification, Template
@@ -65,7 +65,7 @@ def body_of(request: httpx.Request) -> Any:
     return json.loads(request.read())
 
 
-def meant(row: Row, detail: str) -> AnyOutcome:
+def meant(row: ErrorRow, detail: str) -> AnyOutcome:
     """What a row says of its code."""
     if row.kind == "rejected":
         return Rejected(row.code, detail, row.account)

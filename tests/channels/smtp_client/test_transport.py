@@ -20,8 +20,8 @@ from channels.smtp_client.mail_request import (
     NO_CODE,
     Envelope,
     Login,
-    Stage,
-    Told,
+    SmtpReplySet,
+    SmtpStage,
     mail_request,
     read_told,
 )
@@ -89,7 +89,7 @@ def mail(
     return request
 
 
-def told(answer: httpx.Response | Failure) -> Told:
+def told(answer: httpx.Response | Failure) -> SmtpReplySet:
     assert isinstance(answer, httpx.Response), answer
     return read_told(answer)
 
@@ -131,7 +131,7 @@ def test_a_message_arrives_as_it_was_written_and_is_answered_with_every_reply(
 )
 def test_no_content_ends_a_message(transport: SmtpTransport, message: bytes, wire: bytes) -> None:
     with MailServer() as server:
-        assert told(transport.send(mail(server, message))).stage is Stage.FINAL
+        assert told(transport.send(mail(server, message))).stage is SmtpStage.FINAL
         assert server.messages == [wire]
 
 
@@ -223,7 +223,7 @@ def test_each_step_has_a_limit_of_its_own(
         assert f"({step})" in failure.detail
         request = mail(server)
         request.extensions["timeout"] |= {**STEPS, step: 3.0}
-        assert told(transport.send(request)).stage is Stage.FINAL
+        assert told(transport.send(request)).stage is SmtpStage.FINAL
 
 
 def test_the_dot_is_written_only_while_its_reply_has_all_its_time(
@@ -269,7 +269,7 @@ def test_what_is_past_the_dot_is_not_taken_back(transport: SmtpTransport) -> Non
     with MailServer({".": pause(1.0, "250 queued")}) as server:
         request = mail(server)
         request.extensions["withdrawn"] = lambda: "given_back" if server.messages else ""
-        assert told(transport.send(request)).stage is Stage.FINAL
+        assert told(transport.send(request)).stage is SmtpStage.FINAL
 
 
 def test_a_call_that_was_taken_back_before_it_began_leaves_the_session_to_others(
@@ -279,7 +279,7 @@ def test_a_call_that_was_taken_back_before_it_began_leaves_the_session_to_others
         request = mail(server)
         request.extensions["withdrawn"] = lambda: "given_back"
         assert failed(transport.send(request)).code == "withdrawn"
-        assert told(transport.send(mail(server))).stage is Stage.FINAL
+        assert told(transport.send(mail(server))).stage is SmtpStage.FINAL
         assert (server.connections, len(server.messages)) == (1, 1)
 
 
@@ -287,7 +287,7 @@ def test_a_lease_that_was_renewed_meanwhile_lets_the_message_go(transport: SmtpT
     with MailServer() as server:
         request = mail(server)
         request.extensions |= {"not_after": monotonic() - 1, "withdrawn": lambda: ""}
-        assert told(transport.send(request)).stage is Stage.FINAL
+        assert told(transport.send(request)).stage is SmtpStage.FINAL
 
 
 def test_a_server_that_reads_no_content_holds_nobody_past_the_deadline(
@@ -306,17 +306,17 @@ def test_a_server_that_reads_no_content_holds_nobody_past_the_deadline(
 @pytest.mark.parametrize(
     ("at", "stage", "code"),
     [
-        ({"greeting": "554 no service"}, Stage.GREETING, 554),
-        ({"EHLO": "550 who are you"}, Stage.HELLO, 550),
-        ({"AUTH": "535 wrong"}, Stage.AUTH, 535),
-        ({"MAIL": "451 later"}, Stage.MAIL, 451),
-        ({"RCPT": "550 nobody"}, Stage.RCPT, 550),
-        ({"DATA": "554 no"}, Stage.DATA, 554),
-        ({".": "552 too large"}, Stage.FINAL, 552),
+        ({"greeting": "554 no service"}, SmtpStage.GREETING, 554),
+        ({"EHLO": "550 who are you"}, SmtpStage.HELLO, 550),
+        ({"AUTH": "535 wrong"}, SmtpStage.AUTH, 535),
+        ({"MAIL": "451 later"}, SmtpStage.MAIL, 451),
+        ({"RCPT": "550 nobody"}, SmtpStage.RCPT, 550),
+        ({"DATA": "554 no"}, SmtpStage.DATA, 554),
+        ({".": "552 too large"}, SmtpStage.FINAL, 552),
     ],
 )
 def test_a_refusal_is_told_with_its_stage(
-    transport: SmtpTransport, at: dict[str, str], stage: Stage, code: int
+    transport: SmtpTransport, at: dict[str, str], stage: SmtpStage, code: int
 ) -> None:
     with MailServer(at) as server:
         said = told(transport.send(mail(server, login=Login("user", Secret(PASSWORD)))))
@@ -339,7 +339,7 @@ def test_a_refused_receiver_leaves_the_others_theirs(transport: SmtpTransport) -
     with MailServer({"RCPT": refuse("c@")}) as server:
         said = told(transport.send(mail(server, receivers=receivers)))
         assert [one.code for one in said.receivers] == [250, 550, 250]
-        assert (said.stage, said.reply.code) == (Stage.FINAL, 250)
+        assert (said.stage, said.reply.code) == (SmtpStage.FINAL, 250)
         assert len(server.messages) == 1
 
 
@@ -351,7 +351,7 @@ def test_a_refused_receiver_is_refused_even_if_the_rest_is_lost_after_the_dot(
     with MailServer({"RCPT": refuse("c@"), ".": act}) as server:
         said = told(transport.send(mail(server, receivers=receivers)))
         assert [one.code for one in said.receivers] == [250, 550]
-        assert (said.stage, said.reply.code, said.lost) == (Stage.FINAL, NO_CODE, "reset")
+        assert (said.stage, said.reply.code, said.lost) == (SmtpStage.FINAL, NO_CODE, "reset")
         failure = failed(transport.send(mail(server)))  # nobody refused: as over HTTP
         assert (failure.phase, failure.code) == (Phase.WRITTEN, "reset")
 
@@ -359,7 +359,7 @@ def test_a_refused_receiver_is_refused_even_if_the_rest_is_lost_after_the_dot(
 def test_a_copy_is_never_sent_without_the_receiver(transport: SmtpTransport) -> None:
     with MailServer({"RCPT": refuse("b@")}) as server:
         said = told(transport.send(mail(server, copies=("boss@example.com",))))
-        assert (said.stage, server.messages) == (Stage.RCPT, [])
+        assert (said.stage, server.messages) == (SmtpStage.RCPT, [])
         assert not any("boss@" in command for command in server.commands)
 
 
@@ -368,7 +368,7 @@ def test_a_refused_copy_holds_nobody_back_and_is_logged_without_its_address(
 ) -> None:
     with MailServer({"RCPT": refuse("boss@")}) as server, structlog.testing.capture_logs() as log:
         said = told(transport.send(mail(server, copies=("boss@example.com",))))
-        assert (said.stage, said.reply.code, len(said.receivers)) == (Stage.FINAL, 250, 1)
+        assert (said.stage, said.reply.code, len(said.receivers)) == (SmtpStage.FINAL, 250, 1)
         assert len(server.messages) == 1
     assert [entry["event"] for entry in log] == ["copy_refused"]
     assert "boss@" not in repr(log)
@@ -381,7 +381,7 @@ def test_a_server_that_says_goodbye_between_receivers_was_sent_nothing(
     receivers = ("b@example.com", "c@example.com")
     with MailServer({"RCPT": refuse(place, with_code=421)}) as server:
         said = told(transport.send(mail(server, receivers=receivers, copies=("boss@x.com",))))
-        assert (said.stage, said.reply.code, server.messages) == (Stage.RCPT, 421, [])
+        assert (said.stage, said.reply.code, server.messages) == (SmtpStage.RCPT, 421, [])
         assert transport.idle == 0
 
 
@@ -402,7 +402,7 @@ def test_a_refused_message_leaves_the_session_to_the_next(
     with MailServer(at) as server:
         told(transport.send(mail(server)))
         server.at.clear()
-        assert told(transport.send(mail(server))).stage is Stage.FINAL
+        assert told(transport.send(mail(server))).stage is SmtpStage.FINAL
         assert server.connections == 1
 
 
@@ -413,7 +413,7 @@ def test_a_session_that_died_while_idle_is_replaced_and_the_message_sent_once(
     with MailServer() as server:
         told(transport.send(mail(server)))
         server.at["RSET"] = goodbye
-        assert told(transport.send(mail(server))).stage is Stage.FINAL
+        assert told(transport.send(mail(server))).stage is SmtpStage.FINAL
         assert (len(server.messages), server.connections) == (2, 2)
 
 
@@ -423,7 +423,7 @@ def test_a_session_that_says_nothing_more_leaves_time_for_a_new_one(
     with MailServer() as server:
         told(transport.send(mail(server)))
         server.at["RSET"] = stall
-        assert told(transport.send(mail(server, total_s=1.0))).stage is Stage.FINAL
+        assert told(transport.send(mail(server, total_s=1.0))).stage is SmtpStage.FINAL
         assert server.connections == 2
 
 
@@ -538,7 +538,7 @@ def test_a_reply_without_end_is_cut_off(transport: SmtpTransport) -> None:
 def test_a_reply_to_the_dot_that_is_none_is_told_as_it_is(transport: SmtpTransport) -> None:
     with MailServer({".": "HTTP/1.1 502 Bad Gateway"}) as server:
         said = told(transport.send(mail(server)))
-        assert (said.stage, said.reply.code) == (Stage.FINAL, -1)
+        assert (said.stage, said.reply.code) == (SmtpStage.FINAL, -1)
 
 
 # ---- TLS -------------------------------------------------------------------------------------
@@ -558,7 +558,7 @@ def secured(server: MailServer, authority: Authority | None, **more: Any) -> htt
 def test_starttls_comes_before_the_login(transport: SmtpTransport, authority: Authority) -> None:
     with MailServer(starttls=authority.server("localhost")) as server:
         for _ in range(2):
-            assert told(transport.send(secured(server, authority))).stage is Stage.FINAL
+            assert told(transport.send(secured(server, authority))).stage is SmtpStage.FINAL
         verbs = [command.split(" ")[0] for command in server.commands]
         assert verbs[:5] == ["EHLO", "STARTTLS", "EHLO", "AUTH", "MAIL"]
         assert (server.connections, len(server.messages)) == (1, 2)
@@ -567,7 +567,7 @@ def test_starttls_comes_before_the_login(transport: SmtpTransport, authority: Au
 def test_smtps_is_tls_from_the_first_byte(transport: SmtpTransport, authority: Authority) -> None:
     with MailServer(implicit=authority.server("localhost")) as server:
         answer = transport.send(secured(server, authority, scheme="smtps"))
-        assert told(answer).stage is Stage.FINAL
+        assert told(answer).stage is SmtpStage.FINAL
         assert "STARTTLS" not in server.commands
 
 
@@ -600,7 +600,7 @@ def test_starttls_that_is_refused_is_told(transport: SmtpTransport, authority: A
     at = {"STARTTLS": "454 not now"}
     with MailServer(at, starttls=authority.server("localhost")) as server:
         said = told(transport.send(secured(server, authority)))
-        assert (said.stage, said.reply.code) == (Stage.STARTTLS, 454)
+        assert (said.stage, said.reply.code) == (SmtpStage.STARTTLS, 454)
         assert not any(c.startswith("AUTH") for c in server.commands)
 
 
@@ -671,7 +671,7 @@ def answers(*replies: str) -> Act:
 def test_a_wrong_password_is_tried_once(transport: SmtpTransport, offered: str) -> None:
     with MailServer({"AUTH": "535 wrong"}, features=(f"AUTH {offered}",)) as server:
         said = told(transport.send(mail(server, login=Login("user", Secret(PASSWORD)))))
-        assert (said.stage, said.reply.code) == (Stage.AUTH, 535)
+        assert (said.stage, said.reply.code) == (SmtpStage.AUTH, 535)
         assert [one.split()[1] for one in server.commands if one.startswith("AUTH")] == ["PLAIN"]
         assert (server.connections, transport.idle) == (1, 0)
 
@@ -714,7 +714,7 @@ def test_a_token_is_shown_by_xoauth2_and_its_refusal_is_told(transport: SmtpTran
     login = Login("ann@example.com", Secret("ya29.token"), by_token=True)
     with MailServer({"AUTH": answers("334 eyJzdGF0dXMiOiI0MDEifQ==", "535 5.7.8 no")}) as server:
         said = told(transport.send(mail(server, login=login)))
-        assert (said.stage, said.reply.code) == (Stage.AUTH, 535)
+        assert (said.stage, said.reply.code) == (SmtpStage.AUTH, 535)
         auth, empty = server.commands[1:3]
         assert empty == ""
     method, _, text = auth.removeprefix("AUTH ").partition(" ")

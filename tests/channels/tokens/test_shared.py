@@ -14,7 +14,14 @@ import redis
 import structlog
 from sqlalchemy import create_engine, text
 
-from backends.redis.token_cache import Busy, CacheAway, Kept, Leased, RedisTokenCache, TokenCache
+from backends.redis.token_cache import (
+    Busy,
+    CacheAway,
+    Leased,
+    RedisTokenCache,
+    StoredToken,
+    TokenCache,
+)
 from backends.settings import DatabaseSettings, RedisSettings, Settings
 from backends.sql.database import database_url
 from backends.sql.schema import upgrade
@@ -89,20 +96,24 @@ class MemoryCache:
         self.lease = ("", 0.0)
         self.away = False
 
-    def take(self, name: str, stale: str, fresh_ms: int, lease_ms: int) -> Kept | Leased | Busy:
+    def take(
+        self, name: str, stale: str, fresh_ms: int, lease_ms: int
+    ) -> StoredToken | Leased | Busy:
         if self.away:
             raise CacheAway("memory: away")
         now = self.clock()
         if self.kept is not None and self.kept[3] > now:
             sealed, digest, at, until = self.kept
             if digest != stale or (now - at) * 1_000 < fresh_ms:
-                return Kept(sealed, digest, int((until - now) * 1_000), int((now - at) * 1_000))
+                return StoredToken(
+                    sealed, digest, int((until - now) * 1_000), int((now - at) * 1_000)
+                )
         if self.lease[1] > now:
             return Busy(int((self.lease[1] - now) * 1_000))
         self.lease = ("mine", now + lease_ms / 1_000)
         return Leased("mine")
 
-    def put(self, name: str, fence: str, token: Kept) -> bool:
+    def put(self, name: str, fence: str, token: StoredToken) -> bool:
         if self.lease[0] != fence:
             return False
         now = self.clock()
@@ -461,9 +472,9 @@ def lease(cache: TokenCache, stale: str = "", lease_ms: int = LEASE_MS) -> str:
 
 
 def test_what_was_put_is_taken_by_everyone(cache: TokenCache) -> None:
-    assert cache.put("app", lease(cache), Kept(b"\x00sealed", "d1", 60_000, 0))
+    assert cache.put("app", lease(cache), StoredToken(b"\x00sealed", "d1", 60_000, 0))
     taken = cache.take("app", "", 0, LEASE_MS)
-    assert isinstance(taken, Kept)
+    assert isinstance(taken, StoredToken)
     assert (taken.sealed, taken.digest) == (b"\x00sealed", "d1")
     assert 50_000 < taken.left_ms <= 60_000
     assert 0 <= taken.age_ms < 10_000
@@ -484,24 +495,24 @@ def test_one_alone_has_the_lease(cache: TokenCache) -> None:
 def test_a_lease_ends_by_itself_and_its_holder_puts_nothing_any_more(cache: TokenCache) -> None:
     slept = lease(cache, lease_ms=1)
     wait_for(lambda: isinstance(cache.take("app", "", 0, 60_000), Leased))
-    assert not cache.put("app", slept, Kept(b"late", "d1", 60_000, 0))
+    assert not cache.put("app", slept, StoredToken(b"late", "d1", 60_000, 0))
     assert isinstance(cache.take("app", "", 0, LEASE_MS), Busy)
 
 
 def test_a_stale_token_is_not_given_again_unless_it_is_fresh(cache: TokenCache) -> None:
-    cache.put("app", lease(cache), Kept(b"one", "d1", 60_000, 0))
-    assert isinstance(cache.take("app", "d1", 60_000, LEASE_MS), Kept)
+    cache.put("app", lease(cache), StoredToken(b"one", "d1", 60_000, 0))
+    assert isinstance(cache.take("app", "d1", 60_000, LEASE_MS), StoredToken)
     fence = lease(cache, "d1")
     assert isinstance(cache.take("app", "d1", 0, LEASE_MS), Busy)
-    assert isinstance(cache.take("app", "d0", 0, LEASE_MS), Kept)
-    assert cache.put("app", fence, Kept(b"two", "d2", 60_000, 0))
+    assert isinstance(cache.take("app", "d0", 0, LEASE_MS), StoredToken)
+    assert cache.put("app", fence, StoredToken(b"two", "d2", 60_000, 0))
     taken = cache.take("app", "d1", 0, LEASE_MS)
-    assert isinstance(taken, Kept)
+    assert isinstance(taken, StoredToken)
     assert taken.sealed == b"two"
 
 
 def test_an_expired_token_is_gone(cache: TokenCache) -> None:
-    cache.put("app", lease(cache), Kept(b"one", "d1", 1, 0))
+    cache.put("app", lease(cache), StoredToken(b"one", "d1", 1, 0))
     wait_for(lambda: isinstance(cache.take("app", "", 0, LEASE_MS), Leased))
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dispatcher.kafka.offsets import Offsets
 from dispatcher.pipeline.backlog import Backlog, KeyedBacklog
-from dispatcher.pipeline.work import Assignment, Hold, Record, Work
+from dispatcher.pipeline.work import Assignment, Hold, KafkaRecord, Work
 from message.delivery import deliveries_of
 from tests.dispatcher.fakes import LANE, NOW_MS, TOPIC, notification
 
 
-def expand(record: Record) -> list[Work]:
+def expand(record: KafkaRecord) -> list[Work]:
     found = deliveries_of(record.notification, record.payload, expires_at=NOW_MS)
     return [Work(delivery, record) for delivery in found]
 
@@ -17,10 +17,10 @@ def expand(record: Record) -> list[Work]:
 ASSIGNMENT = Assignment(TOPIC, 0, LANE, Offsets())
 
 
-def record(offset: int, key: str | None = None, receivers: int = 1) -> Record:
+def record(offset: int, key: str | None = None, receivers: int = 1) -> KafkaRecord:
     names = [f"r{n}" for n in range(receivers)]
     made = notification(offset, ordering_key=key, receivers=names)
-    return Record(ASSIGNMENT, offset, made, b"", NOW_MS, None)
+    return KafkaRecord(ASSIGNMENT, offset, made, b"", NOW_MS, None)
 
 
 def offsets_of(works: list[Work]) -> list[int]:
@@ -65,7 +65,7 @@ def test_a_null_key_orders_nothing() -> None:
 def test_records_of_a_leaving_partition_are_passed_over_and_named() -> None:
     leaving = Assignment(TOPIC, 1, LANE, Offsets())
     backlog = KeyedBacklog(expand)
-    gone = Record(leaving, 7, notification(7, ordering_key="a"), b"", NOW_MS, None)
+    gone = KafkaRecord(leaving, 7, notification(7, ordering_key="a"), b"", NOW_MS, None)
     backlog.add(gone)
     leaving.hold = Hold.LEAVING
     assert backlog.take(10) == []

@@ -12,7 +12,7 @@ from channels.channel import Account, Call
 from channels.registry import PROVIDERS
 from dispatcher.kafka.offsets import Offsets
 from dispatcher.pipeline.batching import calls_of
-from dispatcher.pipeline.work import Assignment, Record, Work
+from dispatcher.pipeline.work import Assignment, KafkaRecord, Work
 from message.delivery import Delivery, deliveries_of
 from tests.dispatcher.fakes import LANE, NOW_MS, TOPIC, notification
 
@@ -41,7 +41,7 @@ class Batching:
 
 def work(number: int, account: str = "a", biz_id: str | None = "x") -> Work:
     one = msgspec.structs.replace(notification(number), receivers=[f"user-{number}"])
-    record = Record(Assignment(TOPIC, 0, LANE, Offsets()), number, one, b"{}", NOW_MS, None)
+    record = KafkaRecord(Assignment(TOPIC, 0, LANE, Offsets()), number, one, b"{}", NOW_MS, None)
     (delivery,) = deliveries_of(one, b"{}", expires_at=NOW_MS + 1)
     delivery.notification = msgspec.structs.replace(one, biz_id=biz_id)
     made = Work(delivery, record)

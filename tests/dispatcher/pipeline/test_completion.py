@@ -11,7 +11,7 @@ from typing import Any
 from dispatcher.kafka.offsets import Offsets
 from dispatcher.pipeline import completion as stage
 from dispatcher.pipeline.completion import Aftermath, Settled
-from dispatcher.pipeline.work import Assignment, Record, Work
+from dispatcher.pipeline.work import Assignment, KafkaRecord, Work
 from idempotency.ledger import Settlement
 from idempotency.payload_cipher import body_digest
 from message.delivery import deliveries_of
@@ -65,7 +65,9 @@ def committed(*numbers: int) -> Settled:
     works = []
     for number in numbers:
         one = notification(number)
-        record = Record(Assignment(TOPIC, 0, LANE, Offsets()), number, one, b"{}", NOW_MS, None)
+        record = KafkaRecord(
+            Assignment(TOPIC, 0, LANE, Offsets()), number, one, b"{}", NOW_MS, None
+        )
         record.open_deliveries = 1
         (delivery,) = deliveries_of(one, b"{}", expires_at=NOW_MS)
         works.append(Work(delivery, record))

@@ -10,16 +10,16 @@ import msgspec
 import pytest
 
 from backends.redis.client import RedisAway
-from backends.redis.receiver_marks import LocalMarks, Mark, Passing, Returned, Verdict
+from backends.redis.receiver_marks import LocalMarks, Mark, MarkResult, Passing, Returned
 from dispatcher.kafka.offsets import Offsets
 from dispatcher.pipeline.gates import Gating, never_sent
 from dispatcher.pipeline.lane_config import Terms
-from dispatcher.pipeline.work import Assignment, Record, Work
+from dispatcher.pipeline.work import Assignment, KafkaRecord, Work
 from message.delivery import Delivery, Rendered, deliveries_of
 from message.envelope import Template
 from message.outcomes import Accepted, NotSent, Rejected, Unknown
 from message.states import Event, State
-from policy.gates import ContentDedup, FrequencyCap, Limit, QuietAction, QuietHours, Scope
+from policy.gates import ContentDedup, CountLimit, FrequencyCap, QuietAction, QuietHours, Scope
 from policy.schema import LanePolicy, Policy
 from sending.receiver_marks import mark_of
 from sending.runtime.clock import Clock
@@ -28,7 +28,7 @@ from tests.dispatcher.fakes import LANE, NOW_MS, TOPIC, notification
 HOUR_MS = 3_600_000
 NIGHT_MS = int(datetime(2026, 9, 21, 23, tzinfo=UTC).timestamp() * 1_000)
 QUIET = QuietHours(windows=["22:00-08:00"], zone="UTC")
-ONE_AN_HOUR = FrequencyCap(limits=[Limit(most=1, span_ms=HOUR_MS)])
+ONE_AN_HOUR = FrequencyCap(limits=[CountLimit(most=1, span_ms=HOUR_MS)])
 DEDUP = ContentDedup(window_ms=60_000)
 
 
@@ -46,7 +46,7 @@ class Fleet:
     def flush(self) -> None:
         self.marks = LocalMarks(lambda: self._bench.ms / 1_000)
 
-    def enter(self, batch: Sequence[Passing]) -> list[Verdict]:
+    def enter(self, batch: Sequence[Passing]) -> list[MarkResult]:
         self.asked.append(batch)
         if self.away:
             raise RedisAway("connection refused")
@@ -82,7 +82,7 @@ class Bench:
         one = msgspec.structs.replace(
             notification(self._number), receivers=[receiver], content={"text": text}, **changes
         )
-        record = Record(Assignment(TOPIC, 0, LANE, Offsets()), 0, one, b"{}", NOW_MS, None)
+        record = KafkaRecord(Assignment(TOPIC, 0, LANE, Offsets()), 0, one, b"{}", NOW_MS, None)
         (delivery,) = deliveries_of(one, b"{}", expires_at=self.ms + 24 * HOUR_MS)
         return Work(delivery, record, terms=self.terms)
 

@@ -15,7 +15,7 @@ from dispatcher.kafka.offsets import Offsets
 from dispatcher.pipeline.expand import BadTemplate, Screen
 from dispatcher.pipeline.intake import Intake
 from dispatcher.pipeline.lanes import Pool
-from dispatcher.pipeline.work import Assignment, Finished, Hold, Record, Route, Work
+from dispatcher.pipeline.work import Assignment, Finished, Hold, KafkaRecord, Route, Work
 from message.delivery import Delivery, Rendered
 from message.envelope import Notification, Template
 from policy.schema import LanePolicy
@@ -51,7 +51,7 @@ class Bench:
         self.screened: list[int] = []
         self.admitted: list[int] = []
         self.known: set[str] = set()
-        self.dropped: list[Record] = []
+        self.dropped: list[KafkaRecord] = []
         self.assignment = Assignment(TOPIC, 0, LANE, Offsets())
         self.finished: SimpleQueue[Finished] = SimpleQueue()
         clock = Clock(lambda: self.time, lambda: self.time)
@@ -106,16 +106,16 @@ class Bench:
 
     # -- driving --
 
-    def records(self, count: int, **changes: Any) -> list[Record]:
+    def records(self, count: int, **changes: Any) -> list[KafkaRecord]:
         made = []
         for number in range(count):
             one = msgspec.structs.replace(
                 notification(number), receivers=[f"user-{number}"], **changes
             )
-            made.append(Record(self.assignment, number, one, b"{}", NOW_MS, None))
+            made.append(KafkaRecord(self.assignment, number, one, b"{}", NOW_MS, None))
         return made
 
-    def turn(self, records: Sequence[Record] = ()) -> None:
+    def turn(self, records: Sequence[KafkaRecord] = ()) -> None:
         """Hand records over and let both stages go round once."""
         if records:
             self.screen.put(list(records))

@@ -16,11 +16,11 @@ from channels.providers.null import NullChannel
 from dispatcher.kafka.offsets import Offsets
 from dispatcher.pipeline.lane_config import Terms
 from dispatcher.pipeline.lanes import Pool
-from dispatcher.pipeline.work import Assignment, Finished, Record, Route, Work
+from dispatcher.pipeline.work import Assignment, Finished, KafkaRecord, Route, Work
 from message.delivery import deliveries_of
 from message.outcomes import Accepted, AnyOutcome, NotSent
 from policy.schema import BreakerPolicy, LanePolicy, Ordering, Policy
-from sending.accounts.circuit_breaker import State
+from sending.accounts.circuit_breaker import BreakerState
 from sending.accounts.limits import Quotas, open_quotas
 from sending.accounts.rate_limiter import Rates
 from sending.accounts.selector import Accounts
@@ -38,7 +38,7 @@ def terms(version: str, policy: LanePolicy, *names: str) -> Terms:
 
 def work(under: Terms | None = None, **changes: Any) -> Work:
     one = msgspec.structs.replace(notification(), **changes)
-    record = Record(Assignment(TOPIC, 0, LANE, Offsets()), 0, one, b"{}", NOW_MS, None)
+    record = KafkaRecord(Assignment(TOPIC, 0, LANE, Offsets()), 0, one, b"{}", NOW_MS, None)
     (delivery,) = deliveries_of(one, b"{}", expires_at=NOW_MS + 1_000, policy_version="v1")
     return Work(delivery, record, terms=under)
 
@@ -197,7 +197,7 @@ def test_a_breaker_keeps_what_it_learnt_where_its_own_settings_stay() -> None:
         assert mine.accounts[LANE.name].passes(a)
         new.release(b)
         assert new.record(b, [Accepted("1")]), "one that the lane has no more"
-        assert State.OPEN in {State(int(v)) for _, _, _, v in old.gauges() if v == 2}
+        assert BreakerState.OPEN in {BreakerState(int(v)) for _, _, _, v in old.gauges() if v == 2}
 
 
 def test_an_account_that_a_policy_adds_keeps_to_its_rate() -> None:

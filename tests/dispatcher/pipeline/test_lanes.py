@@ -18,7 +18,7 @@ from dispatcher.kafka.offsets import Offsets
 from dispatcher.pipeline.batching import calls_of
 from dispatcher.pipeline.lane_config import Terms
 from dispatcher.pipeline.lanes import Pool
-from dispatcher.pipeline.work import Assignment, Finished, Record, Route, Work
+from dispatcher.pipeline.work import Assignment, Finished, KafkaRecord, Route, Work
 from message.delivery import Delivery, deliveries_of
 from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
 from message.states import Event
@@ -109,7 +109,9 @@ class Bench(Later):
         works = []
         for number, receiver in enumerate(receivers):
             one = msgspec.structs.replace(notification(number), receivers=[receiver])
-            record = Record(Assignment(TOPIC, 0, LANE, Offsets()), number, one, b"{}", NOW_MS, None)
+            record = KafkaRecord(
+                Assignment(TOPIC, 0, LANE, Offsets()), number, one, b"{}", NOW_MS, None
+            )
             (delivery,) = deliveries_of(one, b"{}", expires_at=NOW_MS + 1_000)
             delivery.attempt = 1
             works.append(Work(delivery, record))

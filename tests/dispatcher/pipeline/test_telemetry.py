@@ -8,8 +8,8 @@ import pytest
 
 from dispatcher.kafka.offsets import Offsets
 from dispatcher.metrics import Metrics
-from dispatcher.pipeline.telemetry import Report
-from dispatcher.pipeline.work import Assignment, Record, Work
+from dispatcher.pipeline.telemetry import WorkerTelemetry
+from dispatcher.pipeline.work import Assignment, KafkaRecord, Work
 from idempotency.ledger import Settlement
 from message.delivery import deliveries_of
 from message.outcomes import Accepted
@@ -36,7 +36,7 @@ class Kept:
 
 def called_twice() -> Work:
     one = notification(0)
-    record = Record(Assignment(TOPIC, 0, LANE, Offsets()), 0, one, b"{}", NOW_MS, None)
+    record = KafkaRecord(Assignment(TOPIC, 0, LANE, Offsets()), 0, one, b"{}", NOW_MS, None)
     (delivery,) = deliveries_of(one, b"{}", expires_at=NOW_MS + 1_000)
     delivery.attempt, delivery.account = 2, "b"
     tried = Try(
@@ -56,7 +56,7 @@ def test_each_call_is_told_with_its_account_and_what_it_was_answered(
     kept_by_a_ledger: bool,
 ) -> None:
     kept, work = Kept(), called_twice()
-    report = Report(kept, Metrics(), clock=Clock(), worker="w")
+    report = WorkerTelemetry(kept, Metrics(), clock=Clock(), worker="w")
     settlement = Settlement(work.delivery, Event.ACCEPTED, provider_id="p-1")
     if kept_by_a_ledger:
         report.settled([(work, settlement)], [True], 0.1)

@@ -14,12 +14,12 @@ from idempotency.recovery.contract import (
     TTL,
     TTL_IN_DOUBT,
     UNREADABLE,
-    Ask,
-    Called,
+    DueQuery,
     Ended,
-    Move,
+    RecordedCall,
     Recovering,
     Taking,
+    Transition,
     call_key_of,
     operator_retry,
     operator_sent,
@@ -41,8 +41,8 @@ from tests.idempotency.making import (
 )
 
 LANE = "sms.notice"
-ASK = Ask(LANE, attempts=5)
-ORDERED = Ask(LANE, 5, ordered=True)
+ASK = DueQuery(LANE, attempts=5)
+ORDERED = DueQuery(LANE, 5, ordered=True)
 LANES = frozenset({LANE})
 
 
@@ -67,14 +67,14 @@ def test_calls_refused_for_pace_are_kept_and_spend_no_attempt(
     item.attempt, item.refusals, item.repeats = 1, 1, 2
     assert settle(ledger, item, Event.NOT_SENT, reason="http_429")
     for refusals in (2, 3):
-        (taken,) = take(recovering, Ask(LANE, attempts=1)).taken
+        (taken,) = take(recovering, DueQuery(LANE, attempts=1)).taken
         one = taken.delivery
         assert (one.attempt, one.refusals, one.repeats) == (refusals, refusals - 1, 2)
         one.refusals = refusals
         ledger.settle([Settlement(one, Event.NOT_SENT, "http_429")])
-    (taken,) = take(recovering, Ask(LANE, attempts=1)).taken
+    (taken,) = take(recovering, DueQuery(LANE, attempts=1)).taken
     ledger.settle([Settlement(taken.delivery, Event.NOT_SENT, "http_408")])
-    (ended,) = take(recovering, Ask(LANE, attempts=1)).ended
+    (ended,) = take(recovering, DueQuery(LANE, attempts=1)).ended
     assert (ended.state, ended.reason) == (State.PARKED, "attempts_spent")
 
 
@@ -85,7 +85,7 @@ def doubted(ledger: SqlLedger, *items: Delivery) -> list[Delivery]:
     return made
 
 
-def take(recovering: Recovering, ask: Ask = ASK, owner: str = "r1") -> Taking:
+def take(recovering: Recovering, ask: DueQuery = ASK, owner: str = "r1") -> Taking:
     """What was called before, then what was not."""
     again = recovering.take(ask, owner, new_token())
     first = recovering.take(msgspec.structs.replace(ask, first=True), owner, new_token())
@@ -135,10 +135,10 @@ def test_the_oldest_come_first_and_no_more_than_asked(
     early = waiting(ledger, delivery(), delay_ms=10)
     other = waiting(ledger, delivery(lane="sms.marketing"))
     world.advance(50)
-    assert keys(take(recovering, Ask(LANE, 5, limit=1))) == [early[0].key]
+    assert keys(take(recovering, DueQuery(LANE, 5, limit=1))) == [early[0].key]
     assert keys(take(recovering)) == [late[0].key]
     assert keys(take(recovering)) == []
-    assert keys(take(recovering, Ask("sms.marketing", 5))) == [other[0].key]
+    assert keys(take(recovering, DueQuery("sms.marketing", 5))) == [other[0].key]
 
 
 def test_many_of_one_kind_do_not_hide_the_other(
@@ -148,9 +148,9 @@ def test_many_of_one_kind_do_not_hide_the_other(
     ledger.claim(held, "w1")
     (retry,) = waiting(ledger, delivery(), delay_ms=1)
     world.advance(1)
-    again = recovering.take(Ask(LANE, 5, limit=3), "r1", new_token())
+    again = recovering.take(DueQuery(LANE, 5, limit=3), "r1", new_token())
     assert keys(again) == [retry.key]
-    first = recovering.take(Ask(LANE, 5, limit=3, first=True), "r1", new_token())
+    first = recovering.take(DueQuery(LANE, 5, limit=3, first=True), "r1", new_token())
     assert len(keys(first)) == 3
     assert {taken.reason for taken in first.taken} == {"quiet_hours"}
 
@@ -194,7 +194,7 @@ def test_what_only_ends_hides_nobody_however_much_it_is(
     world.advance(10)
     (item,) = waiting(ledger, delivery())
     world.advance(10)
-    taking = recovering.take(Ask(LANE, 5, limit=3), "r1", new_token())
+    taking = recovering.take(DueQuery(LANE, 5, limit=3), "r1", new_token())
     assert keys(taking) == [item.key]
     assert len(taking.ended) == 250
 
@@ -208,7 +208,7 @@ def test_no_more_are_taken_than_asked_after_those_that_ended(
     world.advance(10)
     waiting(ledger, *[delivery() for _ in range(9)])
     world.advance(10)
-    assert len(recovering.take(Ask(LANE, 5, limit=3), "r1", new_token()).taken) == 3
+    assert len(recovering.take(DueQuery(LANE, 5, limit=3), "r1", new_token()).taken) == 3
 
 
 def test_what_recovery_itself_gives_back_is_recoverys_again(
@@ -242,7 +242,7 @@ def test_past_its_ttl_a_row_that_may_have_been_sent_is_parked(
     world.advance(1)
     settle(ledger, taken.delivery, Event.UNKNOWN, reason="timeout")
     (doubt,) = recovering.doubts(LANE, 1_000)
-    move = Move(
+    move = Transition(
         *place(doubt.delivery), doubt.version, State.UNKNOWN, Event.RESEND_UNPROVEN, "unproven"
     )
     assert recovering.move([move]) == [True]
@@ -252,7 +252,7 @@ def test_past_its_ttl_a_row_that_may_have_been_sent_is_parked(
 
 def test_with_its_attempts_spent_a_row_is_parked(ledger: SqlLedger, recovering: Recovering) -> None:
     (item,) = waiting(ledger, delivery())
-    taking = take(recovering, Ask(LANE, attempts=1))
+    taking = take(recovering, DueQuery(LANE, attempts=1))
     assert [(e.key, e.state, e.reason) for e in taking.ended] == [
         (item.key, State.PARKED, ATTEMPTS_SPENT)
     ]
@@ -322,7 +322,7 @@ def test_two_recoveries_at_once_never_take_the_same_row(
         start.wait()
         empty = 0
         while empty < 3:
-            got = keys(take(mine, Ask(LANE, 5, limit=7), f"t{number}"))
+            got = keys(take(mine, DueQuery(LANE, 5, limit=7), f"t{number}"))
             found[number] += got
             empty = 0 if got else empty + 1
 
@@ -355,7 +355,7 @@ def test_what_is_kept_of_a_call_is_found_with_its_doubt(
     waiting(ledger, delivery())
     (taken,) = take(recovering).taken
     one = taken.delivery
-    call = Called(one.key, one.day, one.token, "main", "c" * 32, "digest")
+    call = RecordedCall(one.key, one.day, one.token, "main", "c" * 32, "digest")
     assert recovering.keep([call, call._replace(token=1)]) == [True, False]
     settle(ledger, one, Event.UNKNOWN, reason="timeout")
     (doubt,) = recovering.doubts(LANE, 1_000)
@@ -404,7 +404,9 @@ def test_what_ended_or_was_recalled_is_not_found_with_its_call(
     ledger.recalls().announce(Kind.MESSAGE, "gone", 600_000)
     doubts = {doubt.delivery.key: doubt for doubt in recovering.doubts(LANE, 1_000)}
     sent = doubts[ended.key]
-    move = Move(ended.key, ended.day, sent.version, State.UNKNOWN, Event.RESOLVED_SENT, None, "p-1")
+    move = Transition(
+        ended.key, ended.day, sent.version, State.UNKNOWN, Event.RESOLVED_SENT, None, "p-1"
+    )
     assert recovering.move([move]) == [True]
     found = recovering.joined(doubts[left.key], 1_000)
     assert [doubt.delivery.key for doubt in found] == [left.key]
@@ -432,7 +434,7 @@ def called_again(
     recovering.move([moved(doubt.delivery, doubt.version, event, "unproven")])
     (again,) = take(recovering).taken
     one = again.delivery
-    call = Called(one.key, one.day, one.token, account, one.call_key, None)
+    call = RecordedCall(one.key, one.day, one.token, account, one.call_key, None)
     assert recovering.keep([call, call]) == [True, True], "a repeat of the write changes nothing"
     one.account = account
     settle(ledger, one, Event.UNKNOWN, reason="timeout")
@@ -575,7 +577,7 @@ def test_what_an_older_version_left_due_sleeps_after_one_look_and_hides_nobody(
     due_anyway(ledger, *items[1:])
     (late,) = waiting(ledger, delivery(), delay_ms=1)
     world.advance(1)
-    few = Ask(LANE, 5, ordered=True, limit=5)
+    few = DueQuery(LANE, 5, ordered=True, limit=5)
     assert keys(take(recovering, few)) == [late.key]
     assert take(recovering, few) == ([], [], 0)
     assert recovering.lanes_with_work([LANE])[0] == []
@@ -638,7 +640,7 @@ def test_a_head_that_is_recalled_makes_way(
 ) -> None:
     settle(ledger, line[0], Event.NOT_SENT, delay_ms=50_000, ordered=LANES)
     version = version_of(recovering, line[0].key)
-    recall = Move(*place(line[0]), version, State.RETRY, Event.RECALL)
+    recall = Transition(*place(line[0]), version, State.RETRY, Event.RECALL)
     assert recovering.move([recall]) == [True]
     assert keys(take(recovering, ORDERED)) == [line[1].key]
 
@@ -770,7 +772,7 @@ def test_a_doubted_head_holds_its_line(
     world: World, ledger: SqlLedger, recovering: Recovering, line: list[Delivery]
 ) -> None:
     settle(ledger, line[0], Event.UNKNOWN, reason="timeout")
-    assert keys(take(recovering, Ask(LANE, 5, ordered=True))) == []
+    assert keys(take(recovering, DueQuery(LANE, 5, ordered=True))) == []
 
 
 def test_receivers_of_one_message_hold_up_none_of_each_other(
@@ -778,7 +780,7 @@ def test_receivers_of_one_message_hold_up_none_of_each_other(
 ) -> None:
     items = deliveries(receivers=["+8613800000001", "+8613800000002"], ordering_key="k")
     waiting(ledger, *items)
-    assert len(keys(take(recovering, Ask(LANE, 5, ordered=True)))) == 2
+    assert len(keys(take(recovering, DueQuery(LANE, 5, ordered=True)))) == 2
 
 
 # -- doubts --
@@ -790,8 +792,8 @@ def place(item: Delivery) -> tuple[str, int]:
 
 def moved(
     item: Delivery, version: int, event: Event, reason: str | None = None, **more: int
-) -> Move:
-    return Move(*place(item), version, State.UNKNOWN, event, reason, **more)  # type: ignore[arg-type]
+) -> Transition:
+    return Transition(*place(item), version, State.UNKNOWN, event, reason, **more)  # type: ignore[arg-type]
 
 
 def test_doubts_that_cannot_be_read_hide_no_others(
@@ -853,7 +855,7 @@ def test_what_was_found_out_is_written_once(
 
 def test_a_move_that_the_state_machine_does_not_have_is_refused(recovering: Recovering) -> None:
     with pytest.raises(IllegalTransition):
-        recovering.move([Move("k", 0, 1, State.SENT, Event.OPERATOR_RETRY)])
+        recovering.move([Transition("k", 0, 1, State.SENT, Event.OPERATOR_RETRY)])
 
 
 # -- people --
@@ -865,7 +867,7 @@ def test_a_persons_retry_replaces_the_pending_one(
     (item,) = waiting(ledger, delivery(), delay_ms=30_000)
     version = version_of(recovering, item.key)
     assert recovering.move([operator_retry(*place(item), version, State.RETRY)]) == [True]
-    (taken,) = take(recovering, Ask(LANE, attempts=1)).taken
+    (taken,) = take(recovering, DueQuery(LANE, attempts=1)).taken
     assert (taken.delivery.key, taken.reason) == (item.key, "operator")
     settle(ledger, taken.delivery, Event.ACCEPTED)
     world.advance(30_000)

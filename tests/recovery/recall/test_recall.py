@@ -9,20 +9,20 @@ import pytest
 from backends.settings import DatabaseSettings, RedisSettings, Settings, TraceSettings
 from channels.channel import Call
 from channels.engine import Engine
+from channels.probe.probe import ExchangeRecorder as Exchanges
 from channels.probe.probe import OwnTokens
-from channels.probe.probe import Recorder as Exchanges
 from channels.registry import channel_for, load_accounts
 from channels.transports import Wires
 from idempotency.ledger import Settlement
 from idempotency.recalls import Kind
-from idempotency.recovery.contract import Ask
+from idempotency.recovery.contract import DueQuery
 from idempotency.sql_ledger import SqlLedger, open_ledger, upgrade
 from message.delivery import Delivery
 from message.ids import new_token
 from message.outcomes import Accepted
 from message.states import Event
 from recovery.recall.factory import open_recalling
-from recovery.recall.recall import Told, Verdict
+from recovery.recall.recall import RecallOutcome, RecallVerdict
 from simulator import Faults, Simulator
 from tests.conformance.samples import sample
 from tests.harness.notifications import webhook
@@ -78,7 +78,7 @@ class Stage:
             settled.append(Settlement(item, Event.ACCEPTED, provider_id=outcome.provider_id))
         assert all(self.ledger.settle(settled))
 
-    def recall(self, kind: Kind, name: str, *, whole_calls: bool = False) -> list[Told]:
+    def recall(self, kind: Kind, name: str, *, whole_calls: bool = False) -> list[RecallOutcome]:
         with ExitStack() as stack:
             opened = open_recalling(self.settings, stack, lambda: False)
             found = opened.recalling.run(kind, name, opened.life_ms, whole_calls=whole_calls)
@@ -96,7 +96,7 @@ def stage(url: str, provider: Simulator) -> Iterator[Stage]:
     made.ledger.close()
 
 
-def verdicts(told: list[Told]) -> dict[str, Verdict]:
+def verdicts(told: list[RecallOutcome]) -> dict[str, RecallVerdict]:
     return {one.receiver or one.delivery_key: one.verdict for one in told}
 
 
@@ -117,7 +117,7 @@ def test_a_call_shared_with_others_is_left_unless_they_are_meant_too(stage: Stag
     mine, others = stage.claimed("ann", id="m-1"), stage.claimed("bob", id="m-2")
     stage.sent(mine, others)
     (told,) = stage.recall(Kind.MESSAGE, "m-1")
-    assert told.verdict is Verdict.NOT_POSSIBLE
+    assert told.verdict is RecallVerdict.NOT_POSSIBLE
     assert told.why == "its call reached 1 more; --whole-calls takes it back from them too"
     assert stage.taken_back() == 0
     both = stage.recall(Kind.MESSAGE, "m-1", whole_calls=True)
@@ -143,24 +143,27 @@ def test_a_business_id_is_recalled_in_every_state_and_each_is_told(stage: Stage)
     told = stage.recall(Kind.BIZ, "b")
     by_state = {t.state: t.verdict for t in told if t.lane == "wecom.notice"}
     assert by_state == {
-        "SENT": Verdict.RECALLED,
-        "DROPPED": Verdict.CANCELLED,
-        "UNKNOWN": Verdict.TOO_LATE,
-        "REJECTED": Verdict.NOT_SENT,
-        "IN_FLIGHT": Verdict.TOO_LATE,
+        "SENT": RecallVerdict.RECALLED,
+        "DROPPED": RecallVerdict.CANCELLED,
+        "UNKNOWN": RecallVerdict.TOO_LATE,
+        "REJECTED": RecallVerdict.NOT_SENT,
+        "IN_FLIGHT": RecallVerdict.TOO_LATE,
     }
     (hooked,) = [t for t in told if t.lane == "webhook.notice"]
-    assert (hooked.verdict, hooked.why) == (Verdict.NOT_POSSIBLE, "webhook takes nothing back")
+    assert (hooked.verdict, hooked.why) == (
+        RecallVerdict.NOT_POSSIBLE,
+        "webhook takes nothing back",
+    )
 
 
 def test_a_provider_that_does_not_answer_is_asked_again_by_the_next_recall(stage: Stage) -> None:
     stage.sent(stage.claimed("ann", id="m-1"))
     stage.provider.control(rules=[Faults(method="RECALL", reset=1.0)])
     (told,) = stage.recall(Kind.MESSAGE, "m-1")
-    assert told.verdict is Verdict.ASK_AGAIN
+    assert told.verdict is RecallVerdict.ASK_AGAIN
     stage.provider.control(rules=[])
     (told,) = stage.recall(Kind.MESSAGE, "m-1")
-    assert told.verdict is Verdict.RECALLED
+    assert told.verdict is RecallVerdict.RECALLED
 
 
 def test_what_is_too_old_for_the_provider_is_not_even_asked_for(stage: Stage) -> None:
@@ -168,7 +171,7 @@ def test_what_is_too_old_for_the_provider_is_not_even_asked_for(stage: Stage) ->
     with stage.ledger.database.connection() as connection:
         connection.execute("UPDATE deliveries SET called_at = called_at - 86400001")
     (told,) = stage.recall(Kind.MESSAGE, "m-1")
-    assert (told.verdict, told.why) == (Verdict.TOO_LATE, "wecom takes back for 24 hours")
+    assert (told.verdict, told.why) == (RecallVerdict.TOO_LATE, "wecom takes back for 24 hours")
     assert stage.taken_back() == 0
 
 
@@ -177,17 +180,17 @@ def test_what_is_not_there_yet_is_dropped_when_it_comes(stage: Stage) -> None:
     (item,) = stage.claimed("ann", id="m-1")
     (row,) = stage.ledger.queries().by_message("m-1")
     assert (item.attempt, row.state, row.reason) == (0, "DROPPED", "recalled")
-    assert verdicts(stage.recall(Kind.MESSAGE, "m-1")) == {"***": Verdict.CANCELLED}
+    assert verdicts(stage.recall(Kind.MESSAGE, "m-1")) == {"***": RecallVerdict.CANCELLED}
 
 
 def test_what_flew_during_the_recall_is_never_tried_again(stage: Stage) -> None:
     (item,) = stage.claimed("ann", id="m-1")
     (told,) = stage.recall(Kind.MESSAGE, "m-1")
-    assert told.verdict is Verdict.TOO_LATE
+    assert told.verdict is RecallVerdict.TOO_LATE
     stage.ledger.settle([Settlement(item, Event.NOT_SENT, "45009")])
-    taking = stage.ledger.recovering().take(Ask("wecom.notice", 5), "w1", new_token())
+    taking = stage.ledger.recovering().take(DueQuery("wecom.notice", 5), "w1", new_token())
     assert not taking.taken
-    assert verdicts(stage.recall(Kind.MESSAGE, "m-1")) == {"***": Verdict.CANCELLED}
+    assert verdicts(stage.recall(Kind.MESSAGE, "m-1")) == {"***": RecallVerdict.CANCELLED}
 
 
 def test_a_running_recovery_sends_nothing_that_is_recalled(

@@ -12,7 +12,7 @@ from message.outcomes import Unknown
 from message.vocabulary import Lane
 from policy.schema import BreakerPolicy, LanePolicy
 from policy.templates.loading import load
-from recovery.retry.lane_config import Route, Routes
+from recovery.retry.lane_config import RetryRoute, Routes
 from recovery.wiring import _rendered
 from sending.accounts.rate_limiter import Rates
 from sending.accounts.selector import Accounts
@@ -29,7 +29,7 @@ def routes(*names: str) -> Routes:
     accounts = [Account(name, "null", "") for name in names]
     policy = LanePolicy(breaker=BreakerPolicy(min_calls=1, share=1.0))
     limits = Accounts(LANE, policy, accounts, Rates(accounts, None, workers=lambda _: 1))
-    return Routes(LANE, policy, [Route(account, Deduping()) for account in accounts], limits)
+    return Routes(LANE, policy, [RetryRoute(account, Deduping()) for account in accounts], limits)
 
 
 def naming(template: Template) -> Delivery:
@@ -61,7 +61,9 @@ def test_a_notification_that_names_its_account_keeps_it() -> None:
 def test_a_template_that_has_nothing_for_a_provider_keeps_to_the_other_accounts() -> None:
     accounts = [Account("a", "null", ""), Account("b", "other", "", rate_per_s=0.5, burst=1)]
     limits = Accounts(LANE, LanePolicy(), accounts, Rates(accounts, None, workers=lambda _: 1))
-    of = Routes(LANE, LanePolicy(), [Route(account, NullChannel()) for account in accounts], limits)
+    of = Routes(
+        LANE, LanePolicy(), [RetryRoute(account, NullChannel()) for account in accounts], limits
+    )
     item = delivery()
     item.rendered = Rendered(providers={"null": Rendered(), "other": Rendered(content={})})
     assert [chosen(of, item), chosen(of, item)] == ["b", None]
@@ -110,6 +112,6 @@ def test_where_the_ledger_names_no_account_every_one_is_asked() -> None:
 
 
 def test_a_repeat_must_begin_a_margin_and_a_timeout_before_the_window_ends() -> None:
-    deduping, plain = (Route(Account("a", "null", ""), c) for c in (Deduping(), NullChannel()))
+    deduping, plain = (RetryRoute(Account("a", "null", ""), c) for c in (Deduping(), NullChannel()))
     assert deduping.window_ends(1_000, 5_000) == 1_000 + 90_000 - 5_000
     assert plain.window_ends(1_000, 5_000) == 0

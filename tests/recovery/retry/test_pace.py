@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recovery.retry.pace import BASE, RISEN, Pace, RisingPace, retry_pace
+from recovery.retry.pace import BASE, RISEN, RetryPace, RisingPace, retry_pace
 from sending.runtime.clock import Clock
 
 LANE = "sms.notice"
@@ -12,7 +12,7 @@ TICK_S = 0.05
 class Ground:
     """A lane in which so many are due; each tick is one look with room for a hundred."""
 
-    def __init__(self, pace: Pace, now: list[float]) -> None:
+    def __init__(self, pace: RetryPace, now: list[float]) -> None:
         self.pace = pace
         self.now = now
         self.due = 0
@@ -93,7 +93,7 @@ def test_a_rate_that_is_set_is_kept_to() -> None:
 
 def test_a_pace_gives_a_seconds_worth_and_takes_back_what_was_not_used() -> None:
     now = [0.0]
-    pace = Pace(lambda _: 10, Clock(lambda: now[0], lambda: 0.0))
+    pace = RetryPace(lambda _: 10, Clock(lambda: now[0], lambda: 0.0))
     assert pace.take("a", 25) == 10
     assert pace.take("a", 25) == 0
     assert pace.take("b", 3) == 3
@@ -105,7 +105,7 @@ def test_a_pace_gives_a_seconds_worth_and_takes_back_what_was_not_used() -> None
 
 def test_a_pace_gives_a_bite_or_nothing_so_that_rows_are_taken_together() -> None:
     now = [0.0]
-    pace = Pace(lambda _: 40, Clock(lambda: now[0], lambda: 0.0))
+    pace = RetryPace(lambda _: 40, Clock(lambda: now[0], lambda: 0.0))
     assert pace.take("a", 100) == 40
     now[0] = 0.2
     assert pace.take("a", 100) == 0, "eight tokens are no bite of ten"

@@ -24,11 +24,11 @@ from message.states import Event
 from message.vocabulary import Lane
 from policy.schema import Guarantee, LanePolicy, RetryPolicy
 from recovery.alerts import Alerts
-from recovery.retry.lane_config import Route, Routes
-from recovery.retry.pace import Pace
-from recovery.retry.pool import Callers, Resend
+from recovery.retry.lane_config import RetryRoute, Routes
+from recovery.retry.pace import RetryPace
+from recovery.retry.pool import Callers, RetryWork
 from recovery.retry.stage import Resending
-from recovery.telemetry import Metrics, Report
+from recovery.telemetry import RecoveryMetrics, RecoveryTelemetry
 from recovery.unknown.resolver import Resolving
 from sending.accounts.rate_limiter import Rates
 from sending.accounts.selector import Accounts
@@ -122,7 +122,7 @@ class Line:
         self.channel, self.provider = channel or Deduping(), Provider()
         retry = RetryPolicy(attempts=9, base_ms=1_000, jitter=0)
         policy = LanePolicy(guarantee=guarantee, timeout_ms=1_000, retry=retry)
-        made = [Route(Account(name, "null", ""), self.channel) for name in ("a", "b")]
+        made = [RetryRoute(Account(name, "null", ""), self.channel) for name in ("a", "b")]
         accounts = [route.account for route in made]
         # Turns by weight start with a: what goes back to it must do so by its name.
         self.limits = limits = Accounts(
@@ -130,7 +130,7 @@ class Line:
         )
         routes = {LANE: Routes(Lane("sms", "notice"), policy, made, limits)}
         clock, registry = Standing(world), CollectorRegistry()
-        self.finished: SimpleQueue[Resend | None] = SimpleQueue()
+        self.finished: SimpleQueue[RetryWork | None] = SimpleQueue()
         self.held: dict[str, int] = {}
         self.release_per_s = 50.0
         self.callers, self.releasing = (
@@ -147,7 +147,9 @@ class Line:
             for threads, lazy in ((1, False), (4, True))
         )
         self.told = Told()
-        report = Report(self.told, Metrics(), Alerts(registry, 60.0), clock=clock, name="r1")
+        report = RecoveryTelemetry(
+            self.told, RecoveryMetrics(), Alerts(registry, 60.0), clock=clock, name="r1"
+        )
         self.resending = Resending(
             self.ledger,
             self.rows,
@@ -156,8 +158,8 @@ class Line:
             {LANE: self.releasing},
             owner="r1",
             lease=Held(),
-            pace=Pace(lambda _: 50, clock),
-            release=Pace(lambda _: self.release_per_s, clock),
+            pace=RetryPace(lambda _: 50, clock),
+            release=RetryPace(lambda _: self.release_per_s, clock),
             render=lambda _: True,
             report=report,
             clock=clock,

@@ -13,15 +13,15 @@ from prometheus_client import CollectorRegistry
 from channels.channel import Account, Call
 from channels.engine import Engine
 from channels.http_client.transport import Transport
-from channels.probe.probe import OwnTokens, Recorder
+from channels.probe.probe import ExchangeRecorder, OwnTokens
 from channels.registry import PROVIDERS
 from message.delivery import Delivery
 from message.outcomes import Accepted
 from message.vocabulary import Lane
 from policy.schema import Guarantee, LanePolicy, RetryPolicy
 from recovery.alerts import Alerts
-from recovery.retry.lane_config import Route, Routes
-from recovery.telemetry import Metrics, Report
+from recovery.retry.lane_config import RetryRoute, Routes
+from recovery.telemetry import RecoveryMetrics, RecoveryTelemetry
 from recovery.unknown.resolver import Resolving
 from sending.accounts.rate_limiter import Rates
 from sending.accounts.selector import Accounts
@@ -51,14 +51,18 @@ class Office:
             guarantee=guarantee, timeout_ms=3_000, retry=RetryPolicy(base_ms=1_000, jitter=0)
         )
         self.transport = Transport()
-        recorder = Recorder(self.transport)
+        recorder = ExchangeRecorder(self.transport)
         self.engine = Engine(recorder, OwnTokens(recorder, 5.0))
         limits = Accounts(
             LANE, self.policy, [self.account], Rates([self.account], None, workers=lambda _: 1)
         )
-        routes = Routes(LANE, self.policy, [Route(self.account, self.channel)], limits)
-        report = Report(
-            Told(), Metrics(), Alerts(CollectorRegistry(), 60.0), clock=Standing(world), name="r1"
+        routes = Routes(LANE, self.policy, [RetryRoute(self.account, self.channel)], limits)
+        report = RecoveryTelemetry(
+            Told(),
+            RecoveryMetrics(),
+            Alerts(CollectorRegistry(), 60.0),
+            clock=Standing(world),
+            name="r1",
         )
         self.resolving = Resolving(
             self.rows,

@@ -8,7 +8,7 @@ from typing import ClassVar
 import pytest
 
 from channels.channel import Call
-from idempotency.recovery.contract import Doubt, Move
+from idempotency.recovery.contract import Transition, UnknownDelivery
 from message.delivery import Delivery
 from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
 from message.states import Event, State
@@ -129,6 +129,8 @@ def test_it_is_not_made_while_its_account_may_not_send(line: Line, items: list[D
     assert (line.provider.calls, states(line, items)) == ([], ["UNKNOWN"] * 3)
 
 
-def _sent(doubt: Doubt) -> Move:
+def _sent(doubt: UnknownDelivery) -> Transition:
     one = doubt.delivery
-    return Move(one.key, one.day, doubt.version, State.UNKNOWN, Event.RESOLVED_SENT, None, "p-1")
+    return Transition(
+        one.key, one.day, doubt.version, State.UNKNOWN, Event.RESOLVED_SENT, None, "p-1"
+    )

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from channels.channel import Resolution, Resolved
-from idempotency.recovery.contract import QUEUED, Doubt, Move
+from idempotency.recovery.contract import QUEUED, Transition, UnknownDelivery
 from message.states import Event
 from policy.schema import Guarantee, InDoubt, LanePolicy, RetryPolicy
-from recovery.unknown.decisions import Facts, Later, conclude, together
+from recovery.unknown.decisions import AskLater, Facts, conclude, together
 from tests.idempotency.making import delivery
 
 NOW = 1_790_000_000_000
@@ -21,14 +21,14 @@ LATER = Resolved(Resolution.ASK_LATER)
 
 def doubt(
     *, age_ms: int = 10_000, left_ms: int = 100_000, attempt: int = 1, since_ms: int = 5_000
-) -> Doubt:
+) -> UnknownDelivery:
     one = delivery()
     one.expires_at, one.attempt = NOW + left_ms, attempt
-    return Doubt(one, NOW - age_ms, "", 7, "timeout", NOW - since_ms, NOW)
+    return UnknownDelivery(one, NOW - age_ms, "", 7, "timeout", NOW - since_ms, NOW)
 
 
-def moved(found: Move | Later) -> tuple[Event, str | None, int]:
-    assert isinstance(found, Move)
+def moved(found: Transition | AskLater) -> tuple[Event, str | None, int]:
+    assert isinstance(found, Transition)
     assert found.version == 7
     return found.event, found.reason, found.delay_ms
 
@@ -36,7 +36,7 @@ def moved(found: Move | Later) -> tuple[Event, str | None, int]:
 def test_what_the_provider_has_is_sent_under_its_name() -> None:
     found = conclude(doubt(), Facts(Resolved(Resolution.SENT, "p-1"), 0), AT_LEAST_ONCE)
     assert moved(found) == (Event.RESOLVED_SENT, None, 0)
-    assert isinstance(found, Move)
+    assert isinstance(found, Transition)
     assert found.provider_id == "p-1"
 
 
@@ -56,19 +56,19 @@ def test_what_was_surely_not_sent_is_tried_again_at_once(policy: LanePolicy) -> 
 
 
 def test_not_sent_is_not_believed_while_a_call_given_up_may_still_arrive() -> None:
-    assert conclude(doubt(since_ms=1_000), Facts(NOT_SENT, 0), AT_LEAST_ONCE) == Later(2_000)
+    assert conclude(doubt(since_ms=1_000), Facts(NOT_SENT, 0), AT_LEAST_ONCE) == AskLater(2_000)
 
 
 def test_a_provider_that_cannot_say_is_asked_again_ever_more_rarely() -> None:
-    assert conclude(doubt(age_ms=4_000), Facts(LATER, 0), AT_MOST_ONCE) == Later(2_000)
-    assert conclude(doubt(age_ms=100), Facts(LATER, 0), AT_MOST_ONCE) == Later(1_000)
+    assert conclude(doubt(age_ms=4_000), Facts(LATER, 0), AT_MOST_ONCE) == AskLater(2_000)
+    assert conclude(doubt(age_ms=100), Facts(LATER, 0), AT_MOST_ONCE) == AskLater(1_000)
 
 
 def test_patience_and_pauses_count_from_the_last_call() -> None:
     once = doubt(age_ms=60_000, left_ms=40_000)
     again = once._replace(last_called_at=NOW - 10_000)
     assert moved(conclude(once, Facts(LATER, 0), AT_MOST_ONCE))[0] is Event.PARK_UNPROVEN
-    assert conclude(again, Facts(LATER, 0), AT_MOST_ONCE) == Later(5_000)
+    assert conclude(again, Facts(LATER, 0), AT_MOST_ONCE) == AskLater(5_000)
 
 
 def test_a_query_that_will_never_say_more_leaves_it_to_the_policy_at_once() -> None:
@@ -81,7 +81,7 @@ def test_a_query_that_will_never_say_more_leaves_it_to_the_policy_at_once() -> N
 
 def test_no_pause_reaches_past_the_moment_from_which_the_policy_decides() -> None:
     late = doubt(age_ms=49_000, left_ms=51_000)
-    assert conclude(late, Facts(LATER, 0), AT_MOST_ONCE) == Later(1_000)
+    assert conclude(late, Facts(LATER, 0), AT_MOST_ONCE) == AskLater(1_000)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_what_nobody_can_prove_is_parked_where_the_policy_says_park() -> None:
 HOUR_MS = 3_600_000
 
 
-def task(*, age_ms: int = 10_000, left_ms: int = 100_000) -> Doubt:
+def task(*, age_ms: int = 10_000, left_ms: int = 100_000) -> UnknownDelivery:
     return doubt(age_ms=age_ms, left_ms=left_ms, since_ms=age_ms)._replace(
         reason=QUEUED, task="256"
     )
@@ -161,7 +161,7 @@ def test_a_task_is_asked_about_beyond_half_its_time_and_its_ttl(policy: LanePoli
     until = NOW + HOUR_MS
     for left_ms in (1, -1_000):
         found = conclude(task(left_ms=left_ms), Facts(LATER, 0, until), policy)
-        assert found == Later(5_000)
+        assert found == AskLater(5_000)
 
 
 @pytest.mark.parametrize("policy", [AT_LEAST_ONCE, AT_MOST_ONCE])

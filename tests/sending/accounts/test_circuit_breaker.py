@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import sending.accounts.circuit_breaker as breaker_module
 from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
 from policy.schema import BreakerPolicy
-from sending.accounts.circuit_breaker import Breaker, Judgement, State, judgement_of
+from sending.accounts.circuit_breaker import Breaker, BreakerState, Judgement, judgement_of
 
 POLICY = BreakerPolicy(
     window_ms=10_000, share=0.5, min_calls=4, open_ms=5_000, max_open_ms=20_000, probes=2
@@ -20,11 +20,11 @@ WELL, FAILED, HALTED = Judgement.WELL, Judgement.FAILED, Judgement.HALTED
 
 def opened(now: float = 0.0) -> Breaker:
     breaker = Breaker(POLICY)
-    assert breaker.record(now, HALTED) is State.OPEN
+    assert breaker.record(now, HALTED) is BreakerState.OPEN
     return breaker
 
 
-def probe(breaker: Breaker, now: float, judgement: Judgement) -> State | None:
+def probe(breaker: Breaker, now: float, judgement: Judgement) -> BreakerState | None:
     assert breaker.take(now)
     return breaker.record(now, judgement, begun_at=now)
 
@@ -67,8 +67,12 @@ def test_it_opens_once_the_share_of_failures_is_reached_and_not_before() -> None
     breaker = Breaker(POLICY)
     judgements = [WELL, FAILED, WELL]
     assert [breaker.record(n, j) for n, j in enumerate(judgements)] == [None] * 3
-    assert breaker.record(3.0, FAILED) is State.OPEN
-    assert (breaker.state(3.0), breaker.room(3.0), breaker.take(3.0)) == (State.OPEN, 0, False)
+    assert breaker.record(3.0, FAILED) is BreakerState.OPEN
+    assert (breaker.state(3.0), breaker.room(3.0), breaker.take(3.0)) == (
+        BreakerState.OPEN,
+        0,
+        False,
+    )
 
 
 def test_few_calls_say_nothing() -> None:
@@ -82,7 +86,7 @@ def test_failures_older_than_the_window_are_forgotten() -> None:
     for _ in range(3):
         breaker.record(0.0, FAILED)
     assert breaker.record(10.0, FAILED) is None
-    assert breaker.state(10.0) is State.CLOSED
+    assert breaker.state(10.0) is BreakerState.CLOSED
 
 
 def test_messages_refused_for_their_own_fault_never_open_it() -> None:
@@ -95,7 +99,7 @@ def test_an_outcome_about_the_account_opens_it_at_once() -> None:
     breaker = Breaker(POLICY)
     for _ in range(100):
         breaker.record(0.0, WELL)
-    assert breaker.record(0.0, HALTED) is State.OPEN
+    assert breaker.record(0.0, HALTED) is BreakerState.OPEN
 
 
 # -- trying again --
@@ -105,7 +109,11 @@ def test_after_its_time_a_bounded_number_may_try() -> None:
     breaker = opened()
     assert not breaker.take(4.99)
     assert breaker.wait_s(4.0) == pytest.approx(1.0)
-    assert (breaker.state(5.0), breaker.room(5.0), breaker.wait_s(5.0)) == (State.HALF_OPEN, 2, 0)
+    assert (breaker.state(5.0), breaker.room(5.0), breaker.wait_s(5.0)) == (
+        BreakerState.HALF_OPEN,
+        2,
+        0,
+    )
     assert [breaker.take(5.0) for _ in range(3)] == [True, True, False]
     assert breaker.room(5.0) == 0
 
@@ -113,8 +121,8 @@ def test_after_its_time_a_bounded_number_may_try() -> None:
 def test_it_closes_when_as_many_went_well_as_may_try() -> None:
     breaker = opened()
     assert probe(breaker, 5.0, WELL) is None
-    assert breaker.state(5.0) is State.HALF_OPEN
-    assert probe(breaker, 5.1, WELL) is State.CLOSED
+    assert breaker.state(5.0) is BreakerState.HALF_OPEN
+    assert probe(breaker, 5.1, WELL) is BreakerState.CLOSED
     assert breaker.room(5.1) is None
 
 
@@ -122,7 +130,7 @@ def test_probes_that_joined_one_call_count_each() -> None:
     breaker = opened()
     assert breaker.take(5.0)
     assert breaker.take(5.0)
-    assert breaker.record(5.1, WELL, deliveries=2, begun_at=5.0) is State.CLOSED
+    assert breaker.record(5.1, WELL, deliveries=2, begun_at=5.0) is BreakerState.CLOSED
 
 
 def test_one_failed_probe_opens_it_for_twice_as_long_up_to_the_cap() -> None:
@@ -130,7 +138,7 @@ def test_one_failed_probe_opens_it_for_twice_as_long_up_to_the_cap() -> None:
     for _ in range(5):
         pauses.append(breaker.wait_s(now))
         now += pauses[-1]
-        assert probe(breaker, now, FAILED) is State.OPEN
+        assert probe(breaker, now, FAILED) is BreakerState.OPEN
     assert pauses == pytest.approx([5.0, 10.0, 20.0, 20.0, 20.0])
     assert breaker.opened == 6
 
@@ -140,7 +148,7 @@ def test_once_it_was_well_for_as_long_as_it_had_been_ill_the_pause_starts_anew()
     probe(breaker, 5.0, FAILED)
     for _ in range(2):
         probe(breaker, 15.0, WELL)
-    assert breaker.record(25.0, HALTED) is State.OPEN
+    assert breaker.record(25.0, HALTED) is BreakerState.OPEN
     assert breaker.wait_s(25.0) == pytest.approx(5.0)
 
 
@@ -174,7 +182,7 @@ def test_a_probe_that_is_not_sent_after_all_makes_place_at_once() -> None:
 def test_calls_begun_before_the_outage_do_not_fail_the_probes_after_it() -> None:
     breaker = opened(now=10.0)
     assert breaker.record(16.0, FAILED, begun_at=9.0) is None
-    assert breaker.state(16.0) is State.HALF_OPEN
+    assert breaker.state(16.0) is BreakerState.HALF_OPEN
 
 
 def test_calls_begun_before_it_closed_do_not_open_it_again() -> None:
@@ -182,7 +190,7 @@ def test_calls_begun_before_it_closed_do_not_open_it_again() -> None:
     probe(breaker, 5.0, WELL)
     probe(breaker, 5.5, WELL)
     assert [breaker.record(6.0, FAILED, begun_at=4.0) for _ in range(50)] == [None] * 50
-    assert breaker.state(6.0) is State.CLOSED
+    assert breaker.state(6.0) is BreakerState.CLOSED
 
 
 def test_what_comes_while_it_is_open_changes_nothing() -> None:
