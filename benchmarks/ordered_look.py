@@ -11,7 +11,7 @@ from backends.settings import DatabaseSettings, Settings
 from benchmarks.ground import LANE, Servers, fresh_database, notification, with_key
 from idempotency.ledger import Claim, Settlement
 from idempotency.lines import ASLEEP_AT
-from idempotency.recovery.contract import DueQuery, Recovering
+from idempotency.recovery.contract import DueQuery, RecoveryStore
 from idempotency.sql_ledger import SqlLedger, open_ledger
 from message.delivery import deliveries_of
 from message.envelope import encode
@@ -54,7 +54,7 @@ def _look_ms(servers: Servers, rows: int) -> float:
     return round(statistics.median(took[LOOKS // 6 :]), 3)
 
 
-def _look(rows: Recovering) -> float:
+def _look(rows: RecoveryStore) -> float:
     began = time.perf_counter()
     due, _ = rows.lanes_with_work([LANE.name])
     again = rows.take(DueQuery(LANE.name, 1_000, ordered=True), _OWNER, new_token())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Promises(msgspec.Struct, frozen=True, kw_only=True):
+class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """One row of the table; each text is one short sentence, `none` where there is nothing."""
 
     title: str

@@ -27,7 +27,7 @@ import httpx
 import msgspec
 
 from channels.accounts.reach import EVERYBODY, Reach
-from channels.capabilities import Promises
+from channels.capabilities import Capabilities
 from channels.judging.error_table import ErrorTable
 from message.delivery import Delivery
 from message.outcomes import AnyOutcome
@@ -119,10 +119,10 @@ class Resolution(StrEnum):
     NOT_SENT = "not_sent"
     ASK_LATER = "ask_later"
     REFUSED = "refused"
-    """It was not sent, and the provider will never send it: `Resolved.detail` begins with its code."""
+    """It was not sent, and the provider will never send it: `ResolveResult.detail` begins with its code."""
 
 
-class Resolved(msgspec.Struct, frozen=True):
+class ResolveResult(msgspec.Struct, frozen=True):
     """What a dialogue found out about one delivery."""
 
     resolution: Resolution
@@ -161,7 +161,7 @@ class Attempt(msgspec.Struct, frozen=True):
         return f"Attempt({self.delivery.key})"
 
 
-Dialogue = Generator[httpx.Request, Answer, Resolved]
+Dialogue = Generator[httpx.Request, Answer, ResolveResult]
 """Yields a request, is sent its answer, returns what it found."""
 
 
@@ -292,7 +292,7 @@ class Channel(Protocol):
     """Of the accounts that want them, where only some do."""
     errors: ClassVar[ErrorTable]
     """Every documented error code and its outcome."""
-    promises: ClassVar[Promises]
+    promises: ClassVar[Capabilities]
     """What can be relied on; docs/channels.md is made from it."""
 
     def batch_key(self, delivery: Delivery) -> Hashable:

@@ -31,7 +31,7 @@ from channels.channel import (
     RecallResult,
     RecallStatus,
     Resolution,
-    Resolved,
+    ResolveResult,
     SentCall,
     TokenSource,
 )
@@ -54,7 +54,7 @@ MAX_QUESTIONS = 100
 Asked = dict[tuple[str, str, bytes], Answer]
 """Answers to questions (method, URL, body) that need not be put twice."""
 T = TypeVar("T")
-D = TypeVar("D", Resolved, RecallResult)
+D = TypeVar("D", ResolveResult, RecallResult)
 Talk = Generator[httpx.Request, Answer, T]
 Begin = Callable[[str], "Talk[T] | None"]
 """Begins a dialogue with a token; None where the provider has none."""
@@ -76,7 +76,7 @@ class Sender(Protocol):
         ...
 
 
-class Beginner(Sender, Protocol):
+class AsyncSender(Sender, Protocol):
     """What an engine needs that does not wait."""
 
     def begin(
@@ -86,8 +86,8 @@ class Beginner(Sender, Protocol):
         ...
 
 
-class Refused(NamedTuple):
-    """The provider refused the token of a call that `LiveEngine.begin` began: nothing was sent."""
+class TokenRejected(NamedTuple):
+    """The provider refused the token of a call that `NonBlockingEngine.begin` began: nothing was sent."""
 
     call: Call
 
@@ -132,7 +132,7 @@ class Engine:
         attempt: Attempt,
         timeout_s: float,
         asked: Asked | None = None,
-    ) -> Resolved | None:
+    ) -> ResolveResult | None:
         """Hold the adapter's dialogue about an attempt in doubt; None where it has none. Never raises:
         what cannot be found out now is ASK_LATER. `asked` answers the questions that are in it, and gets
         those that are not."""
@@ -144,9 +144,11 @@ class Engine:
             found = self._ask(channel, account, begin, timeout_s, asked)
             return None if found is None else _shown_detail(found, attempt.delivery)
         except _Unanswered as exc:
-            return Resolved(Resolution.ASK_LATER, detail=shown(str(exc)))
+            return ResolveResult(Resolution.ASK_LATER, detail=shown(str(exc)))
         except Exception as exc:
-            return Resolved(Resolution.ASK_LATER, detail=adapter_failed(channel, "resolve", exc))
+            return ResolveResult(
+                Resolution.ASK_LATER, detail=adapter_failed(channel, "resolve", exc)
+            )
 
     def recall(
         self, channel: Channel, account: Account, sent: SentCall, timeout_s: float
@@ -267,10 +269,10 @@ class Engine:
             return Failure(Phase.NOT_WRITTEN, "adapter_error", str(exc))
 
 
-class LiveEngine(Engine):
+class NonBlockingEngine(Engine):
     """A lane's: its calls need not be waited for."""
 
-    def __init__(self, transport: Beginner, tokens: Tokens | None = None) -> None:
+    def __init__(self, transport: AsyncSender, tokens: Tokens | None = None) -> None:
         super().__init__(transport, tokens)
         self._beginner = transport
 
@@ -279,7 +281,7 @@ class LiveEngine(Engine):
         channel: Channel,
         call: Call,
         timeout_s: float,
-        done: Callable[[list[AnyOutcome] | Refused], None],
+        done: Callable[[list[AnyOutcome] | TokenRejected], None],
     ) -> list[AnyOutcome] | None:
         """As `send`, without waiting for the answer where its transport can do without: then None, and
         `done` is told by the thread that reads answers, which must not wait. What is known already is
@@ -293,7 +295,7 @@ class LiveEngine(Engine):
 
         def told(answer: httpx.Response | Failure) -> None:
             outcomes = _read(channel, call, answer)
-            done(Refused(call) if outcomes is None else outcomes)
+            done(TokenRejected(call) if outcomes is None else outcomes)
 
         answer = self._asked(
             channel, call, timeout_s, lambda request: self._beginner.begin(request, told)

@@ -12,14 +12,14 @@ from message.vocabulary import Lane
 from policy.templates.provider_forms import Taker, Takers
 from policy.templates.templates import DeclaredTemplate
 
-TAKERS: Final[Takers] = {
+TEMPLATE_SUPPORT: Final[Takers] = {
     name: Taker(channel.channel, channel.knows_templates, channel.takes_contents)
     for name, channel in PROVIDERS.items()
 }
 """For whoever reads templates.toml."""
 
 
-class Gap(NamedTuple):
+class TemplateGap(NamedTuple):
     """Accounts for whose providers a template has nothing, and the lanes that send through them."""
 
     template: DeclaredTemplate
@@ -45,14 +45,14 @@ class Gap(NamedTuple):
 
 def gaps(
     templates: Iterable[DeclaredTemplate], lanes: Mapping[Lane, Sequence[Account]]
-) -> Iterator[Gap]:
+) -> Iterator[TemplateGap]:
     """What the templates leave out of the lanes, which are given with the accounts they send through."""
     for template in templates:
-        found: dict[str, Gap] = {}
+        found: dict[str, TemplateGap] = {}
         for lane, accounts in lanes.items():
             fit = [account for account in accounts if _sends(account, template)]
             if lane.channel == template.channel and len(fit) < len(accounts):
-                gap = Gap(template, [lane], [a for a in accounts if a not in fit], fit)
+                gap = TemplateGap(template, [lane], [a for a in accounts if a not in fit], fit)
                 also = found.get(gap.says, gap)
                 found[gap.says] = gap if also is gap else also._replace(lanes=[*also.lanes, lane])
         yield from found.values()
@@ -70,7 +70,9 @@ def unsendable(template: DeclaredTemplate, accounts: Iterable[Account]) -> str:
 
 def _sends(account: Account, template: DeclaredTemplate) -> bool:
     provider = account.provider
-    return PROVIDERS[provider].takes_anything or TAKERS[provider].takes(template.of(provider))
+    return PROVIDERS[provider].takes_anything or TEMPLATE_SUPPORT[provider].takes(
+        template.of(provider)
+    )
 
 
 def _named(accounts: Sequence[Account]) -> str:

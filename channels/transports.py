@@ -21,7 +21,7 @@ from channels.channel import Failure, Phase
 from channels.endpoints import HTTP, HTTP_2
 from channels.http2_client.transport import Http2Transport
 from channels.http_client.failures import BadRequest
-from channels.http_client.response import Answer
+from channels.http_client.response import LeanResponse
 from channels.http_client.transport import Transport
 from channels.smtp_client.mail_request import SCHEMES
 from channels.smtp_client.transport import SmtpTransport
@@ -42,7 +42,7 @@ class ProviderTransport(Protocol):
         ...
 
     def begin(
-        self, request: httpx.Request, done: Callable[[Answer | Failure], None]
+        self, request: httpx.Request, done: Callable[[LeanResponse | Failure], None]
     ) -> httpx.Response | Failure | None:
         """As `send`; None where the answer is waited for by another thread, and `done` told there."""
         ...
@@ -52,7 +52,7 @@ class ProviderTransport(Protocol):
         ...
 
 
-class Wires:
+class TransportRouter:
     """Safe from any number of threads."""
 
     def __init__(
@@ -79,7 +79,7 @@ class Wires:
         return _CLOSED if wire is None else wire.send(request)
 
     def begin(
-        self, request: httpx.Request, done: Callable[[Answer | Failure], None]
+        self, request: httpx.Request, done: Callable[[LeanResponse | Failure], None]
     ) -> httpx.Response | Failure | None:
         """As `send`, and as the transport's own `begin`."""
         wire = self._for(request)

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 import structlog
 
 from dispatcher.kafka.source import Source
-from dispatcher.pipeline.gates import Gating
-from dispatcher.pipeline.lane_config import Terms
-from dispatcher.pipeline.lanes import Pool
+from dispatcher.pipeline.gates import SendGates
+from dispatcher.pipeline.lane_config import LaneConfig
+from dispatcher.pipeline.lanes import LanePool
 from policy.schema import Policy
-from sending.accounts.limits import Quotas, Routes
+from sending.accounts.limits import AccountsByLane, SendLimits
 from sending.policy_reload import followed
 
 log = structlog.get_logger(__name__)
@@ -22,11 +22,11 @@ class PolicyReload:
 
     def __init__(
         self,
-        pools: Mapping[str, Pool],
-        quotas: Quotas,
-        gating: Gating,
+        pools: Mapping[str, LanePool],
+        quotas: SendLimits,
+        gating: SendGates,
         source: Source,
-        routes_for: Callable[[Policy], Routes],
+        routes_for: Callable[[Policy], AccountsByLane],
     ) -> None:
         """`routes_for` raises SettingsError for a policy that this worker's accounts do not fit."""
         self.kept = 0
@@ -50,7 +50,7 @@ class PolicyReload:
             if pool is None or lane.name in kept:
                 continue
             accounts = self._quotas.accounts[lane.name]
-            pool.adopt(Terms(policy.version, policy.of(lane), of_lane, accounts))
+            pool.adopt(LaneConfig(policy.version, policy.of(lane), of_lane, accounts))
             self._source.follow(lane, frozenset(of_lane), policy.of(lane).max_in_flight)
         self.kept = len(kept)
         log.info("policy_adopted", version=policy.version, lanes_kept=sorted(kept))

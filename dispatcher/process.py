@@ -16,12 +16,12 @@ import structlog
 from backends.addresses import address_of
 from backends.kafka import clients as kafka
 from backends.settings import Settings
-from channels.template_support import TAKERS, gaps
+from channels.template_support import TEMPLATE_SUPPORT, gaps
 from channels.tokens.shared import open_tokens
-from channels.transports import Wires
+from channels.transports import TransportRouter
 from dispatcher.kafka.group_member import MemberFenced
 from dispatcher.kafka.source import SourceFailed
-from dispatcher.wiring import App, OpenedBackends, build, routes_for
+from dispatcher.wiring import BuiltWorker, OpenedBackends, build, routes_for
 from dispatcher.worker import WorkerFailed
 from idempotency.ledger import LedgerUnavailable
 from idempotency.prefilter_redis import open_prefilter
@@ -88,7 +88,7 @@ def open_worker(
     lanes: Sequence[Lane],
     stack: ExitStack,
     stop: threading.Event,
-) -> App | None:
+) -> BuiltWorker | None:
     """Everything a worker needs, closed by `stack`; None when `stop` was set while waiting.
 
     `policy` is what holds where no version was ever applied.
@@ -104,7 +104,7 @@ def open_worker(
     now = outage.persist("start", lambda: in_force_at_start(settings, versions))
     recorder = open_recorder(settings)
     stack.callback(recorder.close)
-    transport = Wires()
+    transport = TransportRouter()
     stack.callback(transport.close)
     tokens = open_tokens(settings, transport)
     stack.callback(tokens.close)
@@ -114,7 +114,7 @@ def open_worker(
         recorder=recorder,
         transport=transport,
         tokens=tokens,
-        templates=templates_for(settings, TAKERS),
+        templates=templates_for(settings, TEMPLATE_SUPPORT),
         versions=versions,
         number=now.number,
         stack=stack,
@@ -144,7 +144,11 @@ def _tell_gaps(
 
 
 def _open_alerts(
-    settings: Settings, app: App, ledger: SqlLedger, wires: Wires, stack: ExitStack
+    settings: Settings,
+    app: BuiltWorker,
+    ledger: SqlLedger,
+    wires: TransportRouter,
+    stack: ExitStack,
 ) -> None:
     """What calls a person; it never stands in the worker's way."""
     name = settings.worker.id or socket.gethostname()
@@ -155,7 +159,7 @@ def _open_alerts(
     stack.callback(watchman.stop)
 
 
-def _run(app: App) -> int:
+def _run(app: BuiltWorker) -> int:
     try:
         app.worker.run()
     except (WorkerFailed, SourceFailed, MemberFenced) as exc:

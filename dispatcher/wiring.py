@@ -24,31 +24,31 @@ from backends.logs import where
 from backends.program import program_version
 from backends.settings import Settings, SettingsError
 from channels.accounts.lane_accounts import lane_accounts
-from channels.engine import LiveEngine
+from channels.engine import NonBlockingEngine
 from channels.registry import channel_for
 from channels.tokens.contract import Tokens
-from channels.transports import Wires
-from dispatcher.dead_letters.quota import Permits
-from dispatcher.dead_letters.writer import PRODUCER, DeadLetters, Poison
-from dispatcher.kafka.backpressure import Flow
+from channels.transports import TransportRouter
+from dispatcher.dead_letters.quota import DeadLetterQuota
+from dispatcher.dead_letters.writer import PRODUCER, DeadLetterWriter, Poison
+from dispatcher.kafka.backpressure import Backpressure
 from dispatcher.kafka.commits import Commits
 from dispatcher.kafka.group_member import GroupMember
 from dispatcher.kafka.missing_topics import MissingTopics
 from dispatcher.kafka.removed_records import LogBounds, RemovedRecords
 from dispatcher.kafka.source import Source
 from dispatcher.metrics import Metrics
-from dispatcher.pipeline.claims import BestEffortGate, Gate, LedgerGate
-from dispatcher.pipeline.combined_commit import Rider
-from dispatcher.pipeline.completion import Aftermath
-from dispatcher.pipeline.expand import BadTemplate, Screen
-from dispatcher.pipeline.gates import Gating, open_gating
+from dispatcher.pipeline.claims import BestEffortClaims, ClaimStrategy, LedgerClaims
+from dispatcher.pipeline.combined_commit import CombinedCommit
+from dispatcher.pipeline.completion import CompletionStage
+from dispatcher.pipeline.expand import ExpandStage, TemplateRejected
+from dispatcher.pipeline.gates import SendGates, open_gating
 from dispatcher.pipeline.intake import Intake
-from dispatcher.pipeline.lanes import Pool
+from dispatcher.pipeline.lanes import LanePool
 from dispatcher.pipeline.settle import Settle
 from dispatcher.pipeline.telemetry import WorkerTelemetry
 from dispatcher.pipeline.work import Finished, KafkaRecord
 from dispatcher.policy_reload import PolicyReload
-from dispatcher.worker import LaneEntry, Stages, Worker
+from dispatcher.worker import LaneEntry, Worker, WorkerStages
 from idempotency.ledger import Ledger, LedgerUnavailable, WorkerInfo
 from idempotency.prefilter import Prefilter
 from message.delivery import Delivery, Rendered, private_of
@@ -58,16 +58,16 @@ from message.vocabulary import Lane, dead_letter_topic
 from policy.schema import Guarantee, Ordering, Policy
 from policy.templates.templates import Templates
 from policy.templates.variables import TemplateError
-from policy.watcher import Newest, Watch
-from sending.accounts.limits import Quotas, Routes, open_quotas
-from sending.accounts.rate_limiter import Rates
+from policy.watcher import PolicyWatcher, VersionSource
+from sending.accounts.limits import AccountsByLane, SendLimits, open_quotas
+from sending.accounts.rate_limiter import RateLimiter
 from sending.policy_reload import policy_gauges
 from sending.runtime.clock import Clock
 from sending.runtime.gauges import Gauge
 from sending.runtime.health import Health
-from sending.runtime.lease import Heart
+from sending.runtime.lease import WorkerLease
 from sending.runtime.outage import Outage
-from sending.runtime.threads import Crew
+from sending.runtime.threads import ThreadGroup
 from tracing.events import Recorder
 from tracing.metrics import show_drops
 
@@ -84,10 +84,10 @@ class OpenedBackends(NamedTuple):
     ledger: Ledger
     prefilter: Prefilter
     recorder: Recorder
-    transport: Wires
+    transport: TransportRouter
     tokens: Tokens
     templates: Templates
-    versions: Newest
+    versions: VersionSource
     number: int
     """Of the policy's version in force at the start; 0: the file's."""
     protocol: kafka.GroupProtocol
@@ -95,13 +95,13 @@ class OpenedBackends(NamedTuple):
     """Closes what is opened while the worker is built."""
 
 
-class App(NamedTuple):
+class BuiltWorker(NamedTuple):
     """A worker and what the outside sees of it."""
 
     worker: Worker
     health: Health
     metrics: Metrics
-    pools: Mapping[str, Pool]
+    pools: Mapping[str, LanePool]
 
 
 class _Core(NamedTuple):
@@ -112,18 +112,18 @@ class _Core(NamedTuple):
     lanes: Sequence[Lane]
     parts: OpenedBackends
     name: str
-    routes: Routes
+    routes: AccountsByLane
     clock: Clock
     metrics: Metrics
     outage: Outage
     report: WorkerTelemetry
-    quotas: Quotas
-    gating: Gating
+    quotas: SendLimits
+    gating: SendGates
     finished: SimpleQueue[Finished]
     done: SimpleQueue[Sequence[KafkaRecord | Poison]]
 
 
-def routes_for(settings: Settings, policy: Policy, lanes: Iterable[Lane]) -> Routes:
+def routes_for(settings: Settings, policy: Policy, lanes: Iterable[Lane]) -> AccountsByLane:
     """The accounts of every lane with their channels; raises SettingsError for one that is wrong.
 
     A lane without an account keeps its empty entry: its records are dead letters, not a reason for a
@@ -151,7 +151,7 @@ def build(
     lanes: Sequence[Lane],
     parts: OpenedBackends,
     stop: threading.Event,
-) -> App:
+) -> BuiltWorker:
     """Wire the stages and register the worker, which drains when `stop` is set; raises LedgerError,
     SettingsError."""
     name, clock, metrics = worker_name(settings), Clock(), Metrics()
@@ -185,8 +185,8 @@ def build(
     adoption = PolicyReload(
         pools, core.quotas, core.gating, source, lambda new: routes_for(settings, new, lanes)
     )
-    watch = Watch(parts.versions, settings.accounts, adoption, number=parts.number)
-    stages = Stages(
+    watch = PolicyWatcher(parts.versions, settings.accounts, adoption, number=parts.number)
+    stages = WorkerStages(
         source=source,
         doors=doors,
         pools=list(pools.values()),
@@ -199,7 +199,7 @@ def build(
         outage=core.outage,
         upkeep=core.quotas.upkeep,
         watch=watch,
-        crew=Crew(),
+        crew=ThreadGroup(),
         clock=core.clock,
     )
     worker = Worker(stages, lanes, settings.worker.drain_s, stop)
@@ -213,17 +213,17 @@ def build(
         )
     )
     show_drops(parts.recorder, core.metrics.registry)
-    return App(worker, _health(worker, stages, parts.transport), core.metrics, pools)
+    return BuiltWorker(worker, _health(worker, stages, parts.transport), core.metrics, pools)
 
 
 def _heart(
     settings: Settings,
     policy: Policy,
-    routes: Routes,
+    routes: AccountsByLane,
     ledger: Ledger,
     name: str,
     clock: Clock,
-) -> Heart:
+) -> WorkerLease:
     """The worker's lease, registered: whoever counts the fleet counts this worker too."""
     worker = settings.worker
     info = WorkerInfo(
@@ -236,18 +236,18 @@ def _heart(
         program=program_version(),
     )
     interval = worker.heartbeat_s or worker.lease_s * _BEAT_SHARE
-    heart = Heart(ledger, info, clock=clock, interval_s=interval)
+    heart = WorkerLease(ledger, info, clock=clock, interval_s=interval)
     heart.register()
     return heart
 
 
-def _pool(core: _Core, lane: Lane, heart: Heart) -> Pool:
-    return Pool(
+def _pool(core: _Core, lane: Lane, heart: WorkerLease) -> LanePool:
+    return LanePool(
         lane,
         core.policy.of(lane),
         core.routes[lane],
         core.quotas.accounts[lane.name],
-        LiveEngine(core.parts.transport, core.parts.tokens),
+        NonBlockingEngine(core.parts.transport, core.parts.tokens),
         permit=heart,
         clock=core.clock,
         finished=core.finished,
@@ -269,7 +269,7 @@ def _reroute(core: _Core) -> Callable[[Sequence[Delivery]], list[bool]]:
     return reroute
 
 
-def _doors(core: _Core, pools: Mapping[str, Pool], heart: Heart) -> list[LaneEntry]:
+def _doors(core: _Core, pools: Mapping[str, LanePool], heart: WorkerLease) -> list[LaneEntry]:
     """One way in for the lanes that the ledger answers for, one for those it does not: so that an
     outage of the database holds up only the former."""
     doors = []
@@ -284,13 +284,15 @@ def _doors(core: _Core, pools: Mapping[str, Pool], heart: Heart) -> list[LaneEnt
     return doors
 
 
-def _door(core: _Core, pools: Mapping[str, Pool], best_effort: bool, heart: Heart) -> LaneEntry:
-    gate: Gate
+def _door(
+    core: _Core, pools: Mapping[str, LanePool], best_effort: bool, heart: WorkerLease
+) -> LaneEntry:
+    gate: ClaimStrategy
     if best_effort:
-        gate = BestEffortGate(core.parts.prefilter, core.clock)
+        gate = BestEffortClaims(core.parts.prefilter, core.clock)
     else:
         ordered = (n for n, p in pools.items() if p.policy.ordering is Ordering.KEY)
-        gate = LedgerGate(
+        gate = LedgerClaims(
             core.parts.ledger,
             core.parts.prefilter,
             owner=core.name,
@@ -310,7 +312,7 @@ def _door(core: _Core, pools: Mapping[str, Pool], best_effort: bool, heart: Hear
         finished=core.finished,
         gating=core.gating,
     )
-    screen = Screen(
+    screen = ExpandStage(
         pools,
         gate,
         intake,
@@ -320,7 +322,7 @@ def _door(core: _Core, pools: Mapping[str, Pool], best_effort: bool, heart: Hear
         render=partial(_rendered, core.parts.templates),
     )
     intake.on_taken = screen.wanted
-    rider = Rider(intake, gate) if isinstance(gate, LedgerGate) else None
+    rider = CombinedCommit(intake, gate) if isinstance(gate, LedgerClaims) else None
     return LaneEntry(screen, intake, [pool.lane for pool in pools.values()], rider)
 
 
@@ -328,7 +330,9 @@ def _rendered(templates: Templates, notification: Notification) -> Rendered | No
     try:
         return templates.render(notification)
     except TemplateError as exc:
-        raise BadTemplate(f"{exc.code}: {shown(exc.detail, private_of(notification))}") from exc
+        raise TemplateRejected(
+            f"{exc.code}: {shown(exc.detail, private_of(notification))}"
+        ) from exc
     except Exception as exc:  # one message must not take the worker down, which would read it again
         named = notification.template
         cause = type(exc).__name__
@@ -338,10 +342,12 @@ def _rendered(templates: Templates, notification: Notification) -> Rendered | No
             cause=cause,
             where=where(exc),
         )
-        raise BadTemplate(f"template_failed: {cause}") from exc
+        raise TemplateRejected(f"template_failed: {cause}") from exc
 
 
-def _aftermath(core: _Core, pools: Mapping[str, Pool], screens: Mapping[Lane, Screen]) -> Aftermath:
+def _aftermath(
+    core: _Core, pools: Mapping[str, LanePool], screens: Mapping[Lane, ExpandStage]
+) -> CompletionStage:
     ordered = frozenset(p.lane for p in pools.values() if p.policy.ordering is Ordering.KEY)
 
     def on_records(records: list[KafkaRecord]) -> None:
@@ -351,7 +357,7 @@ def _aftermath(core: _Core, pools: Mapping[str, Pool], screens: Mapping[Lane, Sc
                 if record.assignment.lane in ordered:
                     screens[record.assignment.lane].record_ended(record)
 
-    return Aftermath(
+    return CompletionStage(
         pools,
         core.parts.prefilter,
         report=core.report,
@@ -364,9 +370,9 @@ def _aftermath(core: _Core, pools: Mapping[str, Pool], screens: Mapping[Lane, Sc
 
 def _settle(
     core: _Core,
-    pools: Mapping[str, Pool],
+    pools: Mapping[str, LanePool],
     doors: Sequence[LaneEntry],
-    aftermath: Aftermath,
+    aftermath: CompletionStage,
 ) -> Settle:
     def on_room() -> None:
         for door in doors:
@@ -386,8 +392,8 @@ def _settle(
     )
 
 
-def _dead_letters(core: _Core) -> DeadLetters:
-    return DeadLetters(
+def _dead_letters(core: _Core) -> DeadLetterWriter:
+    return DeadLetterWriter(
         kafka.producer(core.settings.kafka, client_id=core.name, changes=PRODUCER),
         dead_letter_topic(core.settings.kafka.topic_prefix),
         on_done=core.done.put,
@@ -399,15 +405,15 @@ def _dead_letters(core: _Core) -> DeadLetters:
     )
 
 
-def _permits(core: _Core) -> Permits:
+def _permits(core: _Core) -> DeadLetterQuota:
     limits = core.settings.dead_letters
-    return Permits(limits.burst, limits.rate_per_s, core.clock.monotonic)
+    return DeadLetterQuota(limits.burst, limits.rate_per_s, core.clock.monotonic)
 
 
 def _source(
     core: _Core,
-    screens: Mapping[Lane, Screen],
-    dead_letters: DeadLetters,
+    screens: Mapping[Lane, ExpandStage],
+    dead_letters: DeadLetterWriter,
     removed: RemovedRecords,
 ) -> Source:
     late = _Late()
@@ -423,7 +429,7 @@ def _source(
     return Source(
         consumer,
         commits,
-        Flow(limits, core.settings.worker.max_in_flight_bytes),
+        Backpressure(limits, core.settings.worker.max_in_flight_bytes),
         screens,
         dead_letters,
         removed,
@@ -488,7 +494,7 @@ class _Late:
             self.commits.acknowledged(error, places)
 
 
-def _health(worker: Worker, stages: Stages, transport: Wires) -> Health:
+def _health(worker: Worker, stages: WorkerStages, transport: TransportRouter) -> Health:
     beats = {
         "answers": lambda: transport.beat,
         "source": lambda: stages.source.beat,
@@ -509,7 +515,7 @@ def _health(worker: Worker, stages: Stages, transport: Wires) -> Health:
     )
 
 
-def login_gauges(tokens: Tokens, rates: Rates) -> Iterable[Gauge]:
+def login_gauges(tokens: Tokens, rates: RateLimiter) -> Iterable[Gauge]:
     """Accounts whose login is refused: to requests for a token, and to calls with a signature or key."""
     for account in sorted({*tokens.refused_logins(), *rates.refused_logins()}):
         yield (
@@ -520,7 +526,7 @@ def login_gauges(tokens: Tokens, rates: Rates) -> Iterable[Gauge]:
         )
 
 
-def _gauges(stages: Stages) -> Iterable[Gauge]:
+def _gauges(stages: WorkerStages) -> Iterable[Gauge]:
     for pool in stages.pools:
         lane = {"lane": pool.lane.name}
         yield "in_flight", "Deliveries claimed and not settled.", lane, pool.unsettled

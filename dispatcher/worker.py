@@ -19,25 +19,25 @@ from typing import NamedTuple
 
 import structlog
 
-from dispatcher.dead_letters.writer import DeadLetters
+from dispatcher.dead_letters.writer import DeadLetterWriter
 from dispatcher.kafka.missing_topics import MissingTopics
 from dispatcher.kafka.removed_records import RemovedRecords
 from dispatcher.kafka.source import Source
-from dispatcher.pipeline.combined_commit import Rider
-from dispatcher.pipeline.completion import Aftermath
-from dispatcher.pipeline.expand import Screen
+from dispatcher.pipeline.combined_commit import CombinedCommit
+from dispatcher.pipeline.completion import CompletionStage
+from dispatcher.pipeline.expand import ExpandStage
 from dispatcher.pipeline.intake import Intake
-from dispatcher.pipeline.lanes import Pool
+from dispatcher.pipeline.lanes import LanePool
 from dispatcher.pipeline.settle import Settle
 from idempotency.ledger import LedgerError
 from message.vocabulary import Lane
 from policy.schema import Guarantee
-from policy.watcher import Watch
-from sending.accounts.fleet_size import Upkeep
+from policy.watcher import PolicyWatcher
+from sending.accounts.fleet_size import LimitsMaintenance
 from sending.runtime.clock import Clock
-from sending.runtime.lease import Heart
+from sending.runtime.lease import WorkerLease
 from sending.runtime.outage import Outage
-from sending.runtime.threads import Crew
+from sending.runtime.threads import ThreadGroup
 
 log = structlog.get_logger(__name__)
 
@@ -60,10 +60,10 @@ class WorkerPhase(IntEnum):
 class LaneEntry(NamedTuple):
     """The way in for some lanes."""
 
-    screen: Screen
+    screen: ExpandStage
     intake: Intake
     lanes: Sequence[Lane]
-    rider: Rider | None = None
+    rider: CombinedCommit | None = None
     """Where the ledger answers for the lanes."""
 
     def run_screen(self) -> None:
@@ -77,22 +77,22 @@ class LaneEntry(NamedTuple):
         self.screen.stop()
 
 
-class Stages(NamedTuple):
+class WorkerStages(NamedTuple):
     """The worker's parts, built by `dispatcher.wiring`."""
 
     source: Source
     doors: Sequence[LaneEntry]
-    pools: Sequence[Pool]
+    pools: Sequence[LanePool]
     settle: Settle
-    aftermath: Aftermath
-    dead_letters: DeadLetters
+    aftermath: CompletionStage
+    dead_letters: DeadLetterWriter
     topics: MissingTopics
     removed: RemovedRecords
-    heart: Heart
+    heart: WorkerLease
     outage: Outage
-    upkeep: Upkeep
-    watch: Watch
-    crew: Crew
+    upkeep: LimitsMaintenance
+    watch: PolicyWatcher
+    crew: ThreadGroup
     clock: Clock
 
 
@@ -104,7 +104,7 @@ class Worker:
     """Runs the stages; the calling thread becomes the source's."""
 
     def __init__(
-        self, stages: Stages, lanes: Sequence[Lane], drain_s: float, stop: threading.Event
+        self, stages: WorkerStages, lanes: Sequence[Lane], drain_s: float, stop: threading.Event
     ) -> None:
         """`stop` may be set at any time, also before the start."""
         self.phase = WorkerPhase.STARTING

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 from hongyan.terminal import err, out
 
 if TYPE_CHECKING:
-    from dispatcher.dead_letters.reader import Letter
-    from dispatcher.dead_letters.replay import Done
+    from dispatcher.dead_letters.reader import DeadLetter
+    from dispatcher.dead_letters.replay import ReplayResult
 
 BATCH: Final = 100
 """Letters that are held, put on record and produced together; each may have 1 MiB."""
@@ -27,8 +27,8 @@ class ReplayRun:
 
     def __init__(
         self,
-        plan: Callable[[Sequence[Letter]], list[Done]],
-        send: Callable[[Sequence[Letter]], list[Done]] | None,
+        plan: Callable[[Sequence[DeadLetter]], list[ReplayResult]],
+        send: Callable[[Sequence[DeadLetter]], list[ReplayResult]] | None,
         *,
         limit: int | None,
         as_json: bool,
@@ -43,7 +43,7 @@ class ReplayRun:
         self._limit = limit
         self._as_json = as_json
 
-    def through(self, letters: Iterable[Letter]) -> None:
+    def through(self, letters: Iterable[DeadLetter]) -> None:
         """Send them, or say what would be. What fails before the first says nothing on standard output."""
         for batch in batches(letters):
             self.matched += len(batch)
@@ -56,7 +56,7 @@ class ReplayRun:
         else:
             self._say_sums()
 
-    def _done(self, batch: Sequence[Letter]) -> list[Done]:
+    def _done(self, batch: Sequence[DeadLetter]) -> list[ReplayResult]:
         """The first ones that may be sent, up to the limit; of the others only what they are."""
         from dispatcher.dead_letters.replay import ReplayStatus
 
@@ -80,7 +80,7 @@ class ReplayRun:
         sums = {"matched": self.matched, **dict(self.fates), "left": self.left}
         return sums | {"dry_run": self._send is None}
 
-    def _show(self, one: Done) -> None:
+    def _show(self, one: ReplayResult) -> None:
         number = self.fates.total()
         if self._as_json:
             fate = {"origin": one.letter.origin, "target": one.target, "fate": one.fate.value}
@@ -99,9 +99,9 @@ class ReplayRun:
             err().print("nothing was sent: this was a dry run; give --yes")
 
 
-def batches(letters: Iterable[Letter]) -> Iterator[list[Letter]]:
+def batches(letters: Iterable[DeadLetter]) -> Iterator[list[DeadLetter]]:
     """In the order they come, the oldest of each batch first; an origin once in a batch."""
-    batch: dict[str, Letter] = {}
+    batch: dict[str, DeadLetter] = {}
     size = 0
     for letter in letters:
         batch[letter.origin or letter.place] = letter

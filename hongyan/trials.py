@@ -57,14 +57,14 @@ def delivery_of(
     settings: Settings, channel: str, account: Account, to: str, fields: dict[str, Any]
 ) -> Delivery:
     """The one delivery, as intake would make it; raises EnvelopeError, TemplateError."""
-    from channels.template_support import TAKERS
+    from channels.template_support import TEMPLATE_SUPPORT
     from hongyan.enqueue import prepared, typed
     from message.delivery import deliveries_of
     from policy.schema import DEFAULTS_BY_KIND
     from policy.templates.loading import load_for
 
     now_ms = time.time_ns() // 1_000_000
-    templates = load_for(settings, TAKERS)
+    templates = load_for(settings, TEMPLATE_SUPPORT)
     whole = {"channel": channel, "kind": "notice", "receivers": [to], "account": account.name}
     ready = prepared(typed({**whole, **fields}, templates), now_ms)
     expires_at = now_ms + DEFAULTS_BY_KIND["notice"].lifetime_ms(None)
@@ -99,9 +99,9 @@ def tried(
 ) -> Trial:
     """One send on transports of its own."""
     from channels.probe.probe import try_out
-    from channels.transports import Wires
+    from channels.transports import TransportRouter
 
-    wires = Wires()
+    wires = TransportRouter()
     try:
         return try_out(channel, account, delivery, wires, limits=limits, resolve_s=resolve_s)
     finally:

@@ -10,7 +10,7 @@ from sqlalchemy import bindparam, text
 
 from backends.sql.database import Database
 from idempotency.error_mapping import errors
-from idempotency.payload_cipher import PayloadUnreadable, Sealer
+from idempotency.payload_cipher import PayloadCipher, PayloadUnreadable
 
 LIMIT: Final = 1_000
 """Rows that one search gives at most: a notification has no more receivers."""
@@ -70,9 +70,9 @@ _PAGE: Final = 500
 class Queries:
     """Searches in one database. Every method raises LedgerError and nothing else of the database's."""
 
-    def __init__(self, database: Database, sealer: Sealer | None = None) -> None:
+    def __init__(self, database: Database, sealer: PayloadCipher | None = None) -> None:
         self._database = database
-        self._sealer = sealer or Sealer()
+        self._sealer = sealer or PayloadCipher()
 
     def by_message(self, message_id: str) -> list[FoundRow]:
         """The deliveries of one notification."""

@@ -33,7 +33,7 @@ def body_digest(payload: bytes) -> bytes:
     return sha256(payload).digest()[:DIGEST_BYTES]
 
 
-class Sealer:
+class PayloadCipher:
     """Seals and opens payloads; without a key both leave plain bytes as they are."""
 
     def __init__(self, key: str = "") -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from backends.redis.client import RedisStore
-from backends.redis.outage_guard import Patience
+from backends.redis.outage_guard import OutageGuard
 from backends.settings import Settings, SettingsError
 from idempotency.payload_cipher import DIGEST_BYTES
 from idempotency.prefilter import NoPrefilter, Prefilter
@@ -36,7 +36,7 @@ class RedisPrefilter:
         # Apart from the marks: what `best_effort` has named, no ledger has settled.
         self._named = f"{prefix}:{identity}:first:"
         self._ttl_ms = ttl_ms
-        self._patience = Patience("prefilter", "slower, nothing else", monotonic=monotonic)
+        self._patience = OutageGuard("prefilter", "slower, nothing else", monotonic=monotonic)
         self._lock = threading.Lock()  # guards the counters
 
     @property

@@ -18,7 +18,7 @@ from backends.sql.database import Database
 from idempotency.claims.rows import RECALLED
 from idempotency.error_mapping import errors
 from idempotency.fleet.worker_leases import Clock
-from idempotency.payload_cipher import PayloadUnreadable, Sealer
+from idempotency.payload_cipher import PayloadCipher, PayloadUnreadable
 from idempotency.recovery.contract import Transition, recalled
 from message.states import Event, State, state_of
 
@@ -89,7 +89,7 @@ class Covered(NamedTuple):
 class Recalls:
     """Every method is one transaction or two, may be repeated, and raises LedgerError alone."""
 
-    def __init__(self, database: Database, sealer: Sealer, clock: Clock) -> None:
+    def __init__(self, database: Database, sealer: PayloadCipher, clock: Clock) -> None:
         self._database = database
         self._sealer = sealer
         self._clock = clock

@@ -26,7 +26,7 @@ from idempotency.archive.lookup import (
 )
 from idempotency.claims.postgres import PostgresBatches
 from idempotency.claims.sqlite import SqliteBatches
-from idempotency.claims.store import Batches
+from idempotency.claims.store import ClaimStore
 from idempotency.dead_letter_replays import Replays
 from idempotency.error_mapping import OUTDATED, connected, errors
 from idempotency.fleet.duties import Duties
@@ -47,9 +47,9 @@ from idempotency.ledger import (
 )
 from idempotency.lookups import Queries
 from idempotency.partitions import ensure_partitions
-from idempotency.payload_cipher import Sealer
+from idempotency.payload_cipher import PayloadCipher
 from idempotency.recalls import Recalls
-from idempotency.recovery.contract import Recovering
+from idempotency.recovery.contract import RecoveryStore
 from idempotency.recovery.selection import Picks
 from idempotency.recovery.store import SqlRecovering
 from message.delivery import Delivery
@@ -66,7 +66,7 @@ class SqlLedger:
     """The ledger on PostgreSQL or SQLite; implements `idempotency.ledger.Ledger`. Thread-safe."""
 
     def __init__(
-        self, database: Database, sealer: Sealer, batches: Batches, workers: Workers
+        self, database: Database, sealer: PayloadCipher, batches: ClaimStore, workers: Workers
     ) -> None:
         self.database = database
         self._sealer = sealer
@@ -146,7 +146,7 @@ class SqlLedger:
         """Searches on this ledger's connections."""
         return Queries(self.database, self._sealer)
 
-    def recovering(self) -> Recovering:
+    def recovering(self) -> RecoveryStore:
         """What recovery asks of this ledger, on its connections and for the workers registered here."""
         return SqlRecovering(self.database, self._sealer, self._workers.epochs, self._workers.clock)
 
@@ -237,13 +237,13 @@ def upgrade(settings: Settings) -> tuple[str, str]:
     return before, schema.head()
 
 
-def _configured(settings: Settings) -> tuple[Database, Sealer]:
+def _configured(settings: Settings) -> tuple[Database, PayloadCipher]:
     try:
         url = database_url(settings.database.url, settings.base)
     except ValueError as exc:
         raise SettingsError(f"database.url: {exc}") from exc
     try:
-        sealer = Sealer(settings.database.payload_key)
+        sealer = PayloadCipher(settings.database.payload_key)
     except ValueError as exc:
         raise SettingsError(str(exc)) from exc
     return Database(url, hot=True), sealer
@@ -266,7 +266,7 @@ def clock_of(database: Database, now_ms: Callable[[], int] = wall_ms) -> Clock:
     return _server_clock if database.is_postgres else lambda _connection: now_ms()
 
 
-def _ledger(database: Database, sealer: Sealer, now_ms: Callable[[], int]) -> SqlLedger:
+def _ledger(database: Database, sealer: PayloadCipher, now_ms: Callable[[], int]) -> SqlLedger:
     workers = Workers(database, clock_of(database, now_ms))
     if database.is_postgres:
         return SqlLedger(

@@ -11,7 +11,7 @@ from policy.schema import Policy
 from policy.versions import Version, Versions
 
 
-class InForce(NamedTuple):
+class ActivePolicy(NamedTuple):
     """The policy that counts, and where it comes from."""
 
     policy: Policy
@@ -23,7 +23,7 @@ class InForce(NamedTuple):
     """The file says something else than the applied version: it counts for nothing."""
 
 
-def in_force(settings: Settings, versions: Versions) -> InForce:
+def in_force(settings: Settings, versions: Versions) -> ActivePolicy:
     """What counts now. The file must be right even where it does not count: it is the next version.
 
     Raises PolicyError, SqlError.
@@ -33,9 +33,11 @@ def in_force(settings: Settings, versions: Versions) -> InForce:
     text = read(path).decode() if path is not None else ""
     newest = versions.newest()
     if newest is None:
-        return InForce(of_file, 0, text, False)
+        return ActivePolicy(of_file, 0, text, False)
     policy = policy_of(newest, settings.accounts)
-    return InForce(policy, newest.number, newest.text, path is not None and text != newest.text)
+    return ActivePolicy(
+        policy, newest.number, newest.text, path is not None and text != newest.text
+    )
 
 
 def policy_of(version: Version, accounts: Collection[str] | None) -> Policy:

@@ -21,7 +21,7 @@ LOOK_S: Final = 1.0
 log = structlog.get_logger(__name__)
 
 
-class Newest(Protocol):
+class VersionSource(Protocol):
     """What is asked of the database (policy/versions.py)."""
 
     def newer_than(self, number: int) -> Version | None:
@@ -29,12 +29,12 @@ class Newest(Protocol):
         ...
 
 
-class Watch:
+class PolicyWatcher:
     """`look` is one thread's; anyone may read the numbers, and stop it."""
 
     def __init__(
         self,
-        versions: Newest,
+        versions: VersionSource,
         accounts: Collection[str],
         adopt: Callable[[Policy], None],
         *,

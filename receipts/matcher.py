@@ -10,7 +10,7 @@ from typing import Final
 import structlog
 
 from idempotency.ledger import LedgerError
-from idempotency.receipts.rules import Applied, ReceiptVerdict
+from idempotency.receipts.rules import ApplyResult, ReceiptVerdict
 from idempotency.receipts.store import Receipts
 from message.states import State
 from receipts.metrics import ReceiptMetrics
@@ -23,8 +23,8 @@ _FORGET_S: Final = 3_600.0
 _MOST: Final = 10_000
 _DAY_MS: Final = 86_400_000
 _STAGES: Final = {
-    Applied.APPLIED: Stage.RECEIPT,
-    Applied.CONTRADICTED: Stage.RECEIPT_CONTRADICTED,
+    ApplyResult.APPLIED: Stage.RECEIPT,
+    ApplyResult.CONTRADICTED: Stage.RECEIPT_CONTRADICTED,
 }
 
 
@@ -123,7 +123,7 @@ class Matcher:
 
 def _tell(verdicts: Sequence[ReceiptVerdict]) -> None:
     """Somebody should look at a provider that changes its mind; the trace has each case."""
-    contradicted = [v for v in verdicts if v.applied is Applied.CONTRADICTED]
+    contradicted = [v for v in verdicts if v.applied is ApplyResult.CONTRADICTED]
     if contradicted:
         first = contradicted[0]
         log.warning(

@@ -16,7 +16,7 @@ import msgspec
 from idempotency.archive.lookup import ArchivedRow
 from idempotency.lookups import KeptRow
 from idempotency.payload_cipher import PayloadUnreadable
-from idempotency.recovery.contract import Recovering, Transition
+from idempotency.recovery.contract import RecoveryStore, Transition
 from idempotency.recovery.selection import Pick
 from message.states import OPEN, Event, State, after
 from message.vocabulary import Lane
@@ -72,7 +72,7 @@ class Operator:
 
     def __init__(
         self,
-        rows: Recovering,
+        rows: RecoveryStore,
         payloads: Keeping,
         policy: Policy,
         recorder: Recorder,

@@ -10,9 +10,9 @@ from channels.channel import Account, Channel
 from message.vocabulary import Lane
 from policy.schema import LanePolicy, Policy
 from recovery.retry.lane_config import RetryRoute, Routes
-from recovery.retry.pool import Callers
-from sending.accounts.limits import Quotas
-from sending.accounts.limits import Routes as Plain
+from recovery.retry.pool import RetryPool
+from sending.accounts.limits import AccountsByLane as Plain
+from sending.accounts.limits import SendLimits
 from sending.policy_reload import followed
 
 log = structlog.get_logger(__name__)
@@ -24,9 +24,9 @@ class RecoveryPolicyReload:
     def __init__(
         self,
         routes: dict[str, Routes],
-        callers: Mapping[str, Callers],
-        releasing: Mapping[str, Callers],
-        quotas: Quotas,
+        callers: Mapping[str, RetryPool],
+        releasing: Mapping[str, RetryPool],
+        quotas: SendLimits,
         *,
         routes_for: Callable[[Policy], Plain],
         threads: Callable[[LanePolicy], int],
@@ -64,7 +64,7 @@ class RecoveryPolicyReload:
 
 
 def routes_of(
-    policy: Policy, lane: Lane, of_lane: Mapping[str, tuple[Account, Channel]], quotas: Quotas
+    policy: Policy, lane: Lane, of_lane: Mapping[str, tuple[Account, Channel]], quotas: SendLimits
 ) -> Routes:
     """One lane's routes under a policy that `quotas` follow."""
     pairs = [RetryRoute(*pair) for pair in of_lane.values()]

@@ -16,21 +16,21 @@ from typing import Final, NamedTuple
 import structlog
 
 from idempotency.ledger import LedgerError
-from idempotency.recovery.contract import Recovering
-from policy.watcher import Watch
+from idempotency.recovery.contract import RecoveryStore
+from policy.watcher import PolicyWatcher
 from recovery.activity import Activity
 from recovery.archive_job import Archiving
 from recovery.retry.line_watch import LineWatch
-from recovery.retry.pool import Callers, RetryWork
+from recovery.retry.pool import RetryPool, RetryWork
 from recovery.retry.prompts import Prompts
-from recovery.retry.stage import Resending
+from recovery.retry.stage import RetryStage
 from recovery.telemetry import RecoveryTelemetry
 from recovery.unknown.resolver import Resolving
-from sending.accounts.fleet_size import Upkeep
+from sending.accounts.fleet_size import LimitsMaintenance
 from sending.runtime.clock import Clock
-from sending.runtime.lease import Heart
+from sending.runtime.lease import WorkerLease
 from sending.runtime.outage import Outage
-from sending.runtime.threads import Crew
+from sending.runtime.threads import ThreadGroup
 
 log = structlog.get_logger(__name__)
 _POLL_S: Final = 0.05
@@ -46,23 +46,23 @@ class RecoveryParts(NamedTuple):
 
     name: str
     lanes: Sequence[str]
-    rows: Recovering
-    resending: Resending
+    rows: RecoveryStore
+    resending: RetryStage
     resolving: Resolving
-    callers: Mapping[str, Callers]
+    callers: Mapping[str, RetryPool]
     """Of what was called before."""
-    releasing: Mapping[str, Callers]
+    releasing: Mapping[str, RetryPool]
     """Of what was not."""
-    heart: Heart
-    upkeep: Upkeep
+    heart: WorkerLease
+    upkeep: LimitsMaintenance
     """Of the accounts' rates."""
-    watch: Watch
+    watch: PolicyWatcher
     """For another policy."""
     outage: Outage
     report: RecoveryTelemetry
     lines: LineWatch
     clock: Clock
-    crew: Crew
+    crew: ThreadGroup
     finished: SimpleQueue[RetryWork | None]
     archiving: Archiving | None
     """None: switched off."""
@@ -161,7 +161,7 @@ class Recovery:
         return self._parts.poll_s
 
     @property
-    def crew(self) -> Crew:
+    def crew(self) -> ThreadGroup:
         """Its threads; a scheduler adds its own."""
         return self._parts.crew
 

@@ -18,11 +18,11 @@ from backends.settings import Settings, SettingsError
 from channels.accounts.lane_accounts import lane_accounts
 from channels.engine import Engine
 from channels.registry import channel_for
-from channels.template_support import TAKERS
+from channels.template_support import TEMPLATE_SUPPORT
 from channels.tokens.shared import open_tokens
-from channels.transports import Wires
+from channels.transports import TransportRouter
 from idempotency.ledger import RECOVERY, WorkerInfo
-from idempotency.recovery.contract import Recovering
+from idempotency.recovery.contract import RecoveryStore
 from idempotency.sql_ledger import SqlLedger, open_ledger
 from message.delivery import Delivery
 from message.vocabulary import Lane
@@ -30,7 +30,7 @@ from policy.schema import LanePolicy, Policy
 from policy.templates.loading import load_for as load_templates
 from policy.templates.templates import TemplateError, Templates
 from policy.versions import Versions
-from policy.watcher import Watch
+from policy.watcher import PolicyWatcher
 from recovery.activity import Activity, Sending
 from recovery.alerts import Alerts
 from recovery.archive_job import Archiving
@@ -38,23 +38,23 @@ from recovery.policy_reload import RecoveryPolicyReload, routes_of
 from recovery.retry.lane_config import Routes
 from recovery.retry.line_watch import LineWatch
 from recovery.retry.pace import RetryPace, retry_pace
-from recovery.retry.pool import Callers, RetryWork
+from recovery.retry.pool import RetryPool, RetryWork
 from recovery.retry.prompts import Prompts
-from recovery.retry.stage import Resending, served
+from recovery.retry.stage import RetryStage, served
 from recovery.service import Recovery, RecoveryParts
 from recovery.telemetry import RecoveryMetrics, RecoveryTelemetry
 from recovery.unknown.resolver import Resolving
-from sending.accounts.limits import Quotas, open_quotas
-from sending.accounts.limits import Routes as Plain
+from sending.accounts.limits import AccountsByLane as Plain
+from sending.accounts.limits import SendLimits, open_quotas
 from sending.alerts.factory import open_desk, open_watchman
 from sending.policy_reload import in_force_at_start, policy_gauges
 from sending.receiver_marks import GateMarks, open_marks
 from sending.runtime.clock import Clock
 from sending.runtime.gauges import show_gauges
 from sending.runtime.health import Health
-from sending.runtime.lease import Heart
+from sending.runtime.lease import WorkerLease
 from sending.runtime.outage import Outage
-from sending.runtime.threads import Crew
+from sending.runtime.threads import ThreadGroup
 from tracing import open_recorder
 from tracing.metrics import show_drops
 
@@ -91,7 +91,7 @@ class _Core(NamedTuple):
     """Of its version; 0: the file's."""
     versions: Versions
     ledger: SqlLedger
-    rows: Recovering
+    rows: RecoveryStore
     engine: Engine
     render: Callable[[Delivery], bool]
     report: RecoveryTelemetry
@@ -136,7 +136,7 @@ def open_recovery(
         report=core.report,
         stopping=stop.is_set,
     )
-    archiving, crew = _archiving(core), Crew()
+    archiving, crew = _archiving(core), ThreadGroup()
     parts = RecoveryParts(
         name=core.name,
         lanes=list(routes),
@@ -181,7 +181,7 @@ def _core(
 ) -> _Core:
     """Opens what is outside; what is wrong with the configuration is said before anything is."""
     routes_for(settings, policy, lanes)
-    templates = load_templates(settings, TAKERS)
+    templates = load_templates(settings, TEMPLATE_SUPPORT)
     outage, clock, name = Outage(), Clock(), recovery_name(settings)
     outage.stop = threading.Event()
     ledger = _ledger(settings, stack, stop)
@@ -189,7 +189,7 @@ def _core(
     now = outage.persist("start", lambda: in_force_at_start(settings, versions))
     recorder = open_recorder(settings)
     stack.callback(recorder.close)
-    wires = Wires()
+    wires = TransportRouter()
     stack.callback(wires.close)
     tokens = open_tokens(settings, wires)
     stack.callback(tokens.close)
@@ -243,7 +243,7 @@ def _ledger(settings: Settings, stack: ExitStack, stop: threading.Event) -> SqlL
 def _alerts(
     settings: Settings,
     ledger: SqlLedger,
-    wires: Wires,
+    wires: TransportRouter,
     metrics: RecoveryMetrics,
     clock: Clock,
     name: str,
@@ -257,7 +257,7 @@ def _alerts(
     return alerts
 
 
-def _heart(core: _Core, threads: Mapping[str, int], sending: Sending) -> Heart:
+def _heart(core: _Core, threads: Mapping[str, int], sending: Sending) -> WorkerLease:
     """The recovery's lease, registered."""
     lease_s = core.settings.recovery.lease_s
     info = WorkerInfo(
@@ -270,7 +270,7 @@ def _heart(core: _Core, threads: Mapping[str, int], sending: Sending) -> Heart:
         kind=RECOVERY,
         program=program_version(),
     )
-    heart = Heart(
+    heart = WorkerLease(
         core.ledger,
         info,
         clock=core.clock,
@@ -281,15 +281,15 @@ def _heart(core: _Core, threads: Mapping[str, int], sending: Sending) -> Heart:
     return heart
 
 
-def _releasing(core: _Core, routes: Routes, heart: Heart) -> Callers:
+def _releasing(core: _Core, routes: Routes, heart: WorkerLease) -> RetryPool:
     """First sends are no compensation: as many at once as the lane itself may have."""
     return _callers(core, routes, heart, routes.policy.threads, lazy=True)
 
 
 def _callers(
-    core: _Core, routes: Routes, heart: Heart, threads: int, *, lazy: bool = False
-) -> Callers:
-    return Callers(
+    core: _Core, routes: Routes, heart: WorkerLease, threads: int, *, lazy: bool = False
+) -> RetryPool:
+    return RetryPool(
         routes,
         threads,
         core.engine,
@@ -304,19 +304,19 @@ def _callers(
 def _resending(
     core: _Core,
     routes: Mapping[str, Routes],
-    callers: Mapping[str, Callers],
-    releasing: Mapping[str, Callers],
-    heart: Heart,
-    quotas: Quotas,
+    callers: Mapping[str, RetryPool],
+    releasing: Mapping[str, RetryPool],
+    heart: WorkerLease,
+    quotas: SendLimits,
     marks: GateMarks,
     prompts: Prompts,
     sending: Sending,
-) -> Resending:
+) -> RetryStage:
     def on_sending() -> None:
         if sending.note():
             heart.hurry()  # the others count this recovery from now on
 
-    return Resending(
+    return RetryStage(
         core.ledger,
         core.rows,
         routes,
@@ -341,12 +341,12 @@ def _resending(
 def _watch(
     core: _Core,
     routes: dict[str, Routes],
-    callers: Mapping[str, Callers],
-    releasing: Mapping[str, Callers],
-    quotas: Quotas,
+    callers: Mapping[str, RetryPool],
+    releasing: Mapping[str, RetryPool],
+    quotas: SendLimits,
     marks: GateMarks,
     archiving: Archiving | None,
-) -> Watch:
+) -> PolicyWatcher:
     """For another policy, which lanes, gates and archive then follow."""
     settings = core.settings
     adoption = RecoveryPolicyReload(
@@ -364,7 +364,7 @@ def _watch(
         if archiving is not None:
             archiving.adopt(new)
 
-    watch = Watch(core.versions, settings.accounts, adopt, number=core.number)
+    watch = PolicyWatcher(core.versions, settings.accounts, adopt, number=core.number)
     show_gauges(core.metrics.registry, lambda: policy_gauges(watch, lambda: adoption.kept))
     return watch
 

@@ -19,7 +19,7 @@ from message.outcomes import Accepted, AnyOutcome, end_without_answer, is_paced
 from tracing.events import Stage, TraceEvent
 
 
-class Try(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class PastCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A call that was answered, and not accepted; times in epoch milliseconds."""
 
     account: str
@@ -33,7 +33,7 @@ class Try(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     call_end: str = ""
 
     @classmethod
-    def of(cls, one: Carried) -> Try:
+    def of(cls, one: CallCarrier) -> PastCall:
         """The call that was just answered."""
         delivery, answer = one.delivery, one.outcome
         assert answer is not None
@@ -64,21 +64,21 @@ class Try(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return event
 
 
-def note_refusals(some: Sequence[Carried]) -> None:
+def note_refusals(some: Sequence[CallCarrier]) -> None:
     """Count on each delivery the answer that refused it for pace alone, so that it spends no attempt."""
     for one in some:
         if is_paced(one.outcome):
             one.delivery.refusals += 1
 
 
-class Carried(Protocol):
+class CallCarrier(Protocol):
     """What carries one delivery: a lane's Work, recovery's Resend."""
 
     outcome: AnyOutcome | None
     started_at: int
     answered_at: int
     route: Any
-    tries: tuple[Try, ...]
+    tries: tuple[PastCall, ...]
 
     @property
     def delivery(self) -> Delivery:
@@ -86,7 +86,7 @@ class Carried(Protocol):
         ...
 
 
-C = TypeVar("C", bound=Carried)
+C = TypeVar("C", bound=CallCarrier)
 
 
 def fitting(
@@ -122,7 +122,7 @@ def on_record(
     it."""
     if not some:
         return []
-    first, before = some[0].delivery, [(one.route, Try.of(one)) for one in some]
+    first, before = some[0].delivery, [(one.route, PastCall.of(one)) for one in some]
     for one in some:
         one.route = route
     put(some, call_key_of(first.key, max(first.attempt, 1) + 1))

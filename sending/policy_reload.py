@@ -10,17 +10,17 @@ import structlog
 from backends.settings import Settings
 from idempotency.error_mapping import errors
 from message.vocabulary import Lane
-from policy.active import InForce, in_force
+from policy.active import ActivePolicy, in_force
 from policy.diff import FIXED
 from policy.schema import LanePolicy, Policy
 from policy.versions import Versions
-from policy.watcher import Watch
+from policy.watcher import PolicyWatcher
 from sending.runtime.gauges import Gauge
 
 log = structlog.get_logger(__name__)
 
 
-def policy_gauges(watch: Watch, kept: Callable[[], int]) -> Iterable[Gauge]:
+def policy_gauges(watch: PolicyWatcher, kept: Callable[[], int]) -> Iterable[Gauge]:
     """Of every process that follows policies; `kept` tells how many lanes could not."""
     text = "The applied policy version that is followed; 0: the file."
     yield "policy_number", text, {}, watch.number
@@ -54,7 +54,7 @@ def unfit(before: LanePolicy, after: LanePolicy) -> str | None:
     return next((key for key in FIXED if getattr(before, key) != getattr(after, key)), None)
 
 
-def in_force_at_start(settings: Settings, versions: Versions) -> InForce:
+def in_force_at_start(settings: Settings, versions: Versions) -> ActivePolicy:
     """What counts now; a file that does not is worth a word. Raises PolicyError, LedgerError."""
     with errors():
         now = in_force(settings, versions)

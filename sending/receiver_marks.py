@@ -12,15 +12,15 @@ from typing import Final
 
 import msgspec
 
-from backends.redis.outage_guard import Patience
+from backends.redis.outage_guard import OutageGuard
 from backends.redis.receiver_marks import (
     LocalMarks,
-    Mark,
     MarkResult,
     Marks,
-    Passing,
+    ReceiverMark,
     RedisMarks,
     Returned,
+    SendRequest,
 )
 from backends.settings import Settings, SettingsError
 from message.delivery import Delivery
@@ -44,7 +44,7 @@ class GateMarks:
         """Deliveries judged without the fleet's marks; a lost count is worth no lock."""
         self._fleet = marks
         self._own = LocalMarks(clock.monotonic)
-        self._patience = Patience(
+        self._patience = OutageGuard(
             "gates", "each worker goes by what it let pass itself", monotonic=clock.monotonic
         )
         self.follow(policy)
@@ -62,7 +62,7 @@ class GateMarks:
             if (fleet := self._fleet) is not None:
                 self._patience.ask(lambda: fleet.give_back(back))
 
-    def enter(self, batch: Sequence[Passing]) -> list[MarkResult]:
+    def enter(self, batch: Sequence[SendRequest]) -> list[MarkResult]:
         """By the fleet's marks; what this worker let pass before counts even if Redis forgot it."""
         fleet = self._fleet
         verdicts = None if fleet is None else self._patience.ask(lambda: fleet.enter(batch))
@@ -80,7 +80,7 @@ class GateMarks:
             self._patience.ask(lambda: fleet.give_back(forgotten) if fleet else None)
         return [f if f in _STOPPED else v for f, v in zip(found, verdicts, strict=True)]
 
-    def _remembered(self, batch: Sequence[Passing], fleet: Marks | None) -> list[MarkResult]:
+    def _remembered(self, batch: Sequence[SendRequest], fleet: Marks | None) -> list[MarkResult]:
         """What this worker's own marks say. Where they stop what the fleet's let pass, either Redis forgot
         or another process gave marks back: the fleet is asked which, once."""
         found = self._own.enter(batch)
@@ -105,11 +105,11 @@ def gates_ms(policy: LanePolicy) -> int:
     return max([dedup, *(limit.span_ms for limit in limits)])
 
 
-def _keep_ms(passing: Passing) -> int:
+def _keep_ms(passing: SendRequest) -> int:
     return max(passing.content_ms, passing.keep_ms, 1)
 
 
-def _going(batch: Sequence[Passing], verdicts: Sequence[MarkResult]) -> list[Passing]:
+def _going(batch: Sequence[SendRequest], verdicts: Sequence[MarkResult]) -> list[SendRequest]:
     return [p for p, v in zip(batch, verdicts, strict=True) if v not in _STOPPED]
 
 
@@ -129,7 +129,7 @@ def open_marks(settings: Settings, identity: str, stack: ExitStack) -> Marks | N
     return marks
 
 
-def mark_of(delivery: Delivery, policy: LanePolicy) -> Mark:
+def mark_of(delivery: Delivery, policy: LanePolicy) -> ReceiverMark:
     """Where a delivery is marked under its lane's policy. Receivers are people, and contents theirs: Redis
     gets to see digests."""
     lane, receiver = delivery.lane, delivery.receiver
@@ -140,7 +140,7 @@ def mark_of(delivery: Delivery, policy: LanePolicy) -> Mark:
     if policy.frequency.holds:
         within = delivery.notification.channel if policy.frequency.scope is Scope.CHANNEL else lane
         counted = _name(within, receiver)
-    return Mark(delivery.key, content, counted)
+    return ReceiverMark(delivery.key, content, counted)
 
 
 def _said(delivery: Delivery) -> tuple[object, ...]:

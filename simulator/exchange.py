@@ -14,7 +14,7 @@ from simulator.options import SimulatorOptions
 from simulator.protocols import PROTOCOLS
 from simulator.receipts.poster import ReceiptPoster
 from simulator.servers.http_server import Request, RequestClient
-from simulator.wire import Question, Recipient, Reply, Send, Verdict, WireProtocol, World
+from simulator.wire import ProtocolContext, Question, Recipient, Reply, Send, Verdict, WireProtocol
 
 if TYPE_CHECKING:
     from simulator.provider import Provider
@@ -28,7 +28,7 @@ class SimulatedExchange:
 
     def __init__(self, provider: Provider, options: SimulatorOptions) -> None:
         self._provider = provider
-        self.world = World(
+        self.world = ProtocolContext(
             credentials=options.credentials,
             behaviours=options.behaviours,
             now_ms=_now_ms,

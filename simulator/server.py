@@ -22,7 +22,7 @@ from simulator.servers.http_server import ServerConnection, factory
 from simulator.servers.tls_server import server_context
 
 if TYPE_CHECKING:
-    from simulator.servers.smtp_server import PostOffice
+    from simulator.servers.smtp_server import SmtpServer
 
 _LOOPBACK = "127.0.0.1"
 _BACKLOG = 1_024
@@ -111,13 +111,13 @@ class Server:
                 connection.close()
         self._loop.call_later(idle_s / 2, self._close_idle)
 
-    def _post_office(self) -> PostOffice | None:
+    def _post_office(self) -> SmtpServer | None:
         """The mail server, if one is wanted; raises OSError for a certificate that cannot be read."""
         if self._smtp_port < 0:
             return None
-        from simulator.servers.smtp_server import PostOffice  # aiosmtpd is loaded for those who ask
+        from simulator.servers.smtp_server import SmtpServer  # aiosmtpd is loaded for those who ask
 
-        return PostOffice(self._provider, self._options)
+        return SmtpServer(self._provider, self._options)
 
     def _deafen(self) -> None:
         if self._listener is not None:

@@ -43,7 +43,7 @@ ECHOING: Final = Lists(lag_ms=0, contexts=True, texts=True, status_query=True)
 """A provider that shows all it can, at once."""
 
 
-class World(msgspec.Struct, kw_only=True):
+class ProtocolContext(msgspec.Struct, kw_only=True):
     """What protocols may know of the simulator; the same object for all of them."""
 
     credentials: Mapping[str, Mapping[str, str]] = {}
@@ -166,7 +166,7 @@ class BaseProtocol:
 
     name: str = ""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: ProtocolContext) -> None:
         self.world = world
 
     def provider_id(self, seq: int) -> str:

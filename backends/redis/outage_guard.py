@@ -18,7 +18,7 @@ T = TypeVar("T")
 _log = structlog.get_logger(__name__)
 
 
-class Patience:
+class OutageGuard:
     """Thread-safe; logs the beginning and the end of an outage, once each."""
 
     def __init__(

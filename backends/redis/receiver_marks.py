@@ -94,7 +94,7 @@ class MarkResult(IntEnum):
     """Its receiver got enough; nothing was marked."""
 
 
-class Mark(NamedTuple):
+class ReceiverMark(NamedTuple):
     """Where one delivery is marked; names without a receiver or a content in plain text."""
 
     member: str
@@ -105,10 +105,10 @@ class Mark(NamedTuple):
     """Of whom is counted; empty: nothing is counted."""
 
 
-class Passing(NamedTuple):
+class SendRequest(NamedTuple):
     """One delivery that wants to pass."""
 
-    mark: Mark
+    mark: ReceiverMark
     content_ms: int
     """How long its content is not to come again."""
     windows: Sequence[Window]
@@ -130,7 +130,7 @@ class Returned(NamedTuple):
 class Marks(Protocol):
     """Answers in the order asked; a name may stand several times."""
 
-    def enter(self, batch: Sequence[Passing]) -> list[MarkResult]:
+    def enter(self, batch: Sequence[SendRequest]) -> list[MarkResult]:
         """Mark those that pass, each whole or not at all. Raises RedisAway; then nobody knows what was
         marked."""
         ...
@@ -155,7 +155,7 @@ class RedisMarks:
         self._enter = self._client.register_script(_ENTER)
         self._give_back = self._client.register_script(_GIVE_BACK)
 
-    def enter(self, batch: Sequence[Passing]) -> list[MarkResult]:
+    def enter(self, batch: Sequence[SendRequest]) -> list[MarkResult]:
         """See `Marks.enter`; one round trip."""
         if not batch:
             return []
@@ -186,7 +186,7 @@ class RedisMarks:
         self._client.close()
         self._client.connection_pool.disconnect()
 
-    def _keys(self, marks: Iterable[Mark]) -> list[str]:
+    def _keys(self, marks: Iterable[ReceiverMark]) -> list[str]:
         keys = []
         for mark in marks:
             keys += [f"{self._prefix}c:{mark.content}", f"{self._prefix}r:{mark.receiver}"]
@@ -214,10 +214,10 @@ class LocalMarks:
         """The delivery that made it, and until when it stands, in milliseconds."""
         self._receivers: OrderedDict[str, dict[str, float]] = OrderedDict()
         """When each delivery may go."""
-        self._places: OrderedDict[str, Mark | None] = OrderedDict()
+        self._places: OrderedDict[str, ReceiverMark | None] = OrderedDict()
         """Where each delivery is marked; None: it gave its marks back."""
 
-    def enter(self, batch: Sequence[Passing]) -> list[MarkResult]:
+    def enter(self, batch: Sequence[SendRequest]) -> list[MarkResult]:
         """See `Marks.enter`."""
         with self._lock:
             now = self._monotonic() * 1_000
@@ -237,7 +237,7 @@ class LocalMarks:
         with self._lock:
             return [member in self._places and self._places[member] is None for member in members]
 
-    def makers(self, batch: Sequence[Passing]) -> list[str]:
+    def makers(self, batch: Sequence[SendRequest]) -> list[str]:
         """The deliveries whose marks may stand in the way of these, each once."""
         with self._lock:
             found: dict[str, None] = {}
@@ -247,16 +247,16 @@ class LocalMarks:
                 found.update({maker: None} if maker else {})
             return list(found)
 
-    def _remove(self, mark: Mark) -> None:
+    def _remove(self, mark: ReceiverMark) -> None:
         if self._contents.get(mark.content, ("", 0.0))[0] == mark.member:
             del self._contents[mark.content]
         self._receivers.get(mark.receiver, {}).pop(mark.member, None)
 
-    def _note(self, member: str, mark: Mark | None) -> None:
+    def _note(self, member: str, mark: ReceiverMark | None) -> None:
         self._places[member] = mark
         _bound(self._places, member, 2 * self._at_most)
 
-    def _pass(self, passing: Passing, now: float) -> MarkResult:
+    def _pass(self, passing: SendRequest, now: float) -> MarkResult:
         mark, at = passing.mark, now + passing.delay_ms
         maker, until = self._contents.get(mark.content, ("", 0.0))
         stands = bool(mark.content and passing.content_ms) and until > now

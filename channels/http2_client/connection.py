@@ -47,7 +47,7 @@ from channels.http2_client.frames import Frames, GoAway
 from channels.http2_client.stream import Stream
 from channels.http_client.dialer import Dialer
 from channels.http_client.failures import late
-from channels.http_client.response import Answer
+from channels.http_client.response import LeanResponse
 from channels.http_client.sockets import Wire
 from channels.tls.tls_socket import TlsWire
 
@@ -135,7 +135,7 @@ class Http2Connection:
         """Whether `ended` has something."""
         return bool(self._over)
 
-    def begin(self, stream: Stream) -> Answer | Failure | bool:
+    def begin(self, stream: Stream) -> LeanResponse | Failure | bool:
         """Puts a call in line and writes what can be written now. True: it is under way, and `ended` has it
         later. False: the connection, which did serve others, takes no calls, and nothing was written."""
         with self._lock:
@@ -403,7 +403,7 @@ class Http2Connection:
             self._state.ping(_PING)
             self._flush()
 
-    def _end(self, stream: Stream, result: Answer | Failure) -> None:
+    def _end(self, stream: Stream, result: LeanResponse | Failure) -> None:
         """Once: what ends a connection ends the calls that somebody is about to end."""
         if stream.result is not None:
             return

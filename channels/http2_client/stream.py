@@ -11,10 +11,10 @@ import httpx
 
 from channels.channel import Failure, Phase
 from channels.http2_client.frames import Field, fields_of
-from channels.http_client.response import Answer
+from channels.http_client.response import LeanResponse
 from channels.http_client.wire_format import MAX_BODY
 
-Ended = Callable[[Answer | Failure], None]
+Ended = Callable[[LeanResponse | Failure], None]
 """Gets what became of a call; must not wait."""
 _NEVER: Final = -1
 
@@ -64,7 +64,7 @@ class Stream:
         self.headers: list[tuple[bytes, bytes]] = []
         self.content: list[bytes] = []
         self._room = MAX_BODY
-        self.result: Answer | Failure | None = None
+        self.result: LeanResponse | Failure | None = None
 
     def complete(self, written: int) -> bool:
         """Whether the peer may have the whole request, of a connection that wrote so many bytes.
@@ -82,10 +82,12 @@ class Stream:
             self.content.append(data)
         return self._room >= 0
 
-    def answer(self) -> Answer:
+    def answer(self) -> LeanResponse:
         """The whole answer."""
         seconds = monotonic() - self._started
-        return Answer(self.status, self.headers, b"".join(self.content), self.request, seconds)
+        return LeanResponse(
+            self.status, self.headers, b"".join(self.content), self.request, seconds
+        )
 
     def failed(self, written: int, code: str, detail: str) -> Failure:
         """The end without an answer, of a connection that wrote so many bytes.

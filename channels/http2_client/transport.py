@@ -26,9 +26,9 @@ from channels.http2_client.reader import Http2Reader
 from channels.http2_client.stream import Stream
 from channels.http_client.dialer import Dialer
 from channels.http_client.failures import BadRequest
-from channels.http_client.response import Answer
+from channels.http_client.response import LeanResponse
 from channels.http_client.transport import timeouts
-from channels.tls.context import TlsPeer, Trust
+from channels.tls.context import CaBundles, TlsPeer
 from channels.tls.tls_socket import TlsWire
 
 DEFAULT_IDLE_S: Final = 900.0
@@ -63,7 +63,7 @@ class Http2Transport:
         idle_s: float = DEFAULT_IDLE_S,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        self._trust = Trust(ca_bundle, [_ALPN])
+        self._trust = CaBundles(ca_bundle, [_ALPN])
         self._proxy = proxy
         self._clock = clock
         self._routes: dict[tuple[str, bytes, str, str], _Route] = {}
@@ -71,15 +71,15 @@ class Http2Transport:
         self._reader = Http2Reader(idle_s)
         self._closed = threading.Event()
 
-    def send(self, request: httpx.Request) -> Answer | Failure:
+    def send(self, request: httpx.Request) -> LeanResponse | Failure:
         """One call on the wire, never two. Raises only BadRequest, and then nothing was sent."""
-        told: SimpleQueue[Answer | Failure] = SimpleQueue()
+        told: SimpleQueue[LeanResponse | Failure] = SimpleQueue()
         known = self.begin(request, told.put)
         return told.get() if known is None else known
 
     def begin(
-        self, request: httpx.Request, done: Callable[[Answer | Failure], None]
-    ) -> Answer | Failure | None:
+        self, request: httpx.Request, done: Callable[[LeanResponse | Failure], None]
+    ) -> LeanResponse | Failure | None:
         """As `send`, without waiting for the answer: `done` gets it, from the thread that reads answers,
         which must not wait. What is known already is returned, and not told to `done`."""
         if request.url.scheme not in _SCHEMES:

@@ -24,7 +24,7 @@ import structlog
 
 from channels.channel import Failure, Phase
 from channels.http_client.exchange import Exchange
-from channels.http_client.response import Answer
+from channels.http_client.response import LeanResponse
 from channels.http_client.sockets import watch
 
 log = structlog.get_logger(__name__)
@@ -33,11 +33,11 @@ _LOOK_S: Final = 0.02
 _AT_ONCE: Final = 256
 """Sockets told of in one go, at most."""
 
-Ended = Callable[[Answer | Failure], None]
+Ended = Callable[[LeanResponse | Failure], None]
 """Gets what became of a call; must not wait."""
 
 
-class Answers:
+class AnswerReader:
     """`add` is any thread's; what is added is read by the one thread, which the first call starts."""
 
     def __init__(self) -> None:
@@ -165,7 +165,7 @@ class Answers:
     def _give_up(self, descriptor: int, code: str, cause: Exception) -> None:
         self._end(descriptor, lambda exchange: exchange.give_up(code, repr(cause)))
 
-    def _end(self, descriptor: int, how: Callable[[Exchange], Answer | Failure]) -> None:
+    def _end(self, descriptor: int, how: Callable[[Exchange], LeanResponse | Failure]) -> None:
         """Takes the call out, then ends it: its owner may use the connection again at once."""
         exchange, ended = self._pending.pop(descriptor, (None, None))
         if exchange is None or ended is None:
@@ -173,7 +173,9 @@ class Answers:
         _tell(ended, _ended_by(how, exchange))
 
 
-def _ended_by(how: Callable[[Exchange], Answer | Failure], exchange: Exchange) -> Answer | Failure:
+def _ended_by(
+    how: Callable[[Exchange], LeanResponse | Failure], exchange: Exchange
+) -> LeanResponse | Failure:
     """Returns how the call ended. Never raises."""
     try:
         return how(exchange)
@@ -182,7 +184,7 @@ def _ended_by(how: Callable[[Exchange], Answer | Failure], exchange: Exchange) -
         return Failure(Phase.WRITTEN, "not_read", repr(exc))
 
 
-def _tell(ended: Callable[[Answer | Failure], None], answer: Answer | Failure) -> None:
+def _tell(ended: Callable[[LeanResponse | Failure], None], answer: LeanResponse | Failure) -> None:
     """Tells the call's owner. Never raises."""
     try:
         ended(answer)

@@ -19,7 +19,7 @@ import httpx
 
 from channels.channel import Failure, Phase
 from channels.http_client.failures import late
-from channels.http_client.response import Answer
+from channels.http_client.response import LeanResponse
 from channels.http_client.sockets import Wire
 from channels.http_client.wire_format import BadAnswer, ResponseParser
 
@@ -65,13 +65,13 @@ class Exchange:
                 self._ended(False)
         return failure
 
-    def wait(self) -> Answer | Failure:
+    def wait(self) -> LeanResponse | Failure:
         """The answer, waited for."""
         found = self._read(self._receive)
         assert found is not None
         return found
 
-    def advance(self) -> Answer | Failure | None:
+    def advance(self) -> LeanResponse | Failure | None:
         """The answer, as far as it has come; None: not all of it has."""
         return self._read(self.wire.receive_now)
 
@@ -97,7 +97,9 @@ class Exchange:
             raise TimeoutError
         return self.wire.receive(left_s)
 
-    def _read(self, receive: Callable[[], bytes | memoryview | None]) -> Answer | Failure | None:
+    def _read(
+        self, receive: Callable[[], bytes | memoryview | None]
+    ) -> LeanResponse | Failure | None:
         over, clean = True, False
         try:
             over = self._is_whole(receive)
@@ -125,9 +127,9 @@ class Exchange:
                 reader.end()
         return True
 
-    def _answer(self) -> Answer:
+    def _answer(self) -> LeanResponse:
         reader, seconds = self._reader, monotonic() - self._started
-        return Answer(reader.status, reader.headers, reader.body, self._request, seconds)
+        return LeanResponse(reader.status, reader.headers, reader.body, self._request, seconds)
 
     def _late(self) -> Failure:
         return self._failure("timeout", "the deadline passed before the answer was whole")

@@ -23,7 +23,7 @@ _MADE_LATER: Final = frozenset(
 """What httpx.Response.__init__ sets beside status and request."""
 
 
-class Answer(httpx.Response):
+class LeanResponse(httpx.Response):
     """A Response whose body is already here, without a content coding.
 
     httpx's own constructor spends most of its time on header objects, streams and decoders. Of most

@@ -22,12 +22,12 @@ from typing import Any, Final, NamedTuple
 import httpx
 
 from channels.channel import Failure, Phase
-from channels.http_client.answer_reader import Answers
+from channels.http_client.answer_reader import AnswerReader
 from channels.http_client.connection import Connection
 from channels.http_client.exchange import Exchange
 from channels.http_client.failures import BadRequest, TransportFailure
-from channels.http_client.response import Answer
-from channels.tls.context import TlsPeer, Trust
+from channels.http_client.response import LeanResponse
+from channels.tls.context import CaBundles, TlsPeer
 
 DEFAULT_TIMEOUT_S: Final = 30.0
 MAX_TIMEOUT_S: Final = 86_400.0
@@ -62,32 +62,32 @@ class Transport(httpx.BaseTransport):
         idle_s: float = DEFAULT_IDLE_S,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        self._trust = Trust(ca_bundle, ["http/1.1"])
+        self._trust = CaBundles(ca_bundle, ["http/1.1"])
         self._peers: dict[Origin, TlsPeer] = {}
         self._proxy = proxy
         self._idle_s = idle_s
         self._clock = clock
         self._idle: defaultdict[Origin, deque[Connection]] = defaultdict(deque)
         self._closed = threading.Event()
-        self._answers = Answers()
+        self._answers = AnswerReader()
         self._janitor: threading.Thread | None = None
         self._starting = threading.Lock()
 
-    def send(self, request: httpx.Request) -> Answer | Failure:
+    def send(self, request: httpx.Request) -> LeanResponse | Failure:
         """One call on the wire, never two. Raises only BadRequest, and then nothing was sent."""
         begun = self._begin(request)
         return begun if isinstance(begun, Failure) else self._wait(begun)
 
     def begin(
-        self, request: httpx.Request, done: Callable[[Answer | Failure], None]
-    ) -> Answer | Failure | None:
+        self, request: httpx.Request, done: Callable[[LeanResponse | Failure], None]
+    ) -> LeanResponse | Failure | None:
         """As `send`, without waiting for the answer: `done` gets it, from the thread that reads answers,
         which must not wait. What is known already is returned, and not told to `done`."""
         begun = self._begin(request)
         if isinstance(begun, Failure):
             return begun
 
-        def ended(answer: Answer | Failure) -> None:
+        def ended(answer: LeanResponse | Failure) -> None:
             try:
                 self._give_back(begun)
             finally:
@@ -113,7 +113,7 @@ class Transport(httpx.BaseTransport):
                 self._put(origin, connection)
         return exchange if isinstance(exchange, Failure) else _Begun(origin, connection, exchange)
 
-    def _wait(self, begun: _Begun) -> Answer | Failure:
+    def _wait(self, begun: _Begun) -> LeanResponse | Failure:
         try:
             return begun.exchange.wait()
         finally:

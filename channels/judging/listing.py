@@ -19,7 +19,7 @@ from typing import Final, TypeGuard
 
 import httpx
 
-from channels.channel import Answer, Attempt, Failure, Resolution, Resolved
+from channels.channel import Answer, Attempt, Failure, Resolution, ResolveResult
 
 SKEW_MS: Final = 10 * 60_000
 """How far before its first call a row may be dated and still be the attempt's: clocks differ."""
@@ -41,7 +41,7 @@ class Listing:
         self._lag_s = lag_s
         self._open = 0  # lists begun and not read to their end
         self._read = 0
-        self._sent: Resolved | None = None
+        self._sent: ResolveResult | None = None
         self._later = ""
         self._final = False
         if reach_days is not None:
@@ -66,7 +66,7 @@ class Listing:
 
     def sent(self, provider_id: str = "", detail: str = "") -> None:
         """Note a row that is provably this attempt's."""
-        self._sent = self._sent or Resolved(Resolution.SENT, provider_id, detail)
+        self._sent = self._sent or ResolveResult(Resolution.SENT, provider_id, detail)
 
     def answered(self, answer: Answer) -> TypeGuard[httpx.Response]:
         """Returns whether the answer is a success whose clock agrees with ours; notes it if not."""
@@ -90,14 +90,14 @@ class Listing:
         self._open -= 1
         self._read += 1
 
-    def verdict(self) -> Resolved:
+    def verdict(self) -> ResolveResult:
         """Returns what all of it proves."""
         if self._sent is not None:
             return self._sent
         if self._later:
-            return Resolved(Resolution.ASK_LATER, detail=self._later, final=self._final)
+            return ResolveResult(Resolution.ASK_LATER, detail=self._later, final=self._final)
         if self._open or not self._read:
-            return Resolved(Resolution.ASK_LATER, detail="the list was not read to its end")
+            return ResolveResult(Resolution.ASK_LATER, detail="the list was not read to its end")
         return not_sent(self._attempt, self._lag_s, "not listed")
 
     def _is_off(self, answer: httpx.Response) -> bool:
@@ -143,8 +143,8 @@ class Pages:
         self._listing.ended()
 
 
-def not_sent(attempt: Attempt, lag_s: float, why: str) -> Resolved:
+def not_sent(attempt: Attempt, lag_s: float, why: str) -> ResolveResult:
     """Returns "not sent", or "ask later" within the lag after the last call; `why` is what was found."""
     if attempt.now - attempt.last_call >= lag_s * _MS:
-        return Resolved(Resolution.NOT_SENT)
-    return Resolved(Resolution.ASK_LATER, detail=f"{why}, and less than {lag_s:g} s old")
+        return ResolveResult(Resolution.NOT_SENT)
+    return ResolveResult(Resolution.ASK_LATER, detail=f"{why}, and less than {lag_s:g} s old")

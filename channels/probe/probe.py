@@ -24,7 +24,7 @@ from channels.channel import (
     Failure,
     LoginRefused,
     Resolution,
-    Resolved,
+    ResolveResult,
     Token,
     TokenRefused,
     TokenSource,
@@ -126,7 +126,7 @@ class Trial(msgspec.Struct, frozen=True):
     outcome: AnyOutcome
     tokens: Sequence[str]
     """Access tokens that were used: secrets."""
-    resolved: Resolved | None = None
+    resolved: ResolveResult | None = None
     asked: bool = False
     """Whether the provider was asked afterwards; then `resolved` None means that it has no query, or that
     the account does not switch it on."""
@@ -166,7 +166,7 @@ def try_out(
         return trial
     recorder.query()
 
-    def ask() -> Resolved | None:
+    def ask() -> ResolveResult | None:
         queued = isinstance(outcome, Accepted) and outcome.queued
         task = outcome.provider_id if queued and isinstance(outcome, Accepted) else ""
         attempt = Attempt(delivery, called_at=called_at, now=_now_ms(), task=task)
@@ -177,11 +177,11 @@ def try_out(
 
 
 def _asked(
-    ask: Callable[[], Resolved | None],
+    ask: Callable[[], ResolveResult | None],
     accepted: bool,
     for_s: float,
     sleep: Callable[[float], None],
-) -> tuple[Resolved | None, float]:
+) -> tuple[ResolveResult | None, float]:
     """The last answer, and after how many seconds the query last denied what had been accepted."""
     began, pause_s, denied_s = monotonic(), _SOONEST_S, 0.0
     while True:

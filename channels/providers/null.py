@@ -8,7 +8,7 @@ import httpx
 
 from channels.accounts.reach import EVERYBODY, Reach
 from channels.base import BaseChannel
-from channels.capabilities import Promises
+from channels.capabilities import Capabilities
 from channels.channel import Answer, Call
 from message.outcomes import Accepted, AnyOutcome
 
@@ -21,7 +21,7 @@ class NullChannel(BaseChannel):
     max_batch: ClassVar[int] = 1
     reach: ClassVar[Reach] = EVERYBODY
     takes_anything: ClassVar[bool] = True
-    promises: ClassVar[Promises] = Promises(title="Null (for benchmarks)", resolve="none")
+    promises: ClassVar[Capabilities] = Capabilities(title="Null (for benchmarks)", resolve="none")
 
     def accept(self, call: Call) -> list[AnyOutcome]:
         """Accepted for every delivery, under its own key."""

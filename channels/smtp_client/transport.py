@@ -26,7 +26,7 @@ import httpx
 
 from channels.channel import Failure, Phase
 from channels.http_client.failures import WITHDRAWN, BadRequest, late, withdrawn
-from channels.http_client.response import Answer
+from channels.http_client.response import LeanResponse
 from channels.smtp_client.host_names import is_loopback
 from channels.smtp_client.mail_request import (
     DEFAULT_PORTS,
@@ -40,7 +40,7 @@ from channels.smtp_client.mail_request import (
 )
 from channels.smtp_client.session import SessionLost, SmtpSession, SmtpTarget
 from channels.smtp_client.timing import Timing
-from channels.tls.context import Trust
+from channels.tls.context import CaBundles
 
 DEFAULT_IDLE_S: Final = 60.0
 _RESOLVERS: Final = 2
@@ -61,7 +61,7 @@ class SmtpTransport:
         idle_s: float = DEFAULT_IDLE_S,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        self._trust = Trust(ca_bundle)
+        self._trust = CaBundles(ca_bundle)
         self._idle_s = idle_s
         self._clock = clock
         self._idle: defaultdict[SmtpTarget, deque[SmtpSession]] = defaultdict(deque)
@@ -76,12 +76,12 @@ class SmtpTransport:
         return monotonic()
 
     def begin(
-        self, request: httpx.Request, done: Callable[[Answer | Failure], None]
-    ) -> Answer | Failure:
+        self, request: httpx.Request, done: Callable[[LeanResponse | Failure], None]
+    ) -> LeanResponse | Failure:
         """`send`: a dialogue of many lines is waited for by the calling thread."""
         return self.send(request)
 
-    def send(self, request: httpx.Request) -> Answer | Failure:
+    def send(self, request: httpx.Request) -> LeanResponse | Failure:
         """One message on the wire, never two. Raises only BadRequest, and then nothing was sent."""
         envelope = envelope_of(request)
         route = _route(request, envelope)
@@ -94,7 +94,7 @@ class SmtpTransport:
             return told
         fields = [(b"Content-Type", b"application/json")]
         seconds = monotonic() - started
-        return Answer(told.reply.code, fields, written_told(told), request, seconds)
+        return LeanResponse(told.reply.code, fields, written_told(told), request, seconds)
 
     def close(self) -> None:
         """Close every idle session; those in use close when their call ends. Idempotent."""

@@ -10,7 +10,7 @@ from functools import cache
 import certifi
 
 
-class Trust:
+class CaBundles:
     """Contexts that verify chain and host name, TLS 1.2 or later.
 
     They trust the public certificate authorities, and those an account adds. One per file of added

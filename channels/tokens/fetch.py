@@ -21,7 +21,7 @@ from channels.channel import (
 )
 from channels.engine import Sender
 from channels.tokens.contract import LoginUnavailable, TokenUnavailable
-from channels.tokens.seal import Seal, digest_of
+from channels.tokens.seal import TokenCipher, digest_of
 
 log = structlog.get_logger(__name__)
 
@@ -56,14 +56,14 @@ class TokenNeed(NamedTuple):
     """`text` is still good: whoever asks already may be left to it."""
 
 
-class Found(NamedTuple):
+class FoundToken(NamedTuple):
     """A token, and how long it lives."""
 
     text: str
     left_s: float
 
 
-class FleetTokens:
+class TokenFetcher:
     """Safe from many threads; holds nothing itself."""
 
     def __init__(
@@ -82,7 +82,7 @@ class FleetTokens:
         self._sleep = sleep
         self._luck = luck
 
-    def find(self, account: Account, seal: Seal, wanted: TokenNeed) -> Found | None:
+    def find(self, account: Account, seal: TokenCipher, wanted: TokenNeed) -> FoundToken | None:
         """A token as wanted; None where one is wanted beside and another process is asking.
 
         Raises TokenUnavailable.
@@ -103,8 +103,8 @@ class FleetTokens:
             cache.close()
 
     def _through(
-        self, cache: TokenCache, account: Account, seal: Seal, wanted: TokenNeed
-    ) -> Found | None:
+        self, cache: TokenCache, account: Account, seal: TokenCipher, wanted: TokenNeed
+    ) -> FoundToken | None:
         digest, fresh_ms = digest_of(wanted.text), int(wanted.fresh_s * _MS)
         while True:
             found = None
@@ -118,7 +118,7 @@ class FleetTokens:
                 if text is None:  # damaged: as good as none
                     digest, fresh_ms = taken.digest, 0
                 elif text != wanted.text or wanted.beside:
-                    return Found(text, taken.left_ms / _MS)
+                    return FoundToken(text, taken.left_ms / _MS)
             elif wanted.beside:
                 return None
             if found is not None:
@@ -126,8 +126,8 @@ class FleetTokens:
             self._pause(account, wanted)
 
     def _asked(
-        self, cache: TokenCache, account: Account, seal: Seal, wanted: TokenNeed, fence: str
-    ) -> Found | None:
+        self, cache: TokenCache, account: Account, seal: TokenCipher, wanted: TokenNeed, fence: str
+    ) -> FoundToken | None:
         """Ask the provider under the lease; None when the lease was lost meanwhile, so that another
         process's token is the later one."""
         begun = self._monotonic()
@@ -147,10 +147,10 @@ class FleetTokens:
                 return None
         except CacheAway as exc:
             log.warning("access_token_not_shared", account=account.name, reason=str(exc))
-        return Found(token.text, left_s)
+        return FoundToken(token.text, left_s)
 
     def _keep_refusal(
-        self, cache: TokenCache, seal: Seal, fence: str, refused: LoginUnavailable
+        self, cache: TokenCache, seal: TokenCipher, fence: str, refused: LoginUnavailable
     ) -> None:
         """For the others: one question a minute is enough for a login that nobody has mended."""
         sealed = seal.close(f"{_REFUSED}{refused}")

@@ -27,7 +27,7 @@ _SALT: Final = b"hongyan access token"
 """Public: it keeps what is derived here apart from what others may derive of the same credentials."""
 
 
-class Seal:
+class TokenCipher:
     """Of one account; `name` is where its token is kept."""
 
     def __init__(self, account: Account) -> None:

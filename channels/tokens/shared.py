@@ -31,8 +31,8 @@ from backends.sql.token_cache import SqlTokenCache
 from channels.channel import Account, TokenSource
 from channels.engine import Sender
 from channels.tokens.contract import LoginUnavailable, TokenUnavailable
-from channels.tokens.fetch import REFUSED_S, FleetTokens, Found, TokenNeed, late
-from channels.tokens.seal import Seal
+from channels.tokens.fetch import REFUSED_S, FoundToken, TokenFetcher, TokenNeed, late
+from channels.tokens.seal import TokenCipher
 
 log = structlog.get_logger(__name__)
 
@@ -62,7 +62,7 @@ class _Entry:
 
     def __init__(self, account: Account) -> None:
         self.account = account
-        self.seal = Seal(account)
+        self.seal = TokenCipher(account)
         self.lock = threading.Lock()
         self.held: _Held | None = None
         self.failed: tuple[float, TokenUnavailable | None] = (0.0, None)
@@ -82,7 +82,7 @@ class SharedTokens:
         luck: Callable[[], float] = random.random,
     ) -> None:
         """`caches`: the first that answers is asked; the others stand in while it is away."""
-        self._fleet = FleetTokens(sender, caches, monotonic=monotonic, sleep=sleep, luck=luck)
+        self._fleet = TokenFetcher(sender, caches, monotonic=monotonic, sleep=sleep, luck=luck)
         self._monotonic = monotonic
         self._luck = luck
         self._entries: dict[str, _Entry] = {}
@@ -173,7 +173,7 @@ class SharedTokens:
                 return
             left_s = held.until - now
             # Should nothing come of it, the next try is nearer to the end.
-            entry.held = self._dated(Found(held.text, left_s))
+            entry.held = self._dated(FoundToken(held.text, left_s))
             # What the provider said more lately than the token has left to live is late enough.
             self._look(entry, TokenNeed(source, held.text, now + WAIT_S, left_s, beside=True))
         except TokenUnavailable as exc:
@@ -184,7 +184,7 @@ class SharedTokens:
         finally:
             entry.lock.release()
 
-    def _dated(self, found: Found) -> _Held:
+    def _dated(self, found: FoundToken) -> _Held:
         now = self._monotonic()
         ahead_s = min(AHEAD_S, found.left_s * AHEAD_SHARE) * (0.5 + self._luck() / 2)
         return _Held(found.text, now + found.left_s - ahead_s, now + found.left_s)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 
-class Permits:
+class DeadLetterQuota:
     """One bucket per lane and reason, so that one lane's flood holds no other lane. One thread's."""
 
     def __init__(self, burst: int, rate_per_s: float, monotonic: Callable[[], float]) -> None:

@@ -28,7 +28,7 @@ _DIGITS: Final = re.compile(r"\+?\d{5,}")
 _OURS: Final = "hongyan-dead-"
 
 
-class Letter(msgspec.Struct, frozen=True, kw_only=True):
+class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     """One dead letter as it stands in its topic."""
 
     place: str
@@ -99,7 +99,7 @@ class DeadLetterFilter(msgspec.Struct, frozen=True, kw_only=True):
     lane: str = ""
     since_ms: int = 0
 
-    def fits(self, letter: Letter) -> bool:
+    def fits(self, letter: DeadLetter) -> bool:
         """Whether it is one of them."""
         return (
             (not self.origins or letter.origin in self.origins)
@@ -109,13 +109,13 @@ class DeadLetterFilter(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def letter_of(message: Any, topic_prefix: str) -> Letter:
+def letter_of(message: Any, topic_prefix: str) -> DeadLetter:
     """A record of the dead letters' topic; one that is not ours has neither reason nor origin."""
     headers: Headers = list(message.headers() or ())
     origin = _last(headers, ORIGIN)
     lane = lane_of_topic(origin.rpartition("/")[0].rpartition("/")[0], topic_prefix)
     truncated = _last(headers, TRUNCATED)
-    return Letter(
+    return DeadLetter(
         place=f"{message.topic()}/{message.partition()}/{message.offset()}",
         origin=origin,
         at=max(message.timestamp()[1], 0),
@@ -130,17 +130,17 @@ def letter_of(message: Any, topic_prefix: str) -> Letter:
     )
 
 
-def newest(letters: Iterable[Letter], wanted: DeadLetterFilter, limit: int) -> list[Letter]:
+def newest(letters: Iterable[DeadLetter], wanted: DeadLetterFilter, limit: int) -> list[DeadLetter]:
     """Those that fit, the newest first, each origin once: a worker that died may have written two."""
     chosen = nlargest(limit, _once(one for one in letters if wanted.fits(one)), key=_age)
     return sorted(chosen, key=_age, reverse=True)
 
 
-def _age(letter: Letter) -> tuple[int, str]:
+def _age(letter: DeadLetter) -> tuple[int, str]:
     return letter.at, letter.place
 
 
-def _once(letters: Iterable[Letter]) -> Iterable[Letter]:
+def _once(letters: Iterable[DeadLetter]) -> Iterable[DeadLetter]:
     seen: set[str] = set()
     for letter in letters:
         if letter.origin not in seen or not letter.origin:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
-from dispatcher.dead_letters.reader import Letter
+from dispatcher.dead_letters.reader import DeadLetter
 from idempotency.dead_letter_replays import Replay, Replays
 
 REPLAY_OF: Final = "hongyan-replay-of"
@@ -35,10 +35,10 @@ class ReplayStatus(StrEnum):
     FAILED = "failed"
 
 
-class Done(NamedTuple):
+class ReplayResult(NamedTuple):
     """One letter's."""
 
-    letter: Letter
+    letter: DeadLetter
     target: str
     fate: ReplayStatus
     why: str = ""
@@ -53,12 +53,12 @@ class Replayer:
         self._replays = replays
         self._target = target
 
-    def plan(self, letters: Sequence[Letter], *, again: bool) -> list[Done]:
+    def plan(self, letters: Sequence[DeadLetter], *, again: bool) -> list[ReplayResult]:
         """What `run` would do now; nothing is sent. Raises LedgerError."""
         known = self._replays.known([letter.origin for letter in letters])
         return [self._planned(letter, known.get(letter.origin), again) for letter in letters]
 
-    def run(self, letters: Sequence[Letter], *, again: bool) -> list[Done]:
+    def run(self, letters: Sequence[DeadLetter], *, again: bool) -> list[ReplayResult]:
         """Send them together; raises LedgerError, then what was begun is on record."""
         planned = self.plan(letters, again=again)
         sent = iter(
@@ -66,25 +66,25 @@ class Replayer:
         )
         return [next(sent) if one.fate is ReplayStatus.WOULD else one for one in planned]
 
-    def _planned(self, letter: Letter, earlier: Replay | None, again: bool) -> Done:
+    def _planned(self, letter: DeadLetter, earlier: Replay | None, again: bool) -> ReplayResult:
         target = self._target or letter.topic
         if not letter.origin or not target:
-            return Done(letter, target, ReplayStatus.NO_ORIGIN)
+            return ReplayResult(letter, target, ReplayStatus.NO_ORIGIN)
         if letter.stub is not None:
             why = (
                 f"the original ({letter.stub.value_bytes:,} bytes) stands at {letter.origin} alone"
             )
-            return Done(letter, target, ReplayStatus.STUB, why)
+            return ReplayResult(letter, target, ReplayStatus.STUB, why)
         if letter.truncated:
-            return Done(
+            return ReplayResult(
                 letter, target, ReplayStatus.TRUNCATED, f"it had {letter.truncated:,} bytes"
             )
         if earlier is not None and not again:
             sure = "" if earlier.sent_at else ", unacknowledged"
-            return Done(letter, target, ReplayStatus.BEFORE, f"to {earlier.target}{sure}")
-        return Done(letter, target, ReplayStatus.WOULD)
+            return ReplayResult(letter, target, ReplayStatus.BEFORE, f"to {earlier.target}{sure}")
+        return ReplayResult(letter, target, ReplayStatus.WOULD)
 
-    def _replayed(self, going: Sequence[Done], again: bool) -> list[Done]:
+    def _replayed(self, going: Sequence[ReplayResult], again: bool) -> list[ReplayResult]:
         if not going:
             return []
         begun = self._replays.begin([(d.letter.origin, d.target) for d in going], again=again)
@@ -100,7 +100,7 @@ class Replayer:
             for done, ours in zip(going, begun, strict=True)
         ]
 
-    def _produced(self, going: Sequence[Done]) -> dict[str, _Failure | None]:
+    def _produced(self, going: Sequence[ReplayResult]) -> dict[str, _Failure | None]:
         """Origin to None where the broker has it."""
         told: dict[str, Any] = {}
         found: dict[str, _Failure | None] = {}
@@ -114,7 +114,7 @@ class Replayer:
                 found[origin] = _failure(told[origin]) if origin in told else _UNANSWERED
         return found
 
-    def _handed_over(self, done: Done, told: dict[str, Any]) -> _Failure | None:
+    def _handed_over(self, done: ReplayResult, told: dict[str, Any]) -> _Failure | None:
         """`told` gets the broker's word under the letter's origin."""
         letter = done.letter
         headers = [*letter.theirs(), (REPLAY_OF, letter.origin.encode())]
@@ -145,7 +145,7 @@ def _failure(error: Any) -> _Failure | None:
     return error and _Failure(error.str(), maybe=error.name() == "_MSG_TIMED_OUT")
 
 
-def _ended(done: Done, failure: _Failure | None) -> Done:
+def _ended(done: ReplayResult, failure: _Failure | None) -> ReplayResult:
     if failure is None:
         return done._replace(fate=ReplayStatus.REPLAYED)
     return done._replace(fate=ReplayStatus.FAILED, why=failure.text)

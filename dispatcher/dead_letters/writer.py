@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from dispatcher.dead_letters.quota import Permits
+from dispatcher.dead_letters.quota import DeadLetterQuota
 from dispatcher.dead_letters.stub import FIRST_BYTES, LONGEST_DETAIL, STUB, facts_of
 from dispatcher.pipeline.work import Assignment
 from message.vocabulary import Lane
@@ -136,7 +136,7 @@ class Poison:
         return [*named, *self._marks(self.detail[:LONGEST_DETAIL]), (STUB, facts)]
 
 
-class DeadLetters:
+class DeadLetterWriter:
     """Its thread produces; the source puts poison in and gets it back once acknowledged.
 
     `producer` is `backends.kafka.clients.producer`'s; this class has it alone.
@@ -149,7 +149,7 @@ class DeadLetters:
         *,
         on_done: Callable[[Sequence[Poison]], None],
         on_count: Callable[[str], None],
-        permits: Permits,
+        permits: DeadLetterQuota,
         recorder: Recorder,
         clock: Clock,
         worker: str,

@@ -42,7 +42,7 @@ class LaneFlow:
         return full or self.bytes >= self.max_bytes * share
 
 
-class Flow:
+class Backpressure:
     """All lanes of a worker."""
 
     def __init__(self, limits: Mapping[Lane, int], max_bytes: int) -> None:

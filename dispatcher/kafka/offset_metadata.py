@@ -26,14 +26,14 @@ _MORE = 1 << _BITS
 _MAX_SHIFT = 63
 
 
-class Run(NamedTuple):
+class OffsetRange(NamedTuple):
     """Offsets from `start` up to, not including, `end`."""
 
     start: int
     end: int
 
 
-def encode(watermark: int, runs: Sequence[Run], limit: int = METADATA_LIMIT) -> str:
+def encode(watermark: int, runs: Sequence[OffsetRange], limit: int = METADATA_LIMIT) -> str:
     """The metadata for a commit at `watermark`; `runs` sorted, apart, above it.
 
     Where not all fit into `limit` bytes the longest stay: each run left out costs its length in
@@ -41,7 +41,7 @@ def encode(watermark: int, runs: Sequence[Run], limit: int = METADATA_LIMIT) -> 
     """
     if not runs:
         return ""
-    kept: Sequence[Run] = runs
+    kept: Sequence[OffsetRange] = runs
     while kept:
         text = _text(watermark, kept)
         if len(text) <= limit:
@@ -51,7 +51,7 @@ def encode(watermark: int, runs: Sequence[Run], limit: int = METADATA_LIMIT) -> 
     return ""
 
 
-def decode(metadata: str | None, watermark: int) -> list[Run]:
+def decode(metadata: str | None, watermark: int) -> list[OffsetRange]:
     """The runs in `metadata` of a commit at `watermark`; empty for foreign, damaged or stale text."""
     if not metadata or not metadata.startswith(PREFIX):
         return []
@@ -68,11 +68,11 @@ def decode(metadata: str | None, watermark: int) -> list[Run]:
     return _runs(watermark, numbers[1:])
 
 
-def _length(run: Run) -> int:
+def _length(run: OffsetRange) -> int:
     return run.end - run.start
 
 
-def _text(watermark: int, runs: Sequence[Run]) -> str:
+def _text(watermark: int, runs: Sequence[OffsetRange]) -> str:
     body = bytearray()
     _append_varint(body, watermark)
     position = watermark
@@ -83,11 +83,11 @@ def _text(watermark: int, runs: Sequence[Run]) -> str:
     return PREFIX + b64encode(crc32(body).to_bytes(_CRC_BYTES, "big") + body).decode("ascii")
 
 
-def _runs(watermark: int, numbers: Sequence[int]) -> list[Run]:
+def _runs(watermark: int, numbers: Sequence[int]) -> list[OffsetRange]:
     runs = []
     position = watermark
     for gap, length in zip(numbers[::2], numbers[1::2], strict=True):
-        runs.append(Run(position + gap, position + gap + length))
+        runs.append(OffsetRange(position + gap, position + gap + length))
         position += gap + length
     apart = all(a.end < b.start for a, b in pairwise(runs))
     sound = apart and all(run.end > run.start > watermark for run in runs)

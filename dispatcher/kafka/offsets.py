@@ -10,10 +10,10 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 
-from dispatcher.kafka.offset_metadata import Run
+from dispatcher.kafka.offset_metadata import OffsetRange
 
 
-class Seen(Enum):
+class OffsetStatus(Enum):
     """What the tracker says of an offset that a poll brought."""
 
     NEW = "new"
@@ -37,7 +37,7 @@ class Offsets:
     def __init__(
         self,
         start: int | None = None,
-        done: Sequence[Run] = (),
+        done: Sequence[OffsetRange] = (),
         on_gap: Callable[[int, int], None] | None = None,
     ) -> None:
         """`on_gap` hears of offsets from, and up to, which no record came."""
@@ -76,7 +76,7 @@ class Offsets:
         """When the lowest outstanding record was registered; None when nothing is."""
         return next(iter(self._open.values()), None)
 
-    def register(self, offset: int, now: float) -> Seen:
+    def register(self, offset: int, now: float) -> OffsetStatus:
         """Take note of a polled offset at monotonic time `now`."""
         if self._next is None or self._watermark is None:
             self._watermark = self._next = offset
@@ -89,9 +89,9 @@ class Offsets:
         self._next = offset + 1
         if self._inherits(offset):
             self._finish(offset, offset + 1)
-            return Seen.DONE
+            return OffsetStatus.DONE
         self._open[offset] = now
-        return Seen.NEW
+        return OffsetStatus.NEW
 
     def complete(self, offset: int) -> None:
         """The record is settled, or the ledger owns it. A second call for one offset does nothing."""
@@ -103,16 +103,16 @@ class Offsets:
         for offset in offsets:
             self.complete(offset)
 
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[OffsetRange]:
         """What is done above the watermark, sorted, apart."""
-        return sorted(Run(start, end) for start, end in self._end_of.items())
+        return sorted(OffsetRange(start, end) for start, end in self._end_of.items())
 
-    def _again(self, offset: int) -> Seen:
+    def _again(self, offset: int) -> OffsetStatus:
         if offset in self._open:
-            return Seen.OPEN
+            return OffsetStatus.OPEN
         if self._watermark is not None and offset < self._watermark:
-            return Seen.REWOUND
-        return Seen.DONE
+            return OffsetStatus.REWOUND
+        return OffsetStatus.DONE
 
     def _inherits(self, offset: int) -> bool:
         index = bisect_right(self._inherited_starts, offset) - 1

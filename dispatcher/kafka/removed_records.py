@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 import structlog
 
 from backends.kafka.clients import KafkaUnavailable
-from dispatcher.kafka.offset_metadata import Run
+from dispatcher.kafka.offset_metadata import OffsetRange
 from dispatcher.metrics import Metrics
 from message.vocabulary import Lane
 from sending.runtime.clock import Clock
@@ -49,8 +49,8 @@ class _Suspect(NamedTuple):
     """What may have been removed of one partition."""
 
     lane: Lane
-    gaps: list[Run]
-    done: Sequence[Run]
+    gaps: list[OffsetRange]
+    done: Sequence[OffsetRange]
     """What a predecessor had done above the committed offset."""
     committed: int | None
     """Where the group stood when the partition came; None: this is a gap seen later."""
@@ -73,10 +73,10 @@ class RemovedRecords:
         """Up to which offset it was told; written by `look`."""
         self._stop = threading.Event()
 
-    def came(self, place: Place, lane: Lane, committed: int, done: Sequence[Run]) -> None:
+    def came(self, place: Place, lane: Lane, committed: int, done: Sequence[OffsetRange]) -> None:
         """A partition was assigned at its committed offset. Returns at once."""
         with self._lock:
-            gaps = [Run(committed, _ON)]
+            gaps = [OffsetRange(committed, _ON)]
             self._suspects[place] = _Suspect(lane, gaps, done, committed)
 
     def gap(self, place: Place, lane: Lane, start: int, end: int) -> None:
@@ -84,9 +84,9 @@ class RemovedRecords:
         with self._lock:
             known = self._suspects.setdefault(place, _Suspect(lane, [], (), None))
             if len(known.gaps) < MOST_GAPS:
-                known.gaps.append(Run(start, end))
+                known.gaps.append(OffsetRange(start, end))
             else:
-                known.gaps[-1] = Run(known.gaps[-1].start, end)
+                known.gaps[-1] = OffsetRange(known.gaps[-1].start, end)
 
     def run(self) -> None:
         """Until `stop`."""
@@ -127,9 +127,9 @@ class RemovedRecords:
             start, end = max(gap.start, told), min(gap.end, bounds.first)
             if start < end:
                 told = self._told[place] = end
-                self._tell(place, suspect, Run(start, end))
+                self._tell(place, suspect, OffsetRange(start, end))
 
-    def _tell(self, place: Place, suspect: _Suspect, lost: Run) -> None:
+    def _tell(self, place: Place, suspect: _Suspect, lost: OffsetRange) -> None:
         count = lost.end - lost.start - sum(_overlap(lost, run) for run in suspect.done)
         if count <= 0:
             return
@@ -177,5 +177,5 @@ class RemovedRecords:
         self._recorder.record([event])
 
 
-def _overlap(one: Run, other: Run) -> int:
+def _overlap(one: OffsetRange, other: OffsetRange) -> int:
     return max(0, min(one.end, other.end) - max(one.start, other.start))

@@ -15,16 +15,16 @@ from typing import Any, Protocol
 import structlog
 
 from dispatcher.dead_letters.writer import Poison
-from dispatcher.kafka.backpressure import Flow
+from dispatcher.kafka.backpressure import Backpressure
 from dispatcher.kafka.commits import Commits, Position
-from dispatcher.kafka.offset_metadata import Run
+from dispatcher.kafka.offset_metadata import OffsetRange
 from dispatcher.kafka.offset_metadata import decode as decode_runs
-from dispatcher.kafka.offsets import Offsets, Seen
+from dispatcher.kafka.offsets import Offsets, OffsetStatus
 from dispatcher.kafka.unreadable import CODES as UNREADABLE
 from dispatcher.kafka.unreadable import REASON as UNREADABLE_REASON
 from dispatcher.kafka.unreadable import UnreadableBatches
 from dispatcher.metrics import Metrics
-from dispatcher.pipeline.work import Assignment, Hold, KafkaRecord
+from dispatcher.pipeline.work import Assignment, KafkaRecord, PartitionState
 from message.envelope import EnvelopeError, Notification, check_arrival, decode
 from message.foreign_text import shown
 from message.vocabulary import Lane, lane_of_topic
@@ -69,7 +69,9 @@ class Inbox(Protocol):
 class Removals(Protocol):
     """Who tells what Kafka removed unread (dispatcher/kafka/removed_records.py)."""
 
-    def came(self, place: tuple[str, int], lane: Lane, committed: int, done: Sequence[Run]) -> None:
+    def came(
+        self, place: tuple[str, int], lane: Lane, committed: int, done: Sequence[OffsetRange]
+    ) -> None:
         """A partition was assigned at its committed offset."""
         ...
 
@@ -96,7 +98,7 @@ class Source:
         self,
         consumer: Any,
         commits: Commits,
-        flow: Flow,
+        flow: Backpressure,
         inboxes: Mapping[Lane, Inbox],
         poisons: Poisons,
         removals: Removals,
@@ -215,7 +217,7 @@ class Source:
         assignment = record.assignment
         self._flow[assignment.lane].remove(record.size)
         given_back = isinstance(record, KafkaRecord) and record.given_back
-        if assignment.hold is not Hold.GONE and not given_back:
+        if assignment.hold is not PartitionState.GONE and not given_back:
             assignment.offsets.complete(record.offset)
 
     def _apply_backpressure(self) -> None:
@@ -268,10 +270,10 @@ class Source:
             return None
         offset = message.offset()
         seen = assignment.offsets.register(offset, moment)
-        if seen is Seen.REWOUND:
+        if seen is OffsetStatus.REWOUND:
             assignment = self._begin_anew(assignment)
             seen = assignment.offsets.register(offset, moment)
-        return self._read(message, assignment, offset, now) if seen is Seen.NEW else None
+        return self._read(message, assignment, offset, now) if seen is OffsetStatus.NEW else None
 
     def _read(
         self, message: Any, assignment: Assignment, offset: int, now: int
@@ -325,7 +327,7 @@ class Source:
             return
         text = message.error().str()
         log.error("unreadable_batch", topic=place[0], partition=place[1], offset=offset, cause=text)
-        if assignment.offsets.register(offset, moment) is Seen.NEW:
+        if assignment.offsets.register(offset, moment) is OffsetStatus.NEW:
             self._flow[assignment.lane].add(0)
             exc = EnvelopeError(UNREADABLE_REASON, "$", text)
             self._poisons.put(_poison(message, assignment, offset, exc, readable=False))
@@ -403,7 +405,7 @@ class Source:
         """Partitions go: end what is begun, for a bounded time, commit once, then never again."""
         leaving = [a for p in places if (a := self._assignments.get((p.topic, p.partition)))]
         for assignment in leaving:
-            assignment.hold = Hold.LEAVING
+            assignment.hold = PartitionState.LEAVING
         for inbox in {id(i): i for a in leaving if (i := self._inboxes.get(a.lane))}.values():
             inbox.leaving()
         deadline = self._clock.monotonic() + REVOKE_DRAIN_S
@@ -431,7 +433,7 @@ class Source:
 
     def _let_go(self, assignments: Iterable[Assignment]) -> None:
         for assignment in assignments:
-            assignment.hold = Hold.GONE
+            assignment.hold = PartitionState.GONE
             self._commits.forget(assignment)
             self._assignments.pop((assignment.topic, assignment.partition), None)
 

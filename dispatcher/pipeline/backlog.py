@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from dispatcher.pipeline.work import Hold, KafkaRecord, Work
+from dispatcher.pipeline.work import KafkaRecord, PartitionState, Work
 from policy.schema import Ordering
 
 Expand = Callable[[KafkaRecord], list[Work]]
@@ -61,7 +61,7 @@ class Backlog:
         return rest
 
     def _begin(self, record: KafkaRecord) -> None:
-        if record.assignment.hold is not Hold.OWNED:
+        if record.assignment.hold is not PartitionState.OWNED:
             self._dropped.append(record)
             self.done(record)
             return

@@ -40,7 +40,7 @@ class ClaimCounter(Protocol):
         ...
 
 
-class Gate(Protocol):
+class ClaimStrategy(Protocol):
     """Divides a batch; ended works carry `standing` (and `reason`)."""
 
     def screen(self, works: Sequence[Work]) -> tuple[list[Work], list[Work]]:
@@ -53,7 +53,7 @@ class Gate(Protocol):
         ...
 
 
-class LedgerGate:
+class LedgerClaims:
     """Redis in one round trip, then one statement: the claim is durable before anything is sent."""
 
     def __init__(
@@ -173,7 +173,7 @@ def _divide(
             ended.append(work)
 
 
-class BestEffortGate:
+class BestEffortClaims:
     """SET NX and nothing else: a doubled or a lost one is what this lane's policy accepts."""
 
     def __init__(self, prefilter: Prefilter, clock: Clock) -> None:

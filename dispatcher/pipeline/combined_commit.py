@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from dispatcher.pipeline.claims import LedgerGate
+from dispatcher.pipeline.claims import LedgerClaims
 from dispatcher.pipeline.intake import Intake
 from idempotency.ledger import LedgerUnavailable, Settlement
 
@@ -17,10 +17,10 @@ _WAIT_S: Final = 0.02
 """How long a settlement waits for a claim under way; one that waits for others' lines may take seconds."""
 
 
-class Rider:
+class CombinedCommit:
     """Intake's claims, made by settle's thread."""
 
-    def __init__(self, intake: Intake, gate: LedgerGate) -> None:
+    def __init__(self, intake: Intake, gate: LedgerClaims) -> None:
         self._intake = intake
         self._gate = gate
 

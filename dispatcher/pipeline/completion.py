@@ -14,8 +14,8 @@ from typing import Final
 
 import msgspec
 
-from dispatcher.pipeline.gates import Gating
-from dispatcher.pipeline.lanes import Pool
+from dispatcher.pipeline.gates import SendGates
+from dispatcher.pipeline.lanes import LanePool
 from dispatcher.pipeline.telemetry import WorkerTelemetry
 from dispatcher.pipeline.work import Finished, KafkaRecord, Work
 from idempotency.ledger import Settlement
@@ -33,7 +33,7 @@ _AT_ONCE: Final = 1_000
 _IDLE_S = 0.5
 
 
-class Settled(msgspec.Struct, gc=False):
+class SettledBatch(msgspec.Struct, gc=False):
     """One batch that settle is done with."""
 
     batch: Sequence[Finished]
@@ -43,18 +43,18 @@ class Settled(msgspec.Struct, gc=False):
     seconds: float = 0.0
 
 
-class Aftermath:
+class CompletionStage:
     """Owns `KafkaRecord.open_deliveries`: it alone says when a record is done."""
 
     def __init__(
         self,
-        pools: Mapping[str, Pool],
+        pools: Mapping[str, LanePool],
         prefilter: Prefilter,
         *,
         report: WorkerTelemetry,
         clock: Clock,
         on_records: Callable[[list[KafkaRecord]], None],
-        gating: Gating | None = None,
+        gating: SendGates | None = None,
         hurried: frozenset[Lane] = frozenset(),
     ) -> None:
         """`hurried`: lanes in which something waits for a record's end: those that keep an order."""
@@ -67,11 +67,11 @@ class Aftermath:
         self._on_records = on_records
         self._gating = gating
         self._hurried = hurried
-        self._queue: SimpleQueue[Settled] = SimpleQueue()
+        self._queue: SimpleQueue[SettledBatch] = SimpleQueue()
         self._hurry = threading.Event()
         self._stopping = False
 
-    def put(self, settled: Settled) -> None:
+    def put(self, settled: SettledBatch) -> None:
         """A batch from settle."""
         self._queue.put(settled)
         if self._hurried and any(i.record.assignment.lane in self._hurried for i in settled.batch):
@@ -81,7 +81,7 @@ class Aftermath:
         """End once everything put before is done."""
         self._stopping = True
         self._hurry.set()
-        self._queue.put(Settled(()))  # wakes the thread
+        self._queue.put(SettledBatch(()))  # wakes the thread
 
     def run(self) -> None:
         """Until `stop`."""
@@ -93,7 +93,7 @@ class Aftermath:
             elif self._stopping:
                 return
 
-    def follow(self, *several: Settled) -> None:
+    def follow(self, *several: SettledBatch) -> None:
         """These batches, all the way."""
         marks = [mark for settled in several for mark in _marks(settled)]
         if marks:
@@ -104,8 +104,8 @@ class Aftermath:
             self._tell(settled)
         self._complete([item for settled in several for item in settled.batch])
 
-    def _gather(self) -> list[Settled]:
-        several: list[Settled] = []
+    def _gather(self) -> list[SettledBatch]:
+        several: list[SettledBatch] = []
         try:
             several.append(self._queue.get(timeout=0 if self._stopping else _IDLE_S))
             self._hurry.wait(LINGER_S)
@@ -119,7 +119,7 @@ class Aftermath:
             pass
         return several
 
-    def _tell(self, settled: Settled) -> None:
+    def _tell(self, settled: SettledBatch) -> None:
         if settled.written:
             self._report.settled(settled.pairs, settled.written, settled.seconds)
         self._report.ended(_ended(settled))
@@ -147,12 +147,12 @@ class Aftermath:
         return guarantee is Guarantee.BEST_EFFORT and sent
 
 
-def _ended(settled: Settled) -> list[Work]:
+def _ended(settled: SettledBatch) -> list[Work]:
     """What ended at intake."""
     return [w for w in settled.batch if isinstance(w, Work) and w.standing is not None]
 
 
-def _marks(settled: Settled) -> list[tuple[str, bytes]]:
+def _marks(settled: SettledBatch) -> list[tuple[str, bytes]]:
     """Of what this very commit settled, and of what was found settled."""
     earned = [
         _mark(work)
@@ -162,7 +162,7 @@ def _marks(settled: Settled) -> list[tuple[str, bytes]]:
     return earned + [_mark(work) for work in _ended(settled) if _is_markable(work)]
 
 
-def _ends(settled: Settled) -> tuple[list[Work], list[Event | None]]:
+def _ends(settled: SettledBatch) -> tuple[list[Work], list[Event | None]]:
     """How gated deliveries ended: by what this commit wrote, else as no ledger says."""
     ends: list[tuple[Work, Event | None]] = [
         (work, settlement.event)

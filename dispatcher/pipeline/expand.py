@@ -14,8 +14,8 @@ from queue import Empty, SimpleQueue
 from typing import Final, Protocol, TypeVar
 
 from dispatcher.pipeline.backlog import Backlog, backlog_for
-from dispatcher.pipeline.claims import Gate
-from dispatcher.pipeline.lanes import Pool
+from dispatcher.pipeline.claims import ClaimStrategy
+from dispatcher.pipeline.lanes import LanePool
 from dispatcher.pipeline.work import Finished, KafkaRecord, Work
 from message.delivery import Origin, Rendered, deliveries_of
 from message.envelope import Notification
@@ -30,7 +30,7 @@ _IDLE_S = 0.5
 T = TypeVar("T")
 
 
-class BadTemplate(Exception):
+class TemplateRejected(Exception):
     """A notification whose template cannot be rendered: `reason` for the ledger, as `code: sentence`."""
 
     def __init__(self, reason: str) -> None:
@@ -46,7 +46,7 @@ class Renderer(Protocol):
         ...
 
 
-class Onward(Protocol):
+class ClaimQueue(Protocol):
     """Who claims (dispatcher/pipeline/intake.py)."""
 
     def offer(self, works: list[Work]) -> None:
@@ -62,14 +62,14 @@ class Onward(Protocol):
         ...
 
 
-class Screen:
+class ExpandStage:
     """Owns the backlogs of its lanes. The source puts records in, aftermath says which ended."""
 
     def __init__(
         self,
-        pools: Mapping[str, Pool],
-        gate: Gate,
-        onward: Onward,
+        pools: Mapping[str, LanePool],
+        gate: ClaimStrategy,
+        onward: ClaimQueue,
         *,
         clock: Clock,
         finished: SimpleQueue[Finished],
@@ -180,7 +180,7 @@ class Screen:
         if notification.template is not None:
             try:
                 rendered = self._render(notification)
-            except BadTemplate as exc:
+            except TemplateRejected as exc:
                 drop = exc.reason
             else:
                 for delivery in deliveries:

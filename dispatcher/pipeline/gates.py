@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Final
 
-from backends.redis.receiver_marks import MarkResult, Marks, Passing
+from backends.redis.receiver_marks import MarkResult, Marks, SendRequest
 from backends.redis.receiver_windows import Window
 from backends.settings import Settings
 from dispatcher.pipeline.work import Work
@@ -41,7 +41,7 @@ from sending.runtime.clock import Clock
 _DROPS: Final = {MarkResult.REPEAT: DUPLICATE_CONTENT, MarkResult.ABOVE: FREQUENCY_CAP}
 
 
-class Gating:
+class SendGates:
     """Thread-safe; never raises."""
 
     def __init__(self, policy: Policy, marks: Marks | None, *, clock: Clock) -> None:
@@ -126,21 +126,21 @@ class Gating:
         lives = self._clock.now_ms() + work.hold_ms < work.delivery.expires_at
         return lives and (policy.frequency.holds or policy.dedup.holds)
 
-    def _passing(self, work: Work) -> Passing:
+    def _passing(self, work: Work) -> SendRequest:
         policy = work.bound.policy
         windows = [Window(limit.most, limit.span_ms) for limit in policy.frequency.limits]
         own = max((window.span_ms for window in windows), default=0)
         shared = policy.frequency.scope is Scope.CHANNEL
         span = self._spans.get(work.delivery.notification.channel, 0) if shared else 0
         mark = mark_of(work.delivery, policy)
-        return Passing(mark, policy.dedup.window_ms, windows, max(own, span), work.hold_ms)
+        return SendRequest(mark, policy.dedup.window_ms, windows, max(own, span), work.hold_ms)
 
 
 def open_gating(
     settings: Settings, policy: Policy, identity: str, clock: Clock, stack: ExitStack
-) -> Gating:
+) -> SendGates:
     """The gates of a worker on the ledger of that identity. Raises as `open_marks`."""
-    return Gating(policy, open_marks(settings, identity, stack), clock=clock)
+    return SendGates(policy, open_marks(settings, identity, stack), clock=clock)
 
 
 def never_sent(work: Work, event: Event | None) -> bool:

@@ -19,12 +19,12 @@ from typing import Final
 import structlog
 
 from dispatcher.pipeline.batching import calls_of
-from dispatcher.pipeline.claims import Gate
+from dispatcher.pipeline.claims import ClaimStrategy
 from dispatcher.pipeline.expand import drained
-from dispatcher.pipeline.gates import Gating
-from dispatcher.pipeline.lanes import Pool
+from dispatcher.pipeline.gates import SendGates
+from dispatcher.pipeline.lanes import LanePool
 from dispatcher.pipeline.telemetry import WorkerTelemetry
-from dispatcher.pipeline.work import Finished, HandOver, Hold, Work
+from dispatcher.pipeline.work import Finished, HandOver, PartitionState, Work
 from idempotency.ledger import LedgerUnavailable
 from policy.schema import Guarantee
 from sending.runtime.clock import Clock
@@ -42,14 +42,14 @@ class Intake:
 
     def __init__(
         self,
-        pools: Mapping[str, Pool],
-        gate: Gate,
+        pools: Mapping[str, LanePool],
+        gate: ClaimStrategy,
         delays: Callable[[Sequence[tuple[str, str]]], list[int]] = lambda batch: [0] * len(batch),
         *,
         report: WorkerTelemetry,
         clock: Clock,
         finished: SimpleQueue[Finished],
-        gating: Gating | None = None,
+        gating: SendGates | None = None,
     ) -> None:
         """`delays`: per (account, receiver), for how many milliseconds its provider's limit holds it."""
         self.beat = clock.monotonic()
@@ -204,7 +204,7 @@ class Intake:
 
     def _make_ready(self, work: Work) -> None:
         lane = work.delivery.lane
-        if work.record.assignment.hold is not Hold.OWNED:
+        if work.record.assignment.hold is not PartitionState.OWNED:
             self._taken[lane] += 1
             self._give_up(work)
             return
@@ -215,11 +215,11 @@ class Intake:
     def _purge(self) -> None:
         """Those whose partition is leaving are given up: whoever gets it reads them again."""
         for lane, ready in self._ready.items():
-            kept = [work for work in ready if work.record.assignment.hold is Hold.OWNED]
+            kept = [work for work in ready if work.record.assignment.hold is PartitionState.OWNED]
             if len(kept) == len(ready):
                 continue
             for work in ready:
-                if work.record.assignment.hold is not Hold.OWNED:
+                if work.record.assignment.hold is not PartitionState.OWNED:
                     self._give_up(work)
             self._taken[lane] += len(ready) - len(kept)
             self._ready[lane] = deque(kept)
@@ -247,7 +247,7 @@ class Intake:
         shut: set[tuple[str, ...]] = set()
         while ready and len(taken) < room:
             work = ready.popleft()
-            if work.record.assignment.hold is not Hold.OWNED:
+            if work.record.assignment.hold is not PartitionState.OWNED:
                 self._give_up(work)
                 self._taken[lane] += 1
                 continue
@@ -303,6 +303,6 @@ class Intake:
                 self._taken[lane] += 1
 
 
-def _waits_for(work: Work, pool: Pool) -> tuple[str, ...]:
+def _waits_for(work: Work, pool: LanePool) -> tuple[str, ...]:
     """The accounts without which it cannot go; empty: any will do, as for what ends at its claim."""
     return pool.terms.only(work)

@@ -15,13 +15,13 @@ from dispatcher.pipeline.work import Route, Work
 from message.envelope import Notification
 from message.reasons import UNKNOWN_ACCOUNT
 from policy.schema import LanePolicy, Ordering
-from sending.accounts.selector import Accounts, Refuses
+from sending.accounts.selector import AccountSelector, Refuses
 from sending.adapter_refusals import refusal_of
 
 _MS: Final = 1_000
 
 
-class Terms:
+class LaneConfig:
     """Read by every stage; `policy`, `routes` and `accounts` belong together."""
 
     __slots__ = (
@@ -39,7 +39,11 @@ class Terms:
     )
 
     def __init__(
-        self, version: str, policy: LanePolicy, routes: Mapping[str, Route], accounts: Accounts
+        self,
+        version: str,
+        policy: LanePolicy,
+        routes: Mapping[str, Route],
+        accounts: AccountSelector,
     ) -> None:
         self.version = version
         """Of the policy, as it stands on rows and trace events."""

@@ -26,20 +26,20 @@ from typing import NamedTuple, Protocol
 import structlog
 
 from channels.channel import Call, Channel
-from channels.engine import Refused
+from channels.engine import TokenRejected
 from channels.http_client.failures import LEASE_LAPSED, WITHDRAWN
 from dispatcher.pipeline.immediate_retry import ImmediateRetry
-from dispatcher.pipeline.lane_config import Terms
+from dispatcher.pipeline.lane_config import LaneConfig
 from dispatcher.pipeline.work import Finished, Route, Work
 from message.delivery import Delivery
 from message.outcomes import AnyOutcome, NotSent, Rejected, Unknown
 from message.states import Event
 from message.vocabulary import Lane
 from policy.schema import Guarantee, LanePolicy
-from sending.accounts.selector import ACCOUNT_SHUT, Accounts
+from sending.accounts.selector import ACCOUNT_SHUT, AccountSelector
 from sending.attempts import note_refusals
 from sending.runtime.clock import Clock
-from sending.runtime.work_queue import Slotted
+from sending.runtime.work_queue import SlottedQueue
 from sending.settlement import spread_ms
 from sending.withdrawals import take_back, why_withdrawn
 
@@ -60,7 +60,7 @@ class LaneEngine(Protocol):
         channel: Channel,
         call: Call,
         timeout_s: float,
-        done: Callable[[Sequence[AnyOutcome] | Refused], None],
+        done: Callable[[Sequence[AnyOutcome] | TokenRejected], None],
     ) -> Sequence[AnyOutcome] | None:
         """As `send`; None: `done` is told by another thread, which must not wait."""
         ...
@@ -97,7 +97,7 @@ class _Begun(NamedTuple):
     """Its token was: what it was made with."""
 
 
-class Pool:
+class LanePool:
     """One lane's threads and queue. `taken` is written by intake, `returned` by settle."""
 
     def __init__(
@@ -105,7 +105,7 @@ class Pool:
         lane: Lane,
         policy: LanePolicy,
         routes: Mapping[str, Route],
-        accounts: Accounts,
+        accounts: AccountSelector,
         engine: LaneEngine,
         *,
         permit: SendPermit,
@@ -116,7 +116,7 @@ class Pool:
     ) -> None:
         """`reroute` puts another call on record before it is made; per delivery, whether it did."""
         self.lane = lane
-        self.terms = Terms(version, policy, routes, accounts)
+        self.terms = LaneConfig(version, policy, routes, accounts)
         """Exchanged by `adopt`; a stage reads it once for what must go together."""
         self.taken = 0
         self.returned = 0
@@ -126,7 +126,7 @@ class Pool:
         self._permit = permit
         self._clock = clock
         self._finished = finished
-        self._queue: Slotted[Sequence[Work] | _Begun | None] = Slotted(policy.threads)
+        self._queue: SlottedQueue[Sequence[Work] | _Begun | None] = SlottedQueue(policy.threads)
         self._luck = SystemRandom().random
         self._stopping = False
         self._durable = policy.guarantee is not Guarantee.BEST_EFFORT
@@ -160,12 +160,12 @@ class Pool:
 
     @property
     def most(self) -> int | None:
-        """See `Terms.most`."""
+        """See `LaneConfig.most`."""
         return self.terms.most
 
     @property
     def capacity(self) -> int:
-        """See `Terms.capacity`."""
+        """See `LaneConfig.capacity`."""
         return self.terms.capacity
 
     @property
@@ -189,7 +189,7 @@ class Pool:
         with self._sizing:
             self._resize(self.terms.policy.threads)
 
-    def adopt(self, terms: Terms) -> None:
+    def adopt(self, terms: LaneConfig) -> None:
         """Follow other terms from now on: what is claimed later acts under them, what is claimed ends under
         its own. Threads too many end when they have taken what stands in the queue before."""
         with self._sizing:
@@ -276,10 +276,10 @@ class Pool:
             self._again.follow(starting, begun.begun_at)
         return True
 
-    def _answered(self, begun: _Begun, outcomes: Sequence[AnyOutcome] | Refused) -> None:
+    def _answered(self, begun: _Begun, outcomes: Sequence[AnyOutcome] | TokenRejected) -> None:
         """Told by the thread that reads answers: what may have to wait goes back to the pool."""
         try:
-            if isinstance(outcomes, Refused):
+            if isinstance(outcomes, TokenRejected):
                 self._queue.urge(begun._replace(refused=outcomes.call))
             elif self._note(begun, outcomes) or not self._again.wanted(begun.starting):
                 self._end(begun.works)

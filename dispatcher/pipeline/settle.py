@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from queue import Empty, SimpleQueue
 
-from dispatcher.pipeline.combined_commit import Rider
-from dispatcher.pipeline.completion import Settled
-from dispatcher.pipeline.lanes import Pool
+from dispatcher.pipeline.combined_commit import CombinedCommit
+from dispatcher.pipeline.completion import SettledBatch
+from dispatcher.pipeline.lanes import LanePool
 from dispatcher.pipeline.telemetry import WorkerTelemetry
 from dispatcher.pipeline.work import Finished, Work
 from idempotency.ledger import Ledger, LedgerUnavailable, Settlement
@@ -33,16 +33,16 @@ class Settle:
 
     def __init__(
         self,
-        pools: Mapping[str, Pool],
+        pools: Mapping[str, LanePool],
         ledger: Ledger,
         *,
         outage: Outage,
         report: WorkerTelemetry,
         clock: Clock,
         finished: SimpleQueue[Finished],
-        on_settled: Callable[[Settled], None],
+        on_settled: Callable[[SettledBatch], None],
         on_room: Callable[[], None],
-        rider: Rider | None = None,
+        rider: CombinedCommit | None = None,
         ordered: frozenset[str] = frozenset(),
     ) -> None:
         """`rider`: whose claims may go with a commit. `ordered`: lanes whose outcomes call on the next
@@ -81,7 +81,7 @@ class Settle:
         """One batch: commit, then free the room, then pass it on."""
         works = [item for item in batch if isinstance(item, Work)]
         pairs = [(work, s) for work in works if (s := self._settlement(work)) is not None]
-        settled = self._commit(batch, pairs) if pairs else Settled(batch)
+        settled = self._commit(batch, pairs) if pairs else SettledBatch(batch)
         self._free_room(batch)
         self._on_settled(settled)
 
@@ -109,7 +109,7 @@ class Settle:
 
     def _commit(
         self, batch: Sequence[Finished], pairs: Sequence[tuple[Work, Settlement]]
-    ) -> Settled:
+    ) -> SettledBatch:
         settlements = [settlement for _, settlement in pairs]
         begun = self._clock.monotonic()
         try:
@@ -120,7 +120,7 @@ class Settle:
                 )
         except LedgerUnavailable:
             return self._leave(batch, pairs)
-        return Settled(batch, pairs, written, self._clock.monotonic() - begun)
+        return SettledBatch(batch, pairs, written, self._clock.monotonic() - begun)
 
     def _with_claims(
         self, batch: Sequence[Finished], settlements: Sequence[Settlement]
@@ -131,12 +131,12 @@ class Settle:
 
     def _leave(
         self, batch: Sequence[Finished], pairs: Sequence[tuple[Work, Settlement]]
-    ) -> Settled:
+    ) -> SettledBatch:
         """The worker must go and the ledger is away: the rows stay IN_FLIGHT and become UNKNOWN."""
         self.abandoned += len(pairs)
         for work, _ in pairs:
             work.left = True
-        return Settled(batch)
+        return SettledBatch(batch)
 
     def _free_room(self, batch: Sequence[Finished]) -> None:
         for lane, count in _places(batch).items():

@@ -14,13 +14,13 @@ from message.envelope import Notification
 from message.outcomes import AnyOutcome
 from message.states import Event, State
 from message.vocabulary import Lane
-from sending.attempts import Try
+from sending.attempts import PastCall
 
 if TYPE_CHECKING:
-    from dispatcher.pipeline.lane_config import Terms
+    from dispatcher.pipeline.lane_config import LaneConfig
 
 
-class Hold(Enum):
+class PartitionState(Enum):
     """How firmly a partition is ours. Only moves forward."""
 
     OWNED = 0
@@ -43,7 +43,7 @@ class Assignment:
         self.partition = partition
         self.lane = lane
         self.offsets = offsets
-        self.hold = Hold.OWNED
+        self.hold = PartitionState.OWNED
         self.begun = 0
         """Records whose deliveries intake has begun to claim; intake writes."""
         self.ended = 0
@@ -121,7 +121,7 @@ class Work(msgspec.Struct, gc=False):
     """Why the adapter of the account `asked` can never send it, as `code: sentence`; written by intake."""
     asked: str | None = None
     """The account whose adapter was asked last; written by intake."""
-    waits_for: tuple[Terms, tuple[str, ...]] | None = None
+    waits_for: tuple[LaneConfig, tuple[str, ...]] | None = None
     """The accounts that alone may send it under these terms, once that was asked; written by intake."""
     hold_ms: int = 0
     """For how long it shall wait in the ledger, claimed by nobody; written by intake."""
@@ -129,7 +129,7 @@ class Work(msgspec.Struct, gc=False):
     """Why it shall wait; written by intake."""
     marked: bool = False
     """Whether a gate noted it as one that goes; written by intake."""
-    terms: Terms | None = None
+    terms: LaneConfig | None = None
     """What it acts under; written by the screen, and by intake until it is claimed."""
     route: Route | None = None
     """Chosen by intake before the claim."""
@@ -138,7 +138,7 @@ class Work(msgspec.Struct, gc=False):
     claimed_at: int = 0
     started_at: int = 0
     answered_at: int = 0
-    tries: tuple[Try, ...] = ()
+    tries: tuple[PastCall, ...] = ()
     """The calls before the last; written by the lane's thread."""
     term: int = 0
     """The term of the worker's lease under which it was claimed; written by the gate."""
@@ -148,7 +148,7 @@ class Work(msgspec.Struct, gc=False):
     """What the ledger holds already, for work that ended at intake: settle only reports it."""
 
     @property
-    def bound(self) -> Terms:
+    def bound(self) -> LaneConfig:
         """The terms, where it is known to have some."""
         assert self.terms is not None
         return self.terms

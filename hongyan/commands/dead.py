@@ -18,7 +18,7 @@ from hongyan.terminal import DONE, PROBLEMS, complain, explained, out, print_jso
 
 if TYPE_CHECKING:
     from backends.settings import Settings
-    from dispatcher.dead_letters.reader import DeadLetterFilter, Letter
+    from dispatcher.dead_letters.reader import DeadLetter, DeadLetterFilter
     from dispatcher.dead_letters.replay import Replayer
 
 app = typer.Typer(name="dead", help="Records that could not be sent at all.", no_args_is_help=True)
@@ -141,7 +141,9 @@ def _replayer(settings: Settings, target: str) -> Iterator[Replayer]:
         yield Replayer(producer, ledger.replays(), target=target)
 
 
-def _matching(settings: Settings, wanted: DeadLetterFilter, missing: set[str]) -> Iterator[Letter]:
+def _matching(
+    settings: Settings, wanted: DeadLetterFilter, missing: set[str]
+) -> Iterator[DeadLetter]:
     """The letters that fit, as the topic has them; `missing` loses the origins that were found."""
     for letter in _letters(settings, wanted.since_ms):
         if wanted.fits(letter):
@@ -149,13 +151,13 @@ def _matching(settings: Settings, wanted: DeadLetterFilter, missing: set[str]) -
             yield letter
 
 
-def _found(settings: Settings, wanted: DeadLetterFilter, limit: int) -> list[Letter]:
+def _found(settings: Settings, wanted: DeadLetterFilter, limit: int) -> list[DeadLetter]:
     from dispatcher.dead_letters.reader import newest
 
     return newest(_letters(settings, wanted.since_ms), wanted, limit)
 
 
-def _letters(settings: Settings, since_ms: int) -> Iterator[Letter]:
+def _letters(settings: Settings, since_ms: int) -> Iterator[DeadLetter]:
     from backends.kafka.clients import wait_for_broker
     from backends.kafka.topic_reader import read_topic
     from dispatcher.dead_letters.reader import letter_of
@@ -190,7 +192,7 @@ def _topic_of(settings: Settings, lane: str) -> str:
     return named.topic(settings.kafka.topic_prefix)
 
 
-def _told(letter: Letter) -> dict[str, Any]:
+def _told(letter: DeadLetter) -> dict[str, Any]:
     stub = letter.stub
     return {
         "at": letter.at,
@@ -207,11 +209,11 @@ def _told(letter: Letter) -> dict[str, Any]:
     }
 
 
-def _headers(letter: Letter) -> list[tuple[str, str]]:
+def _headers(letter: DeadLetter) -> list[tuple[str, str]]:
     return [(name, (value or b"").decode("utf-8", "replace")) for name, value in letter.headers]
 
 
-def _table(letters: list[Letter]) -> None:
+def _table(letters: list[DeadLetter]) -> None:
     from rich.table import Table
     from rich.text import Text
 

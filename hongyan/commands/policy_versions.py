@@ -16,7 +16,7 @@ from hongyan.terminal import DONE, PROBLEMS, complain, err, explained, out, prin
 if TYPE_CHECKING:
     from backends.settings import Settings
     from idempotency.sql_ledger import SqlLedger
-    from policy.active import InForce
+    from policy.active import ActivePolicy
     from policy.diff import Change, Effect
     from policy.problems import Problem
     from policy.schema import Policy
@@ -45,7 +45,7 @@ _MS = 1_000
 class PolicyPlan(NamedTuple):
     """What applying would do."""
 
-    now: InForce
+    now: ActivePolicy
     policy: Policy
     content: str
     changes: Sequence[Change]

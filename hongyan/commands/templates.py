@@ -59,12 +59,12 @@ _JSON = Annotated[bool, typer.Option("--json", help="For programs.", metavar="")
 def check(context: typer.Context, file: _FILE = None, as_json: _JSON = False) -> None:
     """See CHECK."""
     settings = settings_of(context)
-    from channels.template_support import TAKERS
+    from channels.template_support import TEMPLATE_SUPPORT
     from policy.templates.loading import TemplateFileError, file_of, load
 
     path = file or file_of(settings)
     try:
-        templates, problems = load(path, TAKERS), []
+        templates, problems = load(path, TEMPLATE_SUPPORT), []
     except TemplateFileError as exc:
         templates, problems = None, exc.problems
     left_out = _left_out(settings, templates) if templates else _LeftOut([], [])
@@ -186,16 +186,16 @@ def _left_out(settings: Settings, templates: Templates) -> _LeftOut:
 
 def _templates(context: typer.Context, file: Path | None) -> Templates:
     settings = settings_of(context)
-    from channels.template_support import TAKERS
+    from channels.template_support import TEMPLATE_SUPPORT
     from policy.templates.loading import file_of, load
 
-    return load(file or file_of(settings), TAKERS)
+    return load(file or file_of(settings), TEMPLATE_SUPPORT)
 
 
 def _check_provider(template: DeclaredTemplate, provider: str) -> None:
-    from channels.template_support import TAKERS
+    from channels.template_support import TEMPLATE_SUPPORT
 
-    known = [name for name, taker in TAKERS.items() if taker.channel == template.channel]
+    known = [name for name, taker in TEMPLATE_SUPPORT.items() if taker.channel == template.channel]
     if provider not in known:
         there = ", ".join(sorted(known))
         raise WrongUsage(f"--provider {provider!r}: {template.channel} has {there}")

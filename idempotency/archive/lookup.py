@@ -21,7 +21,7 @@ from idempotency.archive.contract import SCHEMA
 from idempotency.error_mapping import errors
 from idempotency.ledger import LedgerUnavailable
 from idempotency.lookups import LIMIT, KeptRow
-from idempotency.payload_cipher import Sealer
+from idempotency.payload_cipher import PayloadCipher
 
 _NAMED: Final = re.compile(r"deliveries_\d{8}")
 _DAY: Final = re.compile(r"\d{8}")
@@ -57,7 +57,7 @@ class ArchivedDeliveries:
         self,
         find: Callable[[str], list[ArchivedRow]],
         places: Callable[[], list[str]],
-        sealer: Sealer,
+        sealer: PayloadCipher,
     ) -> None:
         """`find` is `find_in_postgres` or `find_in_files`, bound to its place; `places` names its tables or
         files, the newest day first."""

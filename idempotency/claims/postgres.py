@@ -18,11 +18,11 @@ from backends.sql.database import Database
 from backends.sql.pg_arrays import ByteArray, array, byte_array
 from backends.sql.pg_numbered import fetched, numbered
 from idempotency.bounds import usable
-from idempotency.claims.rows import Entries, Entry, ExistingRow, OutcomeRow
-from idempotency.claims.store import MS_PER_DAY, Batches, Entered, Rerouted, TakeoverRow
+from idempotency.claims.rows import ClaimBatch, ClaimRow, ExistingRow, OutcomeRow
+from idempotency.claims.store import MS_PER_DAY, ClaimResult, ClaimStore, RerouteRow, TakeoverRow
 from idempotency.error_mapping import connected
 from idempotency.lines import ASLEEP_AT, Execute, Line, PostgresLines
-from idempotency.payload_cipher import Sealer
+from idempotency.payload_cipher import PayloadCipher
 
 _BYTES = frozenset({"receiver", "digest", "payload"})
 
@@ -196,16 +196,16 @@ SELECT d.delivery_key, d.state, d.token, d.attempt, d.day, d.body_digest, d.reas
   JOIN deliveries AS d ON d.delivery_key = ANY (ARRAY[i.key]) AND d.day = i.day"""
 
 
-class PostgresBatches(Batches):
+class PostgresBatches(ClaimStore):
     """Claims and settles; `epochs` holds the epoch of each worker registered by this process."""
 
-    def __init__(self, database: Database, sealer: Sealer, epochs: dict[str, int]) -> None:
+    def __init__(self, database: Database, sealer: PayloadCipher, epochs: dict[str, int]) -> None:
         super().__init__(sealer)
         self._database = database
         self._epochs = epochs
         self._lines = PostgresLines()
 
-    def _enter(self, batch: Entries, owner: str, ordered: bool) -> Entered:
+    def _enter(self, batch: ClaimBatch, owner: str, ordered: bool) -> ClaimResult:
         parameters = self._entering(batch, owner)
         lines = _lines_entered(batch.rows) if ordered else set()
         with connected(self._database) as connection:
@@ -218,8 +218,8 @@ class PostgresBatches(Batches):
         return _entered(row)
 
     def _change_and_enter(
-        self, changes: Sequence[OutcomeRow], batch: Entries, owner: str
-    ) -> tuple[int, Entered]:
+        self, changes: Sequence[OutcomeRow], batch: ClaimBatch, owner: str
+    ) -> tuple[int, ClaimResult]:
         parameters = self._entering(batch, owner)
         for name, column in columns(OutcomeRow._fields, changes).items():
             parameters[f"settled_{name}"] = column
@@ -227,8 +227,8 @@ class PostgresBatches(Batches):
             row = fetched(connection, _NUMBERED, [parameters[name] for name in _ORDER])
         return row[-1], _entered(row[:-1])
 
-    def _entering(self, batch: Entries, owner: str) -> dict[str, Any]:
-        parameters = columns(Entry._fields, batch.rows) | shared_columns(batch.shared)
+    def _entering(self, batch: ClaimBatch, owner: str) -> dict[str, Any]:
+        parameters = columns(ClaimRow._fields, batch.rows) | shared_columns(batch.shared)
         return parameters | {"owner": owner, "epoch": self._epochs.get(owner)}
 
     def _take_or_look(self, wanted: Sequence[TakeoverRow], owner: str) -> list[ExistingRow]:
@@ -251,9 +251,11 @@ class PostgresBatches(Batches):
             self._lines.wake(execute, lines, 0)
         return changed
 
-    def _route(self, rows: Sequence[Rerouted]) -> dict[str, int]:
+    def _route(self, rows: Sequence[RerouteRow]) -> dict[str, int]:
         with connected(self._database) as connection:
-            return dict(connection.execute(REROUTE, columns(Rerouted._fields, rows), prepare=True))
+            return dict(
+                connection.execute(REROUTE, columns(RerouteRow._fields, rows), prepare=True)
+            )
 
     def _look(self, keys: Sequence[str]) -> list[ExistingRow]:
         with connected(self._database) as connection:
@@ -277,12 +279,12 @@ def shared_columns(shared: dict[tuple[str, bytes], bytes]) -> dict[str, str | By
     }
 
 
-def _entered(row: Sequence[Any]) -> Entered:
+def _entered(row: Sequence[Any]) -> ClaimResult:
     ms, *keys = row
-    return Entered(ms // MS_PER_DAY, *(text.split(",") if text else () for text in keys))
+    return ClaimResult(ms // MS_PER_DAY, *(text.split(",") if text else () for text in keys))
 
 
-def _lines_entered(rows: Sequence[Entry]) -> set[Line]:
+def _lines_entered(rows: Sequence[ClaimRow]) -> set[Line]:
     """Every line that the batch claims in."""
     return {Line(row.lane, row.ordering_key) for row in rows if row.ordering_key is not None}
 

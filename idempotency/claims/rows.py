@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from idempotency.ledger import Claim, Claimed, Settlement
-from idempotency.payload_cipher import Sealer, body_digest
+from idempotency.payload_cipher import PayloadCipher, body_digest
 from message import reasons
 from message.envelope import Notification
 from message.states import OPEN, TRANSITIONS, Event, State, after
@@ -30,7 +30,7 @@ _UNSTARTED: Final = frozenset({Event.GIVEN_BACK, Event.SHUT, Event.TTL})
 _STILL_OURS: Final = {State.SENT: frozenset({State.SENT, State.DELIVERED, State.UNDELIVERED})}
 
 
-class Entry(NamedTuple):
+class ClaimRow(NamedTuple):
     """One row to be made, in the order of the ledger's parameters."""
 
     key: str
@@ -56,7 +56,7 @@ class Entry(NamedTuple):
     receiver: bytes
     digest: bytes
     payload: bytes | None
-    """None: kept once for all receivers, see `Entries.shared`."""
+    """None: kept once for all receivers, see `ClaimBatch.shared`."""
     noted_at: int
     """When its producer made the notification; not kept, but recalls by business id ask for it."""
 
@@ -90,14 +90,14 @@ class ExistingRow(NamedTuple):
     provider_id: str | None
 
 
-class Entries:
+class ClaimBatch:
     """The rows that a batch of claims would make, and the payloads that several of them share.
 
     Raises IllegalTransition for an event that enters nothing.
     """
 
-    def __init__(self, claims: Iterable[Claim], sealer: Sealer) -> None:
-        self.rows: list[Entry] = []
+    def __init__(self, claims: Iterable[Claim], sealer: PayloadCipher) -> None:
+        self.rows: list[ClaimRow] = []
         self.shared: dict[tuple[str, bytes], bytes] = {}
         self._sealer = sealer
         # The deliveries of one notification follow one another: its body is digested once.
@@ -113,7 +113,7 @@ class Entries:
             self._payload, self._digest = delivery.payload, body_digest(delivery.payload)
         delivery.body_digest = self._digest
         self.rows.append(
-            Entry(
+            ClaimRow(
                 delivery.key,
                 claim.token,
                 state,

@@ -10,15 +10,15 @@ import msgspec
 
 from backends.sql.database import Database
 from idempotency.bounds import usable
-from idempotency.claims.rows import BEHIND, RECALLED, Entries, Entry, ExistingRow, OutcomeRow
-from idempotency.claims.store import MS_PER_DAY, Batches, Entered, Rerouted, TakeoverRow
+from idempotency.claims.rows import BEHIND, RECALLED, ClaimBatch, ClaimRow, ExistingRow, OutcomeRow
+from idempotency.claims.store import MS_PER_DAY, ClaimResult, ClaimStore, RerouteRow, TakeoverRow
 from idempotency.error_mapping import connected
 from idempotency.lines import ASLEEP_AT, Line, SqliteLines
-from idempotency.payload_cipher import Sealer
+from idempotency.payload_cipher import PayloadCipher
 from message.states import State
 
 _SLEEPS: Final = -1
-"""`Entry.delay_ms` of a row behind the head of its line."""
+"""`ClaimRow.delay_ms` of a row behind the head of its line."""
 
 CLAIM: Final = """
 INSERT INTO deliveries (
@@ -76,11 +76,15 @@ SELECT delivery_key, state, token, attempt, day, body_digest, reason, provider_i
   FROM deliveries WHERE delivery_key IN (SELECT value FROM json_each(?))"""
 
 
-class SqliteBatches(Batches):
+class SqliteBatches(ClaimStore):
     """Claims and settles; `now` is the clock, `epochs` those of the workers registered here."""
 
     def __init__(
-        self, database: Database, sealer: Sealer, epochs: dict[str, int], now: Callable[[], int]
+        self,
+        database: Database,
+        sealer: PayloadCipher,
+        epochs: dict[str, int],
+        now: Callable[[], int],
     ) -> None:
         super().__init__(sealer)
         self._database = database
@@ -88,7 +92,7 @@ class SqliteBatches(Batches):
         self._now = now
         self._lines = SqliteLines()
 
-    def _enter(self, batch: Entries, owner: str, ordered: bool) -> Entered:
+    def _enter(self, batch: ClaimBatch, owner: str, ordered: bool) -> ClaimResult:
         with self._writing() as connection:
             now = self._now()
             day = now // MS_PER_DAY
@@ -102,7 +106,7 @@ class SqliteBatches(Batches):
             if batch.shared:
                 kept = [(*name, payload, day) for name, payload in batch.shared.items()]
                 connection.executemany(KEEP, kept)
-        return Entered(day, list(known), behind, [key for key in recalled if key not in known])
+        return ClaimResult(day, list(known), behind, [key for key in recalled if key not in known])
 
     def _take_or_look(self, wanted: Sequence[TakeoverRow], owner: str) -> list[ExistingRow]:
         with self._writing() as connection:
@@ -125,7 +129,7 @@ class SqliteBatches(Batches):
             self._lines.wake(connection.execute, lines, now)
         return changed
 
-    def _route(self, rows: Sequence[Rerouted]) -> dict[str, int]:
+    def _route(self, rows: Sequence[RerouteRow]) -> dict[str, int]:
         found: dict[str, int] = {}
         with self._writing() as connection:
             now = self._now()
@@ -152,7 +156,7 @@ class SqliteBatches(Batches):
         return int(row[0]) if row else 0
 
 
-def _inserted(row: Entry, now: int) -> tuple[Any, ...]:
+def _inserted(row: ClaimRow, now: int) -> tuple[Any, ...]:
     next_at = None if row.delay_ms is None else now + row.delay_ms
     if row.delay_ms == _SLEEPS:
         next_at = ASLEEP_AT
@@ -172,7 +176,7 @@ def _changed(change: OutcomeRow, now: int) -> tuple[Any, ...]:
     return state, reason, provider_id, account, reason, *last
 
 
-def _known(connection: Any, rows: Iterable[Entry]) -> set[str]:
+def _known(connection: Any, rows: Iterable[ClaimRow]) -> set[str]:
     keys = msgspec.json.encode([row.key for row in rows]).decode()
     return {key for (key,) in connection.execute(KNOWN, (keys,))}
 
@@ -183,8 +187,8 @@ def _look(connection: Any, keys: Iterable[str]) -> list[ExistingRow]:
 
 
 def _without_recalled(
-    connection: Any, rows: Sequence[Entry], now: int
-) -> tuple[Sequence[Entry], list[str]]:
+    connection: Any, rows: Sequence[ClaimRow], now: int
+) -> tuple[Sequence[ClaimRow], list[str]]:
     """The rows, those that are recalled as dropped ones, and the keys of these."""
     found = connection.execute(RECALLS, (now,)).fetchall()
     if not found:
@@ -201,14 +205,14 @@ def _without_recalled(
     return kept, list(dropped)
 
 
-def _is_recalled(row: Entry, recalls: dict[tuple[str, str], int]) -> bool:
+def _is_recalled(row: ClaimRow, recalls: dict[tuple[str, str], int]) -> bool:
     if row.state not in (State.IN_FLIGHT, State.RETRY):
         return False
     by_biz = recalls.get(("biz", row.biz_id or ""), -1)
     return ("message", row.message_id) in recalls or by_biz >= row.noted_at
 
 
-def _in_line(connection: Any, rows: Sequence[Entry]) -> tuple[list[Entry], list[str]]:
+def _in_line(connection: Any, rows: Sequence[ClaimRow]) -> tuple[list[ClaimRow], list[str]]:
     """The rows with their place in line, and the keys of those behind an earlier open one."""
     known = _known(connection, rows)
     heads: dict[tuple[str, str], str | None] = {}
@@ -217,7 +221,7 @@ def _in_line(connection: Any, rows: Sequence[Entry]) -> tuple[list[Entry], list[
     return placed, behind
 
 
-def _placed(connection: Any, row: Entry, heads: dict[tuple[str, str], str | None]) -> Entry:
+def _placed(connection: Any, row: ClaimRow, heads: dict[tuple[str, str], str | None]) -> ClaimRow:
     """`heads`: the message at the head of each line, None when that is in the ledger already. Receivers
     of one message stand in line together."""
     if row.ordering_key is None or row.state not in (State.IN_FLIGHT, State.RETRY):

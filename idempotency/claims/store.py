@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from idempotency.claims.rows import (
-    Entries,
+    ClaimBatch,
     ExistingRow,
     OutcomeRow,
     answer,
@@ -17,14 +17,14 @@ from idempotency.claims.rows import (
 )
 from idempotency.ledger import Claim, Claimed, LedgerUnavailable, Settlement
 from idempotency.lines import Line, line_ended
-from idempotency.payload_cipher import Sealer, body_digest
+from idempotency.payload_cipher import PayloadCipher, body_digest
 from message.delivery import Delivery
 from message.states import Event, State, after
 
 MS_PER_DAY = 86_400_000
 
 
-class Entered(NamedTuple):
+class ClaimResult(NamedTuple):
     """What one claim statement did: the keys it did not enter, those it put behind another, and those
     that are recalled."""
 
@@ -47,7 +47,7 @@ class TakeoverRow(NamedTuple):
     policy_version: str | None = None
 
 
-class Rerouted(NamedTuple):
+class RerouteRow(NamedTuple):
     """One delivery that is called through another account, in the order of the ledger's parameters."""
 
     key: str
@@ -58,14 +58,14 @@ class Rerouted(NamedTuple):
     call_digest: str | None
 
 
-class Batches(ABC):
+class ClaimStore(ABC):
     """Answers in the order asked, names each key once, and reads back rows that were there."""
 
-    def __init__(self, sealer: Sealer) -> None:
+    def __init__(self, sealer: PayloadCipher) -> None:
         self._sealer = sealer
 
     @abstractmethod
-    def _enter(self, batch: Entries, owner: str, ordered: bool) -> Entered:
+    def _enter(self, batch: ClaimBatch, owner: str, ordered: bool) -> ClaimResult:
         """Insert the rows whose keys are new, durably, in one statement.
 
         Of rows in one line the earlier ones stand first in the batch.
@@ -88,13 +88,13 @@ class Batches(ABC):
         """How these rows stand."""
 
     @abstractmethod
-    def _route(self, rows: Sequence[Rerouted]) -> dict[str, int]:
+    def _route(self, rows: Sequence[RerouteRow]) -> dict[str, int]:
         """Put the calls on record where the row is still IN_FLIGHT under its token; the attempt that each
         of those is now in."""
 
     def _change_and_enter(
-        self, changes: Sequence[OutcomeRow], batch: Entries, owner: str
-    ) -> tuple[int, Entered]:
+        self, changes: Sequence[OutcomeRow], batch: ClaimBatch, owner: str
+    ) -> tuple[int, ClaimResult]:
         """`_change`, then `_enter`, in one statement where the database can."""
         return self._change(changes), self._enter(batch, owner, False)
 
@@ -118,7 +118,7 @@ class Batches(ABC):
         changes = [change(settlement) for settlement in settlements]
         changed = 0
 
-        def enter(batch: Entries) -> Entered:
+        def enter(batch: ClaimBatch) -> ClaimResult:
             nonlocal changed
             changed, entered = self._change_and_enter(changes, batch, owner)
             return entered
@@ -127,12 +127,12 @@ class Batches(ABC):
         return self._written(changes, changed), claimed
 
     def _claimed(
-        self, claims: Sequence[Claim], owner: str, enter: Callable[[Entries], Entered]
+        self, claims: Sequence[Claim], owner: str, enter: Callable[[ClaimBatch], ClaimResult]
     ) -> list[Claimed]:
         firsts = {claim.delivery.key: claim for claim in reversed(claims)}
         repeated = len(firsts) < len(claims)
         new = [c for c in claims if firsts[c.delivery.key] is c] if repeated else claims
-        entered = enter(Entries(new, self._sealer))
+        entered = enter(ClaimBatch(new, self._sealer))
         if not entered.lost and not repeated:
             return _all_won(claims, entered)
         lost = set(entered.lost)
@@ -203,8 +203,8 @@ class Batches(ABC):
         return found
 
 
-def _rerouted(d: Delivery) -> Rerouted:
-    return Rerouted(d.key, d.day, d.token, d.account, d.call_key or None, d.call_digest or None)
+def _rerouted(d: Delivery) -> RerouteRow:
+    return RerouteRow(d.key, d.day, d.token, d.account, d.call_key or None, d.call_digest or None)
 
 
 def _keys_repeated(claims: Sequence[Claim], firsts: dict[str, Claim]) -> set[str]:
@@ -218,7 +218,7 @@ def _answer(claim: Claim, row: ExistingRow, *, first: bool) -> Claimed:
     return Claimed(False, answered.state, answered.conflict, answered.attempt, answered.day)
 
 
-def _all_won(claims: Sequence[Claim], entered: Entered) -> list[Claimed]:
+def _all_won(claims: Sequence[Claim], entered: ClaimResult) -> list[Claimed]:
     """The answers when nothing was there before; equal ones are one object."""
     by_event = {event: _entered(event, entered.day) for event in {c.event for c in claims}}
     if not entered.behind and not entered.recalled:

@@ -22,7 +22,7 @@ import msgspec
 import structlog
 
 from idempotency.claims.rows import clean
-from idempotency.payload_cipher import PayloadUnreadable, Sealer
+from idempotency.payload_cipher import PayloadCipher, PayloadUnreadable
 from message.states import OPEN, Event, State, after
 
 log = structlog.get_logger(__name__)
@@ -32,7 +32,7 @@ _WAITS: Final = OPEN - {State.UNKNOWN} | {State.PARKED}
 """What these rows still become is not the receipt's to say; PARKED is a person's."""
 
 
-class Said(StrEnum):
+class ReceiptState(StrEnum):
     """What a receipt says, spelt as the state that it proves."""
 
     SENT = "SENT"
@@ -41,12 +41,12 @@ class Said(StrEnum):
 
 
 _FINAL: Final = {
-    Said.DELIVERED: Event.RECEIPT_DELIVERED,
-    Said.UNDELIVERED: Event.RECEIPT_UNDELIVERED,
+    ReceiptState.DELIVERED: Event.RECEIPT_DELIVERED,
+    ReceiptState.UNDELIVERED: Event.RECEIPT_UNDELIVERED,
 }
 
 
-class Applied(StrEnum):
+class ApplyResult(StrEnum):
     """What became of a receipt."""
 
     APPLIED = "applied"
@@ -60,7 +60,7 @@ class Receipt(msgspec.Struct, frozen=True):
     """One thing a provider said of one delivery. Holds a receiver: not for logs."""
 
     account: str
-    said: Said
+    said: ReceiptState
     provider_id: str = ""
     call_key: str = ""
     """The name that we gave the call; one of the two names must be there."""
@@ -94,7 +94,7 @@ class StoredReceipt(NamedTuple):
         return self[:5]
 
 
-class Candidate(NamedTuple):
+class CandidateRow(NamedTuple):
     """A row of the ledger that a receipt may be of."""
 
     key: str
@@ -116,8 +116,8 @@ class ReceiptVerdict(NamedTuple):
     """What one receipt does. Without a row, or `applied` None: it waits."""
 
     receipt: StoredReceipt
-    row: Candidate | None = None
-    applied: Applied | None = None
+    row: CandidateRow | None = None
+    applied: ApplyResult | None = None
     state: State | None = None
     """What the row says with this receipt."""
     receiver: str = ""
@@ -142,7 +142,7 @@ def digest(name: str, receiver: str) -> str:
 
 
 def judge(
-    due: Sequence[StoredReceipt], rows: Iterable[Candidate], sealer: Sealer
+    due: Sequence[StoredReceipt], rows: Iterable[CandidateRow], sealer: PayloadCipher
 ) -> list[ReceiptVerdict]:
     """What each receipt does, the one that came first before the others."""
     index = _Index(rows, sealer)
@@ -154,46 +154,46 @@ def judge(
             verdicts.append(ReceiptVerdict(receipt))
             continue
         before = states.get(row.key) or State(row.state)
-        applied, state = decide(Said(receipt.said), before)
+        applied, state = decide(ReceiptState(receipt.said), before)
         states[row.key] = state
         verdicts.append(ReceiptVerdict(receipt, row, applied, state, receiver, state is not before))
     return verdicts
 
 
-def decide(said: Said, state: State) -> tuple[Applied | None, State]:
+def decide(said: ReceiptState, state: State) -> tuple[ApplyResult | None, State]:
     """What a receipt does to a row in `state`, and the state after it."""
     if state in _WAITS:
         return None, state
     if state is State.UNKNOWN:
         sent = after(state, Event.RESOLVED_SENT)
-        return Applied.APPLIED, decide(said, sent)[1]
-    if state is State.SENT and said is not Said.SENT:
-        return Applied.APPLIED, after(state, _FINAL[said])
+        return ApplyResult.APPLIED, decide(said, sent)[1]
+    if state is State.SENT and said is not ReceiptState.SENT:
+        return ApplyResult.APPLIED, after(state, _FINAL[said])
     proved = state in (State.SENT, State.DELIVERED, State.UNDELIVERED)
-    if state.value == said.value or (said is Said.SENT and proved):
-        return Applied.REPEATED, state
-    return Applied.CONTRADICTED, state
+    if state.value == said.value or (said is ReceiptState.SENT and proved):
+        return ApplyResult.REPEATED, state
+    return ApplyResult.CONTRADICTED, state
 
 
 class _Index:
     """Finds the row of a receipt among the candidates of a batch."""
 
-    def __init__(self, rows: Iterable[Candidate], sealer: Sealer) -> None:
+    def __init__(self, rows: Iterable[CandidateRow], sealer: PayloadCipher) -> None:
         self._sealer = sealer
-        self._by_id: dict[str, list[Candidate]] = {}
-        self._by_call: dict[str, list[Candidate]] = {}
-        self._groups: dict[tuple[str, str, str], list[Candidate]] = {}
+        self._by_id: dict[str, list[CandidateRow]] = {}
+        self._by_call: dict[str, list[CandidateRow]] = {}
+        self._groups: dict[tuple[str, str, str], list[CandidateRow]] = {}
         self._receivers: dict[str, str] = {}
-        self._digests: dict[tuple[str, str, str], dict[str, Candidate]] = {}
+        self._digests: dict[tuple[str, str, str], dict[str, CandidateRow]] = {}
         for row in {row.key: row for row in rows}.values():
             self._by_call.setdefault(row.call_key or row.key, []).append(row)
             if row.provider_id:
                 self._by_id.setdefault(row.provider_id, []).append(row)
 
-    def find(self, receipt: StoredReceipt) -> tuple[Candidate | None, str]:
+    def find(self, receipt: StoredReceipt) -> tuple[CandidateRow | None, str]:
         """The row and its receiver. A receipt without a receiver is of a name that only one row has."""
         named = self._named(receipt)
-        row: Candidate | None = None
+        row: CandidateRow | None = None
         if not receipt.receivers:
             row = named[0] if len(named) == 1 else None
         else:
@@ -201,7 +201,7 @@ class _Index:
             row = next((digests[d] for d in receipt.receivers.split(",") if d in digests), None)
         return row, self._receiver(row) if row else ""
 
-    def _named(self, receipt: StoredReceipt) -> list[Candidate]:
+    def _named(self, receipt: StoredReceipt) -> list[CandidateRow]:
         """Rows of this name. A row that has a provider's id is known by that, and by the call only to
         a receipt without one: the same call made again may have got another id."""
         group = receipt.key[:3]
@@ -213,7 +213,9 @@ class _Index:
             self._groups[group] = [r for r in rows if r.account in (None, receipt.account)]
         return self._groups[group]
 
-    def _digested(self, receipt: StoredReceipt, named: Sequence[Candidate]) -> dict[str, Candidate]:
+    def _digested(
+        self, receipt: StoredReceipt, named: Sequence[CandidateRow]
+    ) -> dict[str, CandidateRow]:
         group = receipt.key[:3]
         if group not in self._digests:
             name = receipt.provider_id or receipt.call_key
@@ -222,7 +224,7 @@ class _Index:
             }
         return self._digests[group]
 
-    def _receiver(self, row: Candidate) -> str:
+    def _receiver(self, row: CandidateRow) -> str:
         """Opened once; empty for one that our key does not open."""
         if row.key not in self._receivers:
             try:

@@ -14,8 +14,8 @@ from backends.sql.pg_arrays import array
 from idempotency.bounds import NEXT_VERSION, next_version
 from idempotency.error_mapping import connected
 from idempotency.lines import PostgresLines, SqliteLines
-from idempotency.payload_cipher import Sealer
-from idempotency.receipts.rules import Candidate, StoredReceipt
+from idempotency.payload_cipher import PayloadCipher
+from idempotency.receipts.rules import CandidateRow, StoredReceipt
 from idempotency.receipts.store import Closing, ReceiptMove, Receipts
 from idempotency.sql_ledger import SqlLedger, wall_ms
 
@@ -113,7 +113,7 @@ _WAITING: Final = (
 class PostgresReceipts(Receipts):
     """Columns travel as arrays, one statement a batch."""
 
-    def __init__(self, database: Database, sealer: Sealer) -> None:
+    def __init__(self, database: Database, sealer: PayloadCipher) -> None:
         super().__init__(sealer, PostgresLines())
         self._database = database
 
@@ -142,9 +142,11 @@ class PostgresReceipts(Receipts):
         rows = connection.execute(PG_DUE, {"limit": limit}, prepare=True).fetchall()
         return [StoredReceipt(*row[:-1]) for row in rows], rows[0][-1] if rows else 0
 
-    def _candidates(self, connection: Any, due: Sequence[StoredReceipt]) -> list[Candidate]:
+    def _candidates(self, connection: Any, due: Sequence[StoredReceipt]) -> list[CandidateRow]:
         names = {"ids": array(_ids(due)), "calls": array(_calls(due))}
-        return [Candidate(*row) for row in connection.execute(PG_CANDIDATES, names, prepare=True)]
+        return [
+            CandidateRow(*row) for row in connection.execute(PG_CANDIDATES, names, prepare=True)
+        ]
 
     def _move(self, connection: Any, rows: Sequence[ReceiptMove]) -> set[str]:
         if not rows:
@@ -159,7 +161,7 @@ class PostgresReceipts(Receipts):
 class SqliteReceipts(Receipts):
     """One writer at a time; `now` is the clock."""
 
-    def __init__(self, database: Database, sealer: Sealer, now: Callable[[], int]) -> None:
+    def __init__(self, database: Database, sealer: PayloadCipher, now: Callable[[], int]) -> None:
         super().__init__(sealer, SqliteLines())
         self._database = database
         self._now = now
@@ -193,9 +195,9 @@ class SqliteReceipts(Receipts):
         now = self._now()
         return [StoredReceipt(*row) for row in connection.execute(LITE_DUE, (now, limit))], now
 
-    def _candidates(self, connection: Any, due: Sequence[StoredReceipt]) -> list[Candidate]:
+    def _candidates(self, connection: Any, due: Sequence[StoredReceipt]) -> list[CandidateRow]:
         names = {"ids": _json(_ids(due)), "calls": _json(_calls(due))}
-        return [Candidate(*row) for row in connection.execute(LITE_CANDIDATES, names)]
+        return [CandidateRow(*row) for row in connection.execute(LITE_CANDIDATES, names)]
 
     def _move(self, connection: Any, rows: Sequence[ReceiptMove]) -> set[str]:
         now, moved = self._now(), set()
@@ -213,7 +215,7 @@ def open_receipts(
     ledger: SqlLedger, settings: Settings, now_ms: Callable[[], int] = wall_ms
 ) -> Receipts:
     """The receipts in the database of an opened ledger; `now_ms` is SQLite's clock."""
-    sealer = Sealer(settings.database.payload_key)
+    sealer = PayloadCipher(settings.database.payload_key)
     if ledger.database.is_postgres:
         return PostgresReceipts(ledger.database, sealer)
     return SqliteReceipts(ledger.database, sealer, now_ms)

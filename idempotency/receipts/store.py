@@ -9,9 +9,9 @@ from contextlib import AbstractContextManager
 from typing import Any, Final, NamedTuple
 
 from idempotency.lines import Line, Lines
-from idempotency.payload_cipher import Sealer
+from idempotency.payload_cipher import PayloadCipher
 from idempotency.receipts.rules import (
-    Candidate,
+    CandidateRow,
     Receipt,
     ReceiptVerdict,
     StoredReceipt,
@@ -63,7 +63,7 @@ class Pass(NamedTuple):
 class Receipts(ABC):
     """The receipts of one database. Every method raises LedgerError and nothing else of the database's."""
 
-    def __init__(self, sealer: Sealer, lines: Lines) -> None:
+    def __init__(self, sealer: PayloadCipher, lines: Lines) -> None:
         self._sealer = sealer
         self._lines = lines
 
@@ -106,7 +106,7 @@ class Receipts(ABC):
         """Those whose time has come, which nobody else looks at meanwhile; and the database's now."""
 
     @abstractmethod
-    def _candidates(self, connection: Any, due: Sequence[StoredReceipt]) -> list[Candidate]:
+    def _candidates(self, connection: Any, due: Sequence[StoredReceipt]) -> list[CandidateRow]:
         """Every row that one of the receipts names."""
 
     @abstractmethod

@@ -75,7 +75,7 @@ class Ended(NamedTuple):
     policy_version: str = ""
 
 
-class Taking(NamedTuple):
+class TakeResult(NamedTuple):
     """What one look at a lane gave."""
 
     taken: Sequence[DueDelivery]
@@ -152,14 +152,14 @@ class DueBacklog(NamedTuple):
     oldest_doubt_ms: int
 
 
-class Recovering(Protocol):
+class RecoveryStore(Protocol):
     """Every method raises LedgerError and nothing else, and may be repeated as it was."""
 
     def lanes_with_work(self, lanes: Sequence[str]) -> tuple[list[str], list[str]]:
         """Of these lanes those with a row that is due, and those with one to be asked about."""
         ...
 
-    def take(self, ask: DueQuery, owner: str, token: int) -> Taking:
+    def take(self, ask: DueQuery, owner: str, token: int) -> TakeResult:
         """Due rows, oldest first, become the owner's. What is past its time ends here; what is behind
         another of its line sleeps until that ends; neither hides rows that may go. A repeat with the same
         token gives the same rows."""
@@ -270,7 +270,7 @@ def call_key_of(key: str, attempt: int) -> str:
 def operator_retry(key: str, day: int, version: int, state: State, **fields: Any) -> Transition:
     """A person wants it sent again, now: whatever was pending is replaced.
 
-    `fields` are of Move; `expires_at` where its time is over. Raises nothing; `Recovering.move` does.
+    `fields` are of Move; `expires_at` where its time is over. Raises nothing; `RecoveryStore.move` does.
     """
     return Transition(key, day, version, state, Event.OPERATOR_RETRY, OPERATOR, **fields)
 

@@ -21,7 +21,7 @@ from idempotency.error_mapping import errors
 from idempotency.fleet.duties import Duties
 from idempotency.fleet.worker_leases import Clock
 from idempotency.lines import PAGE, Line, Lines, PostgresLines, SqliteLines
-from idempotency.payload_cipher import PayloadUnreadable, Sealer
+from idempotency.payload_cipher import PayloadCipher, PayloadUnreadable
 from idempotency.recovery import statements as sql
 from idempotency.recovery.contract import (
     LIMIT,
@@ -34,7 +34,7 @@ from idempotency.recovery.contract import (
     DueVerdict,
     Ended,
     RecordedCall,
-    Taking,
+    TakeResult,
     Transition,
     UnknownDelivery,
     call_key_of,
@@ -69,13 +69,14 @@ class Ending(NamedTuple):
 
 
 class SqlRecovering:
-    """Implements `idempotency.recovery.contract.Recovering`. Thread-safe; every method is one transaction.
+    """Implements `idempotency.recovery.contract.RecoveryStore`. Thread-safe; each method is one
+    transaction.
 
     A row whose payload cannot be opened or read is parked, and said so among those that ended.
     """
 
     def __init__(
-        self, database: Database, sealer: Sealer, epochs: dict[str, int], clock: Clock
+        self, database: Database, sealer: PayloadCipher, epochs: dict[str, int], clock: Clock
     ) -> None:
         self._database = database
         self._sealer = sealer
@@ -86,7 +87,7 @@ class SqlRecovering:
         self._lines: Lines = PostgresLines() if database.is_postgres else SqliteLines()
 
     def lanes_with_work(self, lanes: Sequence[str]) -> tuple[list[str], list[str]]:
-        """See `Recovering.lanes_with_work`."""
+        """See `RecoveryStore.lanes_with_work`."""
         if not lanes:
             return [], []
         named = {f"lane{number}": lane for number, lane in enumerate(lanes)}
@@ -102,8 +103,8 @@ class SqlRecovering:
             )
         return due, doubted
 
-    def take(self, ask: DueQuery, owner: str, token: int) -> Taking:
-        """See `Recovering.take`. What ends or sleeps is written in a second transaction: it needs its
+    def take(self, ask: DueQuery, owner: str, token: int) -> TakeResult:
+        """See `RecoveryStore.take`. What ends or sleeps is written in a second transaction: it needs its
         line's lock, which nobody waits for while holding rows. Rows of which none may go hide nobody: the
         next look follows at once, and is a larger one."""
         mine = {"owner": owner, "epoch": self._epochs.get(owner, 0), "token": token}
@@ -119,7 +120,7 @@ class SqlRecovering:
             if taken or not (done or asleep):
                 break
             limit = max(ask.limit, LIMIT)
-        return Taking(taken, ended, postponed)
+        return TakeResult(taken, ended, postponed)
 
     def _taking(
         self, ask: DueQuery, mine: dict[str, Any], limit: int
@@ -184,13 +185,13 @@ class SqlRecovering:
         return [_ended(end) for end in ends if end.row.delivery_key in written]
 
     def keep(self, calls: Sequence[RecordedCall]) -> list[bool]:
-        """See `Recovering.keep`."""
+        """See `RecoveryStore.keep`."""
         with self._begin() as (connection, _now):
             kept = self._rows(connection, self._sql.keep, _calls(calls))
         return [(call.key, call.token) in kept for call in calls]
 
     def give_back(self, taken: Sequence[DueDelivery], delay_ms: int = 0) -> list[bool]:
-        """See `Recovering.give_back`."""
+        """See `RecoveryStore.give_back`."""
         rows = [
             {
                 "key": one.delivery.key,
@@ -209,7 +210,7 @@ class SqlRecovering:
     def doubts(
         self, lane: str, lease_ms: int, limit: int = LIMIT, *, ended: list[Ended] | None = None
     ) -> list[UnknownDelivery]:
-        """See `Recovering.doubts`. Those that are parked hide nobody."""
+        """See `RecoveryStore.doubts`. Those that are parked hide nobody."""
         for _ in range(_LOOKS):
             parked: list[Ended] = []
             with self._begin() as (connection, now):
@@ -224,7 +225,7 @@ class SqlRecovering:
         return []
 
     def joined(self, doubt: UnknownDelivery, lease_ms: int) -> list[UnknownDelivery]:
-        """See `Recovering.joined`."""
+        """See `RecoveryStore.joined`."""
         one = doubt.delivery
         call = {"call_key": one.call_key, "call_digest": doubt.call_digest}
         place = {"lane": one.lane, "account": one.account}
@@ -234,7 +235,7 @@ class SqlRecovering:
         return self._doubts(rows, now)
 
     def ask_again(self, doubt: UnknownDelivery, delay_ms: int) -> bool:
-        """See `Recovering.ask_again`."""
+        """See `RecoveryStore.ask_again`."""
         one = doubt.delivery
         row = {"key": one.key, "day": one.day, "version": doubt.version}
         with self._begin() as (connection, now):
@@ -242,7 +243,7 @@ class SqlRecovering:
             return bool(self._written(connection, self._sql.postpone, [row], **values))
 
     def move(self, moves: Sequence[Transition]) -> list[bool]:
-        """See `Recovering.move`."""
+        """See `RecoveryStore.move`."""
         targets = [after(move.source, move.event) for move in moves]
         pairs = list(zip(moves, targets, strict=True))
         with self._begin() as (connection, now):
@@ -276,7 +277,7 @@ class SqlRecovering:
         return {m.key for m, t in pairs if stands.get(m.key) == (counted(m.version), t, _reason(m))}
 
     def wake(self, lane: str, *, ordered: bool) -> int:
-        """See `Recovering.wake`."""
+        """See `RecoveryStore.wake`."""
         if not ordered:
             with self._begin() as (connection, now):
                 asked = {"lane": lane, "now": now, "limit": BOUND}
@@ -302,22 +303,22 @@ class SqlRecovering:
             return self._lines.wake(connection.exec_driver_sql, lines, now)
 
     def version_of(self, key: str) -> tuple[int, int, State] | None:
-        """See `Recovering.version_of`."""
+        """See `RecoveryStore.version_of`."""
         with self._begin() as (connection, _now):
             row = connection.execute(sql.VERSION, {"key": key}).one_or_none()
         return (row.day, row.version, state_of(row.state, key)) if row else None
 
     def backlog(self, lanes: Sequence[str]) -> list[DueBacklog]:
-        """See `Recovering.backlog`."""
+        """See `RecoveryStore.backlog`."""
         with self._begin() as (connection, now):
             return [_backlog(connection, self._sql.backlog, lane, now) for lane in lanes]
 
     def hold(self, duty: str, holder: str, lease_ms: int) -> bool:
-        """See `Recovering.hold`."""
+        """See `RecoveryStore.hold`."""
         return self._duties.hold(duty, holder, lease_ms)
 
     def drop(self, duty: str, holder: str) -> None:
-        """See `Recovering.drop`."""
+        """See `RecoveryStore.drop`."""
         self._duties.drop(duty, holder)
 
     @contextmanager

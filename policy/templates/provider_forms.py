@@ -1,7 +1,7 @@
 """What a template gives a provider: one form for all of them, and `[templates.NAME.providers.PROVIDER]`.
 
 This package knows no provider. Who reads a file in a process that has adapters says which there are and
-what they take (`channels.template_support.TAKERS`).
+what they take (`channels.template_support.TEMPLATE_SUPPORT`).
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from typing import ClassVar, Final
 
 import msgspec
 
-from idempotency.receipts.rules import Receipt, Said
+from idempotency.receipts.rules import Receipt, ReceiptState
 from receipts.push import Parsed, Push, SharedSecret, check_secret, china_ms, read_list
 
 _ANSWER: Final = '{"code":0,"msg":"接收成功"}'.encode()
@@ -54,7 +54,7 @@ class AliyunSmsReports:
 def _receipt(account: str, report: _Report) -> Receipt:
     return Receipt(
         account=account,
-        said=Said.DELIVERED if report.success else Said.UNDELIVERED,
+        said=ReceiptState.DELIVERED if report.success else ReceiptState.UNDELIVERED,
         provider_id=report.biz_id,
         call_key=report.out_id or "",
         receivers=_spellings(report.phone_number),

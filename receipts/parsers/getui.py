@@ -19,7 +19,7 @@ from typing import ClassVar, Final
 import msgspec
 
 from channels.secret import Secret
-from idempotency.receipts.rules import Receipt, Said
+from idempotency.receipts.rules import Receipt, ReceiptState
 from receipts.push import Malformed, Parsed, Push, Unauthentic, same
 
 _ARRIVED: Final = "200"
@@ -83,7 +83,7 @@ def _receipt(account: str, line: _Line) -> Receipt:
     code = str(line.code)
     return Receipt(
         account=account,
-        said=Said.DELIVERED if code == _ARRIVED else Said.UNDELIVERED,
+        said=ReceiptState.DELIVERED if code == _ARRIVED else ReceiptState.UNDELIVERED,
         provider_id=line.taskid,
         code=None if code == _ARRIVED else code,
     )

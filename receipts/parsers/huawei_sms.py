@@ -21,7 +21,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from idempotency.receipts.rules import Receipt, Said
+from idempotency.receipts.rules import Receipt, ReceiptState
 from receipts.push import Malformed, Parsed, Push, SharedSecret, check_secret
 
 _DELIVERED: Final = "DELIVRD"
@@ -55,7 +55,7 @@ def _receipts(account: str, form: dict[str, str]) -> list[Receipt]:
     to = form.get("to", "")
     receipt = Receipt(
         account=account,
-        said=Said.DELIVERED if arrived else Said.UNDELIVERED,
+        said=ReceiptState.DELIVERED if arrived else ReceiptState.UNDELIVERED,
         provider_id=name,
         call_key=form.get("extend", ""),
         receivers=(to,) if to.removeprefix("+").isdecimal() else (),

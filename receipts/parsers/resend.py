@@ -26,21 +26,21 @@ from typing import ClassVar, Final
 import msgspec
 
 from channels.secret import Secret
-from idempotency.receipts.rules import Receipt, Said
+from idempotency.receipts.rules import Receipt, ReceiptState
 from message.keys import normalise_receiver
 from receipts.push import Malformed, Parsed, Push, Unauthentic, check_age, same
 
 _TOLERANCE_S: Final = 300
 _PREFIX: Final = "whsec_"
 _SAID: Final = {
-    "email.sent": Said.SENT,
-    "email.delivered": Said.DELIVERED,
-    "email.opened": Said.DELIVERED,
-    "email.clicked": Said.DELIVERED,
-    "email.complained": Said.DELIVERED,
-    "email.bounced": Said.UNDELIVERED,
-    "email.failed": Said.UNDELIVERED,
-    "email.suppressed": Said.UNDELIVERED,
+    "email.sent": ReceiptState.SENT,
+    "email.delivered": ReceiptState.DELIVERED,
+    "email.opened": ReceiptState.DELIVERED,
+    "email.clicked": ReceiptState.DELIVERED,
+    "email.complained": ReceiptState.DELIVERED,
+    "email.bounced": ReceiptState.UNDELIVERED,
+    "email.failed": ReceiptState.UNDELIVERED,
+    "email.suppressed": ReceiptState.UNDELIVERED,
 }
 
 
@@ -113,7 +113,7 @@ def _key(signing_secret: Secret) -> bytes:
         raise ValueError("signing_secret must be whsec_ and base64") from None
 
 
-def _receipt(account: str, event: _Event, said: Said, data: _Data) -> Receipt:
+def _receipt(account: str, event: _Event, said: ReceiptState, data: _Data) -> Receipt:
     """An event of a mail to several does not say whose it is: it then names nobody."""
     to = [data.to] if isinstance(data.to, str) else data.to
     code = event.type.removeprefix("email.")
@@ -124,7 +124,7 @@ def _receipt(account: str, event: _Event, said: Said, data: _Data) -> Receipt:
         said=said,
         provider_id=data.email_id,
         receivers=(normalise_receiver("email", parseaddr(to[0])[1]),) if len(to) == 1 else (),
-        code=code if said is Said.UNDELIVERED else None,
+        code=code if said is ReceiptState.UNDELIVERED else None,
         at=int(event.created_at.timestamp() * 1_000) if event.created_at else 0,
     )
 

@@ -21,7 +21,7 @@ from typing import ClassVar, Final
 
 import msgspec
 
-from idempotency.receipts.rules import Receipt, Said
+from idempotency.receipts.rules import Receipt, ReceiptState
 from receipts.push import (
     Malformed,
     Parsed,
@@ -34,7 +34,7 @@ from receipts.push import (
 )
 
 _ANSWER: Final = b'{"result":0,"errmsg":"OK"}'
-_SAID: Final = {"SUCCESS": Said.DELIVERED, "FAIL": Said.UNDELIVERED}
+_SAID: Final = {"SUCCESS": ReceiptState.DELIVERED, "FAIL": ReceiptState.UNDELIVERED}
 
 
 class _Status(msgspec.Struct):
@@ -104,7 +104,7 @@ def _receipt(account: str, status: _Status) -> Receipt:
         said=said,
         provider_id=status.sid,
         receivers=(f"+{status.nationcode}{status.mobile}",),
-        code=None if said is Said.DELIVERED else status.errmsg,
+        code=None if said is ReceiptState.DELIVERED else status.errmsg,
         at=china_ms(status.user_receive_time),
     )
 
@@ -117,12 +117,12 @@ def _of_pull(account: str, one: _Pulled) -> Receipt:
         provider_id=one.SerialNo,
         call_key=one.SessionContext or "",
         receivers=(one.PhoneNumber,),
-        code=None if said is Said.DELIVERED else one.Description,
+        code=None if said is ReceiptState.DELIVERED else one.Description,
         at=one.UserReceiveTime * 1_000,
     )
 
 
-def _said(status: str) -> Said:
+def _said(status: str) -> ReceiptState:
     """Raises ValueError for a status that is not documented: no delivery is moved by a guess."""
     if status not in _SAID:
         raise ValueError(status)

@@ -29,16 +29,16 @@ import msgspec
 
 from channels.providers.twilio.wire import CALL_PARAMETER
 from channels.secret import Secret
-from idempotency.receipts.rules import Receipt, Said
+from idempotency.receipts.rules import Receipt, ReceiptState
 from receipts.push import Malformed, Parsed, Push, Unauthentic, same
 
 _SAID: Final = {
-    "sent": Said.SENT,
-    "delivered": Said.DELIVERED,
-    "read": Said.DELIVERED,
-    "undelivered": Said.UNDELIVERED,
-    "failed": Said.UNDELIVERED,
-    "canceled": Said.UNDELIVERED,
+    "sent": ReceiptState.SENT,
+    "delivered": ReceiptState.DELIVERED,
+    "read": ReceiptState.DELIVERED,
+    "undelivered": ReceiptState.UNDELIVERED,
+    "failed": ReceiptState.UNDELIVERED,
+    "canceled": ReceiptState.UNDELIVERED,
 }
 
 
@@ -106,7 +106,7 @@ def _receipts(account: str, form: dict[str, str], call_key: str) -> list[Receipt
         return []
     to = form.get("To", "").rpartition(":")[2]  # whatsapp:+1…
     receivers = (to,) if to.removeprefix("+").isdecimal() else ()
-    code = form.get("ErrorCode") or status if said is Said.UNDELIVERED else None
+    code = form.get("ErrorCode") or status if said is ReceiptState.UNDELIVERED else None
     return [Receipt(account, said, sid, call_key, receivers=receivers, code=code)]
 
 

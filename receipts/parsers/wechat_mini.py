@@ -23,7 +23,7 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from idempotency.receipts.rules import Receipt, Said
+from idempotency.receipts.rules import Receipt, ReceiptState
 from receipts.parsers._wechat_events import Event, WechatSigning, answered, epoch_ms, text_of
 from receipts.push import Malformed, Parsed, Push
 
@@ -72,7 +72,7 @@ def _receipt(account: str, openid: str, entry: Event, at: int) -> Receipt:
     good = status == "success" if status else code == "0"
     return Receipt(
         account=account,
-        said=Said.DELIVERED if good else Said.UNDELIVERED,
+        said=ReceiptState.DELIVERED if good else ReceiptState.UNDELIVERED,
         provider_id=msgid,
         receivers=(openid,),
         code=None if good else f"{code}: {status}".strip(": "),

@@ -15,7 +15,7 @@ from typing import ClassVar, Final
 
 import msgspec
 
-from idempotency.receipts.rules import Receipt, Said
+from idempotency.receipts.rules import Receipt, ReceiptState
 from receipts.parsers._wechat_events import Event, WechatSigning, answered, epoch_ms, text_of
 from receipts.push import Malformed, Parsed, Push
 
@@ -44,7 +44,7 @@ def _receipts(account: str, event: Event) -> list[Receipt]:
     return [
         Receipt(
             account=account,
-            said=Said.DELIVERED if good else Said.UNDELIVERED,
+            said=ReceiptState.DELIVERED if good else ReceiptState.UNDELIVERED,
             provider_id=msgid,
             receivers=(openid,),
             code=None if good else status.removeprefix("failed:").strip(),

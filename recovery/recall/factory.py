@@ -10,7 +10,7 @@ from backends.settings import Settings
 from channels.engine import Engine
 from channels.registry import channel_for, load_accounts
 from channels.tokens.shared import open_tokens
-from channels.transports import Wires
+from channels.transports import TransportRouter
 from idempotency.sql_ledger import open_ledger
 from message.vocabulary import LANES
 from policy.active import in_force
@@ -45,7 +45,7 @@ def open_recalling(settings: Settings, stack: ExitStack, wait: Callable[[], bool
     shared = open_marks(settings, ledger.identity(), stack)
     marks = GateMarks(policy, shared, clock=Clock())
     accounts = load_accounts(settings.accounts)
-    wires = Wires()
+    wires = TransportRouter()
     stack.callback(wires.close)
     tokens = open_tokens(settings, wires)
     stack.callback(tokens.close)

@@ -16,7 +16,7 @@ import msgspec
 from channels.channel import Account, Channel, RecallResult, RecallStatus, SentCall
 from idempotency.claims.rows import RECALLED
 from idempotency.recalls import Covered, Kind, Recalls, cancelling
-from idempotency.recovery.contract import QUEUED, Recovering
+from idempotency.recovery.contract import QUEUED, RecoveryStore
 from message.states import State
 from tracing.events import Recorder, Stage, TraceEvent
 from tracing.masks import mask
@@ -84,7 +84,7 @@ class Recalling:
     def __init__(
         self,
         recalls: Recalls,
-        rows: Recovering,
+        rows: RecoveryStore,
         engine: TakesBack,
         accounts: Mapping[str, tuple[Account, Channel]],
         recorder: Recorder,

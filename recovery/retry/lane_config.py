@@ -11,7 +11,7 @@ from channels.channel import Account, Call, Channel
 from message.delivery import Delivery
 from message.vocabulary import Lane
 from policy.schema import LanePolicy, Ordering
-from sending.accounts.selector import Accounts, Refuses
+from sending.accounts.selector import AccountSelector, Refuses
 from sending.adapter_refusals import refusal_of
 
 MARGIN: Final = 0.1
@@ -49,7 +49,7 @@ class Routes:
         lane: Lane,
         policy: LanePolicy,
         routes: Sequence[RetryRoute],
-        accounts: Accounts,
+        accounts: AccountSelector,
         version: str = "",
     ) -> None:
         self.lane = lane

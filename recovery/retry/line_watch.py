@@ -15,7 +15,7 @@ import structlog
 
 from idempotency.fleet.held_lines import HeldLines
 from idempotency.ledger import LedgerError
-from idempotency.recovery.contract import Recovering
+from idempotency.recovery.contract import RecoveryStore
 from recovery.retry.prompts import Prompts
 from recovery.telemetry import RecoveryTelemetry
 
@@ -36,7 +36,7 @@ class LineWatch:
     def __init__(
         self,
         lanes: Sequence[str],
-        rows: Recovering,
+        rows: RecoveryStore,
         held: HeldLines,
         *,
         keeps_order: Callable[[str], bool],

@@ -27,9 +27,9 @@ from message.outcomes import AnyOutcome, NotSent, Unknown
 from message.states import Event
 from recovery.retry.lane_config import RetryRoute, Routes
 from sending.accounts.selector import ACCOUNT_SHUT, may_fail_over
-from sending.attempts import Try, fitting, note_refusals, on_record
+from sending.attempts import PastCall, fitting, note_refusals, on_record
 from sending.runtime.clock import Clock
-from sending.runtime.work_queue import Handoff
+from sending.runtime.work_queue import WorkQueue
 from sending.withdrawals import take_back, why_withdrawn
 
 log = structlog.get_logger(__name__)
@@ -75,7 +75,7 @@ class RetryWork(msgspec.Struct, gc=False):
     answered_at: int = 0
     delay_ms: int = 0
     """Given back: for how long it waits."""
-    tries: tuple[Try, ...] = ()
+    tries: tuple[PastCall, ...] = ()
     """The calls before the last."""
     first: bool = False
     """Never called before it was taken; it holds a place of the lane's callers for such."""
@@ -102,7 +102,7 @@ def put_on_record(call: Sequence[RetryWork], call_key: str = "") -> None:
         resend.delivery.call_digest = digest
 
 
-class Callers:
+class RetryPool:
     """One lane's threads. `put` is the taking thread's; `finished` gets back everything put."""
 
     def __init__(
@@ -130,7 +130,7 @@ class Callers:
         self._clock = clock
         self._finished = finished
         self._reroute = reroute
-        self._queue: Handoff[Sequence[RetryWork] | None] = Handoff()
+        self._queue: WorkQueue[Sequence[RetryWork] | None] = WorkQueue()
         self._count = threading.Lock()
         self._open = 0  # put and not settled; guarded by _count, as are the numbers of threads
         self._spawned = 0

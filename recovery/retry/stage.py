@@ -21,7 +21,7 @@ import structlog
 
 from idempotency.ledger import Ledger, LedgerUnavailable, Settlement
 from idempotency.lines import line_ended
-from idempotency.recovery.contract import DueDelivery, DueQuery, RecordedCall, Recovering
+from idempotency.recovery.contract import DueDelivery, DueQuery, RecordedCall, RecoveryStore
 from message.delivery import Delivery
 from message.ids import new_token
 from message.outcomes import NotSent, Rejected
@@ -31,7 +31,7 @@ from policy.schema import Guarantee, LanePolicy, Ordering
 from recovery.retry.batching import calls_of
 from recovery.retry.lane_config import RetryRoute, Routes
 from recovery.retry.pace import RetryPace
-from recovery.retry.pool import WINDOW_OVER, Callers, RetryWork, put_on_record
+from recovery.retry.pool import WINDOW_OVER, RetryPool, RetryWork, put_on_record
 from recovery.telemetry import RecoveryTelemetry
 from recovery.unknown.decisions import REFUSED, REPLAY
 from sending.receiver_marks import NEVER_SENT
@@ -53,7 +53,7 @@ Render = Callable[[Delivery], bool]
 """See `recovery.unknown.resolver.Render`."""
 
 
-class Term(Protocol):
+class LeaseView(Protocol):
     """The lease's number (sending/runtime/lease.py)."""
 
     @property
@@ -67,19 +67,19 @@ class Term(Protocol):
         ...
 
 
-class Resending:
+class RetryStage:
     """`run_once` may be called by many threads; `settle_forever` is one thread's."""
 
     def __init__(
         self,
         ledger: Ledger,
-        rows: Recovering,
+        rows: RecoveryStore,
         routes: Mapping[str, Routes],
-        callers: Mapping[str, Callers],
-        releasing: Mapping[str, Callers],
+        callers: Mapping[str, RetryPool],
+        releasing: Mapping[str, RetryPool],
         *,
         owner: str,
-        lease: Term,
+        lease: LeaseView,
         pace: RetryPace,
         release: RetryPace,
         render: Render,

@@ -21,7 +21,7 @@ from typing import Final, Protocol
 import structlog
 
 from channels.channel import Call, Channel
-from idempotency.recovery.contract import Recovering, Transition, UnknownDelivery
+from idempotency.recovery.contract import RecoveryStore, Transition, UnknownDelivery
 from message.delivery import Delivery
 from message.outcomes import Accepted, AnyOutcome, Unknown
 from message.states import Event, State
@@ -53,7 +53,7 @@ class Repeating:
 
     def __init__(
         self,
-        ledger: Recovering,
+        ledger: RecoveryStore,
         engine: Calling,
         *,
         render: Render,

@@ -22,7 +22,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from channels.channel import Resolution, Resolved
+from channels.channel import Resolution, ResolveResult
 from idempotency.recovery.contract import (
     ATTEMPTS_SPENT,
     QUEUED,
@@ -55,10 +55,10 @@ class AskLater(NamedTuple):
     delay_ms: int
 
 
-class Facts(NamedTuple):
+class Evidence(NamedTuple):
     """What was found out about one delivery in doubt."""
 
-    resolved: Resolved | None
+    resolved: ResolveResult | None
     """The provider's word; None: it has no query, or nobody is left to ask."""
     repeats_until: int
     """Until when a repeat of the very call is surely dropped, epoch milliseconds; 0: it is not."""
@@ -67,7 +67,7 @@ class Facts(NamedTuple):
 
 
 def conclude(
-    doubt: UnknownDelivery, facts: Facts, policy: LanePolicy, luck: Luck = random.random
+    doubt: UnknownDelivery, facts: Evidence, policy: LanePolicy, luck: Luck = random.random
 ) -> Transition | AskLater:
     """What is done about it now."""
     found = facts.resolved
@@ -88,7 +88,7 @@ def conclude(
     return _without_proof(doubt, facts, policy, luck)
 
 
-def together(answers: Sequence[Resolved | None]) -> Resolved | None:
+def together(answers: Sequence[ResolveResult | None]) -> ResolveResult | None:
     """One word from every account that may have been called: sent where one says so, not sent where all
     do; None where one of them, or nobody, can be asked."""
     found = [answer for answer in answers if answer is not None]
@@ -101,7 +101,7 @@ def together(answers: Sequence[Resolved | None]) -> Resolved | None:
     return next(iter(later), found[0])
 
 
-def _of_task(doubt: UnknownDelivery, facts: Facts) -> Transition | AskLater:
+def _of_task(doubt: UnknownDelivery, facts: Evidence) -> Transition | AskLater:
     """What the provider took is not sent again without its word: most of the task has arrived."""
     left_ms = facts.results_until - doubt.now
     told = facts.resolved is not None and facts.resolved.final
@@ -110,12 +110,12 @@ def _of_task(doubt: UnknownDelivery, facts: Facts) -> Transition | AskLater:
     return _move(doubt, Event.PARK_UNPROVEN, UNCONFIRMED)
 
 
-def _is_final(resolved: Resolved) -> bool:
+def _is_final(resolved: ResolveResult) -> bool:
     return resolved.final
 
 
 def _without_proof(
-    doubt: UnknownDelivery, facts: Facts, policy: LanePolicy, luck: Luck
+    doubt: UnknownDelivery, facts: Evidence, policy: LanePolicy, luck: Luck
 ) -> Transition:
     if doubt.delivery.spent >= policy.retry.attempts:
         return _move(doubt, Event.PARK_UNPROVEN, ATTEMPTS_SPENT)

@@ -13,14 +13,14 @@ from typing import Final, Protocol
 
 import structlog
 
-from channels.channel import Account, Attempt, Channel, Resolved
+from channels.channel import Account, Attempt, Channel, ResolveResult
 from channels.engine import Asked
-from idempotency.recovery.contract import QUEUED, Ended, Recovering, Transition, UnknownDelivery
+from idempotency.recovery.contract import QUEUED, Ended, RecoveryStore, Transition, UnknownDelivery
 from message.delivery import Delivery
 from recovery.retry.lane_config import RetryRoute, Routes
 from recovery.telemetry import RecoveryTelemetry
 from recovery.unknown.call_replay import Calling, Repeating, is_joint
-from recovery.unknown.decisions import AskLater, Facts, conclude, together
+from recovery.unknown.decisions import AskLater, Evidence, conclude, together
 
 log = structlog.get_logger(__name__)
 BATCH: Final = 20
@@ -43,7 +43,7 @@ class Asking(Calling, Protocol):
         attempt: Attempt,
         timeout_s: float,
         asked: Asked | None = None,
-    ) -> Resolved | None:
+    ) -> ResolveResult | None:
         """What became of the attempt; None where the provider has no query. A question in `asked` is not
         put to the provider again."""
         ...
@@ -54,7 +54,7 @@ class Resolving:
 
     def __init__(
         self,
-        ledger: Recovering,
+        ledger: RecoveryStore,
         routes: Mapping[str, Routes],
         engine: Asking,
         *,
@@ -120,7 +120,7 @@ class Resolving:
         else:
             log.info("resolved_elsewhere", delivery=doubt.delivery.key, as_=move.event.name)
 
-    def _facts(self, doubt: UnknownDelivery, routes: Routes, questions: Asked) -> Facts:
+    def _facts(self, doubt: UnknownDelivery, routes: Routes, questions: Asked) -> Evidence:
         if doubt.task:
             return self._of_task(doubt, routes, questions)
         asked = routes.asked(doubt.delivery)
@@ -130,13 +130,13 @@ class Resolving:
             route = routes.of(name)
             answers.append(None if route is None else self._ask(doubt, route, timeout_ms))
         until = self._repeats_until(doubt, asked[0], timeout_ms) if len(asked) == 1 else 0
-        return Facts(together(answers), until)
+        return Evidence(together(answers), until)
 
-    def _of_task(self, doubt: UnknownDelivery, routes: Routes, questions: Asked) -> Facts:
+    def _of_task(self, doubt: UnknownDelivery, routes: Routes, questions: Asked) -> Evidence:
         """What the provider says of a task that it took, which its account alone knows."""
         route = routes.of(doubt.delivery.account)
         if route is None:
-            return Facts(None, 0)
+            return Evidence(None, 0)
         attempt = Attempt(
             doubt.delivery,
             doubt.called_at,
@@ -146,9 +146,9 @@ class Resolving:
         )
         timeout_s = routes.policy.timeout_ms / _MS
         found = self._engine.resolve(route.channel, route.account, attempt, timeout_s, questions)
-        return Facts(found, 0, doubt.since + route.channel.result_window_ms)
+        return Evidence(found, 0, doubt.since + route.channel.result_window_ms)
 
-    def _joint(self, doubt: UnknownDelivery, facts: Facts, routes: Routes) -> RetryRoute | None:
+    def _joint(self, doubt: UnknownDelivery, facts: Evidence, routes: Routes) -> RetryRoute | None:
         """Where only its whole call could be repeated: through whom that went."""
         if doubt.reason == QUEUED:
             return None
@@ -158,7 +158,9 @@ class Resolving:
             return None
         return asked[0] if is_joint(doubt, asked[0], routes.policy) else None
 
-    def _ask(self, doubt: UnknownDelivery, route: RetryRoute, timeout_ms: int) -> Resolved | None:
+    def _ask(
+        self, doubt: UnknownDelivery, route: RetryRoute, timeout_ms: int
+    ) -> ResolveResult | None:
         attempt = Attempt(
             doubt.delivery, doubt.called_at, doubt.now, last_called_at=doubt.last_call
         )

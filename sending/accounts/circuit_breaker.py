@@ -33,7 +33,7 @@ class BreakerState(IntEnum):
     OPEN = 2
 
 
-class Judgement(Enum):
+class CallVerdict(Enum):
     """What one call says of its account."""
 
     WELL = "well"
@@ -43,14 +43,14 @@ class Judgement(Enum):
     """The account itself is refused: no call through it will end otherwise."""
 
 
-def judgement_of(outcomes: Sequence[AnyOutcome]) -> Judgement:
+def judgement_of(outcomes: Sequence[AnyOutcome]) -> CallVerdict:
     """The judgement of one call by what became of its deliveries.
 
     One that halts the account decides; else one that went well does, since the provider works.
     """
     if any(_halts(outcome) for outcome in outcomes):
-        return Judgement.HALTED
-    return Judgement.FAILED if all(_failed(o) for o in outcomes) else Judgement.WELL
+        return CallVerdict.HALTED
+    return CallVerdict.FAILED if all(_failed(o) for o in outcomes) else CallVerdict.WELL
 
 
 def _halts(outcome: AnyOutcome) -> bool:
@@ -70,7 +70,7 @@ def _failed(outcome: AnyOutcome) -> bool:
     return isinstance(outcome, Unknown)
 
 
-class Breaker:
+class CircuitBreaker:
     """Thread-safe; does no I/O and reads no clock."""
 
     def __init__(self, policy: BreakerPolicy) -> None:
@@ -146,7 +146,7 @@ class Breaker:
     def record(
         self,
         now: float,
-        judgement: Judgement,
+        judgement: CallVerdict,
         *,
         deliveries: int = 1,
         begun_at: float | None = None,
@@ -158,8 +158,8 @@ class Breaker:
                 return None
             if state is BreakerState.HALF_OPEN:
                 return self._judge_probes(now, judgement, deliveries)
-            self._window.add(now, failed=judgement is not Judgement.WELL)
-            if judgement is Judgement.HALTED or self._too_many_failed(now):
+            self._window.add(now, failed=judgement is not CallVerdict.WELL)
+            if judgement is CallVerdict.HALTED or self._too_many_failed(now):
                 return self._open(now)
             return None
 
@@ -172,10 +172,10 @@ class Breaker:
         return self._state
 
     def _judge_probes(
-        self, now: float, judgement: Judgement, deliveries: int
+        self, now: float, judgement: CallVerdict, deliveries: int
     ) -> BreakerState | None:
         self._forget_probes(deliveries)
-        if judgement is not Judgement.WELL:
+        if judgement is not CallVerdict.WELL:
             return self._open(now)
         self._well += deliveries
         if self._well < self.policy.probes:

@@ -29,7 +29,7 @@ class SendingLanes(Protocol):
         ...
 
 
-class Fleet:
+class FleetSize:
     """`refresh` is the upkeep thread's; anyone may read."""
 
     def __init__(self, ledger: SendingLanes, lanes: Mapping[str, Collection[str]]) -> None:
@@ -60,7 +60,7 @@ class Fleet:
         }
 
 
-class Upkeep:
+class LimitsMaintenance:
     """Runs in a thread of its own: it may wait for Redis and the database, those who send may not."""
 
     def __init__(
@@ -70,7 +70,7 @@ class Upkeep:
         close: Callable[[], None],
         bell: threading.Event | None = None,
     ) -> None:
-        """`Fleet.refresh`, `Rates.tidy`, `Rates.close` and `Rates.bell`."""
+        """`FleetSize.refresh`, `RateLimiter.tidy`, `RateLimiter.close` and `RateLimiter.bell`."""
         self._refresh = refresh
         self._tidy = tidy
         self._close = close

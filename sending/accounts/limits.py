@@ -16,29 +16,29 @@ from backends.settings import Settings, SettingsError
 from channels.channel import Account, Channel
 from message.vocabulary import Lane
 from policy.schema import Policy
-from sending.accounts.fleet_size import Fleet, SendingLanes, Upkeep
-from sending.accounts.rate_limiter import Gauge, Rates
+from sending.accounts.fleet_size import FleetSize, LimitsMaintenance, SendingLanes
+from sending.accounts.rate_limiter import Gauge, RateLimiter
 from sending.accounts.receiver_limits import ReceiverLimits, limits_of
-from sending.accounts.selector import Accounts
+from sending.accounts.selector import AccountSelector
 from sending.runtime.clock import Clock
 
-Routes = Mapping[Lane, Mapping[str, tuple[Account, Channel]]]
+AccountsByLane = Mapping[Lane, Mapping[str, tuple[Account, Channel]]]
 """Lane to account name to both, as `dispatcher.wiring.routes_for` makes it."""
 
 
-class Quotas(NamedTuple):
+class SendLimits(NamedTuple):
     """One worker's."""
 
-    accounts: dict[str, Accounts]
+    accounts: dict[str, AccountSelector]
     """By the lane's name; lanes without an account have none."""
     receivers: ReceiverLimits
-    rates: Rates
-    fleet: Fleet
-    upkeep: Upkeep
+    rates: RateLimiter
+    fleet: FleetSize
+    upkeep: LimitsMaintenance
     """To be run in a thread; when it is stopped it gives back what is left."""
     clock: Clock
 
-    def follow(self, policy: Policy, routes: Routes) -> None:
+    def follow(self, policy: Policy, routes: AccountsByLane) -> None:
         """Keep to another policy's accounts, weights and breakers. Accounts that nothing changes for stay
         the ones they are, and so do breakers."""
         every = _every(routes)
@@ -63,28 +63,30 @@ class Quotas(NamedTuple):
 def open_quotas(
     settings: Settings,
     policy: Policy,
-    routes: Routes,
+    routes: AccountsByLane,
     ledger: SendingLanes,
     identity: str,
     clock: Clock,
     stack: ExitStack,
-) -> Quotas:
+) -> SendLimits:
     """The quotas of the lanes in `routes`, for the ledger of that identity; `stack` closes connections.
 
     The worker must be in the ledger's list already, since it counts itself. Raises SettingsError for a
     redis.url that cannot be read; a Redis or ledger that is away is no error.
     """
-    fleet = Fleet(ledger, _lanes_of(routes))
+    fleet = FleetSize(ledger, _lanes_of(routes))
     fleet.refresh()
     buckets, windows, paces = _shared(settings, identity, stack)
     every = _every(routes)
     limited = [account for account, _ in every]
-    rates = Rates(limited, buckets, workers=fleet.workers, monotonic=clock.monotonic, paces=paces)
+    rates = RateLimiter(
+        limited, buckets, workers=fleet.workers, monotonic=clock.monotonic, paces=paces
+    )
     rates.tidy()  # an account may be shut since before this process began
     receivers = ReceiverLimits(
         limits_of(every), windows, workers=fleet.workers, monotonic=clock.monotonic
     )
-    return Quotas(
+    return SendLimits(
         accounts={
             lane.name: _accounts(lane, policy, of_lane, rates, clock)
             for lane, of_lane in routes.items()
@@ -93,7 +95,7 @@ def open_quotas(
         receivers=receivers,
         rates=rates,
         fleet=fleet,
-        upkeep=Upkeep(fleet.refresh, rates.tidy, rates.close, rates.bell),
+        upkeep=LimitsMaintenance(fleet.refresh, rates.tidy, rates.close, rates.bell),
         clock=clock,
     )
 
@@ -102,26 +104,26 @@ def _accounts(
     lane: Lane,
     policy: Policy,
     of_lane: Mapping[str, tuple[Account, Channel]],
-    rates: Rates,
+    rates: RateLimiter,
     clock: Clock,
-    before: Accounts | None = None,
-) -> Accounts:
+    before: AccountSelector | None = None,
+) -> AccountSelector:
     accounts = [account for account, _ in of_lane.values()]
     if before is not None and before.follows(policy.of(lane), accounts):
         return before
-    return Accounts(
+    return AccountSelector(
         lane, policy.of(lane), accounts, rates, monotonic=clock.monotonic, before=before
     )
 
 
-def _every(routes: Routes) -> list[tuple[Account, Channel]]:
+def _every(routes: AccountsByLane) -> list[tuple[Account, Channel]]:
     """Each account once, with its adapter."""
     return list(
         {name: pair for of_lane in routes.values() for name, pair in of_lane.items()}.values()
     )
 
 
-def _lanes_of(routes: Routes) -> dict[str, set[str]]:
+def _lanes_of(routes: AccountsByLane) -> dict[str, set[str]]:
     """The lanes of every account, and of those that its provider counts as the same."""
     lanes: dict[str, set[str]] = {}
     for lane, of_lane in routes.items():

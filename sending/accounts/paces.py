@@ -24,10 +24,10 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from backends.redis.outage_guard import Patience
+from backends.redis.outage_guard import OutageGuard
 from backends.redis.paces import LocalPaces, Pace, Paces, Refusal
 from channels.channel import Account
-from channels.tokens.seal import Seal
+from channels.tokens.seal import TokenCipher
 
 SEEN_S: Final = 1.0
 """The rate that went well is that of the last second, or little more."""
@@ -61,7 +61,8 @@ class _Mark(NamedTuple):
 class Meter:
     """Deliveries that one account's provider took, and calls that it refused for pace.
 
-    `Accounts.record` adds to `total`, `AccountPaces.refused` to `refused`; a lost count is worth no lock.
+    `AccountSelector.record` adds to `total`, `AccountPaces.refused` to `refused`; a lost count is worth no
+    lock.
     """
 
     __slots__ = ("_marks", "refused", "total")
@@ -143,7 +144,7 @@ class AccountPaces:
         self._apply = apply
         self._monotonic = monotonic
         self._own = LocalPaces(monotonic)
-        self._patience = Patience("paces", "each worker learns for itself", monotonic=monotonic)
+        self._patience = OutageGuard("paces", "each worker learns for itself", monotonic=monotonic)
         self._meters: dict[str, Meter] = {}
         self._keys: dict[str, str] = {}
         """Account to the name under which its provider counts."""
@@ -168,7 +169,9 @@ class AccountPaces:
         self._meters = {name: Meter(now) for name in new} | self._meters
         self.refusals = dict.fromkeys(new, 0) | self.refusals
         self._keys = self._keys | new
-        self._logins = self._logins | {n: f"{_LOGIN}{Seal(a).name}" for n, a in every.items()}
+        self._logins = self._logins | {
+            n: f"{_LOGIN}{TokenCipher(a).name}" for n, a in every.items()
+        }
         self._buckets = self._buckets | {n: a.bucket or n for n, a in every.items()}
 
     def meter(self, account: str) -> Meter:

@@ -20,12 +20,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
-from backends.redis.outage_guard import PAUSE_S, Patience
+from backends.redis.outage_guard import PAUSE_S, OutageGuard
 from backends.redis.paces import Pace, Paces
 from backends.redis.token_bucket import Ask, Buckets, Grant, LocalBuckets
 from channels.channel import Account
 from sending.accounts.paces import AccountPaces, Meter
-from sending.accounts.token_lease import Purse
+from sending.accounts.token_lease import TokenLease
 
 CHUNK_S: Final = 0.1
 """Worth of tokens that the whole fleet may be promised at once, beyond one token each."""
@@ -40,7 +40,7 @@ Gauge = tuple[str, str, dict[str, str], float]
 """As `dispatcher.metrics.Gauge`."""
 
 
-class Rates:
+class RateLimiter:
     """Thread-safe. Only `rooms`, `tidy` and `close` ask Redis; an account without a rate, its own or a
     learnt one, costs nothing."""
 
@@ -65,11 +65,11 @@ class Rates:
         self._workers = workers
         self._monotonic = monotonic
         self._own = LocalBuckets(monotonic)
-        self._patience = Patience(
+        self._patience = OutageGuard(
             "rates", "each worker keeps to its fair share", monotonic=monotonic
         )
         self._accounts: dict[str, Account] = {}
-        self._purses: dict[str, Purse] = {}
+        self._purses: dict[str, TokenLease] = {}
         """Of the accounts that have a rate, their own or a learnt one; `serve` and `_pace` exchange it."""
         self._paces = AccountPaces(paces, workers=workers, apply=self._pace, monotonic=monotonic)
         self._lock = threading.Lock()  # guards the purses; never held while waiting
@@ -84,7 +84,7 @@ class Rates:
             self._accounts = every | self._accounts
             new = [a for a in every.values() if a.rate_per_s and a.name not in self._purses]
             # A new dict: others may be walking through the old one.
-            self._purses = self._purses | {a.name: Purse(a) for a in new}
+            self._purses = self._purses | {a.name: TokenLease(a) for a in new}
 
     def limits(self, account: str) -> bool:
         """Whether the account has a rate now, its own or a learnt one."""
@@ -199,7 +199,7 @@ class Rates:
         with self._lock:
             purse = self._purses.get(name)
             if purse is None and pace is not None:
-                purse = Purse(self._accounts[name])
+                purse = TokenLease(self._accounts[name])
                 self._purses = self._purses | {name: purse}
             if purse is None:
                 return
@@ -209,23 +209,23 @@ class Rates:
 
     # ---- asking ------------------------------------------------------------------------------
 
-    def _wanting(self, purses: Sequence[Purse]) -> list[Purse]:
+    def _wanting(self, purses: Sequence[TokenLease]) -> list[TokenLease]:
         now = self._monotonic()
         with self._lock:
             for purse in purses:
                 purse.expire(now)
             return [purse for purse in purses if purse.wants(now)]
 
-    def _fetch(self, purses: Sequence[Purse]) -> None:
+    def _fetch(self, purses: Sequence[TokenLease]) -> None:
         with self._asking:
             if wanting := self._wanting(purses):
                 self._ask(wanting, want=True)
 
-    def _exchange(self, purses: Sequence[Purse], *, want: bool) -> None:
+    def _exchange(self, purses: Sequence[TokenLease], *, want: bool) -> None:
         with self._asking:
             self._ask(purses, want=want)
 
-    def _ask(self, purses: Sequence[Purse], *, want: bool) -> None:
+    def _ask(self, purses: Sequence[TokenLease], *, want: bool) -> None:
         """Ask the fleet's buckets, or tell them what went and ask our own. Under `_asking`."""
         with self._lock:
             backs = [purse.back for purse in purses]
@@ -243,7 +243,7 @@ class Rates:
 
     def _of_fleet(
         self,
-        purses: Sequence[Purse],
+        purses: Sequence[TokenLease],
         wanted: Sequence[tuple[int, int]],
         backs: Sequence[int],
         debts: Sequence[int],
@@ -275,7 +275,7 @@ class Rates:
         self.shared = answered and trusted
 
     def _of_own(
-        self, purses: Sequence[Purse], wanted: Sequence[tuple[int, int]], backs: Sequence[int]
+        self, purses: Sequence[TokenLease], wanted: Sequence[tuple[int, int]], backs: Sequence[int]
     ) -> list[Grant]:
         asks = []
         for purse, chunk, back in zip(purses, wanted, backs, strict=True):
@@ -283,11 +283,11 @@ class Rates:
             asks.append(Ask(purse.bucket, rate, self._share(purse), *chunk, back))
         return self._own.take(asks)
 
-    def _share(self, purse: Purse) -> int:
+    def _share(self, purse: TokenLease) -> int:
         """This worker's part of the burst."""
         return max(1, purse.burst // max(1, self._workers(purse.name)))
 
-    def _chunk(self, purse: Purse) -> tuple[int, int]:
+    def _chunk(self, purse: TokenLease) -> tuple[int, int]:
         """Tokens to be taken at once, and tokens to be promised: later ones would only come later."""
         workers = max(1, self._workers(purse.name))
         ahead = max(1, min(purse.burst, int(purse.rate * CHUNK_S / workers)))

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
-from backends.redis.outage_guard import Patience
+from backends.redis.outage_guard import OutageGuard
 from backends.redis.receiver_windows import LocalWindows, Passage, Window, Windows
 from channels.channel import Account, Channel
 from sending.accounts.rate_limiter import Gauge
@@ -77,7 +77,7 @@ class ReceiverLimits:
         self._fleet = windows
         self._workers = workers
         self._own = LocalWindows(monotonic)
-        self._patience = Patience(
+        self._patience = OutageGuard(
             "receivers", "each worker lets its fair share go", monotonic=monotonic
         )
         self._held: dict[str, int] = {}

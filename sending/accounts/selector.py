@@ -29,9 +29,9 @@ from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected
 from message.receivers import CHATS, group_of
 from message.vocabulary import Lane
 from policy.schema import LanePolicy
-from sending.accounts.circuit_breaker import Breaker, BreakerState, judgement_of
+from sending.accounts.circuit_breaker import BreakerState, CircuitBreaker, judgement_of
 from sending.accounts.paces import Meter
-from sending.accounts.rate_limiter import UNBOUNDED, Gauge, Rates
+from sending.accounts.rate_limiter import UNBOUNDED, Gauge, RateLimiter
 
 ACCOUNT_SHUT: Final = "account_shut"
 """Why a delivery did not begin: its account was shut since it was chosen."""
@@ -58,17 +58,19 @@ class _Route:
 
     __slots__ = ("account", "breaker", "credit", "meter", "name", "weight")
 
-    def __init__(self, account: Account, weight: int, breaker: Breaker, meter: Meter) -> None:
+    def __init__(
+        self, account: Account, weight: int, breaker: CircuitBreaker, meter: Meter
+    ) -> None:
         self.account = account
         self.name = account.name
         self.meter = meter
         self.weight = weight
         self.breaker = breaker
         self.credit = 0
-        """Turns it is owed, in units of all weights; guarded by the lock of `Accounts`."""
+        """Turns it is owed, in units of all weights; guarded by the lock of `AccountSelector`."""
 
 
-class Accounts:
+class AccountSelector:
     """Thread-safe. May ask Redis, for a chunk of tokens at a time (sending/accounts/rate_limiter.py)."""
 
     def __init__(
@@ -76,10 +78,10 @@ class Accounts:
         lane: Lane,
         policy: LanePolicy,
         accounts: Sequence[Account],
-        rates: Rates,
+        rates: RateLimiter,
         *,
         monotonic: Callable[[], float] = time.monotonic,
-        before: Accounts | None = None,
+        before: AccountSelector | None = None,
     ) -> None:
         """`accounts` are the lane's, as `channels.registry.accounts_for` gives them; `rates` are shared by
         the worker's lanes. What was learnt `before` of the same account under the same breaker's policy
@@ -94,7 +96,7 @@ class Accounts:
             _Route(
                 a,
                 policy.weight(a.name),
-                known.get(a.name) or Breaker(policy.breaker),
+                known.get(a.name) or CircuitBreaker(policy.breaker),
                 rates.meter(a.name),
             )
             for a in accounts
@@ -157,7 +159,7 @@ class Accounts:
         mine = {name: route.weight for name, route in self._routes.items()}
         return mine == wanted and len(self.breakers(policy)) == len(mine)
 
-    def breakers(self, policy: LanePolicy) -> dict[str, Breaker]:
+    def breakers(self, policy: LanePolicy) -> dict[str, CircuitBreaker]:
         """Those that follow this policy's rules."""
         of_all = {name: route.breaker for name, route in self._routes.items()}
         return {name: b for name, b in of_all.items() if b.policy == policy.breaker}

@@ -14,8 +14,8 @@ PACED_BURST_S: Final = 0.1
 """Worth of a learnt rate that may go at once."""
 
 
-class Purse:
-    """One account's tokens in this worker. Guarded by the lock of `sending.accounts.rate_limiter.Rates`."""
+class TokenLease:
+    """One account's tokens in this worker. Guarded by the lock of `RateLimiter`."""
 
     __slots__ = (
         "_burst",

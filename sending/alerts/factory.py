@@ -13,7 +13,7 @@ from idempotency.sql_ledger import SqlLedger
 from message.vocabulary import lanes_matching
 from sending.alerts.fleet import FleetAlerts
 from sending.alerts.notifier import AlertNotifier
-from sending.alerts.rules import Looking, Watchman, rules_of
+from sending.alerts.rules import AlertMonitor, RuleEvaluator, rules_of
 from sending.alerts.webhook import AlertHook
 from sending.runtime.gauges import show_gauges
 
@@ -42,11 +42,11 @@ def open_watchman(
     ledger: SqlLedger,
     desk: AlertNotifier,
     monotonic: Callable[[], float],
-) -> Watchman:
+) -> AlertMonitor:
     """Over what `/metrics` shows of this process, and over the fleet; not started."""
     lanes = [lane.name for lane in lanes_matching(["*"])]
     fleet = FleetAlerts(
         desk, ledger.fleet_health(), ledger.duties(), settings.alerts, lanes, monotonic
     )
     show_gauges(registry, fleet.gauges)
-    return Watchman(registry, Looking(rules_of(settings.alerts), monotonic), desk, fleet)
+    return AlertMonitor(registry, RuleEvaluator(rules_of(settings.alerts), monotonic), desk, fleet)

@@ -47,7 +47,7 @@ class Sample(NamedTuple):
     value: float
 
 
-class Level(NamedTuple):
+class ThresholdRule(NamedTuple):
     """Calls while a gauge is at its limit or above."""
 
     rule: str
@@ -58,7 +58,7 @@ class Level(NamedTuple):
     """The label that tells one such alert of a lane from another."""
 
 
-class Lasting(NamedTuple):
+class DurationRule(NamedTuple):
     """Calls when a gauge has not been 0 for so many seconds."""
 
     rule: str
@@ -71,28 +71,30 @@ class Lasting(NamedTuple):
 class AlertRules(NamedTuple):
     """What is looked at."""
 
-    levels: Sequence[Level]
-    lasting: Sequence[Lasting]
+    levels: Sequence[ThresholdRule]
+    lasting: Sequence[DurationRule]
 
 
 def rules_of(settings: AlertSettings) -> AlertRules:
     """The rules with these thresholds; one whose threshold is 0 is left out."""
     levels = (
-        Level(
+        ThresholdRule(
             "oldest_uncommitted",
             "hongyan_oldest_uncommitted_seconds",
             settings.uncommitted_s,
             "a record has waited {value:,.0f} s and its offset cannot pass",
         ),
-        Level("lag", "hongyan_lag", settings.lag, "a worker is {value:,.0f} records behind"),
-        Level(
+        ThresholdRule(
+            "lag", "hongyan_lag", settings.lag, "a worker is {value:,.0f} records behind"
+        ),
+        ThresholdRule(
             "dead_letters_held",
             "hongyan_dead_letters_held",
             1,
             "{value:,.0f} poison records wait for a permit and the lane is paused",
             "reason",
         ),
-        Level(
+        ThresholdRule(
             "login_refused",
             "hongyan_login_refused",
             1,
@@ -100,14 +102,14 @@ def rules_of(settings: AlertSettings) -> AlertRules:
             " call, our clock, and whether the application is on; the log has its code (login_refused)",
             "account",
         ),
-        Level(
+        ThresholdRule(
             "policy_refused",
             "hongyan_policy_refused",
             1,
             "a process refused the newest policy version and goes on by an older one;"
             " its log says why (policy_refused)",
         ),
-        Level(
+        ThresholdRule(
             "policy_lanes_kept",
             "hongyan_policy_lanes_kept",
             1,
@@ -115,7 +117,7 @@ def rules_of(settings: AlertSettings) -> AlertRules:
         ),
     )
     lasting = (
-        Lasting(
+        DurationRule(
             "breaker_open",
             "hongyan_breaker_state",
             settings.breaker_s,
@@ -126,7 +128,7 @@ def rules_of(settings: AlertSettings) -> AlertRules:
     return AlertRules([r for r in levels if r.limit], [r for r in lasting if r.seconds])
 
 
-class Looking:
+class RuleEvaluator:
     """Remembers since when something lasts, and how far a counter had come. One thread's."""
 
     def __init__(self, rules: AlertRules, monotonic: Callable[[], float]) -> None:
@@ -160,7 +162,7 @@ class Looking:
                 alerts.append((Alert(rule, lane, "", text), more))
         return alerts
 
-    def _lasted(self, rule: Lasting, by_name: Mapping[str, list[Sample]]) -> list[Alert]:
+    def _lasted(self, rule: DurationRule, by_name: Mapping[str, list[Sample]]) -> list[Alert]:
         now, alerts = self._monotonic(), []
         for _, labels, value in by_name.get(rule.metric, ()):
             key = (rule.rule, labels.get("lane", ""), labels.get(rule.about, ""))
@@ -186,13 +188,13 @@ class Looking:
         return alerts
 
 
-class Watchman:
+class AlertMonitor:
     """Looks every few seconds and keeps the desk. Whatever goes wrong here ends nobody's work."""
 
     def __init__(
         self,
         registry: CollectorRegistry,
-        looking: Looking,
+        looking: RuleEvaluator,
         desk: AlertNotifier,
         fleet: FleetAlerts,
         *,
@@ -244,7 +246,7 @@ def parked(lane: str, reason: str) -> Alert:
     return Alert("parked", lane, short, "deliveries are parked and wait for a person")
 
 
-def _reached(rule: Level, by_name: Mapping[str, list[Sample]]) -> list[Alert]:
+def _reached(rule: ThresholdRule, by_name: Mapping[str, list[Sample]]) -> list[Alert]:
     return [
         Alert(
             rule.rule,

@@ -26,7 +26,7 @@ _RETRY_S = 0.5
 _WAIT_S = 0.05
 
 
-class Heart:
+class WorkerLease:
     """Registers, beats, sweeps dead peers. Its thread writes; lanes ask `wait_valid`."""
 
     def __init__(

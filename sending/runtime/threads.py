@@ -14,7 +14,7 @@ import structlog
 log = structlog.get_logger(__name__)
 
 
-class Crew:
+class ThreadGroup:
     """Starts named threads; the first one that ends by an exception is kept as `casualty`."""
 
     def __init__(self) -> None:

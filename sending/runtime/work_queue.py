@@ -18,7 +18,7 @@ _CALLED: Final = 1
 """Threads that are called and have not yet come, at most."""
 
 
-class Handoff(Generic[T]):
+class WorkQueue(Generic[T]):
     """Any thread puts, many take; first in, first out. Unbounded: whoever puts keeps the bound.
 
     `deque`'s own operations are atomic; a call is a token taken from `_calls`, and brought back by whom it
@@ -99,7 +99,7 @@ class Handoff(Generic[T]):
             return
 
 
-class Slotted(Handoff[T]):
+class SlottedQueue(WorkQueue[T]):
     """Work of which only so many pieces are under way at once, each from `take` to `free`, whichever
     threads they are with. `urge` adds to a piece that is under way: it goes first, and needs no slot."""
 

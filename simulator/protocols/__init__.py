@@ -13,9 +13,9 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import Final
 
-from simulator.wire import WireProtocol, World
+from simulator.wire import ProtocolContext, WireProtocol
 
-PROTOCOLS: Final[Mapping[str, Callable[[World], WireProtocol]]] = {
+PROTOCOLS: Final[Mapping[str, Callable[[ProtocolContext], WireProtocol]]] = {
     protocol.name: protocol
     for found in iter_modules(__path__)
     if not found.name.startswith("_")

@@ -15,7 +15,7 @@ import msgspec
 
 from simulator.protocols._windows import KeyedWindows
 from simulator.servers.http_server import Request
-from simulator.wire import BaseProtocol, Recipient, Reply, Send, World
+from simulator.wire import BaseProtocol, ProtocolContext, Recipient, Reply, Send
 
 TEXT: Final = [("Content-Type", "text/plain; charset=utf-8")]
 
@@ -28,7 +28,7 @@ class HookProtocol(BaseProtocol):
     paces: ClassVar[tuple[tuple[int, int], ...]]
     """(messages, seconds) of a webhook."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: ProtocolContext) -> None:
         super().__init__(world)
         self._limits = KeyedWindows(world, self.name, *self.paces)
 

@@ -13,7 +13,7 @@ from typing import Final
 from urllib.parse import quote, unquote_plus
 
 from simulator.servers.http_server import Request
-from simulator.wire import World
+from simulator.wire import ProtocolContext
 
 _AUTHORIZATION = re.compile(
     r"ACS3-HMAC-SHA256 Credential=(?P<id>[^,]+),SignedHeaders=(?P<names>[^,]+),"
@@ -35,7 +35,7 @@ _NEEDED: Final = frozenset(
 class Gateway:
     """Belongs to the loop's thread. Nonces are kept as long as their date is good."""
 
-    def __init__(self, world: World, protocol: str) -> None:
+    def __init__(self, world: ProtocolContext, protocol: str) -> None:
         self._world = world
         self._id = world.credential(protocol, "access_key_id", "simulator-id")
         self._secret = world.credential(protocol, "access_key_secret")

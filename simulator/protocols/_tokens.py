@@ -6,7 +6,7 @@ import secrets
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from simulator.wire import World
+from simulator.wire import ProtocolContext
 
 _MS: Final = 1_000
 _BYTES: Final = 64
@@ -31,7 +31,7 @@ class IssuedTokens:
     """Of one login. `overlap_s`: in so many of its last seconds a request is given a new token, and the
     old one lives on to its end; at most a tenth of a token's life."""
 
-    def __init__(self, world: World, name: str, *, overlap_s: float = 0.0) -> None:
+    def __init__(self, world: ProtocolContext, name: str, *, overlap_s: float = 0.0) -> None:
         self._world = world
         self._name = name
         self._overlap_ms = min(overlap_s, world.token_ttl_s / 10) * _MS

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs
 
 from simulator.protocols._tokens import IssuedTokens, Standing
 from simulator.servers.http_server import Request
-from simulator.wire import ID, SECRET, BaseProtocol, Question, Reply, Send, World
+from simulator.wire import ID, SECRET, BaseProtocol, ProtocolContext, Question, Reply, Send
 
 _STABLE: Final = "/cgi-bin/stable_token"
 _OVERLAP_S: Final = 300.0
@@ -44,7 +44,7 @@ class WechatProtocol(BaseProtocol):
 
     path: str = ""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: ProtocolContext) -> None:
         super().__init__(world)
         self._tokens = IssuedTokens(world, self.name, overlap_s=_OVERLAP_S)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from simulator.wire import World
+from simulator.wire import ProtocolContext
 
 _MS: Final = 1_000
 
@@ -13,7 +13,9 @@ _MS: Final = 1_000
 class CountingWindow:
     """`count` in `seconds`; who goes beyond is refused for `silence_s`, or until the window has room."""
 
-    def __init__(self, world: World, count: int, seconds: int, silence_s: int = 0) -> None:
+    def __init__(
+        self, world: ProtocolContext, count: int, seconds: int, silence_s: int = 0
+    ) -> None:
         self._world = world
         self._count = count
         self._span_ms = seconds * _MS
@@ -37,7 +39,7 @@ class KeyedWindows:
     """The windows of each robot, application or receiver, by its name."""
 
     def __init__(
-        self, world: World, protocol: str, *limits: tuple[int, int], silence_s: int = 0
+        self, world: ProtocolContext, protocol: str, *limits: tuple[int, int], silence_s: int = 0
     ) -> None:
         """`limits`: (count, seconds)."""
         self._world = world

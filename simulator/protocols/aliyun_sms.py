@@ -20,7 +20,7 @@ from simulator.ledger import Record
 from simulator.protocols._sms import CHINA_MS, is_number, json_reply, parsed
 from simulator.protocols._sms_acs3 import Gateway, fields
 from simulator.servers.http_server import Request
-from simulator.wire import BaseProtocol, Question, Recipient, Reply, Send, Verdict, World
+from simulator.wire import BaseProtocol, ProtocolContext, Question, Recipient, Reply, Send, Verdict
 
 _VERSION: Final = "2017-05-25"
 _MAX_EQUAL, _MAX_EACH = 1_000, 100
@@ -55,7 +55,7 @@ class AliyunSmsProtocol(BaseProtocol):
 
     name = "aliyun_sms"
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: ProtocolContext) -> None:
         super().__init__(world)
         self._gateway = Gateway(world, self.name)
         self._biz_id = ""

@@ -27,7 +27,7 @@ import msgspec
 from simulator.protocols._es256 import verified
 from simulator.protocols._windows import KeyedWindows
 from simulator.servers.http_server import Request
-from simulator.wire import BaseProtocol, Question, Recipient, Reply, Send, Verdict, World
+from simulator.wire import BaseProtocol, ProtocolContext, Question, Recipient, Reply, Send, Verdict
 
 _PUBLIC_KEY: Final = (
     "fb6a9ccbe1ea7b161fc1697f022adf002532f3dc5d79f27282df39cc305c74a4"
@@ -90,7 +90,7 @@ class Apns(BaseProtocol):
 
     name = "apns"
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: ProtocolContext) -> None:
         super().__init__(world)
         self._bursts = KeyedWindows(world, self.name, _BURST)
         self._limited = world.behaviour(self.name, "limits", "on") == "on"

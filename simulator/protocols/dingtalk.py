@@ -22,7 +22,16 @@ from simulator.ledger import Record
 from simulator.protocols._dingtalk import answer, json_object, query, token_refused
 from simulator.protocols._tokens import IssuedTokens
 from simulator.servers.http_server import Request
-from simulator.wire import ID, BaseProtocol, Question, Recipient, Reply, Send, Verdict, World
+from simulator.wire import (
+    ID,
+    BaseProtocol,
+    ProtocolContext,
+    Question,
+    Recipient,
+    Reply,
+    Send,
+    Verdict,
+)
 
 _AGENT: Final = "1000001"
 _MAX_USERS: Final = 100
@@ -51,7 +60,7 @@ class DingTalk(BaseProtocol):
 
     name = "dingtalk"
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: ProtocolContext) -> None:
         super().__init__(world)
         self._tokens = IssuedTokens(world, self.name)
         self._given: dict[str, tuple[int, str]] = {}

@@ -20,7 +20,7 @@ import msgspec
 from simulator.protocols._dingtalk import answer, json_object, query
 from simulator.protocols._windows import KeyedWindows
 from simulator.servers.http_server import Request
-from simulator.wire import ID, BaseProtocol, Recipient, Reply, Send, Verdict, World
+from simulator.wire import ID, BaseProtocol, ProtocolContext, Recipient, Reply, Send, Verdict
 
 _HOUR_MS: Final = 3_600_000
 _MAX_BYTES: Final = 20_000
@@ -39,7 +39,7 @@ class DingTalkRobot(BaseProtocol):
 
     name = "dingtalk_robot"
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: ProtocolContext) -> None:
         super().__init__(world)
         self._limits = KeyedWindows(world, self.name, (20, 60), silence_s=600)
 

@@ -18,7 +18,7 @@ import msgspec
 from simulator.ledger import Record
 from simulator.protocols._chat import HookProtocol, json_object
 from simulator.servers.http_server import Request
-from simulator.wire import Question, Reply, Send, Verdict, World
+from simulator.wire import ProtocolContext, Question, Reply, Send, Verdict
 
 _STATUS: Final = {
     **dict.fromkeys(("10003", "10015", "10016", "10008"), 404),
@@ -43,7 +43,7 @@ class Discord(HookProtocol):
     hook = "api/webhooks/1234567890/simulator-secret"
     paces = ((5, 2), (30, 60))
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: ProtocolContext) -> None:
         super().__init__(world)
         self._messages: set[str] = set()
 

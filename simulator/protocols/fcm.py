@@ -23,7 +23,16 @@ import msgspec
 
 from simulator.protocols._tokens import IssuedTokens, Standing
 from simulator.servers.http_server import Request
-from simulator.wire import ID, BaseProtocol, Question, Recipient, Reply, Send, Verdict, World
+from simulator.wire import (
+    ID,
+    BaseProtocol,
+    ProtocolContext,
+    Question,
+    Recipient,
+    Reply,
+    Send,
+    Verdict,
+)
 
 _MODULUS: Final = (
     "999711170241057eb625a34520630b35e38ac7faa2295ca151cdea9c8a1bb63ced7741af140209801c5ea9fd"
@@ -73,7 +82,7 @@ class Fcm(BaseProtocol):
 
     name = "fcm"
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: ProtocolContext) -> None:
         super().__init__(world)
         # Each asked for is a new one in the real world; to a sender it makes no difference.
         self._tokens = IssuedTokens(world, self.name)

@@ -21,7 +21,16 @@ from simulator.protocols._feishu import answer, json_object
 from simulator.protocols._tokens import IssuedTokens, Standing
 from simulator.protocols._windows import KeyedWindows
 from simulator.servers.http_server import Request
-from simulator.wire import ID, BaseProtocol, Question, Recipient, Reply, Send, Verdict, World
+from simulator.wire import (
+    ID,
+    BaseProtocol,
+    ProtocolContext,
+    Question,
+    Recipient,
+    Reply,
+    Send,
+    Verdict,
+)
 
 _RECALL_MS: Final = 86_400_000
 _HOUR_MS: Final = 3_600_000
@@ -50,7 +59,7 @@ class Feishu(BaseProtocol):
 
     name = "feishu"
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: ProtocolContext) -> None:
         super().__init__(world)
         self._tokens = IssuedTokens(world, self.name, overlap_s=_OVERLAP_S)
         self._seen: dict[str, tuple[int, str]] = {}

@@ -20,7 +20,7 @@ import msgspec
 from simulator.protocols._feishu import answer, json_object
 from simulator.protocols._windows import KeyedWindows
 from simulator.servers.http_server import Request
-from simulator.wire import ID, BaseProtocol, Recipient, Reply, Send, Verdict, World
+from simulator.wire import ID, BaseProtocol, ProtocolContext, Recipient, Reply, Send, Verdict
 
 _HOUR_S: Final = 3_600
 _MS: Final = 1_000
@@ -40,7 +40,7 @@ class FeishuRobot(BaseProtocol):
 
     name = "feishu_robot"
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: ProtocolContext) -> None:
         super().__init__(world)
         self._limits = KeyedWindows(world, self.name, (5, 1), (100, 60))
 

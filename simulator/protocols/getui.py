@@ -17,7 +17,16 @@ from simulator.ledger import Record
 from simulator.protocols._sms import json_reply, parsed
 from simulator.protocols._tokens import IssuedTokens, Standing
 from simulator.servers.http_server import Request
-from simulator.wire import ID, BaseProtocol, Question, Recipient, Reply, Send, Verdict, World
+from simulator.wire import (
+    ID,
+    BaseProtocol,
+    ProtocolContext,
+    Question,
+    Recipient,
+    Reply,
+    Send,
+    Verdict,
+)
 
 _WINDOW_MS: Final = 10 * 60_000
 _MAX_TTL_MS: Final = 3 * 86_400_000
@@ -35,7 +44,7 @@ class GetuiProtocol(BaseProtocol):
 
     name = "getui"
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: ProtocolContext) -> None:
         super().__init__(world)
         self._tokens = IssuedTokens(world, self.name)
         self._seen: dict[str, str] = {}

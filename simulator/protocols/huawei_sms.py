@@ -21,7 +21,7 @@ from urllib.parse import parse_qsl
 from simulator.ledger import Record
 from simulator.protocols._sms import is_number, json_reply, parsed
 from simulator.servers.http_server import Request
-from simulator.wire import ID, BaseProtocol, Recipient, Reply, Send, Verdict, World
+from simulator.wire import ID, BaseProtocol, ProtocolContext, Recipient, Reply, Send, Verdict
 
 _AUTHORIZATION: Final = re.compile(
     r"SDK-HMAC-SHA256 Access=(?P<id>[^,]+), SignedHeaders=(?P<names>[a-z0-9;-]+), "
@@ -44,7 +44,7 @@ class HuaweiSmsProtocol(BaseProtocol):
 
     name = "huawei_sms"
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: ProtocolContext) -> None:
         super().__init__(world)
         self._callback = ""
 

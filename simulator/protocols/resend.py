@@ -22,7 +22,7 @@ from uuid import NAMESPACE_URL, uuid5
 from simulator.ledger import Record
 from simulator.protocols._windows import KeyedWindows
 from simulator.servers.http_server import Request
-from simulator.wire import BaseProtocol, Question, Recipient, Reply, Send, Verdict, World
+from simulator.wire import BaseProtocol, ProtocolContext, Question, Recipient, Reply, Send, Verdict
 
 _WINDOW_MS: Final = 24 * 3_600_000
 _MAX_KEY: Final = 256
@@ -75,7 +75,7 @@ class ResendProtocol(BaseProtocol):
 
     name = "resend"
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: ProtocolContext) -> None:
         super().__init__(world)
         self._kept: dict[str, _Kept] = {}
         self._unnamed = 0

@@ -22,7 +22,7 @@ from typing import Any, Final
 from simulator.ledger import Record
 from simulator.protocols._sms import is_number, json_reply, parsed
 from simulator.servers.http_server import Request
-from simulator.wire import BaseProtocol, Question, Recipient, Reply, Send, Verdict, World
+from simulator.wire import BaseProtocol, ProtocolContext, Question, Recipient, Reply, Send, Verdict
 
 _AUTHORIZATION = re.compile(
     r"TC3-HMAC-SHA256 Credential=(?P<id>[^/]+)/(?P<date>\d{4}-\d\d-\d\d)/sms/tc3_request, "
@@ -62,7 +62,7 @@ class TencentSmsProtocol(BaseProtocol):
 
     name = "tencent_sms"
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: ProtocolContext) -> None:
         super().__init__(world)
         self._id = world.credential(self.name, "secret_id", "simulator-id")
         self._secret = world.credential(self.name, "secret_key")

@@ -23,7 +23,7 @@ from urllib.parse import parse_qsl, urlencode
 from simulator.ledger import Record
 from simulator.protocols._sms import is_number, json_reply, parsed
 from simulator.servers.http_server import Request
-from simulator.wire import BaseProtocol, Question, Recipient, Reply, Send, Verdict, World
+from simulator.wire import BaseProtocol, ProtocolContext, Question, Recipient, Reply, Send, Verdict
 
 _ACCOUNT: Final = "AC" + "0" * 32
 _MAX_TEXT: Final = 1_600
@@ -57,7 +57,7 @@ class TwilioProtocol(BaseProtocol):
 
     name = "twilio"
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: ProtocolContext) -> None:
         super().__init__(world)
         self._account = world.credential(self.name, "account_sid", _ACCOUNT)
         self._login = f"{self._account}:{world.credential(self.name, 'auth_token')}"

@@ -12,7 +12,7 @@ from typing import Any, Final
 from simulator.ledger import Record
 from simulator.protocols._wechat import WechatProtocol, answer, template_values
 from simulator.servers.http_server import Request
-from simulator.wire import Recipient, Reply, Send, Verdict, World
+from simulator.wire import ProtocolContext, Recipient, Reply, Send, Verdict
 
 _WINDOW_MS: Final = 600_000
 _FIRST_ID: Final = 3_000_000_000_000
@@ -25,7 +25,7 @@ class WechatOfficialProtocol(WechatProtocol):
     name = "wechat_official"
     path = "/cgi-bin/message/template/send"
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: ProtocolContext) -> None:
         super().__init__(world)
         self._sent: dict[str, tuple[int, str]] = {}
         """OpenID and client id, to when and under which msgid."""

@@ -22,12 +22,12 @@ from simulator.wire import (
     ID,
     SECRET,
     BaseProtocol,
+    ProtocolContext,
     Question,
     Recipient,
     Reply,
     Send,
     Verdict,
-    World,
 )
 
 _TOKEN: Final = "/cgi-bin/gettoken"  # noqa: S105 (a path)
@@ -48,7 +48,7 @@ class Wecom(BaseProtocol):
 
     name = "wecom"
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: ProtocolContext) -> None:
         super().__init__(world)
         self._tokens = IssuedTokens(world, self.name)
         self._sent: dict[str, tuple[int, str]] = {}

@@ -16,7 +16,7 @@ from simulator.protocols._wechat import answer
 from simulator.protocols._wecom import WORDS, body_of, wrong_message
 from simulator.protocols._windows import KeyedWindows
 from simulator.servers.http_server import Request
-from simulator.wire import BaseProtocol, Question, Recipient, Reply, Send, Verdict, World
+from simulator.wire import BaseProtocol, ProtocolContext, Question, Recipient, Reply, Send, Verdict
 
 _SEND: Final = "/cgi-bin/webhook/send"
 _LIMITS: Final = {"text": 2_048, "markdown": 4_096}
@@ -27,7 +27,7 @@ class WecomRobot(BaseProtocol):
 
     name = "wecom_robot"
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: ProtocolContext) -> None:
         super().__init__(world)
         self._limits = KeyedWindows(world, self.name, (20, 60))
 

@@ -21,7 +21,7 @@ from urllib.parse import urlencode, urlsplit
 from simulator.ledger import Record
 from simulator.protocols._sms import CHINA_MS
 from simulator.receipts.plan import DELIVERED, SENT, Planned
-from simulator.wire import ID, SECRET, World
+from simulator.wire import ID, SECRET, ProtocolContext
 
 SIGNING_SECRET: Final = "whsec_" + b64encode(SECRET.encode()).decode()
 """Of resend, where the credentials name none."""
@@ -54,7 +54,7 @@ class Format(Protocol):
     batch: int
     """Receipts in one push."""
 
-    def push(self, url: str, reports: Sequence[ReceiptReport], world: World) -> Pushed:
+    def push(self, url: str, reports: Sequence[ReceiptReport], world: ProtocolContext) -> Pushed:
         """The request that carries them."""
         ...
 
@@ -64,7 +64,7 @@ class AliyunSmsReceiptFormat:
 
     steps, batch = False, 100
 
-    def push(self, url: str, reports: Sequence[ReceiptReport], world: World) -> Pushed:
+    def push(self, url: str, reports: Sequence[ReceiptReport], world: ProtocolContext) -> Pushed:
         """See `Format`."""
         return Pushed(url, [_JSON], json.dumps([_aliyun(one) for one in reports]).encode())
 
@@ -74,7 +74,7 @@ class TencentSmsReceiptFormat:
 
     steps, batch = False, 100
 
-    def push(self, url: str, reports: Sequence[ReceiptReport], world: World) -> Pushed:
+    def push(self, url: str, reports: Sequence[ReceiptReport], world: ProtocolContext) -> Pushed:
         """See `Format`."""
         return Pushed(url, [_JSON], json.dumps([_tencent(one) for one in reports]).encode())
 
@@ -84,7 +84,7 @@ class HuaweiSmsReceiptFormat:
 
     steps, batch = False, 1
 
-    def push(self, url: str, reports: Sequence[ReceiptReport], world: World) -> Pushed:
+    def push(self, url: str, reports: Sequence[ReceiptReport], world: ProtocolContext) -> Pushed:
         """See `Format`."""
         (report,) = reports
         good, name = report.planned.status == DELIVERED, report.record.provider_id
@@ -109,7 +109,7 @@ class GetuiReceiptFormat:
 
     steps, batch = False, 100
 
-    def push(self, url: str, reports: Sequence[ReceiptReport], world: World) -> Pushed:
+    def push(self, url: str, reports: Sequence[ReceiptReport], world: ProtocolContext) -> Pushed:
         """See `Format`."""
         lines = [json.dumps(_getui(report, world)) for report in reports]
         return Pushed(url, [("Content-Type", "text/plain")], "\n".join(lines).encode())
@@ -120,7 +120,7 @@ class TwilioReceiptFormat:
 
     steps, batch = True, 1
 
-    def push(self, url: str, reports: Sequence[ReceiptReport], world: World) -> Pushed:
+    def push(self, url: str, reports: Sequence[ReceiptReport], world: ProtocolContext) -> Pushed:
         """See `Format`."""
         (report,) = reports
         sid = report.record.provider_id
@@ -147,7 +147,7 @@ class ResendReceiptFormat:
 
     steps, batch = True, 1
 
-    def push(self, url: str, reports: Sequence[ReceiptReport], world: World) -> Pushed:
+    def push(self, url: str, reports: Sequence[ReceiptReport], world: ProtocolContext) -> Pushed:
         """See `Format`."""
         (report,) = reports
         body = json.dumps(_resend(report)).encode()
@@ -174,7 +174,7 @@ class WechatOfficialReceiptFormat:
         """The event in the clear."""
         return _wechat(report)
 
-    def push(self, url: str, reports: Sequence[ReceiptReport], world: World) -> Pushed:
+    def push(self, url: str, reports: Sequence[ReceiptReport], world: ProtocolContext) -> Pushed:
         """See `Format`."""
         (report,) = reports
         token = world.credential(self.protocol, "token")
@@ -239,7 +239,7 @@ def _aliyun(report: ReceiptReport) -> dict[str, Any]:
     }
 
 
-def _getui(report: ReceiptReport, world: World) -> dict[str, Any]:
+def _getui(report: ReceiptReport, world: ProtocolContext) -> dict[str, Any]:
     app, cid = world.credential("getui", "app_id", ID), report.record.receiver
     task, name = report.record.provider_id, f"{report.record.seq:032x}"
     secret = world.credential("getui", "master_secret")

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from simulator.ledger import Record
 from simulator.receipts.formats import FORMATS, Format, Pushed, ReceiptReport
 from simulator.receipts.plan import Plan, Planned, ReceiptOptions
-from simulator.wire import World
+from simulator.wire import ProtocolContext
 
 _MS: Final = 1_000
 _TIMEOUT_S: Final = 10.0
@@ -26,7 +26,9 @@ _AT_ONCE: Final = 16
 class ReceiptPoster:
     """One postman per protocol that has a callback."""
 
-    def __init__(self, receipts: Mapping[str, ReceiptOptions], seed: str, world: World) -> None:
+    def __init__(
+        self, receipts: Mapping[str, ReceiptOptions], seed: str, world: ProtocolContext
+    ) -> None:
         self._postmen = {
             name: Postman(name, Plan(name, options, seed), world)
             for name, options in receipts.items()
@@ -41,7 +43,7 @@ class ReceiptPoster:
 class Postman:
     """One protocol's."""
 
-    def __init__(self, name: str, plan: Plan, world: World) -> None:
+    def __init__(self, name: str, plan: Plan, world: ProtocolContext) -> None:
         self._name = name
         self._plan = plan
         self._world = world

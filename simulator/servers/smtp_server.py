@@ -75,7 +75,7 @@ class SmtpHandler(SMTP):
     """Drawn with the message's first RCPT."""
 
     def __init__(
-        self, office: PostOffice, greeting_s: float, command_s: float, **settings: Any
+        self, office: SmtpServer, greeting_s: float, command_s: float, **settings: Any
     ) -> None:
         super().__init__(office, **settings)
         self._greeting_s = greeting_s
@@ -96,7 +96,7 @@ class SmtpHandler(SMTP):
             await super().smtp_DATA(arg)
 
 
-class PostOffice:
+class SmtpServer:
     """aiosmtpd's handler: one for all connections. Everything runs on the loop's thread."""
 
     def __init__(self, provider: Provider, options: SimulatorOptions) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from channels.channel import Account, Call, Channel
 from channels.registry import PROVIDERS
-from channels.template_support import TAKERS
+from channels.template_support import TEMPLATE_SUPPORT
 from message.delivery import Delivery, Rendered, deliveries_of
 from message.envelope import Notification, Template
 from tests.channels.calls import account as hook_account
@@ -81,7 +81,7 @@ def test_where_there_is_none_its_refusal_says_so(of: Sample) -> None:
 
 @each_provider
 def test_what_it_is_said_to_take_it_takes_and_nothing_else(of: Sample) -> None:
-    taker, said = TAKERS[of.provider], of.notification(1)
+    taker, said = TEMPLATE_SUPPORT[of.provider], of.notification(1)
     assert taker.channel == said.channel
     assert taker.templates or said.template is None
     assert taker.contents or said.content is None

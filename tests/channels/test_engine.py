@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from channels.channel import Account, Attempt, Call, Failure, Phase, Token, TokenSource
-from channels.engine import Engine, LiveEngine, Refused
+from channels.engine import Engine, NonBlockingEngine, TokenRejected
 from channels.http_client.failures import BadRequest
 from channels.providers.null import NullChannel
 from channels.providers.webhook.adapter import WebhookChannel
@@ -214,16 +214,18 @@ def test_no_token_stands_in_what_a_log_may_show() -> None:
 # ---- what is not waited for ----------------------------------------------------------------------
 
 REFUSED = httpx.Response(401)
-Told = list[AnyOutcome] | Refused
+Told = list[AnyOutcome] | TokenRejected
 
 
-def begun(engine: LiveEngine, channel: WebhookChannel, told: list[Told]) -> list[AnyOutcome] | None:
+def begun(
+    engine: NonBlockingEngine, channel: WebhookChannel, told: list[Told]
+) -> list[AnyOutcome] | None:
     return engine.begin(channel, call(), 1.0, told.append)
 
 
 def test_an_answer_is_told_when_it_comes() -> None:
     sender, told = Beginner(OK), list[Told]()
-    assert begun(LiveEngine(sender), WebhookChannel(), told) is None
+    assert begun(NonBlockingEngine(sender), WebhookChannel(), told) is None
     assert told == []
     sender.tell()
     assert told == [[Accepted("7")]]
@@ -243,7 +245,7 @@ def test_what_is_known_at_once_is_not_told(
     answer: httpx.Response | Failure | Exception, outcome: type[AnyOutcome]
 ) -> None:
     told: list[Told] = []
-    known = begun(LiveEngine(Beginner(answer, at_once=True)), WebhookChannel(), told)
+    known = begun(NonBlockingEngine(Beginner(answer, at_once=True)), WebhookChannel(), told)
     assert known is not None
     assert [type(one) for one in known] == [outcome]
     assert told == []
@@ -251,7 +253,7 @@ def test_what_is_known_at_once_is_not_told(
 
 def test_a_fault_over_an_answer_that_is_told_is_in_doubt() -> None:
     sender, told = Beginner(OK), list[Told]()
-    begun(LiveEngine(sender), Broken("outcomes"), told)
+    begun(NonBlockingEngine(sender), Broken("outcomes"), told)
     sender.tell()
     ((outcome,),) = told
     assert isinstance(outcome, Unknown)
@@ -259,11 +261,11 @@ def test_a_fault_over_an_answer_that_is_told_is_in_doubt() -> None:
 
 def test_a_refused_token_is_told_and_the_call_made_again_with_another() -> None:
     sender, issuer, told = Beginner(REFUSED, OK), Issuer(), list[Told]()
-    engine = LiveEngine(sender, issuer)
+    engine = NonBlockingEngine(sender, issuer)
     assert begun(engine, WithToken(), told) is None
     sender.tell()
     (refused,) = told
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, TokenRejected)
     assert refused.call.token == "token-1"
     assert engine.renewed(WithToken(), refused.call, 1.0) == [Accepted("7")]
     assert issuer.refused == ["token-1"]
@@ -272,12 +274,12 @@ def test_a_refused_token_is_told_and_the_call_made_again_with_another() -> None:
 @pytest.mark.parametrize("at_once", [True, False])
 def test_a_token_refused_twice_is_the_accounts_fault(at_once: bool) -> None:
     sender, told = Beginner(REFUSED, REFUSED, at_once=at_once), list[Told]()
-    engine = LiveEngine(sender, Issuer())
+    engine = NonBlockingEngine(sender, Issuer())
     known = begun(engine, WithToken(), told)
     if not at_once:
         sender.tell()
         (refused,) = told
-        assert isinstance(refused, Refused)
+        assert isinstance(refused, TokenRejected)
         known = engine.renewed(WithToken(), refused.call, 1.0)
     assert known == [NotSent("token_refused", account=True)]
 
@@ -285,16 +287,16 @@ def test_a_token_refused_twice_is_the_accounts_fault(at_once: bool) -> None:
 def test_without_a_token_nothing_is_sent() -> None:
     sender, issuer, told = Beginner(OK), Issuer(), list[Told]()
     issuer.away = True
-    known = begun(LiveEngine(sender, issuer), WithToken(), told)
+    known = begun(NonBlockingEngine(sender, issuer), WithToken(), told)
     assert known == [NotSent("token_unavailable", "nobody answers")]
     assert sender.sent == []
-    assert LiveEngine(sender, issuer).renewed(WithToken(), call(), 1.0) == known
+    assert NonBlockingEngine(sender, issuer).renewed(WithToken(), call(), 1.0) == known
 
 
 def test_a_refused_login_is_the_accounts_and_spends_no_attempt() -> None:
     sender, issuer = Beginner(OK), Issuer()
     issuer.login_refused = True
-    known = begun(LiveEngine(sender, issuer), WithToken(), [])
+    known = begun(NonBlockingEngine(sender, issuer), WithToken(), [])
     told = NotSent("login_refused", "40001 bad secret", 7_000, account=True, limit=Limit.LOGIN)
     assert known == [told]
     assert is_paced(told)
@@ -303,5 +305,5 @@ def test_a_refused_login_is_the_accounts_and_spends_no_attempt() -> None:
 
 def test_the_null_provider_is_never_waited_for() -> None:
     one = Call(Account("n", "null", ""), (delivery(),))
-    engine = LiveEngine(Beginner(OK))
+    engine = NonBlockingEngine(Beginner(OK))
     assert engine.begin(NullChannel(), one, 1.0, lambda _: None) == [Accepted(delivery().key)]

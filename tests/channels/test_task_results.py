@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 
-from channels.channel import Attempt, Resolution, Resolved
+from channels.channel import Attempt, Resolution, ResolveResult
 from channels.providers.dingtalk.app import CHANNELS
 from tests.channels.providers.chats import account_of, deliveries
 
@@ -80,7 +80,7 @@ def answer_of(case: Case) -> httpx.Response:
     return httpx.Response(503 if case.shown == "503" else 200, content=body)
 
 
-def resolved(case: Case) -> Resolved:
+def resolved(case: Case) -> ResolveResult:
     (one,) = deliveries("dingtalk", ["u1"], {"text": "a"})
     now = NOON_MS + 12 * HOUR_MS - case.to_midnight_ms
     first = now if case.earlier is None else now - 60_000
@@ -90,7 +90,7 @@ def resolved(case: Case) -> Resolved:
     next(dialogue)
     with pytest.raises(StopIteration) as end:
         dialogue.send(answer_of(case))
-    found: Resolved = end.value.value
+    found: ResolveResult = end.value.value
     return found
 
 

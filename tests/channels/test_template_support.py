@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from channels.channel import Account
-from channels.template_support import TAKERS, gaps, unsendable
+from channels.template_support import TEMPLATE_SUPPORT, gaps, unsendable
 from message.vocabulary import Lane
 from policy.templates.loading import load
 from policy.templates.templates import DeclaredTemplate
@@ -36,7 +36,7 @@ template_id = "1"
 
 def template(folder: Path, name: str) -> DeclaredTemplate:
     (folder / "templates.toml").write_text(FILE)
-    return load(folder / "templates.toml", TAKERS).named(name)
+    return load(folder / "templates.toml", TEMPLATE_SUPPORT).named(name)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from channels.channel import Failure, Phase
 from channels.endpoints import over_http2
 from channels.http_client.failures import BadRequest
-from channels.transports import Wires
+from channels.transports import TransportRouter
 from tests.channels.smtp_client.test_transport import mail
 from tests.channels.smtp_server import MailServer
 from tests.conformance.senders import post
@@ -44,7 +44,7 @@ class Bench:
         self.http: list[Fake] = []
         self.mail: list[Fake] = []
         self.http2: list[Fake] = []
-        self.wires = Wires(
+        self.wires = TransportRouter(
             lambda: self._make(self.http),
             lambda: self._make(self.mail),
             lambda: self._make(self.http2),
@@ -108,7 +108,7 @@ def test_many_first_calls_at_once_open_one_transport() -> None:
 
 
 def test_the_real_transports_serve_all_kinds() -> None:
-    wires = Wires()
+    wires = TransportRouter()
     with Wire() as provider, MailServer() as server, Http2Wire() as modern:
         assert isinstance(wires.send(post(provider.url)), httpx.Response)
         answer = wires.send(mail(server))

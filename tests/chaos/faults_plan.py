@@ -26,7 +26,7 @@ from message.outcomes import Limit
 from simulator import Faults
 from simulator.protocols import PROTOCOLS
 from simulator.servers.http_server import Request
-from simulator.wire import Send, World
+from simulator.wire import ProtocolContext, Send
 from tests.chaos.faults_proofs import TTL_MS, account_table, is_short, life_ms
 from tests.conformance.samples import Sample, samples
 
@@ -265,7 +265,7 @@ def _shares(codes: Sequence[str], share: float) -> dict[str, float]:
 
 
 def _protocol(sample: Sample) -> Any:
-    return PROTOCOLS[sample.provider](World(now_ms=lambda: time.time_ns() // 1_000_000))
+    return PROTOCOLS[sample.provider](ProtocolContext(now_ms=lambda: time.time_ns() // 1_000_000))
 
 
 def doubtful(channel: Channel, answer: str) -> bool:

@@ -88,7 +88,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a reason that no table names is counted, and ends nothing",
-        "dispatcher.pipeline.gates:Gating.__init__",
+        "dispatcher.pipeline.gates:SendGates.__init__",
         "        self._dropped = Counter(dict.fromkeys(GATE_REASONS, 0))\n",
         "        self._dropped = dict.fromkeys(GATE_REASONS, 0)\n",
         (_REASONS + "test_a_reason_that_nobody_entered_is_counted_under_its_own_name",),
@@ -104,14 +104,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "what was given back keeps its offset",
         "dispatcher.kafka.source:Source._complete",
-        "if assignment.hold is not Hold.GONE and not given_back:",
-        "if assignment.hold is not Hold.GONE:",
+        "if assignment.hold is not PartitionState.GONE and not given_back:",
+        "if assignment.hold is not PartitionState.GONE:",
         (_SOURCE + "test_a_record_given_back_keeps_its_offset",),
     ),
     Mutation(
-        "nothing is committed for a partition that is gone (Hold.GONE)",
+        "nothing is committed for a partition that is gone (PartitionState.GONE)",
         "dispatcher.kafka.source:Source._complete",
-        "        if assignment.hold is not Hold.GONE and not given_back:\n"
+        "        if assignment.hold is not PartitionState.GONE and not given_back:\n"
         "            assignment.offsets.complete(record.offset)\n",
         "        if not given_back:\n"
         "            place = (assignment.topic, assignment.partition)\n"
@@ -121,7 +121,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a partition let go is forgotten by the commits",
         "dispatcher.kafka.source:Source._let_go",
-        "            assignment.hold = Hold.GONE\n"
+        "            assignment.hold = PartitionState.GONE\n"
         "            self._commits.forget(assignment)\n"
         "            self._assignments.pop((assignment.topic, assignment.partition), None)\n",
         "            self._commits.forget(assignment)\n",
@@ -160,14 +160,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "poison that fits nowhere becomes a stub",
-        "dispatcher.dead_letters.writer:DeadLetters._too_large",
+        "dispatcher.dead_letters.writer:DeadLetterWriter._too_large",
         "        if by_itself:\n            poison.shrink()\n",
         "",
         (_DEAD + "test_what_is_too_large_in_any_form_becomes_a_stub",),
     ),
     Mutation(
         "what shared a batch with what is too large is kept whole",
-        "dispatcher.dead_letters.writer:DeadLetters._too_large",
+        "dispatcher.dead_letters.writer:DeadLetterWriter._too_large",
         "        if by_itself:\n            poison.shrink()\n",
         "        poison.shrink()\n",
         (_DEAD + "test_what_only_shared_a_batch_with_what_is_too_large_is_kept_whole",),
@@ -238,7 +238,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a claim that nobody answered is not won",
-        "dispatcher.pipeline.claims:LedgerGate._claim",
+        "dispatcher.pipeline.claims:LedgerClaims._claim",
         '        answers = self._outage.persist("intake", enter)\n',
         "        try:\n"
         "            answers = enter()\n"
@@ -277,21 +277,21 @@ MUTATIONS: tuple[Mutation, ...] = (
     # -- the lane: invariants 2, 4 and 12 --
     Mutation(
         "TTL is checked right before each send",
-        "dispatcher.pipeline.lanes:Pool._too_late",
+        "dispatcher.pipeline.lanes:LanePool._too_late",
         "        if self._clock.now_ms() >= work.delivery.expires_at:\n",
         "        if False:\n",
         (_GUARDS + "test_nothing_is_sent_past_its_ttl_in_the_lanes_queue",),
     ),
     Mutation(
         "the lease is checked right before the first byte",
-        "dispatcher.pipeline.lanes:Pool._refusal",
+        "dispatcher.pipeline.lanes:LanePool._refusal",
         "        if reason is not None or not self._durable:\n            return reason\n",
         "        return reason\n",
         (_GUARDS + "test_nothing_is_sent_without_a_lease",),
     ),
     Mutation(
         "a worker that slept past its lease claims nothing",
-        "dispatcher.pipeline.claims:LedgerGate._claim.enter",
+        "dispatcher.pipeline.claims:LedgerClaims._claim.enter",
         "            if not self._lease_holds():\n                raise",
         "            if False:\n                raise",
         (_GUARDS + "test_a_worker_that_slept_past_its_lease_claims_nothing",),
@@ -305,14 +305,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "claims that lock their lines do not hold up outcomes",
-        "dispatcher.pipeline.claims:LedgerGate.rides",
+        "dispatcher.pipeline.claims:LedgerClaims.rides",
         "        return lane not in self._ordered\n",
         "        return True\n",
         (_RIDING + "test_lanes_that_lock_their_lines_do_not_ride",),
     ),
     Mutation(
         "nothing is claimed with an outcome under a lapsed lease",
-        "dispatcher.pipeline.claims:LedgerGate.settle_and_claim.enter",
+        "dispatcher.pipeline.claims:LedgerClaims.settle_and_claim.enter",
         "                return self._ledger.settle(settlements, self._ordered), None\n",
         "                pass\n",
         (_RIDING + "test_with_a_lapsed_lease_the_outcomes_are_written_and_nothing_is_claimed",),
@@ -351,7 +351,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a provider that asks to be left alone is",
-        "sending.accounts.selector:Accounts.record",
+        "sending.accounts.selector:AccountSelector.record",
         "            self._heed(account, outcomes, begun_at)\n",
         "            pass\n",
         (_ACCOUNTS + "test_a_provider_that_asks_to_be_left_alone_is_not_called_until_then",),
@@ -372,14 +372,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a lane that stops begins nothing more",
-        "dispatcher.pipeline.lanes:Pool._too_late",
+        "dispatcher.pipeline.lanes:LanePool._too_late",
         "        if self._stopping and self._durable:\n",
         "        if False:\n",
         (_GUARDS + "test_a_lane_that_stops_gives_back_what_it_has_not_begun",),
     ),
     Mutation(
         "a lane thread that dies leaves its delivery in doubt",
-        "dispatcher.pipeline.lanes:Pool._doubt",
+        "dispatcher.pipeline.lanes:LanePool._doubt",
         '                work.outcome = Unknown(code="thread_died", detail=repr(cause))\n',
         "                pass\n",
         (
@@ -390,14 +390,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a thread that dies of a second call leaves that in doubt",
-        "dispatcher.pipeline.lanes:Pool._call",
+        "dispatcher.pipeline.lanes:LanePool._call",
         "            work.outcome = None  # what was answered before says nothing of this call\n",
         "            pass\n",
         (_LANES + "test_a_thread_that_dies_of_the_second_call_leaves_it_in_doubt",),
     ),
     Mutation(
         "no more calls are under way than the policy has threads",
-        "sending.runtime.work_queue:Slotted._next",
+        "sending.runtime.work_queue:SlottedQueue._next",
         "        self._slots.pop()\n        try:\n            return super()",
         "        try:\n            return super()",
         (
@@ -408,35 +408,35 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "the thread that reads answers makes no call",
-        "dispatcher.pipeline.lanes:Pool._answered",
+        "dispatcher.pipeline.lanes:LanePool._answered",
         "                self._queue.urge(begun)\n",
         "                self._follow(begun)\n                self._end(begun.works)\n",
         (_LANES + "test_the_thread_that_reads_answers_makes_no_call",),
     ),
     Mutation(
         "an answer that does not come ends at its deadline",
-        "channels.http_client.answer_reader:Answers._expire",
+        "channels.http_client.answer_reader:AnswerReader._expire",
         "            if now >= exchange.deadline:\n",
         "            if False:\n",
         (_ANSWERS + "test_one_that_hangs_ends_at_its_deadline_and_holds_up_nobody",),
     ),
     Mutation(
         "a deadline is looked at whoever is at rest",
-        "channels.http_client.answer_reader:Answers.add",
+        "channels.http_client.answer_reader:AnswerReader.add",
         "        if self._resting:\n            self._wake()\n",
         "",
         (_ANSWERS + "test_a_deadline_is_kept_by_a_thread_that_was_at_rest",),
     ),
     Mutation(
         "who adds a call wakes no thread that has ended",
-        "channels.http_client.answer_reader:Answers._wake",
+        "channels.http_client.answer_reader:AnswerReader._wake",
         "            if self._epoll is not None and not self._epoll.closed:\n",
         "            if self._epoll is not None:\n",
         (_ANSWERS + "test_who_adds_wakes_nobody_once_the_thread_has_ended",),
     ),
     Mutation(
         "calls whose answers nobody reads any more are in doubt",
-        "channels.http_client.answer_reader:Answers._run",
+        "channels.http_client.answer_reader:AnswerReader._run",
         '                    self._give_up(descriptor, "thread_died", exc)\n',
         "                    pass\n",
         (_ANSWERS + _DEAD_READER,),
@@ -471,21 +471,21 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "the lease is used less a margin",
-        "sending.runtime.lease:Heart.__init__",
+        "sending.runtime.lease:WorkerLease.__init__",
         "        self._usable_s = self._lease_s * (1 - MARGIN)\n",
         "        self._usable_s = self._lease_s\n",
         (_LEASE + "test_no_send_begins_in_the_last_part_of_a_lease",),
     ),
     Mutation(
         "what was claimed under an earlier term is not sent under a later one",
-        "sending.runtime.lease:Heart.wait_valid",
+        "sending.runtime.lease:WorkerLease.wait_valid",
         "        return term == self.term\n",
         "        return True\n",
         (_LEASE + "test_what_was_claimed_before_a_lapse_may_not_be_sent_after_it",),
     ),
     Mutation(
         "nobody is called dead by one that has not seen the database for a whole lease",
-        "sending.runtime.lease:Heart._sweep",
+        "sending.runtime.lease:WorkerLease._sweep",
         "        if self._clock.monotonic() - self._healthy_since < self._lease_s:\n"
         "            return\n",
         "",
@@ -495,11 +495,11 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "the ledger is written before Redis",
         "dispatcher.pipeline.settle:Settle.settle",
-        "        settled = self._commit(batch, pairs) if pairs else Settled(batch)\n"
+        "        settled = self._commit(batch, pairs) if pairs else SettledBatch(batch)\n"
         "        self._free_room(batch)\n"
         "        self._on_settled(settled)\n",
-        "        self._on_settled(Settled(batch, pairs, [True] * len(pairs)))\n"
-        "        settled = self._commit(batch, pairs) if pairs else Settled(batch)\n"
+        "        self._on_settled(SettledBatch(batch, pairs, [True] * len(pairs)))\n"
+        "        settled = self._commit(batch, pairs) if pairs else SettledBatch(batch)\n"
         "        self._free_room(batch)\n",
         (_GUARDS + "test_the_ledger_comes_first_then_room_then_redis_then_the_source",),
     ),
@@ -540,7 +540,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a record is done with its last delivery",
-        "dispatcher.pipeline.completion:Aftermath._complete",
+        "dispatcher.pipeline.completion:CompletionStage._complete",
         "            if record.open_deliveries == 0:\n",
         "            if record.open_deliveries >= 0:\n",
         (_GUARDS + "test_a_record_is_done_with_its_last_delivery_and_not_before",),
@@ -712,14 +712,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     # -- the first byte --
     Mutation(
         "the end of an earlier lease is past",
-        "sending.runtime.lease:Heart.ends_at",
+        "sending.runtime.lease:WorkerLease.ends_at",
         '        return end if term == self.term else float("-inf")\n',
         "        return end\n",
         (_LEASE + "test_the_end_of_an_earlier_lease_is_past_whatever_holds_now",),
     ),
     Mutation(
         "a call carries the end of its lease",
-        "dispatcher.pipeline.lanes:Pool._not_after",
+        "dispatcher.pipeline.lanes:LanePool._not_after",
         "        return min([self._permit.ends_at(work.term) for work in works])\n",
         "        return inf\n",
         (_GUARDS + "test_a_call_carries_the_end_of_the_lease_it_is_made_under",),
@@ -734,21 +734,21 @@ MUTATIONS: tuple[Mutation, ...] = (
     # -- accounts and receivers --
     Mutation(
         "an account whose breaker is open is passed over",
-        "sending.accounts.selector:Accounts._take",
+        "sending.accounts.selector:AccountSelector._take",
         "        if route.breaker.take(self._monotonic()):\n",
         "        if True:\n",
         (_ACCOUNTS + "test_only_the_probes_go_through_a_half_open_account",),
     ),
     Mutation(
         "an account sends no more than it has tokens",
-        "sending.accounts.selector:Accounts._take",
+        "sending.accounts.selector:AccountSelector._take",
         "        if not self._rates.take(route.account.name):\n            return False\n",
         "",
         (_ACCOUNTS + "test_of_many_threads_at_once_no_more_choose_than_there_are_tokens",),
     ),
     Mutation(
         "after Unknown no other account is tried",
-        "sending.accounts.selector:Accounts.other",
+        "sending.accounts.selector:AccountSelector.other",
         "        if delivery.notification.account is not None or not may_fail_over(outcome):\n",
         "        if delivery.notification.account is not None:\n",
         (

@@ -66,7 +66,7 @@ RECOVERY: tuple[Mutation, ...] = (
     ),
     Mutation(
         "what no account may send now hides nobody",
-        "recovery.retry.stage:Resending._run",
+        "recovery.retry.stage:RetryStage._run",
         "                if calls or not seen:\n",
         "                if calls or seen or not seen:\n",
         (
@@ -83,7 +83,7 @@ RECOVERY: tuple[Mutation, ...] = (
     ),
     Mutation(
         "what recovery ends has its lane looked at again at once",
-        "recovery.retry.stage:Resending._settled",
+        "recovery.retry.stage:RetryStage._settled",
         "            self._on_woken(lane)\n",
         "            pass\n",
         (_LINE_WATCH + f"test_what_recovery_sends_of_one_key_follows_at_once{_LITE}",),
@@ -91,7 +91,7 @@ RECOVERY: tuple[Mutation, ...] = (
     # -- rates --
     Mutation(
         "recovery calls nobody through an account that was shut meanwhile",
-        "recovery.retry.pool:Callers._may_begin",
+        "recovery.retry.pool:RetryPool._may_begin",
         "refusal = self._refusal(resend) or self._shut(resend)\n",
         "refusal = self._refusal(resend)\n",
         (
@@ -240,7 +240,7 @@ RECOVERY: tuple[Mutation, ...] = (
     ),
     Mutation(
         "no repeat begins once its window is over",
-        "recovery.retry.pool:Callers._too_late",
+        "recovery.retry.pool:RetryPool._too_late",
         "        if resend.not_after and now >= resend.not_after:\n",
         "        if False:\n",
         (_GUARDS + "test_no_repeat_begins_once_the_providers_window_is_over",),
@@ -272,28 +272,28 @@ RECOVERY: tuple[Mutation, ...] = (
     ),
     Mutation(
         "TTL right before a resend",
-        "recovery.retry.pool:Callers._too_late",
+        "recovery.retry.pool:RetryPool._too_late",
         "        if now >= taken.delivery.expires_at:\n",
         "        if False:\n",
         (_GUARDS + "test_nothing_is_sent_again_past_its_ttl_in_recoverys_queue",),
     ),
     Mutation(
         "the lease right before a resend",
-        "recovery.retry.pool:Callers._refusal",
+        "recovery.retry.pool:RetryPool._refusal",
         "        return self._too_late(resend) or (Event.UNKNOWN, LEASE_LAPSED)\n",
         "        return self._too_late(resend)\n",
         (_GUARDS + "test_nothing_is_sent_again_without_a_lease",),
     ),
     Mutation(
         "a resend carries the end of its lease",
-        "recovery.retry.pool:Callers._not_after",
+        "recovery.retry.pool:RetryPool._not_after",
         "        return min(self._permit.ends_at(resend.term) for resend in resends)\n",
         '        return float("inf")\n',
         (_RESENDING + "test_a_call_carries_the_end_of_the_lease_it_is_made_under",),
     ),
     Mutation(
         "a recovery that stops begins nothing more",
-        "recovery.retry.pool:Callers._too_late",
+        "recovery.retry.pool:RetryPool._too_late",
         "        if self._stopping:\n",
         "        if False:\n",
         (_GUARDS + "test_a_recovery_that_stops_gives_back_what_it_has_not_begun",),
@@ -387,7 +387,7 @@ RECOVERY: tuple[Mutation, ...] = (
     ),
     Mutation(
         "only what is on record is called again",
-        "recovery.retry.stage:Resending._ours",
+        "recovery.retry.stage:RetryStage._ours",
         "        return kept\n",
         "        return True\n",
         (_RESENDING + "test_a_row_swept_between_the_take_and_the_call_is_not_sent",),
@@ -536,14 +536,14 @@ RECOVERY: tuple[Mutation, ...] = (
     # -- live traffic comes first --
     Mutation(
         "a lane takes no more than its threads have room for",
-        "recovery.retry.pool:Callers.room",
+        "recovery.retry.pool:RetryPool.room",
         "        return free if free > self._capacity // 4 else 0\n",
         "        return self._capacity\n",
         (_RESENDING + "test_a_lane_takes_no_more_than_its_threads_and_its_rate_have_room_for",),
     ),
     Mutation(
         "a receiver at its limit waits in the ledger",
-        "recovery.retry.stage:Resending._held_back",
+        "recovery.retry.stage:RetryStage._held_back",
         "        delays = self._delays(pairs)\n",
         "        delays = [0] * len(pairs)\n",
         (_RESENDING + "test_a_receiver_at_its_limit_waits_in_the_ledger_with_its_attempt",),
@@ -551,7 +551,7 @@ RECOVERY: tuple[Mutation, ...] = (
     # -- marks of the gates --
     Mutation(
         "what may have been sent keeps its marks",
-        "recovery.retry.stage:Resending._take",
+        "recovery.retry.stage:RetryStage._take",
         "for row in taking.ended if not row.doubted])\n",
         "for row in taking.ended])\n",
         (_MARKS + "test_what_may_have_been_sent_keeps_its_marks",),

@@ -135,7 +135,7 @@ RESOLVERS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a login that is refused in an answer is the fleet's to leave alone",
-        "sending.accounts.selector:Accounts._heed",
+        "sending.accounts.selector:AccountSelector._heed",
         "            if isinstance(told, NotSent) and told.limit is Limit.LOGIN:\n",
         "            if False:\n",
         (

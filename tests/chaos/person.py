@@ -8,7 +8,7 @@ from contextlib import closing
 
 from backends.settings import DatabaseSettings, Settings
 from idempotency.ledger import LedgerError
-from idempotency.recovery.contract import Recovering, operator_retry
+from idempotency.recovery.contract import RecoveryStore, operator_retry
 from idempotency.sql_ledger import open_ledger
 from message.states import State
 
@@ -29,7 +29,7 @@ def race(database_url: str, keys: Collection[str], seconds: float) -> tuple[int,
     return won, lost
 
 
-def _retry(rows: Recovering, key: str) -> bool | None:
+def _retry(rows: RecoveryStore, key: str) -> bool | None:
     """Whether the move was made; None where there was nothing to retry, or no ledger."""
     try:
         found = rows.version_of(key)

@@ -140,10 +140,10 @@ def _takes(orders: Path) -> None:
 
 
 def _calls(orders: Path) -> None:
-    from channels.engine import Engine, LiveEngine
+    from channels.engine import Engine, NonBlockingEngine
     from message.outcomes import Accepted
 
-    send, begin, resolve = Engine.send, LiveEngine.begin, Engine.resolve
+    send, begin, resolve = Engine.send, NonBlockingEngine.begin, Engine.resolve
 
     def answered(outcomes: Any) -> Any:
         if isinstance(outcomes, list) and any(isinstance(one, Accepted) for one in outcomes):
@@ -155,7 +155,9 @@ def _calls(orders: Path) -> None:
         outcomes: Sequence[Any] = answered(send(self, channel, call, timeout_s))
         return outcomes
 
-    def beginning(self: LiveEngine, channel: Any, call: Any, timeout_s: float, done: Any) -> Any:
+    def beginning(
+        self: NonBlockingEngine, channel: Any, call: Any, timeout_s: float, done: Any
+    ) -> Any:
         _at(Point.CALL, orders)
         told = begin(self, channel, call, timeout_s, lambda found: done(answered(found)))
         return answered(told)
@@ -166,5 +168,5 @@ def _calls(orders: Path) -> None:
         return found
 
     Engine.send = sending  # type: ignore[method-assign, assignment]
-    LiveEngine.begin = beginning  # type: ignore[method-assign]
+    NonBlockingEngine.begin = beginning  # type: ignore[method-assign]
     Engine.resolve = asking  # type: ignore[method-assign]

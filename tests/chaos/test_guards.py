@@ -13,12 +13,12 @@ import pytest
 
 from channels.channel import Account, Call, Channel
 from channels.providers.webhook.adapter import WebhookChannel
-from dispatcher.kafka.backpressure import Flow
+from dispatcher.kafka.backpressure import Backpressure
 from dispatcher.kafka.offsets import Offsets
-from dispatcher.pipeline.claims import LedgerGate
-from dispatcher.pipeline.completion import Aftermath
+from dispatcher.pipeline.claims import LedgerClaims
+from dispatcher.pipeline.completion import CompletionStage
 from dispatcher.pipeline.intake import Intake
-from dispatcher.pipeline.lanes import Pool
+from dispatcher.pipeline.lanes import LanePool
 from dispatcher.pipeline.settle import Settle
 from dispatcher.pipeline.work import Assignment, Finished, KafkaRecord, Route, Work
 from idempotency.ledger import (
@@ -33,10 +33,10 @@ from message.delivery import deliveries_of
 from message.outcomes import Accepted, AnyOutcome, Unknown
 from message.states import Event, State, after
 from policy.schema import LanePolicy
-from sending.accounts.rate_limiter import Rates
-from sending.accounts.selector import Accounts
+from sending.accounts.rate_limiter import RateLimiter
+from sending.accounts.selector import AccountSelector
 from sending.runtime.clock import Clock
-from sending.runtime.lease import Heart
+from sending.runtime.lease import WorkerLease
 from sending.runtime.outage import Outage
 from tests.dispatcher.fakes import LANE, NOW_MS, TOPIC, AtOnce, notification
 from tests.idempotency.making import World, claimed, claims, delivery, settle
@@ -132,15 +132,17 @@ class Bench(AtOnce):
 
     # -- stages --
 
-    def _pool(self) -> Pool:
+    def _pool(self) -> LanePool:
         account = Account("demo", "webhook", "http://127.0.0.1:9")
         policy = LanePolicy(threads=1)
         routes: dict[str, Route] = {"demo": (account, WebhookChannel())}
-        return Pool(
+        return LanePool(
             LANE,
             policy,
             routes,
-            Accounts(LANE, policy, [account], Rates([account], None, workers=lambda _: 1)),
+            AccountSelector(
+                LANE, policy, [account], RateLimiter([account], None, workers=lambda _: 1)
+            ),
             self,
             permit=self,
             clock=self.clock,
@@ -148,10 +150,10 @@ class Bench(AtOnce):
             reroute=lambda deliveries: [True] * len(deliveries),
         )
 
-    def _gate(self) -> LedgerGate:
+    def _gate(self) -> LedgerClaims:
         contract: Any = self
         count: Any = SimpleNamespace(claimed=lambda *_: None, prefilter_hits=lambda _: None)
-        return LedgerGate(
+        return LedgerClaims(
             contract,
             contract,
             owner="w",
@@ -174,7 +176,7 @@ class Bench(AtOnce):
     def settling(self) -> Settle:
         contract: Any = self
         pools = {LANE.name: self.pool}
-        aftermath = Aftermath(
+        aftermath = CompletionStage(
             pools,
             contract,
             report=self.report,
@@ -192,10 +194,10 @@ class Bench(AtOnce):
             on_room=lambda: self.calls.append("room"),
         )
 
-    def heart(self) -> Heart:
+    def heart(self) -> WorkerLease:
         contract: Any = self
         info = WorkerInfo("w", "host", 1, [], 1, int(LEASE_S * 1_000))
-        heart = Heart(contract, info, clock=self.clock, interval_s=1.0)
+        heart = WorkerLease(contract, info, clock=self.clock, interval_s=1.0)
         heart.register()
         return heart
 
@@ -440,7 +442,7 @@ def test_a_lane_claims_no_more_than_it_has_room_for(bench: Bench) -> None:
 
 
 def test_a_lane_that_holds_its_limit_wants_to_pause() -> None:
-    flow = Flow({LANE: 2}, 1 << 20)
+    flow = Backpressure({LANE: 2}, 1 << 20)
     flow[LANE].add(1)
     assert not flow.changes(frozenset())
     flow[LANE].add(1)

@@ -7,7 +7,7 @@ import httpx
 
 from channels.channel import Failure, Phase
 from channels.http2_client.transport import Http2Transport
-from channels.http_client.response import Answer
+from channels.http_client.response import LeanResponse
 from channels.http_client.transport import Transport
 
 TOTAL_S = 5.0
@@ -52,8 +52,8 @@ class Reference:
 class Unwaited(Transport):
     """Ours, its answers told by the thread that reads them all."""
 
-    def send(self, request: httpx.Request) -> Answer | Failure:
-        told: SimpleQueue[Answer | Failure] = SimpleQueue()
+    def send(self, request: httpx.Request) -> LeanResponse | Failure:
+        told: SimpleQueue[LeanResponse | Failure] = SimpleQueue()
         known = self.begin(request, told.put)
         return told.get(timeout=WAIT_S) if known is None else known
 
@@ -69,8 +69,8 @@ def unwaited(authority: str = "") -> Sender:
 class UnwaitedHttp2(Http2Transport):
     """HTTP/2, its answers told by the thread that reads them all."""
 
-    def send(self, request: httpx.Request) -> Answer | Failure:
-        told: SimpleQueue[Answer | Failure] = SimpleQueue()
+    def send(self, request: httpx.Request) -> LeanResponse | Failure:
+        told: SimpleQueue[LeanResponse | Failure] = SimpleQueue()
         known = self.begin(request, told.put)
         return told.get(timeout=WAIT_S) if known is None else known
 

@@ -16,13 +16,13 @@ import msgspec
 import pytest
 import structlog
 
-from channels.channel import Account, Attempt, Call, Channel, Resolution, Resolved
+from channels.channel import Account, Attempt, Call, Channel, Resolution, ResolveResult
 from channels.engine import Engine
 from channels.judging.error_table import ErrorRow
 from channels.probe.probe import ExchangeRecorder, OwnTokens
 from channels.registry import PROVIDERS
 from channels.secret import Secret
-from channels.transports import Wires
+from channels.transports import TransportRouter
 from message.delivery import Delivery, deliveries_of
 from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
 from simulator import ECHOING, Faults, Record, Simulator, spawn
@@ -39,7 +39,7 @@ numbers = count(1)
 class Peer:
     """One adapter, its account at the simulator, and what goes between them."""
 
-    def __init__(self, of: Sample, simulator: Simulator, wires: Wires) -> None:
+    def __init__(self, of: Sample, simulator: Simulator, wires: TransportRouter) -> None:
         self.sample = of
         self.channel: Channel = of.channel
         self.simulator = simulator
@@ -64,7 +64,7 @@ class Peer:
         self.simulator.control(rules=list(rules))
         return self.engine.send(self.channel, call, timeout_s)
 
-    def resolve(self, delivery: Delivery, called_at: int) -> Resolved | None:
+    def resolve(self, delivery: Delivery, called_at: int) -> ResolveResult | None:
         """An hour later: whatever lag the provider has is over."""
         attempt = Attempt(delivery, called_at=called_at, now=called_at + HOUR_MS)
         return self.engine.resolve(self.channel, self.account, attempt, TIMEOUT_S)
@@ -98,18 +98,18 @@ def simulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Simulator]:
 
 
 @pytest.fixture(scope="module")
-def wires() -> Iterator[Wires]:
-    opened = Wires()
+def wires() -> Iterator[TransportRouter]:
+    opened = TransportRouter()
     yield opened
     opened.close()
 
 
 @pytest.fixture(params=SAMPLES)
-def peer(request: pytest.FixtureRequest, simulator: Simulator, wires: Wires) -> Peer:
+def peer(request: pytest.FixtureRequest, simulator: Simulator, wires: TransportRouter) -> Peer:
     return Peer(SAMPLES[request.param], simulator, wires)
 
 
-def peer_of(provider: str, simulator: Simulator, wires: Wires) -> Peer:
+def peer_of(provider: str, simulator: Simulator, wires: TransportRouter) -> Peer:
     return Peer(SAMPLES[provider], simulator, wires)
 
 
@@ -141,7 +141,7 @@ def test_samples_speak_of_rows_that_are_there(provider: str) -> None:
 
 @pytest.mark.parametrize(("provider", "row"), rows())
 def test_each_documented_error_is_what_its_row_says(
-    provider: str, row: ErrorRow, simulator: Simulator, wires: Wires
+    provider: str, row: ErrorRow, simulator: Simulator, wires: TransportRouter
 ) -> None:
     peer = peer_of(provider, simulator, wires)
     code = peer.sample.code_for(row.code)
@@ -254,7 +254,7 @@ def batches() -> list[str]:
 @pytest.mark.parametrize("provider", batches())
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_one_bad_receiver_holds_back_and_hides_no_other(
-    provider: str, place: int, simulator: Simulator, wires: Wires
+    provider: str, place: int, simulator: Simulator, wires: TransportRouter
 ) -> None:
     peer = peer_of(provider, simulator, wires)
     call = peer.call(3)
@@ -309,7 +309,11 @@ def with_window() -> list[str]:
     ids=["accepted", "dropped"],
 )
 def test_what_is_in_doubt_is_told_by_the_provider_as_it_was(
-    provider: str, fault: Faults, told: set[Resolution], simulator: Simulator, wires: Wires
+    provider: str,
+    fault: Faults,
+    told: set[Resolution],
+    simulator: Simulator,
+    wires: TransportRouter,
 ) -> None:
     peer = peer_of(provider, simulator, wires)
     call, called_at = peer.call(), int(time() * 1_000)
@@ -324,7 +328,7 @@ def test_what_is_in_doubt_is_told_by_the_provider_as_it_was(
 
 @pytest.mark.parametrize("provider", sorted({*SAMPLES} - {*with_query(), *with_window()}))
 def test_without_query_or_window_nothing_is_promised(
-    provider: str, simulator: Simulator, wires: Wires
+    provider: str, simulator: Simulator, wires: TransportRouter
 ) -> None:
     peer = peer_of(provider, simulator, wires)
     assert peer.channel.promises.resolve == "none"
@@ -333,7 +337,7 @@ def test_without_query_or_window_nothing_is_promised(
 
 @pytest.mark.parametrize("provider", with_window())
 def test_a_repeat_inside_the_dedup_window_is_accepted_and_doubles_nothing(
-    provider: str, simulator: Simulator, wires: Wires
+    provider: str, simulator: Simulator, wires: TransportRouter
 ) -> None:
     peer = peer_of(provider, simulator, wires)
     peer.send(peer.call())  # the token

@@ -21,12 +21,12 @@ from channels.channel import (
     Dialogue,
     LoginRefused,
     Resolution,
-    Resolved,
+    ResolveResult,
     TokenRefused,
 )
 from channels.engine import MAX_QUESTIONS
 from channels.probe.probe import ExchangeRecorder
-from channels.transports import Wires
+from channels.transports import TransportRouter
 from message.outcomes import Accepted, NotSent, Rejected, Unknown
 from simulator import Simulator, spawn
 from tests.conformance.samples import UNLIMITED
@@ -112,7 +112,7 @@ def simulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Simulator]:
 
 @pytest.fixture(scope="module", params=HTTP)
 def good(request: pytest.FixtureRequest, simulator: Simulator) -> Iterator[Good]:
-    wires = Wires()
+    wires = TransportRouter()
     peer = Peer(SAMPLES[request.param], simulator, wires)
     call = peer.call()
     (outcome,) = peer.send(call)
@@ -278,13 +278,13 @@ def test_no_bad_answer_to_a_query_settles_anything(good: Good, page: bytes, stat
     assert found.resolution is Resolution.ASK_LATER
 
 
-def told(dialogue: Dialogue, answer: httpx.Response) -> Resolved:
+def told(dialogue: Dialogue, answer: httpx.Response) -> ResolveResult:
     """What the dialogue finds if it gets nothing but this answer."""
     next(dialogue)
     for _ in range(MAX_QUESTIONS):
         try:
             dialogue.send(answer)
         except StopIteration as end:
-            found: Resolved = end.value
+            found: ResolveResult = end.value
             return found
     raise AssertionError("it asks for ever")

@@ -25,7 +25,7 @@ from channels.http2_client.stream import Stream
 from channels.http2_client.transport import Http2Transport
 from channels.http_client.failures import BadRequest
 from channels.http_client.request import post_json
-from channels.http_client.response import Answer
+from channels.http_client.response import LeanResponse
 from channels.judging.outcomes import of_failure, refusal
 from message.outcomes import WITHOUT_ANSWER, Accepted, AnyOutcome, NotSent, Unknown
 from simulator.servers.certificates import Authority
@@ -387,7 +387,7 @@ def test_an_answer_before_the_whole_request_is_the_answer(plain: Http2Transport)
 
     with Http2Wire(settings={w.WINDOW: 5}, widens=False, seen=early) as provider:
         answer = plain.send(post(provider.url))
-        assert isinstance(answer, Answer)
+        assert isinstance(answer, LeanResponse)
         assert answer.status_code == 413
         assert provider.requests == 0
         until(lambda: provider.resets == [w.CANCEL])
@@ -421,7 +421,9 @@ def at_once(
     def call(number: int) -> None:
         body = b"%d" % number
         answer = transport.send(post(provider.url, PATIENCE_S, body))
-        found.put((body, answer.content if isinstance(answer, Answer) else repr(answer).encode()))
+        found.put(
+            (body, answer.content if isinstance(answer, LeanResponse) else repr(answer).encode())
+        )
 
     threads = [threading.Thread(target=call, args=(number,)) for number in range(count)]
     for thread in threads:
@@ -453,7 +455,7 @@ def test_no_more_streams_are_open_than_the_provider_allows(
 
 def test_a_call_that_waited_in_line_past_its_lease_is_not_sent(plain: Http2Transport) -> None:
     with Http2Wire(w.stall, settings={w.MAX_CONCURRENT: 1}) as provider:
-        first: SimpleQueue[Answer | Failure] = SimpleQueue()
+        first: SimpleQueue[LeanResponse | Failure] = SimpleQueue()
         assert plain.begin(post(provider.url, 1.0), first.put) is None
         assert provider.began.wait(PATIENCE_S)
         second = post(provider.url, PATIENCE_S)
@@ -508,7 +510,7 @@ def test_calls_that_a_goaway_meets_are_told_apart_by_its_last_stream(plain: Http
         return False
 
     with Http2Wire(*[go] * 5) as provider:
-        told: list[SimpleQueue[Answer | Failure]] = [SimpleQueue() for _ in range(5)]
+        told: list[SimpleQueue[LeanResponse | Failure]] = [SimpleQueue() for _ in range(5)]
         for number, queue in enumerate(told):
             assert plain.begin(post(provider.url, body=b"%d" % number), queue.put) is None
         outcomes = [type(outcome(queue.get(timeout=PATIENCE_S))) for queue in told]
@@ -533,7 +535,7 @@ def test_while_a_ping_is_unanswered_no_call_is_written(
     monkeypatch.setattr(http2_connection, "PING_AFTER_S", 0.1)
     monkeypatch.setattr(http2_connection, "PING_WAIT_S", 0.6)
     with Http2Wire(w.stall, deaf=True) as provider:
-        first: SimpleQueue[Answer | Failure] = SimpleQueue()
+        first: SimpleQueue[LeanResponse | Failure] = SimpleQueue()
         assert plain.begin(post(provider.url, PATIENCE_S), first.put) is None
         until(lambda: provider.pings == 1)
         assert isinstance(outcome(plain.send(post(provider.url, PATIENCE_S))), NotSent)
@@ -565,7 +567,7 @@ def test_an_idle_connection_says_goodbye(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_closing_waits_for_the_calls_under_way_and_takes_no_more(plain: Http2Transport) -> None:
     with Http2Wire(w.later(w.stall, 0.2, w.ok)) as provider:
-        told: SimpleQueue[Answer | Failure] = SimpleQueue()
+        told: SimpleQueue[LeanResponse | Failure] = SimpleQueue()
         assert plain.begin(post(provider.url), told.put) is None
         assert provider.began.wait(PATIENCE_S)
         plain.close()
@@ -612,9 +614,9 @@ def test_many_threads_open_one_connection(plain: Http2Transport) -> None:
 
 def test_what_is_told_may_begin_the_next_call(plain: Http2Transport) -> None:
     with Http2Wire() as provider:
-        told: SimpleQueue[Answer | Failure] = SimpleQueue()
+        told: SimpleQueue[LeanResponse | Failure] = SimpleQueue()
 
-        def again(_: Answer | Failure) -> None:
+        def again(_: LeanResponse | Failure) -> None:
             assert plain.begin(post(provider.url), told.put) is None
 
         assert plain.begin(post(provider.url), again) is None
@@ -624,7 +626,7 @@ def test_what_is_told_may_begin_the_next_call(plain: Http2Transport) -> None:
 def test_one_who_raises_keeps_nobody_from_being_told(
     plain: Http2Transport, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def broken(_: Answer | Failure) -> None:
+    def broken(_: LeanResponse | Failure) -> None:
         raise RuntimeError("broken")
 
     with Http2Wire() as provider:
@@ -730,7 +732,7 @@ def test_the_request_says_what_the_adapter_said_and_nothing_of_the_connection(
 def test_the_answer_is_httpxs_own(plain: Http2Transport) -> None:
     with Http2Wire(w.answer("200", b'{"id":1}', ("apns-id", "A-1"), ("x", "1"))) as provider:
         answer = plain.send(post(provider.url))
-        assert isinstance(answer, Answer)
+        assert isinstance(answer, LeanResponse)
         assert answer.headers["apns-id"] == "A-1"
         assert answer.json() == {"id": 1}
         assert ":status" not in answer.headers

@@ -9,9 +9,9 @@ from threading import Thread
 from typing import Any
 
 from channels.channel import Call
-from channels.engine import Refused
+from channels.engine import TokenRejected
 from dispatcher.dead_letters.writer import Poison
-from dispatcher.kafka.backpressure import Flow
+from dispatcher.kafka.backpressure import Backpressure
 from dispatcher.kafka.commits import Commits
 from dispatcher.kafka.source import Source
 from dispatcher.metrics import Metrics
@@ -37,7 +37,7 @@ class AtOnce:
         channel: Any,
         call: Call,
         timeout_s: float,
-        done: Callable[[Sequence[AnyOutcome] | Refused], None],
+        done: Callable[[Sequence[AnyOutcome] | TokenRejected], None],
     ) -> Sequence[AnyOutcome] | None:
         return self.send(channel, call, timeout_s)
 
@@ -55,7 +55,7 @@ class Later(AtOnce):
         channel: Any,
         call: Call,
         timeout_s: float,
-        done: Callable[[Sequence[AnyOutcome] | Refused], None],
+        done: Callable[[Sequence[AnyOutcome] | TokenRejected], None],
     ) -> Sequence[AnyOutcome] | None:
         if not self.told_later:
             return self.send(channel, call, timeout_s)
@@ -250,7 +250,7 @@ class Bench:
         self.source = Source(
             self.consumer,
             self.commits,
-            Flow({LANE: max_records}, max_bytes),
+            Backpressure({LANE: max_records}, max_bytes),
             {LANE: self.inbox} if accounts else {},
             self.inbox,
             self.removals,

@@ -24,8 +24,8 @@ from message.outcomes import is_paced
 from message.states import Event
 from message.vocabulary import Lane
 from policy.schema import DEFAULTS_BY_KIND, LanePolicy
-from sending.accounts.rate_limiter import Rates
-from sending.accounts.selector import Accounts
+from sending.accounts.rate_limiter import RateLimiter
+from sending.accounts.selector import AccountSelector
 from sending.settlement import after_call
 
 LANE: Final = Lane("email", "notice")
@@ -66,9 +66,11 @@ class Loop:
         self.last_sent_at = 0.0
         self._team, self._account, self._policy = team, account, policy
         self._luck = Random(7).random
-        rates = Rates([account], None, workers=lambda _: 1, monotonic=lambda: self.time)
+        rates = RateLimiter([account], None, workers=lambda _: 1, monotonic=lambda: self.time)
         self._rates = rates
-        self._accounts = Accounts(LANE, policy, [account], rates, monotonic=lambda: self.time)
+        self._accounts = AccountSelector(
+            LANE, policy, [account], rates, monotonic=lambda: self.time
+        )
         self._due: list[tuple[float, int, Delivery]] = []
         self._called: list[tuple[float, int, Delivery]] = []
         self._order = 0

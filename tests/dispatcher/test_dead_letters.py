@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from dispatcher.dead_letters.quota import Permits
-from dispatcher.dead_letters.reader import DeadLetterFilter, Letter, letter_of, newest
+from dispatcher.dead_letters.quota import DeadLetterQuota
+from dispatcher.dead_letters.reader import DeadLetter, DeadLetterFilter, letter_of, newest
 from dispatcher.dead_letters.replay import REPLAY_OF, Replayer, ReplayStatus
 from dispatcher.dead_letters.stub import STUB, facts_of, stub_in
-from dispatcher.dead_letters.writer import DeadLetters, Poison
+from dispatcher.dead_letters.writer import DeadLetterWriter, Poison
 from dispatcher.kafka.offsets import Offsets
 from dispatcher.pipeline.work import Assignment
 from idempotency.sql_ledger import SqlLedger
@@ -72,12 +72,12 @@ class Stage:
     def __init__(self, burst: int, rate_per_s: float) -> None:
         self.time, self.producer = Time(), Producer()
         self.done: list[Poison] = []
-        self.stage = DeadLetters(
+        self.stage = DeadLetterWriter(
             self.producer,
             "dead",
             on_done=self.done.extend,
             on_count=lambda _: None,
-            permits=Permits(burst, rate_per_s, self.time.monotonic),
+            permits=DeadLetterQuota(burst, rate_per_s, self.time.monotonic),
             recorder=NoRecorder(),
             clock=self.time,  # type: ignore[arg-type]
             worker="w1",
@@ -186,7 +186,7 @@ def test_one_lanes_flood_holds_no_other_lane_and_no_other_reason() -> None:
 
 def test_permits_never_pile_up_beyond_the_burst() -> None:
     time = Time()
-    permits = Permits(2, 10.0, time.monotonic)
+    permits = DeadLetterQuota(2, 10.0, time.monotonic)
     time.now += 1_000
     assert [permits.take("l", "r") for _ in range(3)] == [True, True, False]
     assert permits.wait_s("l", "r") == pytest.approx(0.1)
@@ -195,7 +195,7 @@ def test_permits_never_pile_up_beyond_the_burst() -> None:
 # -- what is shown --
 
 
-def letter(value: bytes | None, **changes: Any) -> Letter:
+def letter(value: bytes | None, **changes: Any) -> DeadLetter:
     fields: dict[str, Any] = {
         "place": "dead/0/1",
         "origin": f"{LANE.topic()}/0/7",
@@ -208,7 +208,7 @@ def letter(value: bytes | None, **changes: Any) -> Letter:
         "headers": [("theirs", b"kept"), ("hongyan-dead-reason", b"bad_ttl")],
         "truncated": 0,
     }
-    return Letter(**{**fields, **changes})
+    return DeadLetter(**{**fields, **changes})
 
 
 def test_a_body_shows_its_shape_and_neither_receivers_nor_what_was_said() -> None:

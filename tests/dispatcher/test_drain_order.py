@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from dispatcher.worker import LaneEntry, Stages, Worker, WorkerFailed, WorkerPhase
+from dispatcher.worker import LaneEntry, Worker, WorkerFailed, WorkerPhase, WorkerStages
 from idempotency.ledger import LedgerUnavailable
 from message.vocabulary import Lane
 from policy.schema import LanePolicy
-from sending.runtime.threads import Crew
+from sending.runtime.threads import ThreadGroup
 
 LANE = Lane("webhook", "notice")
 DRAIN_S = 10.0
@@ -48,14 +48,14 @@ class Bench:
         self.outage = SimpleNamespace(stop=threading.Event(), on=False)
         self.settle: Any = Double("settle", note, run=self._settle)
         self.settle_stopped = threading.Event()
-        self.crew = Crew()
+        self.crew = ThreadGroup()
         idle: Callable[[], None] = lambda: None  # noqa: E731
         door: Any = LaneEntry(
             Double("screen", note, run=idle),  # type: ignore[arg-type]
             Double("intake", note, run=idle),  # type: ignore[arg-type]
             [LANE],
         )
-        stages: Any = Stages(
+        stages: Any = WorkerStages(
             source=self.source,  # type: ignore[arg-type]
             doors=[door],
             pools=[self.pool],  # type: ignore[list-item]

@@ -29,7 +29,7 @@ from dispatcher.kafka.offsets import Offsets
 from dispatcher.kafka.source import _poison
 from dispatcher.metrics import Metrics
 from dispatcher.pipeline.batching import calls_of
-from dispatcher.pipeline.expand import BadTemplate
+from dispatcher.pipeline.expand import TemplateRejected
 from dispatcher.pipeline.settle import settlement_of
 from dispatcher.pipeline.telemetry import WorkerTelemetry
 from dispatcher.pipeline.work import Assignment, KafkaRecord, Work
@@ -185,7 +185,7 @@ def told(provider: str, payload: bytes) -> tuple[list[Any], int]:
         return [poison.code, poison.detail], 1
     try:
         _rendered(Templates(), notification)
-    except BadTemplate as exc:
+    except TemplateRejected as exc:
         return [exc.reason], 1
     said: list[Any] = []
     adapters: list[tuple[Any, Any]] = [(channel, Echo(s)) for s in (0, 200, 400)]

@@ -21,7 +21,7 @@ from channels.channel import Account, Call
 from channels.registry import AccountError, channel_for
 from dispatcher.kafka.offsets import Offsets
 from dispatcher.pipeline.batching import calls_of
-from dispatcher.pipeline.lanes import Pool
+from dispatcher.pipeline.lanes import LanePool
 from dispatcher.pipeline.work import Assignment, Finished, KafkaRecord, Route, Work
 from message.delivery import Delivery, deliveries_of
 from message.envelope import Notification
@@ -30,8 +30,8 @@ from message.vocabulary import CHANNELS, Lane
 from policy.schema import LanePolicy, RetryPolicy
 from recovery.retry.lane_config import RetryRoute as RecoveryRoute
 from recovery.retry.lane_config import Routes
-from sending.accounts.rate_limiter import Rates
-from sending.accounts.selector import Accounts
+from sending.accounts.rate_limiter import RateLimiter
+from sending.accounts.selector import AccountSelector
 from sending.runtime.clock import Clock
 from tests.conformance.samples import Sample, samples
 from tests.dispatcher.fakes import NOW_MS, AtOnce
@@ -129,8 +129,8 @@ class Case(AtOnce):
         }
         self.calls: list[tuple[str, str]] = []
         self.finished: SimpleQueue[Finished] = SimpleQueue()
-        self.rates = Rates(self.accounts, None, workers=lambda _: 1)
-        self.chooser = Accounts(self.lane, self.policy, self.accounts, self.rates)
+        self.rates = RateLimiter(self.accounts, None, workers=lambda _: 1)
+        self.chooser = AccountSelector(self.lane, self.policy, self.accounts, self.rates)
 
     def _accounts(self, luck: Random) -> tuple[LanePolicy, list[Account]]:
         while True:
@@ -206,9 +206,9 @@ class Case(AtOnce):
                 other = self.chooser.other(delivery, outcome, tried, refuses)
                 route = None if other is None else routes.of(other.name)
 
-    def _pool(self) -> Pool:
+    def _pool(self) -> LanePool:
         routes: dict[str, Route] = {a.name: (a, channel_for(a)) for a in self.accounts}
-        return Pool(
+        return LanePool(
             self.lane,
             self.policy,
             routes,
@@ -291,8 +291,8 @@ def lane_of(failing: Mapping[str, AnyOutcome], accounts: Any = ()) -> Case:
     case.policy = LanePolicy(threads=1, accounts=accounts or [])
     case.accounts = lane_accounts(case.lane, case.tables, case.policy)
     case.failing = dict(failing)
-    case.rates = Rates(case.accounts, None, workers=lambda _: 1)
-    case.chooser = Accounts(case.lane, case.policy, case.accounts, case.rates)
+    case.rates = RateLimiter(case.accounts, None, workers=lambda _: 1)
+    case.chooser = AccountSelector(case.lane, case.policy, case.accounts, case.rates)
     return case
 
 

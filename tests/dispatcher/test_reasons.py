@@ -59,7 +59,7 @@ def test_every_template_error_has_its_reason_in_the_table() -> None:
     assert codes <= BY_CODE.keys()
 
 
-class _Curfew(gating.Gating):
+class _Curfew(gating.SendGates):
     """As one who adds a gate and forgets the table."""
 
     def _keep_quiet(self, works: object) -> None:

@@ -18,7 +18,7 @@ from channels.channel import Account, Call
 from channels.probe.probe import ExchangeRecorder, OwnTokens
 from channels.providers.aliyun_sms.adapter import AliyunSms
 from channels.registry import load_accounts
-from channels.transports import Wires
+from channels.transports import TransportRouter
 from dispatcher.wiring import login_gauges
 from message.delivery import Delivery, deliveries_of
 from message.envelope import Notification, Template
@@ -26,8 +26,8 @@ from message.outcomes import Accepted, AnyOutcome, is_paced
 from message.vocabulary import Lane
 from policy.schema import LanePolicy
 from sending.accounts.paces import LATE_MS, LOGIN_MS
-from sending.accounts.rate_limiter import Rates
-from sending.accounts.selector import Accounts
+from sending.accounts.rate_limiter import RateLimiter
+from sending.accounts.selector import AccountSelector
 from tests.conformance.samples import sample
 
 LANE = Lane("sms", "notice")
@@ -69,14 +69,15 @@ class Fleet:
         self.of = load_accounts({"wrong": aliyun(), "right": aliyun("simulator-secret")})
         shared = LocalPaces(self._now)
         self.rates = [
-            Rates(
+            RateLimiter(
                 self.of.values(), None, workers=lambda _: workers, monotonic=self._now, paces=shared
             )
             for _ in range(workers)
         ]
         every = list(self.of.values())
         self.workers = [
-            Accounts(LANE, LanePolicy(), every, rates, monotonic=self._now) for rates in self.rates
+            AccountSelector(LANE, LanePolicy(), every, rates, monotonic=self._now)
+            for rates in self.rates
         ]
 
     def _now(self) -> float:
@@ -122,7 +123,7 @@ def test_it_is_told_until_it_is_mended_and_a_while_longer() -> None:
     with capture_logs() as told:
         fleet.run(60, answer)
     assert [rates.refused_logins() for rates in fleet.rates] == [["wrong"], ["wrong"]]
-    by_token = OwnTokens(ExchangeRecorder(Wires()), 1.0)
+    by_token = OwnTokens(ExchangeRecorder(TransportRouter()), 1.0)
     (shown,) = login_gauges(by_token, fleet.rates[0])
     assert shown[0] == "login_refused", "of which the alert is raised"
     assert shown[2:] == ({"account": "wrong"}, 1)
@@ -141,7 +142,7 @@ def test_who_has_the_mended_secret_does_not_meet_the_refusal(redis_url: str) -> 
     tables = [aliyun(), aliyun(), aliyun("simulator-secret")]
     try:
         here, there, mended = (
-            Rates(
+            RateLimiter(
                 load_accounts({"main": table}).values(), buckets, workers=lambda _: 3, paces=paces
             )
             for table, (buckets, paces) in zip(tables, every, strict=True)

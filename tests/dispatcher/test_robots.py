@@ -18,9 +18,9 @@ from message.envelope import Notification
 from message.outcomes import AnyOutcome
 from message.vocabulary import Lane
 from policy.schema import LanePolicy
-from sending.accounts.rate_limiter import Rates
+from sending.accounts.rate_limiter import RateLimiter
 from sending.accounts.receiver_limits import ReceiverLimits, limits_of
-from sending.accounts.selector import Accounts
+from sending.accounts.selector import AccountSelector
 
 LANE = Lane("dingtalk", "notice")
 ROBOT = {"provider": "dingtalk_robot", "access_token": "t", "group": "ops"}
@@ -62,7 +62,7 @@ class Lanes:
         self.of = robots()
         buckets, paces = LocalBuckets(self.clock), LocalPaces(self.clock)
         self.rates = [
-            Rates(
+            RateLimiter(
                 self.of.values(),
                 buckets,
                 workers=lambda _: workers,
@@ -74,7 +74,7 @@ class Lanes:
         policy = LanePolicy()
         some = list(self.of.values())
         self.accounts = [
-            Accounts(LANE, policy, some, rates, monotonic=self.clock) for rates in self.rates
+            AccountSelector(LANE, policy, some, rates, monotonic=self.clock) for rates in self.rates
         ]
 
     def clock(self) -> float:
@@ -179,7 +179,7 @@ def test_accounts_of_one_login_share_the_rate_that_its_provider_documents(
 ) -> None:
     table = {"provider": "feishu", "app_id": "a", "app_secret": "s"}
     accounts = load_accounts({"one": table, "same": table, "other": {**table, "app_id": "b"}})
-    rates = Rates(accounts.values(), buckets(), workers=lambda _: 1, monotonic=lambda: 1.0)
+    rates = RateLimiter(accounts.values(), buckets(), workers=lambda _: 1, monotonic=lambda: 1.0)
 
     def used(*names: str) -> int:
         count = 0
@@ -198,7 +198,7 @@ def test_a_rate_of_its_own_is_the_accounts() -> None:
     table = {"provider": "feishu", "app_id": "a", "app_secret": "s", "rate_per_s": 4}
     accounts = load_accounts({"one": table, "same": table})
     assert {account.bucket for account in accounts.values()} == {""}
-    rates = Rates(accounts.values(), None, workers=lambda _: 1, monotonic=lambda: 1.0)
+    rates = RateLimiter(accounts.values(), None, workers=lambda _: 1, monotonic=lambda: 1.0)
     taken = {"one": 0, "same": 0}
     for name in [*taken] * 9:
         rates.rooms([name])
@@ -228,7 +228,7 @@ def test_the_fleet_hears_of_a_silence_under_the_robots_name(redis_url: str) -> N
     every = [(RedisBuckets(settings, "l"), RedisPaces(settings, "l")) for _ in range(2)]
     try:
         here, there = (
-            Rates(of.values(), buckets, workers=lambda _: 2, paces=paces)
+            RateLimiter(of.values(), buckets, workers=lambda _: 2, paces=paces)
             for buckets, paces in every
         )
         here.refused("one", 600_000, None)

@@ -17,10 +17,10 @@ from structlog.testing import capture_logs
 from backends.settings import Settings
 from channels.channel import Account, Call, Channel
 from channels.registry import channel_for, load_accounts
-from channels.template_support import TAKERS
+from channels.template_support import TEMPLATE_SUPPORT
 from dispatcher.kafka.offsets import Offsets
 from dispatcher.pipeline.batching import calls_of
-from dispatcher.pipeline.lanes import Pool
+from dispatcher.pipeline.lanes import LanePool
 from dispatcher.pipeline.work import Assignment, Finished, KafkaRecord, Work
 from dispatcher.process import _tell_gaps
 from message.delivery import Delivery, deliveries_of
@@ -31,8 +31,8 @@ from message.vocabulary import Lane
 from policy.schema import LanePolicy, Policy
 from policy.templates.loading import load
 from policy.templates.templates import Templates
-from sending.accounts.rate_limiter import Rates
-from sending.accounts.selector import Accounts
+from sending.accounts.rate_limiter import RateLimiter
+from sending.accounts.selector import AccountSelector
 from sending.runtime.clock import Clock
 from tests.dispatcher.fakes import AtOnce
 
@@ -100,11 +100,13 @@ class Bench(AtOnce):
         self.finished: SimpleQueue[Finished] = SimpleQueue()
         accounts = [one for n, one in load_accounts(TABLES).items() if n in weights]
         policy = LanePolicy(threads=1, accounts=weights)
-        self.pool = Pool(
+        self.pool = LanePool(
             LANE,
             policy,
             {one.name: (one, channel_for(one)) for one in accounts},
-            Accounts(LANE, policy, accounts, Rates(accounts, None, workers=lambda _: 1)),
+            AccountSelector(
+                LANE, policy, accounts, RateLimiter(accounts, None, workers=lambda _: 1)
+            ),
             self,
             permit=self,
             clock=Clock(lambda: NOW_MS / 1_000, lambda: NOW_MS / 1_000),
@@ -163,7 +165,7 @@ class Bench(AtOnce):
 @pytest.fixture
 def templates(tmp_path: Path) -> Templates:
     (tmp_path / "templates.toml").write_text(LOGIN, "utf-8")
-    return load(tmp_path / "templates.toml", TAKERS)
+    return load(tmp_path / "templates.toml", TEMPLATE_SUPPORT)
 
 
 def of_ali(request: httpx.Request) -> tuple[str, dict[str, str]]:

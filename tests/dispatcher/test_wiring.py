@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from backends.settings import DatabaseSettings, KafkaSettings, Settings, WorkerSettings
-from channels.transports import Wires
-from dispatcher.wiring import App, OpenedBackends, build
-from dispatcher.worker import Stages
+from channels.transports import TransportRouter
+from dispatcher.wiring import BuiltWorker, OpenedBackends, build
+from dispatcher.worker import WorkerStages
 from idempotency.prefilter_redis import open_prefilter
 from idempotency.sql_ledger import open_ledger, upgrade
 from message.vocabulary import Lane
@@ -34,7 +34,7 @@ POLICY = Policy(
 
 
 @pytest.fixture(scope="module")
-def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
+def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltWorker]:
     """A worker that was built and not started; nothing listens at its broker's address."""
     database = tmp_path_factory.mktemp("wiring") / "ledger.db"
     settings = Settings(
@@ -54,7 +54,7 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
             ledger=ledger,
             prefilter=open_prefilter(settings, ledger.identity()),
             recorder=recorder,
-            transport=Wires(),
+            transport=TransportRouter(),
             tokens=tokens,
             templates=Templates(),
             versions=Versions(ledger.database),
@@ -70,16 +70,16 @@ class NoTokens:
         return []
 
 
-def stages_of(app: App) -> Stages:
+def stages_of(app: BuiltWorker) -> WorkerStages:
     return app.worker._stages
 
 
-def test_lanes_with_a_ledger_and_lanes_without_have_a_door_each(app: App) -> None:
+def test_lanes_with_a_ledger_and_lanes_without_have_a_door_each(app: BuiltWorker) -> None:
     doors = [{lane.name for lane in door.lanes} for door in stages_of(app).doors]
     assert doors == [{ORDERED.name, PLAIN.name}, {LOOSE.name}]
 
 
-def test_every_lane_has_a_pool_and_is_served_by_one_screen(app: App) -> None:
+def test_every_lane_has_a_pool_and_is_served_by_one_screen(app: BuiltWorker) -> None:
     stages = stages_of(app)
     assert set(app.pools) == {lane.name for lane in LANES}
     assert stages.pools == list(app.pools.values())
@@ -87,7 +87,7 @@ def test_every_lane_has_a_pool_and_is_served_by_one_screen(app: App) -> None:
     assert stages.source._inboxes == screens
 
 
-def test_whatever_ends_goes_to_settle_over_one_queue(app: App) -> None:
+def test_whatever_ends_goes_to_settle_over_one_queue(app: BuiltWorker) -> None:
     stages = stages_of(app)
     queue = stages.settle._finished
     assert all(pool._finished is queue for pool in stages.pools)
@@ -95,32 +95,32 @@ def test_whatever_ends_goes_to_settle_over_one_queue(app: App) -> None:
     assert all(door.screen._finished is queue for door in stages.doors)
 
 
-def test_claims_ride_with_the_commits_of_the_ledgers_lanes_alone(app: App) -> None:
+def test_claims_ride_with_the_commits_of_the_ledgers_lanes_alone(app: BuiltWorker) -> None:
     ledger, loose = stages_of(app).doors
     assert ledger.rider is not None
     assert stages_of(app).settle._rider is ledger.rider
     assert loose.rider is None
 
 
-def test_the_lanes_that_keep_order_are_known_where_it_counts(app: App) -> None:
+def test_the_lanes_that_keep_order_are_known_where_it_counts(app: BuiltWorker) -> None:
     stages = stages_of(app)
     gate: Any = stages.doors[0].intake._gate
     assert stages.settle._ordered == gate._ordered == {ORDERED.name}
     assert stages.aftermath._hurried == {ORDERED}
 
 
-def test_what_intake_takes_its_own_screen_hears_of(app: App) -> None:
+def test_what_intake_takes_its_own_screen_hears_of(app: BuiltWorker) -> None:
     for door in stages_of(app).doors:
         assert door.intake.on_taken == door.screen.wanted
 
 
-def test_one_outage_of_the_ledger_is_seen_by_all_that_use_it(app: App) -> None:
+def test_one_outage_of_the_ledger_is_seen_by_all_that_use_it(app: BuiltWorker) -> None:
     stages = stages_of(app)
     gate: Any = stages.doors[0].intake._gate
     assert stages.settle._outage is gate._outage is stages.outage
 
 
-def test_the_health_page_watches_every_loop_that_may_stand_still(app: App) -> None:
+def test_the_health_page_watches_every_loop_that_may_stand_still(app: BuiltWorker) -> None:
     watched = set(app.health._beats)
     assert watched == {
         *("answers", "source", "settle", "aftermath"),
@@ -128,7 +128,7 @@ def test_the_health_page_watches_every_loop_that_may_stand_still(app: App) -> No
     }
 
 
-def test_the_worker_is_registered_before_it_starts(app: App) -> None:
+def test_the_worker_is_registered_before_it_starts(app: BuiltWorker) -> None:
     heart = stages_of(app).heart
     ledger: Any = heart._ledger
     with ledger.database.connection() as connection:

@@ -26,7 +26,7 @@ from channels.registry import PROVIDERS
 from simulator import Simulator, spawn
 from simulator.protocols.feishu_robot import FeishuRobot
 from simulator.servers.http_server import Request
-from simulator.wire import Reply, Send, World
+from simulator.wire import ProtocolContext, Reply, Send
 from tests.channels.providers.chats import account_of, deliveries
 from tests.conformance.samples import UNLIMITED
 from tests.foreign.sdk_wire import Made, led, of_httpx
@@ -160,7 +160,7 @@ def test_the_simulator_takes_the_sign_that_go_lark_makes_and_no_other(
     vector: dict[str, Any],
 ) -> None:
     robot = FeishuRobot(
-        World(
+        ProtocolContext(
             credentials={"feishu_robot": {"hook": "h", "secret": vector["secret"]}},
             now_ms=lambda: int(vector["timestamp"]) * 1_000,
         )

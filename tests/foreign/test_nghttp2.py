@@ -15,7 +15,7 @@ import pytest
 
 from channels.channel import Failure, Phase
 from channels.http2_client.transport import Http2Transport
-from channels.http_client.response import Answer
+from channels.http_client.response import LeanResponse
 from simulator import Faults, spawn
 from simulator.servers.certificates import Authority
 from tests.conformance.senders import post
@@ -31,9 +31,9 @@ def transport() -> Iterator[Http2Transport]:
     made.close()
 
 
-def echo(transport: Http2Transport, server: Nghttpd, body: bytes) -> Answer:
+def echo(transport: Http2Transport, server: Nghttpd, body: bytes) -> LeanResponse:
     answer = transport.send(post(server.url, PATIENCE_S, body))
-    assert isinstance(answer, Answer), answer
+    assert isinstance(answer, LeanResponse), answer
     assert answer.status_code == 200
     return answer
 
@@ -64,7 +64,7 @@ def test_no_byte_passes_the_windows_that_nghttpd_opens(
 
 
 def test_no_more_streams_are_open_than_nghttpd_allows(transport: Http2Transport) -> None:
-    told: SimpleQueue[Answer | Failure] = SimpleQueue()
+    told: SimpleQueue[LeanResponse | Failure] = SimpleQueue()
     with Nghttpd("--max-concurrent-streams=2") as server:
         threads = [
             threading.Thread(
@@ -77,7 +77,7 @@ def test_no_more_streams_are_open_than_nghttpd_allows(transport: Http2Transport)
         for thread in threads:
             thread.join()
         answers = [told.get() for _ in threads]
-        assert all(isinstance(one, Answer) and one.content == b"x" * 900 for one in answers)
+        assert all(isinstance(one, LeanResponse) and one.content == b"x" * 900 for one in answers)
         assert "REFUSED_STREAM" not in server.said()
         assert (server.requests(), server.received()) == (30, 30 * 900)
 
@@ -91,7 +91,7 @@ def test_a_thousand_calls_keep_the_header_tables_of_both_sides_alike(
             request = post(server.url, PATIENCE_S, b"%d" % number)
             request.headers["x-number"] = f"{number:050d}"
             answer = transport.send(request)
-            assert isinstance(answer, Answer), answer
+            assert isinstance(answer, LeanResponse), answer
             assert answer.content == b"%d" % number
         assert server.requests() == 1_000
         assert "COMPRESSION_ERROR" not in server.said()

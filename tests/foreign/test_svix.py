@@ -25,7 +25,7 @@ from receipts.push import Push, Unauthentic
 from simulator.ledger import Record
 from simulator.receipts.formats import FORMATS, ReceiptReport
 from simulator.receipts.plan import DELIVERED, Planned
-from simulator.wire import World
+from simulator.wire import ProtocolContext
 from tests.channels.calls import delivery
 from tests.channels.providers.chats import account_of
 
@@ -117,7 +117,7 @@ def test_a_body_that_was_changed_is_refused_by_both() -> None:
 
 
 def test_what_our_simulator_signs_the_judge_verifies() -> None:
-    world = World(
+    world = ProtocolContext(
         credentials={"resend": {"signing_secret": SECRET}}, now_ms=lambda: int(now() * 1_000)
     )
     record = Record(

@@ -21,7 +21,7 @@ from receipts.push import Push, Unauthentic
 from simulator.ledger import Record
 from simulator.receipts.formats import FORMATS, ReceiptReport
 from simulator.receipts.plan import DELIVERED, Planned
-from simulator.wire import World
+from simulator.wire import ProtocolContext
 
 TOKEN, APP = "spamtest", "wx2c2769f8efd9abc2"
 KEY = "abcdefghijklmnopqrstuvwxyz0123456789ABCDEFG"
@@ -67,7 +67,7 @@ def test_what_the_judge_encrypts_we_read(parser: Any, xml: str) -> None:
 @pytest.mark.parametrize("provider", ["wechat_official", "wechat_mini"])
 def test_what_our_simulator_encrypts_the_judge_reads(provider: str) -> None:
     credentials = {provider: {"token": TOKEN, "aes_key": KEY, "app_id": APP}}
-    world = World(credentials=credentials, now_ms=lambda: NOW_S * 1_000)
+    world = ProtocolContext(credentials=credentials, now_ms=lambda: NOW_S * 1_000)
     record = Record(
         seq=1,
         at_ms=1,

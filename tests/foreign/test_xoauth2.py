@@ -19,7 +19,7 @@ from channels.engine import Engine
 from channels.probe.probe import ExchangeRecorder, OwnTokens
 from channels.providers.email_smtp.adapter import CHANNELS
 from channels.registry import load_accounts
-from channels.transports import Wires
+from channels.transports import TransportRouter
 from message.outcomes import Accepted, AnyOutcome, NotSent
 from tests.channels.providers.test_smtp import call
 from tests.foreign.postfix import free_port
@@ -87,7 +87,7 @@ def sent(office: Office, token_url: str, times: int = 1, **changes: Any) -> list
     port = free_port()
     controller = Controller(office, "127.0.0.1", port, auth_required=True, auth_require_tls=False)
     controller.start()
-    wires = Wires()
+    wires = TransportRouter()
     try:
         table = {
             "provider": "smtp",

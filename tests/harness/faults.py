@@ -19,16 +19,16 @@ class ThreadKilled(BaseException):
 
 def lane_thread_dies() -> None:
     """The thread that sends to a receiver that begins with `fatal` dies of it, before the call."""
-    from channels.engine import LiveEngine
+    from channels.engine import NonBlockingEngine
 
-    begin = LiveEngine.begin
+    begin = NonBlockingEngine.begin
 
-    def dying(self: LiveEngine, channel: Any, call: Any, timeout_s: float, done: Any) -> Any:
+    def dying(self: NonBlockingEngine, channel: Any, call: Any, timeout_s: float, done: Any) -> Any:
         if call.deliveries[0].receiver.startswith("fatal"):
             raise ThreadKilled("killed by the test")
         return begin(self, channel, call, timeout_s, done)
 
-    LiveEngine.begin = dying  # type: ignore[method-assign]
+    NonBlockingEngine.begin = dying  # type: ignore[method-assign]
 
 
 def has_points() -> None:

@@ -18,7 +18,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from dispatcher.kafka.offset_metadata import Run
+from dispatcher.kafka.offset_metadata import OffsetRange
 from dispatcher.kafka.offset_metadata import decode as decode_runs
 from message.envelope import Notification, encode
 from message.vocabulary import dead_letter_topic, lane_named, trace_topic
@@ -46,7 +46,7 @@ class Committed(NamedTuple):
     metadata: str
 
     @property
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[OffsetRange]:
         """What is done above the offset."""
         return decode_runs(self.metadata, self.offset)
 

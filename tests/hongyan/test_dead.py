@@ -8,7 +8,7 @@ import pytest
 from backends.kafka import clients as kafka
 from backends.kafka.topic_reader import read_topic
 from backends.settings import KafkaSettings
-from dispatcher.dead_letters.reader import Letter
+from dispatcher.dead_letters.reader import DeadLetter
 from hongyan.replay_run import batches
 from tests.hongyan.conftest import Run
 
@@ -122,7 +122,7 @@ def test_all_that_match_are_replayed_however_many_they_are(
 
 
 def test_a_batch_is_bounded_by_its_bytes_and_names_an_origin_once() -> None:
-    def letter(number: int, size: int = 1) -> Letter:
+    def letter(number: int, size: int = 1) -> DeadLetter:
         fields: dict[str, Any] = {
             "reason": "",
             "detail": "",
@@ -132,7 +132,9 @@ def test_a_batch_is_bounded_by_its_bytes_and_names_an_origin_once() -> None:
             "truncated": 0,
         }
         place = f"dead/0/{number}"
-        return Letter(place=place, origin=f"t/0/{number}", at=-number, value=b"x" * size, **fields)
+        return DeadLetter(
+            place=place, origin=f"t/0/{number}", at=-number, value=b"x" * size, **fields
+        )
 
     large = [letter(n, 20 << 20) for n in range(3)]
     assert [len(batch) for batch in batches(large)] == [2, 1]

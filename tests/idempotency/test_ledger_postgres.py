@@ -14,11 +14,11 @@ from backends.sql import database as sql
 from backends.sql import schema
 from backends.sql.database import Database, database_url
 from idempotency.claims import postgres
-from idempotency.claims.rows import Entries, Entry, OutcomeRow, change
+from idempotency.claims.rows import ClaimBatch, ClaimRow, OutcomeRow, change
 from idempotency.claims.store import MS_PER_DAY, TakeoverRow
 from idempotency.ledger import LedgerUnavailable, Settlement
 from idempotency.partitions import DAYS_AHEAD, ensure_partitions, partition_name
-from idempotency.payload_cipher import Sealer
+from idempotency.payload_cipher import PayloadCipher
 from idempotency.sql_ledger import upgrade
 from message.states import Event
 from tests.idempotency.making import (
@@ -196,8 +196,8 @@ def test_looking_finds_rows_by_key_in_the_partitions_of_the_batch(
 
 @pytest.mark.parametrize("statement", [postgres.CLAIM, postgres.CLAIM_IN_LINE])
 def test_claiming_reads_nothing_but_its_line(full: World, statement: str) -> None:
-    batch = Entries(claims([delivery(ordering_key=f"k{n}") for n in range(50)]), Sealer())
-    values = postgres.columns(Entry._fields, batch.rows)
+    batch = ClaimBatch(claims([delivery(ordering_key=f"k{n}") for n in range(50)]), PayloadCipher())
+    values = postgres.columns(ClaimRow._fields, batch.rows)
     values |= postgres.shared_columns({}) | {"owner": "w1", "epoch": 1}
     nodes = plan(full, statement, values)
     read = {name for name in scans(nodes) if name.startswith(today())}
@@ -235,8 +235,8 @@ def test_settling_and_claiming_at_once_read_what_each_reads(full: World) -> None
     items = claimed(full.open(), *[delivery() for _ in range(50)])
     changes = [change(Settlement(d, Event.ACCEPTED)) for d in items]
     values = {f"settled_{k}": v for k, v in postgres.columns(OutcomeRow._fields, changes).items()}
-    batch = Entries(claims([delivery() for _ in range(50)]), Sealer())
-    values |= postgres.columns(Entry._fields, batch.rows) | postgres.shared_columns({})
+    batch = ClaimBatch(claims([delivery() for _ in range(50)]), PayloadCipher())
+    values |= postgres.columns(ClaimRow._fields, batch.rows) | postgres.shared_columns({})
     nodes = plan(full, postgres.SETTLE_AND_CLAIM, values | {"owner": "w1", "epoch": 1})
     assert {name for name in scans(nodes) if name.startswith(today())} == {today("_pkey")}
 

@@ -15,13 +15,13 @@ import psycopg
 from sqlalchemy import text
 
 from idempotency.claims import postgres as statements
-from idempotency.claims.rows import Entries, Entry
+from idempotency.claims.rows import ClaimBatch, ClaimRow
 from idempotency.fleet.health import OVERDUE
 from idempotency.fleet.held_lines import MOST_BEHIND
 from idempotency.ledger import LedgerUnavailable, Settlement
 from idempotency.lines import ASLEEP_AT, PG_WAKE, Line, PostgresLines
-from idempotency.payload_cipher import Sealer
-from idempotency.recovery.contract import DueDelivery, DueQuery, Recovering, operator_retry
+from idempotency.payload_cipher import PayloadCipher
+from idempotency.recovery.contract import DueDelivery, DueQuery, RecoveryStore, operator_retry
 from idempotency.recovery.statements import for_postgres, for_sqlite
 from idempotency.sql_ledger import SqlLedger
 from message.delivery import Delivery, Origin
@@ -56,7 +56,7 @@ def head_and_followers(ledger: SqlLedger, key: str, behind: int) -> list[Deliver
     return adopt(made, ledger.claim(made, "w1", ordered=True))
 
 
-def look(rows: Recovering, ask: DueQuery, owner: str) -> list[DueDelivery]:
+def look(rows: RecoveryStore, ask: DueQuery, owner: str) -> list[DueDelivery]:
     """What may go now: retries and first sends."""
     asks = (ask, msgspec.structs.replace(ask, first=True))
     return [taken for one in asks for taken in rows.take(one, owner, new_token()).taken]
@@ -238,8 +238,8 @@ def read_by(nodes: list[dict[str, Any]]) -> int:
 
 def looks(world: World) -> dict[str, tuple[set[str], int]]:
     """Each statement that knows lines: the indexes of today's rows that it reads, and how many rows."""
-    batch = Entries(claims([delivery(ordering_key="k")]), Sealer())
-    claim = statements.columns(Entry._fields, batch.rows) | statements.shared_columns({})
+    batch = ClaimBatch(claims([delivery(ordering_key="k")]), PayloadCipher())
+    claim = statements.columns(ClaimRow._fields, batch.rows) | statements.shared_columns({})
     of_line = {"lane": LANE, "start": "", "now": NOON, "limit": 10, "ordered": True, "again": True}
     sql = for_postgres()
     asked: dict[str, tuple[str, dict[str, Any]]] = {

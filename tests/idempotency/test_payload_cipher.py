@@ -4,7 +4,7 @@ from hashlib import sha256
 import pytest
 
 from backends.settings import DatabaseSettings, Settings, SettingsError
-from idempotency.payload_cipher import DIGEST_BYTES, PayloadUnreadable, Sealer, body_digest
+from idempotency.payload_cipher import DIGEST_BYTES, PayloadCipher, PayloadUnreadable, body_digest
 from idempotency.sql_ledger import open_ledger
 from tests.idempotency.making import World, claimed, deliveries, delivery
 
@@ -17,7 +17,7 @@ def test_the_digest_is_the_start_of_sha_256() -> None:
 
 
 def test_what_was_sealed_opens_and_never_twice_alike() -> None:
-    sealer = Sealer(KEY)
+    sealer = PayloadCipher(KEY)
     sealed = sealer.seal(b"hello", "m1")
     assert b"hello" not in sealed
     assert sealed != sealer.seal(b"hello", "m1")
@@ -25,23 +25,23 @@ def test_what_was_sealed_opens_and_never_twice_alike() -> None:
 
 
 def test_without_a_key_bytes_stay_as_they_are() -> None:
-    assert Sealer().seal(b"{}", "m1") == Sealer().open(b"{}", "m1") == b"{}"
+    assert PayloadCipher().seal(b"{}", "m1") == PayloadCipher().open(b"{}", "m1") == b"{}"
 
 
 def test_plain_rows_from_before_the_key_still_open() -> None:
-    assert Sealer(KEY).open(b'{"v":1}', "m1") == b'{"v":1}'
+    assert PayloadCipher(KEY).open(b'{"v":1}', "m1") == b'{"v":1}'
 
 
-@pytest.mark.parametrize("sealer", [Sealer(), Sealer(OTHER)])
-def test_a_missing_or_other_key_is_named(sealer: Sealer) -> None:
+@pytest.mark.parametrize("sealer", [PayloadCipher(), PayloadCipher(OTHER)])
+def test_a_missing_or_other_key_is_named(sealer: PayloadCipher) -> None:
     wanted = sha256(bytes(range(32))).hexdigest()[:8]
     with pytest.raises(PayloadUnreadable, match=wanted):
-        sealer.open(Sealer(KEY).seal(b"hello", "m1"), "m1")
+        sealer.open(PayloadCipher(KEY).seal(b"hello", "m1"), "m1")
 
 
 def test_a_payload_moved_to_another_message_does_not_open() -> None:
     with pytest.raises(PayloadUnreadable, match="damaged or moved"):
-        Sealer(KEY).open(Sealer(KEY).seal(b"hello", "m1"), "m2")
+        PayloadCipher(KEY).open(PayloadCipher(KEY).seal(b"hello", "m1"), "m2")
 
 
 @pytest.mark.parametrize("key", ["short", "not base64!", b64encode(b"x" * 31).decode()])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dispatcher.kafka.offset_metadata import Run, encode
+from dispatcher.kafka.offset_metadata import OffsetRange, encode
 from message.vocabulary import dead_letter_topic
 from simulator import Faults
 from tests.harness import LANE, Fleet, await_, notifications
@@ -132,8 +132,13 @@ def test_aborted_records_are_not_sent_and_transaction_markers_hold_no_offset(
 
 
 def test_foreign_corrupt_and_stale_metadata_is_ignored(fleet: MakeFleet) -> None:
-    whole = encode(0, [Run(1, 6)])
-    foreign = ["somebody else's", whole[:-6], whole[:8] + "A" + whole[9:], encode(3, [Run(4, 6)])]
+    whole = encode(0, [OffsetRange(1, 6)])
+    foreign = [
+        "somebody else's",
+        whole[:-6],
+        whole[:8] + "A" + whole[9:],
+        encode(3, [OffsetRange(4, 6)]),
+    ]
     one = fleet(partitions=len(foreign))
     for number, metadata in enumerate(foreign):
         one.wire.commit_as_foreigner(Place(one.topics[0], number), 0, metadata)
@@ -171,7 +176,7 @@ def test_a_stuck_lowest_offset_holds_up_nobody_and_shows_its_age(fleet: MakeFlee
     one.await_states(SENT=500, IN_FLIGHT=1)
     place = Place(one.topics[0], 0)
     await_(
-        lambda: one.committed()[place].runs == [Run(1, 501)],
+        lambda: one.committed()[place].runs == [OffsetRange(1, 501)],
         what="one run above the stuck offset, however many are done",
     )
     await_(lambda: worker.metric("oldest_uncommitted_seconds") > 2, what="the age shows")

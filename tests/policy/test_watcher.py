@@ -9,7 +9,7 @@ import pytest
 from backends.sql.errors import SqlAway
 from policy.schema import Policy
 from policy.versions import Version
-from policy.watcher import Watch
+from policy.watcher import PolicyWatcher
 
 GOOD = "[defaults]\nthreads = 3\n"
 
@@ -24,7 +24,7 @@ class Bench:
         self.fault: BaseException | None = None
         self.refusal: BaseException | None = None
         self.adopting = threading.Event()
-        self.watch = Watch(self, {"demo": {}}, self.adopt, number=0, look_s=0.001)
+        self.watch = PolicyWatcher(self, {"demo": {}}, self.adopt, number=0, look_s=0.001)
 
     def newer_than(self, number: int) -> Version | None:
         self.asked += 1

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from backends.settings import ReceiptsSettings, Settings, SettingsError
 from idempotency.ledger import LedgerUnavailable
-from idempotency.receipts.rules import Receipt, Said
+from idempotency.receipts.rules import Receipt, ReceiptState
 from idempotency.receipts.sql import open_receipts
 from idempotency.receipts.store import Receipts
 from idempotency.sql_ledger import SqlLedger
@@ -162,9 +162,9 @@ def test_concurrent_pushes_share_statements() -> None:
 
     async def run() -> None:
         intake = GroupCommit(store, lambda: None, ReceiptMetrics())
-        pushes = [asyncio.create_task(intake.keep([Receipt("a", Said.SENT, "0")]))]
+        pushes = [asyncio.create_task(intake.keep([Receipt("a", ReceiptState.SENT, "0")]))]
         await asyncio.to_thread(first.wait, 10)
-        receipts = [[Receipt("a", Said.SENT, str(n))] * 3 for n in range(1, 101)]
+        receipts = [[Receipt("a", ReceiptState.SENT, str(n))] * 3 for n in range(1, 101)]
         pushes += [asyncio.create_task(intake.keep(one)) for one in receipts]
         await asyncio.sleep(0)
         assert not any(one.done() for one in pushes)
@@ -185,7 +185,7 @@ def test_a_statement_that_fails_is_told_to_every_push_and_the_next_one_runs() ->
 
     async def run() -> None:
         intake = GroupCommit(store, lambda: None, ReceiptMetrics())
-        one = [Receipt("a", Said.SENT, "1")]
+        one = [Receipt("a", ReceiptState.SENT, "1")]
         both = await asyncio.gather(intake.keep(one), intake.keep(one), return_exceptions=True)
         assert [type(result) for result in both] == [LedgerUnavailable] * 2
         await intake.keep(one)

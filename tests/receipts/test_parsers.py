@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 import pytest
 
 from channels.secret import Secret
-from idempotency.receipts.rules import Receipt, Said
+from idempotency.receipts.rules import Receipt, ReceiptState
 from receipts.parsers import PARSERS
 from receipts.parsers._wechat_crypto import signature as wechat_signature
 from receipts.parsers._wechat_events import WechatSigning
@@ -63,7 +63,7 @@ def test_aliyun_reports_are_read_as_documented() -> None:
     assert parsed.receipts == [
         Receipt(
             account="acc",
-            said=Said.DELIVERED,
+            said=ReceiptState.DELIVERED,
             provider_id="12345",
             call_key="67890",
             receivers=("+8613900000001", "+13900000001"),
@@ -71,7 +71,7 @@ def test_aliyun_reports_are_read_as_documented() -> None:
         ),
         Receipt(
             account="acc",
-            said=Said.UNDELIVERED,
+            said=ReceiptState.UNDELIVERED,
             provider_id="12345",
             call_key="67890",
             receivers=("+85212345678",),
@@ -126,12 +126,12 @@ def test_tencent_statuses_are_read_as_documented() -> None:
     assert json.loads(parsed.answer) == {"result": 0, "errmsg": "OK"}
     one, other = parsed.receipts
     assert (one.said, one.provider_id, one.receivers) == (
-        Said.DELIVERED,
+        ReceiptState.DELIVERED,
         "2019:-1",
         ("+8613800000001",),
     )
     assert one.at == 1_445_040_184_000
-    assert (other.said, other.code) == (Said.UNDELIVERED, "MK:0010")
+    assert (other.said, other.code) == (ReceiptState.UNDELIVERED, "MK:0010")
 
 
 def test_a_status_that_is_not_documented_moves_nothing() -> None:
@@ -154,7 +154,7 @@ def test_tencent_reports_are_pulled_with_the_calls_key() -> None:
     body = {"Response": {"PullSmsSendStatusSet": [report], "RequestId": "r"}}
     (receipt,) = pulled("acc", json.dumps(body).encode()).receipts
     assert receipt.call_key == "c" * 32
-    assert (receipt.said, receipt.at) == (Said.DELIVERED, 1_620_734_188_000)
+    assert (receipt.said, receipt.at) == (ReceiptState.DELIVERED, 1_620_734_188_000)
     error = {"Response": {"Error": {"Code": "FailedOperation.ForbidAddMarketing", "Message": ""}}}
     with pytest.raises(Malformed, match="ForbidAddMarketing"):
         pulled("acc", json.dumps(error).encode())
@@ -190,11 +190,11 @@ def twilio(form: Mapping[str, str], query: str = "", signed_query: str = "") -> 
 def test_twilio_callbacks_are_read_as_documented() -> None:
     form = {"MessageSid": "SM1", "MessageStatus": "delivered", "To": "+14155550100", "New": ""}
     (receipt,) = twilio(form).receipts
-    assert receipt == Receipt("acc", Said.DELIVERED, "SM1", receivers=("+14155550100",))
+    assert receipt == Receipt("acc", ReceiptState.DELIVERED, "SM1", receivers=("+14155550100",))
     (failed,) = twilio(form | {"MessageStatus": "undelivered", "ErrorCode": "30003"}).receipts
-    assert (failed.said, failed.code) == (Said.UNDELIVERED, "30003")
+    assert (failed.said, failed.code) == (ReceiptState.UNDELIVERED, "30003")
     (sent,) = twilio(form | {"MessageStatus": "sent"}).receipts
-    assert sent.said is Said.SENT
+    assert sent.said is ReceiptState.SENT
     assert not twilio(form | {"MessageStatus": "queued"}).receipts
 
 
@@ -268,11 +268,15 @@ def event(kind: str, **data: Any) -> dict[str, Any]:
 def test_resend_events_are_read_as_documented() -> None:
     (receipt,) = resend(event("email.delivered")).receipts
     assert receipt == Receipt(
-        "acc", Said.DELIVERED, "56761188", receivers=("ann@example.com",), at=1_708_645_272_126
+        "acc",
+        ReceiptState.DELIVERED,
+        "56761188",
+        receivers=("ann@example.com",),
+        at=1_708_645_272_126,
     )
     bounced = event("email.bounced", bounce={"type": "Permanent", "subType": "Suppressed"})
     (receipt,) = resend(bounced).receipts
-    assert (receipt.said, receipt.code) == (Said.UNDELIVERED, "bounced:Permanent")
+    assert (receipt.said, receipt.code) == (ReceiptState.UNDELIVERED, "bounced:Permanent")
     (receipt,) = resend(event("email.delivered", to=["a@example.com", "b@example.com"])).receipts
     assert receipt.receivers == ()
 
@@ -337,13 +341,13 @@ def test_wechat_events_are_read_as_documented() -> None:
     (receipt,) = parsed.receipts
     assert receipt == Receipt(
         "acc",
-        Said.DELIVERED,
+        ReceiptState.DELIVERED,
         "200163836",
         receivers=("oia2TjuEGTNoeX76QEjQNrcURxG8",),
         at=1_395_658_920_000,
     )
     (blocked,) = wechat(FINISHED.format("failed:user block")).receipts
-    assert (blocked.said, blocked.code) == (Said.UNDELIVERED, "user block")
+    assert (blocked.said, blocked.code) == (ReceiptState.UNDELIVERED, "user block")
 
 
 def test_wechat_tries_an_address_out_and_is_answered_its_echo() -> None:
@@ -424,7 +428,7 @@ def test_a_mini_programs_message_that_was_shown_is_delivered(body: str) -> None:
     assert list(parsed.receipts) == [
         Receipt(
             "acc",
-            Said.DELIVERED,
+            ReceiptState.DELIVERED,
             "1700827132819554304",
             receivers=(OPENID,),
             at=1_610_969_468_000,
@@ -434,11 +438,11 @@ def test_a_mini_programs_message_that_was_shown_is_delivered(body: str) -> None:
 
 def test_a_mini_programs_message_that_was_not_shown_says_why() -> None:
     (blocked,) = mini(SENT_EVENT.format("20003", "failed: user block")).receipts
-    assert (blocked.said, blocked.code) == (Said.UNDELIVERED, "20003: failed: user block")
+    assert (blocked.said, blocked.code) == (ReceiptState.UNDELIVERED, "20003: failed: user block")
     two = [{**ENTRY, "ErrorStatus": "success"}, {**ENTRY, "MsgID": "2", "ErrorCode": "43101"}]
     assert [r.said for r in mini(sent_event(List=two)).receipts] == [
-        Said.DELIVERED,
-        Said.UNDELIVERED,
+        ReceiptState.DELIVERED,
+        ReceiptState.UNDELIVERED,
     ]
 
 
@@ -496,7 +500,7 @@ def test_huawei_reports_are_read_as_documented() -> None:
     assert huawei(HUAWEI).receipts == [
         Receipt(
             "acc",
-            Said.DELIVERED,
+            ReceiptState.DELIVERED,
             "2ea20735-f856-4376-afbf-570bd70a46ee_11840135",
             "0123abcd",
             ("+8615123456789",),
@@ -504,16 +508,16 @@ def test_huawei_reports_are_read_as_documented() -> None:
         )
     ]
     (failed,) = huawei(HUAWEI.replace("DELIVRD", "MK:0041")).receipts
-    assert (failed.said, failed.code) == (Said.UNDELIVERED, "MK:0041")
+    assert (failed.said, failed.code) == (ReceiptState.UNDELIVERED, "MK:0041")
 
 
 def test_a_part_of_a_long_huawei_message_that_arrived_is_not_the_message() -> None:
     part = HUAWEI.replace("total=1", "total=2")
     assert huawei(part).receipts == []
     (last,) = huawei(part.replace("sequence=1", "sequence=2")).receipts
-    assert last.said is Said.DELIVERED
+    assert last.said is ReceiptState.DELIVERED
     (lost,) = huawei(part.replace("DELIVRD", "UNDELIV")).receipts
-    assert (lost.said, lost.code) == (Said.UNDELIVERED, "UNDELIV")
+    assert (lost.said, lost.code) == (ReceiptState.UNDELIVERED, "UNDELIV")
 
 
 @pytest.mark.parametrize("status", ["ACCEPTD", "UNKNOWN"])
@@ -551,8 +555,8 @@ def getui(*lines: Mapping[str, Any] | str) -> Parsed:
 
 def test_getui_receipts_are_read_line_by_line() -> None:
     arrived, refused = getui(GETUI_LINE, {**GETUI_LINE, "code": 402}).receipts
-    assert arrived == Receipt("acc", Said.DELIVERED, "RASS_1")
-    assert (refused.said, refused.code) == (Said.UNDELIVERED, "402")
+    assert arrived == Receipt("acc", ReceiptState.DELIVERED, "RASS_1")
+    assert (refused.said, refused.code) == (ReceiptState.UNDELIVERED, "402")
 
 
 def test_a_getui_line_that_cannot_be_read_is_counted_and_left_out() -> None:

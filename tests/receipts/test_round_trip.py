@@ -18,7 +18,7 @@ from backends.settings import ReceiptsSettings, Settings, TraceSettings
 from channels.channel import Call
 from channels.engine import Engine
 from channels.probe.probe import ExchangeRecorder, OwnTokens
-from channels.transports import Wires
+from channels.transports import TransportRouter
 from idempotency.sql_ledger import SqlLedger
 from message.delivery import Delivery, deliveries_of
 from message.outcomes import Accepted
@@ -142,7 +142,7 @@ def bench(
                 receipts={of.provider: options},
             )
         )
-        wires = Wires()
+        wires = TransportRouter()
         stack.callback(wires.close)
         recorder = ExchangeRecorder(wires)
         engine = Engine(recorder, OwnTokens(recorder, 10.0))

@@ -23,7 +23,7 @@ from message.states import Event
 from recovery.alerts import Alerts
 from sending.alerts.fleet import FleetAlerts
 from sending.alerts.notifier import Alert, AlertNotifier
-from sending.alerts.rules import Watchman, parked
+from sending.alerts.rules import AlertMonitor, parked
 from sending.alerts.webhook import SIGNATURE, TIMESTAMP, AlertHook
 from tests.idempotency.making import World, claimed, delivery, settle, worker
 from tests.recovery.ground import LANE, Ground
@@ -234,7 +234,7 @@ def test_the_watchman_asks_and_tells_and_survives_a_ledger_that_is_away(world: W
 
     desk = AlertNotifier(CollectorRegistry(), 60.0, windows=ledger.alerting())
     looking: Any = Nothing()
-    watchman = Watchman(CollectorRegistry(), looking, desk, fleet_alerts(ledger, desk))
+    watchman = AlertMonitor(CollectorRegistry(), looking, desk, fleet_alerts(ledger, desk))
     with capture_logs() as logs:
         watchman.look_once()
     assert sorted(told(logs)) == [("heartbeat_lost", "", "lost", 1), ("lag", "sms.notice", "", 1)]

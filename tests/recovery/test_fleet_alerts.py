@@ -17,7 +17,7 @@ from idempotency.sql_ledger import SqlLedger
 from message.states import Event
 from sending.alerts.fleet import CLEAR_S, LEASE_S, FleetAlerts
 from sending.alerts.notifier import Alert, AlertNotifier
-from sending.alerts.rules import Looking, Watchman, parked, rules_of
+from sending.alerts.rules import AlertMonitor, RuleEvaluator, parked, rules_of
 from tests.idempotency.making import World, claimed, delivery, settle, worker
 from tests.recovery.conftest import MakeGround
 from tests.recovery.ground import LANE
@@ -464,8 +464,8 @@ def test_a_recovery_that_refuses_a_policy_says_so_until_it_runs_the_newest(
         desk = AlertNotifier(
             registry_of_alerts := CollectorRegistry(), WINDOW_S, post=hook, name="r1"
         )
-        looking = Looking(rules_of(AlertSettings()), lambda: 0.0)
-        watchman = Watchman(registry, looking, desk, Silent())
+        looking = RuleEvaluator(rules_of(AlertSettings()), lambda: 0.0)
+        watchman = AlertMonitor(registry, looking, desk, Silent())
         refused = apply(one, accounts=["nobody"])
         _until(lambda: watch.seen == refused.number)
         watchman.look_once()

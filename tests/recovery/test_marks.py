@@ -10,8 +10,8 @@ import pytest
 from sqlalchemy import text
 
 from dispatcher.kafka.offsets import Offsets
-from dispatcher.pipeline.gates import Gating, open_gating
-from dispatcher.pipeline.lane_config import Terms
+from dispatcher.pipeline.gates import SendGates, open_gating
+from dispatcher.pipeline.lane_config import LaneConfig
 from dispatcher.pipeline.work import Assignment, KafkaRecord, Work
 from idempotency.ledger import Settlement
 from idempotency.recalls import Kind
@@ -36,9 +36,9 @@ class Gate:
         lane = Lane("webhook", "notice")
         policy = load_for(ground.settings)
         identity = ground.ledger.identity()
-        self.gating: Gating = open_gating(ground.settings, policy, identity, Clock(), stack)
+        self.gating: SendGates = open_gating(ground.settings, policy, identity, Clock(), stack)
         contract: Any = None
-        self._terms = Terms("v1", policy.of(lane), {}, contract)
+        self._terms = LaneConfig("v1", policy.of(lane), {}, contract)
         self._assignment = Assignment(lane.topic(), 0, lane, Offsets())
 
     def passes(self, delivery: Delivery) -> bool:

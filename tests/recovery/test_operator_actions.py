@@ -22,7 +22,7 @@ from policy.schema import LanePolicy, Policy
 from recovery.operator_actions import Operator
 from recovery.operator_results import Copy, OperatorResult, OperatorVerdict, copy_id
 from recovery.operator_rules import OperatorNote, Verb
-from recovery.unknown.decisions import AskLater, Facts, conclude
+from recovery.unknown.decisions import AskLater, Evidence, conclude
 from tests.idempotency.making import (
     World,
     claimed,
@@ -338,7 +338,7 @@ def test_what_may_have_been_sent_is_told_as_a_possible_second_copy(desk: Desk) -
     item = desk.row(Event.UNKNOWN)
     desk.world.advance(60_000)
     (doubt,) = desk.rows.doubts(LANE, 1_000)
-    found = conclude(doubt, Facts(None, 0), Policy().of(Lane("sms", "notice")))
+    found = conclude(doubt, Evidence(None, 0), Policy().of(Lane("sms", "notice")))
     assert not isinstance(found, AskLater)
     assert desk.rows.move([found]) == [True]
     (pick,) = desk.picks.named(item.key)

@@ -43,7 +43,7 @@ import httpx
 import msgspec
 
 from channels.base import BaseChannel
-from channels.capabilities import Promises
+from channels.capabilities import Capabilities
 from channels.channel import Account, Answer, Attempt, Call, Dialogue, Failure
 from channels.judging.error_table import ErrorTable
 from channels.judging.foreign_json import decoded
@@ -80,7 +80,7 @@ class AliyunSms(BaseChannel):
     endpoint: ClassVar[str] = "https://dysmsapi.aliyuncs.com"
     counted_by: ClassVar[Sequence[str]] = ("access_key_id",)
     errors: ClassVar[ErrorTable] = errors.TABLE
-    promises: ClassVar[Promises] = Promises(
+    promises: ClassVar[Capabilities] = Capabilities(
         title="Aliyun SMS (SendSms, SendBatchSms 2017-05-25)",
         resolve="QuerySendDetails by number and day, matched by OutId; 30 days back; not sent: every "
         "day since the first call listed in full, `query_lag_s` after the last",

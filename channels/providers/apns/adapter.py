@@ -39,7 +39,7 @@ import msgspec
 from channels.accounts.reach import PERSONS, Reach, wrong_receiver
 from channels.bad_content import BadContent
 from channels.base import BaseChannel
-from channels.capabilities import Promises
+from channels.capabilities import Capabilities
 from channels.channel import Account, Answer, Call, Failure, TokenSource
 from channels.endpoints import below, endpoint_url
 from channels.http_client.request import extensions_of, fields_of, post_json
@@ -161,7 +161,7 @@ class ApnsChannel(BaseChannel):
     errors: ClassVar[ErrorTable] = ErrorTable(
         documented(_RESPONSES, *(row for rows in _BY_STATUS.values() for row in rows))
     )
-    promises: ClassVar[Promises] = Promises(
+    promises: ClassVar[Capabilities] = Capabilities(
         title="Apple Push Notification service (HTTP/2, token-based)",
         idempotency="none: apns-id is a name alone; a repeated alert replaces the first in the device's"
         " list, by apns-collapse-id, and is shown and heard again",

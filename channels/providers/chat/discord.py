@@ -32,7 +32,7 @@ import httpx
 import msgspec
 
 from channels.bad_content import BadContent
-from channels.capabilities import Promises
+from channels.capabilities import Capabilities
 from channels.channel import (
     Account,
     Answer,
@@ -151,7 +151,7 @@ class DiscordChannel(HookChannel):
     account_limits: ClassVar[Sequence[tuple[int, int]]] = ((5, 2), (30, 60))
     recall_window_ms: ClassVar[int] = _RECALL_MS
     errors: ClassVar[ErrorTable] = _ERRORS
-    promises: ClassVar[Promises] = Promises(
+    promises: ClassVar[Capabilities] = Capabilities(
         title="Discord webhook",
         limits="one group an account; 5 messages in 2 seconds, 30 a minute; 2,000 characters",
         recall="within 30 days, by message id",

@@ -27,7 +27,7 @@ import httpx
 import msgspec
 
 from channels.bad_content import BadContent
-from channels.capabilities import Promises
+from channels.capabilities import Capabilities
 from channels.channel import Call
 from channels.judging.error_table import (
     HOUR,
@@ -136,7 +136,7 @@ class MattermostChannel(HookChannel):
 
     provider: ClassVar[str] = "mattermost"
     errors: ClassVar[ErrorTable] = _ERRORS
-    promises: ClassVar[Promises] = Promises(
+    promises: ClassVar[Capabilities] = Capabilities(
         title="Mattermost incoming webhook",
         limits="one group an account; 16,383 characters; the server's own rate limit, if it has one",
         source=("https://developers.mattermost.com/integrate/webhooks/incoming/",),

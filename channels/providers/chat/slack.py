@@ -32,7 +32,7 @@ from typing import Any, ClassVar, Final
 import httpx
 
 from channels.bad_content import BadContent
-from channels.capabilities import Promises
+from channels.capabilities import Capabilities
 from channels.channel import Call
 from channels.judging.error_table import (
     HOUR,
@@ -125,7 +125,7 @@ class SlackChannel(HookChannel):
     account_limits: ClassVar[Sequence[tuple[int, int]]] = ((60, 60),)
     """One a second, as a minute's: short bursts are documented to pass."""
     errors: ClassVar[ErrorTable] = _ERRORS
-    promises: ClassVar[Promises] = Promises(
+    promises: ClassVar[Capabilities] = Capabilities(
         title="Slack incoming webhook",
         limits="one group an account; 1 message a second; 40,000 characters",
         source=(

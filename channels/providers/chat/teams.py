@@ -29,7 +29,7 @@ import httpx
 import msgspec
 
 from channels.bad_content import BadContent
-from channels.capabilities import Promises
+from channels.capabilities import Capabilities
 from channels.channel import Call
 from channels.judging.error_table import HOUR, ErrorRow, ErrorTable, paced, shut_out, unproved
 from channels.judging.foreign_json import decoded
@@ -99,7 +99,7 @@ class TeamsChannel(HookChannel):
     provider: ClassVar[str] = "teams"
     max_bytes: ClassVar[int] = 28 * 1_024
     errors: ClassVar[ErrorTable] = _ERRORS
-    promises: ClassVar[Promises] = Promises(
+    promises: ClassVar[Capabilities] = Capabilities(
         title="Microsoft Teams workflow (webhook trigger)",
         limits="one group an account; 28 KB; what the workflow's connector allows",
         source=(

@@ -52,7 +52,7 @@ import msgspec
 from channels.accounts.reach import wrong_receiver
 from channels.bad_content import BadContent
 from channels.base import BaseChannel
-from channels.capabilities import Promises
+from channels.capabilities import Capabilities
 from channels.channel import (
     Account,
     Answer,
@@ -124,7 +124,7 @@ class DingTalkChannel(BaseChannel):
     """Members that one application reaches, and in how many seconds; others are dropped (143103)."""
     receiver_limits: ClassVar[Sequence[tuple[int, int]]] = ((500, 86_400),)
     """(count, seconds) per application and member: what is above it is dropped silently."""
-    promises: ClassVar[Promises] = Promises(
+    promises: ClassVar[Capabilities] = Capabilities(
         title="DingTalk work notice (asyncsend_v2)",
         idempotency="one member gets the same content once a day; a repeat is told as success",
         resolve="the same bytes again on the same day",

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from channels.channel import Answer, Failure, Resolution, Resolved
+from channels.channel import Answer, Failure, Resolution, ResolveResult
 from channels.judging.error_table import MINUTE
 from channels.judging.foreign_json import UNREADABLE
 from channels.providers.dingtalk.content import ActionCard, DingTalkContent, read
@@ -90,26 +90,26 @@ def _card(card: ActionCard) -> dict[str, Any]:
     }
 
 
-def resolved(answer: Answer, userid: str, task_id: str, again: Again) -> Resolved:
+def resolved(answer: Answer, userid: str, task_id: str, again: Again) -> ResolveResult:
     """Returns getsendresult's word about one member. A member in the read list has the notice. One in the
     unread list has it, too, if no other list names the member. One in no list: ask later."""
     if isinstance(answer, Failure):
-        return Resolved(Resolution.ASK_LATER, detail=answer.code)
+        return ResolveResult(Resolution.ASK_LATER, detail=answer.code)
     if not answer.is_success:
-        return Resolved(Resolution.ASK_LATER, detail=f"http_{answer.status_code}")
+        return ResolveResult(Resolution.ASK_LATER, detail=f"http_{answer.status_code}")
     try:
         result = msgspec.json.decode(answer.content, type=_Result)
     except UNREADABLE:
-        return Resolved(Resolution.ASK_LATER, detail="malformed_answer")
+        return ResolveResult(Resolution.ASK_LATER, detail="malformed_answer")
     found = result.send_result
     if result.errcode != 0 or found is None:
-        return Resolved(Resolution.ASK_LATER, detail=str(result.errcode))
+        return ResolveResult(Resolution.ASK_LATER, detail=str(result.errcode))
     if userid in (found.read_user_id_list or ()):
-        return Resolved(Resolution.SENT, task_id)
+        return ResolveResult(Resolution.SENT, task_id)
     return _not_read(found, userid, task_id, again)
 
 
-def _not_read(found: _Results, userid: str, task_id: str, again: Again) -> Resolved:
+def _not_read(found: _Results, userid: str, task_id: str, again: Again) -> ResolveResult:
     for forbidden in found.forbidden_list or ():
         if forbidden.userid == userid:
             return _forbidden(str(forbidden.code), task_id, again)
@@ -120,16 +120,16 @@ def _not_read(found: _Results, userid: str, task_id: str, again: Again) -> Resol
     if userid in (found.failed_user_id_list or ()):
         return _not_sent("failed", task_id, again, MINUTE)
     if userid in (found.unread_user_id_list or ()):
-        return Resolved(Resolution.SENT, task_id)
-    return Resolved(Resolution.ASK_LATER, detail="in none of the task's lists yet")
+        return ResolveResult(Resolution.SENT, task_id)
+    return ResolveResult(Resolution.ASK_LATER, detail="in none of the task's lists yet")
 
 
-def _forbidden(code: str, task_id: str, again: Again) -> Resolved:
+def _forbidden(code: str, task_id: str, again: Again) -> ResolveResult:
     """The notice was kept back from the member. That he has had the very content today is, after an earlier
     call in doubt, proof of that one."""
     row = RESULTS.row(code)
     if code in SAME_TODAY and again.doubted:
-        return Resolved(Resolution.SENT, task_id)
+        return ResolveResult(Resolution.SENT, task_id)
     if row is not None and row.kind == "rejected":
         return _refused(f"{code}: {row.meaning}", task_id, again)
     if code in DAY_LIMITS:
@@ -138,17 +138,17 @@ def _forbidden(code: str, task_id: str, again: Again) -> Resolved:
     return _not_sent(code or "forbidden", task_id, again, delay_ms)
 
 
-def _not_sent(code: str, task_id: str, again: Again, delay_ms: int) -> Resolved:
+def _not_sent(code: str, task_id: str, again: Again, delay_ms: int) -> ResolveResult:
     """This task did not reach the member. After an earlier call in doubt only a repeat of the same day is
     safe: DingTalk drops it, should that one have arrived."""
     if again.doubted and delay_ms + _MARGIN_MS >= again.tomorrow_ms:
-        return Resolved(Resolution.ASK_LATER, detail=f"{code}; {_EARLIER}", final=True)
-    return Resolved(Resolution.NOT_SENT, task_id, code, delay_ms)
+        return ResolveResult(Resolution.ASK_LATER, detail=f"{code}; {_EARLIER}", final=True)
+    return ResolveResult(Resolution.NOT_SENT, task_id, code, delay_ms)
 
 
-def _refused(why: str, task_id: str, again: Again) -> Resolved:
+def _refused(why: str, task_id: str, again: Again) -> ResolveResult:
     """This task never reaches the member; of an earlier call in doubt it says nothing."""
     if again.doubted:
         code = why.partition(": ")[0]
-        return Resolved(Resolution.ASK_LATER, detail=f"{code}; {_EARLIER}", final=True)
-    return Resolved(Resolution.REFUSED, task_id, why)
+        return ResolveResult(Resolution.ASK_LATER, detail=f"{code}; {_EARLIER}", final=True)
+    return ResolveResult(Resolution.REFUSED, task_id, why)

@@ -36,7 +36,7 @@ import msgspec
 from channels.accounts.reach import ONE_GROUP, GroupName, Reach, wrong_receiver
 from channels.bad_content import BadContent
 from channels.base import BaseChannel
-from channels.capabilities import Promises
+from channels.capabilities import Capabilities
 from channels.channel import Account, Answer, Call, Failure
 from channels.endpoints import with_query
 from channels.http_client.request import extensions_of, fields_of, post_json
@@ -87,7 +87,7 @@ class DingTalkRobotChannel(BaseChannel):
     errors: ClassVar[ErrorTable] = ERRORS
     silencing_limits: ClassVar[Sequence[tuple[int, int]]] = ((20, 60),)
     """(count, seconds) per robot; above it the provider takes nothing for ten minutes."""
-    promises: ClassVar[Promises] = Promises(
+    promises: ClassVar[Capabilities] = Capabilities(
         title="DingTalk group robot",
         limits="one group an account; 20 messages a minute, then ten minutes' silence; 20,000 bytes",
         source=(

@@ -35,7 +35,7 @@ import msgspec
 
 from channels.bad_content import BadContent
 from channels.base import BaseChannel
-from channels.capabilities import Promises
+from channels.capabilities import Capabilities
 from channels.channel import Account, Answer, Call, Failure, OptionalTokens
 from channels.endpoints import endpoint_url
 from channels.judging.error_table import ErrorTable
@@ -115,7 +115,7 @@ class SmtpChannel(BaseChannel):
     schemes: ClassVar[Sequence[str]] = SCHEMES
     optional_tokens: ClassVar[OptionalTokens | None] = SmtpTokens()
     errors: ClassVar[ErrorTable] = ERRORS
-    promises: ClassVar[Promises] = Promises(
+    promises: ClassVar[Capabilities] = Capabilities(
         title="E-mail by SMTP",
         idempotency="none; the Message-ID is the same for the same call",
         limits="100 receivers of one notification in one message, where its content says `together`;"

@@ -38,7 +38,7 @@ import msgspec
 from channels.accounts.reach import EVERYBODY, Reach
 from channels.bad_content import BadContent
 from channels.base import BaseChannel
-from channels.capabilities import Promises
+from channels.capabilities import Capabilities
 from channels.channel import Account, Answer, Call, Failure, TokenSource
 from channels.endpoints import below, endpoint_url
 from channels.http_client.request import extensions_of, fields_of, post_json
@@ -163,7 +163,7 @@ class FcmChannel(BaseChannel):
     reach: ClassVar[Reach] = EVERYBODY
     counted_by: ClassVar[Sequence[str]] = ("project_id",)
     errors: ClassVar[ErrorTable] = _ERRORS
-    promises: ClassVar[Promises] = Promises(
+    promises: ClassVar[Capabilities] = Capabilities(
         title="Firebase Cloud Messaging (HTTP v1)",
         idempotency="none; a repeated notification replaces the first on the device, by the call key",
         receipts="none over HTTP; the provider exports deliveries to BigQuery",

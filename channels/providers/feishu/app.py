@@ -37,7 +37,7 @@ from email_validator import EmailNotValidError, validate_email
 from channels.accounts.reach import PERSONS_AND_CHATS, Reach, wrong_receiver
 from channels.bad_content import BadContent
 from channels.base import BaseChannel
-from channels.capabilities import Promises
+from channels.capabilities import Capabilities
 from channels.channel import (
     Account,
     Answer,
@@ -176,7 +176,7 @@ class FeishuChannel(BaseChannel):
     errors: ClassVar[ErrorTable] = ERRORS
     receiver_limits: ClassVar[Sequence[tuple[int, int]]] = ((5, 1),)
     """(count, seconds) per receiver."""
-    promises: ClassVar[Promises] = Promises(
+    promises: ClassVar[Capabilities] = Capabilities(
         title="Feishu / Lark message (im/v1/messages)",
         idempotency="of requests with one uuid, the call key, one succeeds within an hour",
         resolve="the same request again within 55 minutes",

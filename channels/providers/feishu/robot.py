@@ -34,7 +34,7 @@ import msgspec
 from channels.accounts.reach import ONE_GROUP, GroupName, Reach, wrong_receiver
 from channels.bad_content import BadContent
 from channels.base import BaseChannel
-from channels.capabilities import Promises
+from channels.capabilities import Capabilities
 from channels.channel import Account, Answer, Call, Failure
 from channels.endpoints import below
 from channels.http_client.request import extensions_of, fields_of, post_json
@@ -124,7 +124,7 @@ class FeishuRobotChannel(BaseChannel):
     errors: ClassVar[ErrorTable] = _ERRORS
     silencing_limits: ClassVar[Sequence[tuple[int, int]]] = ((5, 1), (100, 60))
     """(count, seconds) per robot."""
-    promises: ClassVar[Promises] = Promises(
+    promises: ClassVar[Capabilities] = Capabilities(
         title="Feishu / Lark custom robot",
         limits="one group an account; 100 messages a minute, 5 a second; 20 KB",
         source=("https://open.feishu.cn/document/ukTMukTMukTM/ucTM5YjL3ETO24yNxkjN",),

@@ -38,7 +38,7 @@ import msgspec
 from channels.accounts.reach import wrong_receiver
 from channels.bad_content import BadContent
 from channels.base import BaseChannel
-from channels.capabilities import Promises
+from channels.capabilities import Capabilities
 from channels.channel import (
     Account,
     Answer,
@@ -167,7 +167,7 @@ class GetuiChannel(BaseChannel):
     tokens: ClassVar[TokenSource | None] = GetuiTokens()
     counted_by: ClassVar[Sequence[str]] = ("app_id",)
     errors: ClassVar[ErrorTable] = _ERRORS
-    promises: ClassVar[Promises] = Promises(
+    promises: ClassVar[Capabilities] = Capabilities(
         title="GeTui push (个推, REST v2)",
         idempotency="a repeated request_id loses the message, for how long is not documented; each "
         "attempt has its own",

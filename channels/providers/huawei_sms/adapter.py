@@ -28,7 +28,7 @@ import httpx
 import msgspec
 
 from channels.base import BaseChannel
-from channels.capabilities import Promises
+from channels.capabilities import Capabilities
 from channels.channel import Account, Answer, Call, Failure
 from channels.judging.error_table import (
     HOUR,
@@ -127,7 +127,7 @@ class HuaweiSms(BaseChannel):
     endpoint: ClassVar[str] = "https://smsapi.cn-north-4.myhuaweicloud.com"
     counted_by: ClassVar[Sequence[str]] = ("app_key",)
     errors: ClassVar[ErrorTable] = TABLE
-    promises: ClassVar[Promises] = Promises(
+    promises: ClassVar[Capabilities] = Capabilities(
         title="Huawei Cloud SMS (batchSendSms)",
         needs="a receipt proves a call in doubt: set `status_callback` to the account's address at "
         "`hongyan receipts`",

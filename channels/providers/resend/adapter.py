@@ -32,7 +32,7 @@ import msgspec
 
 from channels.bad_content import BadContent
 from channels.base import BaseChannel
-from channels.capabilities import Promises
+from channels.capabilities import Capabilities
 from channels.channel import Account, Answer, Call, Failure
 from channels.endpoints import below, endpoint_url
 from channels.http_client.request import extensions_of, fields_of, post_json
@@ -125,7 +125,7 @@ class ResendChannel(BaseChannel):
     (read 2026-11-22): the lower one, and an account may say otherwise."""
     counted_by: ClassVar[Sequence[str]] = ("api_key",)
     errors: ClassVar[ErrorTable] = ERRORS
-    promises: ClassVar[Promises] = Promises(
+    promises: ClassVar[Capabilities] = Capabilities(
         title="Resend",
         idempotency="`Idempotency-Key` for 24 hours: the same key and payload is sent once",
         resolve="the same request once more inside the dedup window",

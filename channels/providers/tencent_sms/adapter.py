@@ -35,7 +35,7 @@ import httpx
 import msgspec
 
 from channels.base import BaseChannel
-from channels.capabilities import Promises
+from channels.capabilities import Capabilities
 from channels.channel import Account, Answer, Attempt, Call, Dialogue, Failure
 from channels.judging.error_table import ErrorTable
 from channels.judging.foreign_json import decoded
@@ -77,7 +77,7 @@ class TencentSms(BaseChannel):
     endpoint: ClassVar[str] = "https://sms.tencentcloudapi.com"
     counted_by: ClassVar[Sequence[str]] = ("sdk_app_id",)
     errors: ClassVar[ErrorTable] = TABLE
-    promises: ClassVar[Promises] = Promises(
+    promises: ClassVar[Capabilities] = Capabilities(
         title="Tencent Cloud SMS (SendSms 2021-01-11)",
         resolve="PullSmsSendStatusByPhoneNumber, matched by SessionContext where Tencent echoes it for "
         "the application; 7 days back; not sent: no report that could be of it, after 72 hours only",

@@ -33,7 +33,7 @@ import msgspec
 
 from channels.bad_content import no_form
 from channels.base import BaseChannel
-from channels.capabilities import Promises
+from channels.capabilities import Capabilities
 from channels.channel import Account, Answer, Attempt, Call, Dialogue, Failure
 from channels.judging.error_table import ErrorTable
 from channels.judging.foreign_json import decoded
@@ -68,7 +68,7 @@ class Twilio(BaseChannel):
     endpoint: ClassVar[str] = "https://api.twilio.com"
     counted_by: ClassVar[Sequence[str]] = ("account_sid",)
     errors: ClassVar[ErrorTable] = TABLE
-    promises: ClassVar[Promises] = Promises(
+    promises: ClassVar[Capabilities] = Capabilities(
         title="Twilio Programmable Messaging (Messages 2010-04-01)",
         resolve="sent: a receipt that names its call (`status_callback`); not sent: the list of Messages "
         "by To, empty since the first call, `query_lag_s` after the last; not with numbers redacted",

@@ -26,8 +26,17 @@ import msgspec
 
 from channels.accounts.reach import EVERYBODY, Reach
 from channels.base import BaseChannel
-from channels.capabilities import Promises
-from channels.channel import Account, Answer, Attempt, Call, Dialogue, Failure, Resolution, Resolved
+from channels.capabilities import Capabilities
+from channels.channel import (
+    Account,
+    Answer,
+    Attempt,
+    Call,
+    Dialogue,
+    Failure,
+    Resolution,
+    ResolveResult,
+)
 from channels.endpoints import below, endpoint_url
 from channels.http_client.request import extensions_of, fields_of, post_json
 from channels.judging.foreign_json import UNREADABLE
@@ -107,7 +116,7 @@ class WebhookChannel(BaseChannel):
     options: ClassVar[type[msgspec.Struct]] = WebhookOptions
     reach: ClassVar[Reach] = EVERYBODY
     takes_anything: ClassVar[bool] = True
-    promises: ClassVar[Promises] = Promises(
+    promises: ClassVar[Capabilities] = Capabilities(
         title="Webhook (our own protocol)",
         idempotency="`Idempotency-Key: <delivery key>`, where the receiving system honours it",
         resolve="with `status_query` in the account, `GET <endpoint>/<delivery key>`: 200 with "
@@ -171,14 +180,16 @@ def _prepare(account: Account) -> _Prepared:
     return _Prepared(account, url, headers, extensions_of(account), keys)
 
 
-def _resolved(answer: Answer, attempt: Attempt, lag_s: int) -> Resolved:
+def _resolved(answer: Answer, attempt: Attempt, lag_s: int) -> ResolveResult:
     if isinstance(answer, Failure):
-        return Resolved(Resolution.ASK_LATER, detail=answer.code)
+        return ResolveResult(Resolution.ASK_LATER, detail=answer.code)
     state = _state(answer)
     if (answer.status_code, state) not in _STATES:
-        return Resolved(Resolution.ASK_LATER, detail=f"http_{answer.status_code} without its state")
+        return ResolveResult(
+            Resolution.ASK_LATER, detail=f"http_{answer.status_code} without its state"
+        )
     if state == "sent":
-        return Resolved(Resolution.SENT, _provider_id(answer.content, attempt.delivery))
+        return ResolveResult(Resolution.SENT, _provider_id(answer.content, attempt.delivery))
     return not_sent(attempt, lag_s, "the endpoint says not_sent")
 
 

@@ -23,7 +23,7 @@ import httpx
 import msgspec
 
 from channels.base import BaseChannel
-from channels.capabilities import Promises
+from channels.capabilities import Capabilities
 from channels.channel import Account, Answer, Call, TokenSource
 from channels.judging.error_table import (
     HOUR,
@@ -120,7 +120,7 @@ class WechatMiniChannel(BaseChannel):
             ),
         )
     )
-    promises: ClassVar[Promises] = Promises(
+    promises: ClassVar[Capabilities] = Capabilities(
         title="WeChat mini-program, subscribe messages (微信小程序订阅消息)",
         receipts="event subscribe_msg_sent_event, by msgid, where the answer named one",
         limits="one OpenID a call, one message for each grant; 10 million a day, 30 with payment",

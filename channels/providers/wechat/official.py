@@ -28,7 +28,7 @@ import httpx
 import msgspec
 
 from channels.base import BaseChannel
-from channels.capabilities import Promises
+from channels.capabilities import Capabilities
 from channels.channel import Account, Answer, Call, TokenSource
 from channels.judging.error_table import (
     HOUR,
@@ -133,7 +133,7 @@ class WechatOfficialChannel(BaseChannel):
             *unproved(_LISTED, ErrorRow("43116", "rejected", "the template is blocked for abuse")),
         )
     )
-    promises: ClassVar[Promises] = Promises(
+    promises: ClassVar[Capabilities] = Capabilities(
         title="WeChat Official Account, template messages (微信服务号模板消息)",
         idempotency="`client_msg_id`: one per OpenID and id within 10 minutes",
         resolve="repeat with the same `client_msg_id` within 9 minutes",

@@ -40,7 +40,7 @@ import msgspec
 from channels.accounts.reach import wrong_receiver
 from channels.bad_content import BadContent
 from channels.base import BaseChannel
-from channels.capabilities import Promises
+from channels.capabilities import Capabilities
 from channels.channel import (
     Account,
     Answer,
@@ -157,7 +157,7 @@ class WecomChannel(BaseChannel):
     errors: ClassVar[ErrorTable] = ErrorTable(ROWS)
     receiver_limits: ClassVar[Sequence[tuple[int, int]]] = ((30, 60), (1_000, 3_600))
     """Messages to one member of one application, and in how many seconds: more are dropped silently."""
-    promises: ClassVar[Promises] = Promises(
+    promises: ClassVar[Capabilities] = Capabilities(
         title="WeCom, application messages (企业微信应用消息)",
         idempotency="with `duplicate_check` in the account: the same JSON is received once in 30 minutes",
         resolve="with `duplicate_check`: repeat with the same JSON within 28 minutes; else none",

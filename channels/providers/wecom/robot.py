@@ -22,7 +22,7 @@ import msgspec
 from channels.accounts.reach import ONE_GROUP, GroupName, Reach, wrong_receiver
 from channels.bad_content import BadContent
 from channels.base import BaseChannel
-from channels.capabilities import Promises
+from channels.capabilities import Capabilities
 from channels.channel import Account, Answer, Call
 from channels.judging.error_table import (
     MINUTE,
@@ -97,7 +97,7 @@ class WecomRobotChannel(BaseChannel):
             ),
         )
     )
-    promises: ClassVar[Promises] = Promises(
+    promises: ClassVar[Capabilities] = Capabilities(
         title="WeCom group robot (企业微信群机器人)",
         limits="one group a robot, 20 messages a minute",
         source=(f"{_DOCUMENTS}/91770", f"{_DOCUMENTS}/90313"),

@@ -11,12 +11,12 @@ import redis
 
 from backends.redis.receiver_marks import (
     LocalMarks,
-    Mark,
     MarkResult,
     Marks,
-    Passing,
+    ReceiverMark,
     RedisMarks,
     Returned,
+    SendRequest,
 )
 from backends.redis.receiver_windows import Window
 from backends.settings import RedisSettings
@@ -34,9 +34,13 @@ def passing(
     span_ms: int = MINUTE_MS,
     delay_ms: int = 0,
     content_ms: int = MINUTE_MS,
-) -> Passing:
-    return Passing(
-        Mark(member, content, receiver), content_ms, [Window(most, span_ms)], span_ms, delay_ms
+) -> SendRequest:
+    return SendRequest(
+        ReceiverMark(member, content, receiver),
+        content_ms,
+        [Window(most, span_ms)],
+        span_ms,
+        delay_ms,
     )
 
 
@@ -73,7 +77,7 @@ def test_no_more_than_so_many_pass_and_each_delivery_counts_once(marks: Marks) -
 
 def test_every_window_holds(marks: Marks) -> None:
     windows = [Window(5, MINUTE_MS), Window(1, 1_000)]
-    batch = [Passing(Mark(f"d{n}", "", "r"), 0, windows, MINUTE_MS) for n in (1, 2)]
+    batch = [SendRequest(ReceiverMark(f"d{n}", "", "r"), 0, windows, MINUTE_MS) for n in (1, 2)]
     assert marks.enter(batch) == [MARKED, ABOVE]
 
 

@@ -17,9 +17,9 @@ from channels.channel import Failure, Phase
 from channels.http2_client.connection import Http2Connection
 from channels.http2_client.stream import Stream
 from channels.http_client.dialer import Dialer
-from channels.http_client.response import Answer
+from channels.http_client.response import LeanResponse
 from channels.http_client.sockets import PlainWire
-from channels.tls.context import TlsPeer, Trust
+from channels.tls.context import CaBundles, TlsPeer
 from channels.tls.tls_socket import TlsWire
 from simulator.servers.certificates import Authority
 from tests.conformance.senders import post
@@ -167,7 +167,7 @@ def test_an_answer_ends_its_call() -> None:
     wire.peer.send_headers(1, [(":status", "200")], end_stream=True)
     wire.coming.append(wire.peer.data_to_send())
     connection.serve()
-    assert isinstance(stream.result, Answer)
+    assert isinstance(stream.result, LeanResponse)
     assert connection.ended() == [stream]
     assert connection.ended() == []
 
@@ -238,7 +238,7 @@ def test_all_that_came_is_read_at_once() -> None:
         wire.peer.send_data(1, b"x", end_stream=number == 499)
         wire.coming.append(wire.peer.data_to_send())
     connection.serve()
-    assert isinstance(stream.result, Answer)
+    assert isinstance(stream.result, LeanResponse)
     assert len(stream.result.content) == 500
 
 
@@ -271,7 +271,7 @@ def test_over_tls_a_byte_counts_once_the_socket_has_the_whole_of_its_record(tmp_
     reading = threading.Thread(target=serve, daemon=True)
     reading.start()
     wire = Narrow(ours.fileno())
-    tls = TlsWire(wire, TlsPeer(Trust(str(authority.file)).context(), "localhost"))
+    tls = TlsWire(wire, TlsPeer(CaBundles(str(authority.file)).context(), "localhost"))
     tls.open(10.0)
     wire.room = 40
     assert tls.offer(b"x" * 100) == 0
@@ -297,7 +297,7 @@ def test_alpn_tells_what_was_agreed_on(tmp_path: Path) -> None:
         serving.start()
         tls = TlsWire(
             PlainWire(ours.fileno()),
-            TlsPeer(Trust(str(authority.file), ["h2"]).context(), "localhost"),
+            TlsPeer(CaBundles(str(authority.file), ["h2"]).context(), "localhost"),
         )
         tls.open(10.0)
         assert tls.protocol == agreed

@@ -14,16 +14,16 @@ import pytest
 
 from channels.channel import Failure, Phase
 from channels.http_client import answer_reader as answers_module
-from channels.http_client.answer_reader import Answers
+from channels.http_client.answer_reader import AnswerReader
 from channels.http_client.exchange import Exchange
-from channels.http_client.response import Answer
+from channels.http_client.response import LeanResponse
 from channels.http_client.transport import Transport
 from tests.conformance import wire as w
 from tests.conformance.senders import post
 from tests.conformance.wire import Wire
 
 WAIT_S = 30.0
-Told = SimpleQueue[Answer | Failure]
+Told = SimpleQueue[LeanResponse | Failure]
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_what_is_told_may_begin_the_next_call(transport: Transport) -> None:
 
     with Wire() as provider:
 
-        def again(answer: Answer | Failure) -> None:
+        def again(answer: LeanResponse | Failure) -> None:
             told.put(answer)
             begin(transport, told, provider.url)
 
@@ -125,7 +125,7 @@ def test_an_answer_that_comes_in_pieces_is_told_when_it_is_whole(transport: Tran
 def test_who_is_told_and_fails_over_it_harms_nobody_else(transport: Transport) -> None:
     told: Told = SimpleQueue()
 
-    def fails(_: Answer | Failure) -> None:
+    def fails(_: LeanResponse | Failure) -> None:
         raise RuntimeError("out of everything")
 
     with Wire() as provider:
@@ -140,7 +140,7 @@ def test_what_the_thread_dies_of_leaves_its_calls_in_doubt_and_the_next_are_read
     told: Told = SimpleQueue()
     with Wire(w.stall) as provider:
         with monkeypatch.context() as patch:
-            patch.setattr(Answers, "_expire", broken)
+            patch.setattr(AnswerReader, "_expire", broken)
             begin(transport, told, provider.url)
             failure = told.get(timeout=WAIT_S)
         assert isinstance(failure, Failure)
@@ -235,7 +235,7 @@ def test_a_thread_at_rest_ends_when_it_is_closed(transport: Transport) -> None:
 
 
 def test_nothing_is_started_for_one_that_is_closed() -> None:
-    answers = Answers()
+    answers = AnswerReader()
     answers.close()
     assert answers._start() is None
 
@@ -255,7 +255,7 @@ def test_a_call_added_as_the_thread_ends_is_read_by_it(transport: Transport) -> 
         assert status(told) == 200
 
 
-class Interrupted(Answers):
+class Interrupted(AnswerReader):
     """Who adds sees that the thread rests, and goes on once the thread has ended."""
 
     _rests = False
@@ -296,7 +296,7 @@ def test_a_reader_that_stands_still_is_seen(transport: Transport) -> None:
     go = threading.Event()
     assert transport.beat == pytest.approx(monotonic(), abs=1), "there is none yet"
 
-    def hang(_: Answer | Failure) -> None:
+    def hang(_: LeanResponse | Failure) -> None:
         go.wait(WAIT_S)
 
     with Wire() as provider:

@@ -5,7 +5,7 @@ from datetime import timedelta
 import httpx
 import pytest
 
-from channels.http_client.response import Answer
+from channels.http_client.response import LeanResponse
 
 REQUEST = httpx.Request("POST", "https://provider.example/hook")
 FIELDS = [(b"Content-Type", b"application/json; charset=utf-8"), (b"X", b"1"), (b"X", b"2")]
@@ -15,7 +15,7 @@ BODY = '{"id":"七"}'.encode()
 @pytest.fixture(params=["ours", "httpx"])
 def answer(request: pytest.FixtureRequest) -> httpx.Response:
     if request.param == "ours":
-        return Answer(429, list(FIELDS), BODY, REQUEST, 1.0)
+        return LeanResponse(429, list(FIELDS), BODY, REQUEST, 1.0)
     usual = httpx.Response(429, headers=FIELDS, content=BODY, request=REQUEST)
     usual.elapsed = timedelta(seconds=1)
     return usual

@@ -14,7 +14,7 @@ from channels.channel import (
     Dialogue,
     Failure,
     Phase,
-    Resolved,
+    ResolveResult,
 )
 from channels.judging.error_table import ErrorRow
 from channels.registry import load_accounts
@@ -81,7 +81,7 @@ def attempt_of(one: Delivery, age_s: float = 3_600, called_at: int = AT_MS) -> A
     return Attempt(one, called_at, called_at + int(age_s * 1_000))
 
 
-def held(dialogue: Dialogue | None, *answers: Answer) -> tuple[list[Any], Resolved]:
+def held(dialogue: Dialogue | None, *answers: Answer) -> tuple[list[Any], ResolveResult]:
     """The requests of a dialogue that is given these answers, and what it found."""
     assert dialogue is not None
     asked = []

@@ -24,7 +24,7 @@ from channels.providers.apns.adapter import ApnsChannel
 from channels.providers.apns.token_source import LIFE_S, STEP_S, ApnsTokens, issued_at, signed
 from channels.registry import PROVIDERS, AccountError
 from channels.secret import Secret
-from channels.transports import Wires
+from channels.transports import TransportRouter
 from message.envelope import Template
 from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
 from simulator import Faults, Simulator, spawn
@@ -463,7 +463,7 @@ def simulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Simulator]:
 
 @pytest.fixture
 def peer(simulator: Simulator) -> Iterator[Peer]:
-    wires = Wires()
+    wires = TransportRouter()
     yield Peer("apns", simulator, wires)
     wires.close()
 
@@ -473,7 +473,9 @@ def at(simulator: Simulator, **options: Any) -> Account:
     return account_of({**ACCOUNT, **options}, simulator.url + "/apns")
 
 
-def sent_with(channel: ApnsChannel, made: Call, tokens: OwnTokens, wires: Wires) -> AnyOutcome:
+def sent_with(
+    channel: ApnsChannel, made: Call, tokens: OwnTokens, wires: TransportRouter
+) -> AnyOutcome:
     (outcome,) = Engine(wires, tokens).send(channel, made, TIMEOUT_S)
     return outcome
 
@@ -583,7 +585,7 @@ def test_a_second_key_on_one_connection_is_refused_by_the_simulator(simulator: S
 def test_a_second_token_within_20_minutes_is_one_too_many(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    wires = Wires()
+    wires = TransportRouter()
     with spawn(tmp_path_factory.mktemp("limits"), fsync=False) as simulator:
         account = at(simulator)
         outcomes = []
@@ -603,7 +605,7 @@ def test_a_second_token_within_20_minutes_is_one_too_many(
 def test_a_burst_to_one_device_is_paced_and_other_devices_go_on(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    wires = Wires()
+    wires = TransportRouter()
     with spawn(tmp_path_factory.mktemp("burst"), fsync=False) as simulator:
         account, tokens = at(simulator), OwnTokens(ExchangeRecorder(wires), TIMEOUT_S)
         devices = [DEVICE] * 4 + ["ab" * 32]
@@ -630,7 +632,7 @@ def test_the_provider_speaks_http2_alone(simulator: Simulator) -> None:
 def test_it_is_sent_over_tls_as_apple_is(tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("tls")
     authority = Authority(folder)
-    wires = Wires()
+    wires = TransportRouter()
     certificate = str(authority.certificate("127.0.0.1"))
     with spawn(folder, fsync=False, certificate=certificate) as simulator:
         account = at(simulator, ca_file=str(authority.file))

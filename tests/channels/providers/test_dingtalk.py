@@ -11,7 +11,7 @@ import httpx
 import msgspec
 import pytest
 
-from channels.channel import Attempt, Call, Failure, Phase, Resolution, Resolved, TokenRefused
+from channels.channel import Attempt, Call, Failure, Phase, Resolution, ResolveResult, TokenRefused
 from channels.engine import Asked
 from channels.http_client.transport import Transport
 from channels.judging.error_table import ErrorRow
@@ -302,7 +302,7 @@ def found_by(
     attempt: int = 1,
     doubted: bool = False,
     now: int = NOON_MS,
-) -> Resolved:
+) -> ResolveResult:
     (one,) = deliveries("dingtalk", ["u1"], {"text": "a"}, attempt=attempt)
     earlier = now - 60_000 if doubted else now
     asked = Attempt(one, called_at=earlier, now=now, token="T", last_called_at=now, task="99")
@@ -313,7 +313,7 @@ def found_by(
     assert request.read() == b'{"agent_id":7,"task_id":99}'
     with pytest.raises(StopIteration) as end:
         dialogue.send(given)
-    found: Resolved = end.value.value
+    found: ResolveResult = end.value.value
     return found
 
 

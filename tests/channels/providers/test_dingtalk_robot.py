@@ -17,7 +17,7 @@ from message.envelope import Template
 from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
 from simulator import Faults, Simulator, spawn
 from simulator.protocols._windows import KeyedWindows
-from simulator.wire import World
+from simulator.wire import ProtocolContext
 from tests.channels.providers.chats import KEY, Peer, account_of, deliveries
 from tests.conformance.samples import UNLIMITED
 
@@ -331,7 +331,7 @@ def test_the_21st_message_of_a_minute_is_refused_and_silences_the_robot(tmp_path
 
 def test_a_robot_that_was_silenced_stays_so_for_ten_minutes_and_no_other_is() -> None:
     now_ms = 0
-    world = World(now_ms=lambda: now_ms)
+    world = ProtocolContext(now_ms=lambda: now_ms)
     limits = KeyedWindows(world, "dingtalk_robot", (20, 60), silence_s=600)
     assert [limits.over("a") for _ in range(21)] == [False] * 20 + [True]
     assert not limits.over("b")

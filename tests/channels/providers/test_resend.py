@@ -15,7 +15,7 @@ from channels.judging.error_table import ErrorRow
 from channels.providers.resend.adapter import CHANNELS, ResendChannel
 from channels.providers.resend.errors import ERRORS
 from channels.registry import AccountError, load_accounts
-from channels.transports import Wires
+from channels.transports import TransportRouter
 from message.delivery import Delivery, deliveries_of
 from message.envelope import Notification, Template
 from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
@@ -270,7 +270,7 @@ class Post:
     def __init__(self, provider: Simulator) -> None:
         self.provider = provider
         self.account = account(endpoint=f"{provider.url}/resend")
-        self.wires = Wires()
+        self.wires = TransportRouter()
         self.engine = Engine(self.wires)
 
     def send(self, of: Account | None = None, **fields: Any) -> AnyOutcome:

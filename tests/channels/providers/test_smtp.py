@@ -23,7 +23,7 @@ from channels.smtp_client.mail_request import (
     SmtpStage,
     written_told,
 )
-from channels.transports import Wires
+from channels.transports import TransportRouter
 from message.delivery import Delivery, deliveries_of
 from message.envelope import Notification, Template
 from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
@@ -504,7 +504,7 @@ class Post:
         self.provider = provider
         endpoint = provider.smtp.replace("127.0.0.1", "localhost")
         self.account = account(endpoint=endpoint, ca_file=str(authority.file))
-        self.wires = Wires()
+        self.wires = TransportRouter()
         self.engine = Engine(self.wires)
 
     def send(self, *receivers: str, timeout_s: float = 5.0, **content: Any) -> list[AnyOutcome]:

@@ -11,7 +11,7 @@ import pytest
 
 from channels.http_client.sockets import PlainWire
 from channels.tls import tls_socket as tls_wire
-from channels.tls.context import TlsPeer, Trust
+from channels.tls.context import CaBundles, TlsPeer
 from channels.tls.tls_socket import TlsWire
 from simulator.servers.certificates import Authority
 
@@ -60,7 +60,7 @@ def pair(
     authority = Authority(tmp_path)
     ours, theirs = socket.socketpair()
     provider = Provider(authority.server("localhost"), theirs)
-    peer = TlsPeer(Trust().context(str(authority.file)), "localhost")
+    peer = TlsPeer(CaBundles().context(str(authority.file)), "localhost")
     wire = TlsWire(PlainWire(ours.fileno()), peer)
     shaking = Thread(target=provider.shake_hands)
     shaking.start()

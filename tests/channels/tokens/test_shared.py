@@ -29,7 +29,7 @@ from backends.sql.token_cache import SqlTokenCache
 from channels.channel import Account, Failure, LoginRefused, Phase, Token, TokenRefused
 from channels.tokens.contract import LoginUnavailable, TokenUnavailable
 from channels.tokens.fetch import REFUSED_S
-from channels.tokens.seal import Seal, digest_of
+from channels.tokens.seal import TokenCipher, digest_of
 from channels.tokens.shared import AHEAD_SHARE, FAILED_S, WAIT_S, SharedTokens, open_tokens
 from simulator import Faults, spawn
 from tests.channels.calls import account
@@ -323,7 +323,7 @@ def test_one_process_refreshes_ahead_and_the_others_take_what_it_was_given(shop:
 
 def test_who_lost_the_lease_takes_the_later_token(shop: Shop) -> None:
     def reads() -> Token:  # we slept; somebody else asked after us
-        seal = Seal(shop.account)
+        seal = TokenCipher(shop.account)
         digest, now = digest_of("theirs"), shop.clock.now
         shop.cache.kept = (seal.close("theirs"), digest, now, now + 50)
         shop.cache.lease = ("", 0.0)
@@ -404,10 +404,10 @@ def test_a_token_that_must_not_be_signed_anew_is_a_refused_login(shop: Shop) -> 
 
 
 def test_other_credentials_of_the_same_account_have_other_tokens() -> None:
-    old, new = Seal(account(token="old")), Seal(account(token="new"))
+    old, new = TokenCipher(account(token="old")), TokenCipher(account(token="new"))
     assert old.name != new.name
     assert new.open(old.close("token")) is None
-    assert Seal(account(token="old")).open(old.close("token")) == "token"
+    assert TokenCipher(account(token="old")).open(old.close("token")) == "token"
     assert b"token" not in old.close("token")
 
 

@@ -7,8 +7,8 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.kafka.offset_metadata import Run
-from dispatcher.kafka.offsets import Offsets, Seen
+from dispatcher.kafka.offset_metadata import OffsetRange
+from dispatcher.kafka.offsets import Offsets, OffsetStatus
 
 
 def lowest_not_in(done: set[int], start: int) -> int:
@@ -32,7 +32,7 @@ def test_watermark_is_the_lowest_offset_not_done_whatever_the_order(
     for gap in gaps:
         done.update(range(offset, offset + gap))
         offset += gap
-        assert tracker.register(offset, 0.0) is Seen.NEW
+        assert tracker.register(offset, 0.0) is OffsetStatus.NEW
         open_offsets.append(offset)
         offset += 1
         if chance.random() < 0.5:
@@ -61,7 +61,7 @@ def test_completing_twice_changes_nothing() -> None:
         tracker.register(offset, 0.0)
     tracker.complete(1)
     tracker.complete(1)
-    assert (tracker.watermark, tracker.runs()) == (0, [Run(1, 2)])
+    assert (tracker.watermark, tracker.runs()) == (0, [OffsetRange(1, 2)])
 
 
 def test_without_a_committed_offset_the_first_record_is_the_beginning() -> None:
@@ -78,9 +78,16 @@ def test_offsets_the_broker_never_shows_count_as_done() -> None:
 
 
 def test_what_a_predecessor_completed_is_not_looked_at_again() -> None:
-    tracker = Offsets(10, [Run(12, 14)])
+    tracker = Offsets(10, [OffsetRange(12, 14)])
     seen = [tracker.register(offset, 0.0) for offset in range(10, 16)]
-    assert seen == [Seen.NEW, Seen.NEW, Seen.DONE, Seen.DONE, Seen.NEW, Seen.NEW]
+    assert seen == [
+        OffsetStatus.NEW,
+        OffsetStatus.NEW,
+        OffsetStatus.DONE,
+        OffsetStatus.DONE,
+        OffsetStatus.NEW,
+        OffsetStatus.NEW,
+    ]
     tracker.complete_all([10, 11])
     assert tracker.watermark == 14
 
@@ -88,14 +95,14 @@ def test_what_a_predecessor_completed_is_not_looked_at_again() -> None:
 def test_a_record_seen_again_while_open_is_not_taken_twice() -> None:
     tracker = Offsets(0)
     tracker.register(0, 0.0)
-    assert tracker.register(0, 1.0) is Seen.OPEN
+    assert tracker.register(0, 1.0) is OffsetStatus.OPEN
 
 
 def test_an_offset_below_the_watermark_says_that_the_log_began_anew() -> None:
     tracker = Offsets(0)
     tracker.register(0, 0.0)
     tracker.complete(0)
-    assert tracker.register(0, 1.0) is Seen.REWOUND
+    assert tracker.register(0, 1.0) is OffsetStatus.REWOUND
 
 
 def test_the_oldest_open_record_is_the_one_that_holds_the_watermark() -> None:
@@ -112,5 +119,5 @@ def test_memory_stays_flat_behind_a_stuck_offset() -> None:
     for offset in range(1, 50_000):
         tracker.register(offset, 0.0)
         tracker.complete(offset)
-    assert tracker.runs() == [Run(1, 50_000)]
+    assert tracker.runs() == [OffsetRange(1, 50_000)]
     assert tracker.outstanding == 1

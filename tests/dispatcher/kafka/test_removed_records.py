@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from backends.kafka.clients import KafkaUnavailable
-from dispatcher.kafka.offset_metadata import Run
+from dispatcher.kafka.offset_metadata import OffsetRange
 from dispatcher.kafka.removed_records import MOST_GAPS, LogBounds, RemovedRecords
 from dispatcher.metrics import Metrics
 from sending.runtime.clock import Clock
@@ -91,13 +91,13 @@ def test_a_partition_whose_committed_offset_was_removed_is_told_once_with_the_ga
 
 def test_what_a_predecessor_had_done_is_not_counted() -> None:
     ground = Ground(first=40, end=50)
-    ground.removed.came(PLACE, LANE, 10, [Run(11, 40)])
+    ground.removed.came(PLACE, LANE, 10, [OffsetRange(11, 40)])
     assert ground.look() == 1
 
 
 def test_nothing_is_said_where_all_that_was_removed_had_been_done() -> None:
     ground = Ground(first=40, end=50)
-    ground.removed.came(PLACE, LANE, 11, [Run(11, 40)])
+    ground.removed.came(PLACE, LANE, 11, [OffsetRange(11, 40)])
     assert (ground.look(), ground.events) == (0, [])
 
 

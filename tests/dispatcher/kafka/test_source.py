@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dispatcher.kafka.offset_metadata import Run, encode
+from dispatcher.kafka.offset_metadata import OffsetRange, encode
 from dispatcher.kafka.source import SourceFailed
 from dispatcher.kafka.unreadable import TRIES
 from tests.dispatcher.fakes import LANE, TOPIC, Bench, KafkaError, Message, Place, message
@@ -22,12 +22,12 @@ def test_the_lowest_contiguous_completed_offset_is_what_gets_committed() -> None
     records = bench.inbox.records
     bench.done.put([records[0], records[2]])
     bench.step()
-    assert last_commit(bench) == (1, encode(1, [Run(2, 3)]))
+    assert last_commit(bench) == (1, encode(1, [OffsetRange(2, 3)]))
 
 
 def test_a_successor_does_not_look_at_what_the_metadata_says_is_done() -> None:
     bench = Bench()
-    bench.consumer.committed_places = [Place(TOPIC, 0, 1, encode(1, [Run(2, 3)]))]
+    bench.consumer.committed_places = [Place(TOPIC, 0, 1, encode(1, [OffsetRange(2, 3)]))]
     bench.assign(0)
     bench.step(message(1), message(2), message(3))
     assert [r.offset for r in bench.inbox.records] == [1, 3]
@@ -199,7 +199,7 @@ def test_a_record_given_back_keeps_its_offset() -> None:
         record.given_back = record.offset == 0
     bench.done.put(bench.inbox.records)
     bench.step()
-    assert last_commit(bench) == (0, encode(0, [Run(1, 2)]))
+    assert last_commit(bench) == (0, encode(0, [OffsetRange(1, 2)]))
 
 
 def test_partitions_pause_at_the_limit_and_resume_at_half() -> None:

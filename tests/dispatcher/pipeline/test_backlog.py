@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dispatcher.kafka.offsets import Offsets
 from dispatcher.pipeline.backlog import Backlog, KeyedBacklog
-from dispatcher.pipeline.work import Assignment, Hold, KafkaRecord, Work
+from dispatcher.pipeline.work import Assignment, KafkaRecord, PartitionState, Work
 from message.delivery import deliveries_of
 from tests.dispatcher.fakes import LANE, NOW_MS, TOPIC, notification
 
@@ -67,7 +67,7 @@ def test_records_of_a_leaving_partition_are_passed_over_and_named() -> None:
     backlog = KeyedBacklog(expand)
     gone = KafkaRecord(leaving, 7, notification(7, ordering_key="a"), b"", NOW_MS, None)
     backlog.add(gone)
-    leaving.hold = Hold.LEAVING
+    leaving.hold = PartitionState.LEAVING
     assert backlog.take(10) == []
     assert backlog.dropped() == [gone]
     backlog.add(record(0, "a"))

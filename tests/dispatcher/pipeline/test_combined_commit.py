@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dispatcher.pipeline.combined_commit import Rider
+from dispatcher.pipeline.combined_commit import CombinedCommit
 from dispatcher.pipeline.intake import Intake
 from dispatcher.pipeline.work import Work
 from idempotency.ledger import Claimed, LedgerUnavailable, Settlement
@@ -29,7 +29,7 @@ class Riding(Bench):
         self.calls.clear()
         self.claimed.clear()
         self.taking.offer([self.work(10 + number) for number in range(waiting)])
-        self.rider = Rider(self.taking, self.gate)
+        self.rider = CombinedCommit(self.taking, self.gate)
 
     def outcomes(self, count: int = 2) -> list[Settlement]:
         return [Settlement(work.delivery, Event.ACCEPTED) for work in self.flying[:count]]

@@ -10,7 +10,7 @@ from typing import Any
 
 from dispatcher.kafka.offsets import Offsets
 from dispatcher.pipeline import completion as stage
-from dispatcher.pipeline.completion import Aftermath, Settled
+from dispatcher.pipeline.completion import CompletionStage, SettledBatch
 from dispatcher.pipeline.work import Assignment, KafkaRecord, Work
 from idempotency.ledger import Settlement
 from idempotency.payload_cipher import body_digest
@@ -32,7 +32,7 @@ class Bench:
         self.marks: list[tuple[str, bytes]] = []
         contract: Any = self
         pool: Any = SimpleNamespace(policy=SimpleNamespace(guarantee=Guarantee.AT_LEAST_ONCE))
-        self.aftermath = Aftermath(
+        self.aftermath = CompletionStage(
             {LANE.name: pool},
             contract,
             report=contract,
@@ -60,7 +60,7 @@ class Bench:
         return [self.told.get(timeout=PATIENCE_S) for _ in range(count)]
 
 
-def committed(*numbers: int) -> Settled:
+def committed(*numbers: int) -> SettledBatch:
     """One commit of so many sent deliveries, each of a record of its own."""
     works = []
     for number in numbers:
@@ -72,7 +72,7 @@ def committed(*numbers: int) -> Settled:
         (delivery,) = deliveries_of(one, b"{}", expires_at=NOW_MS)
         works.append(Work(delivery, record))
     pairs = [(work, Settlement(work.delivery, Event.ACCEPTED)) for work in works]
-    return Settled(works, pairs, [True] * len(pairs), 0.001)
+    return SettledBatch(works, pairs, [True] * len(pairs), 0.001)
 
 
 def test_several_commits_are_followed_together_and_each_is_told_of() -> None:

@@ -10,10 +10,16 @@ import msgspec
 import pytest
 
 from backends.redis.client import RedisAway
-from backends.redis.receiver_marks import LocalMarks, Mark, MarkResult, Passing, Returned
+from backends.redis.receiver_marks import (
+    LocalMarks,
+    MarkResult,
+    ReceiverMark,
+    Returned,
+    SendRequest,
+)
 from dispatcher.kafka.offsets import Offsets
-from dispatcher.pipeline.gates import Gating, never_sent
-from dispatcher.pipeline.lane_config import Terms
+from dispatcher.pipeline.gates import SendGates, never_sent
+from dispatcher.pipeline.lane_config import LaneConfig
 from dispatcher.pipeline.work import Assignment, KafkaRecord, Work
 from message.delivery import Delivery, Rendered, deliveries_of
 from message.envelope import Template
@@ -38,7 +44,7 @@ class Fleet:
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
         self.away = False
-        self.asked: list[Sequence[Passing]] = []
+        self.asked: list[Sequence[SendRequest]] = []
         self.questions: list[list[str]] = []
         self.given_back: list[Returned] = []
         self.flush()
@@ -46,7 +52,7 @@ class Fleet:
     def flush(self) -> None:
         self.marks = LocalMarks(lambda: self._bench.ms / 1_000)
 
-    def enter(self, batch: Sequence[Passing]) -> list[MarkResult]:
+    def enter(self, batch: Sequence[SendRequest]) -> list[MarkResult]:
         self.asked.append(batch)
         if self.away:
             raise RedisAway("connection refused")
@@ -71,10 +77,10 @@ class Bench:
         clock = Clock(lambda: self.ms / 1_000, lambda: self.ms / 1_000)
         self.policy = LanePolicy(**gates)
         contract: Any = None
-        self.terms = Terms("v1", self.policy, {}, contract)
+        self.terms = LaneConfig("v1", self.policy, {}, contract)
         self.fleet = Fleet(self)
         whole = Policy(lanes={LANE.name: self.policy})
-        self.gating = Gating(whole, self.fleet if shared else None, clock=clock)
+        self.gating = SendGates(whole, self.fleet if shared else None, clock=clock)
         self._number = 0
 
     def work(self, receiver: str = "li", text: str = "hello", **changes: Any) -> Work:
@@ -328,4 +334,4 @@ def test_a_mark_is_given_back_by_the_delivery_whatever_the_policy_says_by_then()
 
 def test_a_mark_names_the_delivery_and_no_gate_leaves_none() -> None:
     delivery: Delivery = Bench().work().delivery
-    assert mark_of(delivery, LanePolicy()) == Mark(delivery.key, "", "")
+    assert mark_of(delivery, LanePolicy()) == ReceiverMark(delivery.key, "", "")

@@ -12,15 +12,15 @@ import pytest
 
 from channels.channel import Account
 from dispatcher.kafka.offsets import Offsets
-from dispatcher.pipeline.expand import BadTemplate, Screen
+from dispatcher.pipeline.expand import ExpandStage, TemplateRejected
 from dispatcher.pipeline.intake import Intake
-from dispatcher.pipeline.lanes import Pool
-from dispatcher.pipeline.work import Assignment, Finished, Hold, KafkaRecord, Route, Work
+from dispatcher.pipeline.lanes import LanePool
+from dispatcher.pipeline.work import Assignment, Finished, KafkaRecord, PartitionState, Route, Work
 from message.delivery import Delivery, Rendered
 from message.envelope import Notification, Template
 from policy.schema import LanePolicy
-from sending.accounts.rate_limiter import Rates
-from sending.accounts.selector import Accounts
+from sending.accounts.rate_limiter import RateLimiter
+from sending.accounts.selector import AccountSelector
 from sending.runtime.clock import Clock
 from tests.dispatcher.fakes import LANE, NOW_MS, TOPIC, notification
 
@@ -57,16 +57,16 @@ class Bench:
         clock = Clock(lambda: self.time, lambda: self.time)
         adapter: Any = Batching()
         routes: dict[str, Route] = {account.name: (account, adapter) for account in accounts}
-        chooser = Accounts(
+        chooser = AccountSelector(
             LANE,
             policy,
             accounts,
-            Rates(accounts, None, workers=lambda _: 1, monotonic=lambda: self.time),
+            RateLimiter(accounts, None, workers=lambda _: 1, monotonic=lambda: self.time),
             monotonic=lambda: self.time,
         )
         contract: Any = None
         gate: Any = SimpleNamespace(screen=self.screen_, admit=self.admit)
-        self.pool = Pool(
+        self.pool = LanePool(
             LANE,
             policy,
             routes,
@@ -83,7 +83,7 @@ class Bench:
         report: Any = SimpleNamespace(claimed=lambda _: None)
         pools = {LANE.name: self.pool}
         self.intake = Intake(pools, gate, report=report, clock=clock, finished=self.finished)
-        self.screen = Screen(
+        self.screen = ExpandStage(
             pools,
             gate,
             self.intake,
@@ -209,7 +209,7 @@ def test_what_was_screened_of_a_leaving_partition_is_given_up_without_room() -> 
     one.turn(one.records(20))
     one.turn()
     assert one.intake.waiting(LANE.name) == 8
-    one.assignment.hold = Hold.LEAVING
+    one.assignment.hold = PartitionState.LEAVING
     one.screen.leaving()
     one.intake.run_once()
     assert len(one.given_up) == 8
@@ -278,7 +278,7 @@ def test_stopping_gives_up_what_is_not_claimed() -> None:
 def test_a_template_is_rendered_before_the_claim_or_drops_its_deliveries(broken: bool) -> None:
     def render(_: Notification) -> Rendered:
         if broken:
-            raise BadTemplate("template_missing: code")
+            raise TemplateRejected("template_missing: code")
         return Rendered(content={"text": "4711"})
 
     one = bench(ONE, render=render)

@@ -14,29 +14,31 @@ from backends.settings import Settings
 from channels.channel import Account, Call
 from channels.providers.null import NullChannel
 from dispatcher.kafka.offsets import Offsets
-from dispatcher.pipeline.lane_config import Terms
-from dispatcher.pipeline.lanes import Pool
+from dispatcher.pipeline.lane_config import LaneConfig
+from dispatcher.pipeline.lanes import LanePool
 from dispatcher.pipeline.work import Assignment, Finished, KafkaRecord, Route, Work
 from message.delivery import deliveries_of
 from message.outcomes import Accepted, AnyOutcome, NotSent
 from policy.schema import BreakerPolicy, LanePolicy, Ordering, Policy
 from sending.accounts.circuit_breaker import BreakerState
-from sending.accounts.limits import Quotas, open_quotas
-from sending.accounts.rate_limiter import Rates
-from sending.accounts.selector import Accounts
+from sending.accounts.limits import SendLimits, open_quotas
+from sending.accounts.rate_limiter import RateLimiter
+from sending.accounts.selector import AccountSelector
 from sending.policy_reload import followed
 from sending.runtime.clock import Clock
 from tests.dispatcher.fakes import LANE, NOW_MS, TOPIC, AtOnce, notification
 
 
-def terms(version: str, policy: LanePolicy, *names: str) -> Terms:
+def terms(version: str, policy: LanePolicy, *names: str) -> LaneConfig:
     accounts = [Account(name, "null", "") for name in names or ("a",)]
     routes: dict[str, Route] = {account.name: (account, NullChannel()) for account in accounts}
-    chooser = Accounts(LANE, policy, accounts, Rates(accounts, None, workers=lambda _: 1))
-    return Terms(version, policy, routes, chooser)
+    chooser = AccountSelector(
+        LANE, policy, accounts, RateLimiter(accounts, None, workers=lambda _: 1)
+    )
+    return LaneConfig(version, policy, routes, chooser)
 
 
-def work(under: Terms | None = None, **changes: Any) -> Work:
+def work(under: LaneConfig | None = None, **changes: Any) -> Work:
     one = msgspec.structs.replace(notification(), **changes)
     record = KafkaRecord(Assignment(TOPIC, 0, LANE, Offsets()), 0, one, b"{}", NOW_MS, None)
     (delivery,) = deliveries_of(one, b"{}", expires_at=NOW_MS + 1_000, policy_version="v1")
@@ -51,7 +53,7 @@ class Lane(AtOnce):
         self.begun: SimpleQueue[str] = SimpleQueue()
         self.finished: SimpleQueue[Finished] = SimpleQueue()
         self.terms = terms("v1", LanePolicy(threads=threads))
-        self.pool = Pool(
+        self.pool = LanePool(
             LANE,
             self.terms.policy,
             self.terms.routes,
@@ -83,7 +85,7 @@ class Lane(AtOnce):
 
     def resize(self, threads: int, **fields: Any) -> None:
         policy = LanePolicy(threads=threads, **fields)
-        self.pool.adopt(Terms("v2", policy, self.terms.routes, self.terms.accounts))
+        self.pool.adopt(LaneConfig("v2", policy, self.terms.routes, self.terms.accounts))
 
     def ended(self, count: int) -> list[Finished]:
         return [self.finished.get(timeout=10) for _ in range(count)]
@@ -171,7 +173,7 @@ def test_a_lane_with_calls_of_several_has_room_for_whole_ones() -> None:
 # -- accounts --
 
 
-def quotas(held: ExitStack, policy: Policy, routes: Any) -> Quotas:
+def quotas(held: ExitStack, policy: Policy, routes: Any) -> SendLimits:
     ledger: Any = type("Ledger", (), {"sending_lanes": lambda _: []})()
     return open_quotas(Settings(), policy, routes, ledger, "ledger", Clock(), held)
 

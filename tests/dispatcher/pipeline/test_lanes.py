@@ -13,18 +13,18 @@ import msgspec
 import pytest
 
 from channels.channel import Account, Call
-from channels.engine import Refused
+from channels.engine import TokenRejected
 from dispatcher.kafka.offsets import Offsets
 from dispatcher.pipeline.batching import calls_of
-from dispatcher.pipeline.lane_config import Terms
-from dispatcher.pipeline.lanes import Pool
+from dispatcher.pipeline.lane_config import LaneConfig
+from dispatcher.pipeline.lanes import LanePool
 from dispatcher.pipeline.work import Assignment, Finished, KafkaRecord, Route, Work
 from message.delivery import Delivery, deliveries_of
 from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
 from message.states import Event
 from policy.schema import LanePolicy, RetryPolicy
-from sending.accounts.rate_limiter import Rates
-from sending.accounts.selector import Accounts
+from sending.accounts.rate_limiter import RateLimiter
+from sending.accounts.selector import AccountSelector
 from sending.runtime.clock import Clock
 from tests.dispatcher.fakes import LANE, NOW_MS, TOPIC, Later, notification
 
@@ -75,8 +75,10 @@ class Bench(Later):
         accounts = [Account(name, "p", endpoint) for name in weights]
         adapter: Any = Batching()
         routes: dict[str, Route] = {account.name: (account, adapter) for account in accounts}
-        chooser = Accounts(LANE, lane_policy, accounts, Rates(accounts, None, workers=lambda _: 1))
-        self.pool = Pool(
+        chooser = AccountSelector(
+            LANE, lane_policy, accounts, RateLimiter(accounts, None, workers=lambda _: 1)
+        )
+        self.pool = LanePool(
             LANE,
             lane_policy,
             routes,
@@ -401,7 +403,7 @@ def test_fewer_threads_are_fewer_calls_as_those_under_way_end() -> None:
     first = [bench.asked() for _ in range(2)]
     terms = bench.pool.terms
     fewer = msgspec.structs.replace(terms.policy, threads=1)
-    bench.pool.adopt(Terms("v2", fewer, terms.routes, terms.accounts))
+    bench.pool.adopt(LaneConfig("v2", fewer, terms.routes, terms.accounts))
     first[0].tell([Accepted("p")])
     with pytest.raises(Empty):
         bench.under_way.get(timeout=0.1)
@@ -416,7 +418,7 @@ def test_a_refused_token_is_renewed_by_a_thread_that_may_wait() -> None:
     bench = Pending(threads=1)
     (work,) = bench.put("u1")
     asked = bench.asked()
-    asked.tell(Refused(msgspec.structs.replace(asked.call, token="old")))
+    asked.tell(TokenRejected(msgspec.structs.replace(asked.call, token="old")))
     assert bench.finished.get(timeout=10) is work
     assert work.outcome == Accepted(work.delivery.key)
     assert bench.pool.busy == 0

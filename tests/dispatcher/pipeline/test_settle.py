@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from dispatcher.pipeline.completion import Settled
-from dispatcher.pipeline.lane_config import Terms
+from dispatcher.pipeline.completion import SettledBatch
+from dispatcher.pipeline.lane_config import LaneConfig
 from dispatcher.pipeline.settle import SETTLE_BATCH, Settle
 from dispatcher.pipeline.work import HandOver, Work
 from message.outcomes import Accepted
@@ -26,7 +26,7 @@ class Settling(Bench):
 
     def __init__(self) -> None:
         super().__init__()
-        self.followed: list[Settled] = []
+        self.followed: list[SettledBatch] = []
         self.rode: list[tuple[int, dict[str, int]]] = []
         self.best_effort: list[Work] = []
         self.report = SimpleNamespace(best_effort=lambda work, _: self.best_effort.append(work))
@@ -51,7 +51,7 @@ class Settling(Bench):
             setattr(work, name, value)
         return work
 
-    def _follow(self, settled: Settled) -> None:
+    def _follow(self, settled: SettledBatch) -> None:
         self.calls.append("follow")
         self.followed.append(settled)
 
@@ -103,7 +103,7 @@ def test_best_effort_is_reported_and_not_written(bench: Settling) -> None:
     bench.pool.terms.bind(work)
     of_lane = work.bound
     policy = msgspec.structs.replace(of_lane.policy, guarantee=Guarantee.BEST_EFFORT)
-    work.terms = Terms(of_lane.version, policy, of_lane.routes, of_lane.accounts)
+    work.terms = LaneConfig(of_lane.version, policy, of_lane.routes, of_lane.accounts)
     bench.stage().settle([work])
     assert bench.best_effort == [work]
     assert bench.settled == []
@@ -122,7 +122,7 @@ def test_a_worker_that_must_go_leaves_what_it_cannot_write_and_counts_it(bench: 
     stage.settle(works)
     assert stage.abandoned == 2
     assert all(work.left for work in works)
-    assert bench.followed == [Settled(works)]
+    assert bench.followed == [SettledBatch(works)]
 
 
 def test_claims_ride_along_with_the_commit_for_the_places_that_it_frees(bench: Settling) -> None:

@@ -14,7 +14,7 @@ from idempotency.ledger import Settlement
 from message.delivery import deliveries_of
 from message.outcomes import Accepted
 from message.states import Event
-from sending.attempts import Try
+from sending.attempts import PastCall
 from sending.runtime.clock import Clock
 from tests.dispatcher.fakes import LANE, NOW_MS, TOPIC, notification
 from tracing.events import TraceEvent
@@ -39,7 +39,7 @@ def called_twice() -> Work:
     record = KafkaRecord(Assignment(TOPIC, 0, LANE, Offsets()), 0, one, b"{}", NOW_MS, None)
     (delivery,) = deliveries_of(one, b"{}", expires_at=NOW_MS + 1_000)
     delivery.attempt, delivery.account = 2, "b"
-    tried = Try(
+    tried = PastCall(
         account="a",
         attempt=1,
         code="connect",

@@ -9,7 +9,7 @@ import pytest
 
 from backends.settings import Settings
 from idempotency.ledger import Settlement
-from idempotency.receipts.rules import Applied, Receipt, Said, decide
+from idempotency.receipts.rules import ApplyResult, Receipt, ReceiptState, decide
 from idempotency.receipts.sql import PG_CANDIDATES, open_receipts
 from idempotency.receipts.store import Receipts, wait_ms
 from idempotency.sql_ledger import SqlLedger
@@ -40,13 +40,15 @@ def doubted(ledger: SqlLedger, item: Delivery) -> Delivery:
     return item
 
 
-def receipt(said: Said = Said.DELIVERED, provider_id: str = "biz-1", **fields: Any) -> Receipt:
+def receipt(
+    said: ReceiptState = ReceiptState.DELIVERED, provider_id: str = "biz-1", **fields: Any
+) -> Receipt:
     fields.setdefault("account", ACCOUNT)
     fields.setdefault("receivers", ("+8613800000001",))
     return Receipt(said=said, provider_id=provider_id, **fields)
 
 
-def applied(receipts: Receipts) -> list[Applied | None]:
+def applied(receipts: Receipts) -> list[ApplyResult | None]:
     return [verdict.applied for verdict in receipts.match().verdicts]
 
 
@@ -59,15 +61,15 @@ def row(world: World, item: Delivery, columns: str) -> tuple[Any, ...]:
     return world.rows(f"SELECT {columns} FROM deliveries WHERE delivery_key = '{item.key}'")[0]
 
 
-@pytest.mark.parametrize("said", [Said.DELIVERED, Said.UNDELIVERED])
+@pytest.mark.parametrize("said", [ReceiptState.DELIVERED, ReceiptState.UNDELIVERED])
 def test_a_receipt_moves_what_was_sent(
-    world: World, ledger: SqlLedger, receipts: Receipts, said: Said
+    world: World, ledger: SqlLedger, receipts: Receipts, said: ReceiptState
 ) -> None:
     item = sent(ledger, delivery())
-    receipts.store([receipt(said, code="MK:0001" if said is Said.UNDELIVERED else None)])
-    assert applied(receipts) == [Applied.APPLIED]
+    receipts.store([receipt(said, code="MK:0001" if said is ReceiptState.UNDELIVERED else None)])
+    assert applied(receipts) == [ApplyResult.APPLIED]
     assert states(world, item) == [said.value]
-    assert row(world, item, "reason") == ("MK:0001" if said is Said.UNDELIVERED else None,)
+    assert row(world, item, "reason") == ("MK:0001" if said is ReceiptState.UNDELIVERED else None,)
 
 
 def test_a_repeated_receipt_is_stored_once_and_moves_nothing(
@@ -75,7 +77,7 @@ def test_a_repeated_receipt_is_stored_once_and_moves_nothing(
 ) -> None:
     item = sent(ledger, delivery())
     assert receipts.store([receipt(), receipt()]) == 1
-    assert applied(receipts) == [Applied.APPLIED]
+    assert applied(receipts) == [ApplyResult.APPLIED]
     before = row(world, item, "version, updated_at")
     world.advance(5_000)
     assert receipts.store([receipt()]) == 0
@@ -87,10 +89,10 @@ def test_the_first_final_word_stays_and_the_contradiction_is_recorded(
     world: World, ledger: SqlLedger, receipts: Receipts
 ) -> None:
     item = sent(ledger, delivery())
-    receipts.store([receipt(Said.DELIVERED)])
-    assert applied(receipts) == [Applied.APPLIED]
-    receipts.store([receipt(Said.UNDELIVERED, code="late")])
-    assert applied(receipts) == [Applied.CONTRADICTED]
+    receipts.store([receipt(ReceiptState.DELIVERED)])
+    assert applied(receipts) == [ApplyResult.APPLIED]
+    receipts.store([receipt(ReceiptState.UNDELIVERED, code="late")])
+    assert applied(receipts) == [ApplyResult.CONTRADICTED]
     assert states(world, item) == ["DELIVERED"]
     told = world.rows("SELECT state, applied, delivery_key FROM receipts ORDER BY state")
     assert told == [
@@ -103,7 +105,7 @@ def test_contradictions_of_one_batch_are_settled_by_which_happened_first(
     world: World, ledger: SqlLedger, receipts: Receipts
 ) -> None:
     item = sent(ledger, delivery())
-    receipts.store([receipt(Said.DELIVERED, at=2), receipt(Said.UNDELIVERED, at=1)])
+    receipts.store([receipt(ReceiptState.DELIVERED, at=2), receipt(ReceiptState.UNDELIVERED, at=1)])
     assert sorted(map(str, applied(receipts))) == ["applied", "contradicted"]
     assert states(world, item) == ["UNDELIVERED"]
 
@@ -119,7 +121,7 @@ def test_a_receipt_that_overtakes_the_outcome_waits_for_it(
     assert settle(ledger, item, Event.ACCEPTED, provider_id="biz-1")
     assert applied(receipts) == []  # it is not looked at before its time
     world.advance(1_000)
-    assert applied(receipts) == [Applied.APPLIED]
+    assert applied(receipts) == [ApplyResult.APPLIED]
     assert states(world, item) == ["DELIVERED"]
 
 
@@ -129,12 +131,12 @@ def test_a_receipt_proves_that_a_delivery_in_doubt_was_sent(
     arrived, failed, only_sent = (doubted(ledger, delivery()) for _ in range(3))
     receipts.store(
         [
-            receipt(Said.DELIVERED, "id-1", call_key=arrived.key),
-            receipt(Said.UNDELIVERED, "id-2", call_key=failed.key, code="DB:0141"),
-            receipt(Said.SENT, "id-3", call_key=only_sent.key),
+            receipt(ReceiptState.DELIVERED, "id-1", call_key=arrived.key),
+            receipt(ReceiptState.UNDELIVERED, "id-2", call_key=failed.key, code="DB:0141"),
+            receipt(ReceiptState.SENT, "id-3", call_key=only_sent.key),
         ]
     )
-    assert applied(receipts) == [Applied.APPLIED] * 3
+    assert applied(receipts) == [ApplyResult.APPLIED] * 3
     assert states(world, arrived, failed, only_sent) == ["DELIVERED", "UNDELIVERED", "SENT"]
     assert row(world, arrived, "provider_id, reason") == ("id-1", None)
     assert row(world, failed, "provider_id, reason") == ("id-2", "DB:0141")
@@ -151,7 +153,7 @@ def test_all_deliveries_of_a_call_in_doubt_are_found_by_its_key(
     receipts.store(
         [receipt(provider_id="biz-9", call_key=call, receivers=(one,)) for one in numbers[:19]]
     )
-    assert applied(receipts) == [Applied.APPLIED] * 19
+    assert applied(receipts) == [ApplyResult.APPLIED] * 19
     assert states(world, *items) == ["DELIVERED"] * 19 + ["UNKNOWN"]
 
 
@@ -162,7 +164,7 @@ def test_one_provider_id_for_many_receivers_moves_only_the_one_named(
         sent(ledger, one) for one in deliveries(receivers=["+8613800000001", "+8613800000002"])
     ]
     receipts.store([receipt(receivers=("+13800000002", "+8613800000002"))])
-    assert applied(receipts) == [Applied.APPLIED]
+    assert applied(receipts) == [ApplyResult.APPLIED]
     assert states(world, *items) == ["SENT", "DELIVERED"]
 
 
@@ -172,7 +174,7 @@ def test_a_receipt_without_a_receiver_is_placed_only_where_one_row_has_its_name(
     one = sent(ledger, delivery(), "only")
     two = [sent(ledger, d, "both") for d in deliveries(receivers=["+8613800000001", "+861380002"])]
     receipts.store([receipt(provider_id=name, receivers=()) for name in ("only", "both")])
-    assert applied(receipts) == [Applied.APPLIED]
+    assert applied(receipts) == [ApplyResult.APPLIED]
     assert states(world, one, *two) == ["DELIVERED", "SENT", "SENT"]
 
 
@@ -203,7 +205,7 @@ def test_an_unknown_id_is_kept_and_matched_when_its_row_comes(
         world.advance(wait_ms(DAY_MS))
     item = sent(ledger, delivery(), "from-elsewhere")
     world.advance(wait_ms(DAY_MS))
-    assert applied(receipts) == [Applied.APPLIED]
+    assert applied(receipts) == [ApplyResult.APPLIED]
     assert states(world, item) == ["DELIVERED"]
 
 
@@ -235,7 +237,7 @@ def test_a_row_that_changed_meanwhile_is_left_and_the_receipt_kept(
         assert applied(receipts) == []
     assert states(world, item) == ["SENT"]
     world.advance(1_000)
-    assert applied(receipts) == [Applied.APPLIED]
+    assert applied(receipts) == [ApplyResult.APPLIED]
 
 
 def test_receivers_of_sealed_rows_are_opened_and_no_receiver_is_kept_plain(url: str) -> None:
@@ -246,7 +248,7 @@ def test_receivers_of_sealed_rows_are_opened_and_no_receiver_is_kept_plain(url: 
         sent(ledger, one) for one in deliveries(receivers=["+8613800000001", "+8613800000002"])
     ]
     receipts.store([receipt()])
-    assert applied(receipts) == [Applied.APPLIED]
+    assert applied(receipts) == [ApplyResult.APPLIED]
     assert states(world, *items) == ["DELIVERED", "SENT"]
     assert "1380000" not in str(world.rows("SELECT receivers FROM receipts"))
     world.close()
@@ -276,10 +278,10 @@ def test_two_processes_at_once_place_every_receipt_once(
     for item in items:
         item.account = ACCOUNT
     assert all(ledger.settle([Settlement(i, Event.ACCEPTED, provider_id="biz") for i in items]))
-    for said in (Said.SENT, Said.DELIVERED):
+    for said in (ReceiptState.SENT, ReceiptState.DELIVERED):
         receipts.store([receipt(said, "biz", receivers=(one,)) for one in numbers])
     other = open_receipts(world.open(), world.settings, lambda: world.now)
-    placed: list[Applied | None] = []
+    placed: list[ApplyResult | None] = []
 
     def work(mine: Receipts) -> None:
         while (done := mine.match()).verdicts or done.more:
@@ -293,7 +295,7 @@ def test_two_processes_at_once_place_every_receipt_once(
     world.advance(DAY_MS)  # a row that the other one was writing is looked at again later
     work(receipts)
     assert set(world.states().values()) == {"DELIVERED"}
-    assert Counter(placed) == {Applied.APPLIED: 2_000, Applied.REPEATED: 2_000}
+    assert Counter(placed) == {ApplyResult.APPLIED: 2_000, ApplyResult.REPEATED: 2_000}
 
 
 def test_a_receiver_that_our_key_does_not_open_leaves_its_receipt_waiting(url: str) -> None:
@@ -305,7 +307,7 @@ def test_a_receiver_that_our_key_does_not_open_leaves_its_receipt_waiting(url: s
     assert plain.match().waiting == 1
     world.advance(DAY_MS)
     ours = open_receipts(ledger, world.settings, lambda: world.now)
-    assert applied(ours) == [Applied.APPLIED]
+    assert applied(ours) == [ApplyResult.APPLIED]
     assert states(world, item) == ["DELIVERED"]
     world.close()
 
@@ -316,10 +318,12 @@ def test_a_receipt_that_names_nothing_is_refused(receipts: Receipts) -> None:
 
 
 @pytest.mark.parametrize("state", list(State))
-@pytest.mark.parametrize("said", list(Said))
-def test_no_receipt_leads_where_the_state_machine_does_not(said: Said, state: State) -> None:
+@pytest.mark.parametrize("said", list(ReceiptState))
+def test_no_receipt_leads_where_the_state_machine_does_not(
+    said: ReceiptState, state: State
+) -> None:
     applied, then = decide(said, state)
-    if applied is not Applied.APPLIED:
+    if applied is not ApplyResult.APPLIED:
         assert then is state
     else:
         assert state in (State.SENT, State.UNKNOWN)

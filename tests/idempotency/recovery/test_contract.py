@@ -17,8 +17,8 @@ from idempotency.recovery.contract import (
     DueQuery,
     Ended,
     RecordedCall,
-    Recovering,
-    Taking,
+    RecoveryStore,
+    TakeResult,
     Transition,
     call_key_of,
     operator_retry,
@@ -47,7 +47,7 @@ LANES = frozenset({LANE})
 
 
 @pytest.fixture
-def recovering(ledger: SqlLedger) -> Recovering:
+def recovering(ledger: SqlLedger) -> RecoveryStore:
     ledger.register(worker("r1"))
     return ledger.recovering()
 
@@ -61,7 +61,7 @@ def waiting(ledger: SqlLedger, *items: Delivery, delay_ms: int = 0) -> list[Deli
 
 
 def test_calls_refused_for_pace_are_kept_and_spend_no_attempt(
-    ledger: SqlLedger, recovering: Recovering
+    ledger: SqlLedger, recovering: RecoveryStore
 ) -> None:
     (item,) = claimed(ledger, delivery())
     item.attempt, item.refusals, item.repeats = 1, 1, 2
@@ -85,22 +85,22 @@ def doubted(ledger: SqlLedger, *items: Delivery) -> list[Delivery]:
     return made
 
 
-def take(recovering: Recovering, ask: DueQuery = ASK, owner: str = "r1") -> Taking:
+def take(recovering: RecoveryStore, ask: DueQuery = ASK, owner: str = "r1") -> TakeResult:
     """What was called before, then what was not."""
     again = recovering.take(ask, owner, new_token())
     first = recovering.take(msgspec.structs.replace(ask, first=True), owner, new_token())
-    return Taking(
+    return TakeResult(
         [*again.taken, *first.taken],
         [*again.ended, *first.ended],
         again.postponed + first.postponed,
     )
 
 
-def keys(taking: Taking) -> list[str]:
+def keys(taking: TakeResult) -> list[str]:
     return [taken.delivery.key for taken in taking.taken]
 
 
-def version_of(recovering: Recovering, key: str) -> int:
+def version_of(recovering: RecoveryStore, key: str) -> int:
     found = recovering.version_of(key)
     assert found is not None
     return found[1]
@@ -110,7 +110,7 @@ def version_of(recovering: Recovering, key: str) -> int:
 
 
 def test_a_due_row_comes_back_as_it_was_for_one_more_attempt(
-    world: World, ledger: SqlLedger, recovering: Recovering
+    world: World, ledger: SqlLedger, recovering: RecoveryStore
 ) -> None:
     (item,) = waiting(ledger, delivery(biz_id="order-1"), delay_ms=500)
     assert keys(take(recovering)) == []
@@ -129,7 +129,7 @@ def test_a_due_row_comes_back_as_it_was_for_one_more_attempt(
 
 
 def test_the_oldest_come_first_and_no_more_than_asked(
-    world: World, ledger: SqlLedger, recovering: Recovering
+    world: World, ledger: SqlLedger, recovering: RecoveryStore
 ) -> None:
     late = waiting(ledger, delivery(), delay_ms=30)
     early = waiting(ledger, delivery(), delay_ms=10)
@@ -142,7 +142,7 @@ def test_the_oldest_come_first_and_no_more_than_asked(
 
 
 def test_many_of_one_kind_do_not_hide_the_other(
-    world: World, ledger: SqlLedger, recovering: Recovering
+    world: World, ledger: SqlLedger, recovering: RecoveryStore
 ) -> None:
     held = claims([delivery() for _ in range(20)], Event.HOLD, reason="quiet_hours")
     ledger.claim(held, "w1")
@@ -156,7 +156,7 @@ def test_many_of_one_kind_do_not_hide_the_other(
 
 
 def test_lanes_with_work_are_those_with_a_due_row_or_a_doubt(
-    world: World, ledger: SqlLedger, recovering: Recovering
+    world: World, ledger: SqlLedger, recovering: RecoveryStore
 ) -> None:
     lanes = ["sms.notice", "sms.marketing", "email.notice", "email.marketing"]
     waiting(ledger, delivery(), delay_ms=10)
@@ -168,7 +168,7 @@ def test_lanes_with_work_are_those_with_a_due_row_or_a_doubt(
 
 
 def test_what_was_given_back_is_left_to_kafka_until_its_time_is_over(
-    world: World, ledger: SqlLedger, recovering: Recovering
+    world: World, ledger: SqlLedger, recovering: RecoveryStore
 ) -> None:
     (item,) = claimed(ledger, delivery())
     settle(ledger, item, Event.GIVEN_BACK)
@@ -186,7 +186,7 @@ def test_what_was_given_back_is_left_to_kafka_until_its_time_is_over(
     ids=["expired", "unreadable", "spent"],
 )
 def test_what_only_ends_hides_nobody_however_much_it_is(
-    world: World, ledger: SqlLedger, recovering: Recovering, spoilt: str
+    world: World, ledger: SqlLedger, recovering: RecoveryStore, spoilt: str
 ) -> None:
     waiting(ledger, *[delivery() for _ in range(250)])
     with ledger.database.begin() as connection:
@@ -200,7 +200,7 @@ def test_what_only_ends_hides_nobody_however_much_it_is(
 
 
 def test_no_more_are_taken_than_asked_after_those_that_ended(
-    world: World, ledger: SqlLedger, recovering: Recovering
+    world: World, ledger: SqlLedger, recovering: RecoveryStore
 ) -> None:
     waiting(ledger, *[delivery() for _ in range(5)])
     with ledger.database.begin() as connection:
@@ -212,7 +212,7 @@ def test_no_more_are_taken_than_asked_after_those_that_ended(
 
 
 def test_what_recovery_itself_gives_back_is_recoverys_again(
-    ledger: SqlLedger, recovering: Recovering
+    ledger: SqlLedger, recovering: RecoveryStore
 ) -> None:
     (item,) = waiting(ledger, delivery())
     (taken,) = take(recovering).taken
@@ -224,7 +224,7 @@ def test_what_recovery_itself_gives_back_is_recoverys_again(
 
 
 def test_past_its_ttl_a_row_expires_even_if_its_turn_is_later(
-    world: World, ledger: SqlLedger, recovering: Recovering
+    world: World, ledger: SqlLedger, recovering: RecoveryStore
 ) -> None:
     (item,) = waiting(ledger, delivery(), delay_ms=600_000)
     world.advance(60_000)
@@ -235,7 +235,7 @@ def test_past_its_ttl_a_row_expires_even_if_its_turn_is_later(
 
 
 def test_past_its_ttl_a_row_that_may_have_been_sent_is_parked(
-    world: World, ledger: SqlLedger, recovering: Recovering
+    world: World, ledger: SqlLedger, recovering: RecoveryStore
 ) -> None:
     waiting(ledger, delivery())
     (taken,) = take(recovering).taken
@@ -250,7 +250,9 @@ def test_past_its_ttl_a_row_that_may_have_been_sent_is_parked(
     assert [(e.state, e.reason) for e in take(recovering).ended] == [(State.PARKED, TTL_IN_DOUBT)]
 
 
-def test_with_its_attempts_spent_a_row_is_parked(ledger: SqlLedger, recovering: Recovering) -> None:
+def test_with_its_attempts_spent_a_row_is_parked(
+    ledger: SqlLedger, recovering: RecoveryStore
+) -> None:
     (item,) = waiting(ledger, delivery())
     taking = take(recovering, DueQuery(LANE, attempts=1))
     assert [(e.key, e.state, e.reason) for e in taking.ended] == [
@@ -259,7 +261,7 @@ def test_with_its_attempts_spent_a_row_is_parked(ledger: SqlLedger, recovering: 
 
 
 def test_a_take_whose_reply_was_lost_gives_the_same_rows_again(
-    world: World, ledger: SqlLedger, recovering: Recovering
+    world: World, ledger: SqlLedger, recovering: RecoveryStore
 ) -> None:
     waiting(ledger, delivery(), delivery())
     token = new_token()
@@ -273,7 +275,9 @@ def test_a_take_whose_reply_was_lost_gives_the_same_rows_again(
     assert {t.doubted_since for t in taking.taken} == {None}
 
 
-def test_receivers_that_share_a_payload_keep_it(ledger: SqlLedger, recovering: Recovering) -> None:
+def test_receivers_that_share_a_payload_keep_it(
+    ledger: SqlLedger, recovering: RecoveryStore
+) -> None:
     items = deliveries(receivers=["+8613800000001", "+8613800000002"])
     waiting(ledger, *items)
     found = {t.delivery.receiver: t.delivery.payload for t in take(recovering).taken}
@@ -308,7 +312,7 @@ def test_a_sealed_payload_is_opened_and_one_that_cannot_be_is_parked(url: str) -
 
 @pytest.mark.parametrize("takers", [4])
 def test_two_recoveries_at_once_never_take_the_same_row(
-    world: World, ledger: SqlLedger, recovering: Recovering, takers: int
+    world: World, ledger: SqlLedger, recovering: RecoveryStore, takers: int
 ) -> None:
     waiting(ledger, *[delivery() for _ in range(120)])
     others = [world.open() for _ in range(takers)]
@@ -336,7 +340,7 @@ def test_two_recoveries_at_once_never_take_the_same_row(
 
 
 def test_rows_of_a_recovery_that_died_are_swept_and_stay_in_doubt_since_its_call(
-    world: World, ledger: SqlLedger, recovering: Recovering
+    world: World, ledger: SqlLedger, recovering: RecoveryStore
 ) -> None:
     waiting(ledger, delivery())
     take(recovering)
@@ -350,7 +354,7 @@ def test_rows_of_a_recovery_that_died_are_swept_and_stay_in_doubt_since_its_call
 
 
 def test_what_is_kept_of_a_call_is_found_with_its_doubt(
-    ledger: SqlLedger, recovering: Recovering
+    ledger: SqlLedger, recovering: RecoveryStore
 ) -> None:
     waiting(ledger, delivery())
     (taken,) = take(recovering).taken
@@ -373,7 +377,7 @@ def together(
 
 
 def test_those_in_doubt_about_one_call_are_found_by_any_of_them(
-    ledger: SqlLedger, recovering: Recovering
+    ledger: SqlLedger, recovering: RecoveryStore
 ) -> None:
     mine = together(ledger, *(delivery() for _ in range(3)))
     together(ledger, delivery(), account="other")
@@ -386,7 +390,7 @@ def test_those_in_doubt_about_one_call_are_found_by_any_of_them(
 
 
 def test_those_found_to_share_a_call_are_nobody_elses_to_ask_about(
-    world: World, ledger: SqlLedger, recovering: Recovering
+    world: World, ledger: SqlLedger, recovering: RecoveryStore
 ) -> None:
     together(ledger, delivery(), delivery())
     first, _ = recovering.doubts(LANE, 0)
@@ -398,7 +402,7 @@ def test_those_found_to_share_a_call_are_nobody_elses_to_ask_about(
 
 
 def test_what_ended_or_was_recalled_is_not_found_with_its_call(
-    ledger: SqlLedger, recovering: Recovering
+    ledger: SqlLedger, recovering: RecoveryStore
 ) -> None:
     left, ended, _ = together(ledger, delivery(), delivery(), delivery(id="gone"))
     ledger.recalls().announce(Kind.MESSAGE, "gone", 600_000)
@@ -413,7 +417,7 @@ def test_what_ended_or_was_recalled_is_not_found_with_its_call(
 
 
 def test_a_repeat_of_a_doubted_call_keeps_its_key_and_the_time_of_the_first(
-    world: World, ledger: SqlLedger, recovering: Recovering
+    world: World, ledger: SqlLedger, recovering: RecoveryStore
 ) -> None:
     waiting(ledger, delivery())
     (first,) = take(recovering).taken
@@ -427,7 +431,7 @@ def test_a_repeat_of_a_doubted_call_keeps_its_key_and_the_time_of_the_first(
 
 
 def called_again(
-    ledger: SqlLedger, recovering: Recovering, account: str, event: Event = Event.RESEND_UNPROVEN
+    ledger: SqlLedger, recovering: RecoveryStore, account: str, event: Event = Event.RESEND_UNPROVEN
 ) -> Delivery:
     """What is in doubt, called once more through that account, and in doubt again."""
     (doubt,) = recovering.doubts(LANE, 0)
@@ -442,7 +446,7 @@ def called_again(
 
 
 def test_a_doubt_tells_of_its_first_call_and_of_its_last(
-    world: World, ledger: SqlLedger, recovering: Recovering
+    world: World, ledger: SqlLedger, recovering: RecoveryStore
 ) -> None:
     item = delivery()
     item.account = "a"
@@ -459,7 +463,7 @@ def test_a_doubt_tells_of_its_first_call_and_of_its_last(
 
 
 def test_a_doubt_names_every_account_that_was_called(
-    world: World, ledger: SqlLedger, recovering: Recovering
+    world: World, ledger: SqlLedger, recovering: RecoveryStore
 ) -> None:
     item = delivery()
     item.account = "a"
@@ -474,7 +478,7 @@ def test_a_doubt_names_every_account_that_was_called(
 
 
 def test_calls_that_are_known_to_have_sent_nothing_are_forgotten(
-    world: World, ledger: SqlLedger, recovering: Recovering
+    world: World, ledger: SqlLedger, recovering: RecoveryStore
 ) -> None:
     item = delivery()
     item.account = "a"
@@ -491,7 +495,7 @@ def test_calls_that_are_known_to_have_sent_nothing_are_forgotten(
 
 
 def test_once_it_is_known_that_nothing_was_sent_the_next_call_has_another_key(
-    world: World, ledger: SqlLedger, recovering: Recovering
+    world: World, ledger: SqlLedger, recovering: RecoveryStore
 ) -> None:
     waiting(ledger, delivery())
     (first,) = take(recovering).taken
@@ -528,7 +532,7 @@ def world_update(world: World, ledger: SqlLedger, key: str, offset: int) -> None
 
 
 def test_only_the_head_of_a_line_is_taken(
-    world: World, ledger: SqlLedger, recovering: Recovering, line: list[Delivery]
+    world: World, ledger: SqlLedger, recovering: RecoveryStore, line: list[Delivery]
 ) -> None:
     due_anyway(ledger, *line[1:])
     taking = take(recovering, ORDERED)
@@ -559,7 +563,7 @@ def next_at(ledger: SqlLedger, item: Delivery) -> int | None:
 
 
 def test_what_is_behind_is_no_candidate_until_its_time_is_over(
-    world: World, ledger: SqlLedger, recovering: Recovering, line: list[Delivery]
+    world: World, ledger: SqlLedger, recovering: RecoveryStore, line: list[Delivery]
 ) -> None:
     settle(ledger, line[0], Event.UNKNOWN, reason="timeout")
     assert recovering.lanes_with_work([LANE])[0] == []
@@ -570,7 +574,7 @@ def test_what_is_behind_is_no_candidate_until_its_time_is_over(
 
 
 def test_what_an_older_version_left_due_sleeps_after_one_look_and_hides_nobody(
-    world: World, ledger: SqlLedger, recovering: Recovering
+    world: World, ledger: SqlLedger, recovering: RecoveryStore
 ) -> None:
     items = [delivery(ordering_key="k") for _ in range(40)]
     ledger.claim(claims(items), "w1", ordered=True)
@@ -588,7 +592,7 @@ WAYS_TO_END = (Event.ACCEPTED, Event.REJECTED, Event.TTL, Event.BUDGET_SPENT)
 
 @pytest.mark.parametrize("event", WAYS_TO_END)
 def test_however_a_worker_ends_a_head_the_next_is_due_at_once(
-    ledger: SqlLedger, recovering: Recovering, line: list[Delivery], event: Event
+    ledger: SqlLedger, recovering: RecoveryStore, line: list[Delivery], event: Event
 ) -> None:
     settle(ledger, line[0], event, ordered=LANES)
     assert [next_at(ledger, item) for item in line[1:]] == [NOON, ASLEEP_AT]
@@ -596,7 +600,7 @@ def test_however_a_worker_ends_a_head_the_next_is_due_at_once(
 
 
 def test_an_outcome_that_ends_a_head_beside_claims_wakes_the_next(
-    ledger: SqlLedger, recovering: Recovering, line: list[Delivery]
+    ledger: SqlLedger, recovering: RecoveryStore, line: list[Delivery]
 ) -> None:
     outcome = [Settlement(line[0], Event.ACCEPTED)]
     ledger.settle_and_claim(outcome, claims([delivery()]), "w1", LANES)
@@ -612,7 +616,7 @@ def test_a_head_that_stays_open_wakes_nobody(
 
 
 def test_a_head_whose_time_is_over_makes_way(
-    world: World, ledger: SqlLedger, recovering: Recovering
+    world: World, ledger: SqlLedger, recovering: RecoveryStore
 ) -> None:
     short, long = delivery(ordering_key="k"), delivery(ordering_key="k")
     short.expires_at, long.expires_at = NOON + 10, NOON + 60_000
@@ -627,7 +631,7 @@ def test_a_head_whose_time_is_over_makes_way(
 
 
 def test_a_head_in_doubt_that_is_decided_makes_way(
-    ledger: SqlLedger, recovering: Recovering, line: list[Delivery]
+    ledger: SqlLedger, recovering: RecoveryStore, line: list[Delivery]
 ) -> None:
     settle(ledger, line[0], Event.UNKNOWN, reason="timeout", ordered=LANES)
     (doubt,) = recovering.doubts(LANE, LEASE_MS)
@@ -636,7 +640,7 @@ def test_a_head_in_doubt_that_is_decided_makes_way(
 
 
 def test_a_head_that_is_recalled_makes_way(
-    ledger: SqlLedger, recovering: Recovering, line: list[Delivery]
+    ledger: SqlLedger, recovering: RecoveryStore, line: list[Delivery]
 ) -> None:
     settle(ledger, line[0], Event.NOT_SENT, delay_ms=50_000, ordered=LANES)
     version = version_of(recovering, line[0].key)
@@ -646,7 +650,7 @@ def test_a_head_that_is_recalled_makes_way(
 
 
 def test_a_head_that_cannot_be_read_makes_way(
-    ledger: SqlLedger, recovering: Recovering, line: list[Delivery]
+    ledger: SqlLedger, recovering: RecoveryStore, line: list[Delivery]
 ) -> None:
     with ledger.database.begin() as connection:
         connection.exec_driver_sql(
@@ -659,7 +663,7 @@ def test_a_head_that_cannot_be_read_makes_way(
 
 
 def test_what_quiet_hours_hold_behind_another_is_not_due_with_their_end(
-    world: World, ledger: SqlLedger, recovering: Recovering
+    world: World, ledger: SqlLedger, recovering: RecoveryStore
 ) -> None:
     items = [delivery(ordering_key="k") for _ in range(3)]
     ledger.claim(
@@ -678,7 +682,7 @@ def test_what_quiet_hours_hold_behind_another_is_not_due_with_their_end(
 
 
 def test_an_earlier_one_that_a_person_opens_again_goes_before_those_that_sleep(
-    ledger: SqlLedger, recovering: Recovering, line: list[Delivery]
+    ledger: SqlLedger, recovering: RecoveryStore, line: list[Delivery]
 ) -> None:
     settle(ledger, line[0], Event.BUDGET_SPENT, ordered=LANES)
     (second,) = take(recovering, ORDERED).taken
@@ -694,7 +698,7 @@ def test_an_earlier_one_that_a_person_opens_again_goes_before_those_that_sleep(
 
 
 def test_a_later_one_that_a_person_retries_sleeps_until_its_turn_and_keeps_its_reason(
-    ledger: SqlLedger, recovering: Recovering, line: list[Delivery]
+    ledger: SqlLedger, recovering: RecoveryStore, line: list[Delivery]
 ) -> None:
     version = version_of(recovering, line[1].key)
     retry = operator_retry(line[1].key, NOON // MS_PER_DAY, version, State.RETRY)
@@ -706,7 +710,7 @@ def test_a_later_one_that_a_person_retries_sleeps_until_its_turn_and_keeps_its_r
 
 
 def test_waking_cuts_no_wait_short(
-    world: World, ledger: SqlLedger, recovering: Recovering, line: list[Delivery]
+    world: World, ledger: SqlLedger, recovering: RecoveryStore, line: list[Delivery]
 ) -> None:
     settle(ledger, line[0], Event.ACCEPTED, ordered=LANES)
     (second,) = take(recovering, ORDERED).taken
@@ -716,7 +720,7 @@ def test_waking_cuts_no_wait_short(
 
 
 def test_a_wake_leaves_receivers_that_wait_alone(
-    world: World, ledger: SqlLedger, recovering: Recovering
+    world: World, ledger: SqlLedger, recovering: RecoveryStore
 ) -> None:
     """Of the message at the head one receiver sleeps, another one waits after a failure."""
     several = deliveries(receivers=["+8613800000001", "+8613800000002"], ordering_key="k")
@@ -731,7 +735,7 @@ def test_a_wake_leaves_receivers_that_wait_alone(
 
 
 def test_what_was_given_back_is_not_woken(
-    ledger: SqlLedger, recovering: Recovering, line: list[Delivery]
+    ledger: SqlLedger, recovering: RecoveryStore, line: list[Delivery]
 ) -> None:
     settle(ledger, line[0], Event.GIVEN_BACK, ordered=LANES)
     assert recovering.wake(LANE, ordered=True) == 0
@@ -740,7 +744,7 @@ def test_what_was_given_back_is_not_woken(
 
 
 def test_a_line_whose_head_an_older_version_ended_is_found_and_woken(
-    ledger: SqlLedger, recovering: Recovering, line: list[Delivery]
+    ledger: SqlLedger, recovering: RecoveryStore, line: list[Delivery]
 ) -> None:
     others = [delivery(ordering_key=f"k{n}") for n in range(PAGE + 5)]
     ledger.claim(claims(others), "w1", ordered=True)
@@ -752,14 +756,14 @@ def test_a_line_whose_head_an_older_version_ended_is_found_and_woken(
 
 
 def test_once_a_lane_keeps_no_order_whatever_slept_is_due(
-    ledger: SqlLedger, recovering: Recovering, line: list[Delivery]
+    ledger: SqlLedger, recovering: RecoveryStore, line: list[Delivery]
 ) -> None:
     assert recovering.wake(LANE, ordered=False) == 2
     assert set(keys(take(recovering, ASK))) == {line[1].key, line[2].key}
 
 
 def test_receivers_of_the_message_at_the_head_wake_together(
-    ledger: SqlLedger, recovering: Recovering
+    ledger: SqlLedger, recovering: RecoveryStore
 ) -> None:
     (head,) = claimed(ledger, delivery(ordering_key="k"))
     several = deliveries(receivers=["+8613800000001", "+8613800000002"], ordering_key="k")
@@ -769,14 +773,14 @@ def test_receivers_of_the_message_at_the_head_wake_together(
 
 
 def test_a_doubted_head_holds_its_line(
-    world: World, ledger: SqlLedger, recovering: Recovering, line: list[Delivery]
+    world: World, ledger: SqlLedger, recovering: RecoveryStore, line: list[Delivery]
 ) -> None:
     settle(ledger, line[0], Event.UNKNOWN, reason="timeout")
     assert keys(take(recovering, DueQuery(LANE, 5, ordered=True))) == []
 
 
 def test_receivers_of_one_message_hold_up_none_of_each_other(
-    world: World, ledger: SqlLedger, recovering: Recovering
+    world: World, ledger: SqlLedger, recovering: RecoveryStore
 ) -> None:
     items = deliveries(receivers=["+8613800000001", "+8613800000002"], ordering_key="k")
     waiting(ledger, *items)
@@ -797,7 +801,7 @@ def moved(
 
 
 def test_doubts_that_cannot_be_read_hide_no_others(
-    world: World, ledger: SqlLedger, recovering: Recovering
+    world: World, ledger: SqlLedger, recovering: RecoveryStore
 ) -> None:
     doubted(ledger, *[delivery() for _ in range(20)])
     with ledger.database.begin() as connection:
@@ -812,7 +816,7 @@ def test_doubts_that_cannot_be_read_hide_no_others(
 
 
 def test_a_doubt_is_one_recoverys_until_its_lease_ends(
-    world: World, ledger: SqlLedger, recovering: Recovering
+    world: World, ledger: SqlLedger, recovering: RecoveryStore
 ) -> None:
     (item,) = doubted(ledger, delivery())
     (doubt,) = recovering.doubts(LANE, 1_000)
@@ -840,7 +844,7 @@ def test_a_doubt_is_one_recoverys_until_its_lease_ends(
     ],
 )
 def test_what_was_found_out_is_written_once(
-    ledger: SqlLedger, recovering: Recovering, event: Event, state: State, next_at: int | None
+    ledger: SqlLedger, recovering: RecoveryStore, event: Event, state: State, next_at: int | None
 ) -> None:
     (item,) = doubted(ledger, delivery())
     (doubt,) = recovering.doubts(LANE, 1_000)
@@ -853,7 +857,7 @@ def test_what_was_found_out_is_written_once(
     assert recovering.move([move._replace(reason="else")]) == [False]
 
 
-def test_a_move_that_the_state_machine_does_not_have_is_refused(recovering: Recovering) -> None:
+def test_a_move_that_the_state_machine_does_not_have_is_refused(recovering: RecoveryStore) -> None:
     with pytest.raises(IllegalTransition):
         recovering.move([Transition("k", 0, 1, State.SENT, Event.OPERATOR_RETRY)])
 
@@ -862,7 +866,7 @@ def test_a_move_that_the_state_machine_does_not_have_is_refused(recovering: Reco
 
 
 def test_a_persons_retry_replaces_the_pending_one(
-    world: World, ledger: SqlLedger, recovering: Recovering
+    world: World, ledger: SqlLedger, recovering: RecoveryStore
 ) -> None:
     (item,) = waiting(ledger, delivery(), delay_ms=30_000)
     version = version_of(recovering, item.key)
@@ -875,7 +879,7 @@ def test_a_persons_retry_replaces_the_pending_one(
 
 
 def test_of_a_persons_retry_and_an_automatic_one_the_first_wins(
-    ledger: SqlLedger, recovering: Recovering
+    ledger: SqlLedger, recovering: RecoveryStore
 ) -> None:
     (item,) = waiting(ledger, delivery())
     version = version_of(recovering, item.key)
@@ -885,7 +889,7 @@ def test_of_a_persons_retry_and_an_automatic_one_the_first_wins(
 
 
 def test_of_many_who_retry_by_hand_while_it_comes_due_one_sends(
-    world: World, ledger: SqlLedger, recovering: Recovering
+    world: World, ledger: SqlLedger, recovering: RecoveryStore
 ) -> None:
     (item,) = waiting(ledger, delivery())
     version = version_of(recovering, item.key)
@@ -893,11 +897,11 @@ def test_of_many_who_retry_by_hand_while_it_comes_due_one_sends(
     start = threading.Barrier(6)
     sends: list[int] = []
 
-    def by_hand(mine: Recovering) -> None:
+    def by_hand(mine: RecoveryStore) -> None:
         start.wait()
         mine.move([operator_retry(*place(item), version, State.RETRY)])
 
-    def automatic(mine: Recovering) -> None:
+    def automatic(mine: RecoveryStore) -> None:
         start.wait()
         for _ in range(5):
             sends.extend(t.delivery.attempt for t in take(mine).taken)
@@ -912,7 +916,7 @@ def test_of_many_who_retry_by_hand_while_it_comes_due_one_sends(
 
 
 def test_a_person_revives_what_expired_with_a_new_end(
-    world: World, ledger: SqlLedger, recovering: Recovering
+    world: World, ledger: SqlLedger, recovering: RecoveryStore
 ) -> None:
     (item,) = waiting(ledger, delivery())
     world.advance(60_000)
@@ -926,7 +930,9 @@ def test_a_person_revives_what_expired_with_a_new_end(
     assert [t.delivery.expires_at for t in take(recovering).taken] == [world.now + 1_000]
 
 
-def test_a_person_who_saw_it_arrive_settles_it(ledger: SqlLedger, recovering: Recovering) -> None:
+def test_a_person_who_saw_it_arrive_settles_it(
+    ledger: SqlLedger, recovering: RecoveryStore
+) -> None:
     (item,) = doubted(ledger, delivery())
     (doubt,) = recovering.doubts(LANE, 1_000)
     recovering.move([moved(item, doubt.version, Event.PARK_UNPROVEN, "unproven")])
@@ -939,7 +945,9 @@ def test_a_person_who_saw_it_arrive_settles_it(ledger: SqlLedger, recovering: Re
 # -- duties and backlog --
 
 
-def test_a_duty_has_one_holder_until_its_lease_ends(world: World, recovering: Recovering) -> None:
+def test_a_duty_has_one_holder_until_its_lease_ends(
+    world: World, recovering: RecoveryStore
+) -> None:
     assert recovering.hold("beat", "one", 1_000) is True
     assert recovering.hold("beat", "two", 1_000) is False
     assert recovering.hold("other", "two", 1_000) is True
@@ -956,7 +964,7 @@ def test_a_duty_has_one_holder_until_its_lease_ends(world: World, recovering: Re
 
 
 def test_the_backlog_counts_what_is_due_and_what_is_in_doubt(
-    world: World, ledger: SqlLedger, recovering: Recovering
+    world: World, ledger: SqlLedger, recovering: RecoveryStore
 ) -> None:
     waiting(ledger, delivery(), delivery())
     waiting(ledger, delivery(), delay_ms=60_000)

@@ -12,7 +12,7 @@ from channels.engine import Engine
 from channels.probe.probe import ExchangeRecorder as Exchanges
 from channels.probe.probe import OwnTokens
 from channels.registry import channel_for, load_accounts
-from channels.transports import Wires
+from channels.transports import TransportRouter
 from idempotency.ledger import Settlement
 from idempotency.recalls import Kind
 from idempotency.recovery.contract import DueQuery
@@ -67,7 +67,7 @@ class Stage:
         """All of them in one call, and on record."""
         whole = [item for group in groups for item in group]
         account = load_accounts(self.settings.accounts)[whole[0].account]
-        wires = Wires()
+        wires = TransportRouter()
         exchanges = Exchanges(wires)
         engine = Engine(exchanges, OwnTokens(exchanges, 5.0))
         outcomes = engine.send(channel_for(account), Call(account, whole), 5.0)

@@ -14,8 +14,8 @@ from policy.schema import BreakerPolicy, LanePolicy
 from policy.templates.loading import load
 from recovery.retry.lane_config import RetryRoute, Routes
 from recovery.wiring import _rendered
-from sending.accounts.rate_limiter import Rates
-from sending.accounts.selector import Accounts
+from sending.accounts.rate_limiter import RateLimiter
+from sending.accounts.selector import AccountSelector
 from tests.idempotency.making import delivery
 
 LANE = Lane("sms", "notice")
@@ -28,7 +28,9 @@ class Deduping(NullChannel):
 def routes(*names: str) -> Routes:
     accounts = [Account(name, "null", "") for name in names]
     policy = LanePolicy(breaker=BreakerPolicy(min_calls=1, share=1.0))
-    limits = Accounts(LANE, policy, accounts, Rates(accounts, None, workers=lambda _: 1))
+    limits = AccountSelector(
+        LANE, policy, accounts, RateLimiter(accounts, None, workers=lambda _: 1)
+    )
     return Routes(LANE, policy, [RetryRoute(account, Deduping()) for account in accounts], limits)
 
 
@@ -60,7 +62,9 @@ def test_a_notification_that_names_its_account_keeps_it() -> None:
 
 def test_a_template_that_has_nothing_for_a_provider_keeps_to_the_other_accounts() -> None:
     accounts = [Account("a", "null", ""), Account("b", "other", "", rate_per_s=0.5, burst=1)]
-    limits = Accounts(LANE, LanePolicy(), accounts, Rates(accounts, None, workers=lambda _: 1))
+    limits = AccountSelector(
+        LANE, LanePolicy(), accounts, RateLimiter(accounts, None, workers=lambda _: 1)
+    )
     of = Routes(
         LANE, LanePolicy(), [RetryRoute(account, NullChannel()) for account in accounts], limits
     )

@@ -26,12 +26,12 @@ from policy.schema import Guarantee, LanePolicy, RetryPolicy
 from recovery.alerts import Alerts
 from recovery.retry.lane_config import RetryRoute, Routes
 from recovery.retry.pace import RetryPace
-from recovery.retry.pool import Callers, RetryWork
-from recovery.retry.stage import Resending
+from recovery.retry.pool import RetryPool, RetryWork
+from recovery.retry.stage import RetryStage
 from recovery.telemetry import RecoveryMetrics, RecoveryTelemetry
 from recovery.unknown.resolver import Resolving
-from sending.accounts.rate_limiter import Rates
-from sending.accounts.selector import Accounts
+from sending.accounts.rate_limiter import RateLimiter
+from sending.accounts.selector import AccountSelector
 from sending.runtime.clock import Clock
 from sending.runtime.outage import Outage
 from tests.idempotency.making import (
@@ -125,8 +125,11 @@ class Line:
         made = [RetryRoute(Account(name, "null", ""), self.channel) for name in ("a", "b")]
         accounts = [route.account for route in made]
         # Turns by weight start with a: what goes back to it must do so by its name.
-        self.limits = limits = Accounts(
-            Lane("sms", "notice"), policy, accounts, Rates(accounts, None, workers=lambda _: 1)
+        self.limits = limits = AccountSelector(
+            Lane("sms", "notice"),
+            policy,
+            accounts,
+            RateLimiter(accounts, None, workers=lambda _: 1),
         )
         routes = {LANE: Routes(Lane("sms", "notice"), policy, made, limits)}
         clock, registry = Standing(world), CollectorRegistry()
@@ -134,7 +137,7 @@ class Line:
         self.held: dict[str, int] = {}
         self.release_per_s = 50.0
         self.callers, self.releasing = (
-            Callers(
+            RetryPool(
                 routes[LANE],
                 threads,
                 self.provider,
@@ -150,7 +153,7 @@ class Line:
         report = RecoveryTelemetry(
             self.told, RecoveryMetrics(), Alerts(registry, 60.0), clock=clock, name="r1"
         )
-        self.resending = Resending(
+        self.resending = RetryStage(
             self.ledger,
             self.rows,
             routes,
@@ -453,7 +456,7 @@ def test_what_its_provider_could_never_take_is_rejected_without_a_call(line: Lin
 
 
 def test_a_busy_lane_makes_room_for_half_of_what_may_wait_at_once(line: Line) -> None:
-    callers = Callers(
+    callers = RetryPool(
         line.resending._routes[LANE],
         8,
         line.provider,

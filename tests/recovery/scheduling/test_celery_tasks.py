@@ -23,8 +23,8 @@ from recovery.alerts import Alerts
 from recovery.retry.lane_config import RetryRoute, Routes
 from recovery.telemetry import RecoveryMetrics, RecoveryTelemetry
 from recovery.unknown.resolver import Resolving
-from sending.accounts.rate_limiter import Rates
-from sending.accounts.selector import Accounts
+from sending.accounts.rate_limiter import RateLimiter
+from sending.accounts.selector import AccountSelector
 from sending.settlement import after_call
 from simulator import Faults, Simulator, SimulatorOptions, spawn
 from tests.conformance.samples import sample
@@ -53,8 +53,11 @@ class Office:
         self.transport = Transport()
         recorder = ExchangeRecorder(self.transport)
         self.engine = Engine(recorder, OwnTokens(recorder, 5.0))
-        limits = Accounts(
-            LANE, self.policy, [self.account], Rates([self.account], None, workers=lambda _: 1)
+        limits = AccountSelector(
+            LANE,
+            self.policy,
+            [self.account],
+            RateLimiter([self.account], None, workers=lambda _: 1),
         )
         routes = Routes(LANE, self.policy, [RetryRoute(self.account, self.channel)], limits)
         report = RecoveryTelemetry(

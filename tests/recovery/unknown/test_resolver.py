@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from channels.channel import Resolution, Resolved
+from channels.channel import Resolution, ResolveResult
 from message.delivery import Delivery
 from message.outcomes import AnyOutcome
 from message.states import Event
@@ -36,13 +36,13 @@ class Asked:
 
     def resolve(
         self, _channel: Any, account: Any, attempt: Any, _timeout_s: float, _asked: Any = None
-    ) -> Resolved:
+    ) -> ResolveResult:
         if self.dies:
             raise KeyboardInterrupt  # nothing that anybody handles
         self.now += self.takes_s
         self.asked.append(attempt.delivery.key)
         self.attempts.append((account.name, attempt.called_at, attempt.last_call))
-        return Resolved(Resolution.SENT)
+        return ResolveResult(Resolution.SENT)
 
 
 @pytest.fixture

@@ -10,21 +10,21 @@ from hypothesis import strategies as st
 import sending.accounts.circuit_breaker as breaker_module
 from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
 from policy.schema import BreakerPolicy
-from sending.accounts.circuit_breaker import Breaker, BreakerState, Judgement, judgement_of
+from sending.accounts.circuit_breaker import BreakerState, CallVerdict, CircuitBreaker, judgement_of
 
 POLICY = BreakerPolicy(
     window_ms=10_000, share=0.5, min_calls=4, open_ms=5_000, max_open_ms=20_000, probes=2
 )
-WELL, FAILED, HALTED = Judgement.WELL, Judgement.FAILED, Judgement.HALTED
+WELL, FAILED, HALTED = CallVerdict.WELL, CallVerdict.FAILED, CallVerdict.HALTED
 
 
-def opened(now: float = 0.0) -> Breaker:
-    breaker = Breaker(POLICY)
+def opened(now: float = 0.0) -> CircuitBreaker:
+    breaker = CircuitBreaker(POLICY)
     assert breaker.record(now, HALTED) is BreakerState.OPEN
     return breaker
 
 
-def probe(breaker: Breaker, now: float, judgement: Judgement) -> BreakerState | None:
+def probe(breaker: CircuitBreaker, now: float, judgement: CallVerdict) -> BreakerState | None:
     assert breaker.take(now)
     return breaker.record(now, judgement, begun_at=now)
 
@@ -55,7 +55,7 @@ def probe(breaker: Breaker, now: float, judgement: Judgement) -> BreakerState | 
     ],
 )
 def test_a_call_is_judged_by_what_became_of_its_deliveries(
-    outcomes: list[AnyOutcome], judgement: Judgement
+    outcomes: list[AnyOutcome], judgement: CallVerdict
 ) -> None:
     assert judgement_of(outcomes) is judgement
 
@@ -64,7 +64,7 @@ def test_a_call_is_judged_by_what_became_of_its_deliveries(
 
 
 def test_it_opens_once_the_share_of_failures_is_reached_and_not_before() -> None:
-    breaker = Breaker(POLICY)
+    breaker = CircuitBreaker(POLICY)
     judgements = [WELL, FAILED, WELL]
     assert [breaker.record(n, j) for n, j in enumerate(judgements)] == [None] * 3
     assert breaker.record(3.0, FAILED) is BreakerState.OPEN
@@ -76,13 +76,13 @@ def test_it_opens_once_the_share_of_failures_is_reached_and_not_before() -> None
 
 
 def test_few_calls_say_nothing() -> None:
-    breaker = Breaker(POLICY)
+    breaker = CircuitBreaker(POLICY)
     assert [breaker.record(0.0, FAILED) for _ in range(3)] == [None] * 3
     assert breaker.room(0.0) is None
 
 
 def test_failures_older_than_the_window_are_forgotten() -> None:
-    breaker = Breaker(POLICY)
+    breaker = CircuitBreaker(POLICY)
     for _ in range(3):
         breaker.record(0.0, FAILED)
     assert breaker.record(10.0, FAILED) is None
@@ -90,13 +90,13 @@ def test_failures_older_than_the_window_are_forgotten() -> None:
 
 
 def test_messages_refused_for_their_own_fault_never_open_it() -> None:
-    breaker = Breaker(POLICY)
+    breaker = CircuitBreaker(POLICY)
     judgement = judgement_of([Rejected("bad_number")])
     assert {breaker.record(0.0, judgement) for _ in range(100)} == {None}
 
 
 def test_an_outcome_about_the_account_opens_it_at_once() -> None:
-    breaker = Breaker(POLICY)
+    breaker = CircuitBreaker(POLICY)
     for _ in range(100):
         breaker.record(0.0, WELL)
     assert breaker.record(0.0, HALTED) is BreakerState.OPEN
@@ -202,7 +202,7 @@ def test_what_comes_while_it_is_open_changes_nothing() -> None:
 
 
 def test_failures_before_the_outage_do_not_count_after_it() -> None:
-    breaker = Breaker(BreakerPolicy(window_ms=600_000, min_calls=4, open_ms=10, probes=1))
+    breaker = CircuitBreaker(BreakerPolicy(window_ms=600_000, min_calls=4, open_ms=10, probes=1))
     for _ in range(4):
         breaker.record(0.0, FAILED)
     probe(breaker, 1.0, WELL)
@@ -223,7 +223,9 @@ def test_the_documented_states_are_these() -> None:
 @given(
     st.lists(
         st.tuples(
-            st.floats(0, 30), st.sampled_from([*Judgement, "take", "give back"]), st.integers(1, 5)
+            st.floats(0, 30),
+            st.sampled_from([*CallVerdict, "take", "give back"]),
+            st.integers(1, 5),
         ),
         max_size=60,
     )
@@ -232,7 +234,7 @@ def test_no_more_ever_try_than_the_policy_allows(steps: list[tuple[float, object
     breaker, now = opened(), 0.0
     for pause, step, count in steps:
         now += pause
-        if isinstance(step, Judgement):
+        if isinstance(step, CallVerdict):
             breaker.record(now, step, deliveries=count)
         elif step == "take":
             breaker.take(now)

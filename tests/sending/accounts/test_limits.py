@@ -16,7 +16,7 @@ from channels.providers.null import NullChannel
 from message.delivery import deliveries_of
 from message.vocabulary import Lane
 from policy.schema import Policy
-from sending.accounts.limits import Quotas, open_quotas
+from sending.accounts.limits import SendLimits, open_quotas
 from sending.runtime.clock import Clock
 from tests.dispatcher.fakes import notification
 
@@ -47,7 +47,7 @@ def held() -> Iterator[ExitStack]:
         yield stack
 
 
-def opened(held: ExitStack, url: str = "") -> Quotas:
+def opened(held: ExitStack, url: str = "") -> SendLimits:
     settings = Settings(redis=RedisSettings(url=url, timeout_ms=5_000))
     return open_quotas(settings, Policy(), ROUTES, Ledger(), "ledger-a", Clock(), held)
 
@@ -58,7 +58,7 @@ def made_long_ago(url: str) -> None:
         raw.hset("hongyan:ledger-a:rate:main", mapping={"level": "1000", "at": "0"})
 
 
-def used(quotas: Quotas, lane: Lane) -> int:
+def used(quotas: SendLimits, lane: Lane) -> int:
     delivery, count = deliveries_of(notification(), b"", expires_at=0)[0], 0
     while quotas.accounts[lane.name].choose(delivery) is not None:
         count += 1

@@ -20,8 +20,8 @@ from backends.settings import RedisSettings
 from channels.channel import Account
 from deploy.local.stack import Stack
 from idempotency.ledger import LedgerUnavailable
-from sending.accounts.fleet_size import Fleet, Upkeep
-from sending.accounts.rate_limiter import UNBOUNDED, Rates
+from sending.accounts.fleet_size import FleetSize, LimitsMaintenance
+from sending.accounts.rate_limiter import UNBOUNDED, RateLimiter
 from sending.accounts.token_lease import LEASE_S
 from tests.harness.waiting import await_
 
@@ -61,7 +61,7 @@ class Bench:
         self.redis = Redis(lambda: self.time)
         self.living = workers
         self.workers = [
-            Rates(
+            RateLimiter(
                 accounts,
                 self.redis if shared else None,
                 workers=lambda _name: self.living,
@@ -71,7 +71,7 @@ class Bench:
         ]
         self.rates = self.workers[0]
 
-    def drain(self, name: str = "a", rates: Rates | None = None) -> int:
+    def drain(self, name: str = "a", rates: RateLimiter | None = None) -> int:
         """Use everything that may be used now."""
         rates, used = rates or self.rates, 0
         while rates.rooms([name])[0]:
@@ -331,7 +331,9 @@ class Ledger:
 
 def test_an_account_is_shared_by_those_who_serve_one_of_its_lanes() -> None:
     ledger = Ledger({"sms.notice"}, {"sms.verification", "email.notice"}, {"email.notice"})
-    fleet = Fleet(ledger, {"aliyun": ["sms.notice", "sms.verification"], "smtp": ["email.notice"]})
+    fleet = FleetSize(
+        ledger, {"aliyun": ["sms.notice", "sms.verification"], "smtp": ["email.notice"]}
+    )
     assert fleet.workers("aliyun") == 1, "before any count"
     fleet.refresh()
     assert (fleet.workers("aliyun"), fleet.workers("smtp")) == (2, 2)
@@ -339,7 +341,7 @@ def test_an_account_is_shared_by_those_who_serve_one_of_its_lanes() -> None:
 
 def test_while_the_ledger_is_away_the_last_count_stands() -> None:
     ledger = Ledger({"sms.notice"}, {"sms.notice"})
-    fleet = Fleet(ledger, {"aliyun": ["sms.notice"]})
+    fleet = FleetSize(ledger, {"aliyun": ["sms.notice"]})
     fleet.refresh()
     ledger.away = True
     fleet.refresh()
@@ -347,14 +349,14 @@ def test_while_the_ledger_is_away_the_last_count_stands() -> None:
 
 
 def test_a_worker_counts_itself_though_the_ledger_knows_nobody() -> None:
-    fleet = Fleet(Ledger(), {"aliyun": ["sms.notice"]})
+    fleet = FleetSize(Ledger(), {"aliyun": ["sms.notice"]})
     fleet.refresh()
     assert fleet.workers("aliyun") == 1
 
 
 def test_upkeep_tidies_until_it_is_stopped_and_then_gives_back() -> None:
     tidied, told = threading.Event(), list[str]()
-    upkeep = Upkeep(lambda: None, tidied.set, lambda: told.append("closed"))
+    upkeep = LimitsMaintenance(lambda: None, tidied.set, lambda: told.append("closed"))
     thread = threading.Thread(target=upkeep.run)
     thread.start()
     assert tidied.wait(30)
@@ -367,7 +369,7 @@ def test_upkeep_tidies_until_it_is_stopped_and_then_gives_back() -> None:
 
 def test_upkeep_stopped_before_it_began_ends_at_once() -> None:
     told: list[str] = []
-    upkeep = Upkeep(lambda: None, lambda: None, lambda: told.append("closed"))
+    upkeep = LimitsMaintenance(lambda: None, lambda: None, lambda: told.append("closed"))
     upkeep.stop()
     upkeep.run()
     assert told == ["closed"]
@@ -381,7 +383,7 @@ RATE, BURST, WORKERS = 200.0, 20, 3
 def send(url: str, together: Barrier, stop: Event, told: Queue[Any]) -> None:
     """One worker with more work than the rate allows; tells when it sent each."""
     buckets = RedisBuckets(RedisSettings(url=url, timeout_ms=500), "fleet")
-    rates = Rates([account("main", RATE, BURST)], buckets, workers=lambda _: WORKERS)
+    rates = RateLimiter([account("main", RATE, BURST)], buckets, workers=lambda _: WORKERS)
     sent: list[float] = []
     together.wait()
     while not stop.wait(rates.wait_s("main")):

@@ -13,8 +13,8 @@ from channels.channel import Account
 from message.delivery import Delivery, deliveries_of
 from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
 from policy.schema import BreakerPolicy, LanePolicy
-from sending.accounts.rate_limiter import UNBOUNDED, Rates
-from sending.accounts.selector import Accounts, may_fail_over
+from sending.accounts.rate_limiter import UNBOUNDED, RateLimiter
+from sending.accounts.selector import AccountSelector, may_fail_over
 from tests.dispatcher.fakes import LANE, notification
 
 HALTED = [NotSent("no_balance", account=True)]
@@ -37,9 +37,11 @@ class Bench:
         self.time = 100.0
         of_lane = accounts or [account(name) for name in weights]
         self.of = {a.name: a for a in of_lane}
-        self.rates = Rates(of_lane, None, workers=lambda _: 1, monotonic=lambda: self.time)
+        self.rates = RateLimiter(of_lane, None, workers=lambda _: 1, monotonic=lambda: self.time)
         policy = LanePolicy(accounts=weights, breaker=BREAKER)
-        self.accounts = Accounts(LANE, policy, of_lane, self.rates, monotonic=lambda: self.time)
+        self.accounts = AccountSelector(
+            LANE, policy, of_lane, self.rates, monotonic=lambda: self.time
+        )
 
     def choose(self, named: str | None = None) -> str | None:
         chosen = self.accounts.choose(delivery(named))

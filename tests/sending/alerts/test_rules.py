@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from backends.settings import AlertSettings
-from sending.alerts.rules import Looking, Sample, parked, rules_of
+from sending.alerts.rules import RuleEvaluator, Sample, parked, rules_of
 
 SETTINGS = AlertSettings(uncommitted_s=10, lag=100, breaker_s=60)
 LANE = {"lane": "sms.notice"}
@@ -17,7 +17,7 @@ class Time:
 
 
 def looked(*samples: Sample, settings: AlertSettings = SETTINGS) -> list[tuple[str, str, str, int]]:
-    found = Looking(rules_of(settings), Time()).look(samples)
+    found = RuleEvaluator(rules_of(settings), Time()).look(samples)
     return [(alert.rule, alert.lane, alert.about, count) for alert, count in found]
 
 
@@ -47,7 +47,7 @@ def test_held_poison_calls_with_its_reason() -> None:
 
 def test_a_breaker_calls_once_it_has_not_closed_for_long_enough() -> None:
     time = Time()
-    looking = Looking(rules_of(SETTINGS), time)
+    looking = RuleEvaluator(rules_of(SETTINGS), time)
 
     def look(state: int) -> list[str]:
         sample = Sample("hongyan_breaker_state", {**LANE, "account": "main"}, state)
@@ -64,7 +64,7 @@ def test_a_breaker_calls_once_it_has_not_closed_for_long_enough() -> None:
 
 
 def test_what_a_worker_parks_is_told_by_how_many_more_there_are() -> None:
-    looking = Looking(rules_of(SETTINGS), Time())
+    looking = RuleEvaluator(rules_of(SETTINGS), Time())
 
     def look(parked_now: float) -> list[tuple[str, int]]:
         samples = [
@@ -79,7 +79,7 @@ def test_what_a_worker_parks_is_told_by_how_many_more_there_are() -> None:
 
 
 def test_each_rise_of_what_kafka_removed_calls() -> None:
-    looking = Looking(rules_of(SETTINGS), Time())
+    looking = RuleEvaluator(rules_of(SETTINGS), Time())
 
     def look(removed: float, anew: float) -> list[tuple[str, str, int]]:
         samples = [
@@ -101,7 +101,7 @@ def test_spent_retries_are_a_rule_of_their_own() -> None:
 
 
 def test_what_goes_on_is_no_new_alert_and_what_comes_back_is() -> None:
-    looking = Looking(rules_of(SETTINGS), Time())
+    looking = RuleEvaluator(rules_of(SETTINGS), Time())
 
     def look(lag: float) -> list[int]:
         return [count for _, count in looking.look([Sample("hongyan_lag", LANE, lag)])]
@@ -122,7 +122,7 @@ def test_a_process_that_refused_a_policy_calls_and_lanes_that_keep_theirs_do() -
 
 
 def test_a_refused_login_calls_and_says_what_to_check() -> None:
-    looking = Looking(rules_of(AlertSettings()), lambda: 0.0)
+    looking = RuleEvaluator(rules_of(AlertSettings()), lambda: 0.0)
     sample = Sample("hongyan_login_refused", {"account": "main"}, 1.0)
     ((alert, count),) = looking.look([sample])
     assert (alert.rule, alert.lane, alert.about, count) == ("login_refused", "", "main", 1)

@@ -9,7 +9,7 @@ from queue import SimpleQueue
 from idempotency.ledger import Lease, WorkerInfo
 from idempotency.ledger import Ledger as LedgerContract
 from sending.runtime.clock import Clock
-from sending.runtime.lease import Heart
+from sending.runtime.lease import WorkerLease
 
 LEASE_S = 10.0
 
@@ -41,7 +41,7 @@ class Bench:
         info = WorkerInfo("w", "host", 1, [], 1, int(LEASE_S * 1_000))
         clock = Clock(lambda: self.time, lambda: self.time)
         contract: LedgerContract = self.ledger  # type: ignore[assignment]  # as much as is asked
-        self.heart = Heart(contract, info, clock=clock, interval_s=1.0)
+        self.heart = WorkerLease(contract, info, clock=clock, interval_s=1.0)
         self.heart.register()
 
     def may_send(self, term: int) -> bool:
@@ -100,7 +100,7 @@ def test_a_beat_tells_whether_the_process_sends_and_hurry_tells_it_at_once() -> 
 
     contract: LedgerContract = Listening()  # type: ignore[assignment]
     info = WorkerInfo("r", "host", 1, [], 1, int(LEASE_S * 1_000))
-    heart = Heart(contract, info, clock=Clock(), interval_s=3_600.0, idle=lambda: idle[0])
+    heart = WorkerLease(contract, info, clock=Clock(), interval_s=3_600.0, idle=lambda: idle[0])
     heart.register()
     thread = threading.Thread(target=heart.run)
     thread.start()

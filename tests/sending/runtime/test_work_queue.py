@@ -10,7 +10,7 @@ from queue import Empty, SimpleQueue
 
 import pytest
 
-from sending.runtime.work_queue import Handoff, Slotted
+from sending.runtime.work_queue import SlottedQueue, WorkQueue
 
 DEADLINE_S = 60.0
 SOON_S = 10.0
@@ -26,7 +26,7 @@ def hasty() -> Iterator[None]:
 
 
 def takers(
-    handoff: Handoff[int | None], count: int, taken: SimpleQueue[int]
+    handoff: WorkQueue[int | None], count: int, taken: SimpleQueue[int]
 ) -> list[threading.Thread]:
     def serve() -> None:
         seat = handoff.seat()
@@ -41,7 +41,7 @@ def takers(
 
 @pytest.mark.usefixtures("hasty")
 def test_every_item_is_taken_once_and_no_call_is_lost() -> None:
-    handoff: Handoff[int | None] = Handoff()
+    handoff: WorkQueue[int | None] = WorkQueue()
     taken: SimpleQueue[int] = SimpleQueue()
     threads = takers(handoff, 8, taken)
     found = []
@@ -60,7 +60,7 @@ def test_every_item_is_taken_once_and_no_call_is_lost() -> None:
 
 @pytest.mark.usefixtures("hasty")
 def test_many_may_put_at_once() -> None:
-    handoff: Handoff[int | None] = Handoff()
+    handoff: WorkQueue[int | None] = WorkQueue()
     taken: SimpleQueue[int] = SimpleQueue()
     takers(handoff, 5, taken)
 
@@ -89,7 +89,7 @@ class Interrupted(deque[threading.Lock]):
         after()
 
 
-def started(handoff: Handoff[int], taken: SimpleQueue[int]) -> None:
+def started(handoff: WorkQueue[int], taken: SimpleQueue[int]) -> None:
     def serve() -> None:
         taken.put(handoff.take(handoff.seat()))
 
@@ -97,7 +97,7 @@ def started(handoff: Handoff[int], taken: SimpleQueue[int]) -> None:
 
 
 def test_what_comes_between_the_look_and_the_announcement_is_seen() -> None:
-    handoff: Handoff[int] = Handoff()
+    handoff: WorkQueue[int] = WorkQueue()
     taken: SimpleQueue[int] = SimpleQueue()
     handoff._waiting = Interrupted(lambda: handoff.put(1), lambda: None)
     started(handoff, taken)
@@ -105,7 +105,7 @@ def test_what_comes_between_the_look_and_the_announcement_is_seen() -> None:
 
 
 def test_a_call_to_one_that_needs_it_no_more_goes_to_the_next() -> None:
-    handoff: Handoff[int] = Handoff()
+    handoff: WorkQueue[int] = WorkQueue()
     first, second = SimpleQueue[int](), SimpleQueue[int]()
     waits = threading.Event()
     handoff._waiting = Interrupted(lambda: None, waits.set)
@@ -119,7 +119,7 @@ def test_a_call_to_one_that_needs_it_no_more_goes_to_the_next() -> None:
 
 
 def test_items_are_taken_in_the_order_they_came() -> None:
-    handoff: Handoff[int] = Handoff()
+    handoff: WorkQueue[int] = WorkQueue()
     for item in range(5):
         handoff.put(item)
     seat = handoff.seat()
@@ -128,7 +128,7 @@ def test_items_are_taken_in_the_order_they_came() -> None:
 
 def test_of_all_who_wait_one_is_called_at_a_time() -> None:
     """Those at work take what there is before one that was called has even come."""
-    handoff: Handoff[int] = Handoff()
+    handoff: WorkQueue[int] = WorkQueue()
     seats = [handoff.seat() for _ in range(5)]
     handoff._waiting.extend(seats)
     for item in range(5):
@@ -143,7 +143,7 @@ def test_of_all_who_wait_one_is_called_at_a_time() -> None:
 
 
 def test_no_more_is_taken_than_there_are_slots() -> None:
-    slotted: Slotted[int] = Slotted(2)
+    slotted: SlottedQueue[int] = SlottedQueue(2)
     taken: SimpleQueue[int] = SimpleQueue()
     for _ in range(4):
         started(slotted, taken)
@@ -161,7 +161,7 @@ def test_no_more_is_taken_than_there_are_slots() -> None:
 
 
 def test_what_belongs_to_a_piece_under_way_goes_first_and_needs_no_slot() -> None:
-    slotted: Slotted[str] = Slotted(1)
+    slotted: SlottedQueue[str] = SlottedQueue(1)
     seat = slotted.seat()
     slotted.put("a")
     assert slotted.take(seat) == "a"
@@ -173,7 +173,7 @@ def test_what_belongs_to_a_piece_under_way_goes_first_and_needs_no_slot() -> Non
 
 
 def test_what_is_urgent_wakes_a_thread_while_all_slots_are_taken() -> None:
-    slotted: Slotted[int] = Slotted(1)
+    slotted: SlottedQueue[int] = SlottedQueue(1)
     taken: SimpleQueue[int] = SimpleQueue()
     slotted.put(1)
     assert slotted.take(slotted.seat()) == 1
@@ -183,7 +183,7 @@ def test_what_is_urgent_wakes_a_thread_while_all_slots_are_taken() -> None:
 
 
 def test_slots_come_at_once_and_go_as_they_come_free() -> None:
-    slotted: Slotted[int] = Slotted(2)
+    slotted: SlottedQueue[int] = SlottedQueue(2)
     seat = slotted.seat()
     for item in range(9):
         slotted.put(item)
@@ -204,7 +204,7 @@ def test_slots_come_at_once_and_go_as_they_come_free() -> None:
 
 @pytest.mark.usefixtures("hasty")
 def test_no_slot_is_lost_and_no_item_left_lying_whoever_comes_when() -> None:
-    slotted: Slotted[int | None] = Slotted(3)
+    slotted: SlottedQueue[int | None] = SlottedQueue(3)
     under_way, most, lock = 0, 0, threading.Lock()
     taken: SimpleQueue[int] = SimpleQueue()
 

@@ -16,7 +16,7 @@ from channels.channel import (
     Failure,
     Phase,
     Resolution,
-    Resolved,
+    ResolveResult,
 )
 from channels.endpoints import BadEndpoint
 from channels.http_client.wire_format import written
@@ -68,7 +68,7 @@ def found_by(answer: Answer, age_s: float = 60, **options: Any) -> Resolution:
     next(dialogue)
     with pytest.raises(StopIteration) as end:
         dialogue.send(answer)
-    found: Resolved = end.value.value
+    found: ResolveResult = end.value.value
     return found.resolution
 
 
