@@ -15,7 +15,7 @@ from simulator.faults import BadFaults
 from simulator.options import Control, Rules
 from simulator.provider import Provider
 from simulator.report import Report
-from simulator.servers.http_server import Request, RequestClient
+from simulator.servers.http_request import Request, RequestClient
 
 _control = msgspec.json.Decoder(Control)
 

@@ -13,7 +13,7 @@ from simulator.ledger import Record
 from simulator.options import SimulatorOptions
 from simulator.protocols import PROTOCOLS
 from simulator.receipts.poster import ReceiptPoster
-from simulator.servers.http_server import Request, RequestClient
+from simulator.servers.http_request import Request, RequestClient
 from simulator.wire import ProtocolContext, Question, Recipient, Reply, Send, Verdict, WireProtocol
 
 if TYPE_CHECKING:

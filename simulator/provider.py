@@ -21,7 +21,7 @@ from simulator.faults import ConnectionEnd, FaultDecision, decide
 from simulator.ledger import LedgerWriter, Record
 from simulator.options import Rules, SimulatorOptions
 from simulator.report import Memory, provider_id
-from simulator.servers.http_server import Request, RequestClient
+from simulator.servers.http_request import Request, RequestClient
 from simulator.wire import Lists, Reply
 
 _MS: Final = 1_000

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Final, Protocol
 import msgspec
 
 from simulator.ledger import Record
-from simulator.servers.http_server import Request
+from simulator.servers.http_request import Request
 
 ID: str = "simulator-id"
 SECRET: str = "simulator-secret"  # noqa: S105 (what tests and demos sign with)

@@ -8,15 +8,12 @@ another one failed (sending/accounts/selector.py). Adapters refuse every other r
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final, Protocol
 
 import msgspec
 
 from message.envelope import MAX_RECEIVER
 from message.receivers import GROUP, group_of, is_chat_id
-
-if TYPE_CHECKING:
-    from channels.channel import Account
 
 GroupName = Annotated[
     str,
@@ -72,7 +69,21 @@ ONE_GROUP: Final = Reach(persons=False, groups=False, group="")
 """Of a robot whose account says which: option `group`."""
 
 
-def wrong_receiver(account: Account, channel: str, receiver: str) -> str:
+class Reaching(Protocol):
+    """An account, as far as its reach goes."""
+
+    @property
+    def name(self) -> str:
+        """Its name in the configuration."""
+        ...
+
+    @property
+    def reach(self) -> Reach:
+        """Whom it reaches."""
+        ...
+
+
+def wrong_receiver(account: Reaching, channel: str, receiver: str) -> str:
     """Why the account may not send to the receiver, as `code: sentence` without the receiver; empty: it
     may. The code says what was asked for: `wrong_receiver` a person, `wrong_group` a group."""
     reach, group = account.reach, group_of(channel, receiver)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final
 import msgspec
 
 from simulator.protocols._windows import KeyedWindows
-from simulator.servers.http_server import Request
+from simulator.servers.http_request import Request
 from simulator.wire import BaseProtocol, ProtocolContext, Recipient, Reply, Send
 
 TEXT: Final = [("Content-Type", "text/plain; charset=utf-8")]

@@ -9,7 +9,7 @@ from urllib.parse import parse_qs
 import msgspec
 
 from simulator.protocols._tokens import IssuedTokens, Standing
-from simulator.servers.http_server import Request
+from simulator.servers.http_request import Request
 from simulator.wire import Reply
 
 

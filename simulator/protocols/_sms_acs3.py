@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Final
 from urllib.parse import quote, unquote_plus
 
-from simulator.servers.http_server import Request
+from simulator.servers.http_request import Request
 from simulator.wire import ProtocolContext
 
 _AUTHORIZATION = re.compile(

@@ -11,7 +11,7 @@ from typing import Any, Final
 from urllib.parse import parse_qs
 
 from simulator.protocols._tokens import IssuedTokens, Standing
-from simulator.servers.http_server import Request
+from simulator.servers.http_request import Request
 from simulator.wire import ID, SECRET, BaseProtocol, ProtocolContext, Question, Reply, Send
 
 _STABLE: Final = "/cgi-bin/stable_token"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from hashlib import md5
 from typing import Any, Final
 
-from simulator.servers.http_server import Request
+from simulator.servers.http_request import Request
 
 _ESCAPE = re.compile(rb"(?<!\\)(?:\\\\)*\\u")
 _TASK_ID = re.compile(r"[A-Za-z0-9_@-]{1,128}")

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 from simulator.ledger import Record
 from simulator.protocols._sms import CHINA_MS, is_number, json_reply, parsed
 from simulator.protocols._sms_acs3 import Gateway, fields
-from simulator.servers.http_server import Request
+from simulator.servers.http_request import Request
 from simulator.wire import BaseProtocol, ProtocolContext, Question, Recipient, Reply, Send, Verdict
 
 _VERSION: Final = "2017-05-25"

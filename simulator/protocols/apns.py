@@ -26,7 +26,7 @@ import msgspec
 
 from simulator.protocols._es256 import verified
 from simulator.protocols._windows import KeyedWindows
-from simulator.servers.http_server import Request
+from simulator.servers.http_request import Request
 from simulator.wire import BaseProtocol, ProtocolContext, Question, Recipient, Reply, Send, Verdict
 
 _PUBLIC_KEY: Final = (

@@ -21,7 +21,7 @@ import msgspec
 from simulator.ledger import Record
 from simulator.protocols._dingtalk import answer, json_object, query, token_refused
 from simulator.protocols._tokens import IssuedTokens
-from simulator.servers.http_server import Request
+from simulator.servers.http_request import Request
 from simulator.wire import (
     ID,
     BaseProtocol,

@@ -17,7 +17,7 @@ import msgspec
 
 from simulator.ledger import Record
 from simulator.protocols._chat import HookProtocol, json_object
-from simulator.servers.http_server import Request
+from simulator.servers.http_request import Request
 from simulator.wire import ProtocolContext, Question, Reply, Send, Verdict
 
 _STATUS: Final = {

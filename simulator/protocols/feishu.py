@@ -20,7 +20,7 @@ from simulator.ledger import Record
 from simulator.protocols._feishu import answer, json_object
 from simulator.protocols._tokens import IssuedTokens, Standing
 from simulator.protocols._windows import KeyedWindows
-from simulator.servers.http_server import Request
+from simulator.servers.http_request import Request
 from simulator.wire import (
     ID,
     BaseProtocol,

@@ -19,7 +19,7 @@ import msgspec
 
 from simulator.protocols._feishu import answer, json_object
 from simulator.protocols._windows import KeyedWindows
-from simulator.servers.http_server import Request
+from simulator.servers.http_request import Request
 from simulator.wire import ID, BaseProtocol, ProtocolContext, Recipient, Reply, Send, Verdict
 
 _HOUR_S: Final = 3_600

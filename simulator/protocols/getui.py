@@ -16,7 +16,7 @@ from typing import Any, Final
 from simulator.ledger import Record
 from simulator.protocols._sms import json_reply, parsed
 from simulator.protocols._tokens import IssuedTokens, Standing
-from simulator.servers.http_server import Request
+from simulator.servers.http_request import Request
 from simulator.wire import (
     ID,
     BaseProtocol,

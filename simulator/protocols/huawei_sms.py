@@ -20,7 +20,7 @@ from urllib.parse import parse_qsl
 
 from simulator.ledger import Record
 from simulator.protocols._sms import is_number, json_reply, parsed
-from simulator.servers.http_server import Request
+from simulator.servers.http_request import Request
 from simulator.wire import ID, BaseProtocol, ProtocolContext, Recipient, Reply, Send, Verdict
 
 _AUTHORIZATION: Final = re.compile(

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from simulator.protocols._chat import HookProtocol, json_object, plain, texts
-from simulator.servers.http_server import Request
+from simulator.servers.http_request import Request
 from simulator.wire import Reply, Send, Verdict
 
 _HOOK: Final = "web.incoming_webhook"

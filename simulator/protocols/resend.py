@@ -21,7 +21,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 from simulator.ledger import Record
 from simulator.protocols._windows import KeyedWindows
-from simulator.servers.http_server import Request
+from simulator.servers.http_request import Request
 from simulator.wire import BaseProtocol, ProtocolContext, Question, Recipient, Reply, Send, Verdict
 
 _WINDOW_MS: Final = 24 * 3_600_000

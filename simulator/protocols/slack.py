@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from simulator.protocols._chat import HookProtocol, json_object, plain, texts
-from simulator.servers.http_server import Request
+from simulator.servers.http_request import Request
 from simulator.wire import Reply, Send, Verdict
 
 _STATUS: Final = {

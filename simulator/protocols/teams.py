@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from simulator.protocols._chat import HookProtocol, json_object
-from simulator.servers.http_server import Request
+from simulator.servers.http_request import Request
 from simulator.wire import Reply, Send, Verdict
 
 _STATUS: Final = {

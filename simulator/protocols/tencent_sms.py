@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from simulator.ledger import Record
 from simulator.protocols._sms import is_number, json_reply, parsed
-from simulator.servers.http_server import Request
+from simulator.servers.http_request import Request
 from simulator.wire import BaseProtocol, ProtocolContext, Question, Recipient, Reply, Send, Verdict
 
 _AUTHORIZATION = re.compile(

@@ -22,7 +22,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from simulator.ledger import Record
 from simulator.protocols._sms import is_number, json_reply, parsed
-from simulator.servers.http_server import Request
+from simulator.servers.http_request import Request
 from simulator.wire import BaseProtocol, ProtocolContext, Question, Recipient, Reply, Send, Verdict
 
 _ACCOUNT: Final = "AC" + "0" * 32

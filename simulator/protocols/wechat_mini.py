@@ -10,7 +10,7 @@ from hashlib import sha256
 from typing import Any, Final
 
 from simulator.protocols._wechat import WechatProtocol, answer, template_values
-from simulator.servers.http_server import Request
+from simulator.servers.http_request import Request
 from simulator.wire import Recipient, Reply, Send, Verdict
 
 _STATES: Final = ("developer", "trial", "formal")

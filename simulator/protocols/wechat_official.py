@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from simulator.ledger import Record
 from simulator.protocols._wechat import WechatProtocol, answer, template_values
-from simulator.servers.http_server import Request
+from simulator.servers.http_request import Request
 from simulator.wire import ProtocolContext, Recipient, Reply, Send, Verdict
 
 _WINDOW_MS: Final = 600_000

@@ -17,7 +17,7 @@ from simulator.ledger import Record
 from simulator.protocols._tokens import IssuedTokens, Standing
 from simulator.protocols._wechat import answer
 from simulator.protocols._wecom import WORDS, body_of, wrong_message
-from simulator.servers.http_server import Request
+from simulator.servers.http_request import Request
 from simulator.wire import (
     ID,
     SECRET,

@@ -15,7 +15,7 @@ from urllib.parse import parse_qs
 from simulator.protocols._wechat import answer
 from simulator.protocols._wecom import WORDS, body_of, wrong_message
 from simulator.protocols._windows import KeyedWindows
-from simulator.servers.http_server import Request
+from simulator.servers.http_request import Request
 from simulator.wire import BaseProtocol, ProtocolContext, Question, Recipient, Reply, Send, Verdict
 
 _SEND: Final = "/cgi-bin/webhook/send"

@@ -12,7 +12,7 @@ A connection that is to be closed says GOAWAY, serves what it has, and takes no 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from h2.config import H2Configuration
 from h2.connection import H2Connection
@@ -29,10 +29,7 @@ from h2.exceptions import H2Error
 from h2.settings import SettingCodes, Settings
 from hyperframe.frame import GoAwayFrame
 
-from simulator.servers.http_server import MAX_BODY, Fields, Handler, Request
-
-if TYPE_CHECKING:
-    from simulator.servers.http_server import ServerConnection
+from simulator.servers.http_request import MAX_BODY, Carrier, Fields, Handler, Request
 
 _FIRST: Final = 1
 _THEN: Final = 1_000
@@ -42,7 +39,7 @@ _THEN: Final = 1_000
 class Http2Session:
     """One connection. Everything belongs to the loop's thread."""
 
-    def __init__(self, connection: ServerConnection, handler: Handler, close_after: int) -> None:
+    def __init__(self, connection: Carrier, handler: Handler, close_after: int) -> None:
         """The `close_after`-th answer is followed by GOAWAY; 0: none is."""
         self._connection = connection
         self._handler = handler
@@ -180,7 +177,7 @@ class Http2Session:
 
 
 class ServedStream:
-    """One request's client; see `simulator.servers.http_server.RequestClient`."""
+    """One request's client; see `simulator.servers.http_request.RequestClient`."""
 
     __slots__ = ("_id", "_session")
 

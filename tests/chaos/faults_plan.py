@@ -25,7 +25,7 @@ from message.envelope import Notification
 from message.outcomes import Limit
 from simulator import Faults
 from simulator.protocols import PROTOCOLS
-from simulator.servers.http_server import Request
+from simulator.servers.http_request import Request
 from simulator.wire import ProtocolContext, Send
 from tests.chaos.faults_proofs import TTL_MS, account_table, is_short, life_ms
 from tests.conformance.samples import Sample, samples

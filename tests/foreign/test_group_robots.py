@@ -25,7 +25,7 @@ from channels.providers.feishu.robot import FeishuRobotChannel
 from channels.registry import PROVIDERS
 from simulator import Simulator, spawn
 from simulator.protocols.feishu_robot import FeishuRobot
-from simulator.servers.http_server import Request
+from simulator.servers.http_request import Request
 from simulator.wire import ProtocolContext, Reply, Send
 from tests.channels.providers.chats import account_of, deliveries
 from tests.conformance.samples import UNLIMITED
