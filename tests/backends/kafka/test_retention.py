@@ -11,6 +11,7 @@ from backends.kafka.clients import KafkaUnavailable, admin
 from backends.kafka.retention import TOPIC_DAYS, TopicKeptForever, topic_days
 from backends.settings import KafkaSettings, RecoverySettings, Settings
 from message.ids import new_id
+from tests.harness import await_
 
 DAY_MS = 86_400_000
 
@@ -26,6 +27,8 @@ def make(of: Settings, lane: str, **config: int) -> None:
     topic = NewTopic(name, 1, 1, config=asked)
     client = admin(of.kafka)  # kept until it answered
     client.create_topics([topic], operation_timeout=30)[name].result()
+    # The broker tells of a topic a moment after it made it.
+    await_(lambda: name in client.list_topics(timeout=10).topics, what=f"{name} is listed")
 
 
 def test_the_longest_kept_topic_counts_with_its_segments(
