@@ -1,4 +1,4 @@
-"""Builds a worker from its configuration and runs it as a process.
+"""Builds a worker from its configuration; dispatcher/process.py runs it.
 
 Everything outside is reached through `backends`, `idempotency`, `channels` and `tracing`; this module
 only wires.

@@ -1,7 +1,7 @@
 """What one lane has received and not yet claimed: a plain queue, or one that keeps order per key.
 
 Records are expanded into deliveries only when a lane has room for them, so that a thousand receivers
-cost nothing while they wait. A backlog belongs to intake's thread.
+cost nothing while they wait. A backlog belongs to the thread of its `ExpandStage`.
 """
 
 from __future__ import annotations

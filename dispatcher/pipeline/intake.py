@@ -71,13 +71,14 @@ class Intake:
         self._offered = dict.fromkeys(pools, 0)
         """Written by the screen's thread."""
         self._taken = dict.fromkeys(pools, 0)
-        """Written by this stage's thread."""
+        """Written under `claiming`: by this stage's thread, or by settle's."""
         self._wake = threading.Event()
         self._pause_s = _IDLE_S
         self._stopping = False
         self._closing = False
         self._purging = False
-        """Set by the source's thread, cleared by this stage's before it looks."""
+        """Set by `leaving` in the source's thread; cleared by `_receive`, under
+        `claiming`, before it looks."""
         self._turn = 0
 
     def offer(self, works: list[Work]) -> None:

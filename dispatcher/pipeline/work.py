@@ -88,10 +88,11 @@ class KafkaRecord:
         self.received_at = received_at
         self.traceparent = traceparent
         self.open_deliveries = 0
-        """Set by intake before the first one is handed on, then counted down by aftermath."""
+        """Set by `Backlog` as it expands the record, in the thread of `ExpandStage`; then counted down by
+        `CompletionStage`."""
         self.given_back = False
-        """One of its deliveries was not started, so the offset must not pass. Written by aftermath, or by
-        intake for a record that it passes over whole."""
+        """One of its deliveries was not started, so the offset must not pass. Written by `CompletionStage`,
+        or by `ExpandStage` for a record that it passes over whole."""
 
     @property
     def size(self) -> int:
@@ -109,14 +110,16 @@ class Work(msgspec.Struct, gc=False):
     delivery: Delivery
     record: KafkaRecord
     outcome: AnyOutcome | None = None
-    """Written by the lane's thread."""
+    """Written by `LanePool`: in the thread that reads the answer, or in a lane's thread where the call
+    blocked, failed or never began."""
     event: Event | None = None
     """Set where the end is no provider's answer: expired in the queue, given back."""
     reason: str | None = None
     delay_ms: int = 0
-    """For how long an `event` lets it wait; written by the lane's thread."""
+    """For how long an `event` lets it wait; written by `LanePool` in a lane's thread."""
     drop: str | None = None
-    """Why it shall end at the claim, as `code: sentence`; written by the screen."""
+    """Why it shall end at the claim, as `code: sentence`; written before the claim by `LaneConfig.bind`
+    and `SendGates.judge`."""
     refused: str = ""
     """Why the adapter of the account `asked` can never send it, as `code: sentence`; written by intake."""
     asked: str | None = None
@@ -134,7 +137,8 @@ class Work(msgspec.Struct, gc=False):
     route: Route | None = None
     """Chosen by intake before the claim."""
     taken: bool = False
-    """Whether it holds a place in its lane; written by intake."""
+    """Whether it holds a place in its lane; written by `Intake` under `claiming`, by whichever thread holds
+    that lock."""
     claimed_at: int = 0
     started_at: int = 0
     answered_at: int = 0
