@@ -29,6 +29,7 @@ def reset(server: "MailServer", connection: socket.socket) -> bool:
 
 def stall(server: "MailServer", connection: socket.socket) -> bool:
     """No word until the client or the test has gone."""
+    server.stalled.set()
     select.select([connection, server.over], [], [], PATIENCE_S)
     return False
 
@@ -63,6 +64,8 @@ class MailServer:
     ) -> None:
         self.at = dict(at or {})
         self.connections = 0
+        self.stalled = threading.Event()
+        """Set by `stall`."""
         self.commands: list[str] = []
         self.messages: list[bytes] = []
         """Each up to its dot, as it came."""

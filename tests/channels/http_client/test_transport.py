@@ -276,4 +276,4 @@ def test_names_are_resolved_within_the_deadline() -> None:
 def test_after_every_kind_of_failure_the_next_call_works(transport: Transport) -> None:
     with Wire(w.close, w.ok, w.reset, w.ok, w.say(b"no http", on=False), w.ok) as provider:
         kinds = [type(transport.send(post(provider.url))).__name__ for _ in range(6)]
-    assert kinds == ["Failure", "Answer"] * 3
+    assert kinds == ["Failure", "LeanResponse"] * 3
