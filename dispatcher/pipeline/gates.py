@@ -34,9 +34,9 @@ from message.vocabulary import LANES
 from policy.gates import QuietAction, Scope
 from policy.quiet_hours import quiet_ms
 from policy.schema import Policy
-from sending.accounts.rate_limiter import Gauge
 from sending.receiver_marks import NEVER_SENT, GateMarks, mark_of, open_marks
 from sending.runtime.clock import Clock
+from sending.runtime.gauges import Gauge
 
 _DROPS: Final = {MarkResult.REPEAT: DUPLICATE_CONTENT, MarkResult.ABOVE: FREQUENCY_CAP}
 

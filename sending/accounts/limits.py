@@ -17,10 +17,11 @@ from channels.channel import Account, Channel
 from message.vocabulary import Lane
 from policy.schema import Policy
 from sending.accounts.fleet_size import FleetSize, LimitsMaintenance, SendingLanes
-from sending.accounts.rate_limiter import Gauge, RateLimiter
+from sending.accounts.rate_limiter import RateLimiter
 from sending.accounts.receiver_limits import ReceiverLimits, limits_of
 from sending.accounts.selector import AccountSelector
 from sending.runtime.clock import Clock
+from sending.runtime.gauges import Gauge
 
 AccountsByLane = Mapping[Lane, Mapping[str, tuple[Account, Channel]]]
 """Lane to account name to both, as `dispatcher.wiring.routes_for` makes it."""

@@ -26,6 +26,7 @@ from backends.redis.token_bucket import Ask, Buckets, Grant, LocalBuckets
 from channels.channel import Account
 from sending.accounts.paces import AccountPaces, Meter
 from sending.accounts.token_lease import TokenLease
+from sending.runtime.gauges import Gauge
 
 CHUNK_S: Final = 0.1
 """Worth of tokens that the whole fleet may be promised at once, beyond one token each."""
@@ -35,9 +36,6 @@ TRUST_S: Final = 1.5 * PAUSE_S
 """After an outage, until the fleet's buckets decide again: a busy worker asks once every PAUSE_S."""
 UNBOUNDED: Final = 1_000_000
 """The room of an account without a rate."""
-
-Gauge = tuple[str, str, dict[str, str], float]
-"""As `dispatcher.metrics.Gauge`."""
 
 
 class RateLimiter:

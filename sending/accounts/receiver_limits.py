@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 from backends.redis.outage_guard import OutageGuard
 from backends.redis.receiver_windows import LocalWindows, Passage, Window, Windows
 from channels.channel import Account, Channel
-from sending.accounts.rate_limiter import Gauge
+from sending.runtime.gauges import Gauge
 
 _MS: Final = 1_000
 _SLACK: Final = 0.1

@@ -31,7 +31,8 @@ from message.vocabulary import Lane
 from policy.schema import LanePolicy
 from sending.accounts.circuit_breaker import BreakerState, CircuitBreaker, judgement_of
 from sending.accounts.paces import Meter
-from sending.accounts.rate_limiter import UNBOUNDED, Gauge, RateLimiter
+from sending.accounts.rate_limiter import UNBOUNDED, RateLimiter
+from sending.runtime.gauges import Gauge
 
 ACCOUNT_SHUT: Final = "account_shut"
 """Why a delivery did not begin: its account was shut since it was chosen."""
