@@ -55,7 +55,7 @@ class SendLimits(NamedTuple):
 
     def gauges(self) -> Iterator[Gauge]:
         """What `/metrics` shows."""
-        for accounts in self.accounts.values():
+        for accounts in tuple(self.accounts.values()):  # `follow` may add one
             yield from accounts.gauges()
         yield from self.rates.gauges()
         yield from self.receivers.gauges()

@@ -123,8 +123,31 @@ class _Refused(NamedTuple):
     seen_per_s: float
 
 
+class _Served(NamedTuple):
+    """The accounts at one moment. `AccountPaces.serve` replaces it as a whole: whoever reads two of its
+    maps reads both from the same one."""
+
+    meters: Mapping[str, Meter]
+    keys: Mapping[str, str]
+    """Account to the name under which its provider counts."""
+    logins: Mapping[str, str]
+    """Account to the name of its login."""
+    buckets: Mapping[str, str]
+    """Account to the name of its rate's bucket."""
+
+    def counted_as(self, key: str) -> list[str]:
+        """Returns the accounts that their provider counts under this name."""
+        return [account for account, of_account in self.keys.items() if of_account == key]
+
+    def taken_per_s(self, account: str, now: float) -> float:
+        """Returns the rate of all accounts that share the bucket of this one."""
+        bucket = self.buckets[account]
+        names = (name for name, of_account in self.buckets.items() if of_account == bucket)
+        return sum(self.meters[name].per_s(now) for name in names)
+
+
 class AccountPaces:
-    """`refused` is anyone's; `tick` one thread's."""
+    """`refused` is anyone's; `tick` is the upkeep thread's, `serve` the policy thread's."""
 
     def __init__(
         self,
@@ -145,51 +168,45 @@ class AccountPaces:
         self._monotonic = monotonic
         self._own = LocalPaces(monotonic)
         self._patience = OutageGuard("paces", "each worker learns for itself", monotonic=monotonic)
-        self._meters: dict[str, Meter] = {}
-        self._keys: dict[str, str] = {}
-        """Account to the name under which its provider counts."""
-        self._logins: dict[str, str] = {}
-        """Account to the name of its login."""
+        self._served = _Served({}, {}, {}, {})
         self._tries: dict[str, float] = {}
         """Account to when this process tries its login again, monotonic; as `_shut_out`."""
         self._late_ms = LATE_MS * luck()
         self._shut_out: frozenset[str] = frozenset()
         """Accounts whose login the provider refused lately. `login_refused` and `tick` replace it."""
-        self._buckets: dict[str, str] = {}
-        """Account to the name of its rate's bucket."""
         self._slowed: set[str] = set()
         """Accounts with a pace; `refused` adds, `tick` adds and takes away."""
         self._untold: deque[_Refused] = deque()
 
     def serve(self, accounts: Iterable[Account]) -> None:
-        """Know these accounts too. New dicts: others may be walking through the old ones."""
+        """Know these accounts too."""
         every = {a.name: a for a in accounts}
-        new = {name: a.counted for name, a in every.items()}
-        now = self._monotonic()
-        self._meters = {name: Meter(now) for name in new} | self._meters
-        self.refusals = dict.fromkeys(new, 0) | self.refusals
-        self._keys = self._keys | new
-        self._logins = self._logins | {
-            n: f"{_LOGIN}{TokenCipher(a).name}" for n, a in every.items()
-        }
-        self._buckets = self._buckets | {n: a.bucket or n for n, a in every.items()}
+        before, now = self._served, self._monotonic()
+        self.refusals = dict.fromkeys(every, 0) | self.refusals
+        self._served = _Served(
+            {name: Meter(now) for name in every} | dict(before.meters),
+            dict(before.keys) | {name: a.counted for name, a in every.items()},
+            dict(before.logins) | {n: f"{_LOGIN}{TokenCipher(a).name}" for n, a in every.items()},
+            dict(before.buckets) | {name: a.bucket or name for name, a in every.items()},
+        )
 
     def meter(self, account: str) -> Meter:
         """Where to count what the account's provider took."""
-        return self._meters[account]
+        return self._served.meters[account]
 
     def refused(self, account: str, wait_ms: int, begun_at: float) -> None:
         """A call that began at `begun_at`, monotonic, was refused for the account's pace. Does no I/O."""
         self.refusals[account] += 1
-        now, key, meter = self._monotonic(), self._keys[account], self._meters[account]
+        now, served = self._monotonic(), self._served
+        key, meter = served.keys[account], served.meters[account]
         meter.refused += 1
         if not wait_ms and meter.is_stray(now):
             return
-        seen = self._seen_per_s(account, now) * max(1, self._workers(account))
+        seen = served.taken_per_s(account, now) * max(1, self._workers(account))
         age_ms = int((now - begun_at) * 1_000)
         pace = self._own.refused(Refusal(key, wait_ms, age_ms, seen))
         self._untold.append(_Refused(key, wait_ms, begun_at, seen))
-        for name in self._named(key):
+        for name in served.counted_as(key):
             self._note(name, pace)
             self._apply(name, pace)
 
@@ -198,7 +215,7 @@ class AccountPaces:
         provider's `code`. Nothing goes through it for `wait_ms`, at most `LOGIN_MS`. Does no I/O."""
         if account not in self._shut_out:
             _log.error("login_refused", account=account, code=code, check=_CHECK)
-        key, wait_ms = self._logins[account], min(wait_ms or LOGIN_MS, LOGIN_MS)
+        key, wait_ms = self._served.logins[account], min(wait_ms or LOGIN_MS, LOGIN_MS)
         age_ms = int((self._monotonic() - begun_at) * 1_000)
         pace = self._late(account, self._own.refused(Refusal(key, wait_ms, age_ms, 0.0)))
         self._untold.append(_Refused(key, wait_ms, begun_at, 0.0))
@@ -210,34 +227,30 @@ class AccountPaces:
         """Accounts whose login was refused lately, in this process or another one of the fleet."""
         return sorted(self._shut_out)
 
-    def _seen_per_s(self, account: str, now: float) -> float:
-        """Of all accounts that share its bucket."""
-        bucket = self._buckets[account]
-        names = (name for name, of_account in self._buckets.items() if of_account == bucket)
-        return sum(self._meters[name].per_s(now) for name in names)
-
     def tick(self) -> None:
         """Tell, ask, and let every account follow what is known."""
-        now = self._monotonic()
-        for meter in self._meters.values():
+        now, served = self._monotonic(), self._served
+        for meter in served.meters.values():
             meter.mark(now)
-        keys = list(dict.fromkeys([*self._keys.values(), *self._logins.values()]))
+        keys = list(dict.fromkeys([*served.keys.values(), *served.logins.values()]))
         self._tell()
         fleet = self._asked(keys)
         paces = {
             key: _careful(own, other)
             for key, own, other in zip(keys, self._own.paces(keys), fleet, strict=True)
         }
-        self._follow(paces)
+        self._follow(served, paces)
 
     def _tell(self) -> None:
-        fleet = self._fleet
+        fleet, served = self._fleet, self._served
         while self._untold:
             one = self._untold.popleft()
             if fleet is None:
                 continue
             age_ms = int((self._monotonic() - one.begun_at) * 1_000)
-            buckets = tuple(dict.fromkeys(self._buckets[name] for name in self._named(one.key)))
+            buckets = tuple(
+                dict.fromkeys(served.buckets[name] for name in served.counted_as(one.key))
+            )
             told = Refusal(one.key, one.wait_ms, age_ms, one.seen_per_s, buckets)
             if self._patience.ask(partial(fleet.refused, told)) is None:
                 self._untold.clear()  # this worker keeps to it; old news would shut the fleet anew
@@ -248,10 +261,10 @@ class AccountPaces:
         answer = None if fleet is None else self._patience.ask(lambda: fleet.paces(keys))
         return [None] * len(keys) if answer is None else answer
 
-    def _follow(self, paces: Mapping[str, Pace | None]) -> None:
-        logins = self._logins
+    def _follow(self, served: _Served, paces: Mapping[str, Pace | None]) -> None:
+        logins = served.logins
         self._shut_out = frozenset(n for n, login in logins.items() if paces[login] is not None)
-        for account, key in self._keys.items():
+        for account, key in served.keys.items():
             login = paces[logins[account]]
             pace = _careful(paces[key], None if login is None else self._late(account, login))
             if pace is None and account not in self._slowed:
@@ -259,7 +272,7 @@ class AccountPaces:
             self._note(account, pace)
             self._apply(account, pace)
             if pace is not None and pace.shut_ms:
-                self._meters[account].begin(self._monotonic())
+                served.meters[account].begin(self._monotonic())
 
     def _late(self, account: str, pace: Pace) -> Pace:
         """The pace of a refused login, shut for as long as this process is late."""
@@ -279,9 +292,6 @@ class AccountPaces:
             _log.warning(
                 "account_paced", account=account, per_s=round(pace.rate_per_s, 2), shut_s=shut_s
             )
-
-    def _named(self, key: str) -> list[str]:
-        return [account for account, of_account in self._keys.items() if of_account == key]
 
 
 def _careful(own: Pace | None, fleet: Pace | None) -> Pace | None:

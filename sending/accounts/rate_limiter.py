@@ -77,12 +77,12 @@ class RateLimiter:
     def serve(self, accounts: Iterable[Account]) -> None:
         """Keep to these accounts' rates too; those it knows stay as they are."""
         every = {account.name: account for account in accounts}
-        self._paces.serve(every.values())
         with self._lock:
             self._accounts = every | self._accounts
             new = [a for a in every.values() if a.rate_per_s and a.name not in self._purses]
             # A new dict: others may be walking through the old one.
             self._purses = self._purses | {a.name: TokenLease(a) for a in new}
+        self._paces.serve(every.values())  # last: the upkeep thread may apply a pace at once
 
     def limits(self, account: str) -> bool:
         """Whether the account has a rate now, its own or a learnt one."""

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Callable, Sequence
+
 import pytest
 
-from backends.redis.paces import Pace
+from backends.redis.paces import LocalPaces, Pace, Refusal
 from channels.channel import Account
 from sending.accounts.paces import AccountPaces, Meter
+from sending.accounts.rate_limiter import RateLimiter
 
 
 class Traffic:
@@ -107,3 +112,67 @@ def test_a_mark_may_come_while_another_thread_reads() -> None:
     now.meter = meter
     assert meter.per_s(now) > 0
     assert meter.is_stray(now)
+
+
+class Adding:
+    """A fleet that nobody slows. Another policy brings a second account while it is asked or told."""
+
+    def __init__(self) -> None:
+        self.limiter: RateLimiter | None = None
+
+    def paces(self, keys: Sequence[str]) -> list[Pace | None]:
+        self._add()
+        return [None] * len(keys)
+
+    def refused(self, _refusal: Refusal) -> Pace:
+        self._add()
+        return Pace(1.0, 0)
+
+    def _add(self) -> None:
+        if self.limiter is not None:
+            self.limiter.serve(
+                [Account("a", "webhook", "http://a"), Account("b", "smtp", "smtp://b")]
+            )
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_an_account_may_be_added_while_the_fleet_is_asked(refused: bool) -> None:
+    fleet = Adding()
+    limiter = RateLimiter(
+        [Account("a", "webhook", "http://a")], None, workers=lambda _: 1, paces=fleet
+    )
+    fleet.limiter = limiter
+    if refused:
+        limiter.refused("a", 1_000, None)
+    limiter.tidy()
+    limiter.tidy()
+    assert limiter.limits("a") == refused
+    assert not limiter.limits("b")
+
+
+class SlowLock:
+    """A lock; whoever waits for it lets `meanwhile` happen first."""
+
+    def __init__(self, meanwhile: Callable[[], None]) -> None:
+        self._lock = threading.Lock()
+        self._meanwhile: Callable[[], None] | None = meanwhile
+
+    def __enter__(self) -> None:
+        meanwhile, self._meanwhile = self._meanwhile, None
+        if meanwhile is not None:
+            meanwhile()
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+def test_an_account_that_is_shut_since_before_may_be_added_beside_the_upkeep_thread() -> None:
+    paces = LocalPaces(time.monotonic)
+    limiter = RateLimiter([], None, workers=lambda _: 1, paces=paces)
+    account = Account("a", "webhook", "http://a")
+    paces.refused(Refusal(account.counted, 60_000, 0, 1.0))
+    limiter._lock = SlowLock(limiter.tidy)  # type: ignore[assignment]
+    limiter.serve([account])
+    limiter.tidy()
+    assert limiter.shut_s("a") > 0
