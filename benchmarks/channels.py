@@ -66,7 +66,7 @@ sender = "+15005550006"
 """
 
 
-class Variant(msgspec.Struct, frozen=True):
+class ChannelVariant(msgspec.Struct, frozen=True):
     """One way to send; `batch` is the policy's, None: as many as the provider takes."""
 
     name: str
@@ -78,9 +78,9 @@ class Variant(msgspec.Struct, frozen=True):
 
 
 VARIANTS: Final = (
-    Variant("tencent_200_a_call", TENCENT, "tencent", None, warm=4_000, span=30_000),
-    Variant("tencent_1_a_call", TENCENT, "tencent", 1, warm=80, span=480),
-    Variant("twilio_1_a_call", TWILIO, "twilio", None, warm=80, span=480),
+    ChannelVariant("tencent_200_a_call", TENCENT, "tencent", None, warm=4_000, span=30_000),
+    ChannelVariant("tencent_1_a_call", TENCENT, "tencent", 1, warm=80, span=480),
+    ChannelVariant("twilio_1_a_call", TWILIO, "twilio", None, warm=80, span=480),
 )
 RATIOS: Final = (
     ("200 a call / 1 a call, same provider", "tencent_200_a_call", "tencent_1_a_call"),
@@ -149,7 +149,7 @@ def _notification(lane: Lane, receiver: str, **said: Any) -> Notification:
     )
 
 
-def _run(variant: Variant, servers: Servers, prefix: str, folder: Path) -> dict[str, float]:
+def _run(variant: ChannelVariant, servers: Servers, prefix: str, folder: Path) -> dict[str, float]:
     """One variant once, in a fresh process on a fresh database."""
     name = f"b{uuid.uuid4().hex[:12]}"
     policy = folder / f"{name}.toml"

@@ -45,7 +45,7 @@ endpoint = "{stuck}"
 """
 
 
-class Memory(msgspec.Struct):
+class MemoryGrowth(msgspec.Struct):
     """Resident memory of one worker, MiB, while it works off the backlog behind a stuck offset."""
 
     settled: int
@@ -66,7 +66,9 @@ class Stop(msgspec.Struct):
     exit_code: int
 
 
-def memory(servers: Servers, folder: Path, *, backlog: int, say: Callable[[str], None]) -> Memory:
+def memory(
+    servers: Servers, folder: Path, *, backlog: int, say: Callable[[str], None]
+) -> MemoryGrowth:
     """Work off `backlog` messages while the first one hangs at its provider."""
     with (
         provider_at(folder, "hanging", hang=1.0) as hanging,
@@ -83,7 +85,7 @@ def memory(servers: Servers, folder: Path, *, backlog: int, say: Callable[[str],
         samples.append(worker.rss_mib())
         held = worker.in_flight() == 1
         worker.kill()
-    return Memory(settled, samples[0], samples[-1], max(samples), held)
+    return MemoryGrowth(settled, samples[0], samples[-1], max(samples), held)
 
 
 def stop(servers: Servers, folder: Path) -> Stop:

@@ -114,12 +114,18 @@ def provider_at(
 @contextmanager
 def fresh_database(base_url: str, name: str, template: str = "template1") -> Iterator[str]:
     """A database of the run's own, migrated; a copy of `template`, to which nobody is connected."""
+    with empty_database(base_url, name, template) as url:
+        upgrade(Settings(database=DatabaseSettings(url=url)))
+        yield url
+
+
+@contextmanager
+def empty_database(base_url: str, name: str, template: str = "template1") -> Iterator[str]:
+    """A database of the run's own as `template` is, dropped at the end."""
     with psycopg.connect(base_url.replace("+psycopg", ""), autocommit=True) as admin:
         admin.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
-        url = f"{base_url.rpartition('/')[0]}/{name}"
-        upgrade(Settings(database=DatabaseSettings(url=url)))
         try:
-            yield url
+            yield f"{base_url.rpartition('/')[0]}/{name}"
         finally:
             admin.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
 

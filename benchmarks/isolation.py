@@ -94,7 +94,7 @@ endpoint = "{url}"
 _NAMES: Final = {LANE: "well", HANGING: "hanging", REFUSING: "refusing"}
 
 
-class Run(msgspec.Struct):
+class IsolationRun(msgspec.Struct):
     """What the measured lane did in one run; times in milliseconds from making to provider."""
 
     per_second: float
@@ -147,7 +147,7 @@ def measure(
     servers: Servers, *, rounds: int = ROUNDS, say: Callable[[str], None] = print
 ) -> dict[str, Any]:
     """Run every variant `rounds` times; raises RuntimeError where what was sent did not arrive."""
-    results: dict[str, list[Run]] = {name: [] for name in VARIANTS}
+    results: dict[str, list[IsolationRun]] = {name: [] for name in VARIANTS}
     names = list(VARIANTS)
     for number in range(rounds):
         first = number % len(names)  # none always goes first
@@ -159,7 +159,7 @@ def measure(
     return _report(results)
 
 
-def _run(servers: Servers, folder: Path, hanging: Faults, refusing: Faults) -> Run:
+def _run(servers: Servers, folder: Path, hanging: Faults, refusing: Faults) -> IsolationRun:
     faults = {LANE: _WELL, HANGING: hanging, REFUSING: refusing}
     with ExitStack() as stack:
         providers = {
@@ -175,7 +175,7 @@ def _run(servers: Servers, folder: Path, hanging: Faults, refusing: Faults) -> R
     for lane, of_lane in faults.items():
         _check_sick(providers[lane], of_lane)
     arrived = _arrivals(providers[LANE])
-    return Run(_throughput(arrived, burst), *_latency(arrived, load))
+    return IsolationRun(_throughput(arrived, burst), *_latency(arrived, load))
 
 
 def _worker(
@@ -236,11 +236,11 @@ def _throughput(arrived: Mapping[str, int], made: Iterable[str]) -> float:
     return round(SPAN / (times[WARM + SPAN - 1] - times[WARM - 1]) * _MS, 1)
 
 
-def _report(results: Mapping[str, Sequence[Run]]) -> dict[str, Any]:
+def _report(results: Mapping[str, Sequence[IsolationRun]]) -> dict[str, Any]:
     medians = {
         name: {
             field: statistics.median(getattr(run, field) for run in runs)
-            for field in Run.__struct_fields__
+            for field in IsolationRun.__struct_fields__
         }
         for name, runs in results.items()
     }
@@ -254,7 +254,12 @@ def _report(results: Mapping[str, Sequence[Run]]) -> dict[str, Any]:
 
 
 def _ratio(
-    results: Mapping[str, Sequence[Run]], name: str, field: str, wanted: float, *, at_most: bool
+    results: Mapping[str, Sequence[IsolationRun]],
+    name: str,
+    field: str,
+    wanted: float,
+    *,
+    at_most: bool,
 ) -> dict[str, Any]:
     pairs = zip(results[name], results["quiet"], strict=True)
     rounds = [round(getattr(a, field) / getattr(b, field), 3) for a, b in pairs]
@@ -269,7 +274,7 @@ def _ratio(
     }
 
 
-def _line(found: Run) -> str:
+def _line(found: IsolationRun) -> str:
     return (
         f"{found.per_second:>9,.0f} messages/s  p50 {found.p50_ms:>5.0f} ms  "
         f"p99 {found.p99_ms:>5.0f} ms"

@@ -23,7 +23,7 @@ from backends.kafka import clients as kafka
 from backends.settings import Settings, load
 from benchmarks.cores import take_own
 from benchmarks.ground import LANE
-from benchmarks.meter import Meter
+from benchmarks.meter import LoopMeter
 from channels.http_client.transport import Transport
 from dispatcher.process import open_worker, tune_interpreter
 from idempotency.ledger import Claim, Ledger, Settlement
@@ -45,7 +45,7 @@ _FAR_MS = 10**9
 _OWNER = "bench"
 
 
-class Loop:
+class BareLoop:
     """Consume, do `work` with each message or batch, commit what is done: the plainest way."""
 
     def __init__(self, settings: Settings) -> None:
@@ -81,7 +81,7 @@ class Loop:
         self.consumer.commit(offsets=places, asynchronous=True)
 
 
-def bare_http(loop: Loop) -> None:
+def bare_http(loop: BareLoop) -> None:
     """A bounded thread pool that POSTs each message over the worker's own transport; no ledger, no
     Redis, no decoding."""
     transport, queue = Transport(), SimpleQueue[bytes]()
@@ -107,7 +107,7 @@ def bare_http(loop: Loop) -> None:
             queue.put(message.value())
 
 
-def batched_io(loop: Loop) -> None:
+def batched_io(loop: BareLoop) -> None:
     """The same batched Kafka, Redis and SQL round trips as the worker, and nothing else."""
     ledger, prefilter = _ledger(loop.settings)
     for messages in loop.batches(BATCH):
@@ -119,7 +119,7 @@ def batched_io(loop: Loop) -> None:
         loop.done += len(messages)
 
 
-def round_trips(loop: Loop) -> None:
+def round_trips(loop: BareLoop) -> None:
     """A hundred threads, each with one message at a time: look up, claim, settle, mark, one by one."""
     ledger, prefilter = _ledger(loop.settings)
     queue, numbers = SimpleQueue[bytes](), count(1)
@@ -151,13 +151,13 @@ def worker(settings: Settings, warm: int, span: int) -> dict[str, Any]:
         app = open_worker(settings, policy, lanes, stack, threading.Event())
         assert app is not None
         pools = list(app.pools.values())
-        meter = Meter(lambda: sum(p.returned for p in pools), warm, span, app.worker.stop)
+        meter = LoopMeter(lambda: sum(p.returned for p in pools), warm, span, app.worker.stop)
         meter.start()
         app.worker.run()
     return dict(msgspec.to_builtins(meter.result))
 
 
-LOOPS: dict[str, Callable[[Loop], None]] = {
+LOOPS: dict[str, Callable[[BareLoop], None]] = {
     "bare_http": bare_http,
     "batched_io": batched_io,
     "round_trips": round_trips,
@@ -188,8 +188,8 @@ def main(name: str, warm: int, span: int) -> None:
     if name == "worker":
         result = worker(settings, warm, span)
     else:
-        loop = Loop(settings)
-        meter = Meter(lambda: loop.done, warm, span, loop.stop.set)
+        loop = BareLoop(settings)
+        meter = LoopMeter(lambda: loop.done, warm, span, loop.stop.set)
         meter.start()
         LOOPS[name](loop)
         result = msgspec.to_builtins(meter.result)

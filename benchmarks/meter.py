@@ -13,8 +13,8 @@ _SAMPLE_S = 0.005
 _PAGE_KIB = 1024
 
 
-class Measured(msgspec.Struct):
-    """One stretch of one run."""
+class Stretch(msgspec.Struct):
+    """What one stretch of one run came to."""
 
     messages: int
     seconds: float
@@ -23,11 +23,11 @@ class Measured(msgspec.Struct):
     rss_mib: float
 
 
-class Meter:
+class LoopMeter:
     """Watches `count` from its own thread; leaves out the first `warm` messages, measures `span`."""
 
     def __init__(self, count: Callable[[], int], warm: int, span: int, end: Callable[[], None]):
-        self.result: Measured | None = None
+        self.result: Stretch | None = None
         self._count, self._warm, self._span, self._end = count, warm, span, end
         self._thread = threading.Thread(target=self._run, name="meter", daemon=True)
 
@@ -41,7 +41,7 @@ class Meter:
         last = self._await(first + self._span)
         seconds, used = time.perf_counter() - began, time.process_time() - cpu
         messages = last - first
-        self.result = Measured(
+        self.result = Stretch(
             messages=messages,
             seconds=round(seconds, 3),
             cpu_us_per_message=round(used / messages * 1e6, 1),

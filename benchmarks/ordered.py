@@ -39,8 +39,8 @@ from benchmarks.ground import (
     topics,
     with_key,
 )
-from benchmarks.ordered_faults import Crowd, Outage, Watcher, strike
-from benchmarks.ordered_judge import Verdict, judged, ordered_rate
+from benchmarks.ordered_faults import Crowd, DatabaseStop, Watcher, strike
+from benchmarks.ordered_judge import OrderedVerdict, judged, ordered_rate
 from benchmarks.ordered_look import look_ratio
 from message.envelope import Notification
 from simulator import Simulator
@@ -103,13 +103,13 @@ class Size(msgspec.Struct, frozen=True):
     seed: int = 7
 
 
-class Run(msgspec.Struct):
+class OrderedRun(msgspec.Struct):
     """One run and what became of it."""
 
     seconds: float
     ordered_per_second: float
     """Over the whole run; of a disturbed one from the last fault's end."""
-    verdict: Verdict
+    verdict: OrderedVerdict
     overdue_ms: int
     """The longest that something due stood there while nothing was wrong."""
 
@@ -121,9 +121,9 @@ def measure(
     size: Size | None = None,
     say: Callable[[str], None] = print,
 ) -> dict[str, Any]:
-    """Run both `rounds` times and look; raises RuntimeError for a run that makes no progress."""
+    """OrderedRun both `rounds` times and look; raises RuntimeError for a run that makes no progress."""
     size = size or Size()
-    found: dict[str, list[Run]] = {"undisturbed": [], "disturbed": []}
+    found: dict[str, list[OrderedRun]] = {"undisturbed": [], "disturbed": []}
     for number in range(rounds):
         for name, runs in found.items():
             with TemporaryDirectory() as folder:
@@ -137,7 +137,7 @@ def measure(
 
 def _run(
     servers: Servers, folder: Path, size: Size, *, disturbed: bool, say: Callable[[str], None]
-) -> Run:
+) -> OrderedRun:
     refused = SHARE_REFUSED / 2 if disturbed else 0.0
     errors = {"429": refused, "425": refused} if disturbed else {}
     name = f"b{uuid.uuid4().hex[:12]}"
@@ -154,7 +154,7 @@ def _run(
         early = int(size.messages * _EARLY)
         began = time.monotonic()
         _produce(servers, prefix, made[:early])
-        healed_ms, outage = 0, Outage(servers.database_url, name)
+        healed_ms, outage = 0, DatabaseStop(servers.database_url, name)
         if disturbed:
             for messages, fault in _plan(size, early)[:-1]:
                 strike(fault, crowd, outage, watcher, partial(_has_arrived, provider, messages))
@@ -169,7 +169,7 @@ def _run(
         records = list(provider.records())
         verdict = judged(made, records, watcher.states())
         rate = ordered_rate(made, records, healed_ms)
-        return Run(round(seconds, 1), rate, verdict, watcher.overdue_ms)
+        return OrderedRun(round(seconds, 1), rate, verdict, watcher.overdue_ms)
 
 
 def _message(number: int, size: Size) -> Notification:
@@ -223,7 +223,7 @@ def _await_end(provider: Simulator, watcher: Watcher, messages: int) -> None:
         time.sleep(_POLL_S)
 
 
-def _report(found: dict[str, list[Run]], look: dict[str, Any], size: Size) -> dict[str, Any]:
+def _report(found: dict[str, list[OrderedRun]], look: dict[str, Any], size: Size) -> dict[str, Any]:
     pairs = zip(found["disturbed"], found["undisturbed"], strict=True)
     drained = [round(d.ordered_per_second / u.ordered_per_second, 3) for d, u in pairs]
     runs = [run for of_kind in found.values() for run in of_kind]
@@ -233,7 +233,7 @@ def _report(found: dict[str, list[Run]], look: dict[str, Any], size: Size) -> di
         look,
         _bound("overdue while nothing was wrong, ms", overdue, OVERDUE_MS, most=True),
     ]
-    for field in Verdict.__struct_fields__:
+    for field in OrderedVerdict.__struct_fields__:
         values = [getattr(run.verdict, field) for run in runs]
         ratios.append(_bound(field.replace("_", " "), values, 0, most=True))
     medians = {
@@ -260,7 +260,7 @@ def _bound(
     }
 
 
-def _line(found: Run) -> str:
+def _line(found: OrderedRun) -> str:
     verdict = " ".join(f"{k} {v}" for k, v in msgspec.to_builtins(found.verdict).items())
     return (
         f"{found.seconds:>7.1f} s  {found.ordered_per_second:>7.1f} ordered/s  "

@@ -82,7 +82,7 @@ class Crowd:
             program.kill()
 
 
-class Outage:
+class DatabaseStop:
     """The run's database, away as if its server were stopped: nobody may connect, and who was is cut."""
 
     def __init__(self, server_url: str, name: str) -> None:
@@ -163,7 +163,7 @@ class Watcher:
 
 
 def strike(
-    fault: str, crowd: Crowd, outage: Outage, watcher: Watcher, when: Callable[[], bool]
+    fault: str, crowd: Crowd, outage: DatabaseStop, watcher: Watcher, when: Callable[[], bool]
 ) -> int:
     """Let the fault strike once `when` says so; returns when it was over, epoch milliseconds."""
     while not when():

@@ -17,7 +17,7 @@ _TAIL: Final = 0.98
 """Of the ordered deliveries left, those that are timed: the last one waits out a back-off alone."""
 
 
-class Verdict(msgspec.Struct):
+class OrderedVerdict(msgspec.Struct):
     """Each must be 0."""
 
     lost: int
@@ -31,13 +31,13 @@ class Verdict(msgspec.Struct):
 
 def judged(
     made: Sequence[Notification], records: Sequence[Record], states: Mapping[str, int]
-) -> Verdict:
+) -> OrderedVerdict:
     """Returns what is wrong with the run; `states` counts the ledger's rows by state."""
     accepted = [record for record in records if record.accepted]
     places: dict[str, int] = {}
     for record in accepted:
         places.setdefault(record.id, record.seq)
-    return Verdict(
+    return OrderedVerdict(
         lost=sum(item.id not in places for item in made),
         doubled=len(accepted) - len(places),
         out_of_order=_out_of_order(made, places),

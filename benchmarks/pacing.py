@@ -63,7 +63,7 @@ class Burst(msgspec.Struct, frozen=True):
     """At first the provider refuses every call for so long."""
 
 
-class Run(msgspec.Struct):
+class PacedBurst(msgspec.Struct):
     """What became of a burst."""
 
     parked: float
@@ -99,7 +99,7 @@ def measure(
     say: Callable[[str], None] = print,
 ) -> dict[str, Any]:
     """Run each burst once; raises RuntimeError where deliveries stay open for too long."""
-    found: dict[str, Run] = {}
+    found: dict[str, PacedBurst] = {}
     for burst in bursts() if some is None else some:
         with TemporaryDirectory() as folder:
             found[burst.name] = _run(servers, burst, Path(folder), policy)
@@ -107,7 +107,7 @@ def measure(
     return _report(found)
 
 
-def _run(servers: Servers, burst: Burst, folder: Path, policy: str) -> Run:
+def _run(servers: Servers, burst: Burst, folder: Path, policy: str) -> PacedBurst:
     name = f"b{uuid.uuid4().hex[:12]}"
     with ExitStack() as stack:
         provider = stack.enter_context(_provider(folder, burst))
@@ -129,7 +129,7 @@ def _run(servers: Servers, burst: Burst, folder: Path, policy: str) -> Run:
         report = provider.report()
     calls = sum(1 for _ in provider.records())
     accepted = [one.accepted for one in report.keys]
-    return Run(
+    return PacedBurst(
         parked=float(burst.count - states[State.SENT]),
         sent=float(states[State.SENT]),
         calls_each=round(calls / burst.count, 3),
@@ -198,7 +198,7 @@ def _ended(url: str, burst: Burst, provider: Simulator, began: float) -> Counter
     raise RuntimeError(f"{burst.name}: after {_TIMEOUT_S:g} s not all have ended: {dict(states)}")
 
 
-def _report(found: Mapping[str, Run]) -> dict[str, Any]:
+def _report(found: Mapping[str, PacedBurst]) -> dict[str, Any]:
     ratios = []
     for name, run in found.items():
         ratios.append(_bound(f"{name}: not sent", run.parked, 0))
@@ -212,7 +212,7 @@ def _bound(name: str, value: float, most: float) -> dict[str, Any]:
     return {"ratio": name, "median": value, "wanted": most, "at_most": True, "holds": value <= most}
 
 
-def _line(run: Run) -> str:
+def _line(run: PacedBurst) -> str:
     return (
         f"sent {run.sent:,.0f}  not sent {run.parked:,.0f}  twice {run.doubled:,.0f}  "
         f"{run.calls_each:.3f} calls each  {run.seconds:.0f} s"

@@ -66,7 +66,7 @@ query_lag_s = 1
 """
 
 
-class Run(msgspec.Struct):
+class RecoveryRun(msgspec.Struct):
     """One run of the worker, with recovery beside it."""
 
     per_second: float
@@ -86,7 +86,7 @@ def measure(
     say: Callable[[str], None] = print,
 ) -> dict[str, Any]:
     """Run both `rounds` times; raises RuntimeError where recovery had retries and sent none."""
-    results: dict[str, list[Run]] = {"without_retries": [], "with_retries": []}
+    results: dict[str, list[RecoveryRun]] = {"without_retries": [], "with_retries": []}
     with (
         TemporaryDirectory() as folder,
         provider_at(Path(folder), "main", latency_ms=str(LATENCY_MS)) as provider,
@@ -135,7 +135,7 @@ def _leave(ledger: Ledger, numbers: range) -> None:
     ledger.settle([Settlement(c.delivery, Event.NOT_SENT, "http_429") for c in claims])
 
 
-def _run(servers: Servers, prefix: str, folder: Path, base: str, span: int) -> Run:
+def _run(servers: Servers, prefix: str, folder: Path, base: str, span: int) -> RecoveryRun:
     """One worker in a fresh process on a fresh database, once recovery is at work beside it."""
     name = f"b{uuid.uuid4().hex[:12]}"
     with fresh_database(servers.database_url, name, base) as url:
@@ -150,7 +150,7 @@ def _run(servers: Servers, prefix: str, folder: Path, base: str, span: int) -> R
             found = _worker(environment, span)
             resent = _resent(recovery) - before
             seconds = time.monotonic() - began
-    return Run(found["per_second"], found["cpu_us_per_message"], round(resent / seconds, 1))
+    return RecoveryRun(found["per_second"], found["cpu_us_per_message"], round(resent / seconds, 1))
 
 
 def _worker(environment: Mapping[str, str], span: int) -> dict[str, float]:
@@ -169,11 +169,11 @@ def _resent(recovery: Program) -> float:
     return sum(recovery.values("hongyan_recovery_resent_total"))
 
 
-def _report(results: Mapping[str, list[Run]], rows: int) -> dict[str, Any]:
+def _report(results: Mapping[str, list[RecoveryRun]], rows: int) -> dict[str, Any]:
     medians = {
         name: {
             field: statistics.median(getattr(run, field) for run in runs)
-            for field in Run.__struct_fields__
+            for field in RecoveryRun.__struct_fields__
         }
         for name, runs in results.items()
     }
@@ -190,7 +190,7 @@ def _report(results: Mapping[str, list[Run]], rows: int) -> dict[str, Any]:
     return {"due_retries": rows, "threads": THREADS, "medians": medians, "ratios": [ratio]}
 
 
-def _line(found: Run) -> str:
+def _line(found: RecoveryRun) -> str:
     return (
         f"{found.per_second:>9,.0f} messages/s  {found.cpu_us_per_message:>7.1f} µs CPU each  "
         f"{found.resent_per_second:>6.1f} resent/s"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -58,6 +59,14 @@ ORDERED_HELP = explained(
     "figure is missed, and names it.",
     "hongyan bench ordered --json",
     "hongyan bench ordered --messages 4000 --keys 20 --kills 3      a small one",
+)
+TURNS_HELP = explained(
+    "Measure this tree's worker beside another tree's, in turns within each round, on the same servers and "
+    "through the same provider: what a change costs. The other tree needs a .venv/ (`make venv`). Takes "
+    "some ten minutes. Exits 1 where a share of the bare loop is lower than the other tree's by more than "
+    "0.02.",
+    "hongyan bench turns ../before",
+    "hongyan bench turns ../before --rounds 4 --json",
 )
 _COLUMNS = {
     "ordered_per_second": "ordered/s",
@@ -171,6 +180,25 @@ def ordered(
     _end(report, as_json=as_json)
 
 
+@app.command("turns", help=TURNS_HELP, short_help="This tree's worker beside another tree's.")
+def turns(
+    tree: Annotated[
+        Path,
+        typer.Argument(help="The other tree.", exists=True, file_okay=False, resolve_path=True),
+    ],
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Interleaved rounds.")] = 10,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
+) -> None:
+    """See TURNS_HELP."""
+    bench, servers = _bench("turns")
+    try:
+        report = bench.measure(servers, tree, rounds=rounds, say=_say)
+    except FileNotFoundError as exc:
+        complain(str(exc))
+        raise typer.Exit(PROBLEMS) from exc
+    _end(report, as_json=as_json)
+
+
 def _bench(name: str) -> tuple[Any, Any]:
     """The module of that benchmark, and the running stack it stands on. Sets up logging, to standard
     error: migrations and clients of this process have their say there."""
@@ -215,7 +243,7 @@ def _show(report: dict[str, Any]) -> None:
     for name in names:
         table.add_column(_COLUMNS.get(name, name.replace("_", " ")), justify="right")
     for variant, found in report["medians"].items():
-        table.add_row(variant, *(f"{found[name]:,.1f}" for name in names))
+        table.add_row(variant, *(_figure(found[name]) for name in names))
     out().print(table)
     if report["ratios"]:
         _show_ratios(report["ratios"])
@@ -223,6 +251,10 @@ def _show(report: dict[str, Any]) -> None:
         if name in report:
             shown = "  ".join(f"{key} {value}" for key, value in report[name].items())
             out().print(f"[bold]{name}[/]  {shown}")
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.1f}" if abs(value) >= 10 or not value else f"{value:.3f}"
 
 
 def _show_ratios(found: Sequence[Mapping[str, Any]]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from benchmarks.ordered_judge import Verdict, judged, ordered_rate
+from benchmarks.ordered_judge import OrderedVerdict, judged, ordered_rate
 from message.envelope import Notification
 from message.ids import new_id
 from simulator.ledger import Record
@@ -61,7 +61,7 @@ def test_each_broken_promise_is_counted(
     records: list[Record], states: dict[str, int], wrong: dict[str, int]
 ) -> None:
     nothing = {"lost": 0, "doubled": 0, "out_of_order": 0, "not_terminal": 0}
-    assert judged(MADE, records, states) == Verdict(**nothing | wrong)
+    assert judged(MADE, records, states) == OrderedVerdict(**nothing | wrong)
 
 
 def test_what_was_refused_is_not_accepted() -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.turns import ALLOWED, BARE, COMPARED, Measured, _order, compared
+from benchmarks.meter import Stretch
+from benchmarks.turns import ALLOWED, BARE, COMPARED, _order, compared, report
 from deploy.local.layout import REPOSITORY
 
 OTHER = Path("/elsewhere")
@@ -14,9 +15,9 @@ OTHER = Path("/elsewhere")
 
 def runs(
     before: list[float], after: list[float], bare: list[float]
-) -> dict[tuple[str, str], list[Measured]]:
-    def of(rates: list[float], cpu: float) -> list[Measured]:
-        return [Measured(rate, cpu) for rate in rates]
+) -> dict[tuple[str, str], list[Stretch]]:
+    def of(rates: list[float], cpu: float) -> list[Stretch]:
+        return [Stretch(1, 1.0, cpu, rate, 1.0) for rate in rates]
 
     return {
         ("before", "worker"): of(before, 100.0),
@@ -45,3 +46,10 @@ def test_the_trees_take_turns_at_being_first() -> None:
     assert [variant for _, variant in first] == [variant for _, variant in second]
     assert first[-1] == (REPOSITORY, BARE)
     assert {variant for _, variant in first} == {*COMPARED, BARE}
+
+
+def test_a_share_that_is_too_low_is_a_ratio_that_is_missed() -> None:
+    found = report([compared("worker", runs([1_000] * 3, [900] * 3, [2_000] * 3))])
+    assert found["medians"]["worker"]["rate"] == 0.9
+    (ratio,) = found["ratios"]
+    assert (ratio["median"], ratio["wanted"], ratio["holds"]) == (0.45, 0.48, False)

@@ -57,7 +57,7 @@ class Team:
         return httpx.Response(429, json=body, headers=headers)
 
 
-class Loop:
+class BurstLoop:
     """A worker and a recovery in one: calls what is due and may go, settles what was answered."""
 
     def __init__(self, team: Team, account: Account, policy: LanePolicy) -> None:
@@ -142,7 +142,7 @@ def test_a_thousand_mails_at_once_are_sent_at_two_a_second_with_few_calls_more(
 ) -> None:
     team = Team(tells=tells)
     named = account() if known else account(rate_per_s=1_000, burst=1_000)
-    loop = Loop(team, named, DEFAULTS_BY_KIND["notice"])
+    loop = BurstLoop(team, named, DEFAULTS_BY_KIND["notice"])
     took_s = loop.run(MAILS, most_s=3_000)
     assert loop.ends == {Event.ACCEPTED: MAILS}
     assert team.accepted == MAILS

@@ -8,7 +8,7 @@ from tests.harness.databases import fresh_database, fresh_ledger
 from tests.harness.fleet import Fleet
 from tests.harness.ground import Ground, fresh_redis, fresh_topics, ground_on
 from tests.harness.notifications import LANE, keys_of, notification, notifications, now_ms
-from tests.harness.oracle import Verdict
+from tests.harness.oracle import LedgerVerdict
 from tests.harness.waiting import TimedOut, await_
 from tests.harness.wire import Committed, DeadLetter, Place, Sent
 from tests.harness.worker import WorkerProcess
@@ -19,10 +19,10 @@ __all__ = [
     "DeadLetter",
     "Fleet",
     "Ground",
+    "LedgerVerdict",
     "Place",
     "Sent",
     "TimedOut",
-    "Verdict",
     "WorkerProcess",
     "await_",
     "fresh_database",

@@ -26,7 +26,7 @@ from tests.harness.books import Books
 from tests.harness.ground import Ground
 from tests.harness.intruder import Intruder
 from tests.harness.notifications import LANE, webhook
-from tests.harness.oracle import Verdict, check, judge
+from tests.harness.oracle import LedgerVerdict, check, judge
 from tests.harness.secret_files import secrets_aside
 from tests.harness.waiting import DEADLINE_S, await_
 from tests.harness.wire import Committed, DeadLetter, Place, Sent, Wire
@@ -322,7 +322,7 @@ class Fleet:
         seen = self.seen()
         return sum(seen[key].accepted for key in self.keys if key in seen)
 
-    def judge(self, *, all_read: bool = True) -> Verdict:
+    def judge(self, *, all_read: bool = True) -> LedgerVerdict:
         """The account of this run."""
         mine = set(self.keys)
         unkept = [
@@ -340,7 +340,7 @@ class Fleet:
             explained=self.explained,
         )
 
-    def verify(self, *, all_read: bool = True) -> Verdict:
+    def verify(self, *, all_read: bool = True) -> LedgerVerdict:
         """The account of this run; raises AssertionError when a promise was broken.
 
         `all_read=False` for a run that was stopped early: what is above the committed offsets may

@@ -22,7 +22,7 @@ _MAX_SHOWN = 10
 
 
 @dataclass
-class Verdict:
+class LedgerVerdict:
     """The account of one run. `problems` is empty when every promise was kept."""
 
     sent: int = 0
@@ -55,10 +55,10 @@ def judge(
     all_read: bool = True,
     unkept: Collection[str] = (),
     explained: Collection[str] = (),
-) -> Verdict:
+) -> LedgerVerdict:
     """Compare. `all_read`: the run went to its end, so that nothing may be waiting; `unkept`: names of
     `best_effort` topics, which no ledger answers for; `explained`: keys that may be doubled."""
-    verdict = Verdict()
+    verdict = LedgerVerdict()
     for record in sent:
         owned = [key for key in record.keys if _owned(rows.get(key))]
         passed = _passed(record, committed)
@@ -75,7 +75,7 @@ def judge(
     return verdict
 
 
-def check(verdict: Verdict) -> Verdict:
+def check(verdict: LedgerVerdict) -> LedgerVerdict:
     """The verdict, or an AssertionError that lists what is wrong."""
     shown = verdict.problems[:_MAX_SHOWN]
     more = len(verdict.problems) - len(shown)
@@ -95,7 +95,7 @@ def _passed(record: Sent, committed: Mapping[Place, Committed]) -> bool:
 
 
 def _judge_missing(
-    verdict: Verdict, record: Sent, key: str, *, passed: bool, all_read: bool
+    verdict: LedgerVerdict, record: Sent, key: str, *, passed: bool, all_read: bool
 ) -> None:
     where = f"{key} ({record.place.topic}/{record.place.partition}/{record.offset})"
     if passed:
@@ -108,7 +108,7 @@ def _judge_missing(
         verdict.waiting.append(key)
 
 
-def _judge_row(verdict: Verdict, row: Row, seen: KeyReport | None) -> None:
+def _judge_row(verdict: LedgerVerdict, row: Row, seen: KeyReport | None) -> None:
     accepted = seen.accepted if seen else 0
     verdict.states[row.state] += 1
     if row.state not in State.__members__:
@@ -122,7 +122,7 @@ def _judge_row(verdict: Verdict, row: Row, seen: KeyReport | None) -> None:
 
 
 def _judge_doubles(
-    verdict: Verdict, seen: Mapping[str, KeyReport], explained: Collection[str]
+    verdict: LedgerVerdict, seen: Mapping[str, KeyReport], explained: Collection[str]
 ) -> None:
     for key, report in seen.items():
         if report.accepted > 1:

@@ -119,7 +119,7 @@ def test_an_account_that_cannot_work_is_told_at_start(changes: dict[str, Any]) -
     assert "the-secret" not in str(told.value)
 
 
-class Server:
+class TokenServer:
     """A mail server that takes one token, and the transport to it."""
 
     def __init__(self, good: str) -> None:
@@ -156,19 +156,19 @@ class Given:
         return []
 
 
-def sent(tokens: Given, server: Server) -> AnyOutcome:
+def sent(tokens: Given, server: TokenServer) -> AnyOutcome:
     (outcome,) = Engine(server, tokens).send(CHANNEL, call(to_account=account()), 5.0)
     return outcome
 
 
 def test_a_token_that_the_server_refuses_is_renewed_and_the_mail_goes_once() -> None:
-    tokens, server = Given("old", "new"), Server("new")
+    tokens, server = Given("old", "new"), TokenServer("new")
     assert isinstance(sent(tokens, server), Accepted)
     assert (server.shown, tokens.stale) == (["old", "new"], ["old"])
 
 
 def test_a_second_refusal_halts_the_account() -> None:
-    found = sent(Given("old", "new"), Server("another"))
+    found = sent(Given("old", "new"), TokenServer("another"))
     assert isinstance(found, NotSent)
     assert (found.code, found.account) == ("token_refused", True)
 
