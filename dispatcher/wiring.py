@@ -23,9 +23,7 @@ from backends.kafka.topic_reader import log_bounds
 from backends.logs import where
 from backends.program import program_version
 from backends.settings import Settings, SettingsError
-from channels.accounts.lane_accounts import lane_accounts
 from channels.engine import NonBlockingEngine
-from channels.registry import channel_for
 from channels.tokens.contract import Tokens
 from channels.transports import TransportRouter
 from dispatcher.dead_letters.quota import DeadLetterQuota
@@ -61,6 +59,7 @@ from policy.templates.variables import TemplateError
 from policy.watcher import PolicyWatcher, VersionSource
 from sending.accounts.limits import AccountsByLane, SendLimits, open_quotas
 from sending.accounts.rate_limiter import RateLimiter
+from sending.lane_routes import routes_of
 from sending.policy_reload import policy_gauges
 from sending.runtime.clock import Clock
 from sending.runtime.gauges import Gauge
@@ -129,10 +128,7 @@ def routes_for(settings: Settings, policy: Policy, lanes: Iterable[Lane]) -> Acc
     A lane without an account keeps its empty entry: its records are dead letters, not a reason for a
     worker that serves other lanes well to stay down.
     """
-    routes = {}
-    for lane in lanes:
-        accounts = lane_accounts(lane, settings.accounts, policy.of(lane))
-        routes[lane] = {a.name: (a, channel_for(a)) for a in accounts}
+    routes = {lane: routes_of(settings, policy, lane) for lane in lanes}
     if not any(routes.values()):
         raise SettingsError(
             "no lane of this worker has an account; add [accounts.NAME] with provider and endpoint"

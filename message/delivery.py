@@ -60,9 +60,10 @@ class Rendered(msgspec.Struct, frozen=True, gc=False):
 class Delivery(msgspec.Struct, kw_only=True):
     """One notification to one receiver, on its way through a worker.
 
-    `key` to `payload` never change. `LaneConfig.bind` sets `expires_at` and `policy_version`, until the
-    claim. The thread that claims writes `attempt`, `token`, `day` and `body_digest` before it hands the
-    delivery on; a call that follows at once raises `attempt` (dispatcher/pipeline/immediate_retry.py).
+    `key` to `payload` never change. Until the claim `dispatcher.pipeline.binding.bind` sets `expires_at`
+    and `policy_version`. The thread that claims writes `attempt`, `token`, `day` and `body_digest` before
+    it hands the delivery on; a call that follows at once raises `attempt`
+    (dispatcher/pipeline/immediate_retry.py).
     """
 
     key: str

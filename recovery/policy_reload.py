@@ -6,13 +6,12 @@ from collections.abc import Callable, Mapping
 
 import structlog
 
-from channels.channel import Account, Channel
 from message.vocabulary import Lane
 from policy.schema import LanePolicy, Policy
-from recovery.retry.lane_config import RetryRoute, Routes
 from recovery.retry.pool import RetryPool
-from sending.accounts.limits import AccountsByLane as Plain
-from sending.accounts.limits import SendLimits
+from recovery.retry.retry_lane import RetryLane
+from sending.accounts.limits import AccountsByLane, SendLimits
+from sending.lane_routes import Route
 from sending.policy_reload import followed
 
 log = structlog.get_logger(__name__)
@@ -23,12 +22,12 @@ class RecoveryPolicyReload:
 
     def __init__(
         self,
-        routes: dict[str, Routes],
+        routes: dict[str, RetryLane],
         callers: Mapping[str, RetryPool],
         releasing: Mapping[str, RetryPool],
         quotas: SendLimits,
         *,
-        routes_for: Callable[[Policy], Plain],
+        routes_for: Callable[[Policy], AccountsByLane],
         threads: Callable[[LanePolicy], int],
     ) -> None:
         """`routes` is what the jobs look into: an entry is exchanged at once. `routes_for` raises
@@ -55,7 +54,7 @@ class RecoveryPolicyReload:
                 unserved += 1
                 log.error("policy_lane_not_served", lane=lane.name, what="start recovery again")
             elif lane.name not in kept:
-                routes = routes_of(policy, lane, of_lane, self._quotas)
+                routes = retry_lane(policy, lane, of_lane, self._quotas)
                 self._routes[lane.name] = routes
                 self._callers[lane.name].adopt(routes, self._threads(routes.policy))
                 self._releasing[lane.name].adopt(routes, routes.policy.threads)
@@ -63,9 +62,8 @@ class RecoveryPolicyReload:
         log.info("policy_adopted", version=policy.version, lanes_kept=sorted(kept))
 
 
-def routes_of(
-    policy: Policy, lane: Lane, of_lane: Mapping[str, tuple[Account, Channel]], quotas: SendLimits
-) -> Routes:
-    """One lane's routes under a policy that `quotas` follow."""
-    pairs = [RetryRoute(*pair) for pair in of_lane.values()]
-    return Routes(lane, policy.of(lane), pairs, quotas.accounts[lane.name], policy.version)
+def retry_lane(
+    policy: Policy, lane: Lane, routes: Mapping[str, Route], quotas: SendLimits
+) -> RetryLane:
+    """Returns one lane under a policy that `quotas` follow."""
+    return RetryLane(lane, policy.version, policy.of(lane), routes, quotas.accounts[lane.name])

@@ -23,6 +23,7 @@ from message.states import Event, State, after
 from recovery.alerts import Alerts
 from recovery.backlog_gauges import BacklogGauges
 from recovery.retry.pool import RetryWork
+from sending.endings import outcome_of
 from sending.runtime.clock import Clock
 from tracing.events import Recorder, Stage, TraceEvent
 from tracing.masks import mask
@@ -170,13 +171,14 @@ class RecoveryTelemetry:
         event = self._event(
             settlement.delivery, stage if state else Stage.FENCED, state.value if state else ""
         )
-        event.reason = settlement.reason or resend.reason
+        event.reason = settlement.reason
         event.provider_id = settlement.provider_id
         event.started_at, event.answered_at = resend.started_at, resend.answered_at
-        if resend.answered_at:
-            event.call_end = end_without_answer(resend.outcome)
-        if resend.outcome is not None and not isinstance(resend.outcome, Accepted):
-            event.detail = resend.outcome.detail or None
+        outcome = outcome_of(resend.end)
+        if outcome is not None and not isinstance(outcome, Accepted):
+            event.detail = outcome.detail or None
+            if resend.answered_at:
+                event.call_end = end_without_answer(outcome)
         return event
 
     def _tried_events(self, resend: RetryWork) -> list[TraceEvent]:

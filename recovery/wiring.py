@@ -15,9 +15,7 @@ from typing import Final, NamedTuple
 from backends.kafka.retention import topic_days
 from backends.program import program_version
 from backends.settings import Settings, SettingsError
-from channels.accounts.lane_accounts import lane_accounts
 from channels.engine import Engine
-from channels.registry import channel_for
 from channels.template_support import TEMPLATE_SUPPORT
 from channels.tokens.shared import open_tokens
 from channels.transports import TransportRouter
@@ -34,19 +32,19 @@ from policy.watcher import PolicyWatcher
 from recovery.activity import Activity, Sending
 from recovery.alerts import Alerts
 from recovery.archive_job import Archiving
-from recovery.policy_reload import RecoveryPolicyReload, routes_of
-from recovery.retry.lane_config import Routes
+from recovery.policy_reload import RecoveryPolicyReload, retry_lane
 from recovery.retry.line_watch import LineWatch
 from recovery.retry.pace import RetryPace, retry_pace
 from recovery.retry.pool import RetryPool, RetryWork
 from recovery.retry.prompts import Prompts
+from recovery.retry.retry_lane import RetryLane
 from recovery.retry.stage import RetryStage, served
 from recovery.service import Recovery, RecoveryParts
 from recovery.telemetry import RecoveryMetrics, RecoveryTelemetry
 from recovery.unknown.resolver import Resolving
-from sending.accounts.limits import AccountsByLane as Plain
-from sending.accounts.limits import SendLimits, open_quotas
+from sending.accounts.limits import AccountsByLane, SendLimits, open_quotas
 from sending.alerts.factory import open_desk, open_watchman
+from sending.lane_routes import routes_of
 from sending.policy_reload import in_force_at_start, policy_gauges
 from sending.receiver_marks import GateMarks, open_marks
 from sending.runtime.clock import Clock
@@ -122,7 +120,7 @@ def open_recovery(
     quotas = open_quotas(settings, core.policy, plain, core.ledger, identity, core.clock, stack)
     marks = GateMarks(core.policy, open_marks(settings, identity, stack), clock=core.clock)
     routes = {
-        lane.name: routes_of(core.policy, lane, of_lane, quotas) for lane, of_lane in plain.items()
+        lane.name: retry_lane(core.policy, lane, of_lane, quotas) for lane, of_lane in plain.items()
     }
     callers = {lane: _callers(core, routes[lane], heart, n) for lane, n in threads.items()}
     releasing = {lane: _releasing(core, of_lane, heart) for lane, of_lane in routes.items()}
@@ -216,13 +214,10 @@ def _core(
     )
 
 
-def routes_for(settings: Settings, policy: Policy, lanes: Sequence[Lane]) -> Plain:
+def routes_for(settings: Settings, policy: Policy, lanes: Sequence[Lane]) -> AccountsByLane:
     """The lanes that the ledger answers for and that have an account; raises SettingsError for none."""
-    found = {}
-    for lane in lanes:
-        accounts = lane_accounts(lane, settings.accounts, policy.of(lane))
-        if accounts and served(policy.of(lane)):
-            found[lane] = {account.name: (account, channel_for(account)) for account in accounts}
+    kept = [lane for lane in lanes if served(policy.of(lane))]
+    found = {lane: routes for lane in kept if (routes := routes_of(settings, policy, lane))}
     if not found:
         raise SettingsError(
             "recovery has nothing to do: no lane of it has both an account and a ledger; add"
@@ -281,13 +276,13 @@ def _heart(core: _Core, threads: Mapping[str, int], sending: Sending) -> WorkerL
     return heart
 
 
-def _releasing(core: _Core, routes: Routes, heart: WorkerLease) -> RetryPool:
+def _releasing(core: _Core, routes: RetryLane, heart: WorkerLease) -> RetryPool:
     """First sends are no compensation: as many at once as the lane itself may have."""
     return _callers(core, routes, heart, routes.policy.threads, lazy=True)
 
 
 def _callers(
-    core: _Core, routes: Routes, heart: WorkerLease, threads: int, *, lazy: bool = False
+    core: _Core, routes: RetryLane, heart: WorkerLease, threads: int, *, lazy: bool = False
 ) -> RetryPool:
     return RetryPool(
         routes,
@@ -303,7 +298,7 @@ def _callers(
 
 def _resending(
     core: _Core,
-    routes: Mapping[str, Routes],
+    routes: Mapping[str, RetryLane],
     callers: Mapping[str, RetryPool],
     releasing: Mapping[str, RetryPool],
     heart: WorkerLease,
@@ -340,7 +335,7 @@ def _resending(
 
 def _watch(
     core: _Core,
-    routes: dict[str, Routes],
+    routes: dict[str, RetryLane],
     callers: Mapping[str, RetryPool],
     releasing: Mapping[str, RetryPool],
     quotas: SendLimits,

@@ -15,7 +15,8 @@ from channels.channel import Account, Channel
 from channels.engine import adapter_failed
 from idempotency.recovery.contract import call_key_of
 from message.delivery import Delivery
-from message.outcomes import Accepted, AnyOutcome, end_without_answer, is_paced
+from message.outcomes import Accepted, end_without_answer, is_paced
+from sending.endings import outcome_of
 from tracing.events import Stage, TraceEvent
 
 
@@ -35,7 +36,7 @@ class PastCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     @classmethod
     def of(cls, one: CallCarrier) -> PastCall:
         """The call that was just answered."""
-        delivery, answer = one.delivery, one.outcome
+        delivery, answer = one.delivery, outcome_of(one.end)
         assert answer is not None
         assert not isinstance(answer, Accepted)
         return cls(
@@ -67,14 +68,14 @@ class PastCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 def note_refusals(some: Sequence[CallCarrier]) -> None:
     """Count on each delivery the answer that refused it for pace alone, so that it spends no attempt."""
     for one in some:
-        if is_paced(one.outcome):
+        if is_paced(one.end):
             one.delivery.refusals += 1
 
 
 class CallCarrier(Protocol):
-    """What carries one delivery: a lane's Work, recovery's Resend."""
+    """What carries one delivery: a lane's Work, recovery's RetryWork."""
 
-    outcome: AnyOutcome | None
+    end: Any
     started_at: int
     answered_at: int
     route: Any

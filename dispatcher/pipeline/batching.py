@@ -1,23 +1,23 @@
-"""Which deliveries share a provider call: those of one lane under the same terms, one account and one batch
-key.
+"""Which deliveries of a lane share a provider call: those under the same configuration, of one account and
+one batch key.
 
-Pure. The call's key is the first delivery's: it is on record for each of them before the call is made,
-so that what the provider knows the call by can be asked about even if this worker is gone by then.
+The call's key is the first delivery's. It is on record for each of them before the call is made: if this
+worker dies, recovery can ask the provider about the call by that key.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from channels.channel import Call
 from channels.engine import adapter_failed
-from dispatcher.pipeline.lane_config import asked
-from dispatcher.pipeline.work import Work
+from dispatcher.pipeline.binding import refusal_by
+from dispatcher.pipeline.work import SEND, Drop, Refuse, Work
+from sending.batching import ALONE, Sharing, batch_into_calls, put_on_record, within
 
 
 class Lanes(Protocol):
-    """What grouping asks of a lane."""
+    """What batching asks of a lane."""
 
     @property
     def most(self) -> int | None:
@@ -25,87 +25,43 @@ class Lanes(Protocol):
         ...
 
 
-class _Open:
-    """A call that others may still join."""
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.works: list[Work] = []
-        self.receivers: set[str] = set()
-
-    def takes(self, work: Work) -> bool:
-        """One receiver twice in one call could not be told apart by what the provider answers."""
-        return len(self.works) < self.limit and work.delivery.receiver not in self.receivers
-
-    def add(self, work: Work) -> None:
-        self.works.append(work)
-        self.receivers.add(work.delivery.receiver)
-
-
 def calls_of(works: Iterable[Work], lanes: Mapping[str, Lanes]) -> list[list[Work]]:
-    """The works divided into calls, in their order; sets `account` and `call_key`, and the digest of
-    the body where the provider dedups by it. Every work has its route. What can never be sent joins no
-    call, and says why."""
-    calls: list[list[Work]] = []
-    joint: dict[Hashable, _Open] = {}
-    for work in works:
-        account, channel = work.chosen
-        if channel.takes_anything:
-            work.delivery.account = account.name
-            calls.append([work])
-            continue
-        limit, key = _asked(work, lanes[work.delivery.lane].most)
-        if limit == 1:
-            calls.append([work])
-            continue
-        call = joint.get(key)
-        if call is None or not call.takes(work):
-            call = joint[key] = _Open(limit)
-            calls.append(call.works)
-        call.add(work)
-    for some in calls:
-        if not some[0].chosen[1].takes_anything:
-            put_on_record(some)
+    """Returns the works divided into calls, in their order, each call on record on its deliveries. Every
+    work has its route. A work that its adapter refuses goes alone, its intent a Refuse."""
+
+    def sharing(work: Work) -> Sharing:
+        return _sharing(work, lanes[work.delivery.lane].most)
+
+    calls = batch_into_calls(works, sharing)
+    for call in calls:
+        _put_on_record(call)
     return calls
 
 
-def _asked(work: Work, most: int | None) -> tuple[int, Hashable]:
-    """How many may share the delivery's call, and which. An adapter that fails over a message refuses that
-    message: it must not take the worker down, which would read it again and again."""
+def _sharing(work: Work, most: int | None) -> Sharing:
+    """An adapter that fails over a message refuses that message: the worker must not die of it, since the
+    next one would read it again."""
     account, channel = work.chosen
-    delivery = work.delivery
-    if asked(work, account, channel) or work.drop is not None or work.hold_ms:
-        return 1, None
+    if channel.takes_anything or work.intent is not SEND:
+        return ALONE
+    if refusal := refusal_by(work, account, channel):
+        work.intent = Refuse(refusal)
+        return ALONE
     if channel.max_batch == 1:
-        return 1, None
+        return ALONE
+    delivery = work.delivery
     try:
-        limit = channel.batch_limit(delivery)
         key = (delivery.lane, work.terms, account.name, channel.batch_key(delivery))
+        return Sharing(within(channel.batch_limit(delivery), most), key)
     except Exception as exc:
-        work.refused = f"adapter_error: {adapter_failed(channel, 'batch_key', exc)}"
-        return 1, None
-    return limit if most is None else min(limit, most), key
+        work.intent = Refuse(f"adapter_error: {adapter_failed(channel, 'batch_key', exc)}")
+        return ALONE
 
 
-def put_on_record(works: Sequence[Work], call_key: str | None = None) -> None:
-    """Write account and key of their one call on the deliveries, and the digest of its body where the
-    provider's dedup compares bodies. `call_key` None: of a first call."""
-    account, channel = works[0].chosen
-    if call_key is None:
-        call_key = works[0].delivery.key if len(works) > 1 else ""
-    for work in works:
-        work.delivery.account, work.delivery.call_key = account.name, call_key
-    if channel.dedup_window_ms and not works[0].refused and works[0].drop is None:
-        digest = _digest(works)
-        for work in works:
-            work.delivery.call_digest = digest
-
-
-def _digest(works: Sequence[Work]) -> str:
-    """Of the call's body; none where the adapter fails over it: then no repeat is relied on."""
-    account, channel = works[0].chosen
-    try:
-        return channel.fingerprint(Call(account, [work.delivery for work in works]))
-    except Exception as exc:  # whatever an adapter raises: no repeat is relied on then
-        adapter_failed(channel, "fingerprint", exc)
-        return ""
+def _put_on_record(call: list[Work]) -> None:
+    first = call[0]
+    account, channel = first.chosen
+    if channel.takes_anything or isinstance(first.intent, Refuse | Drop):
+        first.delivery.account = account.name
+    else:
+        put_on_record(call, first.delivery.key if len(call) > 1 else "")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from dispatcher.pipeline.work import Work
+from dispatcher.pipeline.work import AlreadyKnown, Drop, EndedAtClaim, Hold, Work
 from idempotency.ledger import Claim, Claimed, Ledger, LedgerUnavailable, Settlement
 from idempotency.payload_cipher import body_digest
 from idempotency.prefilter import Prefilter
@@ -20,7 +20,6 @@ from message.reasons import (
     DUPLICATE,
     DUPLICATE_PREFILTER,
     RECALLED,
-    RECEIVER_LIMIT,
     TTL_AT_INTAKE,
 )
 from message.states import Event, State
@@ -41,7 +40,7 @@ class ClaimCounter(Protocol):
 
 
 class ClaimStrategy(Protocol):
-    """Divides a batch; ended works carry `standing` (and `reason`)."""
+    """Divides a batch; works that ended carry their `end`."""
 
     def screen(self, works: Sequence[Work]) -> tuple[list[Work], list[Work]]:
         """(worth claiming, ended here); called from the screen's thread. Never raises."""
@@ -89,9 +88,8 @@ class LedgerClaims:
             if mark is None:
                 unknown.append(work)
             else:
-                work.standing = State.SENT
                 same = mark == body_digest(work.delivery.payload)
-                work.reason = DUPLICATE_PREFILTER if same else CONFLICT
+                work.end = AlreadyKnown(State.SENT, DUPLICATE_PREFILTER if same else CONFLICT)
                 ended.append(work)
         if ended:
             self._count.prefilter_hits(len(ended))
@@ -191,33 +189,32 @@ class BestEffortClaims:
         for work, first in zip(works, firsts, strict=True):
             work.delivery.attempt = 1
             if not first:
-                work.standing, work.reason = State.SENT, DUPLICATE_PREFILTER
+                work.end = AlreadyKnown(State.SENT, DUPLICATE_PREFILTER)
             elif now >= work.delivery.expires_at:
-                work.standing, work.reason = State.EXPIRED, TTL_AT_INTAKE
-            elif work.drop is not None or work.hold_ms:
-                work.standing, work.reason = State.DROPPED, work.drop or RECEIVER_LIMIT
-            (to_send if work.standing is None else ended).append(work)
+                work.end = EndedAtClaim(State.EXPIRED, TTL_AT_INTAKE)
+            elif isinstance(work.intent, Drop | Hold):
+                work.end = EndedAtClaim(State.DROPPED, work.intent.reason)
+            (to_send if work.end is None else ended).append(work)
         return to_send, ended
 
 
 def _claim_of(work: Work, token: int, now: int) -> Claim:
     if now >= work.delivery.expires_at:
         return Claim(work.delivery, token, Event.TTL_AT_INTAKE, TTL_AT_INTAKE)
-    if work.drop is not None:
-        return Claim(work.delivery, token, Event.DROP, work.drop)
-    if work.hold_ms:
-        reason = work.hold_reason or RECEIVER_LIMIT
-        return Claim(work.delivery, token, Event.HOLD, reason, work.hold_ms)
+    intent = work.intent
+    if type(intent) is Drop:
+        return Claim(work.delivery, token, Event.DROP, intent.reason)
+    if type(intent) is Hold:
+        return Claim(work.delivery, token, Event.HOLD, intent.reason, intent.wait_ms)
     return Claim(work.delivery, token)
 
 
 def _end(work: Work, claim: Claim, answer: Claimed) -> None:
-    work.standing = answer.state
     if answer.conflict:
-        work.reason = CONFLICT
-    elif answer.won:
-        work.reason = claim.reason or BEHIND
-        if answer.state is State.DROPPED and claim.event is not Event.DROP:
-            work.reason = RECALLED
+        work.end = AlreadyKnown(answer.state, CONFLICT)
+    elif not answer.won:
+        work.end = AlreadyKnown(answer.state, DUPLICATE)
+    elif answer.state is State.DROPPED and claim.event is not Event.DROP:
+        work.end = EndedAtClaim(answer.state, RECALLED)
     else:
-        work.reason = DUPLICATE
+        work.end = EndedAtClaim(answer.state, claim.reason or BEHIND)

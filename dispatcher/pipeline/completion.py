@@ -17,10 +17,18 @@ import msgspec
 from dispatcher.pipeline.gates import SendGates
 from dispatcher.pipeline.lanes import LanePool
 from dispatcher.pipeline.telemetry import WorkerTelemetry
-from dispatcher.pipeline.work import Finished, KafkaRecord, Work
+from dispatcher.pipeline.work import (
+    AlreadyKnown,
+    EndedAtClaim,
+    Finished,
+    GivenUp,
+    KafkaRecord,
+    Work,
+)
 from idempotency.ledger import Settlement
 from idempotency.payload_cipher import body_digest
 from idempotency.prefilter import Prefilter
+from message.reasons import DUPLICATE, TTL_AT_INTAKE
 from message.states import SETTLED, Event, State, after
 from message.vocabulary import Lane
 from policy.schema import Guarantee
@@ -132,7 +140,7 @@ class CompletionStage:
             if isinstance(item, Work):
                 if self._passed_at_hand_over(item):
                     continue
-                if item.left:
+                if isinstance(item.end, GivenUp):
                     record.given_back = True
             record.open_deliveries -= 1
             if record.open_deliveries == 0:
@@ -143,13 +151,13 @@ class CompletionStage:
 
     def _passed_at_hand_over(self, work: Work) -> bool:
         guarantee = self._pools[work.delivery.lane].policy.guarantee
-        sent = work.outcome is not None or work.event is not None
-        return guarantee is Guarantee.BEST_EFFORT and sent
+        return guarantee is Guarantee.BEST_EFFORT and work.reached_lane
 
 
 def _ended(settled: SettledBatch) -> list[Work]:
-    """What ended at intake."""
-    return [w for w in settled.batch if isinstance(w, Work) and w.standing is not None]
+    """Returns the deliveries that ended at intake."""
+    ended = (EndedAtClaim, AlreadyKnown)
+    return [w for w in settled.batch if isinstance(w, Work) and isinstance(w.end, ended)]
 
 
 def _marks(settled: SettledBatch) -> list[tuple[str, bytes]]:
@@ -177,14 +185,17 @@ def _ends(settled: SettledBatch) -> tuple[list[Work], list[Event | None]]:
 
 def _kept_by_none(work: Work) -> bool:
     terms = work.terms
-    if terms is None or not terms.gated or work.standing is not None or work.left:
+    if terms is None or not terms.gated or not work.reached_lane:
         return False
     return terms.policy.guarantee is Guarantee.BEST_EFFORT
 
 
 def _is_markable(work: Work) -> bool:
-    """Found settled in the ledger, not in Redis: Redis was flushed, or never heard of it."""
-    return work.reason in ("duplicate", "ttl_at_intake") and work.standing in SETTLED
+    """Whether the ledger has it settled and Redis had not: Redis was flushed, or never knew it."""
+    end = work.end
+    if not isinstance(end, EndedAtClaim | AlreadyKnown):
+        return False
+    return end.reason in (DUPLICATE, TTL_AT_INTAKE) and end.state in SETTLED
 
 
 def _mark(work: Work) -> tuple[str, bytes]:

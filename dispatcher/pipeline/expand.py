@@ -16,7 +16,7 @@ from typing import Final, Protocol, TypeVar
 from dispatcher.pipeline.backlog import Backlog, backlog_for
 from dispatcher.pipeline.claims import ClaimStrategy
 from dispatcher.pipeline.lanes import LanePool
-from dispatcher.pipeline.work import Finished, KafkaRecord, Work
+from dispatcher.pipeline.work import GIVEN_UP, SEND, Drop, Finished, KafkaRecord, Work
 from message.delivery import Origin, Rendered, deliveries_of
 from message.envelope import Notification
 from sending.runtime.clock import Clock
@@ -185,13 +185,14 @@ class ExpandStage:
             else:
                 for delivery in deliveries:
                     delivery.rendered = rendered
-        return [Work(delivery, record, drop=drop, terms=terms) for delivery in deliveries]
+        intent = SEND if drop is None else Drop(drop)
+        return [Work(delivery, record, intent, terms=terms) for delivery in deliveries]
 
     def _abandon(self) -> None:
         self._receive()
         for backlog in self._backlogs.values():
             for work in backlog.abandon():
-                work.left = True
+                work.end = GIVEN_UP
                 self._finished.put(work)
 
 

@@ -18,11 +18,9 @@ from typing import Final
 from backends.redis.receiver_marks import MarkResult, Marks, SendRequest
 from backends.redis.receiver_windows import Window
 from backends.settings import Settings
-from dispatcher.pipeline.work import Work
+from dispatcher.pipeline.work import Drop, EndedAtClaim, Hold, Work
 from message.outcomes import NotSent, Rejected
 from message.reasons import (
-    CONFLICT,
-    DUPLICATE,
     DUPLICATE_CONTENT,
     FREQUENCY_CAP,
     GATE_REASONS,
@@ -34,6 +32,7 @@ from message.vocabulary import LANES
 from policy.gates import QuietAction, Scope
 from policy.quiet_hours import quiet_ms
 from policy.schema import Policy
+from sending.endings import NotStarted
 from sending.receiver_marks import NEVER_SENT, GateMarks, mark_of, open_marks
 from sending.runtime.clock import Clock
 from sending.runtime.gauges import Gauge
@@ -65,21 +64,21 @@ class SendGates:
 
     def judge(self, works: Iterable[Work]) -> None:
         """Write on each delivery whether it waits or ends at its claim; at most one question."""
-        gated = [work for work in works if work.bound.gated and work.drop is None]
+        gated = [work for work in works if work.bound.gated and type(work.intent) is not Drop]
         if not gated:
             return
         self._keep_quiet(gated)
-        asked = [work for work in gated if work.drop is None and self._counts(work)]
+        asked = [work for work in gated if self._counts(work)]
         if asked:
             passing = [self._passing(work) for work in asked]
             for work, verdict in zip(asked, self.marks.enter(passing), strict=True):
                 work.marked = verdict is MarkResult.MARKED
-                work.drop = _DROPS.get(verdict)
+                if verdict in _DROPS:
+                    work.intent = Drop(_DROPS[verdict])
         for work in gated:
-            if work.drop is not None:
-                work.hold_ms, work.hold_reason = 0, ""
-                self._dropped[code_of(work.drop)] += 1
-            self._held += work.hold_ms > 0
+            if isinstance(work.intent, Drop):
+                self._dropped[code_of(work.intent.reason)] += 1
+            self._held += type(work.intent) is Hold
 
     def unclaimed(self, works: Iterable[Work]) -> None:
         """These ended at their claim: what was marked for one that will not go is given back."""
@@ -116,14 +115,16 @@ class SendGates:
             if not (wait_ms := waits[id(terms)]):
                 continue
             if terms.policy.quiet_hours.action is QuietAction.DROP:
-                work.drop = QUIET_HOURS
+                work.intent = Drop(QUIET_HOURS)
             else:
-                work.hold_ms, work.hold_reason = wait_ms, QUIET_HOURS
+                work.intent = Hold(wait_ms, QUIET_HOURS)
 
     def _counts(self, work: Work) -> bool:
         """Whether it is one to be marked: it will go, if nothing else happens."""
+        if type(work.intent) is Drop:
+            return False
         policy = work.bound.policy
-        lives = self._clock.now_ms() + work.hold_ms < work.delivery.expires_at
+        lives = self._clock.now_ms() + _wait_ms(work) < work.delivery.expires_at
         return lives and (policy.frequency.holds or policy.dedup.holds)
 
     def _passing(self, work: Work) -> SendRequest:
@@ -133,7 +134,7 @@ class SendGates:
         shared = policy.frequency.scope is Scope.CHANNEL
         span = self._spans.get(work.delivery.notification.channel, 0) if shared else 0
         mark = mark_of(work.delivery, policy)
-        return SendRequest(mark, policy.dedup.window_ms, windows, max(own, span), work.hold_ms)
+        return SendRequest(mark, policy.dedup.window_ms, windows, max(own, span), _wait_ms(work))
 
 
 def open_gating(
@@ -147,9 +148,15 @@ def never_sent(work: Work, event: Event | None) -> bool:
     """Whether a delivery ended so that it surely was not sent and nobody will send it by itself."""
     if event is not None:
         return event in NEVER_SENT
-    return work.event in NEVER_SENT or isinstance(work.outcome, Rejected | NotSent)
+    if isinstance(work.end, NotStarted):
+        return work.end.event in NEVER_SENT
+    return isinstance(work.end, Rejected | NotSent)
 
 
 def _waits(work: Work) -> bool:
     """Whether the ledger holds it, as this very claim entered it."""
-    return work.standing is State.RETRY and work.reason not in (DUPLICATE, CONFLICT)
+    return isinstance(work.end, EndedAtClaim) and work.end.state is State.RETRY
+
+
+def _wait_ms(work: Work) -> int:
+    return work.intent.wait_ms if isinstance(work.intent, Hold) else 0

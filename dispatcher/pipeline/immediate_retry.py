@@ -22,13 +22,14 @@ from tenacity import (
     wait_random_exponential,
 )
 
-from dispatcher.pipeline.batching import put_on_record
-from dispatcher.pipeline.work import Route, Work
+from dispatcher.pipeline.work import Work
 from message.delivery import Delivery
 from message.outcomes import AnyOutcome, NotSent, is_paced
-from message.states import Event
 from sending.accounts.selector import may_fail_over
 from sending.attempts import fitting, on_record
+from sending.batching import put_on_record
+from sending.endings import NotStarted
+from sending.lane_routes import Route
 
 HELD_S: Final = 1.0
 """From the first call's beginning; later than this no thread calls the same account again."""
@@ -54,7 +55,7 @@ class ImmediateRetry:
         self,
         call: MakeCall,
         *,
-        refusal: Callable[[Work], tuple[Event, str] | None],
+        refusal: Callable[[Work], NotStarted | None],
         reroute: Callable[[Sequence[Delivery]], list[bool]] | None,
         others_wait: Callable[[], bool],
         monotonic: Callable[[], float],
@@ -111,7 +112,7 @@ class ImmediateRetry:
         if first is None:
             return []
         terms = first.bound
-        refuses = terms.refuses_elsewhere(first)
+        refuses = terms.refuses(first.delivery)
         other = terms.accounts.other(first.delivery, first.answer, tried, refuses)
         if other is None:
             return []

@@ -19,13 +19,15 @@ from typing import Final
 import structlog
 
 from dispatcher.pipeline.batching import calls_of
+from dispatcher.pipeline.binding import waits_for
 from dispatcher.pipeline.claims import ClaimStrategy
 from dispatcher.pipeline.expand import drained
 from dispatcher.pipeline.gates import SendGates
 from dispatcher.pipeline.lanes import LanePool
 from dispatcher.pipeline.telemetry import WorkerTelemetry
-from dispatcher.pipeline.work import Finished, HandOver, PartitionState, Work
+from dispatcher.pipeline.work import GIVEN_UP, SEND, Finished, HandOver, Hold, PartitionState, Work
 from idempotency.ledger import LedgerUnavailable
+from message.reasons import RECEIVER_LIMIT
 from policy.schema import Guarantee
 from sending.runtime.clock import Clock
 
@@ -252,7 +254,7 @@ class Intake:
                 self._give_up(work)
                 self._taken[lane] += 1
                 continue
-            closed = shut and _waits_for(work, pool) in shut
+            closed = shut and waits_for(work, pool.terms) in shut
             work.route = None if closed else pool.route(work)
             if work.route is not None:
                 taken.append(work)
@@ -260,7 +262,7 @@ class Intake:
             passed.append(work)
             if closed:
                 continue
-            accounts = _waits_for(work, pool)
+            accounts = waits_for(work, pool.terms)
             self._pause_s = min(self._pause_s, pool.pause_s(accounts))
             if not accounts:
                 break
@@ -274,10 +276,11 @@ class Intake:
         """What a gate holds or drops; and what its provider would drop in silence waits instead."""
         if self._gating is not None:
             self._gating.judge(works)
-        going = [work for work in works if work.drop is None and not work.hold_ms]
+        going = [work for work in works if work.intent is SEND]
         pairs = [(work.chosen[0].name, work.delivery.receiver) for work in going]
         for work, delay_ms in zip(going, self._delays(pairs), strict=True):
-            work.hold_ms = delay_ms
+            if delay_ms:
+                work.intent = Hold(delay_ms, RECEIVER_LIMIT)
 
     def _hand_over(self, calls: list[list[Work]], to_send: list[Work]) -> None:
         """Put the calls into their lanes' queues, without what the claim did not win."""
@@ -293,7 +296,7 @@ class Intake:
 
     def _give_up(self, work: Work) -> None:
         """Unclaimed and staying so: settle only keeps the record's offset from passing."""
-        work.left = True
+        work.end = GIVEN_UP
         self._finished.put(work)
 
     def _give_up_rest(self) -> None:
@@ -302,8 +305,3 @@ class Intake:
             while ready:
                 self._give_up(ready.popleft())
                 self._taken[lane] += 1
-
-
-def _waits_for(work: Work, pool: LanePool) -> tuple[str, ...]:
-    """The accounts without which it cannot go; empty: any will do, as for what ends at its claim."""
-    return pool.terms.only(work)

@@ -19,6 +19,7 @@ from dispatcher.pipeline.work import Finished, Work
 from idempotency.ledger import Ledger, LedgerUnavailable, Settlement
 from message.states import Event
 from policy.schema import Guarantee, LanePolicy
+from sending.endings import NotStarted, outcome_of
 from sending.runtime.clock import Clock
 from sending.runtime.outage import Outage
 from sending.settlement import Luck, after_call
@@ -104,7 +105,7 @@ class Settle:
             self._report.best_effort(work, settlement)
             return None
         if settlement.event is Event.GIVEN_BACK:
-            work.left = True
+            work.record.given_back = True
         return settlement
 
     def _commit(
@@ -135,7 +136,7 @@ class Settle:
         """The worker must go and the ledger is away: the rows stay IN_FLIGHT and become UNKNOWN."""
         self.abandoned += len(pairs)
         for work, _ in pairs:
-            work.left = True
+            work.record.given_back = True
         return SettledBatch(batch)
 
     def _free_room(self, batch: Sequence[Finished]) -> None:
@@ -151,8 +152,9 @@ def _places(batch: Sequence[Finished]) -> Counter[str]:
 
 def settlement_of(work: Work, policy: LanePolicy, luck: Luck = random.random) -> Settlement | None:
     """How the work ends in the ledger; None for what never was claimed, or is there already."""
-    if work.outcome is not None:
-        return after_call(work.delivery, work.outcome, work.answered_at, policy, luck)
-    if work.event is not None:
-        return Settlement(work.delivery, work.event, work.reason, delay_ms=work.delay_ms)
-    return None
+    end = work.end
+    if isinstance(end, NotStarted):
+        return Settlement(work.delivery, end.event, end.reason, delay_ms=end.delay_ms)
+    if (outcome := outcome_of(end)) is None:
+        return None
+    return after_call(work.delivery, outcome, work.answered_at, policy, luck)

@@ -8,22 +8,19 @@ from collections.abc import Sequence
 from prometheus_client import Histogram
 
 from dispatcher.metrics import Metrics
-from dispatcher.pipeline.work import Work
+from dispatcher.pipeline.work import AlreadyKnown, EndedAtClaim, Work
 from idempotency.ledger import Settlement
-from message.outcomes import Accepted, Outcome, end_without_answer
-from message.reasons import BY_CODE, INTAKE, RECEIVER_LIMIT, IntakeEnd
+from message.outcomes import Accepted, end_without_answer
+from message.reasons import BY_CODE, DUPLICATE_PREFILTER
 from message.states import Event, State, after
 from policy.schema import TraceLevel
+from sending.endings import outcome_of
 from sending.runtime.clock import Clock
 from tracing.events import Recorder, Stage, TraceEvent
 from tracing.masks import mask
 
 _MS = 1_000
 _STAGE_OF_EVENT = {Event.TTL: Stage.EXPIRED}
-_OWN_ENDS = frozenset(
-    reason.code for reason in INTAKE if reason.end not in (IntakeEnd.KNOWN, IntakeEnd.CONFLICT)
-)
-"""Reasons of what this worker entered and did not send; what ended otherwise was there already."""
 
 
 class WorkerTelemetry:
@@ -76,22 +73,19 @@ class WorkerTelemetry:
         if not works:
             return
         now = self._clock.now_ms()
-        told = [work for work in works if _traced(work, smooth=_stage(work) is Stage.DUPLICATE)]
-        self._recorder.record([self._ended_event(work, now) for work in told])
+        events = []
         for work in works:
-            self._count_ended(work)
-
-    def _count_ended(self, work: Work) -> None:
-        lane, reason = work.delivery.lane, work.reason or ""
-        if work.standing is not None and (reason in _OWN_ENDS or _decided_here(work)):
-            self._metrics.settled.labels(lane, work.standing.value).inc()
-        else:
-            by = "redis" if reason == "duplicate_prefilter" else "ledger"
-            self._metrics.duplicates.labels(lane, by).inc()
-
-    def _ended_event(self, work: Work, now: int) -> TraceEvent:
-        state = work.standing.value if work.standing else ""
-        return self._event(work, _stage(work), now, state, work.reason)
+            lane, end = work.delivery.lane, work.end
+            assert isinstance(end, EndedAtClaim | AlreadyKnown)
+            stage = stage_of(end)
+            if _traced(work, smooth=stage is Stage.DUPLICATE):
+                events.append(self._event(work, stage, now, end.state.value, end.reason))
+            if isinstance(end, EndedAtClaim):
+                self._metrics.settled.labels(lane, end.state.value).inc()
+            else:
+                by = "redis" if end.reason == DUPLICATE_PREFILTER else "ledger"
+                self._metrics.duplicates.labels(lane, by).inc()
+        self._recorder.record(events)
 
     def _settled_event(
         self, work: Work, settlement: Settlement, state: State | None, now: int
@@ -99,16 +93,16 @@ class WorkerTelemetry:
         stage = _STAGE_OF_EVENT.get(settlement.event, Stage.SETTLED)
         if state is None:
             stage = Stage.FENCED
-        event = self._event(
-            work, stage, now, state.value if state else "", settlement.reason or work.reason
-        )
+        event = self._event(work, stage, now, state.value if state else "", settlement.reason)
         event.account = work.delivery.account
         event.provider_id = settlement.provider_id
         event.claimed_at = work.claimed_at
         event.started_at, event.answered_at = work.started_at, work.answered_at
-        event.detail = _detail(work.outcome)
-        if work.answered_at and type(work.outcome) is not Accepted:
-            event.call_end = end_without_answer(work.outcome)
+        outcome = outcome_of(work.end)
+        if outcome is not None and not isinstance(outcome, Accepted):
+            event.detail = outcome.detail or None
+            if work.answered_at:
+                event.call_end = end_without_answer(outcome)
         return event
 
     def _tried_events(self, work: Work) -> list[TraceEvent]:
@@ -150,19 +144,13 @@ class WorkerTelemetry:
                 )
 
 
-def _stage(work: Work) -> Stage:
-    """Of one that ended at intake."""
-    if work.standing is State.DROPPED and (_decided_here(work) or work.reason == RECEIVER_LIMIT):
+def stage_of(end: EndedAtClaim | AlreadyKnown) -> Stage:
+    """Returns the trace's stage of a delivery that ended at intake."""
+    if isinstance(end, EndedAtClaim) and end.state is State.DROPPED:
         return Stage.DROPPED
-    known = BY_CODE.get(work.reason or "")
-    if known is None:
-        return Stage.HELD if _decided_here(work) else Stage.DUPLICATE
-    return Stage(known.end)
-
-
-def _decided_here(work: Work) -> bool:
-    """Whether this worker's own stages dropped or held it, under whatever reason."""
-    return bool(work.reason) and work.reason in (work.drop, work.hold_reason)
+    if (known := BY_CODE.get(end.reason)) is not None:
+        return Stage(known.end)
+    return Stage.HELD if isinstance(end, EndedAtClaim) else Stage.DUPLICATE
 
 
 def _traced(work: Work, *, smooth: bool) -> bool:
@@ -181,10 +169,3 @@ class _ByLane(dict[str, Histogram]):
     def __missing__(self, lane: str) -> Histogram:
         child = self[lane] = self._metric.labels(lane)
         return child
-
-
-def _detail(outcome: Outcome | None) -> str | None:
-    """The sentence of an outcome that was no success."""
-    if outcome is None or isinstance(outcome, Accepted):
-        return None
-    return getattr(outcome, "detail", None) or None

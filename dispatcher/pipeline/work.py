@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import Final
 
 import msgspec
 
-from channels.channel import Account, Channel
 from dispatcher.kafka.offsets import Offsets
+from dispatcher.pipeline.lane_config import LaneConfig
 from message.delivery import Delivery
 from message.envelope import Notification
 from message.outcomes import AnyOutcome
-from message.states import Event, State
+from message.states import State
 from message.vocabulary import Lane
 from sending.attempts import PastCall
-
-if TYPE_CHECKING:
-    from dispatcher.pipeline.lane_config import LaneConfig
+from sending.endings import NotStarted, outcome_of
+from sending.lane_routes import Route
 
 
 class PartitionState(Enum):
@@ -91,8 +90,9 @@ class KafkaRecord:
         """Set by `Backlog` as it expands the record, in the thread of `ExpandStage`; then counted down by
         `CompletionStage`."""
         self.given_back = False
-        """One of its deliveries was not started, so the offset must not pass. Written by `CompletionStage`,
-        or by `ExpandStage` for a record that it passes over whole."""
+        """One of its deliveries was not started, so the offset must not pass. Only ever set: by
+        `CompletionStage`; by `Settle` before it passes the record on; by `ExpandStage` for a record that it
+        passes over whole."""
 
     @property
     def size(self) -> int:
@@ -100,8 +100,58 @@ class KafkaRecord:
         return len(self.payload)
 
 
-Route = tuple[Account, Channel]
-"""Where a delivery goes: an account and its provider's adapter."""
+class Send(msgspec.Struct, frozen=True, gc=False):
+    """The delivery goes to its provider."""
+
+
+class Hold(msgspec.Struct, frozen=True, gc=False):
+    """The delivery waits in the ledger, claimed by no process."""
+
+    wait_ms: int
+    reason: str
+
+
+class Drop(msgspec.Struct, frozen=True, gc=False):
+    """The delivery ends at its claim."""
+
+    reason: str
+    """`code: sentence`, or the code alone."""
+
+
+class Refuse(msgspec.Struct, frozen=True, gc=False):
+    """The adapter of the chosen account can never send the delivery."""
+
+    reason: str
+    """`code: sentence`."""
+
+
+Intent = Send | Hold | Drop | Refuse
+"""What the stages before the claim decided. A Drop is final; a Hold comes before a Refuse, since the next
+claim asks the adapter anew."""
+SEND: Final = Send()
+
+
+class EndedAtClaim(msgspec.Struct, frozen=True, gc=False):
+    """The claim entered the delivery and ended or parked it in the same statement."""
+
+    state: State
+    reason: str
+
+
+class AlreadyKnown(msgspec.Struct, frozen=True, gc=False):
+    """An earlier claim entered the delivery: the ledger or Redis has it in this state."""
+
+    state: State
+    reason: str
+
+
+class GivenUp(msgspec.Struct, frozen=True, gc=False):
+    """The delivery was never claimed. The next reader of its record decides."""
+
+
+GIVEN_UP: Final = GivenUp()
+End = AnyOutcome | NotStarted | EndedAtClaim | AlreadyKnown | GivenUp
+"""A provider's outcome is an end as it is."""
 
 
 class Work(msgspec.Struct, gc=False):
@@ -109,27 +159,16 @@ class Work(msgspec.Struct, gc=False):
 
     delivery: Delivery
     record: KafkaRecord
-    outcome: AnyOutcome | None = None
-    """Written by `LanePool`: in the thread that reads the answer, or in a lane's thread where the call
-    blocked, failed or never began."""
-    event: Event | None = None
-    """Set where the end is no provider's answer: expired in the queue, given back."""
-    reason: str | None = None
-    delay_ms: int = 0
-    """For how long an `event` lets it wait; written by `LanePool` in a lane's thread."""
-    drop: str | None = None
-    """Why it shall end at the claim, as `code: sentence`; written before the claim by `LaneConfig.bind`
-    and `SendGates.judge`."""
-    refused: str = ""
-    """Why the adapter of the account `asked` can never send it, as `code: sentence`; written by intake."""
-    asked: str | None = None
-    """The account whose adapter was asked last; written by intake."""
+    intent: Intent = SEND
+    """Written before the claim: by `ExpandStage._expand`, `binding.bind`, `SendGates.judge`,
+    `Intake.prepared` and `batching.calls_of`."""
+    end: End | None = None
+    """Written once for each call. `LanePool` writes it in the thread that reads the answer, or in a lane's
+    thread where the call blocked, failed or never began; the claim writes the ends of intake."""
+    asked: tuple[str, str] | None = None
+    """The account whose adapter was asked last, and its refusal; written by intake."""
     waits_for: tuple[LaneConfig, tuple[str, ...]] | None = None
     """The accounts that alone may send it under these terms, once that was asked; written by intake."""
-    hold_ms: int = 0
-    """For how long it shall wait in the ledger, claimed by nobody; written by intake."""
-    hold_reason: str = ""
-    """Why it shall wait; written by intake."""
     marked: bool = False
     """Whether a gate noted it as one that goes; written by intake."""
     terms: LaneConfig | None = None
@@ -146,10 +185,6 @@ class Work(msgspec.Struct, gc=False):
     """The calls before the last; written by the lane's thread."""
     term: int = 0
     """The term of the worker's lease under which it was claimed; written by the gate."""
-    left: bool = False
-    """It was not begun, or its outcome could not be written: whoever reads the record next decides."""
-    standing: State | None = None
-    """What the ledger holds already, for work that ended at intake: settle only reports it."""
 
     @property
     def bound(self) -> LaneConfig:
@@ -160,14 +195,23 @@ class Work(msgspec.Struct, gc=False):
     @property
     def answer(self) -> AnyOutcome:
         """The outcome, where a call is known to have ended."""
-        assert self.outcome is not None
-        return self.outcome
+        outcome = outcome_of(self.end)
+        assert outcome is not None
+        return outcome
+
+    @property
+    def reached_lane(self) -> bool:
+        """Whether it ended in its lane: by an outcome, or because no call was started."""
+        return self.end is not None and not isinstance(self.end, _OUTSIDE_LANE)
 
     @property
     def chosen(self) -> Route:
         """The route, where it is known to be chosen."""
         assert self.route is not None
         return self.route
+
+
+_OUTSIDE_LANE: Final = (EndedAtClaim, AlreadyKnown, GivenUp)
 
 
 class HandOver(msgspec.Struct, gc=False):

@@ -7,9 +7,7 @@ relies on that, not under a lapsed lease, not while recovery is stopping.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
-from functools import partial
 from math import ceil
 from queue import SimpleQueue
 from typing import Final, Protocol
@@ -19,18 +17,21 @@ import structlog
 
 from channels.accounts.time_limits import limits_of
 from channels.channel import Call, Channel
-from channels.http_client.failures import LEASE_LAPSED, WITHDRAWN
+from channels.http_client.failures import LEASE_LAPSED
 from idempotency.ledger import LedgerUnavailable
 from idempotency.recovery.contract import TTL_IN_DOUBT, DueDelivery
 from message.delivery import Delivery
-from message.outcomes import AnyOutcome, NotSent, Unknown
+from message.outcomes import AnyOutcome, Unknown
 from message.states import Event
-from recovery.retry.lane_config import RetryRoute, Routes
+from recovery.retry.retry_lane import RetryLane
 from sending.accounts.selector import ACCOUNT_SHUT, may_fail_over
 from sending.attempts import PastCall, fitting, note_refusals, on_record
+from sending.batching import put_on_record
+from sending.call_pool import CallPool, SendPermit
+from sending.endings import Ending, NotStarted, outcome_of
+from sending.lane_routes import Route
 from sending.runtime.clock import Clock
 from sending.runtime.work_queue import WorkQueue
-from sending.withdrawals import take_back, why_withdrawn
 
 log = structlog.get_logger(__name__)
 _MS: Final = 1_000
@@ -46,35 +47,18 @@ class RetryEngine(Protocol):
         ...
 
 
-class RetryPermit(Protocol):
-    """Whether a call may begin (sending/runtime/lease.py)."""
-
-    def wait_valid(self, term: int, until: Callable[[], bool]) -> bool:
-        """See `dispatcher.pipeline.lanes.SendPermit`."""
-        ...
-
-    def ends_at(self, term: int) -> float:
-        """See `dispatcher.pipeline.lanes.SendPermit`."""
-        ...
-
-
 class RetryWork(msgspec.Struct, gc=False):
     """One taken delivery on its way; the thread that calls writes, the one that settles reads."""
 
     taken: DueDelivery
-    route: RetryRoute
+    route: Route
     term: int
     """Of the lease under which it was taken."""
     not_after: int
     """Epoch milliseconds: begun later it would be no repeat to the provider. 0: it relies on none."""
-    outcome: AnyOutcome | None = None
-    event: Event | None = None
-    """Where no call was made."""
-    reason: str | None = None
+    end: Ending | None = None
     started_at: int = 0
     answered_at: int = 0
-    delay_ms: int = 0
-    """Given back: for how long it waits."""
     tries: tuple[PastCall, ...] = ()
     """The calls before the last."""
     first: bool = False
@@ -86,32 +70,28 @@ class RetryWork(msgspec.Struct, gc=False):
         return self.taken.delivery
 
     @property
+    def answer(self) -> AnyOutcome:
+        """The outcome, where a call is known to have ended."""
+        outcome = outcome_of(self.end)
+        assert outcome is not None
+        return outcome
+
+    @property
     def doubted(self) -> bool:
         """Whether an earlier call of it may have sent it."""
         return self.taken.doubted_since is not None
 
 
-def put_on_record(call: Sequence[RetryWork], call_key: str = "") -> None:
-    """Write the one call's account, key and digest on its deliveries; without `call_key` the first's."""
-    first, route = call[0].delivery, call[0].route
-    key = call_key or first.call_key
-    for resend in call:
-        resend.delivery.account, resend.delivery.call_key = route.account.name, key
-    digest = route.digest([resend.delivery for resend in call])
-    for resend in call:
-        resend.delivery.call_digest = digest
-
-
-class RetryPool:
+class RetryPool(CallPool[RetryWork]):
     """One lane's threads. `put` is the taking thread's; `finished` gets back everything put."""
 
     def __init__(
         self,
-        routes: Routes,
+        routes: RetryLane,
         threads: int,
         engine: RetryEngine,
         *,
-        permit: RetryPermit,
+        permit: SendPermit,
         clock: Clock,
         finished: SimpleQueue[RetryWork | None],
         reroute: Callable[[Sequence[Delivery]], list[bool]],
@@ -119,22 +99,16 @@ class RetryPool:
     ) -> None:
         """`reroute` is the ledger's: it puts another account on record before that is called. `lazy`: the
         threads start with the first call."""
+        super().__init__(f"resend-{routes.lane.name}", permit=permit, clock=clock)
         self.lane = routes.lane
-        self.threads = 0
-        """Those that are not told to end."""
         self._wanted = threads
         self._capacity = 2 * threads * routes.batch
         self._routes = routes
         self._engine = engine
-        self._permit = permit
-        self._clock = clock
         self._finished = finished
         self._reroute = reroute
         self._queue: WorkQueue[Sequence[RetryWork] | None] = WorkQueue()
-        self._count = threading.Lock()
-        self._open = 0  # put and not settled; guarded by _count, as are the numbers of threads
-        self._spawned = 0
-        self._stopping = False
+        self._open = 0  # put and not settled; guarded by _sizing, as are the numbers of threads
         self._lazy = lazy  # written by `put`
 
     @property
@@ -151,22 +125,22 @@ class RetryPool:
 
     def start(self) -> None:
         """Start the threads."""
-        with self._count:
+        with self._sizing:
             if not self._lazy:
                 self._resize(self._wanted)
 
-    def adopt(self, routes: Routes, threads: int) -> None:
+    def adopt(self, routes: RetryLane, threads: int) -> None:
         """Follow another policy: calls that begin from now on act under it. Threads too many end when they
         have taken what stands in the queue before."""
-        with self._count:
+        with self._sizing:
             self._routes, self._wanted = routes, threads
             self._capacity = 2 * threads * routes.batch
-            if self.threads:
+            if self._threads:
                 self._resize(threads)
 
     def take_up(self, count: int) -> None:
         """So many are taken and will be put, or were never put after all (below 0)."""
-        with self._count:
+        with self._sizing:
             self._open += count
 
     def put(self, call: Sequence[RetryWork]) -> None:
@@ -182,19 +156,11 @@ class RetryPool:
 
     def close(self) -> None:
         """End the threads, once nothing is put any more."""
-        with self._count:
+        with self._sizing:
             self._resize(0)
 
-    def _resize(self, threads: int) -> None:
-        for _ in range(self.threads, threads):
-            self._spawned += 1
-            self._spawn(f"resend-{self.lane.name}-{self._spawned - 1}")
-        for _ in range(threads, self.threads):
-            self._queue.put(None)
-        self.threads = threads
-
-    def _spawn(self, name: str) -> None:
-        threading.Thread(target=self._serve, args=(name,), name=name, daemon=True).start()
+    def _end_thread(self) -> None:
+        self._queue.put(None)
 
     def _serve(self, name: str) -> None:
         """Serve until closed; a thread that dies is replaced, and what it called is in doubt."""
@@ -208,10 +174,11 @@ class RetryPool:
         except BaseException as exc:
             log.exception("resend_thread_died", thread=name, cause=repr(exc))
             for resend in call or ():
-                if resend.event is None:
-                    resend.outcome = Unknown(code="thread_died", detail=repr(exc))
+                if not isinstance(resend.end, NotStarted):
+                    resend.end = Unknown(code="thread_died", detail=repr(exc))
                 self._finished.put(resend)
-            self._spawn(name)
+            self.replaced += 1
+            self._replace(name)
 
     def _run(self, resends: Sequence[RetryWork]) -> None:
         """One call for all that may still begin; what its account refused goes through another."""
@@ -223,48 +190,27 @@ class RetryPool:
             beginning = self._through_another(beginning, tried)
 
     def _call(self, resends: Sequence[RetryWork]) -> None:
-        (account, channel), now = resends[0].route, self._clock.now_ms()
-        begun_at = self._clock.monotonic()
-        for resend in resends:
-            resend.started_at = now
+        (account, channel), begun_at = resends[0].route, self._clock.monotonic()
         limits = limits_of(account, self._routes.policy)
-        call = Call(
-            account,
-            [resend.delivery for resend in resends],
-            not_after=self._not_after(resends),
-            steps=limits.steps,
-            withdrawn=None if limits.steps is None else partial(self._withdrawn, resends),
-        )
-        outcomes = self._engine.send(channel, call, limits.total)
+        outcomes = self._engine.send(channel, self._call_for(resends, limits), limits.total)
         now = self._clock.now_ms()
         for resend, outcome in zip(resends, outcomes, strict=True):
-            resend.outcome, resend.answered_at = outcome, now
+            resend.end, resend.answered_at = outcome, now
         self._routes.accounts.record(account, outcomes, begun_at)
         note_refusals(resends)
-        for resend, outcome in zip(resends, outcomes, strict=True):
-            if isinstance(outcome, NotSent) and outcome.code == WITHDRAWN:
-                take_back(resend, self._too_late(resend))
-
-    def _withdrawn(self, resends: Sequence[RetryWork]) -> str:
-        """Why a call under way must not be finished any more; empty: it may."""
-        return why_withdrawn(
-            map(self._too_late, resends),
-            lapsed=lambda: self._clock.monotonic() >= self._not_after(resends),
-        )
-
-    def _not_after(self, resends: Sequence[RetryWork]) -> float:
-        return min(self._permit.ends_at(resend.term) for resend in resends)
+        for resend in resends:
+            self._take_back(resend)
 
     def _through_another(
         self, resends: Sequence[RetryWork], tried: Sequence[str]
     ) -> list[RetryWork]:
         """Those that may be called again, their other account on record; the rest keeps its outcome."""
         first = next((resend for resend in resends if self._may_fail_over(resend)), None)
-        if first is None or first.outcome is None:
+        if first is None:
             return []
         routes = self._routes
         refuses = routes.refuses(first.delivery)
-        other = routes.accounts.other(first.delivery, first.outcome, tried, refuses)
+        other = routes.accounts.other(first.delivery, first.answer, tried, refuses)
         route = None if other is None else routes.of(other.name)
         if route is None:
             return []
@@ -278,13 +224,12 @@ class RetryPool:
         has no attempt left, or no time."""
         return (
             not resend.doubted
-            and resend.outcome is not None
-            and may_fail_over(resend.outcome)
+            and may_fail_over(resend.answer)
             and resend.delivery.spent < self._routes.policy.retry.attempts
             and self._refusal(resend) is None
         )
 
-    def _on_record(self, resends: Sequence[RetryWork], route: RetryRoute) -> list[RetryWork]:
+    def _on_record(self, resends: Sequence[RetryWork], route: Route) -> list[RetryWork]:
         return on_record(
             resends,
             route,
@@ -304,20 +249,20 @@ class RetryPool:
         refusal = self._refusal(resend) or self._shut(resend)
         if refusal is None:
             return True
-        resend.event, resend.reason = refusal
+        resend.end = refusal
         self._routes.accounts.release(resend.route.account)
         return False
 
-    def _shut(self, resend: RetryWork) -> tuple[Event, str] | None:
+    def _shut(self, resend: RetryWork) -> NotStarted | None:
         """Its account was shut since it was chosen: given back, to whichever account may send it first."""
         accounts, account = self._routes.accounts, resend.route.account
         if self._routes.of(account.name) is None or accounts.passes(account):
             return None
         wait_s = accounts.opens_in_s(resend.delivery, account)
-        resend.delay_ms = ceil(wait_s / _STEP_S) * int(_STEP_S * _MS)  # several share a statement
-        return Event.GIVEN_BACK, ACCOUNT_SHUT
+        delay_ms = ceil(wait_s / _STEP_S) * int(_STEP_S * _MS)  # several share a statement
+        return NotStarted(Event.GIVEN_BACK, ACCOUNT_SHUT, delay_ms)
 
-    def _refusal(self, resend: RetryWork) -> tuple[Event, str] | None:
+    def _refusal(self, resend: RetryWork) -> NotStarted | None:
         """Why this call must not begin, or None. The lease is the last question: it is the one that can
         change while a thread sleeps."""
         reason = self._too_late(resend)
@@ -326,16 +271,16 @@ class RetryPool:
         if self._permit.wait_valid(resend.term, lambda: self._too_late(resend) is not None):
             # Waiting may have taken its time; nothing waits between this question and the first byte.
             return self._too_late(resend)
-        return self._too_late(resend) or (Event.UNKNOWN, LEASE_LAPSED)
+        return self._too_late(resend) or NotStarted(Event.UNKNOWN, LEASE_LAPSED)
 
-    def _too_late(self, resend: RetryWork) -> tuple[Event, str] | None:
+    def _too_late(self, resend: RetryWork) -> NotStarted | None:
         taken, now = resend.taken, self._clock.now_ms()
         if self._stopping:
-            return Event.GIVEN_BACK, "stopping"
+            return NotStarted(Event.GIVEN_BACK, "stopping")
         if now >= taken.delivery.expires_at:
             if resend.doubted:
-                return Event.BUDGET_SPENT, TTL_IN_DOUBT
-            return Event.TTL, "ttl_in_retry"
+                return NotStarted(Event.BUDGET_SPENT, TTL_IN_DOUBT)
+            return NotStarted(Event.TTL, "ttl_in_retry")
         if resend.not_after and now >= resend.not_after:
-            return Event.UNKNOWN, WINDOW_OVER
+            return NotStarted(Event.UNKNOWN, WINDOW_OVER)
         return None

@@ -29,11 +29,14 @@ from message.states import Event
 from policy.quiet_hours import quiet_ms
 from policy.schema import Guarantee, LanePolicy, Ordering
 from recovery.retry.batching import calls_of
-from recovery.retry.lane_config import RetryRoute, Routes
 from recovery.retry.pace import RetryPace
-from recovery.retry.pool import WINDOW_OVER, RetryPool, RetryWork, put_on_record
+from recovery.retry.pool import WINDOW_OVER, RetryPool, RetryWork
+from recovery.retry.retry_lane import RetryLane
 from recovery.telemetry import RecoveryTelemetry
 from recovery.unknown.decisions import REFUSED, REPLAY
+from sending.batching import put_on_record
+from sending.endings import NotStarted
+from sending.lane_routes import Route
 from sending.receiver_marks import NEVER_SENT
 from sending.runtime.clock import Clock
 from sending.runtime.outage import Outage
@@ -74,7 +77,7 @@ class RetryStage:
         self,
         ledger: Ledger,
         rows: RecoveryStore,
-        routes: Mapping[str, Routes],
+        routes: Mapping[str, RetryLane],
         callers: Mapping[str, RetryPool],
         releasing: Mapping[str, RetryPool],
         *,
@@ -149,7 +152,9 @@ class RetryStage:
             callers.put(call)
         return begun
 
-    def _take(self, routes: Routes, room: int, *, first: bool) -> tuple[int, list[list[RetryWork]]]:
+    def _take(
+        self, routes: RetryLane, room: int, *, first: bool
+    ) -> tuple[int, list[list[RetryWork]]]:
         """One look: how many rows were taken, and the calls to be made; the others wait again or ended."""
         policy, term, token = routes.policy, self._lease.term, new_token()
         ordered = policy.ordering is Ordering.KEY
@@ -179,14 +184,14 @@ class RetryStage:
             self._put_off(some, delay_ms)
         calls = calls_of(self._held_back(ready, routes), routes.most)
         for call in calls:
-            put_on_record(call)
+            put_on_record(call, call[0].delivery.call_key)
         return len(taking.taken), self._kept(calls)
 
     def _put_off(self, taken: Sequence[DueDelivery], delay_ms: int) -> None:
         """They are due again later, their attempt not counted."""
         self._outage.persist("settle", partial(self._rows.give_back, taken, delay_ms))
 
-    def _held_back(self, resends: Sequence[RetryWork], routes: Routes) -> list[RetryWork]:
+    def _held_back(self, resends: Sequence[RetryWork], routes: RetryLane) -> list[RetryWork]:
         """Without those that their provider would drop in silence: these wait in the ledger."""
         pairs = [(resend.route.account.name, resend.delivery.receiver) for resend in resends]
         delays = self._delays(pairs)
@@ -197,7 +202,7 @@ class RetryStage:
         return [r for r, delay_ms in zip(resends, delays, strict=True) if not delay_ms]
 
     def _resend(
-        self, taken: DueDelivery, routes: Routes, term: int
+        self, taken: DueDelivery, routes: RetryLane, term: int
     ) -> RetryWork | Settlement | int:
         """The call to be made; or why there is none; or for how many milliseconds nobody may make it."""
         delivery, same = taken.delivery, taken.reason == REPLAY
@@ -252,10 +257,15 @@ class RetryStage:
 
     def settle(self, batch: Sequence[RetryWork]) -> None:
         """One batch: written and told; then its places are free."""
-        unbegun = [r for r in batch if r.event is Event.GIVEN_BACK]
-        pairs = [(r, settled(r, self._policy(r))) for r in batch if r.event is not Event.GIVEN_BACK]
+        given_back: dict[int, list[DueDelivery]] = {}
+        pairs = []
+        for resend in batch:
+            if isinstance(resend.end, NotStarted) and resend.end.event is Event.GIVEN_BACK:
+                given_back.setdefault(resend.end.delay_ms, []).append(resend.taken)
+            else:
+                pairs.append((resend, settled(resend, self._policy(resend))))
         try:
-            self._write(pairs, unbegun)
+            self._write(pairs, given_back)
         except LedgerUnavailable:
             log.error("outcomes_left", rows=len(batch), what="they become UNKNOWN with this life")
         for resend in batch:
@@ -263,10 +273,11 @@ class RetryStage:
             of_lane[resend.taken.delivery.lane].take_up(-1)
 
     def _write(
-        self, pairs: Sequence[tuple[RetryWork, Settlement]], unbegun: Sequence[RetryWork]
+        self,
+        pairs: Sequence[tuple[RetryWork, Settlement]],
+        given_back: Mapping[int, Sequence[DueDelivery]],
     ) -> None:
-        for delay_ms in {resend.delay_ms for resend in unbegun}:
-            taken = [resend.taken for resend in unbegun if resend.delay_ms == delay_ms]
+        for delay_ms, taken in given_back.items():
             self._put_off(taken, delay_ms)
         if pairs:
             settlements = [settlement for _, settlement in pairs]
@@ -325,15 +336,16 @@ def settled(resend: RetryWork, policy: LanePolicy) -> Settlement:
     A definite non-send of this call says nothing of an earlier one in doubt: that stays in doubt. So does
     one that is refused now: who left in between, or is blocked since, may have got the first.
     """
-    delivery = resend.taken.delivery
-    if resend.outcome is None:
-        return Settlement(delivery, resend.event or Event.UNKNOWN, resend.reason)
-    found = after_call(delivery, resend.outcome, resend.answered_at, policy)
-    if resend.doubted and isinstance(resend.outcome, NotSent):
-        return Settlement(delivery, Event.UNKNOWN, resend.outcome.code)
-    if resend.doubted and isinstance(resend.outcome, Rejected):
-        return Settlement(delivery, Event.UNKNOWN, f"{REFUSED}:{resend.outcome.code}")
-    return found
+    delivery, end = resend.taken.delivery, resend.end
+    if isinstance(end, NotStarted):
+        return Settlement(delivery, end.event, end.reason)
+    if end is None:
+        return Settlement(delivery, Event.UNKNOWN)
+    if resend.doubted and isinstance(end, NotSent):
+        return Settlement(delivery, Event.UNKNOWN, end.code)
+    if resend.doubted and isinstance(end, Rejected):
+        return Settlement(delivery, Event.UNKNOWN, f"{REFUSED}:{end.code}")
+    return after_call(delivery, end, resend.answered_at, policy)
 
 
 def served(policy: LanePolicy) -> bool:
@@ -341,10 +353,10 @@ def served(policy: LanePolicy) -> bool:
     return policy.guarantee is not Guarantee.BEST_EFFORT
 
 
-def _unfit(taken: DueDelivery, route: RetryRoute, *, same: bool) -> Settlement | None:
+def _unfit(taken: DueDelivery, route: Route, *, same: bool) -> Settlement | None:
     """Why the call must not be made through this account: it is no repeat, or could never be sent."""
     delivery = taken.delivery
-    if same and route.fingerprint(delivery) != taken.call_digest:
+    if same and route.digest([delivery]) != taken.call_digest:
         return Settlement(delivery, Event.UNKNOWN, WINDOW_OVER)
     code = route.channel.refusal(route.account, delivery).partition(": ")[0]
     if code and taken.doubted_since is not None:

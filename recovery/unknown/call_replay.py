@@ -27,9 +27,10 @@ from message.outcomes import Accepted, AnyOutcome, Unknown
 from message.states import Event, State
 from policy.quiet_hours import quiet_ms
 from policy.schema import LanePolicy
-from recovery.retry.lane_config import RetryRoute, Routes
+from recovery.retry.retry_lane import RetryLane
 from recovery.telemetry import RecoveryTelemetry
 from recovery.unknown.decisions import RESOLVED, pause_ms
+from sending.lane_routes import Route
 
 log = structlog.get_logger(__name__)
 _MS: Final = 1_000
@@ -67,7 +68,7 @@ class Repeating:
         self._monotonic = monotonic
 
     def repeat(
-        self, doubt: UnknownDelivery, route: RetryRoute, routes: Routes
+        self, doubt: UnknownDelivery, route: Route, routes: RetryLane
     ) -> UnknownDelivery | None:
         """Repeat the doubt's call for all of it, or see to it later: None. Else the doubt as it stands now:
         the call cannot be repeated. Raises LedgerError."""
@@ -87,9 +88,7 @@ class Repeating:
             self._settle(doubts, self._call(doubts, route, routes))
         return None
 
-    def _same(
-        self, doubts: Sequence[UnknownDelivery], route: RetryRoute, policy: LanePolicy
-    ) -> bool:
+    def _same(self, doubts: Sequence[UnknownDelivery], route: Route, policy: LanePolicy) -> bool:
         """Whether these make the very call again, in time for the provider to know it."""
         if not all(_in_time(one, route, policy) for one in doubts):
             return False
@@ -98,7 +97,7 @@ class Repeating:
         return route.digest([one.delivery for one in doubts]) == doubts[0].call_digest
 
     def _call(
-        self, doubts: Sequence[UnknownDelivery], route: RetryRoute, routes: Routes
+        self, doubts: Sequence[UnknownDelivery], route: Route, routes: RetryLane
     ) -> list[AnyOutcome]:
         timeout_s, begun_at = routes.policy.timeout_ms / _MS, self._monotonic()
         # Past its lease others may ask: the rows are not ours to call for any more.
@@ -128,13 +127,13 @@ class Repeating:
             self._report.asked_again(doubt)
 
 
-def is_joint(doubt: UnknownDelivery, route: RetryRoute, policy: LanePolicy) -> bool:
+def is_joint(doubt: UnknownDelivery, route: Route, policy: LanePolicy) -> bool:
     """Whether it may be of a call that only all of its receivers together can repeat."""
     joint = route.channel.max_batch > 1 and bool(doubt.call_digest)
     return joint and _in_time(doubt, route, policy)
 
 
-def _in_time(doubt: UnknownDelivery, route: RetryRoute, policy: LanePolicy) -> bool:
+def _in_time(doubt: UnknownDelivery, route: Route, policy: LanePolicy) -> bool:
     """Whether a repeat begun now arrives while the provider still knows the call, and before its TTL."""
     ends = route.window_ends(doubt.called_at, policy.timeout_ms)
     return doubt.now < min(ends, doubt.delivery.expires_at)
@@ -147,7 +146,7 @@ def _not_before(doubt: UnknownDelivery, policy: LanePolicy) -> int:
     return max(quiet_ms(policy.quiet_hours, doubt.now), settling, 0)
 
 
-def _granted(doubts: Sequence[UnknownDelivery], route: RetryRoute, routes: Routes) -> bool:
+def _granted(doubts: Sequence[UnknownDelivery], route: Route, routes: RetryLane) -> bool:
     """Whether the account may send as many now; all of them or none."""
     name = route.account.name
     for number, doubt in enumerate(doubts):

@@ -17,10 +17,11 @@ from channels.channel import Account, Attempt, Channel, ResolveResult
 from channels.engine import Asked
 from idempotency.recovery.contract import QUEUED, Ended, RecoveryStore, Transition, UnknownDelivery
 from message.delivery import Delivery
-from recovery.retry.lane_config import RetryRoute, Routes
+from recovery.retry.retry_lane import RetryLane
 from recovery.telemetry import RecoveryTelemetry
 from recovery.unknown.call_replay import Calling, Repeating, is_joint
 from recovery.unknown.decisions import AskLater, Evidence, conclude, together
+from sending.lane_routes import Route
 
 log = structlog.get_logger(__name__)
 BATCH: Final = 20
@@ -55,7 +56,7 @@ class Resolving:
     def __init__(
         self,
         ledger: RecoveryStore,
-        routes: Mapping[str, Routes],
+        routes: Mapping[str, RetryLane],
         engine: Asking,
         *,
         render: Render,
@@ -92,7 +93,7 @@ class Resolving:
         return len(doubts)
 
     def _settle(
-        self, doubt: UnknownDelivery, routes: Routes, seen_to: set[str], asked: Asked
+        self, doubt: UnknownDelivery, routes: RetryLane, seen_to: set[str], asked: Asked
     ) -> None:
         """Written one by one: an answer that was hard to get is not lost with a batch. `seen_to` are the
         joint calls of this look: with the first of a call the others were seen to. `asked` are the
@@ -120,7 +121,7 @@ class Resolving:
         else:
             log.info("resolved_elsewhere", delivery=doubt.delivery.key, as_=move.event.name)
 
-    def _facts(self, doubt: UnknownDelivery, routes: Routes, questions: Asked) -> Evidence:
+    def _facts(self, doubt: UnknownDelivery, routes: RetryLane, questions: Asked) -> Evidence:
         if doubt.task:
             return self._of_task(doubt, routes, questions)
         asked = routes.asked(doubt.delivery)
@@ -132,7 +133,7 @@ class Resolving:
         until = self._repeats_until(doubt, asked[0], timeout_ms) if len(asked) == 1 else 0
         return Evidence(together(answers), until)
 
-    def _of_task(self, doubt: UnknownDelivery, routes: Routes, questions: Asked) -> Evidence:
+    def _of_task(self, doubt: UnknownDelivery, routes: RetryLane, questions: Asked) -> Evidence:
         """What the provider says of a task that it took, which its account alone knows."""
         route = routes.of(doubt.delivery.account)
         if route is None:
@@ -148,7 +149,7 @@ class Resolving:
         found = self._engine.resolve(route.channel, route.account, attempt, timeout_s, questions)
         return Evidence(found, 0, doubt.since + route.channel.result_window_ms)
 
-    def _joint(self, doubt: UnknownDelivery, facts: Evidence, routes: Routes) -> RetryRoute | None:
+    def _joint(self, doubt: UnknownDelivery, facts: Evidence, routes: RetryLane) -> Route | None:
         """Where only its whole call could be repeated: through whom that went."""
         if doubt.reason == QUEUED:
             return None
@@ -158,20 +159,18 @@ class Resolving:
             return None
         return asked[0] if is_joint(doubt, asked[0], routes.policy) else None
 
-    def _ask(
-        self, doubt: UnknownDelivery, route: RetryRoute, timeout_ms: int
-    ) -> ResolveResult | None:
+    def _ask(self, doubt: UnknownDelivery, route: Route, timeout_ms: int) -> ResolveResult | None:
         attempt = Attempt(
             doubt.delivery, doubt.called_at, doubt.now, last_called_at=doubt.last_call
         )
         return self._engine.resolve(route.channel, route.account, attempt, timeout_ms / _MS)
 
-    def _repeats_until(self, doubt: UnknownDelivery, route: RetryRoute, timeout_ms: int) -> int:
+    def _repeats_until(self, doubt: UnknownDelivery, route: Route, timeout_ms: int) -> int:
         """0 too where the call would not be the same: another body is no repeat to the provider."""
         until = route.window_ends(doubt.called_at, timeout_ms)
         if until <= doubt.now or not doubt.delivery.account or not self._render(doubt.delivery):
             return 0
-        return until if route.fingerprint(doubt.delivery) == doubt.call_digest else 0
+        return until if route.digest([doubt.delivery]) == doubt.call_digest else 0
 
     def _leave(self, doubts: Sequence[UnknownDelivery]) -> None:
         for doubt in doubts:

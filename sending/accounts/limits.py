@@ -13,18 +13,18 @@ from backends.redis.paces import RedisPaces
 from backends.redis.receiver_windows import RedisWindows
 from backends.redis.token_bucket import RedisBuckets
 from backends.settings import Settings, SettingsError
-from channels.channel import Account, Channel
 from message.vocabulary import Lane
 from policy.schema import Policy
 from sending.accounts.fleet_size import FleetSize, LimitsMaintenance, SendingLanes
 from sending.accounts.rate_limiter import RateLimiter
 from sending.accounts.receiver_limits import ReceiverLimits, limits_of
 from sending.accounts.selector import AccountSelector
+from sending.lane_routes import Route
 from sending.runtime.clock import Clock
 from sending.runtime.gauges import Gauge
 
-AccountsByLane = Mapping[Lane, Mapping[str, tuple[Account, Channel]]]
-"""Lane to account name to both, as `dispatcher.wiring.routes_for` makes it."""
+AccountsByLane = Mapping[Lane, Mapping[str, Route]]
+"""Lane to account name to its route."""
 
 
 class SendLimits(NamedTuple):
@@ -104,7 +104,7 @@ def open_quotas(
 def _accounts(
     lane: Lane,
     policy: Policy,
-    of_lane: Mapping[str, tuple[Account, Channel]],
+    of_lane: Mapping[str, Route],
     rates: RateLimiter,
     clock: Clock,
     before: AccountSelector | None = None,
@@ -117,7 +117,7 @@ def _accounts(
     )
 
 
-def _every(routes: AccountsByLane) -> list[tuple[Account, Channel]]:
+def _every(routes: AccountsByLane) -> list[Route]:
     """Each account once, with its adapter."""
     return list(
         {name: pair for of_lane in routes.values() for name, pair in of_lane.items()}.values()

@@ -285,7 +285,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "the lease is checked right before the first byte",
         "dispatcher.pipeline.lanes:LanePool._refusal",
-        "        if reason is not None or not self._durable:\n            return reason\n",
+        "        if reason is not None or not self._leased:\n            return reason\n",
         "        return reason\n",
         (_GUARDS + "test_nothing_is_sent_without_a_lease",),
     ),
@@ -373,14 +373,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a lane that stops begins nothing more",
         "dispatcher.pipeline.lanes:LanePool._too_late",
-        "        if self._stopping and self._durable:\n",
+        "        if self._stopping and self._leased:\n",
         "        if False:\n",
         (_GUARDS + "test_a_lane_that_stops_gives_back_what_it_has_not_begun",),
     ),
     Mutation(
         "a lane thread that dies leaves its delivery in doubt",
         "dispatcher.pipeline.lanes:LanePool._doubt",
-        '                work.outcome = Unknown(code="thread_died", detail=repr(cause))\n',
+        '                work.end = Unknown(code="thread_died", detail=repr(cause))\n',
         "                pass\n",
         (
             _GUARDS + "test_a_lane_thread_that_dies_leaves_its_delivery_in_doubt_and_is_replaced",
@@ -391,7 +391,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a thread that dies of a second call leaves that in doubt",
         "dispatcher.pipeline.lanes:LanePool._call",
-        "            work.outcome = None  # what was answered before says nothing of this call\n",
+        "            work.end = None  # what was answered before says nothing of this call\n",
         "            pass\n",
         (_LANES + "test_a_thread_that_dies_of_the_second_call_leaves_it_in_doubt",),
     ),
@@ -527,14 +527,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "an outcome that could not be written keeps its offset",
         "dispatcher.pipeline.settle:Settle._leave",
-        "        for work, _ in pairs:\n            work.left = True\n",
+        "        for work, _ in pairs:\n            work.record.given_back = True\n",
         "",
         (_GUARDS + "test_an_outcome_that_could_not_be_written_keeps_its_offset",),
     ),
     Mutation(
         "a delivery that was given back keeps its record's offset",
         "dispatcher.pipeline.settle:Settle._settlement",
-        "        if settlement.event is Event.GIVEN_BACK:\n            work.left = True\n",
+        "        if settlement.event is Event.GIVEN_BACK:\n            work.record.given_back = True\n",
         "",
         (_GUARDS + "test_what_was_given_back_keeps_its_offset",),
     ),
@@ -719,7 +719,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a call carries the end of its lease",
-        "dispatcher.pipeline.lanes:LanePool._not_after",
+        "sending.call_pool:CallPool._not_after",
         "        return min([self._permit.ends_at(work.term) for work in works])\n",
         "        return inf\n",
         (_GUARDS + "test_a_call_carries_the_end_of_the_lease_it_is_made_under",),

@@ -13,7 +13,7 @@ _REPEATING = "tests/recovery/unknown/test_call_replay.py::"
 _RESENDING = "tests/recovery/retry/test_stage.py::"
 _MARKS = "tests/recovery/test_marks.py::"
 _RESOLVING = "tests/recovery/unknown/test_resolver.py::"
-_ROUTES = "tests/recovery/retry/test_lane_config.py::"
+_ROUTES = "tests/recovery/retry/test_retry_lane.py::"
 _ROWS = "tests/idempotency/recovery/test_contract.py::"
 _LINES = "tests/idempotency/test_lines.py::"
 _GUARDS = "tests/chaos/test_recovery_guards.py::"
@@ -212,14 +212,14 @@ RECOVERY: tuple[Mutation, ...] = (
     # -- repeats in the provider's window --
     Mutation(
         "a repeat goes through the account of the call that it repeats",
-        "recovery.retry.lane_config:Routes.bound_to",
+        "recovery.retry.retry_lane:RetryLane.bound_to",
         "        return delivery.account if same else delivery.notification.account\n",
         "        return delivery.notification.account\n",
         (_ROUTES + "test_a_repeat_goes_through_the_same_account",),
     ),
     Mutation(
         "a repeat begins a margin and a timeout before the window ends",
-        "recovery.retry.lane_config:RetryRoute.window_ends",
+        "sending.lane_routes:Route.window_ends",
         "called_at + int(window * (1 - MARGIN)) - timeout_ms if window",
         "called_at + window if window",
         (_ROUTES + "test_a_repeat_must_begin_a_margin_and_a_timeout_before_the_window_ends",),
@@ -227,14 +227,14 @@ RECOVERY: tuple[Mutation, ...] = (
     Mutation(
         "another body is no repeat",
         "recovery.retry.stage:_unfit",
-        "    if same and route.fingerprint(delivery) != taken.call_digest:\n",
+        "    if same and route.digest([delivery]) != taken.call_digest:\n",
         "    if False:\n",
         (_RESENDING + "test_a_body_that_changed_while_it_waited_is_no_repeat",),
     ),
     Mutation(
         "the resolver repeats only the very same call",
         "recovery.unknown.resolver:Resolving._repeats_until",
-        "        return until if route.fingerprint(doubt.delivery) == doubt.call_digest else 0\n",
+        "        return until if route.digest([doubt.delivery]) == doubt.call_digest else 0\n",
         "        return until\n",
         (_RESENDING + "test_another_body_is_no_repeat",),
     ),
@@ -248,7 +248,7 @@ RECOVERY: tuple[Mutation, ...] = (
     Mutation(
         "a repeat that was not sent says nothing of the call before it",
         "recovery.retry.stage:settled",
-        "    if resend.doubted and isinstance(resend.outcome, NotSent):\n",
+        "    if resend.doubted and isinstance(end, NotSent):\n",
         "    if False:\n",
         (_RESENDING + "test_a_repeat_that_was_not_sent_says_nothing_of_the_call_before_it",),
     ),
@@ -280,14 +280,14 @@ RECOVERY: tuple[Mutation, ...] = (
     Mutation(
         "the lease right before a resend",
         "recovery.retry.pool:RetryPool._refusal",
-        "        return self._too_late(resend) or (Event.UNKNOWN, LEASE_LAPSED)\n",
+        "        return self._too_late(resend) or NotStarted(Event.UNKNOWN, LEASE_LAPSED)\n",
         "        return self._too_late(resend)\n",
         (_GUARDS + "test_nothing_is_sent_again_without_a_lease",),
     ),
     Mutation(
         "a resend carries the end of its lease",
-        "recovery.retry.pool:RetryPool._not_after",
-        "        return min(self._permit.ends_at(resend.term) for resend in resends)\n",
+        "sending.call_pool:CallPool._not_after",
+        "        return min([self._permit.ends_at(work.term) for work in works])\n",
         '        return float("inf")\n',
         (_RESENDING + "test_a_call_carries_the_end_of_the_lease_it_is_made_under",),
     ),

@@ -20,7 +20,7 @@ from dispatcher.pipeline.completion import CompletionStage
 from dispatcher.pipeline.intake import Intake
 from dispatcher.pipeline.lanes import LanePool
 from dispatcher.pipeline.settle import Settle
-from dispatcher.pipeline.work import Assignment, Finished, KafkaRecord, Route, Work
+from dispatcher.pipeline.work import GIVEN_UP, Assignment, Finished, KafkaRecord, Work
 from idempotency.ledger import (
     Claim,
     Claimed,
@@ -35,6 +35,8 @@ from message.states import Event, State, after
 from policy.schema import LanePolicy
 from sending.accounts.rate_limiter import RateLimiter
 from sending.accounts.selector import AccountSelector
+from sending.endings import NotStarted
+from sending.lane_routes import Route
 from sending.runtime.clock import Clock
 from sending.runtime.lease import WorkerLease
 from sending.runtime.outage import Outage
@@ -135,7 +137,7 @@ class Bench(AtOnce):
     def _pool(self) -> LanePool:
         account = Account("demo", "webhook", "http://127.0.0.1:9")
         policy = LanePolicy(threads=1)
-        routes: dict[str, Route] = {"demo": (account, WebhookChannel())}
+        routes: dict[str, Route] = {"demo": Route(account, WebhookChannel())}
         return LanePool(
             LANE,
             policy,
@@ -237,20 +239,19 @@ def bench() -> Iterator[Bench]:
 
 
 def test_what_may_be_sent_is_sent(bench: Bench) -> None:
-    assert bench.serve(bench.work()).outcome == Accepted("p")
+    assert bench.serve(bench.work()).end == Accepted("p")
 
 
 def test_nothing_is_sent_past_its_ttl_in_the_lanes_queue(bench: Bench) -> None:
     bench.pass_ttl()
     ended = bench.serve(bench.work())
-    assert (ended.event, ended.reason, bench.calls) == (Event.TTL, "ttl_in_queue", [])
+    assert (ended.end, bench.calls) == (NotStarted(Event.TTL, "ttl_in_queue"), [])
 
 
 def test_nothing_is_sent_without_a_lease(bench: Bench) -> None:
     bench.may_send = False
     ended = bench.serve(bench.work())
-    assert (ended.outcome, bench.calls) == (None, [])
-    assert ended.event is not None
+    assert (ended.end, bench.calls) == (NotStarted(Event.NOT_SENT, "lease_lapsed"), [])
 
 
 def test_a_call_carries_the_end_of_the_lease_it_is_made_under(bench: Bench) -> None:
@@ -272,16 +273,16 @@ def test_a_worker_that_slept_past_its_lease_claims_nothing(bench: Bench) -> None
 def test_a_lane_that_stops_gives_back_what_it_has_not_begun(bench: Bench) -> None:
     bench.pool.stop()
     ended = bench.serve(bench.work())
-    assert (ended.event, bench.calls) == (Event.GIVEN_BACK, [])
+    assert (ended.end, bench.calls) == (NotStarted(Event.GIVEN_BACK, "given_back"), [])
 
 
 def test_a_lane_thread_that_dies_leaves_its_delivery_in_doubt_and_is_replaced(
     bench: Bench,
 ) -> None:
     bench.outcome = KeyboardInterrupt("not an error that anybody handles")
-    assert isinstance(bench.serve(bench.work()).outcome, Unknown)
+    assert isinstance(bench.serve(bench.work()).end, Unknown)
     bench.outcome = Accepted("p")
-    assert bench.serve(bench.work(1)).outcome == Accepted("p")
+    assert bench.serve(bench.work(1)).end == Accepted("p")
 
 
 # -- intake and its gate --
@@ -295,7 +296,7 @@ def test_nothing_is_handed_to_a_lane_before_its_claim_is_durable(bench: Bench) -
     intake.run_once()
     ended = bench.finished.get(timeout=10)
     assert isinstance(ended, Work)
-    assert ended.left
+    assert ended.end == GIVEN_UP
     with pytest.raises(Empty):  # a thread that had it would hand it on, too
         bench.finished.get(timeout=0.5)
     assert bench.calls == []
@@ -359,7 +360,7 @@ def test_what_is_in_doubt_or_ended_is_never_claimed_again_on_postgresql(database
 
 def done(bench: Bench, **changes: Any) -> Work:
     work = bench.work()
-    work.outcome = Accepted("p")
+    work.end = Accepted("p")
     for name, value in changes.items():
         setattr(work, name, value)
     return work
@@ -371,7 +372,7 @@ def test_the_ledger_comes_first_then_room_then_redis_then_the_source(bench: Benc
 
 
 def test_redis_is_told_nothing_that_the_ledger_has_not_settled(bench: Bench) -> None:
-    bench.settling().settle([done(bench, outcome=Unknown("timeout"))])
+    bench.settling().settle([done(bench, end=Unknown("timeout"))])
     assert bench.calls == ["ledger", "room", "source 1"]
 
 
@@ -390,13 +391,13 @@ def test_an_outcome_that_could_not_be_written_keeps_its_offset(bench: Bench) -> 
 
 
 def test_what_was_given_back_keeps_its_offset(bench: Bench) -> None:
-    work = done(bench, outcome=None, event=Event.GIVEN_BACK, reason="given_back")
+    work = done(bench, end=NotStarted(Event.GIVEN_BACK, "given_back"))
     bench.settling().settle([work])
     assert work.record.given_back
 
 
 def test_what_was_never_claimed_keeps_its_offset(bench: Bench) -> None:
-    work = done(bench, outcome=None, left=True)
+    work = done(bench, end=GIVEN_UP)
     bench.settling().settle([work])
     assert work.record.given_back
     assert bench.settled == []

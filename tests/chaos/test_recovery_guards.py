@@ -17,6 +17,7 @@ from message.outcomes import Accepted, AnyOutcome, NotSent
 from message.states import Event
 from policy.schema import Guarantee
 from recovery.retry.pool import RetryWork
+from sending.endings import NotStarted
 from tests.idempotency.making import World, claimed, delivery, settle, worker
 from tests.recovery.retry.test_stage import LANE, Held, Line
 
@@ -60,24 +61,24 @@ def served(line: Line, resend: RetryWork) -> RetryWork:
 def test_nothing_is_sent_again_past_its_ttl_in_recoverys_queue(line: Line) -> None:
     resend = taken(line)
     line.world.advance(TTL_MS)
-    assert served(line, resend).event is Event.TTL
+    assert served(line, resend).end == NotStarted(Event.TTL, "ttl_in_retry")
 
 
 def test_no_repeat_begins_once_the_providers_window_is_over(line: Line) -> None:
     resend = taken(line, not_after=line.world.now + 10)
     line.world.advance(10)
-    assert served(line, resend).event is Event.UNKNOWN
+    assert served(line, resend).end == NotStarted(Event.UNKNOWN, "dedup_window_over")
 
 
 def test_nothing_is_sent_again_without_a_lease(line: Line) -> None:
     line.callers._permit = Lapsed()
-    assert served(line, taken(line)).event is Event.UNKNOWN
+    assert served(line, taken(line)).end == NotStarted(Event.UNKNOWN, "lease_lapsed")
 
 
 def test_a_recovery_that_stops_gives_back_what_it_has_not_begun(line: Line) -> None:
     resend = taken(line)
     line.callers.stop()
-    assert served(line, resend).event is Event.GIVEN_BACK
+    assert served(line, resend).end == NotStarted(Event.GIVEN_BACK, "stopping")
 
 
 class Endless(Held):
@@ -111,17 +112,18 @@ def mailed(line: Line, between: Callable[[], object]) -> RetryWork:
     line.provider.send = send  # type: ignore[method-assign]
     line.callers.put([resend])
     assert line.finished.get(timeout=10) is resend
-    assert sent == [isinstance(resend.outcome, Accepted)]
+    assert sent == [isinstance(resend.end, Accepted)]
     return resend
 
 
 def test_a_mail_under_way_is_taken_back_before_its_dot_where_its_time_is_over(line: Line) -> None:
-    assert mailed(line, lambda: None).outcome == Accepted("p-1")
-    assert mailed(line, lambda: line.world.advance(TTL_MS)).event is Event.TTL
+    assert mailed(line, lambda: None).end == Accepted("p-1")
+    late = mailed(line, lambda: line.world.advance(TTL_MS))
+    assert late.end == NotStarted(Event.TTL, "ttl_in_retry")
 
 
 def test_a_mail_under_way_as_recovery_stops_is_given_back_before_its_dot(line: Line) -> None:
-    assert mailed(line, line.callers.stop).event is Event.GIVEN_BACK
+    assert mailed(line, line.callers.stop).end == NotStarted(Event.GIVEN_BACK, "stopping")
 
 
 def test_a_mail_whose_lease_lapses_under_way_is_taken_back_before_its_dot(line: Line) -> None:
@@ -129,7 +131,7 @@ def test_a_mail_whose_lease_lapses_under_way_is_taken_back_before_its_dot(line: 
         line.callers._permit = Over()
 
     resend = mailed(line, lapse)
-    assert (resend.event, resend.outcome) == (None, NotSent("withdrawn", "lease_lapsed"))
+    assert resend.end == NotSent("withdrawn", "lease_lapsed")
 
 
 @pytest.mark.stack

@@ -40,6 +40,7 @@ from message.outcomes import Accepted
 from message.vocabulary import Lane
 from policy.schema import LanePolicy
 from policy.templates.templates import Templates
+from sending.lane_routes import Route
 from sending.runtime.clock import Clock
 from tests.conformance.samples import sample
 from tests.dispatcher.fakes import NOW_MS, Message
@@ -197,20 +198,20 @@ def told(provider: str, payload: bytes) -> tuple[list[Any], int]:
             for delivery in deliveries_of(notification, payload, expires_at=1 << 60)
         ]
         for work in works:
-            work.route = (account, adapter)
+            work.route = Route(account, adapter)
             work.delivery.attempt = 1
         calls_of(works, {lane.name: SimpleNamespace(most=None)})
         engine = Engine(transport, Granted())
         for work in works:
-            said.append(work.refused)
-            (work.outcome,) = engine.send(adapter, Call(account, (work.delivery,)), 1.0)
+            said.append(getattr(work.intent, "reason", ""))
+            (work.end,) = engine.send(adapter, Call(account, (work.delivery,)), 1.0)
             settlement = settlement_of(work, LanePolicy())
             assert settlement is not None
             kept = Kept()
             report = WorkerTelemetry(kept, Metrics(), clock=Clock(), worker="w")
             report.settled([(work, settlement)], [True], 0.1)
             event = kept.events[-1]
-            accepted = isinstance(work.outcome, Accepted)
+            accepted = isinstance(work.end, Accepted)
             # The ids of other providers than webhook are theirs alone to word, and are looked up again.
             named = (
                 ()
@@ -218,7 +219,7 @@ def told(provider: str, payload: bytes) -> tuple[list[Any], int]:
                 else (settlement.provider_id, event.provider_id)
             )
             said += [settlement.reason, event.reason, event.detail, *named]
-            said += [] if accepted else [msgspec.to_builtins(work.outcome)]
+            said += [] if accepted else [msgspec.to_builtins(work.end)]
     return said, len(said)
 
 

@@ -21,17 +21,18 @@ from channels.channel import Account, Call
 from channels.registry import AccountError, channel_for
 from dispatcher.kafka.offsets import Offsets
 from dispatcher.pipeline.batching import calls_of
+from dispatcher.pipeline.binding import waits_for
 from dispatcher.pipeline.lanes import LanePool
-from dispatcher.pipeline.work import Assignment, Finished, KafkaRecord, Route, Work
+from dispatcher.pipeline.work import Assignment, Finished, KafkaRecord, Work
 from message.delivery import Delivery, deliveries_of
 from message.envelope import Notification
 from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
 from message.vocabulary import CHANNELS, Lane
 from policy.schema import LanePolicy, RetryPolicy
-from recovery.retry.lane_config import RetryRoute as RecoveryRoute
-from recovery.retry.lane_config import Routes
+from recovery.retry.retry_lane import RetryLane
 from sending.accounts.rate_limiter import RateLimiter
 from sending.accounts.selector import AccountSelector
+from sending.lane_routes import Route
 from sending.runtime.clock import Clock
 from tests.conformance.samples import Sample, samples
 from tests.dispatcher.fakes import NOW_MS, AtOnce
@@ -193,8 +194,8 @@ class Case(AtOnce):
 
     def through_recovery(self, luck: Random) -> None:
         """What recovery would call, its failover with it."""
-        made = [RecoveryRoute(account, channel_for(account)) for account in self.accounts]
-        routes = Routes(self.lane, self.policy, made, self.chooser)
+        made = {a.name: Route(a, channel_for(a)) for a in self.accounts}
+        routes = RetryLane(self.lane, "", self.policy, made, self.chooser)
         for one in self.notifications(luck):
             (delivery,) = deliveries_of(one, b"", expires_at=NOW_MS + 1_000)
             route, tried = routes.choose(delivery, one.account), list[str]()
@@ -207,7 +208,7 @@ class Case(AtOnce):
                 route = None if other is None else routes.of(other.name)
 
     def _pool(self) -> LanePool:
-        routes: dict[str, Route] = {a.name: (a, channel_for(a)) for a in self.accounts}
+        routes: dict[str, Route] = {a.name: Route(a, channel_for(a)) for a in self.accounts}
         return LanePool(
             self.lane,
             self.policy,
@@ -328,7 +329,7 @@ def test_every_login_code_goes_to_its_person_whatever_robots_the_lane_has() -> N
     case = lane_of({})
     members = [f"li{number}" for number in range(8)]
     works = served(case, *members)
-    assert all(isinstance(work.outcome, Accepted) for work in works)
+    assert all(isinstance(work.end, Accepted) for work in works)
     assert {name for name, _ in case.calls} == {"wecom-0", "wecom-1"}
 
 
@@ -336,30 +337,30 @@ def test_a_persons_message_fails_over_to_the_other_application_and_to_no_robot()
     case = lane_of({"wecom-0": HALT, "wecom-1": HALT})
     (work,) = served(case, "li")
     assert sorted(by(case, "li")) == ["wecom-0", "wecom-1"]
-    assert work.outcome == HALT
+    assert work.end == HALT
 
 
 def test_a_groups_message_fails_over_to_the_same_groups_robot_and_to_no_other() -> None:
     case = lane_of({"wecom_robot-0": HALT})
     works = served(case, "group:ops", "group:ops", "group:ops")
     assert {*by(case, "group:ops")} == {"wecom_robot-0", "wecom_robot-1"}
-    assert all(isinstance(work.outcome, Accepted) for work in works)
+    assert all(isinstance(work.end, Accepted) for work in works)
     case = lane_of({"wecom_robot-0": HALT, "wecom_robot-1": HALT})
     (work,) = served(case, "group:ops")
     assert sorted(by(case, "group:ops")) == ["wecom_robot-0", "wecom_robot-1"]
-    assert work.outcome == HALT
+    assert work.end == HALT
 
 
 def test_a_receiver_that_nobody_reaches_is_rejected_and_never_sent() -> None:
     case = lane_of({}, accounts=["wecom_robot-0", "wecom_robot-2"])
     works = served(case, "li", "group:nobodys", "ops")
     assert case.calls == []
-    assert [getattr(work.outcome, "code", "") for work in works] == [
+    assert [getattr(work.end, "code", "") for work in works] == [
         "wrong_receiver",
         "wrong_group",
         "wrong_receiver",
     ]
-    assert all(isinstance(work.outcome, Rejected) for work in works)
+    assert all(isinstance(work.end, Rejected) for work in works)
 
 
 def test_while_one_robot_is_silent_persons_and_other_groups_go_on() -> None:
@@ -378,7 +379,7 @@ def test_while_one_robot_is_silent_persons_and_other_groups_go_on() -> None:
             created_at=NOW_MS,
         )
         work = case._work(one)
-        return pool.route(work) is not None or pool.terms.only(work) == ()
+        return pool.route(work) is not None or waits_for(work, pool.terms) == ()
 
     assert not goes("group:sales")
     assert goes("li")

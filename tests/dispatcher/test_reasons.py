@@ -11,7 +11,7 @@ import pytest
 from dispatcher.metrics import Metrics
 from dispatcher.pipeline import gates as gating
 from dispatcher.pipeline.telemetry import WorkerTelemetry
-from dispatcher.pipeline.work import Work
+from dispatcher.pipeline.work import AlreadyKnown, Drop, EndedAtClaim
 from message.reasons import BY_CODE, GATE_REASONS, INTAKE, code_of
 from message.states import State
 from policy.gates import QuietAction
@@ -64,23 +64,23 @@ class _Curfew(gating.SendGates):
 
     def _keep_quiet(self, works: object) -> None:
         for work in works:  # type: ignore[attr-defined]
-            work.drop = "curfew: nobody goes out"
+            work.intent = Drop("curfew: nobody goes out")
 
 
 def test_a_reason_that_nobody_entered_is_counted_under_its_own_name() -> None:
     bench = Bench(quiet_hours=DROPPING)
     bench.gating.__class__ = _Curfew
-    work = bench.work()
-    assert bench.judge(work) == ["curfew: nobody goes out"]
+    assert bench.judge(bench.work()) == ["curfew: nobody goes out"]
     assert bench.gauge("gates_dropped", reason="curfew") == 1
-    assert told(work, State.DROPPED) == (Stage.DROPPED, "DROPPED")
+    end = EndedAtClaim(State.DROPPED, "curfew: nobody goes out")
+    assert reported(end) == (Stage.DROPPED, "DROPPED")
 
 
-def told(work: Work, standing: State) -> tuple[str, str]:
+def reported(end: EndedAtClaim | AlreadyKnown) -> tuple[str, str]:
     """The trace's stage, and the outcome under which it counts."""
-    kept, metrics = Kept(), Metrics()
+    kept, metrics, work = Kept(), Metrics(), Bench().work()
     report = WorkerTelemetry(kept, metrics, clock=Clock(), worker="w")
-    work.standing, work.reason = standing, work.reason or work.drop or work.hold_reason
+    work.end = end
     report.ended([work])
     (sample,) = (
         one
@@ -91,32 +91,29 @@ def told(work: Work, standing: State) -> tuple[str, str]:
     return kept.events[0].stage, sample.labels.get("outcome", "duplicate")
 
 
-def test_a_hold_that_nobody_entered_is_told_as_held() -> None:
-    work = Bench().work()
-    work.hold_ms, work.hold_reason = 5, "curfew"
-    assert told(work, State.RETRY) == (Stage.HELD, "RETRY")
+def test_a_hold_that_nobody_entered_is_reported_as_held() -> None:
+    assert reported(EndedAtClaim(State.RETRY, "curfew")) == (Stage.HELD, "RETRY")
 
 
 @pytest.mark.parametrize(
-    ("reason", "standing", "stage", "outcome"),
+    ("end", "stage", "outcome"),
     [
-        ("ttl_at_intake", State.EXPIRED, Stage.EXPIRED, "EXPIRED"),
-        ("behind", State.RETRY, Stage.BEHIND, "RETRY"),
-        ("receiver_limit", State.RETRY, Stage.HELD, "RETRY"),
-        ("receiver_limit", State.DROPPED, Stage.DROPPED, "DROPPED"),
-        ("quiet_hours", State.RETRY, Stage.HELD, "RETRY"),
-        ("recalled", State.DROPPED, Stage.DROPPED, "DROPPED"),
-        ("conflict", State.SENT, Stage.CONFLICT, "duplicate"),
-        ("duplicate", State.SENT, Stage.DUPLICATE, "duplicate"),
-        ("duplicate_prefilter", State.SENT, Stage.DUPLICATE, "duplicate"),
+        (EndedAtClaim(State.EXPIRED, "ttl_at_intake"), Stage.EXPIRED, "EXPIRED"),
+        (EndedAtClaim(State.RETRY, "behind"), Stage.BEHIND, "RETRY"),
+        (EndedAtClaim(State.RETRY, "receiver_limit"), Stage.HELD, "RETRY"),
+        (EndedAtClaim(State.DROPPED, "receiver_limit"), Stage.DROPPED, "DROPPED"),
+        (EndedAtClaim(State.RETRY, "quiet_hours"), Stage.HELD, "RETRY"),
+        (EndedAtClaim(State.DROPPED, "quiet_hours"), Stage.DROPPED, "DROPPED"),
+        (EndedAtClaim(State.DROPPED, "recalled"), Stage.DROPPED, "DROPPED"),
+        (AlreadyKnown(State.SENT, "conflict"), Stage.CONFLICT, "duplicate"),
+        (AlreadyKnown(State.SENT, "duplicate"), Stage.DUPLICATE, "duplicate"),
+        (AlreadyKnown(State.SENT, "duplicate_prefilter"), Stage.DUPLICATE, "duplicate"),
     ],
 )
-def test_what_ends_at_intake_is_told_by_its_reason(
-    reason: str, standing: State, stage: str, outcome: str
+def test_what_ends_at_intake_is_reported_by_its_end(
+    end: EndedAtClaim | AlreadyKnown, stage: str, outcome: str
 ) -> None:
-    work = Bench().work()
-    work.reason = reason
-    assert told(work, standing) == (stage, outcome)
+    assert reported(end) == (stage, outcome)
 
 
 def test_the_page_lists_the_table() -> None:

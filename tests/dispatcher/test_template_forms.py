@@ -33,6 +33,8 @@ from policy.templates.loading import load
 from policy.templates.templates import Templates
 from sending.accounts.rate_limiter import RateLimiter
 from sending.accounts.selector import AccountSelector
+from sending.endings import NotStarted
+from sending.lane_routes import Route
 from sending.runtime.clock import Clock
 from tests.dispatcher.fakes import AtOnce
 
@@ -103,7 +105,7 @@ class Bench(AtOnce):
         self.pool = LanePool(
             LANE,
             policy,
-            {one.name: (one, channel_for(one)) for one in accounts},
+            {one.name: Route(one, channel_for(one)) for one in accounts},
             AccountSelector(
                 LANE, policy, accounts, RateLimiter(accounts, None, workers=lambda _: 1)
             ),
@@ -186,7 +188,7 @@ def test_another_provider_takes_over_with_its_own_template(templates: Templates)
     assert of_ten(bench.requests[1][1]) == ("1234567", ["4711", "5"])
     numbers = json.loads(bench.requests[1][1].read())["PhoneNumberSet"]
     assert numbers == [work.delivery.receiver for work in works], "all of the refused share a call"
-    assert [work.outcome for work in works] == [Accepted(f"s-{n}") for n in range(3)]
+    assert [work.end for work in works] == [Accepted(f"s-{n}") for n in range(3)]
     assert bench.rerouted == ["ten"] * 3, "on record before the call"
     assert [(t.account, t.code) for t in works[0].tries] == [("ali", "isv.AMOUNT_NOT_ENOUGH")]
 
@@ -198,12 +200,17 @@ def test_what_the_notification_says_is_what_it_said(templates: Templates) -> Non
     assert work.delivery.payload == b"{}", "the ledger's payload is the envelope's bytes"
 
 
+def shut(work: Work) -> bool:
+    """Whether its account was shut before its call began."""
+    return isinstance(work.end, NotStarted) and work.end.event is Event.SHUT
+
+
 def test_the_account_that_has_no_form_is_neither_chosen_nor_turned_to(templates: Templates) -> None:
     bench = Bench(templates, {"tw": 5, "ali": 1, "ten": 1}, ali=NO_BALANCE, ten=NO_BALANCE_TEN)
     works = bench.serve(4)
     assert {name for name, _ in bench.requests} == {"ali", "ten"}
     assert "tw" not in bench.rerouted
-    assert all(isinstance(w.outcome, NotSent) or w.event is Event.SHUT for w in works)
+    assert all(isinstance(w.end, NotSent) or shut(w) for w in works)
 
 
 def test_the_account_without_a_form_holds_no_place_in_front_of_one_with_it(
@@ -211,27 +218,27 @@ def test_the_account_without_a_form_holds_no_place_in_front_of_one_with_it(
 ) -> None:
     bench = Bench(templates, {"ali": 1, "tw": 0, "ten": 0}, ali=NO_BALANCE, ten=sent_by_ten)
     (work,) = bench.serve()
-    assert isinstance(work.outcome, Accepted)
+    assert isinstance(work.end, Accepted)
     assert bench.rerouted == ["ten"], "no attempt is spent on one that would refuse"
 
 
 def test_an_only_account_without_a_form_leaves_it_to_the_reserve(templates: Templates) -> None:
     bench = Bench(templates, {"tw": 1, "ten": 0}, ten=sent_by_ten)
     (work,) = bench.serve()
-    assert isinstance(work.outcome, Accepted)
+    assert isinstance(work.end, Accepted)
 
 
 def test_where_no_account_has_a_form_its_adapter_says_so(templates: Templates) -> None:
     bench = Bench(templates, {"tw": 1})
     (work,) = bench.serve()
     said = Rejected("no_template", "template login-code has nothing for twilio")
-    assert (work.outcome, bench.requests) == (said, [])
+    assert (work.end, bench.requests) == (said, [])
 
 
 def test_an_account_that_is_named_is_not_exchanged(templates: Templates) -> None:
     bench = Bench(templates, {"tw": 1, "ali": 1}, ali=SENT_BY_ALI)
     (work,) = bench.serve(account="tw")
-    assert isinstance(work.outcome, Rejected)
+    assert isinstance(work.end, Rejected)
     assert bench.requests == []
 
 

@@ -12,7 +12,7 @@ from sqlalchemy import text
 from dispatcher.kafka.offsets import Offsets
 from dispatcher.pipeline.gates import SendGates, open_gating
 from dispatcher.pipeline.lane_config import LaneConfig
-from dispatcher.pipeline.work import Assignment, KafkaRecord, Work
+from dispatcher.pipeline.work import Assignment, Drop, KafkaRecord, Work
 from idempotency.ledger import Settlement
 from idempotency.recalls import Kind
 from message.delivery import Delivery
@@ -45,7 +45,7 @@ class Gate:
         record = KafkaRecord(self._assignment, 0, delivery.notification, b"{}", 0, None)
         work = Work(delivery, record, terms=self._terms)
         self.gating.judge([work])
-        return work.drop is None
+        return not isinstance(work.intent, Drop)
 
 
 @pytest.fixture

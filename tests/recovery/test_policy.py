@@ -65,7 +65,7 @@ def test_it_follows_what_is_applied_and_the_row_names_the_version_it_was_sent_un
     with started(one) as opened:
         version = apply(one, threads=40, retry={"base_ms": 50, "cap_ms": 100})
         await_followed(opened, version)
-        assert opened.recovery._parts.callers[LANE].threads > 1
+        assert opened.recovery._parts.callers[LANE]._threads > 1
         (item,) = one.waiting()
         until(lambda: opened.recovery.resend(LANE) or one.states()["SENT"])
         one.await_states(SENT=1)

@@ -34,7 +34,7 @@ def settled(
     one.notification = msgspec.structs.replace(one.notification, created_at=NOW_MS - age_ms)
     one.expires_at, one.attempt = NOW_MS + left_ms, attempt
     one.refusals, one.repeats = refusals, repeats
-    work = Work(one, None, outcome=outcome, answered_at=NOW_MS)  # type: ignore[arg-type]
+    work = Work(one, None, end=outcome, answered_at=NOW_MS)  # type: ignore[arg-type]
     found = settlement_of(work, LanePolicy(retry=retry))
     assert found is not None
     return found

@@ -17,7 +17,7 @@ from channels.providers.wecom.errors import RECEIVER_CODES
 from message.delivery import Delivery
 from message.envelope import Template
 from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
-from recovery.retry.lane_config import RetryRoute
+from sending.lane_routes import Route
 from simulator import Faults, spawn
 from tests.channels.providers.wechat_calls import (
     account,
@@ -261,7 +261,7 @@ def test_without_the_check_nothing_is_dropped_and_nothing_relied_on() -> None:
     for checked, relied in ((True, True), (False, False)):
         there = mine(checked=checked)
         assert bool(CHANNEL.dedup_window(there)) is relied
-        assert bool(RetryRoute(there, CHANNEL).window_ends(1, 1_000)) is relied
+        assert bool(Route(there, CHANNEL).window_ends(1, 1_000)) is relied
 
 
 def test_the_check_is_off_unless_the_account_says_so() -> None:

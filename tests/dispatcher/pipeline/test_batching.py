@@ -12,8 +12,9 @@ from channels.channel import Account, Call
 from channels.registry import PROVIDERS
 from dispatcher.kafka.offsets import Offsets
 from dispatcher.pipeline.batching import calls_of
-from dispatcher.pipeline.work import Assignment, KafkaRecord, Work
+from dispatcher.pipeline.work import Assignment, Drop, KafkaRecord, Refuse, Work
 from message.delivery import Delivery, deliveries_of
+from sending.lane_routes import Route
 from tests.dispatcher.fakes import LANE, NOW_MS, TOPIC, notification
 
 LANES: Any = {LANE.name: SimpleNamespace(most=None)}
@@ -46,7 +47,7 @@ def work(number: int, account: str = "a", biz_id: str | None = "x") -> Work:
     delivery.notification = msgspec.structs.replace(one, biz_id=biz_id)
     made = Work(delivery, record)
     adapter: Any = Batching()
-    made.route = (Account(account, "p", "http://127.0.0.1:9"), adapter)
+    made.route = Route(Account(account, "p", "http://127.0.0.1:9"), adapter)
     return made
 
 
@@ -83,14 +84,14 @@ def test_a_policy_may_allow_less_than_the_provider() -> None:
 
 def test_what_shall_be_dropped_joins_no_call() -> None:
     works = [work(number) for number in range(2)]
-    works[0].drop = "template_missing: code"
+    works[0].intent = Drop("template_missing: code")
     assert calls_of(works, LANES) == [[works[0]], [works[1]]]
 
 
 def test_what_can_never_be_sent_joins_no_call_and_says_why() -> None:
     works = [work(0), work(1, biz_id=None), work(2)]
     assert calls_of(works, LANES) == [[works[0], works[2]], [works[1]]]
-    assert works[1].refused == "no_text: it has none"
+    assert works[1].intent == Refuse("no_text: it has none")
 
 
 def test_a_receiver_stands_once_in_a_call() -> None:
@@ -119,11 +120,11 @@ class Broken(Batching):
 def test_an_adapter_that_fails_over_a_message_refuses_it_and_no_other() -> None:
     works = [work(0), work(1), work(2)]
     broken: Any = Broken()
-    works[1].route = (works[1].chosen[0], broken)
+    works[1].route = Route(works[1].chosen[0], broken)
     assert calls_of(works, LANES) == [[works[0], works[2]], [works[1]]]
-    assert works[1].refused.startswith(
-        "adapter_error: the broken adapter failed in refusal: KeyError"
-    )
+    intent = works[1].intent
+    assert isinstance(intent, Refuse)
+    assert intent.reason.startswith("adapter_error: the broken adapter failed in refusal: KeyError")
 
 
 class Undigested(Batching):
@@ -138,6 +139,6 @@ class Undigested(Batching):
 def test_a_body_whose_digest_cannot_be_told_is_never_repeated_as_the_same() -> None:
     one = work(0)
     undigested: Any = Undigested()
-    one.route = (one.chosen[0], undigested)
+    one.route = Route(one.chosen[0], undigested)
     assert calls_of([one], LANES) == [[one]]
     assert one.delivery.call_digest == ""

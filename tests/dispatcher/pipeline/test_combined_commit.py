@@ -8,7 +8,7 @@ import pytest
 
 from dispatcher.pipeline.combined_commit import CombinedCommit
 from dispatcher.pipeline.intake import Intake
-from dispatcher.pipeline.work import Work
+from dispatcher.pipeline.work import GIVEN_UP, AlreadyKnown, Work
 from idempotency.ledger import Claimed, LedgerUnavailable, Settlement
 from message.outcomes import Accepted
 from message.states import Event, State
@@ -95,9 +95,8 @@ def test_what_is_not_won_ends_here(bench: Riding) -> None:
     bench.ride()
     assert bench.queued() == []
     ended = [bench.finished.get_nowait() for _ in range(2)]
-    assert [(one.standing, one.reason) for one in ended if isinstance(one, Work)] == [
-        (State.SENT, "duplicate")
-    ] * 2
+    known = AlreadyKnown(State.SENT, "duplicate")
+    assert [one.end for one in ended if isinstance(one, Work)] == [known] * 2
 
 
 def test_with_a_lapsed_lease_the_outcomes_are_written_and_nothing_is_claimed(
@@ -107,7 +106,9 @@ def test_with_a_lapsed_lease_the_outcomes_are_written_and_nothing_is_claimed(
     assert bench.ride() == [True, True]
     assert bench.calls == ["ledger"]
     given_up = [bench.finished.get_nowait() for _ in range(2)]
-    assert all(isinstance(one, Work) and one.left for one in given_up), "the bench is stopping"
+    assert all(isinstance(one, Work) and one.end == GIVEN_UP for one in given_up), (
+        "the bench is stopping"
+    )
 
 
 def test_when_the_worker_must_go_and_the_ledger_is_away_the_claims_are_given_up(
@@ -117,7 +118,7 @@ def test_when_the_worker_must_go_and_the_ledger_is_away_the_claims_are_given_up(
     with pytest.raises(LedgerUnavailable):
         bench.ride()
     given_up = [bench.finished.get_nowait() for _ in range(2)]
-    assert all(isinstance(one, Work) and one.left for one in given_up)
+    assert all(isinstance(one, Work) and one.end == GIVEN_UP for one in given_up)
     assert bench.taking.claiming.acquire(blocking=False)
 
 
@@ -125,7 +126,7 @@ def test_settle_goes_with_claims_where_there_are_any(bench: Riding) -> None:
     settle = bench.settling()
     settle._rider = bench.rider
     for work in bench.flying:
-        work.outcome = Accepted("p")
+        work.end = Accepted("p")
         work.record.open_deliveries = 1
     settle.settle(bench.flying)
     assert bench.calls == ["ledger", "claim", "room", "redis 2", "source 2"]

@@ -20,7 +20,16 @@ from backends.redis.receiver_marks import (
 from dispatcher.kafka.offsets import Offsets
 from dispatcher.pipeline.gates import SendGates, never_sent
 from dispatcher.pipeline.lane_config import LaneConfig
-from dispatcher.pipeline.work import Assignment, KafkaRecord, Work
+from dispatcher.pipeline.work import (
+    AlreadyKnown,
+    Assignment,
+    Drop,
+    End,
+    EndedAtClaim,
+    Hold,
+    KafkaRecord,
+    Work,
+)
 from message.delivery import Delivery, Rendered, deliveries_of
 from message.envelope import Template
 from message.outcomes import Accepted, NotSent, Rejected, Unknown
@@ -94,7 +103,7 @@ class Bench:
 
     def judge(self, *works: Work) -> list[str | None]:
         self.gating.judge(works)
-        return [work.drop or work.hold_reason or None for work in works]
+        return [getattr(work.intent, "reason", None) for work in works]
 
     def gauge(self, name: str, **labels: str) -> float:
         return sum(v for n, _, held, v in self.gating.gauges() if n == name and labels == held)
@@ -110,7 +119,7 @@ def test_in_quiet_hours_a_delivery_waits_until_they_end() -> None:
     bench = Bench(quiet_hours=QUIET)
     work = bench.work()
     assert bench.judge(work) == ["quiet_hours"]
-    assert (work.hold_ms, work.drop) == (9 * HOUR_MS, None)
+    assert work.intent == Hold(9 * HOUR_MS, "quiet_hours")
     assert bench.gauge("gates_held") == 1
     bench.ms += 9 * HOUR_MS
     assert bench.judge(bench.work()) == [None]
@@ -121,7 +130,7 @@ def test_in_quiet_hours_it_is_dropped_where_the_policy_says_so() -> None:
     bench = Bench(quiet_hours=quiet, frequency=ONE_AN_HOUR)
     work = bench.work()
     assert bench.judge(work) == ["quiet_hours"]
-    assert (work.drop, work.hold_ms, bench.fleet.asked) == ("quiet_hours", 0, [])
+    assert (work.intent, bench.fleet.asked) == (Drop("quiet_hours"), [])
     assert bench.gauge("gates_dropped", reason="quiet_hours") == 1
 
 
@@ -225,29 +234,27 @@ def test_without_a_ledger_the_outcome_itself_decides() -> None:
     bench = Bench(dedup=DEDUP)
     work = bench.work()
     for outcome, never in ((Rejected("no"), True), (NotSent("busy"), True), (Unknown("?"), False)):
-        work.outcome = outcome
+        work.end = outcome
         assert never_sent(work, None) is never
-    work.outcome = Accepted("1")
+    work.end = Accepted("1")
     assert not never_sent(work, None)
 
 
 @pytest.mark.parametrize(
-    ("standing", "reason", "back"),
+    ("end", "back"),
     [
-        (State.SENT, "duplicate", True),
-        (State.RETRY, "duplicate", True),
-        (State.EXPIRED, "ttl_at_intake", True),
-        (State.RETRY, "quiet_hours", False),
-        (State.RETRY, "behind", False),
+        (AlreadyKnown(State.SENT, "duplicate"), True),
+        (AlreadyKnown(State.RETRY, "duplicate"), True),
+        (EndedAtClaim(State.EXPIRED, "ttl_at_intake"), True),
+        (EndedAtClaim(State.RETRY, "quiet_hours"), False),
+        (EndedAtClaim(State.RETRY, "behind"), False),
     ],
 )
-def test_a_claim_that_was_not_won_gives_back_what_it_had_just_marked(
-    standing: State, reason: str, back: bool
-) -> None:
+def test_a_claim_that_was_not_won_gives_back_what_it_had_just_marked(end: End, back: bool) -> None:
     bench = Bench(dedup=DEDUP)
     work = bench.work()
     bench.judge(work)
-    work.standing, work.reason = standing, reason
+    work.end = end
     bench.gating.unclaimed([work])
     assert bool(bench.fleet.given_back) is back
 
@@ -258,7 +265,7 @@ def test_a_claim_that_was_not_won_leaves_the_mark_that_was_there_before() -> Non
     bench.judge(work)
     again = Work(work.delivery, work.record, terms=bench.terms)
     bench.judge(again)
-    again.standing, again.reason = State.SENT, "duplicate"
+    again.end = AlreadyKnown(State.SENT, "duplicate")
     bench.gating.unclaimed([again])
     assert bench.judge(bench.work()) == ["duplicate_content"]
 

@@ -41,7 +41,7 @@ def test_what_did_not_work_goes_well_a_moment_later() -> None:
     (work,) = bench.serve("u1")
     assert bench.calls == [("a", ["u1"]), ("a", ["u1"])]
     assert bench.rerouted == [("u1", "a")]
-    assert isinstance(work.outcome, Accepted)
+    assert isinstance(work.end, Accepted)
     assert (work.delivery.attempt, bench.pool.repeated) == (2, 1)
 
 
@@ -71,7 +71,7 @@ def test_it_ends_with_the_last_answer_when_its_calls_are_spent() -> None:
     bench = bench_of(*[REFUSED] * 9, NotSent("never asked"))
     (work,) = bench.serve("u1")
     assert len(bench.calls) == 3
-    assert work.outcome == REFUSED
+    assert work.end == REFUSED
 
 
 def test_it_is_no_more_than_the_attempts() -> None:
@@ -95,14 +95,14 @@ def test_nothing_else_is_called_again(outcome: AnyOutcome) -> None:
     bench = bench_of(outcome)
     (work,) = bench.serve("u1")
     assert (len(bench.calls), bench.rerouted) == (1, [])
-    assert work.outcome == outcome
+    assert work.end == outcome
 
 
 def test_what_is_in_doubt_after_the_second_call_is_not_called_a_third_time() -> None:
     bench = bench_of(REFUSED, Unknown("timeout"))
     (work,) = bench.serve("u1")
     assert len(bench.calls) == 2
-    assert work.outcome == Unknown("timeout")
+    assert work.end == Unknown("timeout")
 
 
 def test_of_a_joint_call_only_the_refused_go_again() -> None:
@@ -114,7 +114,7 @@ def test_of_a_joint_call_only_the_refused_go_again() -> None:
     bench = Bench(answer, {"a": 1}, retry=RetryPolicy(immediate=1))
     works = bench.serve("u1", "u2", "u3")
     assert bench.calls == [("a", ["u1", "u2", "u3"]), ("a", ["u2"])]
-    assert [type(work.outcome) for work in works] == [Accepted, Accepted, Rejected]
+    assert [type(work.end) for work in works] == [Accepted, Accepted, Rejected]
 
 
 def test_none_is_called_again_by_default() -> None:
@@ -154,7 +154,7 @@ def test_what_lost_its_claim_is_not_called_again() -> None:
     bench = bench_of(REFUSED)
     bench.stale = True
     (work,) = bench.serve("u1")
-    assert (len(bench.calls), work.outcome, work.tries) == (1, REFUSED, ())
+    assert (len(bench.calls), work.end, work.tries) == (1, REFUSED, ())
 
 
 def test_one_past_its_ttl_by_then_is_not_called_again() -> None:
@@ -173,7 +173,7 @@ def test_one_past_its_ttl_by_then_is_not_called_again() -> None:
 
     bench.pool._again._reroute = late
     (work,) = bench.serve("u1")
-    assert (len(bench.calls), work.outcome) == (1, REFUSED)
+    assert (len(bench.calls), work.end) == (1, REFUSED)
 
 
 def test_a_worker_that_stops_calls_nothing_again() -> None:
@@ -187,7 +187,7 @@ def test_a_worker_that_stops_calls_nothing_again() -> None:
 
     bench._answer = stopping
     (work,) = bench.serve("u1")
-    assert (len(bench.calls), work.outcome) == (1, REFUSED)
+    assert (len(bench.calls), work.end) == (1, REFUSED)
 
 
 def test_where_no_ledger_keeps_the_lane_the_attempts_are_counted_all_the_same() -> None:

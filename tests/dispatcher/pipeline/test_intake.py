@@ -15,12 +15,21 @@ from dispatcher.kafka.offsets import Offsets
 from dispatcher.pipeline.expand import ExpandStage, TemplateRejected
 from dispatcher.pipeline.intake import Intake
 from dispatcher.pipeline.lanes import LanePool
-from dispatcher.pipeline.work import Assignment, Finished, KafkaRecord, PartitionState, Route, Work
+from dispatcher.pipeline.work import (
+    GIVEN_UP,
+    Assignment,
+    Drop,
+    Finished,
+    KafkaRecord,
+    PartitionState,
+    Work,
+)
 from message.delivery import Delivery, Rendered
 from message.envelope import Notification, Template
 from policy.schema import LanePolicy
 from sending.accounts.rate_limiter import RateLimiter
 from sending.accounts.selector import AccountSelector
+from sending.lane_routes import Route
 from sending.runtime.clock import Clock
 from tests.dispatcher.fakes import LANE, NOW_MS, TOPIC, notification
 
@@ -56,7 +65,7 @@ class Bench:
         self.finished: SimpleQueue[Finished] = SimpleQueue()
         clock = Clock(lambda: self.time, lambda: self.time)
         adapter: Any = Batching()
-        routes: dict[str, Route] = {account.name: (account, adapter) for account in accounts}
+        routes: dict[str, Route] = {account.name: Route(account, adapter) for account in accounts}
         chooser = AccountSelector(
             LANE,
             policy,
@@ -102,7 +111,8 @@ class Bench:
 
     def admit(self, works: Sequence[Work]) -> tuple[list[Work], list[Work]]:
         self.admitted.append(len(works))
-        return [work for work in works if work.drop is None], [w for w in works if w.drop]
+        dropped = [work for work in works if isinstance(work.intent, Drop)]
+        return [work for work in works if work not in dropped], dropped
 
     # -- driving --
 
@@ -131,7 +141,7 @@ class Bench:
         try:
             while True:
                 item = self.finished.get_nowait()
-                if isinstance(item, Work) and item.left:
+                if isinstance(item, Work) and item.end == GIVEN_UP:
                     found.append(item)
         except Empty:
             return found

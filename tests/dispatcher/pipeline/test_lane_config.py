@@ -14,9 +14,10 @@ from backends.settings import Settings
 from channels.channel import Account, Call
 from channels.providers.null import NullChannel
 from dispatcher.kafka.offsets import Offsets
+from dispatcher.pipeline.binding import bind, choose
 from dispatcher.pipeline.lane_config import LaneConfig
 from dispatcher.pipeline.lanes import LanePool
-from dispatcher.pipeline.work import Assignment, Finished, KafkaRecord, Route, Work
+from dispatcher.pipeline.work import SEND, Assignment, Drop, Finished, KafkaRecord, Work
 from message.delivery import deliveries_of
 from message.outcomes import Accepted, AnyOutcome, NotSent
 from policy.schema import BreakerPolicy, LanePolicy, Ordering, Policy
@@ -24,6 +25,7 @@ from sending.accounts.circuit_breaker import BreakerState
 from sending.accounts.limits import SendLimits, open_quotas
 from sending.accounts.rate_limiter import RateLimiter
 from sending.accounts.selector import AccountSelector
+from sending.lane_routes import Route
 from sending.policy_reload import followed
 from sending.runtime.clock import Clock
 from tests.dispatcher.fakes import LANE, NOW_MS, TOPIC, AtOnce, notification
@@ -31,7 +33,7 @@ from tests.dispatcher.fakes import LANE, NOW_MS, TOPIC, AtOnce, notification
 
 def terms(version: str, policy: LanePolicy, *names: str) -> LaneConfig:
     accounts = [Account(name, "null", "") for name in names or ("a",)]
-    routes: dict[str, Route] = {account.name: (account, NullChannel()) for account in accounts}
+    routes: dict[str, Route] = {account.name: Route(account, NullChannel()) for account in accounts}
     chooser = AccountSelector(
         LANE, policy, accounts, RateLimiter(accounts, None, workers=lambda _: 1)
     )
@@ -124,7 +126,7 @@ def test_a_lane_that_shrinks_loses_no_call_and_ends_its_threads() -> None:
     lane.put(5)
     lane.going.release(15)
     ended = lane.ended(15)
-    assert all(isinstance(w, Work) and isinstance(w.outcome, Accepted) for w in ended)
+    assert all(isinstance(w, Work) and isinstance(w.end, Accepted) for w in ended)
     assert threads_end(1)
     lane.pool.close()
     assert threads_end(0)
@@ -149,17 +151,17 @@ def test_what_was_claimed_ends_under_the_terms_of_its_claim() -> None:
 
 def test_what_waits_unclaimed_acts_under_the_new_version_with_its_ttl() -> None:
     one = work(terms("v1", LanePolicy(ttl_ms=1_000, timeout_ms=10)))
-    terms("v2", LanePolicy(ttl_ms=5_000, timeout_ms=10)).bind(one)
+    bind(one, terms("v2", LanePolicy(ttl_ms=5_000, timeout_ms=10)))
     assert (one.delivery.policy_version, one.delivery.expires_at) == ("v2", NOW_MS + 5_000)
-    assert one.drop is None
+    assert one.intent is SEND
 
 
 def test_one_that_names_an_account_which_is_gone_ends_and_says_so() -> None:
     one = work(terms("v1", LanePolicy(), "a", "b"), account="b")
     new = terms("v2", LanePolicy(), "a")
-    new.bind(one)
-    assert one.drop == "unknown_account: the lane has no account b any more"
-    route = new.choose(one)
+    bind(one, new)
+    assert one.intent == Drop("unknown_account: the lane has no account b any more")
+    route = choose(one, new)
     assert route is not None, "it needs a place at the claim, though it will not be sent"
     assert route[0].name == "a"
 
@@ -182,7 +184,7 @@ def test_a_breaker_keeps_what_it_learnt_where_its_own_settings_stay() -> None:
     breaker = BreakerPolicy(min_calls=1, open_ms=60_000)
     before = Policy("v1", {LANE.name: LanePolicy(breaker=breaker, accounts={"a": 1, "b": 1})})
     a, b = (Account(name, "null", "", rate_per_s=5.0) for name in "ab")
-    routes = {LANE: {account.name: (account, NullChannel()) for account in (a, b)}}
+    routes = {LANE: {account.name: Route(account, NullChannel()) for account in (a, b)}}
     with ExitStack() as held:
         mine = quotas(held, before, routes)
         old = mine.accounts[LANE.name]
@@ -205,8 +207,8 @@ def test_a_breaker_keeps_what_it_learnt_where_its_own_settings_stay() -> None:
 def test_an_account_that_a_policy_adds_keeps_to_its_rate() -> None:
     a, b = (Account(name, "null", "", rate_per_s=1.0, burst=1) for name in "ab")
     with ExitStack() as held:
-        mine = quotas(held, Policy(), {LANE: {"a": (a, NullChannel())}})
-        both = {LANE: {"a": (a, NullChannel()), "b": (b, NullChannel())}}
+        mine = quotas(held, Policy(), {LANE: {"a": Route(a, NullChannel())}})
+        both = {LANE: {"a": Route(a, NullChannel()), "b": Route(b, NullChannel())}}
         mine.follow(Policy("v2"), both)
         chosen = [mine.accounts[LANE.name].choose(work().delivery) for _ in range(4)]
         assert sorted(c.name for c in chosen if c is not None) == ["a", "b"]

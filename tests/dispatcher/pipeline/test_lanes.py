@@ -18,13 +18,15 @@ from dispatcher.kafka.offsets import Offsets
 from dispatcher.pipeline.batching import calls_of
 from dispatcher.pipeline.lane_config import LaneConfig
 from dispatcher.pipeline.lanes import LanePool
-from dispatcher.pipeline.work import Assignment, Finished, KafkaRecord, Route, Work
+from dispatcher.pipeline.work import Assignment, Finished, KafkaRecord, Work
 from message.delivery import Delivery, deliveries_of
 from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
 from message.states import Event
 from policy.schema import LanePolicy, RetryPolicy
 from sending.accounts.rate_limiter import RateLimiter
 from sending.accounts.selector import AccountSelector
+from sending.endings import NotStarted
+from sending.lane_routes import Route
 from sending.runtime.clock import Clock
 from tests.dispatcher.fakes import LANE, NOW_MS, TOPIC, Later, notification
 
@@ -74,7 +76,7 @@ class Bench(Later):
         lane_policy = LanePolicy(**{"threads": 1, "accounts": weights, **policy})
         accounts = [Account(name, "p", endpoint) for name in weights]
         adapter: Any = Batching()
-        routes: dict[str, Route] = {account.name: (account, adapter) for account in accounts}
+        routes: dict[str, Route] = {account.name: Route(account, adapter) for account in accounts}
         chooser = AccountSelector(
             LANE, lane_policy, accounts, RateLimiter(accounts, None, workers=lambda _: 1)
         )
@@ -191,14 +193,14 @@ def test_a_mail_past_its_ttl_is_taken_back_before_the_dot() -> None:
     bench, dialogue = mail_bench()
     dialogue.between = lambda: setattr(bench, "ms", bench.ms + 2_000)
     (work,) = bench.serve("u1")
-    assert (work.event, work.outcome, dialogue.sent) == (Event.TTL, None, [])
+    assert (work.end, dialogue.sent) == (NotStarted(Event.TTL, "ttl_in_queue"), [])
 
 
 def test_a_mail_under_way_as_the_worker_stops_is_given_back_before_the_dot() -> None:
     bench, dialogue = mail_bench()
     dialogue.between = bench.pool.stop
     (work,) = bench.serve("u1")
-    assert (work.event, work.outcome, dialogue.sent) == (Event.GIVEN_BACK, None, [])
+    assert (work.end, dialogue.sent) == (NotStarted(Event.GIVEN_BACK, "given_back"), [])
 
 
 def test_a_mail_goes_under_a_lease_that_was_renewed_and_not_under_one_that_lapsed() -> None:
@@ -209,7 +211,7 @@ def test_a_mail_goes_under_a_lease_that_was_renewed_and_not_under_one_that_lapse
         (work,) = bench.serve("u1")
         assert dialogue.sent == sent
         lapsed = NotSent("withdrawn", "lease_lapsed")
-        assert work.outcome == (Accepted(work.delivery.key) if renewed else lapsed)
+        assert work.end == (Accepted(work.delivery.key) if renewed else lapsed)
 
 
 NO_BALANCE = NotSent("no_balance", account=True)
@@ -219,25 +221,25 @@ def test_several_deliveries_share_one_call() -> None:
     bench = Bench(accepted, {"a": 1})
     works = bench.serve("u1", "u2", "u3", "u4")
     assert bench.calls == [("a", ["u1", "u2", "u3"]), ("a", ["u4"])]
-    assert all(isinstance(work.outcome, Accepted) for work in works)
+    assert all(isinstance(work.end, Accepted) for work in works)
 
 
 def test_a_receiver_that_cannot_exist_is_rejected_and_the_others_go() -> None:
     bench = Bench(accepted, {"a": 1})
     works = bench.serve("u1", "nobody", "u3")
     assert bench.calls == [("a", ["u1", "u3"])]
-    assert works[1].outcome == Rejected("no_such_receiver", "there is none")
+    assert works[1].end == Rejected("no_such_receiver", "there is none")
 
 
 def test_one_past_its_ttl_leaves_the_call_and_the_others_go() -> None:
     bench = Bench(accepted, {"a": 1})
     assert bench.pool.terms.batch == 3
     works = bench.serve("u1")
-    assert works[0].event is None
+    assert works[0].end == Accepted(works[0].delivery.key)
     bench = Bench(accepted, {"a": 1})
     bench.ms = NOW_MS + 2_000
     works = bench.serve("u1", "u2")
-    assert [work.event for work in works] == [Event.TTL, Event.TTL]
+    assert [work.end for work in works] == [NotStarted(Event.TTL, "ttl_in_queue")] * 2
     assert bench.calls == []
 
 
@@ -247,7 +249,7 @@ def test_a_definite_non_send_goes_through_another_account_once_that_is_on_record
     assert bench.calls == [("a", ["u1", "u2"]), ("b", ["u1", "u2"])]
     assert bench.rerouted == [("u1", "b"), ("u2", "b")]
     assert [work.delivery.account for work in works] == ["b", "b"]
-    assert all(isinstance(work.outcome, Accepted) for work in works)
+    assert all(isinstance(work.end, Accepted) for work in works)
 
 
 @pytest.mark.parametrize(
@@ -257,7 +259,7 @@ def test_nothing_else_goes_through_another_account(outcome: AnyOutcome) -> None:
     bench = Bench(only("b", outcome), {"a": 1, "b": 0})
     (work,) = bench.serve("u1")
     assert (bench.calls, bench.rerouted) == ([("a", ["u1"])], [])
-    assert work.outcome == outcome
+    assert work.end == outcome
 
 
 def test_what_lost_its_claim_is_not_called_again() -> None:
@@ -265,7 +267,7 @@ def test_what_lost_its_claim_is_not_called_again() -> None:
     bench.stale = True
     (work,) = bench.serve("u1")
     assert bench.calls == [("a", ["u1"])]
-    assert work.outcome == NO_BALANCE
+    assert work.end == NO_BALANCE
 
 
 def test_what_did_not_go_elsewhere_after_all_still_names_its_own_account() -> None:
@@ -291,7 +293,7 @@ def test_what_the_other_account_could_never_send_costs_no_attempt(
     monkeypatch.setattr(adapter, "refusal", refusal)
     (work,) = bench.serve("u1")
     assert (bench.calls, bench.rerouted) == ([("a", ["u1"])], [])
-    assert (work.outcome, work.delivery.attempt) == (NO_BALANCE, 1)
+    assert (work.end, work.delivery.attempt) == (NO_BALANCE, 1)
 
 
 def test_an_adapter_that_fails_over_it_leaves_the_outcome_and_the_thread(
@@ -306,21 +308,21 @@ def test_an_adapter_that_fails_over_it_leaves_the_outcome_and_the_thread(
     monkeypatch.setattr(adapter, "refusal", refusal)
     (work,) = bench.serve("u1")
     assert (bench.calls, bench.rerouted) == ([("a", ["u1"])], [])
-    assert work.outcome == NO_BALANCE
+    assert work.end == NO_BALANCE
 
 
 def test_each_account_is_tried_once() -> None:
     bench = Bench(lambda call: [NO_BALANCE] * len(call.deliveries), {"a": 1, "b": 0})
     (work,) = bench.serve("u1")
     assert bench.calls == [("a", ["u1"]), ("b", ["u1"])]
-    assert work.outcome == NO_BALANCE
+    assert work.end == NO_BALANCE
 
 
 def test_another_account_is_an_attempt_like_any_other() -> None:
     bench = Bench(only("b", NO_BALANCE), {"a": 1, "b": 0}, retry=RetryPolicy(attempts=1))
     (work,) = bench.serve("u1")
     assert bench.calls == [("a", ["u1"])]
-    assert work.outcome == NO_BALANCE
+    assert work.end == NO_BALANCE
 
 
 class Killed(BaseException):
@@ -337,7 +339,7 @@ def test_a_thread_that_dies_of_the_second_call_leaves_it_in_doubt() -> None:
 
     bench = Bench(answer, {"a": 1, "b": 0})
     (work,) = bench.serve("u1")
-    assert isinstance(work.outcome, Unknown)
+    assert isinstance(work.end, Unknown)
     assert bench.pool.replaced == 1
     assert (bench.pool.busy, work.delivery.account) == (0, "b")
 
@@ -420,7 +422,7 @@ def test_a_refused_token_is_renewed_by_a_thread_that_may_wait() -> None:
     asked = bench.asked()
     asked.tell(TokenRejected(msgspec.structs.replace(asked.call, token="old")))
     assert bench.finished.get(timeout=10) is work
-    assert work.outcome == Accepted(work.delivery.key)
+    assert work.end == Accepted(work.delivery.key)
     assert bench.pool.busy == 0
     bench.pool.close()
 
@@ -430,10 +432,10 @@ def test_an_answer_that_nobody_can_note_leaves_its_call_in_doubt_and_the_lane_at
     first, second = bench.put("u1", "u2")
     bench.asked().tell([])  # one delivery, and no outcome for it
     assert bench.finished.get(timeout=10) is first
-    assert isinstance(first.outcome, Unknown)
+    assert isinstance(first.end, Unknown)
     bench.asked().tell([Accepted("p")])
     assert bench.finished.get(timeout=10) is second
-    assert second.outcome == Accepted("p")
+    assert second.end == Accepted("p")
     bench.pool.close()
 
 
@@ -470,18 +472,18 @@ SLOWER = NotSent("http_429", retry_after_ms=1_000, limit=Limit.ACCOUNT)
 def test_what_waits_in_the_queue_of_an_account_that_is_shut_goes_back_without_a_call() -> None:
     bench = Bench(lambda call: [SLOWER], {"a": 1}, batch=1)
     first, *behind = bench.serve("x", "y", "z")
-    assert (first.outcome, first.delivery.refusals) == (SLOWER, 1)
-    assert [work.event for work in behind] == [Event.SHUT, Event.SHUT]
-    assert {work.reason for work in behind} == {"account_shut"}
-    assert all(work.delay_ms > 0 for work in behind)
+    assert (first.end, first.delivery.refusals) == (SLOWER, 1)
+    ends = [work.end for work in behind if isinstance(work.end, NotStarted)]
+    assert [(end.event, end.reason) for end in ends] == [(Event.SHUT, "account_shut")] * 2
+    assert all(end.delay_ms > 0 for end in ends)
     assert len(bench.calls) == 1
 
 
 def test_what_waits_for_an_account_whose_breaker_opened_is_due_at_once_for_another() -> None:
     bench = Bench(only("b", NO_BALANCE), {"a": 1, "b": 0}, batch=1)
     first, second = bench.serve("x", "y")
-    assert isinstance(first.outcome, Accepted)
-    assert (second.event, second.delay_ms) == (Event.SHUT, 0)
+    assert isinstance(first.end, Accepted)
+    assert second.end == NotStarted(Event.SHUT, "account_shut")
     assert bench.calls == [("a", ["x"]), ("b", ["x"])]
 
 

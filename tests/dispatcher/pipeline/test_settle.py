@@ -10,13 +10,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from dispatcher.pipeline.binding import bind
 from dispatcher.pipeline.completion import SettledBatch
 from dispatcher.pipeline.lane_config import LaneConfig
 from dispatcher.pipeline.settle import SETTLE_BATCH, Settle
-from dispatcher.pipeline.work import HandOver, Work
+from dispatcher.pipeline.work import EndedAtClaim, HandOver, Work
 from message.outcomes import Accepted
 from message.states import Event, State
 from policy.schema import Guarantee
+from sending.endings import NotStarted
 from tests.chaos.test_guards import Bench
 from tests.dispatcher.fakes import LANE
 
@@ -46,7 +48,7 @@ class Settling(Bench):
     def ended(self, number: int, **fields: Any) -> Work:
         """Work whose call was accepted, and which holds a place in its lane."""
         work = self.work(number)
-        work.outcome, work.taken = Accepted("p"), True
+        work.end, work.taken = Accepted("p"), True
         for name, value in fields.items():
             setattr(work, name, value)
         return work
@@ -92,7 +94,7 @@ def test_a_batch_without_an_outcome_asks_no_ledger(bench: Settling) -> None:
 
 
 def test_what_ended_at_intake_is_in_the_ledger_already(bench: Settling) -> None:
-    known = bench.ended(0, outcome=None, standing=State.DROPPED)
+    known = bench.ended(0, end=EndedAtClaim(State.DROPPED, "recalled"))
     bench.stage().settle([known])
     assert bench.settled == []
     assert list(bench.followed[0].batch) == [known]
@@ -100,7 +102,7 @@ def test_what_ended_at_intake_is_in_the_ledger_already(bench: Settling) -> None:
 
 def test_best_effort_is_reported_and_not_written(bench: Settling) -> None:
     work = bench.ended(0)
-    bench.pool.terms.bind(work)
+    bind(work, bench.pool.terms)
     of_lane = work.bound
     policy = msgspec.structs.replace(of_lane.policy, guarantee=Guarantee.BEST_EFFORT)
     work.terms = LaneConfig(of_lane.version, policy, of_lane.routes, of_lane.accounts)
@@ -110,9 +112,9 @@ def test_best_effort_is_reported_and_not_written(bench: Settling) -> None:
 
 
 def test_what_was_given_back_is_left_to_the_next_reader(bench: Settling) -> None:
-    work = bench.ended(0, outcome=None, event=Event.GIVEN_BACK, reason="given_back")
+    work = bench.ended(0, end=NotStarted(Event.GIVEN_BACK, "given_back"))
     bench.stage().settle([work])
-    assert work.left
+    assert work.record.given_back
     assert [one.event for one in bench.settled] == [Event.GIVEN_BACK]
 
 
@@ -121,7 +123,7 @@ def test_a_worker_that_must_go_leaves_what_it_cannot_write_and_counts_it(bench: 
     stage, works = bench.stage(), [bench.ended(0), bench.ended(1)]
     stage.settle(works)
     assert stage.abandoned == 2
-    assert all(work.left for work in works)
+    assert all(work.record.given_back for work in works)
     assert bench.followed == [SettledBatch(works)]
 
 

@@ -48,7 +48,7 @@ def called_twice() -> Work:
         answered_at=NOW_MS + 2,
     )
     outcome = Accepted("p-1")
-    return Work(delivery, record, outcome=outcome, tries=(tried,), answered_at=NOW_MS + 9)
+    return Work(delivery, record, end=outcome, tries=(tried,), answered_at=NOW_MS + 9)
 
 
 @pytest.mark.parametrize("kept_by_a_ledger", [True, False])

@@ -24,14 +24,15 @@ from message.states import Event
 from message.vocabulary import Lane
 from policy.schema import Guarantee, LanePolicy, RetryPolicy
 from recovery.alerts import Alerts
-from recovery.retry.lane_config import RetryRoute, Routes
 from recovery.retry.pace import RetryPace
 from recovery.retry.pool import RetryPool, RetryWork
+from recovery.retry.retry_lane import RetryLane
 from recovery.retry.stage import RetryStage
 from recovery.telemetry import RecoveryMetrics, RecoveryTelemetry
 from recovery.unknown.resolver import Resolving
 from sending.accounts.rate_limiter import RateLimiter
 from sending.accounts.selector import AccountSelector
+from sending.lane_routes import Route
 from sending.runtime.clock import Clock
 from sending.runtime.outage import Outage
 from tests.idempotency.making import (
@@ -122,8 +123,8 @@ class Line:
         self.channel, self.provider = channel or Deduping(), Provider()
         retry = RetryPolicy(attempts=9, base_ms=1_000, jitter=0)
         policy = LanePolicy(guarantee=guarantee, timeout_ms=1_000, retry=retry)
-        made = [RetryRoute(Account(name, "null", ""), self.channel) for name in ("a", "b")]
-        accounts = [route.account for route in made]
+        made = {name: Route(Account(name, "null", ""), self.channel) for name in ("a", "b")}
+        accounts = [route.account for route in made.values()]
         # Turns by weight start with a: what goes back to it must do so by its name.
         self.limits = limits = AccountSelector(
             Lane("sms", "notice"),
@@ -131,7 +132,7 @@ class Line:
             accounts,
             RateLimiter(accounts, None, workers=lambda _: 1),
         )
-        routes = {LANE: Routes(Lane("sms", "notice"), policy, made, limits)}
+        routes = {LANE: RetryLane(Lane("sms", "notice"), "", policy, made, limits)}
         clock, registry = Standing(world), CollectorRegistry()
         self.finished: SimpleQueue[RetryWork | None] = SimpleQueue()
         self.held: dict[str, int] = {}

@@ -20,11 +20,12 @@ from message.outcomes import Accepted
 from message.vocabulary import Lane
 from policy.schema import Guarantee, LanePolicy, RetryPolicy
 from recovery.alerts import Alerts
-from recovery.retry.lane_config import RetryRoute, Routes
+from recovery.retry.retry_lane import RetryLane
 from recovery.telemetry import RecoveryMetrics, RecoveryTelemetry
 from recovery.unknown.resolver import Resolving
 from sending.accounts.rate_limiter import RateLimiter
 from sending.accounts.selector import AccountSelector
+from sending.lane_routes import Route
 from sending.settlement import after_call
 from simulator import Faults, Simulator, SimulatorOptions, spawn
 from tests.conformance.samples import sample
@@ -59,7 +60,9 @@ class Office:
             [self.account],
             RateLimiter([self.account], None, workers=lambda _: 1),
         )
-        routes = Routes(LANE, self.policy, [RetryRoute(self.account, self.channel)], limits)
+        routes = RetryLane(
+            LANE, "", self.policy, {self.account.name: Route(self.account, self.channel)}, limits
+        )
         report = RecoveryTelemetry(
             Told(),
             RecoveryMetrics(),

@@ -17,6 +17,7 @@ from message.delivery import deliveries_of
 from message.vocabulary import Lane
 from policy.schema import Policy
 from sending.accounts.limits import SendLimits, open_quotas
+from sending.lane_routes import Route
 from sending.runtime.clock import Clock
 from tests.dispatcher.fakes import notification
 
@@ -33,7 +34,11 @@ class Limited(NullChannel):
 
 MAIN: tuple[Account, Channel] = Account("main", "null", "", rate_per_s=0.1, burst=40), Limited()
 SMTP: tuple[Account, Channel] = Account("smtp", "null", ""), NullChannel()
-ROUTES = {NOTICE: {"main": MAIN}, MARKETING: {"main": MAIN}, MAIL: {"smtp": SMTP}}
+ROUTES = {
+    NOTICE: {"main": Route(*MAIN)},
+    MARKETING: {"main": Route(*MAIN)},
+    MAIL: {"smtp": Route(*SMTP)},
+}
 
 
 class Ledger:

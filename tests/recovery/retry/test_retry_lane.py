@@ -12,10 +12,11 @@ from message.outcomes import Unknown
 from message.vocabulary import Lane
 from policy.schema import BreakerPolicy, LanePolicy
 from policy.templates.loading import load
-from recovery.retry.lane_config import RetryRoute, Routes
+from recovery.retry.retry_lane import RetryLane
 from recovery.wiring import _rendered
 from sending.accounts.rate_limiter import RateLimiter
 from sending.accounts.selector import AccountSelector
+from sending.lane_routes import Route
 from tests.idempotency.making import delivery
 
 LANE = Lane("sms", "notice")
@@ -25,13 +26,13 @@ class Deduping(NullChannel):
     dedup_window_ms = 100_000
 
 
-def routes(*names: str) -> Routes:
+def routes(*names: str) -> RetryLane:
     accounts = [Account(name, "null", "") for name in names]
     policy = LanePolicy(breaker=BreakerPolicy(min_calls=1, share=1.0))
     limits = AccountSelector(
         LANE, policy, accounts, RateLimiter(accounts, None, workers=lambda _: 1)
     )
-    return Routes(LANE, policy, [RetryRoute(account, Deduping()) for account in accounts], limits)
+    return RetryLane(LANE, "", policy, {a.name: Route(a, Deduping()) for a in accounts}, limits)
 
 
 def naming(template: Template) -> Delivery:
@@ -40,7 +41,7 @@ def naming(template: Template) -> Delivery:
     return item
 
 
-def chosen(of: Routes, item: Delivery, *, same: bool = False) -> str | None:
+def chosen(of: RetryLane, item: Delivery, *, same: bool = False) -> str | None:
     route = of.choose(item, of.bound_to(item, same=same))
     return route and route.account.name
 
@@ -65,8 +66,8 @@ def test_a_template_that_has_nothing_for_a_provider_keeps_to_the_other_accounts(
     limits = AccountSelector(
         LANE, LanePolicy(), accounts, RateLimiter(accounts, None, workers=lambda _: 1)
     )
-    of = Routes(
-        LANE, LanePolicy(), [RetryRoute(account, NullChannel()) for account in accounts], limits
+    of = RetryLane(
+        LANE, "", LanePolicy(), {a.name: Route(a, NullChannel()) for a in accounts}, limits
     )
     item = delivery()
     item.rendered = Rendered(providers={"null": Rendered(), "other": Rendered(content={})})
@@ -116,6 +117,6 @@ def test_where_the_ledger_names_no_account_every_one_is_asked() -> None:
 
 
 def test_a_repeat_must_begin_a_margin_and_a_timeout_before_the_window_ends() -> None:
-    deduping, plain = (RetryRoute(Account("a", "null", ""), c) for c in (Deduping(), NullChannel()))
+    deduping, plain = (Route(Account("a", "null", ""), c) for c in (Deduping(), NullChannel()))
     assert deduping.window_ends(1_000, 5_000) == 1_000 + 90_000 - 5_000
     assert plain.window_ends(1_000, 5_000) == 0

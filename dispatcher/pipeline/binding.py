@@ -1,0 +1,60 @@
+"""The configuration under which a delivery goes, and its account: intake decides both before the claim."""
+
+from __future__ import annotations
+
+from channels.channel import Account, Channel
+from dispatcher.pipeline.lane_config import LaneConfig
+from dispatcher.pipeline.work import Drop, Work
+from sending.accounts.selector import Refuses
+from sending.adapter_refusals import refusal_of
+from sending.lane_routes import Route
+
+
+def bind(work: Work, terms: LaneConfig) -> None:
+    """Let the delivery act under this configuration. A delivery that names an account it has not ends at
+    its claim."""
+    if work.terms is terms:
+        return
+    former, work.terms = work.terms, terms
+    if former is None:
+        return
+    delivery, notification = work.delivery, work.delivery.notification
+    delivery.policy_version = terms.version
+    delivery.expires_at = notification.created_at + terms.policy.lifetime_ms(notification.ttl_ms)
+    if type(work.intent) is not Drop and (reason := terms.misfit(notification)):
+        work.intent = Drop(reason)
+
+
+def choose(work: Work, terms: LaneConfig) -> Route | None:
+    """Returns the account that the notification names, else one of the lane's, by weight; None where none
+    may take it now. A delivery that ends at its claim goes by any."""
+    accounts = terms.accounts
+    if type(work.intent) is Drop:
+        account = accounts.any()
+    else:
+        account = accounts.choose(work.delivery, _refuses(work, terms))
+    return None if account is None else terms.routes[account.name]
+
+
+def waits_for(work: Work, terms: LaneConfig) -> tuple[str, ...]:
+    """Returns the accounts without which the delivery cannot go; empty: any will do, as for a delivery that
+    ends at its claim."""
+    if type(work.intent) is Drop:
+        return ()
+    if work.waits_for is None or work.waits_for[0] is not terms:
+        work.waits_for = terms, terms.accounts.only(work.delivery, _refuses(work, terms))
+    return work.waits_for[1]
+
+
+def refusal_by(work: Work, account: Account, channel: Channel) -> str:
+    """As `refusal_of`; the last answer is kept on the work."""
+    if work.asked is None or work.asked[0] != account.name:
+        work.asked = account.name, refusal_of(work.delivery, account, channel)
+    return work.asked[1]
+
+
+def _refuses(work: Work, terms: LaneConfig) -> Refuses | None:
+    """None: there is one account, and batching asks it."""
+    if not terms.several:
+        return None
+    return lambda account: bool(refusal_by(work, *terms.routes[account.name]))

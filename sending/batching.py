@@ -1,0 +1,98 @@
+"""Which deliveries share a provider call, and what is put on record of that call before it is made.
+
+Used by a live lane (dispatcher/pipeline/batching.py) and by recovery (recovery/retry/batching.py). Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from channels.engine import adapter_failed
+from message.delivery import Delivery
+
+
+class RouteCarrier(Protocol):
+    """What carries one delivery and its route: a lane's Work, recovery's RetryWork."""
+
+    route: Any
+
+    @property
+    def delivery(self) -> Delivery:
+        """The delivery."""
+        ...
+
+
+C = TypeVar("C", bound=RouteCarrier)
+
+
+class Sharing(NamedTuple):
+    """Which call a delivery may join."""
+
+    limit: int
+    """Deliveries that the call may carry, at most."""
+    key: Hashable
+    """Deliveries of one key may share a call."""
+
+
+ALONE = Sharing(1, None)
+
+
+class _OpenCall:
+    """A call that others may still join."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.some: list[Any] = []
+        self.receivers: set[str] = set()
+
+    def takes(self, receiver: str) -> bool:
+        """A provider's answer could not tell one receiver's two deliveries apart."""
+        return len(self.some) < self.limit and receiver not in self.receivers
+
+    def add(self, one: RouteCarrier) -> None:
+        self.some.append(one)
+        self.receivers.add(one.delivery.receiver)
+
+
+def batch_into_calls(some: Iterable[C], sharing: Callable[[C], Sharing]) -> list[list[C]]:
+    """Returns the deliveries divided into calls, in their order."""
+    calls: list[list[C]] = []
+    joint: dict[Hashable, _OpenCall] = {}
+    for one in some:
+        limit, key = sharing(one)
+        if limit == 1:
+            calls.append([one])
+            continue
+        call = joint.get(key)
+        if call is None or not call.takes(one.delivery.receiver):
+            call = joint[key] = _OpenCall(limit)
+            calls.append(call.some)
+        call.add(one)
+    return calls
+
+
+def within(limit: int, most: int | None) -> int:
+    """Returns the provider's limit or the policy's, whichever is lower; None: the policy has none."""
+    return limit if most is None else min(limit, most)
+
+
+def put_on_record(call: Sequence[RouteCarrier], call_key: str) -> None:
+    """Write the one call's account, key and digest on its deliveries."""
+    account, channel = call[0].route
+    digest = _digest(call) if channel.dedup_window_ms else ""
+    for one in call:
+        delivery = one.delivery
+        delivery.account, delivery.call_key, delivery.call_digest = account.name, call_key, digest
+
+
+def _digest(call: Sequence[RouteCarrier]) -> str:
+    """Returns the digest of the call's body; empty where the adapter fails over it: no process relies on a
+    repeat then."""
+    route = call[0].route
+    try:
+        digest: str = route.digest([one.delivery for one in call])
+    except Exception as exc:  # whatever an adapter raises over one message
+        adapter_failed(route.channel, "fingerprint", exc)
+        return ""
+    return digest

@@ -1,0 +1,130 @@
+"""What every pool that calls providers does: a live lane's (dispatcher/pipeline/lanes.py) and recovery's
+(recovery/retry/pool.py).
+
+A call under way ends early where one of its deliveries is too late, or the lease under which it was made is
+over: the transport asks before the step that cannot be taken back (`channels.channel.Call.withdrawn`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import inf
+from typing import Any, Generic, Protocol, TypeVar
+
+from channels.accounts.time_limits import Limits
+from channels.channel import Call
+from channels.http_client.failures import LEASE_LAPSED, WITHDRAWN
+from message.delivery import Delivery
+from message.outcomes import NotSent
+from sending.endings import NotStarted
+from sending.runtime.clock import Clock
+
+
+class SendPermit(Protocol):
+    """Whether a send may begin now (sending/runtime/lease.py)."""
+
+    def wait_valid(self, term: int, until: Callable[[], bool]) -> bool:
+        """Returns True while the lease of that term holds; waits through an outage of the database until it
+        holds again. False once a new term began, since what was claimed in the old one is in doubt and no
+        longer ours, or when `until` says that waiting is over."""
+        ...
+
+    def ends_at(self, term: int) -> float:
+        """Returns when the lease of that term ends for its calls, monotonic: no first byte leaves later.
+        In the past once a new term began."""
+        ...
+
+
+class PooledWork(Protocol):
+    """What carries one delivery: a lane's Work, recovery's RetryWork."""
+
+    end: Any
+    route: Any
+    term: int
+    """Of the lease under which it was claimed."""
+    started_at: int
+
+    @property
+    def delivery(self) -> Delivery:
+        """The delivery."""
+        ...
+
+
+W = TypeVar("W", bound=PooledWork)
+
+
+class CallPool(Generic[W]):
+    """Threads that take calls from a queue. A subclass gives `_serve`, `_end_thread` and `_too_late`."""
+
+    def __init__(
+        self, prefix: str, *, permit: SendPermit, clock: Clock, leased: bool = True
+    ) -> None:
+        """`prefix` of the threads' names. `leased`: the lane's deliveries are claimed under a lease."""
+        self.replaced = 0
+        """Threads that died and were replaced."""
+        self._prefix = prefix
+        self._permit = permit
+        self._clock = clock
+        self._leased = leased
+        self._stopping = False
+        self._sizing = threading.Lock()  # guards the two below
+        self._threads = 0  # without those that were asked to end
+        self._spawned = 0
+
+    def _serve(self, name: str) -> None:
+        """A thread's work, until it takes what `_end_thread` put. Calls `_replace` where it dies."""
+        raise NotImplementedError
+
+    def _end_thread(self) -> None:
+        """Let one thread end once what was queued before is taken."""
+        raise NotImplementedError
+
+    def _too_late(self, work: W) -> NotStarted | None:
+        """Returns why the delivery must not be sent any more; None: it may."""
+        raise NotImplementedError
+
+    def _resize(self, threads: int) -> None:
+        """Under `_sizing`."""
+        for _ in range(self._threads, threads):
+            self._spawned += 1
+            self._replace(f"{self._prefix}-{self._spawned - 1}")
+        for _ in range(threads, self._threads):
+            self._end_thread()
+        self._threads = threads
+
+    def _replace(self, name: str) -> None:
+        """Start a thread of that name."""
+        threading.Thread(target=self._serve, args=(name,), name=name, daemon=True).start()
+
+    def _call_for(self, works: Sequence[W], limits: Limits) -> Call:
+        """Returns the call, which begins now."""
+        now = self._clock.now_ms()
+        for work in works:
+            work.started_at = now
+        deliveries, account = [work.delivery for work in works], works[0].route[0]
+        steps, not_after = limits.steps, self._not_after(works)
+        ask = None if steps is None else partial(self._withdrawn, works)
+        return Call(account, deliveries, not_after=not_after, steps=steps, withdrawn=ask)
+
+    def _not_after(self, works: Sequence[W]) -> float:
+        """A thread may sleep between the lease's question and the first byte, too."""
+        if not self._leased:
+            return inf
+        return min([self._permit.ends_at(work.term) for work in works])
+
+    def _withdrawn(self, works: Sequence[W]) -> str:
+        """Returns why the call must not be finished any more; empty: it may. The lease is asked last, since
+        a thread may sleep between the questions."""
+        late = next((late for late in map(self._too_late, works) if late is not None), None)
+        if late is not None:
+            return late.reason
+        return LEASE_LAPSED if self._clock.monotonic() >= self._not_after(works) else ""
+
+    def _take_back(self, work: W) -> None:
+        """End a delivery whose call was withdrawn as not started. Where the lease was why, its outcome is
+        kept."""
+        end = work.end
+        if type(end) is NotSent and end.code == WITHDRAWN:
+            work.end = self._too_late(work) or end
