@@ -172,8 +172,12 @@ def deliveries_of(
     origin: Origin | None = None,
 ) -> list[Delivery]:
     """One delivery per distinct receiver, in the order written; a receiver listed twice counts once."""
-    channel, lane = notification.channel, notification.lane.name
-    receivers = dict.fromkeys(normalise_receiver(channel, r) for r in notification.receivers)
+    channel, receivers = notification.channel, notification.receivers
+    lane = f"{channel}.{notification.kind}"
+    if len(receivers) == 1:
+        distinct = [normalise_receiver(channel, receivers[0])]
+    else:
+        distinct = list(dict.fromkeys([normalise_receiver(channel, one) for one in receivers]))
     return [
         Delivery(
             key=delivery_key(notification.id, channel, receiver),
@@ -185,5 +189,5 @@ def deliveries_of(
             policy_version=policy_version,
             origin=origin,
         )
-        for receiver in receivers
+        for receiver in distinct
     ]

@@ -211,10 +211,11 @@ def _check_receivers(receivers: list[str]) -> None:
             "bad_receivers", "$.receivers", f"{len(receivers):,} receivers; 1 to {MAX_RECEIVERS:,}"
         )
     for index, receiver in enumerate(receivers):
-        path = f"$.receivers[{index}]"
         if not 0 < len(receiver) <= MAX_RECEIVER or receiver.isspace():
+            path = f"$.receivers[{index}]"
             raise EnvelopeError("bad_receiver", path, f"must be 1 to {MAX_RECEIVER} characters")
-        _check_text(path, receiver)
+        if not (receiver.isascii() and receiver.isprintable()):
+            _check_text(f"$.receivers[{index}]", receiver)
 
 
 def _check_texts(n: Notification) -> None:

@@ -61,13 +61,15 @@ class CallPool(Generic[W]):
     def __init__(
         self, prefix: str, *, permit: SendPermit, clock: Clock, leased: bool = True
     ) -> None:
-        """`prefix` of the threads' names. `leased`: the lane's deliveries are claimed under a lease."""
+        """`prefix` of the threads' names. `leased`: deliveries are claimed under a lease, on record
+        in the ledger."""
         self.replaced = 0
         """Threads that died and were replaced."""
         self._prefix = prefix
         self._permit = permit
         self._clock = clock
-        self._leased = leased
+        self.leased = leased
+        """Whether what is given back is taken up again by whoever reads the ledger."""
         self._stopping = False
         self._sizing = threading.Lock()  # guards the two below
         self._threads = 0  # without those that were asked to end
@@ -110,7 +112,7 @@ class CallPool(Generic[W]):
 
     def _not_after(self, works: Sequence[W]) -> float:
         """A thread may sleep between the lease's question and the first byte, too."""
-        if not self._leased:
+        if not self.leased:
             return inf
         return min([self._permit.ends_at(work.term) for work in works])
 

@@ -87,7 +87,7 @@ class Offsets:
                 self._on_gap(self._next, offset)
             self._finish(self._next, offset)
         self._next = offset + 1
-        if self._inherits(offset):
+        if self._inherited and self._inherits(offset):
             self._finish(offset, offset + 1)
             return OffsetStatus.DONE
         self._open[offset] = now

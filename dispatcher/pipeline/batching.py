@@ -34,7 +34,8 @@ def calls_of(works: Iterable[Work], lanes: Mapping[str, Lanes]) -> list[list[Wor
 
     calls = batch_into_calls(works, sharing)
     for call in calls:
-        _put_on_record(call)
+        if not call[0].chosen.channel.takes_anything:
+            _put_on_record(call)
     return calls
 
 
@@ -42,7 +43,10 @@ def _sharing(work: Work, most: int | None) -> Sharing:
     """An adapter that fails over a message refuses that message: the worker must not die of it, since the
     next one would read it again."""
     account, channel = work.chosen
-    if channel.takes_anything or work.intent is not SEND:
+    if channel.takes_anything:
+        work.delivery.account = account.name
+        return ALONE
+    if work.intent is not SEND:
         return ALONE
     if refusal := refusal_by(work, account, channel):
         work.intent = Refuse(refusal)
@@ -60,8 +64,7 @@ def _sharing(work: Work, most: int | None) -> Sharing:
 
 def _put_on_record(call: list[Work]) -> None:
     first = call[0]
-    account, channel = first.chosen
-    if channel.takes_anything or isinstance(first.intent, Refuse | Drop):
-        first.delivery.account = account.name
+    if isinstance(first.intent, Refuse | Drop):
+        first.delivery.account = first.chosen.account.name
     else:
         put_on_record(call, first.delivery.key if len(call) > 1 else "")

@@ -32,7 +32,7 @@ def choose(work: Work, terms: LaneConfig) -> Route | None:
     if type(work.intent) is Drop:
         account = accounts.any()
     else:
-        account = accounts.choose(work.delivery, _refuses(work, terms))
+        account = accounts.choose(work.delivery, _refuses(work, terms) if terms.several else None)
     return None if account is None else terms.routes[account.name]
 
 
@@ -42,7 +42,8 @@ def waits_for(work: Work, terms: LaneConfig) -> tuple[str, ...]:
     if type(work.intent) is Drop:
         return ()
     if work.waits_for is None or work.waits_for[0] is not terms:
-        work.waits_for = terms, terms.accounts.only(work.delivery, _refuses(work, terms))
+        refuses = _refuses(work, terms) if terms.several else None
+        work.waits_for = terms, terms.accounts.only(work.delivery, refuses)
     return work.waits_for[1]
 
 
@@ -53,8 +54,5 @@ def refusal_by(work: Work, account: Account, channel: Channel) -> str:
     return work.asked[1]
 
 
-def _refuses(work: Work, terms: LaneConfig) -> Refuses | None:
-    """None: there is one account, and batching asks it."""
-    if not terms.several:
-        return None
+def _refuses(work: Work, terms: LaneConfig) -> Refuses:
     return lambda account: bool(refusal_by(work, *terms.routes[account.name]))

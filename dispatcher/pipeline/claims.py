@@ -114,8 +114,9 @@ class LedgerClaims:
         def enter() -> list[Claimed]:
             if not self._lease_holds():
                 raise LedgerUnavailable("the lease lapsed; claims wait until it is renewed")
+            term = self._term()  # of this try: an outage between two may end a term
             for work in works:
-                work.term = self._term()  # of this try: an outage between two may end a term
+                work.term = term
             return self._ledger.claim(claims, self._owner, ordered=ordered)
 
         answers = self._outage.persist("intake", enter)
@@ -139,8 +140,9 @@ class LedgerClaims:
         def enter() -> tuple[list[bool], list[Claimed] | None]:
             if not self._lease_holds():
                 return self._ledger.settle(settlements, self._ordered), None
+            term = self._term()
             for work in works:
-                work.term = self._term()
+                work.term = term
             return self._ledger.settle_and_claim(settlements, claims, self._owner, self._ordered)
 
         written, answers = self._outage.persist("settle", enter)

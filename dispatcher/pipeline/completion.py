@@ -39,6 +39,7 @@ LINGER_S: Final = 0.02
 _AT_ONCE: Final = 1_000
 """Deliveries from which no further commit is followed together with these."""
 _IDLE_S = 0.5
+_AT_INTAKE: Final = (EndedAtClaim, AlreadyKnown)
 
 
 class SettledBatch(msgspec.Struct, gc=False):
@@ -103,13 +104,15 @@ class CompletionStage:
 
     def follow(self, *several: SettledBatch) -> None:
         """These batches, all the way."""
-        marks = [mark for settled in several for mark in _marks(settled)]
+        at_intake = [_ended(settled) for settled in several]
+        pairs = list(zip(several, at_intake, strict=True))
+        marks = [mark for settled, ended in pairs for mark in _marks(settled, ended)]
         if marks:
             self._prefilter.mark(marks)
-        for settled in several:
+        for settled, ended in pairs:
             if self._gating is not None:
                 self._gating.settled(*_ends(settled))
-            self._tell(settled)
+            self._report_batch(settled, ended)
         self._complete([item for settled in several for item in settled.batch])
 
     def _gather(self) -> list[SettledBatch]:
@@ -127,10 +130,10 @@ class CompletionStage:
             pass
         return several
 
-    def _tell(self, settled: SettledBatch) -> None:
+    def _report_batch(self, settled: SettledBatch, ended: Sequence[Work]) -> None:
         if settled.written:
             self._report.settled(settled.pairs, settled.written, settled.seconds)
-        self._report.ended(_ended(settled))
+        self._report.ended(ended)
 
     def _complete(self, batch: Sequence[Finished]) -> None:
         """Count deliveries down; a record whose last one ended goes back to the source."""
@@ -150,24 +153,22 @@ class CompletionStage:
             self._on_records(done)
 
     def _passed_at_hand_over(self, work: Work) -> bool:
-        guarantee = self._pools[work.delivery.lane].policy.guarantee
-        return guarantee is Guarantee.BEST_EFFORT and work.reached_lane
+        return not self._pools[work.delivery.lane].leased and work.reached_lane
 
 
 def _ended(settled: SettledBatch) -> list[Work]:
     """Returns the deliveries that ended at intake."""
-    ended = (EndedAtClaim, AlreadyKnown)
-    return [w for w in settled.batch if isinstance(w, Work) and isinstance(w.end, ended)]
+    return [w for w in settled.batch if type(w) is Work and type(w.end) in _AT_INTAKE]
 
 
-def _marks(settled: SettledBatch) -> list[tuple[str, bytes]]:
+def _marks(settled: SettledBatch, ended: Sequence[Work]) -> list[tuple[str, bytes]]:
     """Of what this very commit settled, and of what was found settled."""
     earned = [
         _mark(work)
         for (work, settlement), ours in zip(settled.pairs, settled.written, strict=False)
         if ours and after(State.IN_FLIGHT, settlement.event) in SETTLED
     ]
-    return earned + [_mark(work) for work in _ended(settled) if _is_markable(work)]
+    return earned + [_mark(work) for work in ended if _is_markable(work)]
 
 
 def _ends(settled: SettledBatch) -> tuple[list[Work], list[Event | None]]:
@@ -177,9 +178,7 @@ def _ends(settled: SettledBatch) -> tuple[list[Work], list[Event | None]]:
         for (work, settlement), ours in zip(settled.pairs, settled.written, strict=False)
         if ours and work.terms is not None and work.terms.gated
     ]
-    ends += [
-        (work, None) for work in settled.batch if isinstance(work, Work) and _kept_by_none(work)
-    ]
+    ends += [(w, None) for w in settled.batch if type(w) is Work and _kept_by_none(w)]
     return [work for work, _ in ends], [event for _, event in ends]
 
 

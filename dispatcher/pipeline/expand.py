@@ -140,10 +140,10 @@ class ExpandStage:
 
     def _receive(self) -> None:
         for record in drained(self._ended):
-            self._backlogs[record.assignment.lane.name].done(record)
+            self._backlogs[record.assignment.lane_name].done(record)
         for records in drained(self._inbox):
             for record in records:
-                self._backlogs[record.assignment.lane.name].add(record)
+                self._backlogs[record.assignment.lane_name].add(record)
 
     def _take_ahead(self) -> list[Work]:
         """Deliveries of every lane, up to two lane-fulls ahead of it; lanes take turns at going first."""
@@ -168,7 +168,7 @@ class ExpandStage:
     def _expand(self, record: KafkaRecord) -> list[Work]:
         """A record's deliveries; those that share a receiver count once."""
         assignment, notification = record.assignment, record.notification
-        terms = self._pools[assignment.lane.name].terms
+        terms = self._pools[assignment.lane_name].terms
         deliveries = deliveries_of(
             notification,
             record.payload,

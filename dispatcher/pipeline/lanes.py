@@ -31,7 +31,7 @@ from dispatcher.pipeline.immediate_retry import ImmediateRetry
 from dispatcher.pipeline.lane_config import LaneConfig
 from dispatcher.pipeline.work import Finished, Refuse, Work
 from message.delivery import Delivery
-from message.outcomes import AnyOutcome, Rejected, Unknown
+from message.outcomes import AnyOutcome, NotSent, Rejected, Unknown
 from message.states import Event
 from message.vocabulary import Lane
 from policy.schema import Guarantee, LanePolicy
@@ -275,7 +275,8 @@ class LanePool(CallPool[Work]):
     def _end(self, works: Sequence[Work]) -> None:
         self._queue.free()
         for work in works:
-            self._take_back(work)
+            if type(work.end) is NotSent:
+                self._take_back(work)
             self._finished.put(work)
 
     def _doubt(self, works: Sequence[Work], cause: BaseException) -> None:
@@ -311,7 +312,7 @@ class LanePool(CallPool[Work]):
     def _may_start(self, work: Work) -> bool:
         """False for one that must not start, with the reason on it, or that can never be sent."""
         refusal: NotStarted | Rejected | None = self._refusal(work)
-        if refusal is None and self._leased and not work.bound.accounts.passes(work.chosen[0]):
+        if refusal is None and self.leased and not work.bound.accounts.passes(work.chosen[0]):
             refusal = self._shut(work)
         if refusal is None and isinstance(work.intent, Refuse):
             code, _, detail = work.intent.reason.partition(": ")
@@ -326,7 +327,7 @@ class LanePool(CallPool[Work]):
         """Why this delivery must not start, or None. The lease is the last question: it is the one
         that can change while a thread sleeps."""
         reason = self._too_late(work)
-        if reason is not None or not self._leased:
+        if reason is not None or not self.leased:
             return reason
         if self._permit.wait_valid(work.term, lambda: self._too_late(work) is not None):
             return None
@@ -342,7 +343,7 @@ class LanePool(CallPool[Work]):
         return NotStarted(Event.SHUT, ACCOUNT_SHUT, min(int(wait_s * 1_000) + spread, left_ms))
 
     def _too_late(self, work: Work) -> NotStarted | None:
-        if self._stopping and self._leased:
+        if self._stopping and self.leased:
             return NotStarted(Event.GIVEN_BACK, "given_back")
         if self._clock.now_ms() >= work.delivery.expires_at:
             return NotStarted(Event.TTL, "ttl_in_queue")

@@ -80,10 +80,11 @@ class Settle:
 
     def settle(self, batch: Sequence[Finished]) -> None:
         """One batch: commit, then free the room, then pass it on."""
-        works = [item for item in batch if isinstance(item, Work)]
+        works = [item for item in batch if type(item) is Work]
         pairs = [(work, s) for work in works if (s := self._settlement(work)) is not None]
-        settled = self._commit(batch, pairs) if pairs else SettledBatch(batch)
-        self._free_room(batch)
+        places = _places(works)
+        settled = self._commit(batch, pairs, places) if pairs else SettledBatch(batch)
+        self._free_room(places)
         self._on_settled(settled)
 
     def _gather(self) -> list[Finished]:
@@ -109,12 +110,15 @@ class Settle:
         return settlement
 
     def _commit(
-        self, batch: Sequence[Finished], pairs: Sequence[tuple[Work, Settlement]]
+        self,
+        batch: Sequence[Finished],
+        pairs: Sequence[tuple[Work, Settlement]],
+        places: Mapping[str, int],
     ) -> SettledBatch:
         settlements = [settlement for _, settlement in pairs]
         begun = self._clock.monotonic()
         try:
-            written = self._with_claims(batch, settlements)
+            written = None if self._rider is None else self._rider.settle(settlements, places)
             if written is None:
                 written = self._outage.persist(
                     "settle", lambda: self._ledger.settle(settlements, self._ordered)
@@ -122,13 +126,6 @@ class Settle:
         except LedgerUnavailable:
             return self._leave(batch, pairs)
         return SettledBatch(batch, pairs, written, self._clock.monotonic() - begun)
-
-    def _with_claims(
-        self, batch: Sequence[Finished], settlements: Sequence[Settlement]
-    ) -> list[bool] | None:
-        if self._rider is None:
-            return None
-        return self._rider.settle(settlements, _places(batch))
 
     def _leave(
         self, batch: Sequence[Finished], pairs: Sequence[tuple[Work, Settlement]]
@@ -139,15 +136,15 @@ class Settle:
             work.record.given_back = True
         return SettledBatch(batch)
 
-    def _free_room(self, batch: Sequence[Finished]) -> None:
-        for lane, count in _places(batch).items():
+    def _free_room(self, places: Mapping[str, int]) -> None:
+        for lane, count in places.items():
             self._pools[lane].returned += count
         self._on_room()
 
 
-def _places(batch: Sequence[Finished]) -> Counter[str]:
-    """How many places of each lane the batch holds."""
-    return Counter(item.delivery.lane for item in batch if isinstance(item, Work) and item.taken)
+def _places(works: Sequence[Work]) -> Counter[str]:
+    """Returns how many places of each lane these hold."""
+    return Counter([work.delivery.lane for work in works if work.taken])
 
 
 def settlement_of(work: Work, policy: LanePolicy, luck: Luck = random.random) -> Settlement | None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from prometheus_client import Histogram
-
 from dispatcher.metrics import Metrics
 from dispatcher.pipeline.work import AlreadyKnown, EndedAtClaim, Work
 from idempotency.ledger import Settlement
@@ -31,7 +29,6 @@ class WorkerTelemetry:
         self._metrics = metrics
         self._clock = clock
         self._worker = worker
-        self._call_seconds = _ByLane(metrics.call_seconds)
 
     def claimed(self, works: Sequence[Work]) -> None:
         """These are ours now and go to their lanes."""
@@ -50,9 +47,10 @@ class WorkerTelemetry:
         events = []
         for (work, settlement), ours in zip(pairs, written, strict=True):
             state = after(State.IN_FLIGHT, settlement.event) if ours else None
-            counts[work.delivery.lane, state.value if state else "fenced"] += 1
+            counts[work.delivery.lane, state._value_ if state else "fenced"] += 1
             if _traced(work, smooth=state is State.SENT and not work.tries):
-                events += self._tried_events(work)
+                if work.tries:
+                    events += self._tried_events(work)
                 events.append(self._settled_event(work, settlement, state, now))
         self._time([work for work, _ in pairs])
         for (lane, outcome), count in counts.items():
@@ -93,7 +91,7 @@ class WorkerTelemetry:
         stage = _STAGE_OF_EVENT.get(settlement.event, Stage.SETTLED)
         if state is None:
             stage = Stage.FENCED
-        event = self._event(work, stage, now, state.value if state else "", settlement.reason)
+        event = self._event(work, stage, now, state._value_ if state else "", settlement.reason)
         event.account = work.delivery.account
         event.provider_id = settlement.provider_id
         event.claimed_at = work.claimed_at
@@ -139,9 +137,8 @@ class WorkerTelemetry:
     def _time(self, works: Sequence[Work]) -> None:
         for work in works:
             if work.answered_at:
-                self._call_seconds[work.delivery.lane].observe(
-                    (work.answered_at - work.started_at) / _MS
-                )
+                seconds = (work.answered_at - work.started_at) / _MS
+                self._metrics.call_seconds.observe(work.delivery.lane, seconds)
 
 
 def stage_of(end: EndedAtClaim | AlreadyKnown) -> Stage:
@@ -157,15 +154,3 @@ def _traced(work: Work, *, smooth: bool) -> bool:
     """Whether the lane's policy wants it in the trace; `smooth`: nothing about it is worth a look."""
     level = work.terms.policy.trace if work.terms is not None else TraceLevel.ALL
     return level is TraceLevel.ALL or (level is TraceLevel.TROUBLE and not smooth)
-
-
-class _ByLane(dict[str, Histogram]):
-    """A metric's child per lane; `labels()` on every message would cost more than observing it."""
-
-    def __init__(self, metric: Histogram) -> None:
-        super().__init__()
-        self._metric = metric
-
-    def __missing__(self, lane: str) -> Histogram:
-        child = self[lane] = self._metric.labels(lane)
-        return child

@@ -35,12 +35,13 @@ class Assignment:
     Written by the source's thread, but for the two counters; other threads read `hold`.
     """
 
-    __slots__ = ("begun", "ended", "hold", "lane", "offsets", "partition", "topic")
+    __slots__ = ("begun", "ended", "hold", "lane", "lane_name", "offsets", "partition", "topic")
 
     def __init__(self, topic: str, partition: int, lane: Lane, offsets: Offsets) -> None:
         self.topic = topic
         self.partition = partition
         self.lane = lane
+        self.lane_name = lane.name
         self.offsets = offsets
         self.hold = PartitionState.OWNED
         self.begun = 0

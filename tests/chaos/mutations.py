@@ -285,7 +285,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "the lease is checked right before the first byte",
         "dispatcher.pipeline.lanes:LanePool._refusal",
-        "        if reason is not None or not self._leased:\n            return reason\n",
+        "        if reason is not None or not self.leased:\n            return reason\n",
         "        return reason\n",
         (_GUARDS + "test_nothing_is_sent_without_a_lease",),
     ),
@@ -373,7 +373,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a lane that stops begins nothing more",
         "dispatcher.pipeline.lanes:LanePool._too_late",
-        "        if self._stopping and self._leased:\n",
+        "        if self._stopping and self.leased:\n",
         "        if False:\n",
         (_GUARDS + "test_a_lane_that_stops_gives_back_what_it_has_not_begun",),
     ),
@@ -495,12 +495,12 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "the ledger is written before Redis",
         "dispatcher.pipeline.settle:Settle.settle",
-        "        settled = self._commit(batch, pairs) if pairs else SettledBatch(batch)\n"
-        "        self._free_room(batch)\n"
+        "        settled = self._commit(batch, pairs, places) if pairs else SettledBatch(batch)\n"
+        "        self._free_room(places)\n"
         "        self._on_settled(settled)\n",
         "        self._on_settled(SettledBatch(batch, pairs, [True] * len(pairs)))\n"
-        "        settled = self._commit(batch, pairs) if pairs else SettledBatch(batch)\n"
-        "        self._free_room(batch)\n",
+        "        settled = self._commit(batch, pairs, places) if pairs else SettledBatch(batch)\n"
+        "        self._free_room(places)\n",
         (_GUARDS + "test_the_ledger_comes_first_then_room_then_redis_then_the_source",),
     ),
     Mutation(

@@ -17,7 +17,6 @@ from idempotency.payload_cipher import body_digest
 from message.delivery import deliveries_of
 from message.states import Event
 from message.vocabulary import Lane
-from policy.schema import Guarantee
 from sending.runtime.clock import Clock
 from tests.dispatcher.fakes import LANE, NOW_MS, TOPIC, notification
 
@@ -31,7 +30,7 @@ class Bench:
         self.told: SimpleQueue[str] = SimpleQueue()
         self.marks: list[tuple[str, bytes]] = []
         contract: Any = self
-        pool: Any = SimpleNamespace(policy=SimpleNamespace(guarantee=Guarantee.AT_LEAST_ONCE))
+        pool: Any = SimpleNamespace(leased=True)
         self.aftermath = CompletionStage(
             {LANE.name: pool},
             contract,
