@@ -105,13 +105,20 @@ def decode(value: bytes | None) -> Notification:
     if not value:
         raise EnvelopeError("not_json", "$", "the value is empty; send one JSON object")
     _check_size(value)
-    _check_utf8(value)
     try:
+        if not value.isascii():
+            # All of it: the decoder checks only the fields that it reads, and the value travels on whole.
+            str(value, "utf-8")
         notification = _decoder.decode(value)
     except msgspec.ValidationError as exc:
         raise _wrong(value, exc) from exc
+    except UnicodeDecodeError as exc:
+        raise EnvelopeError("not_json", "$", f"the value is not UTF-8 at byte {exc.start}") from exc
     except msgspec.DecodeError as exc:
-        raise EnvelopeError("not_json", "$", f"the value is not JSON: {exc}") from exc
+        fault = f"the value is not JSON: {exc}"
+        if value.startswith(_BOM):
+            fault = "a byte order mark precedes the JSON; leave it out"
+        raise EnvelopeError("not_json", "$", fault) from exc
     except RecursionError as exc:
         raise EnvelopeError("not_json", "$", "the value is nested too deeply") from exc
     _check(notification)
@@ -142,20 +149,6 @@ def _check_size(value: bytes) -> None:
         raise EnvelopeError(
             "too_large", "$", f"{len(value):,} bytes; at most {MAX_BYTES:,} are taken"
         )
-
-
-def _check_utf8(value: bytes) -> None:
-    """All of it: the decoder checks only the fields that it reads, and the value travels on whole."""
-    if value.isascii():
-        return
-    if value.startswith(_BOM):
-        raise EnvelopeError(
-            "not_json", "$", "a byte order mark stands before the JSON; leave it out"
-        )
-    try:
-        str(value, "utf-8")
-    except UnicodeDecodeError as exc:
-        raise EnvelopeError("not_json", "$", f"the value is not UTF-8 at byte {exc.start}") from exc
 
 
 def _wrong(value: bytes, exc: msgspec.ValidationError) -> EnvelopeError:

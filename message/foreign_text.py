@@ -32,10 +32,12 @@ _RUN: Final = 8
 _UNSHOWN: Final = re.compile(
     r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff]+"
 )
-_KELVIN: Final = "\N{KELVIN SIGN}".encode()
+_STEP: Final = 5
+"""Between two pieces of four characters: each run of `_RUN` holds one of them."""
+_KELVIN: Final = "\N{KELVIN SIGN}".encode().decode("latin-1")
 """The one character outside ASCII that is a single letter of ASCII in lower case."""
-_BEGINNING: Final = re.compile(rb"(?<=[^0-9a-z])(?=.{4})", re.DOTALL)
-"""Places of a text in lower case where a private text may stand alone."""
+_BEGINNINGS: Final = re.compile(r"[^0-9a-z](?=(.{4}))", re.DOTALL)
+"""Finds the pieces of a text in lower case with which a private text may stand alone."""
 _encoder = msgspec.json.Encoder()
 _WORD: Final = re.compile(r"[^\s\"'<>(){}\[\]:,;=]+")
 _NUMBER: Final = re.compile(r"\+?\d(?:[ .()-]{0,2}\d){6,}")
@@ -94,23 +96,27 @@ def may_repeat(text: str, document: bytes) -> bool:
     """Returns False where `repeats` surely denies the text for every text, integer and key of this JSON
     document; True also where it cannot know. It costs a fraction of `repeats`.
 
-    A long private text shares eight characters with the text; a short one begins after a character that
-    is no letter and no digit. So four characters are looked for at each fourth place and at each such
-    beginning.
-    A number that is written with an exponent is not recognised.
+    A long private text shares eight characters with the text: one of the four-character pieces at 4, 9,
+    14 … is among them. A short one begins at the text's beginning or after a character that is no letter
+    and no digit. So the document is searched for these pieces. A number that is written with an exponent is
+    not recognised.
     """
-    if b"\\" in document or not text.isascii():
+    if not text.isascii():
         return True
-    low, held = text.lower().encode(), document.lower()
-    if b"k" in low and _KELVIN in held:
+    low, held = text.lower(), document.lower().decode("latin-1")
+    if "\\" in held or ("k" in low and _KELVIN in held):
         return True
-    for start in range(0, len(low) - _LEAST + 1, _LEAST):
-        if low[start : start + _LEAST] in held:
+    if len(low) < _LEAST:
+        return False
+    if low[:_LEAST] in held:
+        return True
+    for at in range(_LEAST, len(low) - _LEAST + 1, _STEP):
+        if low[at : at + _LEAST] in held:
             return True
-    for found in _BEGINNING.finditer(low):
-        start = found.start()
-        if start % _LEAST and low[start : start + _LEAST] in held:
-            return True
+    if not low.isalnum():
+        for piece in _BEGINNINGS.findall(low):
+            if piece in held:
+                return True
     return False
 
 

@@ -235,11 +235,12 @@ class LanePool(CallPool[Work]):
     def _begin(self, works: Sequence[Work]) -> bool:
         """One call for all that may still start, and what follows at once on a definite non-send; False: it
         is under way without this thread."""
-        starting = [work for work in works if self._may_start(work)]
+        terms, (account, channel) = works[0].bound, works[0].chosen
+        shut = self.leased and not terms.accounts.passes(account)
+        starting = [work for work in works if self._may_start(work, shut)]
         if not starting:
             return True
-        account, channel = starting[0].chosen
-        limits = starting[0].bound.limits[account.name]
+        limits = terms.limits[account.name]
         call = self._call_for(starting, limits)
         begun = _Begun(works, starting, self._clock.monotonic())
         outcomes = self._engine.begin(channel, call, limits.total, partial(self._answered, begun))
@@ -309,12 +310,13 @@ class LanePool(CallPool[Work]):
             note_refusals(works)
         return accepted
 
-    def _may_start(self, work: Work) -> bool:
-        """False for one that must not start, with the reason on it, or that can never be sent."""
+    def _may_start(self, work: Work, shut: bool) -> bool:
+        """Returns False for a delivery that must not start or can never be sent; its end says why. `shut`:
+        its account was shut since it was chosen."""
         refusal: NotStarted | Rejected | None = self._refusal(work)
-        if refusal is None and self.leased and not work.bound.accounts.passes(work.chosen[0]):
+        if refusal is None and shut:
             refusal = self._shut(work)
-        if refusal is None and isinstance(work.intent, Refuse):
+        if refusal is None and type(work.intent) is Refuse:
             code, _, detail = work.intent.reason.partition(": ")
             refusal = Rejected(code, detail)
         if refusal is None:
