@@ -52,7 +52,7 @@ fresh AS MATERIALIZED (
 # "IS TRUE" makes a hashed subplan of IN. A join would be a nested loop: see
 # backends.sql.database._FIXED_PLANS.
 _CLAIM: Final = """
-WITH clock AS MATERIALIZED (SELECT hongyan_now() AS ms),
+WITH{settled} clock AS MATERIALIZED (SELECT hongyan_now() AS ms),
 asked AS MATERIALIZED (
     SELECT i.*, (SELECT EXISTS (SELECT FROM recalls WHERE until > hongyan_now()))
                 AND wanted IN ('IN_FLIGHT', 'RETRY')
@@ -111,11 +111,12 @@ entered AS (
 SELECT ms, (SELECT string_agg(key, ',') FROM input
              WHERE (key IN (SELECT delivery_key FROM won)) IS NOT TRUE),
            (SELECT string_agg(key, ',') FROM fresh WHERE waits AND state = 'IN_FLIGHT'),
-           (SELECT string_agg(key, ',') FROM fresh WHERE recalled)
+           (SELECT string_agg(key, ',') FROM fresh WHERE recalled){counted}
   FROM clock"""
-CLAIM: Final = _CLAIM.format(fresh=_FRESH, asleep=ASLEEP_AT)
+_claim = partial(_CLAIM.format, settled="", fresh=_FRESH, asleep=ASLEEP_AT, counted="")
+CLAIM: Final = _claim()
 # Without the indentation: psycopg parses a statement of more than 4,096 characters anew each time.
-CLAIM_IN_LINE: Final = " ".join(_CLAIM.format(fresh=_FRESH_IN_LINE, asleep=ASLEEP_AT).split())
+CLAIM_IN_LINE: Final = " ".join(_claim(fresh=_FRESH_IN_LINE).split())
 
 _TAKE: Final = """
 WITH input AS MATERIALIZED (
@@ -166,11 +167,8 @@ UPDATE deliveries AS d
  WHERE d.delivery_key = ANY (ARRAY[s.key]) AND d.day = s.day AND d.token = s.token
    AND d.state || '' = 'IN_FLIGHT'"""
 
-_SETTLED: Final = "WITH settled AS (" + SETTLE.replace("%(", "%(settled_") + "\nRETURNING d.day),"
-_COUNTED: Final = ", (SELECT count(*) FROM settled)\n  FROM clock"
-SETTLE_AND_CLAIM: Final = (
-    CLAIM.replace("WITH", _SETTLED, 1).removesuffix("\n  FROM clock") + _COUNTED
-)
+_SETTLED: Final = f" settled AS ({SETTLE.replace('%(', '%(settled_')}\nRETURNING d.day),"
+SETTLE_AND_CLAIM: Final = _claim(settled=_SETTLED, counted=", (SELECT count(*) FROM settled)")
 _NUMBERED, _ORDER = numbered(SETTLE_AND_CLAIM)
 
 REROUTE: Final = """
