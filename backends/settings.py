@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, Literal, get_type_hints
 
 import msgspec
 
-from backends.toml_text import MAX_DEPTH, TomlTrouble, parsed
+from backends.toml_text import MAX_DEPTH, TomlTrouble, did_you_mean, parsed
 
 PREFIX: Final = "HONGYAN_"
 _ALIKE: Final = 0.9
@@ -240,7 +240,7 @@ def _explained(exc: msgspec.ValidationError, file: Path | None, environ: Mapping
     text, _, where = str(exc).partition(" - at `$.")
     key = where.rstrip("`")
     if unknown := _UNKNOWN.search(text):
-        text = f"unknown key{_did_you_mean(unknown[1], key)}"
+        text = f"unknown key{did_you_mean(unknown[1], _keys_of(key))}"
         key = f"{key}.{unknown[1]}".lstrip(".")
     variable = PREFIX + key.upper().replace(".", "__")
     source = variable if variable in environ else str(file or "the settings")
@@ -248,14 +248,12 @@ def _explained(exc: msgspec.ValidationError, file: Path | None, environ: Mapping
     return f"{source}: {key}: {text[:1].lower()}{text[1:]}"
 
 
-def _did_you_mean(found: str, table: str) -> str:
-    """A hint, from the keys that `table` (a dotted path, empty: the top level) may hold."""
+def _keys_of(table: str) -> list[str]:
+    """The keys that `table` (a dotted path, empty: the top level) may hold."""
     struct: Any = Settings
     for part in filter(None, table.split(".")):
         struct = get_type_hints(struct).get(part) if hasattr(struct, "__struct_fields__") else None
-    known = [name for name in getattr(struct, "__struct_fields__", ()) if name != "base"]
-    close = get_close_matches(found, known, n=1)
-    return f"; did you mean {close[0]}?" if close else ""
+    return [name for name in getattr(struct, "__struct_fields__", ()) if name != "base"]
 
 
 def _file(path: str | Path | None, environ: Mapping[str, str]) -> Path | None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
 from typing import Any, Final
 
 MAX_DEPTH: Final = 32
@@ -49,6 +50,12 @@ def check(data: dict[str, Any]) -> None:
             raise TomlTrouble(f"{_dotted(path)}: must be a finite number")
         if isinstance(value, int) and not -_BOUND <= value < _BOUND:
             raise TomlTrouble(f"{_dotted(path)}: is a number beyond 64 bits")
+
+
+def did_you_mean(found: object, known: Iterable[str]) -> str:
+    """`; did you mean threads?`, or nothing where no known name is close."""
+    close = get_close_matches(str(found), known, n=1)
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 def _leaves(data: dict[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from backends.toml_text import TomlTrouble, parsed
+from backends.toml_text import did_you_mean
 from message.vocabulary import CHANNELS, KINDS, LANES, Lane, lane_named
 from policy.gates import ContentDedup, FrequencyCap, QuietAction, QuietHours, Scope
 from policy.problems import Problem
@@ -23,13 +23,11 @@ from policy.schema import (
     SmtpPolicy,
     TraceLevel,
 )
-from policy.toml_lines import Path as Place
-from policy.toml_lines import key_lines, line_of
+from policy.toml_document import Place, TomlDocument
 from policy.validation import (
     GATES,
     cautions,
     contradictions,
-    did_you_mean,
     misfit,
     wrong_time,
     wrong_weights,
@@ -59,22 +57,19 @@ Layer = dict[Place, tuple[Any, Place]]
 """Fields of one table, `("threads",)` or `("breaker", "share")`: value and where it stands."""
 
 
-class PolicyParser:
-    """One file being read; gathers problems instead of stopping at the first."""
+class PolicyParser(TomlDocument):
+    """One policy file being read."""
 
     def __init__(self, file: str, content: bytes, accounts: Collection[str] | None) -> None:
-        self.problems: list[Problem] = []
+        super().__init__(file, content)
         self.cautions: list[Problem] = []
         """What may stand, and somebody should look at."""
-        self._file = file
         self._accounts = accounts
-        self._lines: dict[tuple[str, ...], int] = {}
-        self._data = self._parse(content)
 
     def lanes(self) -> dict[str, LanePolicy]:
         """Every lane's policy; the fields that have problems are left at their defaults."""
         self._check_top()
-        shared = self._table("defaults")
+        shared = self.table(self.data, ("defaults",))
         kinds = {kind: shared.pop(kind) for kind in KINDS if kind in shared}
         defaults = self._layer(("defaults",), shared)
         by_kind = {kind: self._layer(("defaults", kind), kinds.get(kind, {})) for kind in KINDS}
@@ -86,53 +81,30 @@ class PolicyParser:
             for lane in LANES
         }
 
-    def _parse(self, content: bytes) -> dict[str, Any]:
-        try:
-            text = content.decode("utf-8")
-            data = parsed(text)
-        except UnicodeDecodeError:
-            self.problems.append(Problem(self._file, 1, "the file", "is not UTF-8"))
-            return {}
-        except TomlTrouble as exc:
-            self.problems.append(Problem(self._file, exc.line or 1, "the file", str(exc)))
-            return {}
-        self._lines = key_lines(text)
-        return data
-
     def _check_top(self) -> None:
-        for key in self._data:
+        for key in self.data:
             if key in _FIELDS:
-                self._report((key,), "stands outside of any table; put it under [defaults]")
+                self.report((key,), "stands outside of any table; put it under [defaults]")
             elif key not in _TOP:
-                self._report((key,), f"unknown table{did_you_mean(key, _TOP)}")
-
-    def _table(self, *path: str) -> dict[str, Any]:
-        """A copy of the table at `path`; empty where there is none or something else stands."""
-        found: Any = self._data
-        for key in path:
-            found = found.get(key, {})
-        if isinstance(found, dict):
-            return dict(found)
-        self._report(path, "must be a table")
-        return {}
+                self.report((key,), f"unknown table{did_you_mean(key, _TOP)}")
 
     def _lane_tables(self) -> Iterator[tuple[str, Any]]:
-        for name, table in self._table("lanes").items():
+        for name, table in self.table(self.data, ("lanes",)).items():
             if lane_named(name) is not None:
                 yield name, table
             elif name in CHANNELS and isinstance(table, dict):
                 kind = next(iter(table), "notice")
-                self._report(("lanes", name), f'quote the name: [lanes."{name}.{kind}"]')
+                self.report(("lanes", name), f'quote the name: [lanes."{name}.{kind}"]')
             else:
                 known = f"; write CHANNEL.KIND, where channel is one of {', '.join(CHANNELS)}"
-                self._report(
+                self.report(
                     ("lanes", name), f"no such lane{did_you_mean(name, _LANE_NAMES) or known}"
                 )
 
     def _layer(self, path: Place, table: Any) -> Layer:
         """The fields that one table sets, each with its place; wrong ones are reported and left out."""
         if not isinstance(table, dict):
-            self._report(path, "must be a table")
+            self.report(path, "must be a table")
             return {}
         layer: Layer = {}
         for key, value in table.items():
@@ -140,7 +112,7 @@ class PolicyParser:
             if key in _TABLES:
                 layer |= self._inner(place, value)
             elif key not in _FIELDS:
-                self._report(place, f"unknown key{did_you_mean(key, _FIELDS)}")
+                self.report(place, f"unknown key{did_you_mean(key, _FIELDS)}")
             elif not self._reported(place, self._wrong(key, value)):
                 layer[key,] = (value, place)
         return layer
@@ -150,13 +122,13 @@ class PolicyParser:
         name = path[-1]
         struct = _TABLES[name]
         if not isinstance(table, dict):
-            self._report(path, "must be a table")
+            self.report(path, "must be a table")
             return {}
         layer: Layer = {}
         for key, value in table.items():
             place = (*path, key)
             if key not in struct.__struct_fields__:
-                self._report(place, f"unknown key{did_you_mean(key, struct.__struct_fields__)}")
+                self.report(place, f"unknown key{did_you_mean(key, struct.__struct_fields__)}")
             elif not self._reported(place, self._wrong_inner(name, key, value)):
                 layer[name, key] = (value, place)
         return layer
@@ -165,7 +137,7 @@ class PolicyParser:
         """Report what is wrong with the value at `place`, or below it; whether anything was."""
         found = list(problems)
         for below, text in found:
-            self._report((*place, *below), text)
+            self.report((*place, *below), text)
         return bool(found)
 
     def _wrong(self, key: str, value: Any) -> Iterator[tuple[Place, str]]:
@@ -210,9 +182,9 @@ class PolicyParser:
             table[key] = value
         policy = msgspec.convert(values, LanePolicy)
         for key, text in contradictions(policy):
-            self._report(_place(lane, layer, key), text)
+            self.report(_place(lane, layer, key), text)
         for key, text in cautions(lane, policy):
-            self.cautions.append(self._problem(_place(lane, layer, key), text))
+            self.cautions.append(self.problem(_place(lane, layer, key), text))
         self._check_exempt(lane, layer, values)
         return policy
 
@@ -224,13 +196,7 @@ class PolicyParser:
                 continue
             if values[gate]["exempt"] and (gate, "exempt") not in layer:
                 text = f"changes nothing, since {lane.kind} is exempt; add {gate}.exempt = false"
-                self._report(place, text)
-
-    def _report(self, path: Place, text: str) -> None:
-        self.problems.append(self._problem(path, text))
-
-    def _problem(self, path: Place, text: str) -> Problem:
-        return Problem(self._file, line_of(self._lines, path), _dotted(path), text)
+                self.report(place, text)
 
 
 def _place(lane: Lane, layer: Layer, key: str) -> Place:
@@ -244,7 +210,3 @@ def _wrong_choice(place: Place, value: Any) -> Iterator[tuple[Place, str]]:
     if value not in possible:
         hint = did_you_mean(value, possible)
         yield (), f"{value!r} is none of {', '.join(possible)}{hint}"
-
-
-def _dotted(path: Place) -> str:
-    return ".".join(f'"{part}"' if "." in part else part for part in path)

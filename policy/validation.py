@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from difflib import get_close_matches
+from collections.abc import Iterator
 from typing import Any, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 import msgspec
 
+from backends.toml_text import did_you_mean
 from message.vocabulary import Lane
 from policy.gates import DAY_MINUTES, QuietAction, QuietHours, minutes_of
 from policy.schema import Guarantee, InDoubt, LanePolicy, Ordering, SmtpPolicy, Weight
-from policy.toml_lines import Path
+from policy.toml_document import Place
 
 _DAY_MS = 86_400_000
 GATES = ("quiet_hours", "frequency", "dedup")
@@ -114,7 +114,7 @@ def all_day(quiet: QuietHours) -> bool:
     return len(minutes) == DAY_MINUTES
 
 
-def wrong_time(key: str, value: Any) -> Iterator[tuple[Path, str]]:
+def wrong_time(key: str, value: Any) -> Iterator[tuple[Place, str]]:
     """What is wrong with a zone or windows that have the right type."""
     if key == "zone":
         try:
@@ -130,7 +130,7 @@ def wrong_time(key: str, value: Any) -> Iterator[tuple[Path, str]]:
                 yield (), f"{exc}; write HH:MM-HH:MM"
 
 
-def misfit(struct: type[msgspec.Struct], key: str, value: object) -> Iterator[tuple[Path, str]]:
+def misfit(struct: type[msgspec.Struct], key: str, value: object) -> Iterator[tuple[Place, str]]:
     """The value's type or range, where it is not the field's: (where below the key, what is wrong)."""
     try:
         msgspec.convert({key: value}, struct)
@@ -138,7 +138,7 @@ def misfit(struct: type[msgspec.Struct], key: str, value: object) -> Iterator[tu
         yield (), _plain(exc, value) + _within(exc)
 
 
-def wrong_weights(weights: dict[str, Any]) -> Iterator[tuple[Path, str]]:
+def wrong_weights(weights: dict[str, Any]) -> Iterator[tuple[Place, str]]:
     """Told account by account: the table may have a line for each."""
     wrong = False
     for name, weight in weights.items():
@@ -149,12 +149,6 @@ def wrong_weights(weights: dict[str, Any]) -> Iterator[tuple[Path, str]]:
             yield (name,), _plain(exc, weight)
     if not wrong and not any(weights.values()):
         yield (), "gives no account a weight above 0, so nothing would choose one"
-
-
-def did_you_mean(found: object, known: Iterable[str]) -> str:
-    """`; did you mean threads?`, or nothing where no known name is close."""
-    close = get_close_matches(str(found), sorted(known), n=1)
-    return f"; did you mean {close[0]}?" if close else ""
 
 
 def _within(exc: msgspec.ValidationError) -> str:

@@ -18,7 +18,7 @@ from message.vocabulary import LANES, Lane
 from policy.loading import read
 from policy.problems import Problem
 from policy.schema import LanePolicy, Policy
-from policy.toml_lines import key_lines, line_of
+from policy.toml_document import TomlDocument
 
 Tables = Mapping[str, Mapping[str, Any]]
 
@@ -36,7 +36,7 @@ def lane_accounts(lane: Lane, tables: Tables, policy: LanePolicy) -> list[Accoun
 def check_accounts(settings: Settings, policy: Policy, path: Path) -> list[Problem]:
     """Returns the faults of the lanes' accounts in the policy of this file, which can be read. No secret is
     needed. Raises AccountError for a robot that names no group."""
-    lines = key_lines(read(path).decode())
+    page = TomlDocument(str(path), read(path))
     tables = settings.accounts
     reach = {name: reach_of(name, table) for name, table in tables.items() if _known(table)}
     found = set()
@@ -45,15 +45,14 @@ def check_accounts(settings: Settings, policy: Policy, path: Path) -> list[Probl
         names = [n for n in of_lane.accounts if n in reach and serves(tables[n]["provider"], lane)]
         reaches = {name: reach[name] for name in names}
         for name, text in _wrong(of_lane, reaches):
-            place = _place(lines, lane, name)
-            found.add(Problem(str(path), line_of(lines, place), _dotted(place), text))
+            found.add(page.problem(_place(page.lines, lane, name), text))
     return sorted(found)
 
 
 def strangers(settings: Settings, policy: Policy, path: Path) -> list[Problem]:
     """Lanes whose accounts are of several companies: a receiver may be somebody in each of them, and which
     one gets a message is left to weights."""
-    lines = key_lines(read(path).decode())
+    page = TomlDocument(str(path), read(path))
     found = set()
     for lane in LANES:
         names = policy.of(lane).account_names or list(settings.accounts)
@@ -64,8 +63,7 @@ def strangers(settings: Settings, policy: Policy, path: Path) -> list[Problem]:
                 f"{lane.channel}: {some} are of several companies, and one name may be somebody in each:"
                 " name the account in every notification, or only one company's accounts here"
             )
-            place = _place(lines, lane, "")
-            found.add(Problem(str(path), line_of(lines, place), _dotted(place), text))
+            found.add(page.problem(_place(page.lines, lane, ""), text))
     return sorted(found)
 
 
@@ -92,7 +90,3 @@ def _place(lines: Mapping[tuple[str, ...], int], lane: Lane, name: str) -> tuple
     tables = (("lanes", lane.name), ("defaults", lane.kind), ("defaults",))
     table = next((one for one in tables if (*one, "accounts") in lines), tables[0])
     return (*table, "accounts", name) if name else (*table, "accounts")
-
-
-def _dotted(place: tuple[str, ...]) -> str:
-    return ".".join(f'"{part}"' if "." in part else part for part in place)

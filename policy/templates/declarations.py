@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import msgspec
 
-from policy.templates.toml_document import Page, Place, did_you_mean
+from backends.toml_text import did_you_mean
+from policy.templates.page import Page, Place
 from policy.templates.variables import TYPES, TemplateError, Variable
 
 _KEYS: Final = ("type", "optional", "default", "items", "fields")

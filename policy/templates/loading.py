@@ -14,14 +14,15 @@ from typing import Any, Final
 import msgspec
 
 from backends.settings import Settings
+from backends.toml_text import did_you_mean
 from message.envelope import MAX_RECEIVER
 from message.vocabulary import CHANNELS
-from policy.loading import Problem
+from policy.loading import Problem, digest
 from policy.templates.declarations import variables
+from policy.templates.page import Page, Place
 from policy.templates.parts import expanded, readers
 from policy.templates.provider_forms import Takers, check, form, nothing, providers
 from policy.templates.templates import DeclaredTemplate, Templates
-from policy.templates.toml_document import Page, Place, did_you_mean, digest
 
 DEFAULT_FILE: Final = "templates.toml"
 

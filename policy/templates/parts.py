@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import msgspec
 
+from policy.templates.page import Page, Place
 from policy.templates.sandbox import Text, Unfit, compiled, without_mentions
-from policy.templates.toml_document import Page, Place
 
 HTML_KEY: Final = "html"
 """Texts under this key, at any depth, are HTML: values are escaped in them, and only there."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from backends.toml_text import did_you_mean
 from message.vocabulary import CHANNELS
+from policy.templates.page import Page, Place
 from policy.templates.parts import Part, parts
 from policy.templates.templates import PROVIDER_TEMPLATES, DeclaredTemplate, Form
-from policy.templates.toml_document import Page, Place, did_you_mean
 
 _FORM: Final = ("template_id", "params", "content")
 _ABOUT: Final = ("channel", "description", "variables", "providers")

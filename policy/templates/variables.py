@@ -13,11 +13,11 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from datetime import date, datetime
-from difflib import get_close_matches
 from typing import Any, Final, Literal
 
 import msgspec
 
+from backends.toml_text import did_you_mean
 from message.foreign_text import shown_name
 
 Type = Literal["string", "int", "number", "bool", "date", "list"]
@@ -194,6 +194,5 @@ def _wrong(path: str, text: str) -> TemplateError:
 
 def _hint(name: str, known: Iterable[str]) -> str:
     names = sorted(known)
-    if close := get_close_matches(name, names, n=1):
-        return f"; did you mean {close[0]}?"
-    return f"; there are {', '.join(names)}" if names else "; there are none"
+    listed = f"; there are {', '.join(names)}" if names else "; there are none"
+    return did_you_mean(name, names) or listed

@@ -22,7 +22,7 @@ from policy.schema import (
     RetryPolicy,
     SmtpPolicy,
 )
-from policy.toml_lines import key_lines, line_of
+from policy.toml_document import key_lines, line_of
 from policy.validation import contradictions
 
 ROOT = Path(__file__).parents[2]
