@@ -17,7 +17,7 @@ from channels.endpoints import BadEndpoint, endpoint_url
 from channels.providers import ADAPTERS
 from channels.providers.null import NullChannel
 from channels.providers.webhook.adapter import WebhookChannel
-from channels.secret import Secret
+from channels.secret import Secret, secret_of
 from message.receivers import GROUP
 from message.vocabulary import Lane
 
@@ -26,8 +26,6 @@ PROVIDERS: Final[Mapping[str, Channel]] = {
     **ADAPTERS,
 }
 _EVERY_CHANNEL: Final = "*"
-_PEM: Final = "-----BEGIN "
-_UNFIT: Final = "must be a text of printable ASCII characters"
 _PART: Final = 10
 """One part of so many of a provider's limit may go at once, the rest evenly."""
 _EVEN: Final = 0.9
@@ -214,7 +212,7 @@ def _converted(name: str, table: Mapping[str, Any], wanted: type[T]) -> T:
     if literal := literal_secret(f"accounts.{name}", table, wanted):
         raise AccountError(literal)
     try:
-        return msgspec.convert(plain(table), wanted, strict=False, dec_hook=_secret)
+        return msgspec.convert(plain(table), wanted, strict=False, dec_hook=secret_of)
     except msgspec.ValidationError as exc:
         text, _, where = str(exc).partition(" - at `$.")
         key = where.rstrip("`")
@@ -245,18 +243,6 @@ def literal_secret(path: str, table: Mapping[str, Any], wanted: type[msgspec.Str
 def plain(table: Mapping[str, Any]) -> dict[str, Any]:
     """The table with ordinary texts, which encoders take."""
     return {key: str(one) if isinstance(one, FileText) else one for key, one in table.items()}
-
-
-def _secret(wanted: type, value: object) -> object:
-    """Turns texts into secrets; raises NotImplementedError for any other type, as msgspec wants it."""
-    if wanted is not Secret:
-        raise NotImplementedError(wanted)
-    if not isinstance(value, str) or not value or not value.isascii():
-        raise ValueError(_UNFIT)
-    lines = value.splitlines() if value.startswith(_PEM) else [value]
-    if not all(line.isprintable() for line in lines):
-        raise ValueError(_UNFIT)
-    return Secret(value.strip())
 
 
 def _listed(names: Iterable[str]) -> str:

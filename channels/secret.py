@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 _SHOWN: Final = "Secret(***)"
+_PEM: Final = "-----BEGIN "
+_UNFIT: Final = "must be a text of printable ASCII characters"
 
 
 class Secret:
@@ -32,3 +34,15 @@ class Secret:
 
     def __reduce__(self) -> str:
         raise TypeError("a secret is not pickled")
+
+
+def secret_of(wanted: type, value: object) -> object:
+    """Turns texts into secrets; raises NotImplementedError for any other type, as msgspec wants it."""
+    if wanted is not Secret:
+        raise NotImplementedError(wanted)
+    if not isinstance(value, str) or not value or not value.isascii():
+        raise ValueError(_UNFIT)
+    lines = value.splitlines() if value.startswith(_PEM) else [value]
+    if not all(line.isprintable() for line in lines):
+        raise ValueError(_UNFIT)
+    return Secret(value.strip())

@@ -10,7 +10,7 @@ import msgspec
 from backends.settings import Settings, SettingsError
 from channels.channel import Account
 from channels.registry import literal_secret, load_accounts, plain
-from channels.secret import Secret
+from channels.secret import secret_of
 from receipts.parsers import PARSERS
 from receipts.pull_sources import PULLS
 from receipts.push import Parser
@@ -68,17 +68,8 @@ def _options(where: str, parser: Parser, said: dict[str, Any]) -> Any:
     if literal := literal_secret(where, said, parser.options):
         raise SettingsError(literal)
     try:
-        return msgspec.convert(plain(said), parser.options, strict=False, dec_hook=_secret)
+        return msgspec.convert(plain(said), parser.options, strict=False, dec_hook=secret_of)
     except msgspec.ValidationError as exc:
         text, _, key = str(exc).partition(" - at `$")
         named = f"{where}{key.rstrip('`')}"
         raise SettingsError(f"{named}: {text[:1].lower()}{text[1:].replace('`', '')}") from exc
-
-
-def _secret(wanted: type, value: object) -> object:
-    """Raises NotImplementedError for any type but a secret, as msgspec wants it."""
-    if wanted is not Secret:
-        raise NotImplementedError(wanted)
-    if not (isinstance(value, str) and value and value.isascii() and value.isprintable()):
-        raise ValueError("must be a text of printable ASCII characters")
-    return Secret(value)
