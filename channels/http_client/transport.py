@@ -13,8 +13,6 @@ public ones) and `not_after` (monotonic; no first byte leaves later).
 
 from __future__ import annotations
 
-import threading
-from collections import defaultdict, deque
 from collections.abc import Callable
 from time import monotonic
 from typing import Any, Final, NamedTuple
@@ -27,6 +25,7 @@ from channels.http_client.connection import Connection
 from channels.http_client.exchange import Exchange
 from channels.http_client.failures import BadRequest, TransportFailure
 from channels.http_client.response import LeanResponse
+from channels.idle_pool import IdlePool
 from channels.tls.context import CaBundles, TlsPeer
 
 DEFAULT_TIMEOUT_S: Final = 30.0
@@ -47,12 +46,7 @@ class _Begun(NamedTuple):
 
 
 class Transport(httpx.BaseTransport):
-    """Safe from any number of threads. One kept-alive connection per call in flight and origin.
-
-    Idle ones lie on a stack per origin: the hottest connection is used first, and what a burst
-    left over grows cold at the bottom, where the janitor closes it after `idle_s`. No connection belongs
-    to a thread, so a thread that ends leaves none behind.
-    """
+    """Safe from any number of threads. One kept-alive connection per call in flight and origin."""
 
     def __init__(
         self,
@@ -65,13 +59,9 @@ class Transport(httpx.BaseTransport):
         self._trust = CaBundles(ca_bundle, ["http/1.1"])
         self._peers: dict[Origin, TlsPeer] = {}
         self._proxy = proxy
-        self._idle_s = idle_s
         self._clock = clock
-        self._idle: defaultdict[Origin, deque[Connection]] = defaultdict(deque)
-        self._closed = threading.Event()
+        self._idle: IdlePool[Origin, Connection] = IdlePool("transport-janitor", idle_s, clock)
         self._answers = AnswerReader()
-        self._janitor: threading.Thread | None = None
-        self._starting = threading.Lock()
 
     def send(self, request: httpx.Request) -> LeanResponse | Failure:
         """One call on the wire, never two. Raises only BadRequest, and then nothing was sent."""
@@ -97,12 +87,14 @@ class Transport(httpx.BaseTransport):
 
     def _begin(self, request: httpx.Request) -> _Begun | Failure:
         """Write it over a connection, which whoever reads the answer gives back."""
-        if self._closed.is_set():
+        if self._idle.closed.is_set():
             return Failure(Phase.NOT_WRITTEN, "closed", "the transport is closed")
         url, extensions = request.url, request.extensions
         origin = (url.scheme, url.netloc, extensions.get("ca_file", ""))
         try:
-            connection = self._take(origin)
+            connection = self._idle.take(origin) or Connection(
+                self._peer(origin), proxy=self._proxy, clock=self._clock
+            )
         except OSError as exc:
             return Failure(Phase.NOT_WRITTEN, "tls", f"the CA file cannot be read: {exc}")
         exchange: Exchange | Failure | None = None
@@ -110,7 +102,7 @@ class Transport(httpx.BaseTransport):
             exchange = connection.begin(request, *timeouts(extensions.get("timeout")))
         finally:
             if not isinstance(exchange, Exchange):
-                self._put(origin, connection)
+                self._idle.put(origin, connection)
         return exchange if isinstance(exchange, Failure) else _Begun(origin, connection, exchange)
 
     def _wait(self, begun: _Begun) -> LeanResponse | Failure:
@@ -131,8 +123,7 @@ class Transport(httpx.BaseTransport):
 
     def close(self) -> None:
         """Close every idle connection; those in use close when their call ends. Idempotent."""
-        self._closed.set()
-        self._discard(lambda _: True)
+        self._idle.close()
         self._answers.close()
 
     @property
@@ -143,18 +134,11 @@ class Transport(httpx.BaseTransport):
     @property
     def idle(self) -> int:
         """Kept-alive connections that no call is using."""
-        return sum(len(connections) for connections in list(self._idle.values()))
+        return self._idle.size
 
     def sweep(self) -> None:
         """Close what has been idle for too long; the janitor calls it, and so may anyone."""
-        oldest = self._clock() - self._idle_s
-        self._discard(lambda connection: connection.used_at < oldest)
-
-    def _take(self, origin: Origin) -> Connection:
-        try:
-            return self._idle[origin].pop()
-        except IndexError:
-            return Connection(self._peer(origin), proxy=self._proxy, clock=self._clock)
+        self._idle.sweep()
 
     def _peer(self, origin: Origin) -> TlsPeer | None:
         """The origin's, if TLS is spoken there. Raises OSError for a CA file that cannot be read."""
@@ -168,42 +152,7 @@ class Transport(httpx.BaseTransport):
         return peer
 
     def _give_back(self, begun: _Begun) -> None:
-        self._put(begun.origin, begun.connection)
-
-    def _put(self, origin: Origin, connection: Connection) -> None:
-        self._idle[origin].append(connection)
-        if self._closed.is_set():
-            self._discard(lambda _: True)
-        elif self._janitor is None:
-            self._start_janitor()
-
-    def _discard(self, cold: Callable[[Connection], bool]) -> None:
-        """Close connections from the cold end. A deque's own operations are atomic: no lock needed."""
-        for connections in list(self._idle.values()):
-            while (connection := _pop_left(connections)) is not None:
-                if not cold(connection):
-                    connections.appendleft(connection)
-                    break
-                connection.close()
-
-    def _start_janitor(self) -> None:
-        with self._starting:
-            if self._janitor is None:
-                self._janitor = threading.Thread(
-                    target=self._keep_house, name="transport-janitor", daemon=True
-                )
-                self._janitor.start()
-
-    def _keep_house(self) -> None:
-        while not self._closed.wait(self._idle_s / 2):
-            self.sweep()
-
-
-def _pop_left(connections: deque[Connection]) -> Connection | None:
-    try:
-        return connections.popleft()
-    except IndexError:
-        return None
+        self._idle.put(begun.origin, begun.connection)
 
 
 def timeouts(timeout: dict[str, Any] | None) -> tuple[float, float]:

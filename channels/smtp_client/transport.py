@@ -14,8 +14,6 @@ server says nothing and right before the dot, until which nobody can have acted 
 from __future__ import annotations
 
 import socket
-import threading
-from collections import defaultdict, deque
 from collections.abc import Callable
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from math import inf
@@ -27,6 +25,7 @@ import httpx
 from channels.channel import Failure, Phase
 from channels.http_client.failures import WITHDRAWN, BadRequest, late, withdrawn
 from channels.http_client.response import LeanResponse
+from channels.idle_pool import IdlePool
 from channels.smtp_client.host_names import is_loopback
 from channels.smtp_client.mail_request import (
     DEFAULT_PORTS,
@@ -48,11 +47,7 @@ _RESOLVERS: Final = 2
 
 
 class SmtpTransport:
-    """Safe from any number of threads. One kept session per call in flight and route.
-
-    Idle ones lie on a stack per route, the hottest on top; the janitor closes those that have been idle
-    for `idle_s`. No session belongs to a thread, and none has one.
-    """
+    """Safe from any number of threads. One kept session per call in flight and route."""
 
     def __init__(
         self,
@@ -62,12 +57,8 @@ class SmtpTransport:
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._trust = CaBundles(ca_bundle)
-        self._idle_s = idle_s
         self._clock = clock
-        self._idle: defaultdict[SmtpTarget, deque[SmtpSession]] = defaultdict(deque)
-        self._closed = threading.Event()
-        self._janitor: threading.Thread | None = None
-        self._starting = threading.Lock()
+        self._idle: IdlePool[SmtpTarget, SmtpSession] = IdlePool("smtp-janitor", idle_s, clock)
         self._resolvers = ThreadPoolExecutor(_RESOLVERS, thread_name_prefix="smtp-names")
 
     @property
@@ -85,7 +76,7 @@ class SmtpTransport:
         """One message on the wire, never two. Raises only BadRequest, and then nothing was sent."""
         envelope = envelope_of(request)
         route = _route(request, envelope)
-        if self._closed.is_set():
+        if self._idle.closed.is_set():
             return Failure(Phase.NOT_WRITTEN, "closed", "the transport is closed")
         started = monotonic()
         timing = Timing(request.extensions.get("timeout", {}), started)
@@ -98,19 +89,17 @@ class SmtpTransport:
 
     def close(self) -> None:
         """Close every idle session; those in use close when their call ends. Idempotent."""
-        self._closed.set()
-        self._discard(lambda _: True)
+        self._idle.close()
         self._resolvers.shutdown(wait=False, cancel_futures=True)
 
     @property
     def idle(self) -> int:
         """Kept sessions that no call is using."""
-        return sum(len(sessions) for sessions in list(self._idle.values()))
+        return self._idle.size
 
     def sweep(self) -> None:
         """Close what has been idle for too long; the janitor calls it, and so may anyone."""
-        oldest = self._clock() - self._idle_s
-        self._discard(lambda session: session.used_at < oldest)
+        self._idle.sweep()
 
     def _tell(
         self, route: SmtpTarget, envelope: Envelope, request: httpx.Request, timing: Timing
@@ -142,46 +131,18 @@ class SmtpTransport:
 
     def _kept(self, route: SmtpTarget, timing: Timing) -> SmtpSession | None:
         """A session that lives; those that died meanwhile are put away."""
-        while True:
-            try:
-                session = self._idle[route].pop()
-            except IndexError:
-                return None
+        while (session := self._idle.take(route)) is not None:
             if session.renew(timing):
                 return session
             session.close()
+        return None
 
     def _give_back(self, route: SmtpTarget, session: SmtpSession) -> None:
         session.used_at = self._clock()
-        if not session.usable:
+        if session.usable:
+            self._idle.put(route, session)
+        else:
             session.close()
-            return
-        self._idle[route].append(session)
-        if self._closed.is_set():
-            self._discard(lambda _: True)
-        elif self._janitor is None:
-            self._start_janitor()
-
-    def _discard(self, cold: Callable[[SmtpSession], bool]) -> None:
-        """Close sessions from the cold end. A deque's own operations are atomic: no lock needed."""
-        for sessions in list(self._idle.values()):
-            while (session := _pop_left(sessions)) is not None:
-                if not cold(session):
-                    sessions.appendleft(session)
-                    break
-                session.close()
-
-    def _start_janitor(self) -> None:
-        with self._starting:
-            if self._janitor is None:
-                self._janitor = threading.Thread(
-                    target=self._keep_house, name="smtp-janitor", daemon=True
-                )
-                self._janitor.start()
-
-    def _keep_house(self) -> None:
-        while not self._closed.wait(self._idle_s / 2):
-            self.sweep()
 
     def _resolve(
         self, host: str, port: int, timeout_s: float
@@ -217,10 +178,3 @@ def _route(request: httpx.Request, envelope: Envelope) -> SmtpTarget:
     return SmtpTarget(
         url.scheme, url.host, port, ca_file, envelope.login, envelope.tls, envelope.hello
     )
-
-
-def _pop_left(sessions: deque[SmtpSession]) -> SmtpSession | None:
-    try:
-        return sessions.popleft()
-    except IndexError:
-        return None

@@ -1,0 +1,90 @@
+"""Idle connections: a stack for each origin, and the janitor that closes what nobody uses."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Hashable
+from contextlib import suppress
+from threading import Event, Lock, Thread
+from typing import Generic, Protocol, TypeVar
+
+
+class Reusable(Protocol):
+    """A connection between two calls."""
+
+    used_at: float
+    """By the pool's clock; written when a call ends, read by the janitor."""
+
+    def close(self) -> None:
+        """Close it for good."""
+        ...
+
+
+K = TypeVar("K", bound=Hashable)
+C = TypeVar("C", bound=Reusable)
+
+
+class IdlePool(Generic[K, C]):
+    """Safe from any number of threads. A deque's own operations are atomic: no lock needed.
+
+    The hottest connection is used first. What a burst left over grows cold at the bottom, where the janitor
+    closes it after `idle_s`. No connection belongs to a thread, so a thread that ends leaves none behind.
+    """
+
+    def __init__(self, janitor: str, idle_s: float, clock: Callable[[], float]) -> None:
+        """`janitor` is the name of its thread, which the first connection starts."""
+        self.closed = Event()
+        self._name = janitor
+        self._idle_s = idle_s
+        self._clock = clock
+        self._idle: defaultdict[K, deque[C]] = defaultdict(deque)
+        self._janitor: Thread | None = None
+        self._starting = Lock()
+
+    @property
+    def size(self) -> int:
+        """Connections that no call is using."""
+        return sum(len(connections) for connections in list(self._idle.values()))
+
+    def take(self, origin: K) -> C | None:
+        """Returns the connection that was used last; None if there is none."""
+        try:
+            return self._idle[origin].pop()
+        except IndexError:
+            return None
+
+    def put(self, origin: K, connection: C) -> None:
+        """Keep it for the next call; a closed pool closes it."""
+        self._idle[origin].append(connection)
+        if self.closed.is_set():
+            self._discard(lambda _: True)
+        elif self._janitor is None:
+            self._start_janitor()
+
+    def sweep(self) -> None:
+        """Close what has been idle for too long; the janitor calls it, and so may anyone."""
+        oldest = self._clock() - self._idle_s
+        self._discard(lambda connection: connection.used_at < oldest)
+
+    def close(self) -> None:
+        """Close every idle connection, and from now on each that is put here. Idempotent."""
+        self.closed.set()
+        self._discard(lambda _: True)
+
+    def _discard(self, cold: Callable[[C], bool]) -> None:
+        """Close connections from the cold end."""
+        for connections in list(self._idle.values()):
+            with suppress(IndexError):  # none is left
+                while cold(connection := connections.popleft()):
+                    connection.close()
+                connections.appendleft(connection)
+
+    def _start_janitor(self) -> None:
+        with self._starting:
+            if self._janitor is None:
+                self._janitor = Thread(target=self._keep_house, name=self._name, daemon=True)
+                self._janitor.start()
+
+    def _keep_house(self) -> None:
+        while not self.closed.wait(self._idle_s / 2):
+            self.sweep()
