@@ -55,7 +55,7 @@ class Admin:
             rules=provider.rules.faults,
             dedup=provider.dedup,
             refuse_new=self._refusing,
-            lists=provider.lists,
+            lists=provider.world.lists,
         )
         connection.answer(200, msgspec.json.encode(now))
 
@@ -71,9 +71,9 @@ class Admin:
         if change.dedup is not msgspec.UNSET:
             self._provider.dedup = change.dedup
         if change.lists is not msgspec.UNSET:
-            self._provider.lists = change.lists
+            self._provider.world.lists = change.lists
         if change.expire_tokens is True:
-            self._provider.expire_tokens()
+            self._provider.world.token_generation += 1
         if change.refuse_new is msgspec.UNSET or change.refuse_new is self._refusing:
             self._show(connection)
             return

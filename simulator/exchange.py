@@ -5,21 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from hashlib import sha256
-from time import time
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from simulator.faults import ConnectionEnd, FaultDecision, receiver_code
 from simulator.ledger import Record
 from simulator.options import SimulatorOptions
 from simulator.protocols import PROTOCOLS
+from simulator.provider import Provider
 from simulator.receipts.poster import ReceiptPoster
 from simulator.servers.http_request import Request, RequestClient
-from simulator.wire import ProtocolContext, Question, Recipient, Reply, Send, Verdict, WireProtocol
+from simulator.wire import Question, Recipient, Reply, Send, Verdict, WireProtocol
 
-if TYPE_CHECKING:
-    from simulator.provider import Provider
-
-_MS: Final = 1_000
 _DIGEST: Final = 16
 
 
@@ -28,14 +24,7 @@ class SimulatedExchange:
 
     def __init__(self, provider: Provider, options: SimulatorOptions) -> None:
         self._provider = provider
-        self.world = ProtocolContext(
-            credentials=options.credentials,
-            behaviours=options.behaviours,
-            now_ms=_now_ms,
-            token_ttl_s=options.token_ttl_s,
-            lists=options.lists,
-            counts=provider.memory.counts,
-        )
+        self.world = provider.world
         self.protocols: dict[str, WireProtocol] = {
             n: make(self.world) for n, make in PROTOCOLS.items()
         }
@@ -44,12 +33,14 @@ class SimulatedExchange:
         for record in provider.memory.of_protocols():
             self._accepted(record)
 
-    def serve(self, connection: RequestClient, request: Request, path: str) -> bool:
-        """Answer if the path names a protocol; False if it does not."""
+    def serve(self, connection: RequestClient, request: Request) -> None:
+        """Answer one request, by the protocol that its path names, now or when its fate says."""
+        path = request.path
         name, slash, rest = path[1:].partition("/")
         protocol = self.protocols.get(name)
         if protocol is None:
-            return False
+            self._provider.serve(connection, request)
+            return
         read = protocol.read(request, slash + rest or "/")
         if isinstance(read, Reply):
             connection.answer(read.status, read.body, "", read.fields)
@@ -57,7 +48,6 @@ class SimulatedExchange:
             self._tell(connection, protocol, read, path)
         else:
             self._take(connection, protocol, read, request, path)
-        return True
 
     def _tell(
         self, connection: RequestClient, protocol: WireProtocol, question: Question, path: str
@@ -110,7 +100,7 @@ class SimulatedExchange:
         verdict = Verdict(one, earlier or protocol.provider_id(seq), code, earlier is not None)
         record = Record(
             seq=seq,
-            at_ms=_now_ms(),
+            at_ms=self.world.now_ms(),
             key=key,
             path=path,
             id=send.id,
@@ -169,10 +159,6 @@ def _refusal(protocol: WireProtocol, fate: FaultDecision) -> Reply | None:
     if fate.status != 200:
         return Reply(b'{"error":"status %d"}' % fate.status, fate.status)
     return None
-
-
-def _now_ms() -> int:
-    return int(time() * _MS)
 
 
 def _nothing() -> None:

@@ -1,6 +1,6 @@
 """The provider itself: decide, record, and answer once the record is on disk.
 
-The webhook protocol is served here; the others by `simulator.exchange`, in the same way.
+The webhook protocol is served here; the others by `simulator.exchange`, by means of this one.
 """
 
 from __future__ import annotations
@@ -16,13 +16,12 @@ from urllib.parse import unquote
 import msgspec
 
 from simulator.delayed_replies import DelayQueue
-from simulator.exchange import SimulatedExchange
 from simulator.faults import ConnectionEnd, FaultDecision, decide
 from simulator.ledger import LedgerWriter, Record
 from simulator.options import Rules, SimulatorOptions
 from simulator.report import Memory, provider_id
 from simulator.servers.http_request import Request, RequestClient
-from simulator.wire import Lists, Reply
+from simulator.wire import ProtocolContext, Reply
 
 _MS: Final = 1_000
 _DIGEST: Final = 16
@@ -51,13 +50,18 @@ class Provider:
         self._loop = asyncio.get_running_loop()
         self._later = DelayQueue(self._loop)
         self._queries: dict[str, int] = {}
-        self._exchange = SimulatedExchange(self, options)
+        self.world = ProtocolContext(
+            credentials=options.credentials,
+            behaviours=options.behaviours,
+            now_ms=_now_ms,
+            token_ttl_s=options.token_ttl_s,
+            lists=options.lists,
+            counts=memory.counts,
+        )
 
     def serve(self, connection: RequestClient, request: Request) -> None:
         """Answer one request, now or when its fate says."""
         path = request.path
-        if self._exchange.serve(connection, request, path):
-            return
         if request.method == "POST":
             self._receive(connection, request, path)
         elif request.method == "GET":
@@ -87,26 +91,13 @@ class Provider:
         seen = self.memory.keys.get(key)
         fate = self.fate("GET", path, "", key, turn)
         reply: Callable[[FaultDecision], Reply] = _Lost()
-        if self._exchange.world.lists.status_query:
+        if self.world.lists.status_query:
             sent = bool(seen and seen.accepted)
             if fate.status == 200 and not sent:
                 fate = fate._replace(status=404)
             reply = _State(seen.provider_id if seen else "", sent=sent)
         # Behind what is being stored: "it was sent" must not be taken back by a kill.
         self.writer.after(self.then(fate, connection, reply))
-
-    @property
-    def lists(self) -> Lists:
-        """What queries show."""
-        return self._exchange.world.lists
-
-    @lists.setter
-    def lists(self, lists: Lists) -> None:
-        self._exchange.world.lists = lists
-
-    def expire_tokens(self) -> None:
-        """Every access token given out so far has expired."""
-        self._exchange.world.token_generation += 1
 
     def fate(self, method: str, path: str, receiver: str, key: str, turn: int) -> FaultDecision:
         """What becomes of one request."""
@@ -123,7 +114,7 @@ class Provider:
         answer = str(fate.status) if fate.ending is ConnectionEnd.ANSWER else fate.ending.value
         return Record(
             seq=self.memory.last_seq + 1,
-            at_ms=int(time() * _MS),
+            at_ms=_now_ms(),
             key=request.key,
             path=path,
             id=message.id,
@@ -201,6 +192,10 @@ class _Lost:
     def __call__(self, fate: FaultDecision) -> Reply:
         status = 404 if fate.status == 200 else fate.status
         return Reply(b'{"error":"no such route"}', status)
+
+
+def _now_ms() -> int:
+    return int(time() * _MS)
 
 
 def _read(body: bytes) -> _Message | None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from simulator.admin import Admin
+from simulator.exchange import SimulatedExchange
 from simulator.ledger import LedgerWriter, mend, read_ledger
 from simulator.options import SimulatorOptions
 from simulator.provider import Provider
@@ -67,6 +68,7 @@ class Server:
         memory = _remember(self._options)
         writer = LedgerWriter(self._options.ledger, fsync=self._options.fsync, loop=self._loop)
         self._provider = Provider(self._options, memory, writer)
+        self._exchange = SimulatedExchange(self._provider, self._options)
         self._post = self._post_office()
         await self._serve()
         await writer.close()
@@ -89,7 +91,7 @@ class Server:
 
     async def _listen(self) -> None:
         self._listener = await self._loop.create_server(
-            factory(self._provider.serve, self._opened, self._options.close_after),
+            factory(self._exchange.serve, self._opened, self._options.close_after),
             self._options.host,
             self._port,
             backlog=_BACKLOG,
