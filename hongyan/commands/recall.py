@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -92,12 +92,7 @@ def recall(
     if as_json:
         print_json(found)
     else:
-        _show(found)
-        if opened.unseen:
-            lanes = ", ".join(opened.unseen)
-            err().print(
-                f"best_effort lanes have no ledger: what is queued there goes out ({lanes})"
-            )
+        _show(found, opened.unseen)
     good = all(told.verdict in _GOOD for told in found.deliveries)
     if not found.deliveries and not ahead:
         good = False
@@ -121,7 +116,7 @@ def _until(wait_s: float) -> Callable[[], bool]:
     return wait
 
 
-def _show(found: Recalled) -> None:
+def _show(found: Recalled, unseen: Sequence[str]) -> None:
     from rich.table import Table
 
     if found.deliveries:
@@ -136,3 +131,6 @@ def _show(found: Recalled) -> None:
     else:
         out().print(f"the ledger has nothing of {found.name!r} yet", markup=False)
     out().print("whatever of it still stands in Kafka is dropped when it is read", style="dim")
+    if unseen:
+        lanes = ", ".join(unseen)
+        err().print(f"best_effort lanes have no ledger: what is queued there goes out ({lanes})")

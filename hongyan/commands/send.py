@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
@@ -80,42 +80,50 @@ def send(
 ) -> None:
     """See HELP."""
     settings = settings_of(context)
-    if (file is None) == (lane is None):
-        raise WrongUsage("give either --file, or --lane with --to and what to send")
-    if file is not None and str(file) != "-" and not file.is_file():
-        raise WrongUsage(f"{file}: no such file; give one of JSON lines, or - for standard input")
-    from hongyan import enqueue as sending
+    _check_source(file, lane)
+    from hongyan.enqueue import EnqueueOutcome, NotificationSender
     from hongyan.reach_check import ReachCheck
     from policy.templates.loading import load_for
 
     templates, reach = load_for(settings), ReachCheck(settings.accounts)
-    outcome = sending.EnqueueOutcome()
+    outcome = EnqueueOutcome()
     if file is not None:
         ready = _with_progress(file, outcome.bad, templates, reach)
     else:
-        fields = {
-            **optional(
-                id=message_id,
-                biz_id=biz_id,
-                receivers=to,
-                account=account,
-                ttl_ms=int(ttl * 1_000) if ttl else None,
-                ordering_key=ordering_key,
-                resend_of=resend_of,
-                attributes=pairs("--attribute", attribute),
-            ),
-            **lane_fields(lane or ""),
-            **body_fields(template, param, content),
-        }
-        fields = sending.typed(fields, templates)
-        now_ms = time.time_ns() // 1_000_000
-        ready = iter([sending.prepared(fields, now_ms, templates, reach)])
+        fields = optional(
+            id=message_id,
+            biz_id=biz_id,
+            receivers=to,
+            account=account,
+            ttl_ms=int(ttl * 1_000) if ttl else None,
+            ordering_key=ordering_key,
+            resend_of=resend_of,
+            attributes=pairs("--attribute", attribute),
+        )
+        fields |= lane_fields(lane or "") | body_fields(template, param, content)
+        ready = _one(fields, templates, reach)
     if check:
         outcome.sent = sum(1 for _ in ready)
     else:
-        _send(sending.NotificationSender(settings.kafka, outcome), ready, timeout)
+        _send(NotificationSender(settings.kafka, outcome), ready, timeout)
     _report(outcome, check=check, as_json=as_json)
     raise typer.Exit(DONE if outcome.ok else PROBLEMS)
+
+
+def _check_source(file: Path | None, lane: str | None) -> None:
+    """Raises WrongUsage for anything but one of the two, and for a file that is not there."""
+    if (file is None) == (lane is None):
+        raise WrongUsage("give either --file, or --lane with --to and what to send")
+    if file is not None and str(file) != "-" and not file.is_file():
+        raise WrongUsage(f"{file}: no such file; give one of JSON lines, or - for standard input")
+
+
+def _one(fields: dict[str, Any], templates: Templates, reach: Check) -> Iterator[Ready]:
+    """The notification that the flags describe."""
+    from hongyan.enqueue import prepared, typed
+
+    now_ms = time.time_ns() // 1_000_000
+    return iter([prepared(typed(fields, templates), now_ms, templates, reach)])
 
 
 def _send(sender: NotificationSender, ready: Iterable[Ready], timeout_s: float) -> None:
