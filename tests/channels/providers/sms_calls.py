@@ -16,11 +16,10 @@ from channels.channel import (
     Phase,
     ResolveResult,
 )
-from channels.judging.error_table import ErrorRow
 from channels.registry import load_accounts
 from message.delivery import Delivery, deliveries_of
 from message.envelope import Notification, Template
-from message.outcomes import AnyOutcome, NotSent, Rejected, Unknown
+from message.outcomes import AnyOutcome
 
 KEY = "0123456789abcdef0123456789abcdef"
 AT_MS = 1_790_000_000_000
@@ -65,15 +64,6 @@ def outcome(channel: Channel, account: Account, one: Delivery, answer: Answer) -
     """What an answer means for a call with one delivery."""
     (found,) = channel.outcomes(Call(account, (one,)), answer)
     return found
-
-
-def meant(row: ErrorRow, detail: str) -> AnyOutcome:
-    """What a row of an error table promises, with the provider's own words."""
-    if row.kind == "rejected":
-        return Rejected(row.code, detail, row.account)
-    if row.kind == "not_sent":
-        return NotSent(row.code, detail, row.delay_ms, row.account, row.limit)
-    return Unknown(row.code, detail)
 
 
 def attempt_of(one: Delivery, age_s: float = 3_600, called_at: int = AT_MS) -> Attempt:

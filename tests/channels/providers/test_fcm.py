@@ -14,7 +14,6 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from channels.channel import Call, Failure, Phase, TokenRefused
 from channels.http_client.transport import Transport
-from channels.judging.error_table import ErrorRow
 from channels.providers.fcm.adapter import FcmChannel
 from channels.providers.fcm.token_source import FcmTokens, signed
 from channels.registry import AccountError
@@ -36,7 +35,6 @@ TABLE = {
     "private_key": PRIVATE_KEY,
 }
 FCM_ERROR = "type.googleapis.com/google.firebase.fcm.v1.FcmError"
-KINDS: dict[str, type[AnyOutcome]] = {"rejected": Rejected, "not_sent": NotSent, "unknown": Unknown}
 OWN = {
     "UNSPECIFIED_ERROR",
     "INVALID_ARGUMENT",
@@ -173,17 +171,6 @@ def test_a_topic_takes_half_as_much() -> None:
 @pytest.mark.parametrize("receiver", ["a token", "/topics/", "/topic/x", "to/ken", "https://x"])
 def test_what_can_be_no_token_and_no_topic_is_refused(receiver: str) -> None:
     assert refusal({"text": "a"}, receiver).startswith("bad_receiver: ")
-
-
-@pytest.mark.parametrize("row", list(CHANNEL.errors), ids=lambda row: row.code)
-def test_every_documented_error_is_what_its_row_says(row: ErrorRow) -> None:
-    given = error(row.code) if row.code in OWN else error("", row.code)
-    outcome = outcome_of(given)
-    assert type(outcome) is KINDS[row.kind]
-    assert not isinstance(outcome, Accepted)
-    assert (outcome.code, outcome.detail) == (row.code, "why")
-    if isinstance(outcome, NotSent):
-        assert (outcome.retry_after_ms, outcome.account) == (row.delay_ms, row.account)
 
 
 def test_fcms_own_list_of_errors_is_in_the_table() -> None:

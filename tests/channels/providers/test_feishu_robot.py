@@ -10,10 +10,9 @@ import pytest
 
 from channels.channel import Call, Failure, Phase
 from channels.http_client.transport import Transport
-from channels.judging.error_table import ErrorRow
 from channels.providers.feishu.robot import FeishuRobotChannel
 from message.envelope import Template
-from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
+from message.outcomes import Accepted, AnyOutcome, NotSent, Unknown
 from simulator import Faults, Simulator, spawn
 from tests.channels.providers.chats import KEY, Peer, account_of, deliveries
 from tests.conformance.samples import UNLIMITED
@@ -21,7 +20,6 @@ from tests.conformance.samples import UNLIMITED
 NOW = 1_599_360_473.9
 CHANNEL = FeishuRobotChannel(lambda: NOW)
 TABLE = {"provider": "feishu_robot", "hook": "a-hook", "secret": "this is secret", "group": "ops"}
-KINDS: dict[str, type[AnyOutcome]] = {"rejected": Rejected, "not_sent": NotSent, "unknown": Unknown}
 SIGN = "/eYKrXQBzTjUZJ3s6NX16VxGbTwmK7AEs8/FnvC1CSw="
 """Of 1599360473 (the document's own example of a time) and `this is secret`, computed with OpenSSL:
 printf '' | openssl dgst -sha256 -hmac "$(printf '1599360473\\nthis is secret')" -binary | base64"""
@@ -121,23 +119,6 @@ def test_a_content_that_cannot_be_sent_is_refused_in_one_sentence(
 def test_a_robot_of_another_group_is_refused_where_the_account_names_its_own() -> None:
     assert refusal({"text": "a"}, group="ops") == ""
     assert refusal({"text": "a"}, group="sales").startswith("wrong_group: ")
-
-
-@pytest.mark.parametrize("row", list(CHANNEL.errors), ids=lambda row: row.code)
-@pytest.mark.parametrize("status", [200, 400])
-def test_every_documented_error_is_what_its_row_says(row: ErrorRow, status: int) -> None:
-    number, _, variant = row.code.partition(".")
-    text = "too many request" if variant else "why"
-    outcome = outcome_of(answer({"code": int(number), "msg": text, "data": {}}, status))
-    assert type(outcome) is KINDS[row.kind]
-    assert not isinstance(outcome, Accepted)
-    assert outcome.code == row.code
-    if isinstance(outcome, NotSent):
-        assert (outcome.retry_after_ms, outcome.account, outcome.limit) == (
-            row.delay_ms,
-            row.account,
-            row.limit,
-        )
 
 
 @pytest.mark.parametrize(

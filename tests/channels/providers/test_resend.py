@@ -11,9 +11,7 @@ import pytest
 
 from channels.channel import Account, Call, Failure, Phase
 from channels.engine import Engine
-from channels.judging.error_table import ErrorRow
 from channels.providers.resend.adapter import CHANNELS, ResendChannel
-from channels.providers.resend.errors import ERRORS
 from channels.registry import AccountError, load_accounts
 from channels.transports import TransportRouter
 from message.delivery import Delivery, deliveries_of
@@ -23,7 +21,6 @@ from simulator import Faults, Simulator, spawn
 from tests.conformance.samples import UNLIMITED
 
 CHANNEL: ResendChannel = CHANNELS[0]
-KINDS: dict[str, type[AnyOutcome]] = {"rejected": Rejected, "not_sent": NotSent, "unknown": Unknown}
 MINUTE = 60_000
 
 
@@ -190,18 +187,6 @@ def error(name: str, status: int = 400) -> dict[str, Any]:
 
 def test_an_id_is_an_acceptance() -> None:
     assert outcome(200, {"id": "49a3999c"}) == Accepted("49a3999c")
-
-
-@pytest.mark.parametrize("row", ERRORS.rows, ids=lambda row: row.code)
-def test_every_documented_error_is_what_its_row_says(row: ErrorRow) -> None:
-    found = outcome(400, error(row.code))
-    assert type(found) is KINDS[row.kind]
-    assert getattr(found, "code", "") == row.code
-    assert getattr(found, "detail", "") == "as Resend says"
-    assert getattr(found, "account", False) is row.account
-    assert getattr(found, "retry_after_ms", None) == (
-        row.delay_ms if row.kind == "not_sent" else None
-    )
 
 
 def test_a_403_about_the_senders_domain_is_the_accounts() -> None:

@@ -11,7 +11,7 @@ import pytest
 from channels.channel import Account, Call, Resolution
 from channels.engine import Engine
 from channels.http_client.transport import Transport
-from channels.judging.error_table import MINUTE, ErrorRow
+from channels.judging.error_table import MINUTE
 from channels.providers.tencent_sms.adapter import TencentSms
 from channels.providers.tencent_sms.signature import authorization
 from message.delivery import Delivery
@@ -28,7 +28,6 @@ from tests.channels.providers.sms_calls import (
     attempt_of,
     delivery,
     held,
-    meant,
     outcome,
 )
 from tests.conformance.samples.tencent_sms import ACCOUNT, PATH
@@ -179,14 +178,6 @@ def test_what_may_share_a_call() -> None:
 )
 def test_what_can_never_be_sent_is_said_before(given: Delivery, code: str) -> None:
     assert CHANNEL.refusal(MAIN, given).partition(":")[0] == code
-
-
-@pytest.mark.parametrize("row", list(CHANNEL.errors), ids=lambda row: row.code)
-@pytest.mark.parametrize("whole", [True, False], ids=["of the call", "of the number"])
-def test_every_documented_error_means_what_its_row_says(row: ErrorRow, whole: bool) -> None:
-    number = statuses(status("+8613800000001", row.code))
-    answer = refusing(row.code, "said") if whole else number
-    assert outcome(CHANNEL, MAIN, one(), answer) == meant(row, "said")
 
 
 NUMBERS = ["+8613800000001", "+8613900000002", "+8613700000003", "+8613600000004"]

@@ -14,7 +14,6 @@ import pytest
 from channels.channel import Account, Call, Resolution
 from channels.engine import Engine
 from channels.http_client.transport import Transport
-from channels.judging.error_table import ErrorRow
 from channels.providers.twilio.adapter import Twilio
 from channels.registry import AccountError
 from message.delivery import Delivery
@@ -30,7 +29,6 @@ from tests.channels.providers.sms_calls import (
     attempt_of,
     delivery,
     held,
-    meant,
     outcome,
 )
 from tests.conformance.samples.twilio import ACCOUNT, PATH
@@ -169,11 +167,6 @@ def test_what_can_never_be_sent_is_said_before(given: Delivery, code: str) -> No
 
 def test_a_created_message_is_accepted_under_its_sid() -> None:
     assert outcome(CHANNEL, MAIN, one(), created("SM7")) == Accepted("SM7")
-
-
-@pytest.mark.parametrize("row", list(CHANNEL.errors), ids=lambda row: row.code)
-def test_every_documented_error_means_what_its_row_says(row: ErrorRow) -> None:
-    assert outcome(CHANNEL, MAIN, one(), refusing(int(row.code))) == meant(row, "said")
 
 
 def test_retry_after_is_kept_to() -> None:

@@ -9,7 +9,6 @@ import pytest
 from channels.channel import Account, Attempt, Call, Failure, Phase
 from channels.engine import Engine
 from channels.http_client.transport import Transport
-from channels.judging.error_table import ErrorRow
 from channels.probe.probe import ExchangeRecorder, OwnTokens
 from channels.providers.wechat.mini import WechatMiniChannel
 from channels.registry import AccountError
@@ -17,7 +16,7 @@ from message.delivery import Delivery
 from message.envelope import Template
 from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
 from simulator import Faults, spawn
-from tests.channels.providers.wechat_calls import account, answer, call, deliveries, meant
+from tests.channels.providers.wechat_calls import account, answer, call, deliveries
 
 CHANNEL = WechatMiniChannel()
 TEMPLATE = Template("T-1", {"thing1": "您好", "time2": {"value": "12:00", "color": "#173177"}})
@@ -63,12 +62,6 @@ def test_what_can_never_be_sent_is_refused_with_its_reason() -> None:
     assert CHANNEL.refusal(mine(), one()) == ""
     assert CHANNEL.refusal(mine(), one(receiver="?")).startswith("bad_openid: ")
     assert CHANNEL.refusal(mine(), one(content={})).startswith("bad_content: ")
-
-
-@pytest.mark.parametrize("row", CHANNEL.errors.rows, ids=lambda row: row.code)
-def test_each_documented_code_is_what_its_row_says(row: ErrorRow) -> None:
-    assert outcome_of(answer(errcode=int(row.code), errmsg="said")) == meant(row, "said")
-    assert outcome_of(answer(errcode=int(row.code))) == meant(row, row.meaning)
 
 
 @pytest.mark.parametrize("attempt", [1, 2, 5])

@@ -9,13 +9,12 @@ import pytest
 from channels.channel import Account, Attempt, Call, Failure, Phase
 from channels.engine import Engine
 from channels.http_client.transport import Transport
-from channels.judging.error_table import ErrorRow
 from channels.providers.wecom.robot import WecomRobotChannel
 from message.delivery import Delivery
 from message.envelope import Template
 from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Unknown
 from simulator import spawn
-from tests.channels.providers.wechat_calls import account, answer, call, deliveries, kinds, meant
+from tests.channels.providers.wechat_calls import account, answer, call, deliveries, kinds
 
 CHANNEL = WecomRobotChannel()
 
@@ -61,11 +60,6 @@ def test_what_can_never_be_sent_is_refused_with_its_reason(
     assert CHANNEL.refusal(mine(), one()) == ""
     assert CHANNEL.refusal(mine(), one(content={"markdown": "x" * 4_096})) == ""
     assert CHANNEL.refusal(mine(), one(**fields)).startswith(f"{code}: ")
-
-
-@pytest.mark.parametrize("row", CHANNEL.errors.rows, ids=lambda row: row.code)
-def test_each_documented_code_is_what_its_row_says(row: ErrorRow) -> None:
-    assert outcome_of(answer(errcode=int(row.code), errmsg="said")) == meant(row, "said")
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,10 @@ import httpx
 import msgspec
 
 from channels.channel import Account, Call
-from channels.judging.error_table import ErrorRow
 from channels.registry import load_accounts
 from message.delivery import Delivery, deliveries_of
 from message.envelope import Notification, Template
-from message.outcomes import AnyOutcome, NotSent, Rejected, Unknown
+from message.outcomes import AnyOutcome
 
 TOKEN = "A-token_with/odd+signs="
 
@@ -63,15 +62,6 @@ def answer(status: int = 200, **body: Any) -> httpx.Response:
 def body_of(request: httpx.Request) -> Any:
     """The JSON of a request."""
     return json.loads(request.read())
-
-
-def meant(row: ErrorRow, detail: str) -> AnyOutcome:
-    """What a row says of its code."""
-    if row.kind == "rejected":
-        return Rejected(row.code, detail, row.account)
-    if row.kind == "not_sent":
-        return NotSent(row.code, detail, row.delay_ms, row.account, row.limit)
-    return Unknown(row.code, detail)
 
 
 def kinds(outcomes: list[AnyOutcome]) -> list[str]:
