@@ -13,6 +13,8 @@ _COUNTRY = 3
 """`+86`; another country's code shows a digit more or less of the number, which tells nobody."""
 _OTHER_HEAD, _OTHER_TAIL = 2, 2
 _NUMBER: Final = re.compile(r"\+?\d{5,}")
+_WORD: Final = re.compile(r"[^\s\"'<>:,;]+")
+_UNBROKEN: Final = re.compile(r"\S+")
 _HIDDEN_AT_LEAST = 3
 """Of a receiver so short that fewer characters would stay hidden, nothing is shown."""
 
@@ -46,6 +48,10 @@ def _ends(text: str, head: int, tail: int) -> str:
 
 
 def masked_text(text: str) -> str:
-    """A person's own words without what looks like a number or an address; in time linear to its length."""
-    words = (MASK if "@" in word else word for word in text.split())
-    return _NUMBER.sub(MASK, " ".join(words))
+    """A person's own words on one line, without what looks like a number or an address."""
+    return impersonal(" ".join(text.split()), _UNBROKEN)
+
+
+def impersonal(text: str, word: re.Pattern[str] = _WORD) -> str:
+    """The text without addresses and long numbers, in time linear to its length."""
+    return _NUMBER.sub(MASK, word.sub(lambda found: MASK if "@" in found[0] else found[0], text))
