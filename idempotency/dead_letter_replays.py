@@ -1,4 +1,4 @@
-"""Which dead letters were sent again: each once, unless somebody insists."""
+"""The record of dead letters that were sent again: each once, unless somebody insists."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _KNOWN: Final = "SELECT origin, target, begun_at, sent_at FROM dead_replays WHER
 
 
 class Replay(NamedTuple):
-    """One that was begun; times are epoch milliseconds by the database's clock."""
+    """One replay that was begun; times are epoch milliseconds by the database's clock."""
 
     origin: str
     target: str
     begun_at: int
     sent_at: int | None
-    """None: the broker's word never came, so it may stand there or not."""
+    """None: the broker never acknowledged it, so the topic may hold it or not."""
 
 
 class Replays:
@@ -39,20 +39,18 @@ class Replays:
         self._clock = clock
 
     def begin(self, batch: Sequence[tuple[str, str]], *, again: bool) -> list[bool]:
-        """Put on record, before they are produced, that these (origin, target) will be; False where one is
-        on record already."""
+        """Puts these (origin, target) on record before they are produced. Returns False where one was on
+        record already, unless `again`."""
         begun: dict[str, bool] = {}
         with errors(), self._database.begin() as connection:
             now = self._clock(connection)
-            for origin, target in sorted(
-                batch
-            ):  # two who begin the same ones must not lock crosswise
+            for origin, target in sorted(batch):  # concurrent calls then lock in one order
                 values = {"origin": origin, "target": target, "again": again, "now": now}
                 begun[origin] = bool(connection.execute(_BEGIN, values).rowcount)
         return [begun[origin] for origin, _ in batch]
 
     def end(self, sent: Sequence[str], not_sent: Sequence[str]) -> None:
-        """The broker has the first, and surely has not the second; what is in neither stays begun."""
+        """Records that the broker has `sent` and surely lacks `not_sent`; all others stay begun."""
         with errors(), self._database.begin() as connection:
             now = self._clock(connection)
             for origin in sorted(sent):
@@ -61,7 +59,7 @@ class Replays:
                 connection.execute(_TAKE_BACK, {"origin": origin})
 
     def known(self, origins: Sequence[str]) -> dict[str, Replay]:
-        """Those of them that were begun."""
+        """Returns the replays that were begun, by origin."""
         named = {f"o{number}": origin for number, origin in enumerate(origins)}
         if not named:
             return {}

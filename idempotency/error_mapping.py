@@ -1,4 +1,4 @@
-"""Where the database's errors become the ledger's, once."""
+"""Maps the database's errors to the ledger's, once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OUTDATED = "the database has no ledger of this version: run `hongyan db upgrade`
 
 @contextmanager
 def errors() -> Iterator[None]:
-    """SqlAway and SqlNoSchema as LedgerUnavailable and LedgerOutdated; a bug travels on as it is."""
+    """Maps SqlAway and SqlNoSchema to LedgerUnavailable and LedgerOutdated; other errors pass unchanged."""
     try:
         yield
     except SqlAway as exc:
@@ -26,6 +26,6 @@ def errors() -> Iterator[None]:
 
 @contextmanager
 def connected(database: Database) -> Iterator[Any]:
-    """A driver connection whose failures are the ledger's."""
+    """Yields a driver connection whose failures are the ledger's."""
     with errors(), database.connection() as connection:
         yield connection

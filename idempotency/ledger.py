@@ -1,11 +1,11 @@
-"""The ledger's contract: one row per delivery, unique on its key, batched, fenced by token.
+"""The ledger's contract: one row per delivery, unique by its key and fenced by a token.
 
-Everything here is batched: one statement claims, one settles, however many deliveries. The clock is
-the database's. An implementation maps what its driver raises to the ladder below, once.
+One statement claims or settles a whole batch. The clock is the database's. An implementation maps its
+driver's errors to the ladder below, once.
 
     LedgerError
      ├─ LedgerUnavailable   the database cannot be reached or went away: nothing is decided, try again
-     ├─ LedgerRefused       the server is there and does not let us in: look at database.url
+     ├─ LedgerRefused       the server answers and refuses the login: look at database.url
      └─ LedgerOutdated      its schema is not this version's: run `hongyan db upgrade`
 """
 
@@ -25,12 +25,12 @@ class LedgerError(Exception):
 
 
 class LedgerUnavailable(LedgerError):
-    """The database is away. The statement may or may not have been committed: repeat it as it was."""
+    """The database is away. The statement may have been committed or not: repeat it as it was."""
 
 
 class LedgerRefused(LedgerError):
-    """The login, the password or the database's name is wrong. Told at the start alone: later, a server
-    that refuses may be one that is being restored."""
+    """The login, the password or the database's name is wrong. Raised at the start alone: later, a server
+    under restore may refuse, too."""
 
 
 class LedgerOutdated(LedgerError):
@@ -38,28 +38,27 @@ class LedgerOutdated(LedgerError):
 
 
 class Claim(msgspec.Struct, gc=False):
-    """One delivery to be entered into the ledger, in the state that intake decided.
+    """One delivery to enter into the ledger, in the state that intake decided.
 
-    `event` is CLAIM for what shall be sent, or TTL_AT_INTAKE, DROP, HOLD, BEHIND for what shall not.
-    `delay_ms` from the database's now gives `next_at` of a row that waits.
+    `event` is CLAIM for a delivery to send, else TTL_AT_INTAKE, DROP, HOLD or BEHIND. A row that waits has
+    its `next_at` at `delay_ms` after the database's now.
     """
 
     delivery: Delivery
     token: int
-    """Fresh per claim, kept when the same claim is repeated: so a repeat finds its own row and wins."""
+    """Fresh per claim and the same in its repeats, so that a repeat wins its own row."""
     event: Event = Event.CLAIM
     reason: str | None = None
     delay_ms: int = 0
 
 
 class Claimed(msgspec.Struct, frozen=True, gc=False):
-    """What the ledger answered to one claim.
+    """The ledger's answer to one claim.
 
-    `won`: the row is ours under our token (newly made, or made by an earlier try of this very
-    claim). Otherwise the row was there: `state` is what it stands in now, `conflict` whether it was
-    made from other bytes. `state` of a won CLAIM can be RETRY: an earlier delivery of its ordering
-    key is open (reason `behind`), so it is the ledger's to release, not ours to send. It is DROPPED
-    where the notification is recalled.
+    `won`: the row is ours under our token; this claim or an earlier try of it made it or took it over.
+    Otherwise the row existed: `state` is its state now, and `conflict` is True if it has other bytes.
+    A won CLAIM has state RETRY if an earlier delivery of its ordering key is open (reason `behind`): the
+    ledger releases it later. It has state DROPPED if the notification is recalled.
     """
 
     won: bool
@@ -70,9 +69,9 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
 
 
 class Settlement(msgspec.Struct, gc=False):
-    """One outcome to be recorded: `event` moves the row that `delivery.token` still owns.
+    """One outcome to record: `event` moves the row that `delivery.token` still owns.
 
-    `delay_ms` from the database's now gives `next_at` where the row goes to RETRY.
+    A row that goes to RETRY has its `next_at` at `delay_ms` after the database's now.
     """
 
     delivery: Delivery
@@ -99,7 +98,7 @@ IDLE: Final = "IDLE"
 
 
 class WorkerInfo(msgspec.Struct, frozen=True):
-    """What a worker says of itself in `hongyan_workers`."""
+    """A worker's entry in `hongyan_workers`."""
 
     id: str
     host: str
@@ -109,32 +108,32 @@ class WorkerInfo(msgspec.Struct, frozen=True):
     lease_ms: int
     kind: str = WORKER
     program: str = ""
-    """The program's version; empty: not told."""
+    """The program's version; empty where unknown."""
 
 
 class Ledger(Protocol):
     """The truth about deliveries. Every method raises LedgerError and nothing else."""
 
     def identity(self) -> str:
-        """A random name given to this database once: pre-filter keys carry it, so that marks made
-        for another or an emptied database never hit."""
+        """Returns the random name given to this database once. Pre-filter keys carry it, so that marks of
+        another or an emptied database never hit."""
         ...
 
     def claim(self, claims: Sequence[Claim], owner: str, *, ordered: bool = False) -> list[Claimed]:
-        """Enter the claims, durably, in one statement; answers in the order given.
+        """Enters the claims, durably, in one statement. Returns the answers in the order given.
 
-        Repeating a call whose reply was lost gives the same answers. With `ordered`, a CLAIM whose
-        ordering key has an earlier open row in the same lane enters as RETRY, reason `behind`.
+        A repeat of a call whose reply was lost returns the same answers. With `ordered`, a CLAIM behind an
+        earlier open row of its ordering key and lane enters as RETRY, reason `behind`.
         """
         ...
 
     def settle(
         self, settlements: Sequence[Settlement], ordered: frozenset[str] = frozenset()
     ) -> list[bool]:
-        """Record outcomes, durably, in one statement; False where the token was stale (fenced).
+        """Records outcomes durably. Returns False where the token was stale (fenced).
 
-        Repeating a call whose reply was lost gives True again for what the first one wrote. In the
-        lanes `ordered`, whatever follows an outcome that ends its row is due at once.
+        A repeat of a call whose reply was lost returns True again for rows that the first one wrote. In the
+        lanes `ordered`, an outcome that ends its row makes the next row of its line due at once.
         """
         ...
 
@@ -145,54 +144,53 @@ class Ledger(Protocol):
         owner: str,
         ordered: frozenset[str] = frozenset(),
     ) -> tuple[list[bool], list[Claimed]]:
-        """Record outcomes, then enter claims that are not `ordered`, durably, in one statement where the
-        database can: the claims take the places that the outcomes free, and at no time are more rows
-        IN_FLIGHT than before or after. Repeatable as `settle` and `claim` are."""
+        """Records outcomes, then enters claims that are not `ordered`, durably, in one statement where the
+        database can. The claims take the places that the outcomes free: at no time are more rows IN_FLIGHT
+        than before or after. Repeatable as `settle` and `claim` are."""
         ...
 
     def reroute(self, deliveries: Sequence[Delivery]) -> list[bool]:
-        """Put another account and call on record, durably, in one statement, and count the attempt: a
-        definite non-send is followed by a call elsewhere under the same claim. False where the token is
-        stale; `delivery.attempt` is brought up where it is True. Not repeatable: after LedgerUnavailable
-        make no call."""
+        """Puts another account and call on record, durably, in one statement, and counts the attempt: after
+        a definite non-send the same claim is called elsewhere. Returns False where the token is stale, and
+        sets `delivery.attempt` where True. Not repeatable: after LedgerUnavailable make no call."""
         ...
 
     def register(self, worker: WorkerInfo) -> Lease:
-        """Enter the worker under a new epoch; rows an earlier life of the same id left IN_FLIGHT
+        """Enters the worker under a new epoch. Rows that an earlier life of the same id left IN_FLIGHT
         become UNKNOWN. Raises WorkerNameTaken while another live process holds the id."""
         ...
 
     def heartbeat(self, lease: Lease, state: str = "RUNNING") -> Lease | None:
-        """Renew, however late; None when the life was swept, or a newer epoch took the id: stop
-        sending, register again."""
+        """Renews the lease, however late. Returns None if the life was swept or a newer epoch took the id:
+        stop sending, register again."""
         ...
 
     def retire(self, lease: Lease) -> None:
-        """The worker is gone for good; its rows still IN_FLIGHT become UNKNOWN."""
+        """Ends the worker's life; its rows still IN_FLIGHT become UNKNOWN."""
         ...
 
     def sweep(self) -> list[tuple[str, int]]:
-        """Turn the IN_FLIGHT rows of every worker whose heartbeat lapsed into UNKNOWN, in one
-        statement; returns (worker id, rows) for each. Safe from many workers at once."""
+        """Turns the IN_FLIGHT rows of every worker whose heartbeat lapsed into UNKNOWN, in one transaction.
+        Returns (worker id, rows) for each. Safe from many workers at once."""
         ...
 
     def live_lanes(self) -> list[frozenset[str]]:
-        """The lanes of each worker and recovery whose heartbeat has not lapsed."""
+        """Returns the lanes of each worker and recovery whose heartbeat has not lapsed."""
         ...
 
     def sending_lanes(self) -> list[frozenset[str]]:
-        """As `live_lanes`, without those that told they are IDLE, but with those registered by this
-        process: they share an account's rate where nothing else can be shared."""
+        """As `live_lanes`, without IDLE processes but with those registered by this process: they divide
+        an account's rate while Redis is away."""
         ...
 
     def now_ms(self) -> int:
-        """The database's clock, epoch milliseconds."""
+        """Returns the database's clock, epoch milliseconds."""
         ...
 
     def close(self) -> None:
-        """Give back connections; idempotent."""
+        """Closes the connections; idempotent."""
         ...
 
 
 class WorkerNameTaken(LedgerError):
-    """Another live process is registered under this worker id; the text says host, pid and age."""
+    """Another live process is registered under this worker id; the text names host, pid and age."""

@@ -1,8 +1,8 @@
 """Lines: the open rows of one ordering key in one lane, in the order of their claims.
 
     head     the first open row of a line; it and the other receivers of its message may be sent
-    asleep   a row behind the head: RETRY with `next_at = ASLEEP_AT`, later than any end of time. The index
-             of due rows has it at the end of its own time, so that no look meets it before
+    asleep   a row behind the head: RETRY with `next_at = ASLEEP_AT`, later than any `expires_at`. The index
+             of due rows has it at its `expires_at`, so that no look meets it before
 
 Every transaction that ends an open row wakes the new head of its line. It holds the line's lock, as a
 claim does (docs/decisions/013): a claim that still saw the old head open has then committed its row.
@@ -20,9 +20,9 @@ from idempotency.ledger import Settlement
 from message.states import SETTLED, State, after
 
 ASLEEP_AT: Final = 253_402_300_799_000
-"""The last second of the year 9999, epoch milliseconds: no wait that somebody chose comes to it."""
+"""The last second of the year 9999, epoch milliseconds: longer than any chosen wait."""
 PAGE: Final = 500
-"""Lines that one statement of `stuck` looks at."""
+"""Lines that one statement reads."""
 
 Execute = Callable[[str, dict[str, Any]], Any]
 """Runs a statement in the driver's own spelling; returns a cursor."""
@@ -36,7 +36,7 @@ class Line(NamedTuple):
 
 
 def head(columns: str, lane: str, ordering_key: str) -> str:
-    """A subquery for columns of `h`, the head of one line: one descent of an index."""
+    """Returns a subquery for columns of `h`, the head of one line: one descent of an index."""
     return f"""
         SELECT {columns} FROM deliveries AS h
          WHERE h.lane = {lane} AND h.ordering_key = {ordering_key}
@@ -49,7 +49,7 @@ _ASLEEP: Final = f"h.state = 'RETRY' AND h.next_at = {ASLEEP_AT}"
 PG_LOCK: Final = """
 SELECT pg_advisory_xact_lock(hashtextextended(line, 0)) FROM unnest(%(names)s::text[]) AS line"""
 
-# All receivers of the message at the head: they stand in line together.
+# Wakes all receivers of the message at the head: they share its place in the line.
 PG_WAKE: Final = f"""
 WITH heads AS MATERIALIZED (
     SELECT line.lane, line.ordering_key, first.message_id
@@ -70,7 +70,7 @@ UPDATE deliveries SET next_at = :now, version = {NEXT_VERSION}
    AND +lane = :lane AND +ordering_key = :key
    AND +state = 'RETRY' AND next_at = {ASLEEP_AT}"""  # noqa: S608 - ours
 
-# From key to key by the index: the cost is that of the lines, not of the rows in them.
+# Goes from key to key by the index: the cost is that of the lines, not of the rows in them.
 WALK: Final = """
 WITH RECURSIVE line (ordering_key) AS (
     SELECT (SELECT d.ordering_key FROM deliveries AS d
@@ -90,7 +90,7 @@ SELECT line.ordering_key,
        ({head(f"{_ASLEEP} AND h.expires_at > {{now}}", "{lane}", "line.ordering_key")}) AS asleep
   FROM line WHERE line.ordering_key IS NOT NULL LIMIT {PAGE}"""  # noqa: S608 - ours
 
-# Of a lane that keeps no order any more: whatever sleeps, some at a time.
+# Wakes the sleeping rows of a lane that keeps no order any more, some at a time.
 ROUSE: Final = f"""
 UPDATE deliveries SET next_at = {{now}}, version = {NEXT_VERSION}
  WHERE lane = {{lane}} AND state = 'RETRY' AND next_at = {ASLEEP_AT}
@@ -105,11 +105,11 @@ class Lines(Protocol):
     """The statements on lines of one database; each within the caller's transaction."""
 
     def lock(self, execute: Execute, lines: Iterable[Line]) -> None:
-        """Lock the lines until the transaction ends. Comes before its first row lock."""
+        """Locks the lines until the transaction ends. Call it before the first row lock."""
         ...
 
     def wake(self, execute: Execute, lines: Iterable[Line], now: int) -> int:
-        """Make the heads that sleep due now; returns the number of rows. The lines are locked."""
+        """Makes the heads that sleep due now. Returns the number of rows. The caller holds the locks."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Looking things up in the ledger, for commands, the console and recovery; nothing here writes."""
+"""Searches in the ledger, for commands, the console and recovery; nothing here writes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from idempotency.error_mapping import errors
 from idempotency.payload_cipher import PayloadCipher, PayloadUnreadable
 
 LIMIT: Final = 1_000
-"""Rows that one search gives at most: a notification has no more receivers."""
+"""Rows that one search returns at most: a notification has no more receivers."""
 
 
 class FoundRow(msgspec.Struct, frozen=True):
@@ -41,7 +41,7 @@ class FoundRow(msgspec.Struct, frozen=True):
 
 
 class KeptRow(msgspec.Struct, frozen=True):
-    """What a delivery can be sent again from. Holds personal data: not for logs."""
+    """The contents needed to send a delivery again. Holds personal data: not for logs."""
 
     payload: bytes
     receiver: str
@@ -75,29 +75,29 @@ class Queries:
         self._sealer = sealer or PayloadCipher()
 
     def by_message(self, message_id: str) -> list[FoundRow]:
-        """The deliveries of one notification."""
+        """Returns the deliveries of one notification."""
         return self._rows(_BY_MESSAGE, message_id)
 
     def by_key(self, delivery_key: str) -> FoundRow | None:
-        """One delivery, or None."""
+        """Returns one delivery; None for an unknown key."""
         return next(iter(self._rows(_BY_KEY, delivery_key)), None)
 
     def by_biz(self, biz_id: str) -> list[FoundRow]:
-        """The deliveries of every notification that the business gave this id, oldest first."""
+        """Returns the deliveries of every notification with this business id, oldest first."""
         return self._rows(_BY_BIZ, biz_id)
 
     def find(self, name: str) -> list[FoundRow]:
-        """By whatever the name is: delivery key, message id, business id, in this order."""
+        """Returns the rows of a delivery key, else of a message id, else of a business id."""
         one = self.by_key(name)
         return [one] if one else self.by_message(name) or self.by_biz(name)
 
     def counts(self) -> dict[tuple[str, str], int]:
-        """(lane, state) to number of deliveries. Reads the whole ledger: for people, not for polling."""
+        """Returns (lane, state) to number of deliveries. Reads the whole ledger: not for polling."""
         with errors(), self._database.begin() as connection:
             return {(lane, state): n for lane, state, n in connection.execute(_COUNTS)}
 
     def kept(self, delivery_key: str) -> KeptRow | None:
-        """Payload and receiver, opened; None for an unknown key. Raises PayloadUnreadable."""
+        """Returns payload and receiver, opened; None for an unknown key. Raises PayloadUnreadable."""
         with errors(), self._database.begin() as connection:
             row = connection.execute(_KEPT, {"key": delivery_key}).one_or_none()
         if row is None:
@@ -106,7 +106,7 @@ class Queries:
         return KeptRow(payload, self._sealer.open(bytes(row.receiver), row.message_id).decode())
 
     def receivers(self, keys: Sequence[str]) -> dict[str, str]:
-        """Delivery key to receiver, opened; without those that the configured key does not open."""
+        """Returns delivery key to receiver, opened; leaves out rows that need another payload key."""
         found: dict[str, str] = {}
         for start in range(0, len(keys), _PAGE):
             with errors(), self._database.begin() as connection:

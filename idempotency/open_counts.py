@@ -1,4 +1,4 @@
-"""How many deliveries are open, lane by lane: for a person who is about to change a policy."""
+"""Counts of open deliveries by lane, for a person who is about to change a policy."""
 
 from __future__ import annotations
 
@@ -21,6 +21,6 @@ _OPEN: Final = "\nUNION ALL\n".join(
 
 
 def waiting(database: Database) -> list[Waiting]:
-    """Every group of open deliveries. Raises LedgerError."""
+    """Returns every group of open deliveries. Raises LedgerError."""
     with errors(), database.begin() as connection:
         return [Waiting(*row) for row in connection.execute(text(_OPEN))]

@@ -1,7 +1,7 @@
 """Day partitions on PostgreSQL, made ahead of time.
 
-A partition is made beside the table and then attached, because that lets claims go on meanwhile. What
-fell into the default partition stays there: that day then has no partition of its own.
+A partition is made beside the table and then attached, because that lets claims go on meanwhile. Rows in
+the default partition stay there: their day then has no partition of its own.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from backends.sql.database import Database
 DAYS_AHEAD: Final = 7
 TABLES: Final = ("deliveries", "payloads")
 LOCK: Final = 0x686F6E67796170
-"""Advisory: who makes partitions or lets them leave."""
+"""Advisory lock for making and archiving partitions."""
 _FILL: Final = 85
-"""Per cent: the outcome's version of a row then finds room on the page of the first."""
+"""Per cent: the update with the outcome then fits on the row's first page."""
 _log = structlog.get_logger(__name__)
 _EPOCH = date(1970, 1, 1)
 
 
 def partition_name(table: str, day: int) -> str:
-    """`deliveries_20261121`."""
+    """Returns the partition's name: `deliveries_20261121`."""
     return f"{table}_{_EPOCH + timedelta(days=day):%Y%m%d}"
 
 
 def ensure_partitions(database: Database, days_ahead: int = DAYS_AHEAD) -> list[str]:
-    """Make what is missing from today on; returns the names made. Nothing to do on SQLite.
+    """Makes the missing partitions from today on. Returns their names; none on SQLite.
 
-    A role that may not make tables is told so in the log: rows go to the default partition then.
+    Logs a warning for a role that may not make tables: rows go to the default partition then.
     """
     if not database.is_postgres:
         return []

@@ -1,9 +1,9 @@
-"""What the ledger keeps of a notification's bytes: a digest to tell bodies apart, and the bytes
-themselves, sealed with AES-256-GCM when `database.payload_key` is set.
+"""A notification's bytes in the ledger: a digest to compare bodies, and the bytes themselves, sealed with
+AES-256-GCM when `database.payload_key` is set.
 
 A sealed value is `0x01 | key id (4) | nonce (12) | ciphertext and tag`, bound to its message id. A plain
-one is the envelope as it came; JSON never begins with 0x01. The key id is the start of the key's own
-SHA-256, so that a wrong or rotated key is named instead of guessed at.
+one is the envelope as it came; JSON never begins with 0x01. The key id is the start of the key's SHA-256:
+an error can name a wrong or rotated key.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _HEAD: Final = len(_MARK) + _ID + _NONCE
 
 
 class PayloadUnreadable(ValueError):
-    """A sealed payload that the configured key does not open; the text says which key it wants."""
+    """The configured key does not open a sealed payload; the text names the key that does."""
 
 
 def body_digest(payload: bytes) -> bytes:
-    """First 16 bytes of SHA-256 over the envelope as it came; the mark kept in the pre-filter too."""
+    """Returns the first 16 bytes of SHA-256 over the envelope as it came; the pre-filter's mark, too."""
     return sha256(payload).digest()[:DIGEST_BYTES]
 
 
@@ -48,14 +48,14 @@ class PayloadCipher:
         return self._cipher is not None
 
     def seal(self, data: bytes, message_id: str) -> bytes:
-        """What goes into the database."""
+        """Returns the bytes for the database."""
         if self._cipher is None:
             return data
         nonce = os.urandom(_NONCE)
         return self._head + nonce + self._cipher.encrypt(nonce, data, message_id.encode())
 
     def open(self, stored: bytes, message_id: str) -> bytes:
-        """What `seal` was given; raises PayloadUnreadable."""
+        """Returns the bytes that `seal` was given. Raises PayloadUnreadable."""
         if stored[:1] != _MARK:
             return stored
         wanted = stored[1 : 1 + _ID].hex()

@@ -14,17 +14,17 @@ class Prefilter(Protocol):
     """Never raises: a failing Redis is counted, logged once per outage, and answers "not known"."""
 
     def lookup(self, keys: Sequence[str]) -> list[bytes | None]:
-        """The mark of each delivery key (the digest of the body that settled), None where not known.
+        """Returns the mark of each delivery key (the digest of the settled body); None where not known.
         One round trip."""
         ...
 
     def mark(self, settled: Sequence[tuple[str, bytes]]) -> None:
-        """Remember (delivery key, body digest) of what the ledger has settled. One round trip."""
+        """Remembers (delivery key, body digest) of settled rows. One round trip."""
         ...
 
     def first(self, keys: Sequence[str]) -> list[bool]:
-        """SET NX for `best_effort` lanes: True where this call was the first to name the key, or
-        where Redis cannot say (best effort prefers a double to a loss). One round trip."""
+        """SET NX for `best_effort` lanes. Returns True where this call named the key first, or where Redis
+        does not answer: best effort prefers a double to a loss. One round trip."""
         ...
 
 

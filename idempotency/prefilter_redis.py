@@ -14,7 +14,7 @@ from idempotency.payload_cipher import DIGEST_BYTES
 from idempotency.prefilter import NoPrefilter, Prefilter
 
 TTL_MS: Final = 48 * 3_600_000
-"""As long as a message is likely to be read again; what is forgotten the ledger still knows."""
+"""A message is unlikely to be read again later; the ledger still knows it then."""
 
 
 class RedisPrefilter:
@@ -33,7 +33,7 @@ class RedisPrefilter:
         self.misses = 0
         self._store = store
         self._settled = f"{prefix}:{identity}:"
-        # Apart from the marks: what `best_effort` has named, no ledger has settled.
+        # Apart from the marks: no ledger has settled the keys of `best_effort` lanes.
         self._named = f"{prefix}:{identity}:first:"
         self._ttl_ms = ttl_ms
         self._patience = OutageGuard("prefilter", "slower, nothing else", monotonic=monotonic)
@@ -46,7 +46,7 @@ class RedisPrefilter:
 
     @property
     def skipped(self) -> int:
-        """Calls not made while it was left alone."""
+        """Calls not made during an outage of Redis."""
         return self._patience.skipped
 
     def lookup(self, keys: Sequence[str]) -> list[bytes | None]:
@@ -76,12 +76,12 @@ class RedisPrefilter:
         return [True] * len(keys) if made is None else made
 
     def close(self) -> None:
-        """Close the connections; idempotent."""
+        """Closes the connections; idempotent."""
         self._store.close()
 
 
 def open_prefilter(settings: Settings, identity: str) -> Prefilter:
-    """The pre-filter of `settings.redis` for the ledger of that identity; none for an empty url.
+    """Returns the pre-filter of `settings.redis` for the ledger of that identity; NoPrefilter for no URL.
 
     Raises SettingsError for a URL that cannot be read; a Redis that is away is no error.
     """

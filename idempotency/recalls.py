@@ -1,8 +1,8 @@
-"""Recalls in the ledger: what is not to be sent any more, and what a provider has taken back.
+"""Recalls in the ledger: notifications not to be sent any more, and deliveries taken back by a provider.
 
-A recall is announced under a lock that waits for every claim under way and that every later claim waits
-for. So once it is announced each delivery stands on one side: its row is there to be seen, or its claim
-will enter it as DROPPED. Recovery asks the same table before it sends a row again.
+The lock of an announcement waits for every claim under way, and every later claim waits for the lock. So
+each delivery either has a row when the announcement is made, or its claim enters it as DROPPED. Recovery
+asks the same table before it sends a row again.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SELECT d.delivery_key AS key, d.day, d.version, d.message_id, d.biz_id, d.lane, 
  ORDER BY d.created_at, d.delivery_key LIMIT :limit"""
 _BY_MESSAGE = text(_ROWS.format(condition="d.message_id = :name"))
 _BY_BIZ = text(_ROWS.format(condition="d.biz_id = :name AND d.created_at <= :made_at"))
-# As the index deliveries_provider_id has it: webhooks have no recall and no entry there.
+# The condition of the index deliveries_provider_id: webhooks have no recall and no entry there.
 _BY_CALL = text(
     _ROWS.format(
         condition="d.provider_id = :provider_id AND d.provider_id IS NOT NULL"
@@ -52,7 +52,7 @@ INSERT INTO recalled (delivery_key, at) VALUES (:key, :now) ON CONFLICT DO NOTHI
 
 
 class Kind(StrEnum):
-    """What a recall names."""
+    """Kinds of names that a recall takes."""
 
     MESSAGE = "message"
     """One notification, whenever it is read."""
@@ -78,7 +78,7 @@ class Covered(NamedTuple):
     doubted: bool
     """Whether a call of it is open, or may have sent it."""
     sent_at: int
-    """When the call that sent it began, as far as the ledger knows; only of a sent one."""
+    """Start of the call that sent it, as far as the ledger knows; meaningless for an unsent row."""
     policy_version: str
     receiver: str
     """Normalised; empty where it cannot be opened."""
@@ -95,31 +95,31 @@ class Recalls:
         self._clock = clock
 
     def announce(self, kind: Kind, name: str, life_ms: int) -> int:
-        """From now on nothing of it is claimed or sent again, for `life_ms`; the moment it counts from."""
+        """Forbids claims and sends of that name for `life_ms`. Returns the time from which it counts."""
         self._enter(kind, name, life_ms)
-        # That one's clock stood still while it waited for the claims under way: theirs may be ahead.
+        # The first transaction's clock was read before it waited for the lock: claims may be later.
         return self._enter(kind, name, life_ms)
 
     def rows(self, kind: Kind, name: str, made_at: int) -> list[Covered]:
-        """What the ledger has of it, oldest first; at most LIMIT."""
+        """Returns the rows of that name, oldest first; at most LIMIT."""
         asked = {"name": name, "made_at": made_at, "limit": LIMIT}
         if kind is Kind.MESSAGE:
             del asked["made_at"]
         return self._covered(_BY_MESSAGE if kind is Kind.MESSAGE else _BY_BIZ, asked)
 
     def of_call(self, account: str, provider_id: str) -> list[Covered]:
-        """Everything that went out in the call which the provider knows by that id."""
+        """Returns the rows of the call that the provider knows by that id."""
         asked = {"account": account, "provider_id": provider_id, "limit": LIMIT}
         return self._covered(_BY_CALL, asked)
 
     def keep(self, keys: Sequence[str]) -> None:
-        """The provider has taken these back."""
+        """Records that the provider has taken these back."""
         with self._begin() as (connection, now):
             for key in keys:
                 connection.execute(_KEEP, {"key": key, "now": now})
 
     def now_ms(self) -> int:
-        """The database's clock."""
+        """Returns the database's clock, epoch milliseconds."""
         with self._begin() as (_connection, now):
             return now
 
@@ -170,7 +170,7 @@ class Recalls:
 
 
 def cancelling(row: Covered) -> Transition:
-    """The move that ends a waiting row; see `idempotency.recovery.contract.recalled`."""
+    """Returns the move that ends a waiting row; see `idempotency.recovery.contract.recalled`."""
     verdict = recalled(doubted=row.doubted)
     event = Event.RECALL if verdict.reason == RECALLED else Event.BUDGET_SPENT
     return Transition(row.key, row.day, row.version, State.RETRY, event, verdict.reason)

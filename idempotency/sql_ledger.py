@@ -1,4 +1,4 @@
-"""Opening the ledger that the settings name."""
+"""Opens the ledger that the settings name."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _MAINTAIN_S: Final = 6 * 3600.0
 
 
 def wall_ms() -> int:
-    """This machine's clock: SQLite has no other."""
+    """Returns this machine's clock, epoch milliseconds: SQLite has no other."""
     return time.time_ns() // 1_000_000
 
 
@@ -72,7 +72,7 @@ class SqlLedger:
         self._sealer = sealer
         self._batches = batches
         self._workers = workers
-        self._maintain_at = 0.0  # monotonic; written by whichever thread sweeps
+        self._maintain_at = 0.0  # monotonic; `maintain` writes it, on any thread that sweeps
 
     def identity(self) -> str:
         """See `Ledger.identity`."""
@@ -137,34 +137,34 @@ class SqlLedger:
         return self._workers.now_ms()
 
     def maintain(self) -> list[str]:
-        """Make the coming days' partitions; returns the names made."""
+        """Makes the coming days' partitions. Returns the names made."""
         self._maintain_at = time.monotonic() + _MAINTAIN_S
         with errors():
             return ensure_partitions(self.database)
 
     def queries(self) -> Queries:
-        """Searches on this ledger's connections."""
+        """Returns searches on this ledger's connections."""
         return Queries(self.database, self._sealer)
 
     def recovering(self) -> RecoveryStore:
-        """What recovery asks of this ledger, on its connections and for the workers registered here."""
+        """Returns recovery's store, with the epochs of the workers registered here."""
         return SqlRecovering(self.database, self._sealer, self._workers.epochs, self._workers.clock)
 
     def picks(self) -> Picks:
-        """What a person picks from this ledger, on its connections."""
+        """Returns selections of rows for a person, on this ledger's connections."""
         return Picks(self.database, self._workers.clock)
 
     def recalls(self) -> Recalls:
-        """Recalls in this ledger, on its connections."""
+        """Returns the recalls in this ledger, on its connections."""
         return Recalls(self.database, self._sealer, self._workers.clock)
 
     def archive(self, folder: str = "", base: str = ".") -> Archive:
-        """The way out of this ledger for days that are over; `folder` is for SQLite's files."""
+        """Returns the archive for days that are over; `folder` is for SQLite's files."""
         place = folder_of(self.database.url.database, folder, base)
         return archive_of(self.database, self._workers.clock, place)
 
     def archived(self, folder: str = "", base: str = ".") -> ArchivedDeliveries:
-        """What left this ledger with its day; `folder` is where SQLite's files are."""
+        """Returns searches in the archive; `folder` is where SQLite's files are."""
         if self.database.is_postgres:
             find = partial(find_in_postgres, self.database)
             tables = partial(tables_in_postgres, self.database)
@@ -175,31 +175,31 @@ class SqlLedger:
         )
 
     def replays(self) -> Replays:
-        """Which dead letters were sent again."""
+        """Returns the record of dead letters that were sent again."""
         return Replays(self.database, self._workers.clock)
 
     def alerting(self) -> AlertWindows:
-        """Alerts: counted, told, posted."""
+        """Returns the alerts as processes count, report and post them."""
         return AlertWindows(self.database, self._workers.clock)
 
     def alert_book(self) -> AlertBook:
-        """Alerts as a person sees them."""
+        """Returns the alerts as a person sees them."""
         return AlertBook(self.database, self._workers.clock)
 
     def fleet_health(self) -> FleetHealth:
-        """What this ledger knows of the fleet."""
+        """Returns the searches for lost processes and overdue rows."""
         return FleetHealth(self.database, self._workers.clock)
 
     def fleet_status(self) -> FleetStatus:
-        """Who lives and what waits, for a person."""
+        """Returns the processes and each lane's backlog, for a person."""
         return FleetStatus(self.database, self._workers.clock)
 
     def held_lines(self) -> HeldLines:
-        """Lines whose head holds others back."""
+        """Returns the search for lines whose head holds others back."""
         return HeldLines(self.database, self._workers.clock)
 
     def duties(self) -> Duties:
-        """What one process of the fleet does at a time."""
+        """Returns the duties that one process at a time may hold."""
         return Duties(self.database, self._workers.clock)
 
     def close(self) -> None:
@@ -208,7 +208,7 @@ class SqlLedger:
 
 
 def open_ledger(settings: Settings, now_ms: Callable[[], int] = wall_ms) -> SqlLedger:
-    """The ledger of `settings.database`. `now_ms` is SQLite's clock; PostgreSQL has its own.
+    """Returns the ledger of `settings.database`. `now_ms` is SQLite's clock; PostgreSQL has its own.
 
     Raises SettingsError, LedgerOutdated when the schema is not this version's, LedgerRefused,
     LedgerUnavailable.
@@ -225,9 +225,9 @@ def open_ledger(settings: Settings, now_ms: Callable[[], int] = wall_ms) -> SqlL
 
 
 def upgrade(settings: Settings) -> tuple[str, str]:
-    """Bring the database to this version and make its partitions; (version before, version now).
+    """Brings the database to this version and makes its partitions.
 
-    Raises SettingsError, LedgerUnavailable.
+    Returns (version before, version now). Raises SettingsError, LedgerUnavailable.
     """
     database, _sealer = _configured(settings)
     with errors():
@@ -254,15 +254,15 @@ def _check(database: Database) -> None:
         with errors():
             found, wanted = schema.current(database), schema.head()
     except LedgerUnavailable as exc:
-        if said := refusal(database.url):
-            raise LedgerRefused(f"database.url: the database refuses us: {said}") from exc
+        if reason := refusal(database.url):
+            raise LedgerRefused(f"database.url: the database refuses us: {reason}") from exc
         raise
     if found != wanted:
         raise LedgerOutdated(f"{OUTDATED} (it has {found or 'none'}, this program wants {wanted})")
 
 
 def clock_of(database: Database, now_ms: Callable[[], int] = wall_ms) -> Clock:
-    """The clock of that database; `now_ms` stands in where it has none."""
+    """Returns the clock of that database; `now_ms` is SQLite's."""
     return _server_clock if database.is_postgres else lambda _connection: now_ms()
 
 
