@@ -1,11 +1,11 @@
-"""Claiming and settling on PostgreSQL: whole columns travel as arrays, one statement a batch.
+"""Claims and settlements on PostgreSQL: whole columns travel as arrays, one statement a batch.
 
-Claiming inserts into `delivery_keys` first: whoever enters a key there makes its row. Ordered lanes
+A claim inserts into `delivery_keys` first: the claim that enters a key there makes its row. Ordered lanes
 take an advisory lock per line before it, in one transaction: two claims that do not see each other
 would both be first in line (docs/decisions/013).
 
-What is recalled enters as DROPPED. The claim names `recalls`, so it holds a lock on it from before its
-snapshot until its end, and a recall waits for that (idempotency/recalls.py).
+A recalled delivery enters as DROPPED. The claim names `recalls`, so it holds a lock on that table from
+before its snapshot until its end. A recall waits for that lock (idempotency/recalls.py).
 """
 
 from __future__ import annotations
@@ -261,7 +261,7 @@ class PostgresBatches(ClaimStore):
 
 
 def columns(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
-    """One array per column."""
+    """Returns one array per column."""
     return {
         name: byte_array(values) if name in _BYTES else array(values)
         for name, values in zip(names, zip(*rows, strict=True), strict=True)
@@ -269,7 +269,7 @@ def columns(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> dict[str, 
 
 
 def shared_columns(shared: dict[tuple[str, bytes], bytes]) -> dict[str, str | ByteArray]:
-    """The columns of the payloads that several rows share."""
+    """Returns the columns of the payloads that several rows share."""
     return {
         "shared_id": array([message_id for message_id, _digest in shared]),
         "shared_digest": byte_array([digest for _message_id, digest in shared]),
@@ -283,12 +283,12 @@ def _entered(row: Sequence[Any]) -> ClaimResult:
 
 
 def _lines_entered(rows: Sequence[ClaimRow]) -> set[Line]:
-    """Every line that the batch claims in."""
+    """Returns every line that the batch claims in."""
     return {Line(row.lane, row.ordering_key) for row in rows if row.ordering_key is not None}
 
 
 def prepared(connection: Any) -> Execute:
-    """Runs statements that the server plans once."""
+    """Returns a runner of statements that the server plans once."""
     return partial(connection.execute, prepare=True)
 
 

@@ -1,4 +1,4 @@
-"""What one claim or one settlement means for its row; pure, and the same for every database."""
+"""The rows of claims and settlements; pure, and the same for every database."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GIVEN_BACK: Final = "given_back"
 OWNER_DEAD: Final = "owner_dead"
 RECALLED: Final = reasons.RECALLED
 SHARED_FROM: Final = 2
-"""Receivers from which a notification's payload is kept once beside its rows, not in each of them."""
+"""Receivers from which a notification's payload is stored once beside its rows, not in each of them."""
 MAX_TEXT: Final = 500
 """Characters kept of a reason or a provider's id: they come from outside."""
 
@@ -26,12 +26,12 @@ _OUTCOME: Final = {
 }
 _UNSTARTED: Final = frozenset({Event.GIVEN_BACK, Event.SHUT, Event.TTL})
 """Moves out of IN_FLIGHT before any call was made: they take back the attempt that the claim counted."""
-# A repeat may come after the receipt.
+# A settlement may be repeated after a receipt moved its row.
 _STILL_OURS: Final = {State.SENT: frozenset({State.SENT, State.DELIVERED, State.UNDELIVERED})}
 
 
 class ClaimRow(NamedTuple):
-    """One row to be made, in the order of the ledger's parameters."""
+    """One row to make, in the order of the ledger's parameters."""
 
     key: str
     token: int
@@ -58,11 +58,11 @@ class ClaimRow(NamedTuple):
     payload: bytes | None
     """None: kept once for all receivers, see `ClaimBatch.shared`."""
     noted_at: int
-    """When its producer made the notification; not kept, but recalls by business id ask for it."""
+    """Creation time of the notification; not stored, but recalls by business id compare it."""
 
 
 class OutcomeRow(NamedTuple):
-    """One outcome to be written, in the order of the ledger's parameters."""
+    """One outcome to write, in the order of the ledger's parameters."""
 
     key: str
     day: int
@@ -78,7 +78,7 @@ class OutcomeRow(NamedTuple):
 
 
 class ExistingRow(NamedTuple):
-    """How a row stands that was there already."""
+    """A row as the ledger has it now."""
 
     key: str
     state: str
@@ -150,7 +150,7 @@ class ClaimBatch:
 
 
 def change(settlement: Settlement) -> OutcomeRow:
-    """What this settlement writes; raises IllegalTransition for an event that settles nothing."""
+    """Returns the row that this settlement writes. Raises IllegalTransition for any other event."""
     delivery, event = settlement.delivery, settlement.event
     state = _OUTCOME.get(event) or after(State.IN_FLIGHT, event)
     given_back = event is Event.GIVEN_BACK
@@ -171,12 +171,12 @@ def change(settlement: Settlement) -> OutcomeRow:
 
 
 def takes_over(claim: Claim) -> bool:
-    """Whether a row that was given back unstarted is this claim's to take."""
+    """Returns True if this claim may take a row that was given back unstarted."""
     return claim.event is Event.CLAIM
 
 
 def answer(claim: Claim, row: ExistingRow) -> Claimed:
-    """What to tell a claim whose row was there."""
+    """Returns the answer to a claim whose row existed."""
     state = State(row.state)
     return Claimed(
         won=row.token == claim.token and _entered_by(claim, state, row.reason),
@@ -188,7 +188,7 @@ def answer(claim: Claim, row: ExistingRow) -> Claimed:
 
 
 def _entered_by(claim: Claim, state: State, reason: str | None) -> bool:
-    """Whether the row still stands as this claim made it (an earlier try whose reply was lost)."""
+    """Returns True if the row is still as this claim made it (an earlier try whose reply was lost)."""
     if claim.event is Event.CLAIM and state is State.RETRY:
         return reason == BEHIND
     if claim.event is not Event.DROP and state is State.DROPPED:
@@ -197,7 +197,7 @@ def _entered_by(claim: Claim, state: State, reason: str | None) -> bool:
 
 
 def wrote(change: OutcomeRow, row: ExistingRow | None) -> bool:
-    """Whether the row stands as this change leaves it (an earlier try whose reply was lost)."""
+    """Returns True if the row is as this change leaves it (an earlier try whose reply was lost)."""
     if row is None or row.token != change.token:
         return False
     state, target = State(row.state), State(change.state)
@@ -209,12 +209,12 @@ def wrote(change: OutcomeRow, row: ExistingRow | None) -> bool:
 
 
 def open_states() -> Sequence[str]:
-    """The states that hold up a line, as the partial index spells them."""
+    """Returns the states that hold up a line, as the partial index spells them."""
     return sorted(OPEN)
 
 
 def clean(text: str) -> str:
-    """Text from outside as any database takes it: bounded, no NUL, no control characters, Unicode."""
+    """Returns text from outside as any database takes it: bounded, Unicode, no control characters."""
     if text.isprintable() and len(text) <= MAX_TEXT:
         return text
     kept = (c if c.isprintable() or c == "\u3000" else "\ufffd" for c in text[:MAX_TEXT])

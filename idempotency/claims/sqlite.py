@@ -1,4 +1,4 @@
-"""Claiming and settling on SQLite: one writer at a time, so each batch is one short transaction."""
+"""Claims and settlements on SQLite: one writer at a time, so each batch is one short transaction."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class SqliteBatches(ClaimStore):
             asked, recalled = _without_recalled(connection, batch.rows, now)
             rows, behind = _in_line(connection, asked) if ordered else (asked, [])
             last = (day, now, now, owner, self._epoch(connection, owner))
-            # What was there already is named before: an insert that does nothing says so only in sum.
+            # Existing rows are read first: `executemany` counts skipped inserts only in sum.
             known = _known(connection, rows)
             new = [_inserted(row, now) + last for row in rows if row.key not in known]
             connection.executemany(CLAIM, new)
@@ -143,7 +143,7 @@ class SqliteBatches(ClaimStore):
 
     @contextmanager
     def _writing(self) -> Iterator[Any]:
-        """SQLite's one writer. Commits only what ended well; the connection dies with what did not."""
+        """Yields SQLite's one writer. Commits on success; an error closes the connection uncommitted."""
         with connected(self._database) as connection:
             connection.execute("BEGIN IMMEDIATE")
             yield connection
@@ -189,7 +189,7 @@ def _look(connection: Any, keys: Iterable[str]) -> list[ExistingRow]:
 def _without_recalled(
     connection: Any, rows: Sequence[ClaimRow], now: int
 ) -> tuple[Sequence[ClaimRow], list[str]]:
-    """The rows, those that are recalled as dropped ones, and the keys of these."""
+    """Returns the rows, with recalled ones as dropped, and the keys of these."""
     found = connection.execute(RECALLS, (now,)).fetchall()
     if not found:
         return rows, []
@@ -213,7 +213,7 @@ def _is_recalled(row: ClaimRow, recalls: dict[tuple[str, str], int]) -> bool:
 
 
 def _in_line(connection: Any, rows: Sequence[ClaimRow]) -> tuple[list[ClaimRow], list[str]]:
-    """The rows with their place in line, and the keys of those behind an earlier open one."""
+    """Returns the rows with their place in line, and the keys of rows behind an earlier open one."""
     known = _known(connection, rows)
     heads: dict[tuple[str, str], str | None] = {}
     placed = [_placed(connection, row, heads) if row.key not in known else row for row in rows]
@@ -222,8 +222,8 @@ def _in_line(connection: Any, rows: Sequence[ClaimRow]) -> tuple[list[ClaimRow],
 
 
 def _placed(connection: Any, row: ClaimRow, heads: dict[tuple[str, str], str | None]) -> ClaimRow:
-    """`heads`: the message at the head of each line, None when that is in the ledger already. Receivers
-    of one message stand in line together."""
+    """Returns the row with its place in line. `heads` has the message at the head of each line; None where
+    the ledger has it already. Receivers of one message share a place."""
     if row.ordering_key is None or row.state not in (State.IN_FLIGHT, State.RETRY):
         return row
     line = (row.ordering_key, row.lane)

@@ -1,4 +1,4 @@
-"""What claiming and settling have in common on every database: the batch around the statement."""
+"""Claims and settlements on every database: the batch around the statement."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ MS_PER_DAY = 86_400_000
 
 
 class ClaimResult(NamedTuple):
-    """What one claim statement did: the keys it did not enter, those it put behind another, and those
-    that are recalled."""
+    """The result of one claim statement: keys not entered, keys put behind another, recalled keys."""
 
     day: int
     lost: Sequence[str]
@@ -35,7 +34,7 @@ class ClaimResult(NamedTuple):
 
 
 class TakeoverRow(NamedTuple):
-    """A row that was there: taken under `token` if it was given back unstarted, else looked at."""
+    """A row that existed: taken under `token` if it was given back unstarted, else read."""
 
     key: str
     token: int
@@ -59,38 +58,38 @@ class RerouteRow(NamedTuple):
 
 
 class ClaimStore(ABC):
-    """Answers in the order asked, names each key once, and reads back rows that were there."""
+    """Answers in the order asked, names each key once, and reads back rows that existed."""
 
     def __init__(self, sealer: PayloadCipher) -> None:
         self._sealer = sealer
 
     @abstractmethod
     def _enter(self, batch: ClaimBatch, owner: str, ordered: bool) -> ClaimResult:
-        """Insert the rows whose keys are new, durably, in one statement.
+        """Inserts the rows whose keys are new, durably, in one statement.
 
-        Of rows in one line the earlier ones stand first in the batch.
+        The rows of one line are in their order in the batch.
         """
 
     @abstractmethod
     def _take_or_look(self, wanted: Sequence[TakeoverRow], owner: str) -> list[ExistingRow]:
-        """Take the rows that were given back unstarted; how all of them stand then."""
+        """Takes the rows that were given back unstarted. Returns all rows as they are then."""
 
     @abstractmethod
     def _change(self, changes: Sequence[OutcomeRow]) -> int:
-        """Write outcomes to rows still IN_FLIGHT under their token, in one statement; how many."""
+        """Writes outcomes to rows still IN_FLIGHT under their token, in one statement. Returns how many."""
 
     @abstractmethod
     def _change_in_lines(self, changes: Sequence[OutcomeRow], lines: Iterable[Line]) -> int:
-        """As `_change`; the heads of these lines are woken in the same transaction."""
+        """As `_change`; wakes the heads of these lines in the same transaction."""
 
     @abstractmethod
     def _look(self, keys: Sequence[str]) -> list[ExistingRow]:
-        """How these rows stand."""
+        """Returns these rows as they are."""
 
     @abstractmethod
     def _route(self, rows: Sequence[RerouteRow]) -> dict[str, int]:
-        """Put the calls on record where the row is still IN_FLIGHT under its token; the attempt that each
-        of those is now in."""
+        """Puts the calls on record where the row is still IN_FLIGHT under its token. Returns the attempt of
+        each of these rows."""
 
     def _change_and_enter(
         self, changes: Sequence[OutcomeRow], batch: ClaimBatch, owner: str
@@ -150,7 +149,7 @@ class ClaimStore(ABC):
     def settle(
         self, settlements: Sequence[Settlement], ordered: frozenset[str] = frozenset()
     ) -> list[bool]:
-        """See `Ledger.settle`. What ends no line waits for no line's lock."""
+        """See `Ledger.settle`. An outcome that ends no row of a line waits for no line's lock."""
         if not settlements:
             return []
         changes = [change(settlement) for settlement in settlements]
@@ -164,7 +163,7 @@ class ClaimStore(ABC):
         return self._written(changes, changed)
 
     def _written(self, changes: Sequence[OutcomeRow], changed: int) -> list[bool]:
-        """Per change, whether its row stands so now; `changed` of them were written just now."""
+        """Returns for each change if its row has it; `changed` of them were written just now."""
         if changed == len(changes):
             return [True] * len(changes)
         standing = {row.key: row for row in self._look([change.key for change in changes])}
@@ -219,7 +218,7 @@ def _answer(claim: Claim, row: ExistingRow, *, first: bool) -> Claimed:
 
 
 def _all_won(claims: Sequence[Claim], entered: ClaimResult) -> list[Claimed]:
-    """The answers when nothing was there before; equal ones are one object."""
+    """Returns the answers for new rows; equal ones are one object."""
     by_event = {event: _entered(event, entered.day) for event in {c.event for c in claims}}
     if not entered.behind and not entered.recalled:
         return [by_event[c.event] for c in claims]
