@@ -1,9 +1,9 @@
-"""Receipts: what a provider says of a delivery after it took it, and which row that moves.
+"""Receipts: a provider's later word about a delivery, and the row that it moves.
 
-A receipt is stored first, durably and once, however often it is repeated; then it is placed: by the
-provider's id, or by the key of the call where the row has no such id (a call whose outcome is open), and
-by the receiver where one id stands for many. Receivers are sealed in the ledger and digested here, so
-those of the few rows with the right name are opened and compared.
+A receipt is stored first, durably and once, however often it is repeated. Then it is placed by the
+provider's id, or by the call's key for a row without that id (a call whose outcome is open). Where one id
+names many rows, the receiver decides. Receivers are sealed in the ledger and digested here: those of the
+few rows with the right name are opened and compared.
 
     SENT ─▶ DELIVERED | UNDELIVERED        UNKNOWN ─▶ SENT ─▶ …   a receipt proves that it was sent
     IN_FLIGHT, RETRY, PARKED               the receipt waits until the row has come further
@@ -29,11 +29,11 @@ log = structlog.get_logger(__name__)
 
 _DIGITS: Final = 32
 _WAITS: Final = OPEN - {State.UNKNOWN} | {State.PARKED}
-"""What these rows still become is not the receipt's to say; PARKED is a person's."""
+"""A receipt does not move these rows: their own outcome, or a person for PARKED, comes first."""
 
 
 class ReceiptState(StrEnum):
-    """What a receipt says, spelt as the state that it proves."""
+    """Kinds of receipts, spelt as the state that each proves."""
 
     SENT = "SENT"
     DELIVERED = "DELIVERED"
@@ -47,17 +47,17 @@ _FINAL: Final = {
 
 
 class ApplyResult(StrEnum):
-    """What became of a receipt."""
+    """Results of placing a receipt."""
 
     APPLIED = "applied"
     REPEATED = "repeated"
-    """The row says so already."""
+    """The row has that state already."""
     CONTRADICTED = "contradicted"
-    """The row says something else, and that came first."""
+    """The row has another state, which came first."""
 
 
 class Receipt(msgspec.Struct, frozen=True):
-    """One thing a provider said of one delivery. Holds a receiver: not for logs."""
+    """One statement of a provider about one delivery. Holds a receiver: not for logs."""
 
     account: str
     said: ReceiptState
@@ -65,11 +65,11 @@ class Receipt(msgspec.Struct, frozen=True):
     call_key: str = ""
     """The name that we gave the call; one of the two names must be there."""
     receivers: tuple[str, ...] = ()
-    """The receiver, in each of the spellings it may have with us; empty where the provider names none."""
+    """The receiver, in each spelling that the ledger may have; empty where the provider names none."""
     code: str | None = None
-    """The provider's own, for what did not arrive."""
+    """The provider's own, for a message that did not arrive."""
     at: int = 0
-    """When it happened, epoch milliseconds; 0 where the provider does not say."""
+    """Time of the event, epoch milliseconds; 0 where the provider names none."""
 
     def __post_init__(self) -> None:
         if not (self.provider_id or self.call_key):
@@ -90,12 +90,12 @@ class StoredReceipt(NamedTuple):
 
     @property
     def key(self) -> tuple[str, str, str, str, str]:
-        """What makes it the same receipt."""
+        """The fields that identify the receipt."""
         return self[:5]
 
 
 class CandidateRow(NamedTuple):
-    """A row of the ledger that a receipt may be of."""
+    """A row of the ledger that a receipt may belong to."""
 
     key: str
     day: int
@@ -113,20 +113,20 @@ class CandidateRow(NamedTuple):
 
 
 class ReceiptVerdict(NamedTuple):
-    """What one receipt does. Without a row, or `applied` None: it waits."""
+    """The effect of one receipt. It waits where `row` or `applied` is None."""
 
     receipt: StoredReceipt
     row: CandidateRow | None = None
     applied: ApplyResult | None = None
     state: State | None = None
-    """What the row says with this receipt."""
+    """The row's state after this receipt."""
     receiver: str = ""
     moves: bool = False
     """The row must be written for it."""
 
 
 def kept(receipt: Receipt) -> StoredReceipt:
-    """The receipt as it is stored."""
+    """Returns the receipt as it is stored."""
     provider_id, call_key = clean(receipt.provider_id), clean(receipt.call_key)
     name = provider_id or call_key
     receivers = ",".join(digest(name, receiver) for receiver in receipt.receivers)
@@ -137,14 +137,14 @@ def kept(receipt: Receipt) -> StoredReceipt:
 
 
 def digest(name: str, receiver: str) -> str:
-    """32 hex digits; `name` is the receipt's, so that no two receipts show the same for one person."""
+    """Returns 32 hex digits. `name` is the receipt's: no two receipts show the same for one person."""
     return sha256(f"{name}\x1f{receiver}".encode(errors="replace")).hexdigest()[:_DIGITS]
 
 
 def judge(
     due: Sequence[StoredReceipt], rows: Iterable[CandidateRow], sealer: PayloadCipher
 ) -> list[ReceiptVerdict]:
-    """What each receipt does, the one that came first before the others."""
+    """Returns the effect of each receipt, the earliest first."""
     index = _Index(rows, sealer)
     states: dict[str, State] = {}
     verdicts = []
@@ -160,17 +160,17 @@ def judge(
     return verdicts
 
 
-def decide(said: ReceiptState, state: State) -> tuple[ApplyResult | None, State]:
-    """What a receipt does to a row in `state`, and the state after it."""
+def decide(reported: ReceiptState, state: State) -> tuple[ApplyResult | None, State]:
+    """Returns the effect of a receipt on a row in `state`, and the state after it."""
     if state in _WAITS:
         return None, state
     if state is State.UNKNOWN:
         sent = after(state, Event.RESOLVED_SENT)
-        return ApplyResult.APPLIED, decide(said, sent)[1]
-    if state is State.SENT and said is not ReceiptState.SENT:
-        return ApplyResult.APPLIED, after(state, _FINAL[said])
+        return ApplyResult.APPLIED, decide(reported, sent)[1]
+    if state is State.SENT and reported is not ReceiptState.SENT:
+        return ApplyResult.APPLIED, after(state, _FINAL[reported])
     proved = state in (State.SENT, State.DELIVERED, State.UNDELIVERED)
-    if state.value == said.value or (said is ReceiptState.SENT and proved):
+    if state.value == reported.value or (reported is ReceiptState.SENT and proved):
         return ApplyResult.REPEATED, state
     return ApplyResult.CONTRADICTED, state
 
@@ -191,7 +191,7 @@ class _Index:
                 self._by_id.setdefault(row.provider_id, []).append(row)
 
     def find(self, receipt: StoredReceipt) -> tuple[CandidateRow | None, str]:
-        """The row and its receiver. A receipt without a receiver is of a name that only one row has."""
+        """Returns the row and its receiver. Without receivers a receipt fits only a name of one row."""
         named = self._named(receipt)
         row: CandidateRow | None = None
         if not receipt.receivers:
@@ -202,8 +202,8 @@ class _Index:
         return row, self._receiver(row) if row else ""
 
     def _named(self, receipt: StoredReceipt) -> list[CandidateRow]:
-        """Rows of this name. A row that has a provider's id is known by that, and by the call only to
-        a receipt without one: the same call made again may have got another id."""
+        """Returns the rows of this name. A receipt with a provider's id finds a row by its call only if the
+        row has no such id: the same call made again may have got another id."""
         group = receipt.key[:3]
         if group not in self._groups:
             rows = list(self._by_id.get(receipt.provider_id, ()))
@@ -225,7 +225,7 @@ class _Index:
         return self._digests[group]
 
     def _receiver(self, row: CandidateRow) -> str:
-        """Opened once; empty for one that our key does not open."""
+        """Returns the receiver, opened once; empty where our key does not open it."""
         if row.key not in self._receivers:
             try:
                 opened = self._sealer.open(bytes(row.receiver), row.message_id).decode()

@@ -1,4 +1,4 @@
-"""Receipts in PostgreSQL and in SQLite; `idempotency.receipts.rules` decides what they do."""
+"""Receipts in PostgreSQL and in SQLite; `idempotency.receipts.rules` decides their effects."""
 
 from __future__ import annotations
 
@@ -25,9 +25,8 @@ _ROW: Final = (
     "d.delivery_key, d.day, d.state, d.version, d.provider_id, d.call_key, d.account, d.receiver,"
     " d.message_id, d.biz_id, d.lane, d.attempt, d.ordering_key"
 )
-_KEPT: Final = (
-    "account, provider_id, call_key, receivers, state, code, at, received_at"  # Kept's own order
-)
+# In StoredReceipt's order.
+_KEPT: Final = "account, provider_id, call_key, receivers, state, code, at, received_at"
 
 PG_STORE: Final = """
 INSERT INTO receipts (account, provider_id, call_key, receivers, state, code, at, received_at, next_at)
@@ -35,7 +34,7 @@ SELECT r.*, hongyan_now(), hongyan_now()
   FROM unnest(%(account)s::text[], %(provider_id)s::text[], %(call_key)s::text[],
               %(receivers)s::text[], %(said)s::text[], %(code)s::text[], %(at)s::bigint[]) AS r
 ON CONFLICT DO NOTHING"""
-# Whoever else looks at receipts meanwhile takes others.
+# SKIP LOCKED: a concurrent pass takes other receipts.
 PG_DUE: Final = f"""
 SELECT {_KEPT}, hongyan_now() FROM receipts
  WHERE next_at <= hongyan_now() ORDER BY next_at LIMIT %(limit)s
@@ -214,7 +213,7 @@ class SqliteReceipts(Receipts):
 def open_receipts(
     ledger: SqlLedger, settings: Settings, now_ms: Callable[[], int] = wall_ms
 ) -> Receipts:
-    """The receipts in the database of an opened ledger; `now_ms` is SQLite's clock."""
+    """Returns the receipts in the database of an opened ledger; `now_ms` is SQLite's clock."""
     sealer = PayloadCipher(settings.database.payload_key)
     if ledger.database.is_postgres:
         return PostgresReceipts(ledger.database, sealer)

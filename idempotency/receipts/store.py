@@ -1,5 +1,4 @@
-"""Keeping and placing receipts, the same for every database: one statement to keep a batch, one
-transaction to place one."""
+"""Stores and places receipts on every database: a statement stores a batch, a transaction places one."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ _FIRST_WAIT_MS, _LONGEST_WAIT_MS = 1_000, 6 * 3_600_000
 
 
 class ReceiptMove(NamedTuple):
-    """One row to be written, if it still is of this version."""
+    """One row to write, if it still has this version."""
 
     key: str
     day: int
@@ -37,7 +36,7 @@ class ReceiptMove(NamedTuple):
 
 
 class Closing(NamedTuple):
-    """One receipt to be written: its key, what became of it, when to look again (None: never)."""
+    """One receipt to write: its key, its result, the wait before the next look (None: no next look)."""
 
     account: str
     provider_id: str
@@ -50,12 +49,12 @@ class Closing(NamedTuple):
 
 
 class Pass(NamedTuple):
-    """What one pass did."""
+    """The result of one pass."""
 
     verdicts: Sequence[ReceiptVerdict]
     """Of receipts that were placed for good."""
     waiting: int
-    """Receipts looked at that wait on."""
+    """Receipts of this pass that wait on."""
     more: bool
     """The batch was full: there may be more due now."""
 
@@ -68,12 +67,12 @@ class Receipts(ABC):
         self._lines = lines
 
     def store(self, receipts: Sequence[Receipt]) -> int:
-        """Keep them, durably, in one statement; how many were new. Repeating the call is harmless."""
+        """Stores them durably, in one statement. Returns how many were new. A repeat is harmless."""
         rows = {row.key: row for row in map(kept, receipts)}
         return self._insert([rows[key] for key in sorted(rows)]) if rows else 0
 
     def match(self) -> Pass:
-        """Place what is due: rows and receipts are written in one transaction."""
+        """Places receipts that are due: writes rows and receipts in one transaction."""
         with self._transaction() as connection:
             due, now = self._due(connection, BATCH)
             if not due:
@@ -89,11 +88,11 @@ class Receipts(ABC):
 
     @abstractmethod
     def forget(self, keep_ms: int) -> tuple[int, int]:
-        """Delete a batch of those received longer ago; (deleted, of these never placed)."""
+        """Deletes a batch of receipts older than `keep_ms`. Returns (deleted, of these never placed)."""
 
     @abstractmethod
     def waiting(self, limit: int) -> int:
-        """How many receipts still wait to be placed, counted up to `limit`."""
+        """Returns how many receipts wait to be placed, counted up to `limit`."""
 
     @abstractmethod
     def _insert(self, rows: Sequence[StoredReceipt]) -> int: ...
@@ -103,22 +102,22 @@ class Receipts(ABC):
 
     @abstractmethod
     def _due(self, connection: Any, limit: int) -> tuple[list[StoredReceipt], int]:
-        """Those whose time has come, which nobody else looks at meanwhile; and the database's now."""
+        """Returns the due receipts that no concurrent pass holds, and the database's now."""
 
     @abstractmethod
     def _candidates(self, connection: Any, due: Sequence[StoredReceipt]) -> list[CandidateRow]:
-        """Every row that one of the receipts names."""
+        """Returns every row that one of the receipts names."""
 
     @abstractmethod
     def _move(self, connection: Any, rows: Sequence[ReceiptMove]) -> set[str]:
-        """Write the rows that are still as they were read; their delivery keys."""
+        """Writes the rows that are still as they were read. Returns their delivery keys."""
 
     @abstractmethod
     def _close(self, connection: Any, rows: Sequence[Closing]) -> None: ...
 
 
 def moves(verdicts: Sequence[ReceiptVerdict]) -> list[ReceiptMove]:
-    """One write per row, with what the last receipt made of it."""
+    """Returns one write per row, with the state after its last receipt."""
     rows: dict[str, ReceiptMove] = {}
     for verdict in verdicts:
         row, receipt = verdict.row, verdict.receipt
@@ -132,7 +131,7 @@ def moves(verdicts: Sequence[ReceiptVerdict]) -> list[ReceiptMove]:
 
 
 def _lines_ended(verdicts: Sequence[ReceiptVerdict]) -> set[Line]:
-    """The lines in which a receipt settles a row in doubt."""
+    """Returns the lines in which a receipt settles a row in doubt."""
     rows = [v.row for v in verdicts if v.row is not None and v.moves]
     return {
         Line(row.lane, row.ordering_key)
@@ -142,7 +141,7 @@ def _lines_ended(verdicts: Sequence[ReceiptVerdict]) -> set[Line]:
 
 
 def wait_ms(age_ms: int) -> int:
-    """A receipt is looked at again after a quarter of its age: often while it is young."""
+    """Returns the wait before the next look: a quarter of the receipt's age, within bounds."""
     return min(max(_FIRST_WAIT_MS, age_ms // 4), _LONGEST_WAIT_MS)
 
 
