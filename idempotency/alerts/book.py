@@ -1,4 +1,4 @@
-"""The alerts as a person sees them: what is open, what was told, and who silenced what."""
+"""The alerts as a person sees them: open ones, their reports, and silences."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ class AlertShown(msgspec.Struct, frozen=True):
     about: str
     text: str
     state: str
-    """firing, cleared, or ended (what happened, and its window is over)."""
+    """firing, cleared, or ended (a single event whose window is over)."""
     since: int
     last_at: int
     told_at: int | None
     kept: int
-    """Times that it came up since it was told."""
+    """Times that it came up since its last report."""
     not_posted: str
-    """Why the webhook has not got it yet; empty: nothing waits for it."""
+    """Reason why the webhook has not received it; empty: nothing waits for it."""
     silenced_until: int | None
     silenced: int
     """Times that it came up while it was silenced."""
@@ -80,7 +80,8 @@ class AlertBook:
         self._clock = clock
 
     def alerts(self, *, every: bool = False) -> list[AlertShown]:
-        """What is open or has something untold, oldest first; `every`: what is over, too. At most 1,000."""
+        """Returns alerts that are open or not fully reported, oldest first, at most 1,000; `every` adds
+        those that are over."""
         asked = {"every": int(every), "firing": FIRING, "limit": _MOST}
         with errors(), self._database.begin() as connection:
             now = self._clock(connection)
@@ -107,7 +108,7 @@ class AlertBook:
         ]
 
     def silences(self) -> list[SilenceShown]:
-        """The silences that hold now."""
+        """Returns the silences that hold now."""
         with errors(), self._database.begin() as connection:
             found = connection.execute(_SILENCES, {"now": self._clock(connection)}).all()
         return [SilenceShown(*row) for row in found]
@@ -115,8 +116,8 @@ class AlertBook:
     def silence(
         self, rule: str, subject: str, for_ms: int, *, author: str, reason: str
     ) -> SilenceShown:
-        """Posts and log lines of these alerts are kept back for `for_ms`; another silence of the same name
-        is replaced. An empty subject: every alert of the rule."""
+        """Holds back posts and log lines of these alerts for `for_ms`. Replaces a silence of the same name.
+        An empty subject: every alert of the rule."""
         name = {"rule": rule, "subject": subject}
         with errors(), self._database.begin() as connection:
             now = self._clock(connection)

@@ -16,7 +16,7 @@ ENTER: Final = text("""
 INSERT INTO alerts (rule, subject, told_at, kept) VALUES (:rule, :subject, 0, 0)
 ON CONFLICT DO NOTHING""")
 
-# A lasting alert counts when it begins, whoever raises it and however often.
+# A lasting alert counts once, at its beginning.
 NOTE: Final = text(f"""
 UPDATE alerts
    SET kept = kept + CASE WHEN :lasting = 0 THEN :count WHEN state = 'firing' THEN 0 ELSE 1 END,
@@ -70,10 +70,10 @@ DELETE FROM alerts
 
 
 def waiting(lock: str) -> TextClause:
-    """Rows that have something to tell, or are over."""
+    """Returns the query for rows that have something to report, or are over."""
     return text(_WAITING + (lock.replace(" SKIP", " OF a SKIP") if lock else ""))
 
 
 def next_post(lock: str) -> TextClause:
-    """The row whose post is due for longest."""
+    """Returns the query for the row whose post is due for longest."""
     return text(_NEXT_POST + lock)

@@ -1,8 +1,8 @@
-"""Alerts in the ledger: counted, told once in a window by the whole fleet, posted until the webhook has
-them, and silenced. The clock is the database's.
+"""Alerts in the ledger: counted, reported once in a window by the whole fleet, posted to the webhook until
+it has them, and silenced. The clock is the database's.
 
-A row is one alert. `kept` is how often it came up and was not told yet; what is told adds to `post_count`
-until a post arrived.
+A row is one alert. `kept` counts how often it came up since its last report. A report moves this count to
+`post_count`, until a post arrives.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ENDED: Final = "ended"
 _FIRST_PAUSE_MS: Final = 5_000
 _LONGEST_PAUSE_MS: Final = 300_000
 POST_FOR_MS: Final = 86_400_000
-"""A post that did not arrive for so long is given up."""
+"""A post that did not arrive is given up after so long."""
 KEPT_FOR_MS: Final = 30 * 86_400_000
 """An alert that is over leaves the table after so long."""
 
@@ -37,9 +37,9 @@ class Raised(msgspec.Struct, frozen=True):
     about: str
     text: str
     count: int
-    """How often since it was noted before; for a lasting one the ledger counts beginnings instead."""
+    """Times since the last `note`; for a lasting alert the ledger counts beginnings instead."""
     lasting: bool = False
-    """It is raised again and again until it is over."""
+    """True for an alert that is raised again and again until it is over."""
     after: int = 0
     """Not 0: counts only where the alert was last noted before this time, in epoch milliseconds."""
 
@@ -50,7 +50,7 @@ class Raised(msgspec.Struct, frozen=True):
 
 
 class Told(msgspec.Struct, frozen=True):
-    """An alert that the caller has to tell."""
+    """An alert that the caller must report."""
 
     rule: str
     lane: str
@@ -58,19 +58,19 @@ class Told(msgspec.Struct, frozen=True):
     text: str
     state: str
     count: int
-    """How often it came up since it was told before; 0: it goes on."""
+    """Times that it came up since the last report; 0: it goes on."""
     since: int
-    """When it began, epoch milliseconds."""
+    """Its beginning, epoch milliseconds."""
 
 
 class Post(NamedTuple):
-    """What one post says, and whose row it is. Times are epoch milliseconds."""
+    """One post and its alert's row. Times are epoch milliseconds."""
 
     subject: str
     told: Told
     at: int
     by: str
-    """The process that told it."""
+    """The process that reported it."""
 
 
 class AlertWindows:
@@ -82,33 +82,33 @@ class AlertWindows:
         self._lock = " FOR UPDATE SKIP LOCKED" if database.is_postgres else ""
 
     def note(self, raised: Sequence[Raised], window_ms: int, by: str) -> list[Told]:
-        """Counts what came up. Returns those that are now the caller's to tell; whoever notes them next
-        within the window gets none of them."""
-        told = []
+        """Counts the alerts. Returns those that this caller must report; other callers get none of them
+        within the window."""
+        reports = []
         with errors(), self._database.begin() as connection:
             now = self._clock(connection)
             for one in sorted(raised, key=lambda one: (one.rule, one.subject)):
                 row = _noted(connection, one, now)
                 if row.told_at + window_ms <= now and (row.kept or row.lasting):
-                    told += _tell(connection, row, FIRING, now, by)
-        return told
+                    reports += _tell(connection, row, FIRING, now, by)
+        return reports
 
     def upkeep(self, window_ms: int, clear_ms: int, by: str) -> list[Told]:
-        """Tells what was kept back once its window is over, and what is over: a lasting alert that nobody
-        raised for `clear_ms`; 0: nothing is taken for over. Returns what the caller has to tell."""
-        told = []
+        """Ends alerts that are over: a lasting one after `clear_ms` without a raise (0: never). Returns the
+        alerts that the caller must report: those kept back until now, and lasting ones that are over."""
+        reports = []
         with errors(), self._database.begin() as connection:
             now = self._clock(connection)
             times = {"now": now, "window": window_ms, "clear": clear_ms}
             found = connection.execute(sql.waiting(self._lock), times).all()
             for row in found:
-                told += _kept_up(connection, row, times, by)
+                reports += _kept_up(connection, row, times, by)
             connection.execute(sql.GIVE_UP, {"before": now - POST_FOR_MS})
             connection.execute(sql.FORGET, {"before": now - KEPT_FOR_MS})
-        return told
+        return reports
 
     def claim_post(self, lease_ms: int) -> Post | None:
-        """The next post that is due becomes the caller's for `lease_ms`; None if there is none."""
+        """Leases the next due post to the caller for `lease_ms`. Returns None if there is none."""
         with errors(), self._database.begin() as connection:
             now = self._clock(connection)
             row = connection.execute(sql.next_post(self._lock), {"now": now}).one_or_none()
@@ -128,13 +128,13 @@ class AlertWindows:
         return Post(row.subject, Told(*fields), row.post_at, row.told_by)
 
     def posted(self, post: Post) -> None:
-        """It arrived; what was told of the alert meanwhile is due now."""
+        """Records that it arrived; a later report of the alert is due now."""
         with errors(), self._database.begin() as connection:
             now = self._clock(connection)
             connection.execute(sql.POSTED, _of_post(post) | {"count": post.told.count, "now": now})
 
     def not_posted(self, post: Post, error: str) -> None:
-        """It did not arrive; it is due again later, ever more rarely."""
+        """Records that it did not arrive; it is due again after a growing pause."""
         with errors(), self._database.begin() as connection:
             now = self._clock(connection)
             name = _of_post(post)
@@ -146,7 +146,7 @@ class AlertWindows:
 def _noted(connection: Connection, one: Raised, now: int) -> Row[Any]:
     name = {"rule": one.rule, "subject": one.subject}
     connection.execute(sql.ENTER, name)
-    # The update locks the row, so of two who note at once the second sees what the first one wrote.
+    # The update locks the row: the second of two concurrent calls reads the first one's values.
     seen = {"lane": one.lane, "about": one.about, "text": one.text, "count": one.count}
     seen |= {"lasting": int(one.lasting), "after": one.after, "now": now}
     connection.execute(sql.NOTE, name | seen)
@@ -154,7 +154,7 @@ def _noted(connection: Connection, one: Raised, now: int) -> Row[Any]:
 
 
 def _kept_up(connection: Connection, row: Row[Any], times: dict[str, int], by: str) -> list[Told]:
-    """What one row that waits has to tell now; its state follows."""
+    """Writes the row's state. Returns the report that is due for it now, if any."""
     now, window_ms, clear_ms = times["now"], times["window"], times["clear"]
     tail = row.kept > 0 and row.told_at + window_ms <= now
     state = row.state
@@ -172,8 +172,8 @@ def _kept_up(connection: Connection, row: Row[Any], times: dict[str, int], by: s
 
 
 def _tell(connection: Connection, row: Row[Any], state: str, now: int, by: str) -> list[Told]:
-    """Marks the row as told, for the webhook too. A silenced alert is counted instead; that it is over is
-    told all the same where its beginning was."""
+    """Marks the row as reported, for the webhook too. A silenced alert is counted instead; its end is
+    reported all the same if its beginning was."""
     name = {"rule": row.rule, "subject": row.subject}
     begun = row.told_at >= row.since
     if row.silences and not (state == CLEARED and begun):
