@@ -1,4 +1,4 @@
-"""Duties: what one process of the fleet does at a time, under a lease by the database's clock."""
+"""Duties: tasks of one process of the fleet at a time, under a lease by the database's clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the ledger knows of the fleet: who was lost, and what waits for longer than it should."""
+"""Health of the fleet in the ledger: lost processes, and rows that wait for too long."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from idempotency.error_mapping import errors
 from idempotency.fleet.worker_leases import Clock
 
 HEARTBEAT_LOST: Final = "heartbeat_lost"
-# One life is lost once, however long its row stands there.
+# One life is lost once, however long its row stays.
 _LOST: Final = text("""
 SELECT id, host, pid, heartbeat_at FROM workers AS w
  WHERE (state = 'DEAD' OR (state NOT IN ('DEAD', 'RETIRED') AND heartbeat_at + 2 * lease_ms < :now))
@@ -25,7 +25,7 @@ SELECT lane, min(since) AS oldest
   FROM (SELECT lane, updated_at AS since FROM deliveries WHERE state = 'UNKNOWN' LIMIT :bound) AS u
  GROUP BY lane""")
 _BOUND: Final = 10_000
-# For each lane the head of the indexes that recovery looks in.
+# For each lane the first entry of the indexes that recovery reads.
 OVERDUE: Final = """
 SELECT v.column1 AS lane,
        (SELECT {least}(d.next_at, d.expires_at) FROM deliveries AS d
@@ -40,7 +40,7 @@ SELECT v.column1 AS lane,
 
 
 class Lost(NamedTuple):
-    """A process whose heartbeat ended without a farewell; epoch milliseconds by the database's clock."""
+    """A process whose heartbeat ended before it retired; epoch milliseconds by the database's clock."""
 
     id: str
     host: str
@@ -49,13 +49,13 @@ class Lost(NamedTuple):
 
 
 class Overdue(NamedTuple):
-    """How long a lane's oldest row waits for recovery, in milliseconds; 0: none does."""
+    """Waits of a lane's oldest rows for recovery, in milliseconds; 0: none waits."""
 
     lane: str
     due_ms: int
-    """To be sent again."""
+    """Of a row to send again."""
     doubt_ms: int
-    """To be asked about."""
+    """Of a row to ask about."""
 
 
 class FleetHealth:
@@ -66,8 +66,8 @@ class FleetHealth:
         self._clock = clock
 
     def lost(self, within_ms: int) -> list[Lost]:
-        """Workers and recoveries whose heartbeat was lost in the last `within_ms`, and of whose loss no
-        alert was noted yet."""
+        """Returns workers and recoveries whose heartbeat was lost in the last `within_ms`, unless an alert
+        has noted the loss."""
         with errors(), self._database.begin() as connection:
             now = self._clock(connection)
             times = {"now": now, "since": now - within_ms, "rule": HEARTBEAT_LOST}
@@ -75,9 +75,9 @@ class FleetHealth:
         return [Lost(row.id, row.host, row.pid, row.heartbeat_at) for row in found]
 
     def doubts(self, age_ms: int) -> dict[str, int]:
-        """Lane to the age of its oldest doubt in milliseconds, where that is at least `age_ms`.
+        """Returns lane to the age of its oldest doubt in milliseconds, where that is at least `age_ms`.
 
-        Of more than 10,000 doubts only so many are looked at: by then there is no lack of alerts.
+        Reads at most 10,000 doubts: with more of them there is no lack of alerts.
         """
         with errors(), self._database.begin() as connection:
             now = self._clock(connection)
@@ -85,8 +85,8 @@ class FleetHealth:
         return {row.lane: now - row.oldest for row in found if now - row.oldest >= age_ms}
 
     def overdue(self, lanes: Sequence[str]) -> list[Overdue]:
-        """For each lane, since when its oldest row waits that recovery should have taken. What a worker
-        gave back waits for its Kafka record's next reader, and is not counted."""
+        """Returns the waits of each lane's oldest rows that recovery should have taken. Rows that a worker
+        gave back wait for the next reader of their Kafka record, and do not count."""
         named = {f"lane{number}": lane for number, lane in enumerate(lanes)}
         least = "least" if self._database.is_postgres else "min"
         places = ", ".join(f"(:{name})" for name in named)

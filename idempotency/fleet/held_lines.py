@@ -22,7 +22,7 @@ MOST_LINES: Final = 10_000
 MOST_BEHIND: Final = 1_000
 """Rows behind a head that are counted."""
 
-# A head that was woken and never called came to its place when it became due.
+# A head that was woken and never called is the head since it became due.
 _SINCE: Final = """CASE WHEN h.state = 'RETRY' AND h.attempt = 0 AND h.next_at <= :now
                          THEN h.next_at ELSE h.updated_at END"""
 _OF_LINE: Final = """d.lane = :lane AND d.ordering_key = {key} AND d.ordering_key IS NOT NULL
@@ -61,7 +61,7 @@ class HeldLine(NamedTuple):
     message_id: str
     state: State
     since: int
-    """When it came into its state, or became due where it was never called."""
+    """Start of its state; for a head never called, the time at which it became due."""
     reason: str | None
     account: str | None
     attempt: int
@@ -73,13 +73,13 @@ class HeldLine(NamedTuple):
 
 
 class LinesOfLane(NamedTuple):
-    """What one walk over a lane found."""
+    """The result of one walk over a lane."""
 
     lane: str
     lines: list[HeldLine]
-    """Those that are held for the longest, the oldest first."""
+    """The lines held for longest, the oldest first."""
     held: int
-    """All that are."""
+    """Number of all held lines."""
     complete: bool
     """Whether the walk came to the lane's end; else more lines may be held."""
 
@@ -92,18 +92,18 @@ class HeldLines:
         self._clock = clock
 
     def lines_waiting(self, lane: str, limit: int) -> LinesOfLane:
-        """The lane's lines that are held, `limit` of them in full."""
+        """Returns the lane's held lines, `limit` of them in full."""
         found, complete = self._walk(lane, age_ms=0)
         found.sort()
         shown = (self._line(lane, key) for _, key in found[:limit])
         return LinesOfLane(lane, [line for line in shown if line], len(found), complete)
 
     def count(self, lane: str, age_ms: int) -> int:
-        """Lines whose head has held others for at least `age_ms`, among the lane's first 10,000."""
+        """Returns how many heads have held others for at least `age_ms`, among the lane's first 10,000."""
         return len(self._walk(lane, age_ms)[0])
 
     def _walk(self, lane: str, age_ms: int) -> tuple[list[tuple[int, str]], bool]:
-        """(since, key) of each line that is held; whether that is all of them."""
+        """Returns (since, key) of each held line, and True if these are all."""
         found: list[tuple[int, str]] = []
         looked = 0
         for page in self._pages(lane, age_ms):
@@ -124,7 +124,7 @@ class HeldLines:
             start = page[-1].ordering_key if len(page) == PAGE else None
 
     def _line(self, lane: str, key: str) -> HeldLine | None:
-        """None where it has ended meanwhile."""
+        """Returns the line; None if it has ended meanwhile."""
         asked: dict[str, Any] = {"lane": lane, "key": key}
         with errors(), self._database.begin() as connection:
             asked["now"] = self._clock(connection)

@@ -1,6 +1,6 @@
-"""What the ledger knows of the fleet at one glance: who lives, and what waits in each lane.
+"""Status of the fleet in the ledger: its processes, and the backlog of each lane.
 
-Counts stop at a bound, and each is found by an index, so that a look costs little whatever waits.
+Counts stop at a bound and read an index each, so that a look costs little however much waits.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SELECT id, kind, state, host, pid, lanes, threads, program, started_at, heartbea
   FROM workers
  WHERE state <> 'RETIRED' AND heartbeat_at > :since
  ORDER BY kind DESC, id LIMIT :limit""")
-# A constant that every owner is greater than: the index on those under way is read, and nothing else.
+# Every owner is greater than this constant: the index on rows under way is read, and nothing else.
 UNDER_WAY: Final = """
 SELECT lane, count(*) AS rows
   FROM (SELECT d.lane FROM deliveries AS d
@@ -68,21 +68,21 @@ class Process(NamedTuple):
     id: str
     kind: str
     state: str
-    """As it told with its last heartbeat; DEAD: a sweep ended its life."""
+    """As of its last heartbeat; DEAD: a sweep ended its life."""
     host: str
     pid: int
     lanes: list[str]
     threads: int
     program: str
-    """Its version; empty: not told."""
+    """Its version; empty where unknown."""
     started_at: int
     heartbeat_at: int
     lost: bool
-    """Its lease lapsed without a farewell."""
+    """Its lease lapsed before it retired."""
 
 
 class LaneStatus(NamedTuple):
-    """What is open in one lane. A count of 10,000 means: so many or more. Ages are in milliseconds, 0 where
+    """Backlog of one lane. A count of 10,000 means: so many or more. Ages are in milliseconds, 0 where
     nothing is counted."""
 
     lane: str
@@ -92,7 +92,7 @@ class LaneStatus(NamedTuple):
     later: int
     """Due at a later time."""
     next_at: int | None
-    """When the first of them is due, epoch milliseconds."""
+    """Due time of the first of them, epoch milliseconds."""
     behind: int
     """Behind an earlier one of its ordering key."""
     given_back: int
@@ -124,7 +124,7 @@ class FleetStatus:
         self._later = text(LATER.format(least=least))
 
     def processes(self) -> list[Process]:
-        """Workers, then recoveries: those that live, and those that were lost within a day."""
+        """Returns workers, then recoveries: live ones, and ones lost within a day."""
         with errors(), self._database.begin() as connection:
             now = self._clock(connection)
             asked = {"now": now, "since": now - LOST_WITHIN_MS, "limit": MOST_PROCESSES}
@@ -138,7 +138,7 @@ class FleetStatus:
         ]
 
     def lanes(self, lanes: Sequence[str]) -> list[LaneStatus]:
-        """What is open in each of these lanes."""
+        """Returns the backlog of each of these lanes."""
         with errors(), self._database.begin() as connection:
             flying = connection.execute(text(UNDER_WAY), {"bound": BOUND}).all()
         in_flight = {row.lane: row.rows for row in flying}

@@ -1,7 +1,7 @@
-"""Heartbeat rows: who lives, whose lease lapsed, and what becomes of what the dead left IN_FLIGHT.
+"""Heartbeat rows: live workers, lapsed leases, and the rows that dead workers left IN_FLIGHT.
 
-A life is a worker id and its epoch. Rows carry both, so that an earlier life which wakes up late and
-claims once more leaves its rows to the sweep, although a worker of that name lives.
+A life is a worker id and its epoch, and rows carry both. An earlier life may wake up late and claim once
+more: the sweep takes these rows although a worker of that name lives.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from idempotency.error_mapping import errors
 from idempotency.ledger import IDLE, Lease, WorkerInfo, WorkerNameTaken
 
 Clock = Callable[[Connection], int]
-"""The database's time, epoch milliseconds."""
+"""Reads the database's time, epoch milliseconds."""
 
 _SWEEP_LOCK: Final = 0x686F6E6779616F  # "hongyao": one sweep at a time is enough
 
@@ -41,8 +41,8 @@ RETURNING epoch""")
 _RENEW = text("""
 UPDATE workers SET heartbeat_at = :now, state = :state
  WHERE id = :id AND epoch = :epoch AND state NOT IN ('DEAD', 'RETIRED')""")
-"""However late: what ends a life is a sweep or a successor, in one statement with what becomes of its
-rows. After an outage of the database every heartbeat is old, and nobody is dead."""
+"""However late: only a sweep or a successor ends a life, in one transaction with its rows. After an outage
+of the database every heartbeat is old although the workers live."""
 _RETIRE = text("UPDATE workers SET state = 'RETIRED' WHERE id = :id AND epoch = :epoch")
 _LAPSE = text("""
 UPDATE workers SET state = 'DEAD'
@@ -133,7 +133,7 @@ class Workers:
             yield connection, self.clock(connection)
 
     def _lock(self, connection: Connection, worker_id: str) -> None:
-        """Two processes that register one name at once come one after the other."""
+        """Makes a concurrent registration of the same name wait."""
         if self._database.is_postgres:
             lock = text("SELECT pg_advisory_xact_lock(hashtextextended('worker/' || :id, 0))")
             connection.execute(lock, {"id": worker_id})
@@ -158,7 +158,7 @@ def _lives(known: Row[Any], now: int) -> bool:
 
 
 def _left_by_us(known: Row[Any], worker: WorkerInfo) -> bool:
-    """Whether that life is over although its lease is not: it ran here, as us or as a process gone."""
+    """Returns True if that life ended before its lease: it ran here, as this process or as one gone."""
     if known.host != worker.host:
         return False
     return known.pid == worker.pid or (known.host == socket.gethostname() and _gone(known.pid))
