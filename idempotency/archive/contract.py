@@ -4,8 +4,8 @@
                  day's names leave `delivery_keys`, in batches
     SQLite       the day's rows go to a file of compressed JSON lines, batch by batch
 
-What is sealed stays sealed. A name leaves only once its row has left: a record read again in between
-finds its name and no row, and waits. Each step may be repeated after a crash.
+Sealed values stay sealed. A name leaves after its row: a record read again in between finds its name and no
+row, and waits. Each step may be repeated after a crash.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _EPOCH = date(1970, 1, 1)
 
 
 class DayOpen(LedgerError):
-    """A row of the day is open: it stays, with all of its day."""
+    """A row of the day is open: the whole day stays."""
 
 
 class NotAllowed(LedgerError):
-    """The role may not move tables; the text says what to do."""
+    """The role may not move tables; the text names the remedy."""
 
 
 class Day(NamedTuple):
@@ -39,9 +39,9 @@ class Day(NamedTuple):
     """Days since 1970-01-01, by the database's clock when the rows were made."""
     rows: int
     open: int
-    """In a state in which the platform still owes something; with one of them the day stays."""
+    """Rows in an open state; with one of them the day stays."""
     parked: int
-    """Nobody decided about these; they go with their day."""
+    """Rows that nobody decided about; they go with their day."""
 
     @property
     def date(self) -> str:
@@ -50,56 +50,56 @@ class Day(NamedTuple):
 
 
 class Archived(NamedTuple):
-    """One day that left."""
+    """One day that left the ledger."""
 
     day: int
     rows: int
     where: str
     """Table or file."""
     parked: int = 0
-    """Nobody decided about these."""
+    """Rows that nobody decided about."""
 
 
 class Archive(Protocol):
     """Thread-safe. Every method raises LedgerError and nothing else of the database's."""
 
     def days(self, keep_days: int) -> list[int]:
-        """Days with rows that are older than so many whole days, oldest first."""
+        """Returns the days with rows that are older than `keep_days` whole days, oldest first."""
         ...
 
     def survey(self, day: int) -> Day:
-        """What the day has. Reads all of it: for people, not for polling."""
+        """Returns the day's counts. Reads all of it: for people, not for polling."""
         ...
 
     def archive(self, day: int) -> Archived:
-        """Let the day leave. Raises DayOpen; then nothing has changed on PostgreSQL, and on SQLite what
-        left before the row was opened stays where it is."""
+        """Archives the day. Raises DayOpen: then nothing has changed on PostgreSQL; on SQLite the batches
+        archived before stay archived."""
         ...
 
     def finish(self) -> int:
-        """Complete what an earlier one began and did not end; names removed."""
+        """Completes archiving that began and did not end. Returns the number of names removed."""
         ...
 
 
 def date_of(day: int) -> str:
-    """ISO 8601."""
+    """Returns the day in ISO 8601."""
     return (_EPOCH + timedelta(days=day)).isoformat()
 
 
 def compact(day: int) -> str:
-    """`20261121`, for names of tables and files."""
+    """Returns the day as `20261121`, for names of tables and files."""
     return f"{_EPOCH + timedelta(days=day):%Y%m%d}"
 
 
 def least_days(policy: Policy, topic_days: int) -> int:
-    """Whole days that the ledger must keep: whatever Kafka may give again within `topic_days`
-    (backends/kafka/retention.py), or an operator's retry prolong, is known or past its TTL by then."""
+    """Returns the whole days that the ledger must keep. By then a record that Kafka repeats in `topic_days`
+    (backends/kafka/retention.py) or that an operator's retry prolongs is known or expired."""
     longest_ms = max(lane.max_ttl_ms for lane in {**DEFAULTS, **policy.lanes}.values())
     return topic_days + -(-longest_ms // _MS_PER_DAY) + 1
 
 
 def open_states() -> Sequence[str]:
-    """As SQL has them."""
+    """Returns the open states as SQL has them."""
     return sorted(OPEN)
 
 
@@ -107,7 +107,7 @@ PARKED: Final = State.PARKED.value
 
 
 def folder_of(url_database: str | None, configured: str, base: str) -> Path:
-    """Where SQLite's files go: the folder named, relative to the configuration's, else `archive` beside
+    """Returns the folder of SQLite's files: the one configured, relative to `base`, else `archive` beside
     the database."""
     if configured:
         return Path(base) / configured

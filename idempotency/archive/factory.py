@@ -12,7 +12,7 @@ from idempotency.fleet.worker_leases import Clock
 
 
 def archive_of(database: Database, clock: Clock, folder: Path) -> Archive:
-    """On the database's connections; `folder` is for SQLite's files."""
+    """Returns the archive on the database's connections; `folder` is for SQLite's files."""
     if database.is_postgres:
         return PostgresArchive(database, clock)
     return SqliteArchive(database, clock, folder)

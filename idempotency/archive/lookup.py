@@ -1,4 +1,4 @@
-"""Looking up a delivery that left the ledger with its day (docs/archive.md); nothing here writes.
+"""Searches for a delivery that left the ledger with its day (docs/archive.md); nothing here writes.
 
 PostgreSQL   the tables of the schema `archive`, the newest day first; each keeps its indexes
 SQLite       the compressed files, the newest day first, line by line
@@ -66,34 +66,34 @@ class ArchivedDeliveries:
         self._sealer = sealer
 
     def newest(self) -> date | None:
-        """The newest day that left, in UTC; None if none has."""
+        """Returns the newest day that left, in UTC; None if none has."""
         found = (_DAY.search(place) for place in self._places())
         day = next((match[0] for match in found if match), None)
         return date.fromisoformat(day) if day else None
 
     def find(self, name: str) -> list[ArchivedRow]:
-        """By delivery key or message id: the newest day that has it; empty where none has."""
+        """Returns the rows of a delivery key or message id, from the newest day that has it."""
         return self._find(name)
 
     def kept(self, row: ArchivedRow) -> KeptRow:
-        """What it can be sent again from, opened."""
+        """Returns the contents needed to send it again, opened."""
         receiver = self._sealer.open(row.receiver, row.message_id).decode()
         return KeptRow(self._sealer.open(row.payload, row.message_id), receiver)
 
 
 def tables_in_postgres(database: Database) -> list[str]:
-    """The days' tables, the newest first."""
+    """Returns the days' tables, the newest first."""
     with errors(), database.begin() as connection:
         return [t for t in connection.execute(_TABLES).scalars() if _NAMED.fullmatch(t)]
 
 
 def files_in(folder: Path) -> list[str]:
-    """The names of the days' files, the newest first."""
+    """Returns the names of the days' files, the newest first."""
     return [path.name for path in _files(folder)]
 
 
 def find_in_postgres(database: Database, name: str) -> list[ArchivedRow]:
-    """One look at each day's indexes."""
+    """Looks into each day's indexes. Returns the rows of the newest day that has any."""
     with errors(), database.begin() as connection:
         tables = list(connection.execute(_TABLES).scalars())
         for table in tables:
@@ -103,7 +103,7 @@ def find_in_postgres(database: Database, name: str) -> list[ArchivedRow]:
 
 
 def find_in_files(folder: Path, name: str) -> list[ArchivedRow]:
-    """Reads whole files, and keeps one line at a time."""
+    """Reads whole files, a line at a time. Returns the rows of the newest day that has any."""
     for path in _files(folder):
         try:
             found = _of_file(path, name)
@@ -151,7 +151,7 @@ def _of_file(path: Path, name: str) -> list[ArchivedRow]:
 
 
 class _Line(msgspec.Struct, frozen=True):
-    """One line of a file, as far as it is needed."""
+    """The fields of a file's line that are needed."""
 
     kind: str
     message_id: str

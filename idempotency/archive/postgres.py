@@ -1,11 +1,11 @@
 """`idempotency.archive.contract` on PostgreSQL: the day's partitions move to the schema `archive`.
 
-    detach    one transaction under the lock on `deliveries`: nobody can write, so what is looked at is
-              what leaves. It is a matter of the catalogue alone, however many rows there are
-    names     the day's rows of `delivery_keys`, in batches; the moved table says when it is done
+    detach    one transaction under the lock on `deliveries`: nobody writes between the check and the move.
+              It changes the catalogue alone, however many rows there are
+    names     the day's rows of `delivery_keys`, in batches; a comment on the moved table marks the end
 
-Rows of a day without a partition of its own (docs/ledger.md) are moved out of the default one in batches,
-each under its own lock.
+A day may have no partition of its own (docs/ledger.md). Its rows leave the default one in batches, each
+under its own lock.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from idempotency.partitions import LOCK, TABLES, partition_name
 BATCH: Final = 2_000
 """Names removed in one transaction."""
 LOCK_WAIT: Final = "2s"
-"""How long claims may have to stand in line behind us; then we give up, and come again."""
+"""Longest wait for the lock, since claims wait behind it; then archiving gives up until its next try."""
 _MS_PER_DAY: Final = 86_400_000
 _NO_RIGHT: Final = "42501"
 _DONE: Final = "names removed"
@@ -49,7 +49,7 @@ _SURVEY = text("""
 SELECT count(*) AS rows, count(*) FILTER (WHERE state = ANY (:open)) AS open,
        count(*) FILTER (WHERE state = :parked) AS parked
   FROM deliveries WHERE day = :day""")
-# One index each: the partial ones that workers and recovery go by.
+# One index each: the partial ones that workers and recovery use.
 _OPEN: Final = """
 SELECT EXISTS (SELECT FROM {table} WHERE state = 'IN_FLIGHT' AND day = :day)
     OR EXISTS (SELECT FROM {table} WHERE state = 'RETRY' AND day = :day)
@@ -65,7 +65,7 @@ _NAMES: Final = """
 SELECT count(*) AS rows, max(delivery_key) AS last
   FROM (SELECT delivery_key FROM archive.{table} WHERE delivery_key > :after
          ORDER BY delivery_key LIMIT :batch) AS next"""
-# A name that came back since names a row of another day.
+# A name that came back since then belongs to a row of another day.
 _REMOVE: Final = """
 DELETE FROM delivery_keys AS k USING archive.{table} AS d
  WHERE d.delivery_key > :after AND d.delivery_key <= :last
@@ -116,7 +116,7 @@ class PostgresArchive:
         return Archived(day, rows, f"{SCHEMA}.{name}", self._parked(name))
 
     def _parked(self, table: str) -> int:
-        """By the index that the table took along."""
+        """Returns the moved table's parked rows, by the index that moved with it."""
         with errors(), self._database.begin() as connection:
             statement = text(_PARKED.format(table=table))
             return int(connection.execute(statement, {"parked": PARKED}).scalar_one())
@@ -136,7 +136,7 @@ class PostgresArchive:
             with self._database.begin() as connection:
                 _prepare(connection)
                 run = connection.exec_driver_sql
-                # The parents first: writers come through them, and hold theirs before a partition's.
+                # The parents first: writers lock a parent before its partition.
                 run("LOCK TABLE ONLY deliveries, ONLY payloads IN ACCESS EXCLUSIVE MODE")
                 _refuse_open(connection, partition_name("deliveries", day), day)
                 for table in TABLES:
@@ -155,7 +155,7 @@ class PostgresArchive:
             raise _judged(exc) from exc
 
     def _remove_names(self, table: str) -> int:
-        """Batch by batch along the moved table's key; how many rows it has."""
+        """Removes names in batches along the moved table's key. Returns how many rows it has."""
         rows, after = 0, ""
         while True:
             with errors(), self._database.begin() as connection:
@@ -170,7 +170,7 @@ class PostgresArchive:
 
 
 def _prepare(connection: Connection) -> None:
-    """One at a time, in turn with whoever makes partitions."""
+    """Takes the lock that making partitions takes, too. Makes the schema if it is missing."""
     connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{LOCK_WAIT}'")
     connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOCK})
     if not connection.execute(text(f"SELECT to_regnamespace('{SCHEMA}') IS NOT NULL")).scalar_one():
@@ -199,7 +199,7 @@ def _move_some(connection: Connection, day: int) -> int:
         connection.exec_driver_sql(
             f"CREATE TABLE IF NOT EXISTS {SCHEMA}.{target} (LIKE {table} INCLUDING ALL)"
         )
-        # Payloads go once their rows have gone: until then they are looked for beside them.
+        # Payloads move after all rows: until then queries join them to the rows that are left.
         if not moved:
             statement = text(_MOVE.format(table=table, target=target))
             moved += connection.execute(statement, {"day": day, "batch": BATCH}).rowcount

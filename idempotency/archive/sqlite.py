@@ -1,7 +1,7 @@
 """`idempotency.archive.contract` on SQLite: the day's rows go to a file, then out of the table.
 
-Each batch is one transaction: looked at, written to the file and on disk, deleted. A crash in between
-leaves rows that are in the file already; they go there once more, the same to the byte.
+Each batch is one transaction: read, written to the file and on disk, deleted. A crash in between leaves
+rows that are in the file already; they go there once more, the same to the byte.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ BATCH: Final = 500
 _MS_PER_DAY: Final = 86_400_000
 _PRIVATE: Final = 0o700
 
-# Rows stand in the order in which they came, so the first one's day is the oldest.
+# Rows are in the order in which they came, so the first one's day is the oldest.
 _OLDEST = text("SELECT day FROM deliveries ORDER BY rowid LIMIT 1")
 _DAYS = text("SELECT DISTINCT day FROM deliveries WHERE day < :before ORDER BY day")
 _STATES = ", ".join(f"'{state}'" for state in open_states())
@@ -58,7 +58,7 @@ _PAYLOAD_GONE = text(
 
 
 class SqliteArchive:
-    """Implements `idempotency.archive.contract.Archive`; `folder` is made when the first file is."""
+    """Implements `idempotency.archive.contract.Archive`; `folder` is made with its first file."""
 
     def __init__(self, database: Database, clock: Clock, folder: Path) -> None:
         self._database = database
@@ -99,11 +99,11 @@ class SqliteArchive:
         return Archived(day, rows, str(path), parked)
 
     def finish(self) -> int:
-        """Nothing is ever left half done: each batch is whole."""
+        """Returns 0: each batch is whole, so that nothing is left half done."""
         return 0
 
     def file_of(self, day: int) -> Path:
-        """Where the day goes."""
+        """Returns the day's file."""
         return self._folder / f"deliveries-{compact(day)}.jsonl.gz"
 
     def _payloads(self, path: Path, day: int) -> None:
@@ -117,7 +117,7 @@ class SqliteArchive:
                     connection.execute(_PAYLOAD_GONE, dict(row))
 
     def _append(self, path: Path, kind: str, rows: Sequence[Any]) -> None:
-        """One more member of the gzip file, on disk when this returns. Bytes are Base64."""
+        """Appends a member to the gzip file, on disk when this returns. Bytes are Base64."""
         if not rows:
             return
         lines = (msgspec.json.encode({"kind": kind, **_columns(row)}) + b"\n" for row in rows)
