@@ -1,1 +1,1 @@
-"""What recovery asks of the ledger: due retries, doubts, their statements."""
+"""Recovery's part of the ledger: due retries, doubts, their statements."""

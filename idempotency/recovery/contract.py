@@ -1,8 +1,8 @@
-"""What recovery asks of the ledger: rows that are due, rows in doubt, and moves that nobody else made.
+"""Recovery's contract with the ledger: rows that are due, rows in doubt, and moves under their versions.
 
 Two recoveries, a worker's sweep and a person may want the same row at once. Rows are taken under a lock
-that others pass by, and every write names the version (or the token) that it was decided on: whoever
-comes second writes nothing and is told so. The clock is the database's.
+that others skip. Every write names the version (or the token) that it was decided on: the second writer
+writes nothing and gets False. The clock is the database's.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from message.states import Event, State
 LIMIT: Final = 100
 """Rows in one batch, unless asked for fewer."""
 OPERATOR: Final = "operator"
-"""Up to a colon, who and why stand behind it."""
+"""Reason of a person's moves; the person and the cause may follow a colon."""
 TTL: Final = "ttl_in_retry"
 TTL_IN_DOUBT: Final = "ttl_in_doubt"
 ATTEMPTS_SPENT: Final = "attempts_spent"
@@ -30,20 +30,20 @@ UNREADABLE: Final = "payload_unreadable"
 ROW_UNUSABLE: Final = "row_unusable"
 RECALLED_IN_DOUBT: Final = "recalled_in_doubt"
 QUEUED: Final = "queued"
-"""The provider took a task, whose name stands in the row; it is asked whom the task reached."""
+"""The provider took a task, whose name is in the row; recovery asks whom the task reached."""
 
 
 class DueQuery(msgspec.Struct, frozen=True):
-    """Which rows of a lane to take, and what its policy says of them."""
+    """The rows of a lane to take, and its policy's terms for them."""
 
     lane: str
     attempts: int
-    """Provider calls after which a row is parked instead, less those refused for pace alone; an operator's
-    retry counts none."""
+    """Provider calls after which a row is parked instead, less those refused for pace alone. It does not
+    bind an operator's retry."""
     ordered: bool = False
     limit: int = LIMIT
     first: bool = False
-    """Rows that were never called; else those that were. Many of one kind do not hide the other."""
+    """True: rows never called. False: rows called before. Many of one kind do not hide the other."""
 
 
 class DueDelivery(NamedTuple):
@@ -51,11 +51,11 @@ class DueDelivery(NamedTuple):
 
     delivery: Delivery
     reason: str
-    """Why it waited."""
+    """The reason of its wait."""
     doubted_since: int | None
     """Epoch milliseconds of the earliest call that may have sent it; None: it surely was not sent."""
     call_digest: str
-    """Of that call's body, where the provider dedups by it; else empty."""
+    """Digest of that call's body, where the provider dedups by it; else empty."""
 
 
 class Ended(NamedTuple):
@@ -76,7 +76,7 @@ class Ended(NamedTuple):
 
 
 class TakeResult(NamedTuple):
-    """What one look at a lane gave."""
+    """The result of one `take`."""
 
     taken: Sequence[DueDelivery]
     ended: Sequence[Ended]
@@ -95,10 +95,10 @@ class UnknownDelivery(NamedTuple):
     version: int
     reason: str
     since: int
-    """When it became doubtful: no call of it was under way on our side any more."""
+    """Start of the doubt: no call of it was under way on our side any more."""
     now: int
     owner: str = ""
-    """Whose call it was."""
+    """The process that made the call."""
     task: str = ""
     """The provider's name for the task that it took; only of reason QUEUED. In other rows the id may be an
     earlier call's."""
@@ -109,7 +109,7 @@ class UnknownDelivery(NamedTuple):
 
     @property
     def last_call(self) -> int:
-        """When the latest call in doubt began, epoch milliseconds."""
+        """Start of the latest call in doubt, epoch milliseconds."""
         return max(self.called_at, self.last_called_at)
 
 
@@ -126,11 +126,11 @@ class Transition(NamedTuple):
     delay_ms: int = 0
     """From the database's now to the next look; for a move to RETRY or a row that stays in doubt."""
     expires_at: int | None = None
-    """A new end of its life; None: as it was."""
+    """New time of expiry; None: as it was."""
 
 
 class RecordedCall(NamedTuple):
-    """What is kept of a call before it is made."""
+    """The record of a call, written before it is made."""
 
     key: str
     day: int
@@ -139,11 +139,11 @@ class RecordedCall(NamedTuple):
     call_key: str
     call_digest: str | None
     policy_version: str | None = None
-    """Under which it is made; None: as it was."""
+    """The policy of the call; None: as it was."""
 
 
 class DueBacklog(NamedTuple):
-    """What waits in one lane; counts stop at a bound, ages are in milliseconds."""
+    """Backlog of one lane; counts stop at a bound, ages are in milliseconds."""
 
     lane: str
     due: int
@@ -156,82 +156,82 @@ class RecoveryStore(Protocol):
     """Every method raises LedgerError and nothing else, and may be repeated as it was."""
 
     def lanes_with_work(self, lanes: Sequence[str]) -> tuple[list[str], list[str]]:
-        """Of these lanes those with a row that is due, and those with one to be asked about."""
+        """Returns the lanes with a row that is due, and the lanes with one to ask about."""
         ...
 
     def take(self, ask: DueQuery, owner: str, token: int) -> TakeResult:
-        """Due rows, oldest first, become the owner's. What is past its time ends here; what is behind
-        another of its line sleeps until that ends; neither hides rows that may go. A repeat with the same
-        token gives the same rows."""
+        """Takes due rows for the owner, oldest first. A row past its TTL ends here; a row behind another of
+        its line sleeps until that one ends. Neither hides rows that may go. A repeat with the same token
+        returns the same rows."""
         ...
 
     def keep(self, calls: Sequence[RecordedCall]) -> list[bool]:
-        """Keep account, call key and digest before the calls; False where the token was stale."""
+        """Records account, call key and digest before the calls. Returns False for a stale token."""
         ...
 
     def give_back(self, taken: Sequence[DueDelivery], delay_ms: int = 0) -> list[bool]:
-        """These were not begun: they are due as they were before, after `delay_ms`. False where the token
-        was stale."""
+        """Gives back rows whose calls were not begun: due as before, after `delay_ms`. Returns False for a
+        stale token."""
         ...
 
     def doubts(
         self, lane: str, lease_ms: int, limit: int = LIMIT, *, ended: list[Ended] | None = None
     ) -> list[UnknownDelivery]:
-        """Rows in doubt, oldest first, that nobody else asks about for `lease_ms`. What nobody can work
-        with is parked, and added to `ended`."""
+        """Leases rows in doubt for `lease_ms` and returns them, oldest first. Parks unusable rows and adds
+        them to `ended`."""
         ...
 
     def joined(self, doubt: UnknownDelivery, lease_ms: int) -> list[UnknownDelivery]:
-        """The rows that are in doubt for the same call, the doubt's own among them as it stands now, for
-        `lease_ms` nobody else's to ask about. What was recalled is not among them."""
+        """Leases the rows in doubt for the same call for `lease_ms`. Returns them as they are now, with the
+        doubt's own row and without recalled ones."""
         ...
 
     def ask_again(self, doubt: UnknownDelivery, delay_ms: int) -> bool:
-        """Nothing was found out: look again after `delay_ms`."""
+        """Postpones the next question by `delay_ms`. Returns False where the row had been written."""
         ...
 
     def move(self, moves: Sequence[Transition]) -> list[bool]:
-        """Make the moves; False where the row had been written meanwhile. Raises IllegalTransition."""
+        """Makes the moves. Returns False where the row had been written. Raises IllegalTransition."""
         ...
 
     def wake(self, lane: str, *, ordered: bool) -> int:
-        """Make due what sleeps although nothing stands before it; returns the number of rows. Normally
-        0: whatever ends a row wakes the next (idempotency/lines.py). Costs a little per ordering key,
-        nothing per row. In a lane that keeps no order any more everything wakes, 10,000 rows a call."""
+        """Makes rows due that sleep at the head of their line. Returns their number, normally 0: the end of
+        a row wakes the next (idempotency/lines.py). Costs a little per ordering key, nothing per row. In a
+        lane that keeps no order any more everything wakes, 10,000 rows a call."""
         ...
 
     def version_of(self, key: str) -> tuple[int, int, State] | None:
-        """(day, version, state) of a row, None for an unknown key."""
+        """Returns (day, version, state) of a row; None for an unknown key."""
         ...
 
     def backlog(self, lanes: Sequence[str]) -> list[DueBacklog]:
-        """How much waits in each lane."""
+        """Returns the backlog of each lane."""
         ...
 
     def hold(self, duty: str, holder: str, lease_ms: int) -> bool:
-        """Take or renew a duty that one holder may have at a time; False: another has it."""
+        """Takes or renews a duty. Returns False if another process has it."""
         ...
 
     def drop(self, duty: str, holder: str) -> None:
-        """Give the duty up, if it is the holder's."""
+        """Gives the duty up, if it is the holder's."""
         ...
 
 
 class DueVerdict(NamedTuple):
-    """What becomes of one due row."""
+    """The decision on one due row."""
 
     state: State
     reason: str | None
 
 
 def judge(row: Any, ask: DueQuery, now: int) -> DueVerdict:
-    """What becomes of a due row; RETRY: its turn has not come. Reads attempt, reason, expires_at,
-    called_at, `ahead` (an earlier one of its line is open) and `recalled`."""
+    """Returns the decision on a due row; RETRY: its turn has not come. Reads version, attempt, refusals,
+    reason, expires_at, called_at, `ahead` (an earlier one of its line is open) and `recalled`."""
     if not is_usable(row):
         return DueVerdict(State.PARKED, ROW_UNUSABLE)
     doubted = row.called_at is not None
     if row.expires_at <= now:
-        # A call that may have sent it is not made undone by time: a person has to know.
+        # Expiry does not undo a call that may have sent it: a person has to know.
         return DueVerdict(State.PARKED, TTL_IN_DOUBT) if doubted else DueVerdict(State.EXPIRED, TTL)
     if row.recalled:
         return recalled(doubted=doubted)
@@ -245,13 +245,13 @@ def judge(row: Any, ask: DueQuery, now: int) -> DueVerdict:
 
 
 def by_operator(reason: str | None) -> bool:
-    """Whether a waiting row waits because a person wants it sent."""
+    """Returns True if a row waits because a person wants it sent."""
     return reason is not None and reason.partition(":")[0] == OPERATOR
 
 
 def recalled(*, doubted: bool) -> DueVerdict:
-    """What becomes of a waiting row that is recalled. It is not sent again; but that it never was cannot
-    be said where an earlier call is in doubt, and a person has to know."""
+    """Returns the decision on a waiting row that is recalled: it is not sent again. A person has to know
+    where an earlier call is in doubt."""
     return (
         DueVerdict(State.PARKED, RECALLED_IN_DOUBT)
         if doubted
@@ -260,21 +260,21 @@ def recalled(*, doubted: bool) -> DueVerdict:
 
 
 def call_key_of(key: str, attempt: int) -> str:
-    """The name of a delivery's call that repeats none: the delivery's own key at first, then another
-    for each attempt, since a provider may drop what it has seen. 32 hex digits."""
+    """Returns the name of a delivery's call that repeats none, 32 hex digits: the delivery's own key at
+    first, then another for each attempt. A provider may drop a name that it has seen."""
     if attempt <= 1:
         return key
     return sha256(f"{key}\x1f{attempt}".encode()).hexdigest()[:KEY_LENGTH]
 
 
 def operator_retry(key: str, day: int, version: int, state: State, **fields: Any) -> Transition:
-    """A person wants it sent again, now: whatever was pending is replaced.
+    """Returns the move of a person who wants it sent again now; it replaces a pending retry.
 
-    `fields` are of Move; `expires_at` where its time is over. Raises nothing; `RecoveryStore.move` does.
+    `fields` are of Transition; give `expires_at` for an expired row. `RecoveryStore.move` checks the move.
     """
     return Transition(key, day, version, state, Event.OPERATOR_RETRY, OPERATOR, **fields)
 
 
 def operator_sent(key: str, day: int, version: int) -> Transition:
-    """A person saw it arrive."""
+    """Returns the move of a person who saw it arrive."""
     return Transition(key, day, version, State.PARKED, Event.OPERATOR_SENT, OPERATOR)

@@ -1,8 +1,8 @@
-"""What a person picks from the ledger: by name, or page by page by what it is.
+"""Selections of rows for a person: by name, or page by page by state, lane and other criteria.
 
-A selection goes lane by lane and state by state, the oldest change first, along the index
+A selection goes state by state and lane by lane, the oldest change first, along the index
 `deliveries_ended`; rows that wait or are in doubt have indexes of their own. Each page is one short
-statement, and a row that changed after the selection began is not met again.
+statement. A row that changed after the selection began is not met again.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _BY_NAME: Final = """
 SELECT {columns} FROM deliveries AS d WHERE d.{column} = :name
  ORDER BY d.created_at, d.delivery_key LIMIT :limit"""
 _KNOWN: Final = "SELECT DISTINCT message_id FROM deliveries WHERE message_id IN ({})"
-# In words that both databases recognise as the index's own condition.
+# Spelt so that both databases recognise the index's own condition.
 _ENDED: Final = "d.state IN ({}) AND".format(", ".join(f"'{state}'" for state in ENDED))
 _PAGE: Final = """
 SELECT {columns} FROM deliveries AS d
@@ -69,11 +69,11 @@ class Pick(NamedTuple):
     expires_at: int
     created_at: int
     updated_at: int
-    """When it came into its state."""
+    """Start of its state."""
     next_at: int | None
     attempt: int
     account: str | None
-    """Through which it was last tried."""
+    """The account of its last call."""
     policy_version: str
     recalled: bool
     """A recall covers it: it would end again at once."""
@@ -82,18 +82,18 @@ class Pick(NamedTuple):
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """Which rows; what is empty leaves the choice open."""
+    """Criteria of a selection; an empty account or reason excludes no row."""
 
     states: Sequence[State]
     lanes: Sequence[str]
     since: int = 0
-    """It came into its state at this time or later."""
+    """Earliest start of the row's state."""
     account: str = ""
-    """Through which it was last tried."""
+    """The account of its last call."""
     reason: str = ""
     """The row's, up to its first colon."""
     doubted: bool | None = None
-    """Whether an earlier call may have sent it; None: both. UNDELIVERED was sent, which is no doubt."""
+    """Whether an earlier call may have sent it; None: both. UNDELIVERED was sent and is no doubt."""
 
 
 class Picks:
@@ -104,23 +104,23 @@ class Picks:
         self._clock = clock
 
     def named(self, name: str) -> list[Pick]:
-        """By delivery key, else by message id."""
+        """Returns the rows of a delivery key, else of a message id."""
         for column in ("delivery_key", "message_id"):
             if found := self._by(column, name):
                 return found
         return []
 
     def of_biz(self, biz_id: str) -> list[Pick]:
-        """Every delivery of a business id."""
+        """Returns every delivery of a business id."""
         return self._by("biz_id", biz_id)
 
     def pages(self, wanted: Wanted, until: int, size: int = PAGE) -> Iterator[list[Pick]]:
-        """The rows that came into their state up to `until`, at most `size` at a time."""
+        """Yields the rows whose state began up to `until`, at most `size` at a time."""
         for state, lane in product(wanted.states, wanted.lanes):
             yield from self._pages_of(wanted, state, lane, until, size)
 
     def known(self, message_ids: Sequence[str]) -> set[str]:
-        """Those of the notifications of which the ledger has a delivery."""
+        """Returns the ids of notifications that have a delivery in the ledger."""
         named = {f"id{number}": one for number, one in enumerate(message_ids)}
         if not named:
             return set()
@@ -153,7 +153,8 @@ class Picks:
 
 
 def page_statement(wanted: Wanted, state: State) -> str:
-    """A page of the rows of one state, with `:state`, `:lane`, `:at`, `:after`, `:until` and `:limit`."""
+    """Returns the query for a page of one state's rows, with `:state`, `:lane`, `:at`, `:after`, `:until`
+    and `:limit`."""
     return _PAGE.format(
         columns=_COLUMNS,
         ended=_ENDED if state in ENDED else "",

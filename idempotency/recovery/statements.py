@@ -20,8 +20,8 @@ _PAYLOAD: Final = """
   LEFT JOIN payloads AS p
     ON p.message_id = d.message_id AND p.body_digest = d.body_digest AND p.day = d.day"""
 
-# Looked at when due or when its time is over, whichever comes first. What was given back is its Kafka
-# record's next reader's until then.
+# Rows are read when due or when expired, whichever comes first. Until it expires, a row given back belongs
+# to the next reader of its Kafka record.
 _DUE: Final = f"""
 WITH due AS {{materialized}} (
     SELECT d.delivery_key, d.day, d.version, d.attempt, d.refusals, d.state, d.reason, d.expires_at,
@@ -75,7 +75,7 @@ UPDATE deliveries AS d
  WHERE {its_row} AND d.version = i.version AND d.state || '' = i.source
 RETURNING delivery_key"""
 
-# A row that is due though its turn has not come: an older version's, or one that a person opened anew.
+# A row may be due before its turn: an older version wrote it, or a person opened it anew.
 _SLEEP: Final = f"""
 UPDATE deliveries AS d SET next_at = {ASLEEP_AT}, version = {{next_version}}
   FROM {{given}}
@@ -89,7 +89,7 @@ UPDATE deliveries AS d SET next_at = :next_at, version = {next_version}
  WHERE {its_row} AND d.version = i.version AND d.state || '' = :source
 RETURNING delivery_key"""
 
-# An earlier call in doubt went through the account that was on record till now.
+# An earlier call in doubt went through the account that was on record until now.
 _KEEP: Final = """
 UPDATE deliveries AS d
    SET earlier_accounts = CASE WHEN d.called_at < d.last_called_at AND d.account <> i.account
@@ -144,7 +144,7 @@ RETURNING delivery_key"""
 _STANDS: Final = """
 SELECT d.delivery_key, d.version, d.state, d.reason FROM {given} JOIN deliveries AS d ON {its_row}"""
 
-# Both never change in a row.
+# A row's lane and ordering key never change.
 _LINES: Final = """
 SELECT DISTINCT d.lane, d.ordering_key FROM {given} JOIN deliveries AS d ON {its_row}
  WHERE d.ordering_key IS NOT NULL"""
@@ -185,7 +185,7 @@ _OWNED: Final = {**_PLACE, "its_token": "bigint"}
 
 
 class Statements(NamedTuple):
-    """One database's. Those that take rows want them as JSON in `:rows`, one object each."""
+    """The statements of one database. Rows are given as JSON in `:rows`, one object each."""
 
     due: TextClause
     held: TextClause
@@ -202,7 +202,7 @@ class Statements(NamedTuple):
     stands: TextClause
     lines: TextClause
     due_lanes: str
-    """Wants its lanes formatted in."""
+    """Its lanes are formatted in, as are those of the next one."""
     doubted_lanes: str
     backlog: TextClause
     stuck: TextClause
@@ -210,7 +210,7 @@ class Statements(NamedTuple):
 
 
 def for_postgres() -> Statements:
-    """With rows locked, and others' locks passed by."""
+    """Returns PostgreSQL's statements: they lock rows and skip rows that others lock."""
     words = {
         "least": "least",
         "materialized": "MATERIALIZED",
@@ -222,7 +222,7 @@ def for_postgres() -> Statements:
 
 
 def for_sqlite() -> Statements:
-    """The transaction is its only writer."""
+    """Returns SQLite's statements: the transaction is its only writer."""
     words = {
         "least": "min",
         "materialized": "",

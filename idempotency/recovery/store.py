@@ -1,8 +1,8 @@
 """`idempotency.recovery.contract` on PostgreSQL and SQLite.
 
-On PostgreSQL rows are locked in a CTE, ordered, others' locks passed by (SKIP LOCKED); on SQLite the one
-writer's transaction does. The verdicts in between are pure and the same for both, and each write repeats
-the version it was decided on. A batch is one statement, however many rows (idempotency/lines.py: lines).
+On PostgreSQL a CTE locks rows in order and skips those that others lock; on SQLite the transaction is the
+only writer. The verdicts in between are pure and the same for both. Each write repeats the version it was
+decided on. A batch is one statement, however many rows (idempotency/lines.py: lines).
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ from message.envelope import EnvelopeError, decode
 from message.states import OPEN, Event, State, after, state_of
 
 _NEVER_SENT: Final = frozenset({State.REJECTED, State.EXPIRED})
-"""States that say of every earlier call that it sent nothing."""
+"""States that prove that no earlier call sent anything."""
 _PROVED_NOT_SENT: Final = frozenset(
     {Event.RESOLVED_NOT_SENT, Event.RESOLVED_REFUSED, Event.OPERATOR_NOT_SENT}
 )
-"""Moves that say so, too."""
+"""Moves that prove the same."""
 _UNREADABLE: Final = DueVerdict(State.PARKED, UNREADABLE)
 _UNUSABLE: Final = DueVerdict(State.PARKED, ROW_UNUSABLE)
 BOUND: Final = 10_000
 """Rows of a lane's backlog that are counted at most."""
 _LOOKS: Final = 100
-"""Of one take, at most."""
+"""Looks of one `take` or `doubts`, at most."""
 
 
 class Ending(NamedTuple):
-    """One row that is to end, as it was read."""
+    """One row to end, as it was read."""
 
     row: Any
     source: State
@@ -69,10 +69,9 @@ class Ending(NamedTuple):
 
 
 class SqlRecovering:
-    """Implements `idempotency.recovery.contract.RecoveryStore`. Thread-safe; each method is one
-    transaction.
+    """Implements `idempotency.recovery.contract.RecoveryStore`. Thread-safe.
 
-    A row whose payload cannot be opened or read is parked, and said so among those that ended.
+    A row whose payload cannot be opened or read is parked, and is among those that ended.
     """
 
     def __init__(
@@ -104,9 +103,9 @@ class SqlRecovering:
         return due, doubted
 
     def take(self, ask: DueQuery, owner: str, token: int) -> TakeResult:
-        """See `RecoveryStore.take`. What ends or sleeps is written in a second transaction: it needs its
-        line's lock, which nobody waits for while holding rows. Rows of which none may go hide nobody: the
-        next look follows at once, and is a larger one."""
+        """See `RecoveryStore.take`. Ends and sleeps are written in transactions of their own: they need
+        locks of lines, for which no holder of row locks waits. Where no row of a look may go, a larger look
+        follows at once."""
         mine = {"owner": owner, "epoch": self._epochs.get(owner, 0), "token": token}
         taken: list[DueDelivery] = []
         ended: list[Ended] = []
@@ -125,7 +124,7 @@ class SqlRecovering:
     def _taking(
         self, ask: DueQuery, mine: dict[str, Any], limit: int
     ) -> tuple[list[DueDelivery], list[Ending], list[Any]]:
-        """One look at `limit` rows: what is ours now, what is to end, what was due before its turn."""
+        """Looks at `limit` rows. Returns rows taken, rows to end, and rows due before their turn."""
         ends: list[Ending] = []
         early: list[Any] = []
         with self._begin() as (connection, now):
@@ -145,8 +144,8 @@ class SqlRecovering:
         ends: list[Ending],
         early: list[Any],
     ) -> bool:
-        """Give each due row its verdict, and take as many as are asked for of those that may go; returns
-        whether any may."""
+        """Gives each due row its verdict, and takes at most `ask.limit` of those that may go. Returns True
+        if it took any."""
         asked = {"lane": ask.lane, "limit": limit, "ordered": ask.ordered, "now": now}
         asked["again"] = not ask.first
         due = connection.execute(self._sql.due, asked).all()
@@ -157,10 +156,10 @@ class SqlRecovering:
         return bool(self._written(connection, self._sql.take, going, **mine, now=now))
 
     def _sleep(self, rows: Sequence[Any]) -> int:
-        """Put rows behind the heads of their lines to sleep, unless their turn came meanwhile.
+        """Puts rows behind the heads of their lines to sleep, unless their turn came meanwhile.
 
-        A head may sleep while one behind it is due: it was claimed later, by an earlier clock. So the
-        heads are woken, too: nobody else would do it once the last row that is awake sleeps.
+        A head may sleep while a row behind it is due: it was claimed later, by an earlier clock. So this
+        wakes the heads, too: nobody else would do it once the last row that is awake sleeps.
         """
         if not rows:
             return 0
@@ -172,7 +171,7 @@ class SqlRecovering:
         return len(asleep)
 
     def _end(self, ends: Sequence[Ending], *, ordered: bool = True) -> list[Ended]:
-        """End rows that still stand as they were read, and wake what follows them."""
+        """Ends rows that are still as they were read, and wakes the rows that follow them."""
         if not ends:
             return []
         keyed = [end.row for end in ends if end.row.ordering_key is not None] if ordered else []
@@ -210,7 +209,7 @@ class SqlRecovering:
     def doubts(
         self, lane: str, lease_ms: int, limit: int = LIMIT, *, ended: list[Ended] | None = None
     ) -> list[UnknownDelivery]:
-        """See `RecoveryStore.doubts`. Those that are parked hide nobody."""
+        """See `RecoveryStore.doubts`. Parked rows hide no others."""
         for _ in range(_LOOKS):
             parked: list[Ended] = []
             with self._begin() as (connection, now):
@@ -260,7 +259,7 @@ class SqlRecovering:
     def _lines_left(
         self, connection: Connection, pairs: Sequence[tuple[Transition, State]]
     ) -> list[Line]:
-        """The lines in which one of the moves ends an open row."""
+        """Returns the lines in which one of the moves ends an open row."""
         leaving = [m for m, target in pairs if m.source in OPEN and target not in OPEN]
         if not leaving:
             return []
@@ -270,11 +269,11 @@ class SqlRecovering:
     def _standing(
         self, connection: Connection, pairs: Sequence[tuple[Transition, State]]
     ) -> set[str]:
-        """The keys of the rows that stand as the moves leave them."""
+        """Returns the keys of the rows that are as the moves leave them."""
         asked = _json([{"key": move.key, "day": move.day} for move, _ in pairs])
         rows = connection.execute(self._sql.stands, {"rows": asked}).all()
-        stands = {key: tuple(rest) for key, *rest in rows}
-        return {m.key for m, t in pairs if stands.get(m.key) == (counted(m.version), t, _reason(m))}
+        found = {key: tuple(rest) for key, *rest in rows}
+        return {m.key for m, t in pairs if found.get(m.key) == (counted(m.version), t, _reason(m))}
 
     def wake(self, lane: str, *, ordered: bool) -> int:
         """See `RecoveryStore.wake`."""
@@ -290,7 +289,7 @@ class SqlRecovering:
         return woken
 
     def _stuck(self, lane: str, start: str) -> tuple[list[Line], str | None]:
-        """The lines after `start` whose head sleeps, and where to go on; None: there are no more."""
+        """Returns the lines after `start` whose head sleeps, and the key to go on from; None at the end."""
         with self._begin() as (connection, now):
             asked = {"lane": lane, "start": start, "now": now}
             found = connection.execute(self._sql.stuck, asked).all()
@@ -329,7 +328,7 @@ class SqlRecovering:
     def _written(
         self, connection: Connection, statement: TextClause, rows: Sequence[Any], **values: Any
     ) -> set[str]:
-        """Run a statement that takes rows; returns the delivery keys that it wrote."""
+        """Runs a statement that takes rows. Returns the delivery keys that it wrote."""
         return {row[0] for row in self._rows(connection, statement, rows, **values)}
 
     def _rows(
@@ -342,7 +341,7 @@ class SqlRecovering:
 
     def _taken(self, row: Any, ends: list[Ending]) -> DueDelivery | None:
         delivery = self._delivery(row)
-        # The take itself began the call, or left the time at which an earlier one began.
+        # `_TAKE` sets called_at to updated_at, or leaves the earlier time of an earlier call.
         doubted = row.called_at if row.called_at < row.updated_at else None
         if delivery is None:
             ends.append(Ending(row, State.IN_FLIGHT, _UNREADABLE, doubted is not None))
@@ -352,7 +351,7 @@ class SqlRecovering:
     def _leased(
         self, connection: Connection, found: Sequence[Any], now: int, lease_ms: int
     ) -> list[Any]:
-        """Those of the rows that are ours to ask about for `lease_ms`, whole, in their order."""
+        """Leases the rows for `lease_ms`. Returns those that it got, whole, in their order."""
         if not found:
             return []
         values = {"next_at": now + lease_ms, "source": State.UNKNOWN}
@@ -365,7 +364,7 @@ class SqlRecovering:
     def _doubts(
         self, rows: Sequence[Any], now: int, ended: list[Ended] | None = None
     ) -> list[UnknownDelivery]:
-        """The doubts that can be read and counted on; others are parked, and added to `ended`."""
+        """Returns the doubts that can be read and counted on; parks others and adds them to `ended`."""
         ends, doubts = [], []
         for row in rows:
             delivery = self._delivery(row) if is_usable(row) else None
@@ -409,7 +408,7 @@ class SqlRecovering:
 def _sorted(
     due: Sequence[Any], ask: DueQuery, now: int, ends: list[Ending], early: list[Any]
 ) -> list[Any]:
-    """Give each due row its verdict; returns those to be taken."""
+    """Gives each due row its verdict. Returns those to take."""
     going = []
     for row in due:
         verdict = judge(row, ask, now)
@@ -425,7 +424,7 @@ def _sorted(
 def _doubt(row: Any, delivery: Delivery, now: int) -> UnknownDelivery:
     return UnknownDelivery(
         delivery,
-        # Rows from before the column: claimed at the latest when they entered their state.
+        # A row from before the column: no call of it began before the row was made.
         row.called_at if row.called_at is not None else row.created_at,
         row.call_digest or "",
         row.version,
@@ -439,8 +438,8 @@ def _doubt(row: Any, delivery: Delivery, now: int) -> UnknownDelivery:
 
 
 def _earlier(row: Any) -> tuple[int, tuple[str, ...]]:
-    """The time of the last call in doubt, and the other accounts that were called: of a row whose
-    columns speak of the calls in doubt, and not of calls before the first of them."""
+    """Returns the time of the last call in doubt and the other accounts called; (0, ()) where one call
+    alone is in doubt, or where the columns are older than it."""
     if row.called_at is None or (row.last_called_at or 0) <= row.called_at:
         return 0, ()
     names = (row.earlier_accounts or "").split(sql.LINE)
