@@ -1,8 +1,8 @@
-"""What the providers say of a delivery after it was sent: taken in, kept, and applied to the ledger.
+"""Receipts of providers: taken in, stored, and applied to the ledger.
 
-    provider ──push──▶ app ──▶ parser ──▶ intake ──▶ receipts (SQL) ──▶ matcher ──▶ deliveries, trace
-             ◀──pull── pull ──────────────▲
+    provider ──push──▶ http_app ──▶ parser ──▶ group_commit ──▶ receipts (SQL) ──▶ matcher ──▶ deliveries,
+             ◀──pull── puller ────────────────────────────────────▲                            trace
 
-A push is answered once its receipts are durable; which delivery they are of is found out afterwards, by
-one loop that looks at new ones at once and at those it could not place again and again.
+A push is answered once its receipts are durable. The matcher finds their deliveries afterwards: it looks at
+new receipts at once, and again and again at those that it could not place.
 """

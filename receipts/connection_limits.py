@@ -1,8 +1,8 @@
-"""What a stranger may make the receipts process keep: connections, heads, bodies, and for how long.
+"""Limits for strangers who connect to the receipts process: connections, heads, bodies, and times.
 
 Anybody may connect; only a whole request can show that it is a provider's. Until then a connection costs at
-most HEAD_BYTES and one read, has REQUEST_S to become a request, and makes room for others when there are
-MOST_CONNECTIONS. Bodies are bounded each by the application, and all together by `BodyBudget`.
+most HEAD_BYTES and one read, and has REQUEST_S to become a request. Beyond MOST_CONNECTIONS the oldest
+waiting one is closed. The application bounds each body, and `BodyBudget` all together.
 
 uvicorn's other protocol, httptools, keeps a head of any size; h11 has `h11_max_incomplete_event_size`.
 """
@@ -19,10 +19,10 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 HEAD_BYTES: Final = 32 * 1024
 """Of request line and header fields together, of a chunk's head, of the fields behind the last chunk."""
 REQUEST_S: Final = 20.0
-"""From the connection, or from the answer before, until the request is whole."""
+"""Time from the connection, or from the previous answer, until the request is whole."""
 MOST_CONNECTIONS: Final = 512
 MOST_BODY_BYTES: Final = 64 << 20
-"""Of all bodies that are being read at once."""
+"""Bytes of all bodies that are read at once."""
 _NUMBERS: Final = count()
 
 
@@ -33,14 +33,14 @@ class BodyBudget:
         self._left = most
 
     def take(self, size: int) -> bool:
-        """False where there is no room for so many more."""
+        """Reserves `size` bytes. Returns False if there is no room."""
         if size > self._left:
             return False
         self._left -= size
         return True
 
     def give_back(self, size: int) -> None:
-        """These are held no more."""
+        """Frees `size` bytes."""
         self._left += size
 
 
@@ -50,7 +50,7 @@ class BoundedProtocol(H11Protocol):
     _late: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
-        """Counts it, and lets the oldest unfinished one go where there are too many."""
+        """Counts it, and closes the oldest waiting connection where there are too many."""
         self.number = next(_NUMBERS)
         super().connection_made(transport)
         self._start_waiting()
@@ -58,7 +58,7 @@ class BoundedProtocol(H11Protocol):
             self._make_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forgets it."""
+        """Ends its timer."""
         self._stop_waiting()
         super().connection_lost(exc)
 
@@ -77,7 +77,7 @@ class BoundedProtocol(H11Protocol):
 
     @property
     def waits_for_client(self) -> bool:
-        """Nothing of ours is under way: the client has to send, or to read."""
+        """True where the client has to send or to read, and no work of ours is under way."""
         asked = self.conn.their_state in (h11.DONE, h11.MUST_CLOSE, h11.CLOSED)
         return not asked or self.flow.write_paused
 

@@ -1,4 +1,4 @@
-"""Keeps what pushes bring: concurrent ones share one statement, and each is answered when it is durable."""
+"""Stores pushed receipts: concurrent pushes share one statement, each is answered when it is durable."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Full(Exception):
 
 
 class GroupCommit:
-    """Group commit; everything belongs to the event loop's thread, but the statement itself."""
+    """Group commit. The event loop's thread runs all of it but the statement (`_commit_one`)."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class GroupCommit:
         self._committing: asyncio.Task[None] | None = None
 
     async def keep(self, receipts: Sequence[Receipt]) -> None:
-        """Returns when they are durable; raises Full, LedgerError."""
+        """Returns when they are durable. Raises Full, LedgerError."""
         if not receipts:
             return
         if self._held + len(receipts) > MOST:
@@ -49,7 +49,7 @@ class GroupCommit:
         await done
 
     async def _commit(self) -> None:
-        """One statement after the other, each with whatever came during the one before."""
+        """Runs one statement after the other, each with the receipts that came during the one before."""
         try:
             while self._waiting:
                 await self._commit_one()
@@ -62,14 +62,14 @@ class GroupCommit:
         failed: Exception | None = None
         try:
             new = await asyncio.to_thread(self._store, receipts)
-        except Exception as exc:  # each push hears of it, and its provider comes again
+        except Exception as exc:  # each push is refused with it, and its provider repeats the push
             failed = exc
         else:
             self._metrics.stored(receipts, new)
             self._on_stored()
         self._held -= len(receipts)
         for _, done in pushes:
-            if not done.done():  # whoever pushed may have gone
+            if not done.done():  # the client may have gone
                 done.set_exception(failed) if failed else done.set_result(None)
 
     def _take(self) -> list[tuple[Sequence[Receipt], asyncio.Future[None]]]:

@@ -4,9 +4,9 @@
     400   signed, but unreadable        401   no valid signature or secret      404   unknown account
     413   a body over 1 MiB             503   the database is away, or too much at once: come again
 
-What may be sent before any of this is known is bounded by receipts/connection_limits.py.
+receipts/connection_limits.py bounds the bytes of a client that has shown no valid signature yet.
 
-Nothing of a push is logged but its account and why it was refused.
+The log has the account of a refused push and the cause, and nothing else of it.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class ReceiptEndpoint:
         self._complained: dict[str, float] = {}
 
     async def receive(self, account: str, request: AnyRequest) -> Response[bytes]:
-        """Check, read, keep, answer."""
+        """Checks, reads and stores a push. Returns its answer."""
         source = self._sources.get(account)
         if source is None or source.parser is None:
             return _said(404, "no account of this name takes receipts")
@@ -84,7 +84,7 @@ class ReceiptEndpoint:
         return await self._kept(account, parsed)
 
     async def _body(self, request: AnyRequest) -> bytes | None:
-        """All of it; None where too much is being read already. Raises HTTPException over MAX_BODY."""
+        """Returns the whole body; None where too much is being read. Raises HTTPException over MAX_BODY."""
         parts: list[bytes] = []
         held = 0
         try:
@@ -117,7 +117,7 @@ class ReceiptEndpoint:
         return _said(status, str(refused))
 
     def _complain(self, account: str, event: str, **fields: object) -> None:
-        """At most once a minute for each account and event: whoever pushes decides how often this is."""
+        """Logs at most once a minute for each account and event: strangers cause the calls."""
         now, key = self._monotonic(), f"{account}/{event}"
         if now - self._complained.get(key, float("-inf")) >= _COMPLAIN_S:
             self._complained[key] = now
@@ -125,16 +125,16 @@ class ReceiptEndpoint:
 
 
 def build_app(
-    desk: ReceiptEndpoint,
+    endpoint: ReceiptEndpoint,
     matcher: Matcher,
     metrics: ReceiptMetrics,
     monotonic: Callable[[], float] = time.monotonic,
 ) -> Litestar:
-    """The ASGI application."""
+    """Returns the ASGI application."""
 
     @route("/receipts/{account:str}", http_method=["GET", "POST"], status_code=200)
     async def receipts(request: AnyRequest) -> Response[bytes]:
-        return await desk.receive(request.path_params["account"], request)
+        return await endpoint.receive(request.path_params["account"], request)
 
     @get("/healthz", sync_to_thread=False)
     def healthz() -> Response[bytes]:

@@ -1,4 +1,4 @@
-"""The loop that finds the deliveries of receipts: new ones at once, others when their time comes."""
+"""The loop that finds the deliveries of receipts: of new ones at once, of others when they are due."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _STAGES: Final = {
 
 
 class Matcher:
-    """Its own thread runs `run`; `wake` and `stop` come from any."""
+    """Its own thread runs `run`; any thread may call `wake` and `stop`."""
 
     def __init__(
         self,
@@ -42,9 +42,9 @@ class Matcher:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.beat = monotonic()
-        """When the loop last went round; for the health page."""
+        """Time of the loop's last round, written by `run_once`; for the health page."""
         self.away = ""
-        """Why the database cannot be used; empty: it can."""
+        """Why the database cannot be used; empty: it can. Written by `run_once`."""
         self._receipts = receipts
         self._recorder = recorder
         self._metrics = metrics
@@ -57,29 +57,29 @@ class Matcher:
         self._thread = threading.Thread(target=self.run, name="matcher")
 
     def start(self) -> None:
-        """Begin to look."""
+        """Starts the thread."""
         self._thread.start()
 
     def wake(self) -> None:
-        """There is something new."""
+        """Starts a pass at once: there are new receipts."""
         self._wake.set()
 
     def stop(self) -> None:
-        """End after the pass under way: what waits is in the database. Idempotent."""
+        """Ends after the pass under way: waiting receipts are in the database. Idempotent."""
         self._stopping = True
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def waiting(self) -> float:
-        """How many receipts wait for their delivery; -1 where the database does not say."""
+        """Returns how many receipts wait for their delivery; -1 where the database does not answer."""
         try:
             return self._receipts.waiting(_MOST)
         except LedgerError:
             return -1.0
 
     def run(self) -> None:
-        """Until `stop`."""
+        """Runs passes until `stop`."""
         while not self._stopping:
             self._wake.clear()
             self.run_once()
@@ -87,7 +87,7 @@ class Matcher:
                 self._wake.wait(self._every_s)
 
     def run_once(self) -> None:
-        """Everything that is due; what the database does not let us do is done later."""
+        """Places all receipts that are due; after an error of the database they stay due."""
         try:
             while self._pass() and not self._stopping:
                 pass
@@ -101,7 +101,7 @@ class Matcher:
         self.beat = self._monotonic()
 
     def _pass(self) -> bool:
-        """One batch; whether there is more."""
+        """Places one batch. Returns True if more may be due."""
         done = self._receipts.match()
         self.beat = self._monotonic()
         self._metrics.judged(done.verdicts)
@@ -122,7 +122,7 @@ class Matcher:
 
 
 def _tell(verdicts: Sequence[ReceiptVerdict]) -> None:
-    """Somebody should look at a provider that changes its mind; the trace has each case."""
+    """Logs contradictions, for a person to look at the provider; the trace has each case."""
     contradicted = [v for v in verdicts if v.applied is ApplyResult.CONTRADICTED]
     if contradicted:
         first = contradicted[0]
@@ -135,7 +135,7 @@ def _tell(verdicts: Sequence[ReceiptVerdict]) -> None:
 
 
 def _events(verdict: ReceiptVerdict) -> list[TraceEvent]:
-    """What a timeline shows of one receipt; repeats are no news."""
+    """Returns the trace event of one receipt; none for a repeat or for a receipt that waits."""
     row, receipt, applied = verdict.row, verdict.receipt, verdict.applied
     if row is None or applied is None or applied not in _STAGES:
         return []

@@ -1,4 +1,4 @@
-"""What `/metrics` shows of receipts."""
+"""Metrics of receipts on `/metrics`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BATCHES = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 
 
 class ReceiptMetrics:
-    """One process's. Safe from any thread."""
+    """The metrics of one process. Safe from any thread."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -36,7 +36,7 @@ class ReceiptMetrics:
         )
 
     def show_waiting(self, count: Callable[[], float]) -> None:
-        """Let `/metrics` ask at each scrape how many receipts wait for their delivery."""
+        """Registers a gauge that asks at each scrape how many receipts wait for their delivery."""
         gauge = Gauge(
             "hongyan_receipts_waiting",
             "Receipts that wait for their delivery (counted to 10,000; -1: unknown).",
@@ -45,14 +45,14 @@ class ReceiptMetrics:
         gauge.set_function(count)
 
     def stored(self, receipts: Sequence[Receipt], new: int) -> None:
-        """One statement's worth."""
+        """Counts the receipts of one statement."""
         self.batch.observe(len(receipts))
         self.repeated.inc(max(0, len(receipts) - new))
-        for (account, said), n in Counts((one.account, one.said) for one in receipts).items():
-            self.received.labels(account, said.value).inc(n)
+        for (account, state), n in Counts((one.account, one.said) for one in receipts).items():
+            self.received.labels(account, state.value).inc(n)
 
     def judged(self, verdicts: Sequence[ReceiptVerdict]) -> None:
-        """Those that were placed for good."""
+        """Counts receipts that were placed for good."""
         for applied, n in Counts(str(verdict.applied) for verdict in verdicts).items():
             self.placed.labels(applied).inc(n)
 

@@ -1,8 +1,8 @@
-"""The process of `hongyan receipts`: open, serve until SIGTERM, answer what is under way, end.
+"""The process of `hongyan receipts`: open, serve until SIGTERM, answer pushes under way, end.
 
-The end, in this order: no push is taken any more and those under way are answered (at most
-GRACE_S); nobody is asked any more, and what was answered is stored; the matcher ends its pass (what
-waits is in the database); the trace is written out.
+The end, in this order: the server takes no push any more and answers those under way (at most GRACE_S);
+the pullers ask no more and store their last answers; the matcher ends its pass (waiting receipts are in the
+database); the trace is written out.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tracing.metrics import show_drops
 log = structlog.get_logger(__name__)
 
 GRACE_S: Final = 10
-"""How long pushes under way may take to be answered once the end was asked for."""
+"""Seconds in which pushes under way may be answered after the stop."""
 _BACKLOG: Final = 1_024
 
 
@@ -47,7 +47,7 @@ class AddressTaken(SettingsError):
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to us: uvicorn would raise them again, and the process would end by them."""
+    """Leaves signals to `stop`: uvicorn would raise them again, and they would end the process."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -55,7 +55,7 @@ class _Server(uvicorn.Server):
 
 
 def run_receipts(settings: Settings, stop: threading.Event, listen: str = "") -> int:
-    """Serve until `stop` is set; the exit code. Raises SettingsError, LedgerError."""
+    """Serves until `stop` is set. Returns the exit code. Raises SettingsError, LedgerError."""
     sources = load_sources(settings)
     describe_structs()
     with ExitStack() as stack:
@@ -74,22 +74,22 @@ def run_receipts(settings: Settings, stop: threading.Event, listen: str = "") ->
 def _opened(
     settings: Settings, sources: dict[str, ReceiptSource], ledger: SqlLedger, stack: ExitStack
 ) -> _Server:
-    """Everything that runs; closed by `stack`, the last one first."""
+    """Starts all threads. Returns the server; `stack` closes everything, the last one first."""
     receipts = open_receipts(ledger, settings)
     metrics = ReceiptMetrics()
     recorder = open_recorder(settings)
     stack.callback(recorder.close)
     show_drops(recorder, metrics.registry)
-    said = settings.receipts
-    matcher = Matcher(receipts, recorder, metrics, every_s=said.match_s, keep_days=said.keep_days)
+    terms = settings.receipts
+    matcher = Matcher(receipts, recorder, metrics, every_s=terms.match_s, keep_days=terms.keep_days)
     metrics.show_waiting(matcher.waiting)
     matcher.start()
     stack.callback(matcher.stop)
     _start_pulling(settings, sources, receipts, matcher, metrics, stack)
-    desk = ReceiptEndpoint(sources, GroupCommit(receipts.store, matcher.wake, metrics), metrics)
+    endpoint = ReceiptEndpoint(sources, GroupCommit(receipts.store, matcher.wake, metrics), metrics)
     return _Server(
         uvicorn.Config(
-            build_app(desk, matcher, metrics),
+            build_app(endpoint, matcher, metrics),
             log_config=None,
             access_log=False,
             lifespan="off",
@@ -131,7 +131,7 @@ def _start_pulling(
 
 
 def _end_on(stop: threading.Event, server: _Server) -> None:
-    """uvicorn looks at `should_exit` ten times a second, and once before it serves."""
+    """Ends the server after `stop`: uvicorn reads `should_exit` at its start and ten times a second."""
 
     def wait() -> None:
         stop.wait()

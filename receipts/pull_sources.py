@@ -1,4 +1,4 @@
-"""Providers that are asked for receipts: what to ask, and how the answer is read. No I/O."""
+"""Providers that are asked for receipts: their requests, and the readers of their answers. No I/O."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from receipts.push import Parsed
 
 
 class Pull(NamedTuple):
-    """One provider's queue of receipts, which forgets what it gives out."""
+    """One provider's queue of receipts; it forgets the receipts that it gives out."""
 
     request: Callable[[Account], Any]
     """The signed request, as the transport takes it."""
     read: Callable[[str, bytes], Parsed]
-    """The receipts in an answer, and the number of those that cannot be read; raises Malformed."""
+    """Returns the receipts in an answer, and the number of unreadable ones. Raises Malformed."""
     most: int
-    """Receipts that one answer holds; when it holds so many, more are waiting."""
+    """Receipts that one answer holds at most; after a full one more are waiting."""
 
 
 def _tencent(account: Account) -> Any:

@@ -1,8 +1,8 @@
 """Asks a provider for receipts, again and again: a thread per account.
 
-What an answer held is gone at the provider, so it is stored before anything else happens, however long
-the database is away; only then the next question goes out. What a process that dies has in its hands
-(one answer at most) is lost as a receipt: the delivery stays SENT.
+The provider forgets the receipts of an answer. So they are stored before the next question, however long
+the database is away. A process that dies loses the receipts of one answer at most: their deliveries stay
+SENT.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class Sends(Protocol):
     """The transport."""
 
     def send(self, request: Any) -> Any:
-        """An answer, or a Failure."""
+        """Returns an answer, or a Failure."""
         ...
 
 
 class Puller:
-    """One account's; everything but `stop` belongs to its own thread."""
+    """The puller of one account. Its own thread runs `run`; any thread may call `stop`."""
 
     def __init__(
         self,
@@ -60,22 +60,22 @@ class Puller:
         self._thread = threading.Thread(target=self.run, name=f"pull-{self._account.name}")
 
     def start(self) -> None:
-        """Begin to ask."""
+        """Starts the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Ask no more; what was answered is stored first, if the database lets us. Idempotent."""
+        """Ends the questions. The last answer is stored first, if the database is there. Idempotent."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def run(self) -> None:
-        """Until `stop`."""
+        """Asks until `stop`."""
         while not self._stop.is_set():
             self._stop.wait(self.run_once())
 
     def run_once(self) -> float:
-        """One question; how long to wait for the next, in seconds."""
+        """Asks once. Returns the wait before the next question, in seconds."""
         try:
             answer = self._ask()
         except Malformed as exc:
@@ -91,7 +91,7 @@ class Puller:
         return 0.0 if full else self._every_s
 
     def _tell_unreadable(self, count: int) -> None:
-        """The provider gives them out no more: their deliveries stay SENT."""
+        """Logs lost receipts: the provider gives them out no more, and their deliveries stay SENT."""
         if count:
             self._metrics.unreadable.labels(self._account.name).inc(count)
             log.error("receipts_unreadable", account=self._account.name, receipts=count)
@@ -105,7 +105,7 @@ class Puller:
         return self._pull.read(self._account.name, answer.content)
 
     def _keep(self, receipts: Sequence[Receipt]) -> None:
-        """Until it is done: nobody else has them any more."""
+        """Stores the receipts, and tries again until `stop`: the provider has forgotten them."""
         wait_s = _FIRST_WAIT_S
         while receipts:
             try:
@@ -121,7 +121,7 @@ class Puller:
             self._on_stored()
 
     def _failed(self, cause: str) -> float:
-        """Said once; the wait grows."""
+        """Logs the first failure of a row. Returns the wait, which grows."""
         self._metrics.pulls.labels(self._account.name, "failed").inc()
         if not self._failures:
             log.warning("pull_refused", account=self._account.name, cause=cause)

@@ -1,11 +1,11 @@
-"""What a parser is: a provider's push in, receipts and the answer it waits for out. No I/O.
+"""The contract of parsers: a provider's push in, receipts and the answer that it expects out. No I/O.
 
     RefusedPush
      ├─ Unauthentic   401: no signature, a wrong one, or one of another time
      └─ Malformed     400: signed, but not what the provider documents; the text is one sentence
 
-A push may carry many receipts. One that cannot be read is counted and left out: refusing the push for
-it would lose the others, or have all of them repeated.
+A push may carry many receipts. An unreadable one is counted and left out: a refusal of the push would lose
+the others, or have all of them repeated.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class RefusedPush(Exception):
 
 
 class Unauthentic(RefusedPush):
-    """Whoever sent it did not prove to be the provider."""
+    """The sender did not prove to be the provider."""
 
 
 class Malformed(RefusedPush):
-    """It cannot be read."""
+    """The push cannot be read."""
 
 
 class Push(msgspec.Struct, frozen=True):
@@ -54,13 +54,13 @@ class Push(msgspec.Struct, frozen=True):
 
     @property
     def parameters(self) -> dict[str, str]:
-        """Of the query; the first of several of one name."""
+        """The query's parameters; the first of several of one name."""
         pairs = parse_qsl(self.query, keep_blank_values=True)
         return dict(reversed(pairs))
 
 
 class Parsed(msgspec.Struct, frozen=True):
-    """What a push said, and what the provider takes for "received"."""
+    """The receipts of a push, and the answer that the provider takes for "received"."""
 
     receipts: Sequence[Receipt] = ()
     answer: bytes = b""
@@ -74,35 +74,35 @@ class Parser(Protocol):
 
     provider: ClassVar[str]
     options: ClassVar[type[msgspec.Struct]]
-    """What `[receipts.accounts.NAME]` must say."""
+    """The keys of `[receipts.accounts.NAME]`."""
 
     def parse(self, push: Push, options: Any) -> Parsed:
-        """Check, then read; raises Unauthentic or Malformed. Asked for POST, and for GET where the
-        provider tries an address out that way."""
+        """Checks, then reads. Raises Unauthentic or Malformed. Called for POST, and for GET where the
+        provider tests an address that way."""
         ...
 
 
 class SharedSecret(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """For providers that do not sign: something only they were told."""
+    """For providers that do not sign: a secret that only they have."""
 
     secret: Secret
     """In the callback's address as `?secret=…`, or in the field `X-Hongyan-Secret` if a proxy adds it."""
 
 
 def check_secret(push: Push, options: SharedSecret) -> None:
-    """Raises Unauthentic; takes as long for a wrong secret as for a right one."""
+    """Raises Unauthentic. Takes as long for a wrong secret as for a right one."""
     given = push.fields.get(SECRET_FIELD) or push.parameters.get("secret", "")
     if not same(given, options.secret.reveal()):
         raise Unauthentic("the secret is missing or wrong")
 
 
 def same(given: str, wanted: str) -> bool:
-    """Compares in constant time."""
+    """Returns True for equal texts, in constant time."""
     return hmac.compare_digest(given.encode(errors="replace"), wanted.encode())
 
 
 def check_age(push: Push, timestamp: str, tolerance_s: float) -> None:
-    """Raises Unauthentic for a signature made too long ago, or ahead."""
+    """Raises Unauthentic for a signature made too long ago or in the future."""
     sane = timestamp.isascii() and timestamp.isdigit() and len(timestamp) < 13
     if not sane or abs(push.now_s - int(timestamp)) > tolerance_s:
         raise Unauthentic("the signature is of another time: compare the clocks")
@@ -111,9 +111,9 @@ def check_age(push: Push, timestamp: str, tolerance_s: float) -> None:
 def read_list(
     body: bytes, kind: type[T], receipt: Callable[[T], Receipt]
 ) -> tuple[list[Receipt], int]:
-    """The receipts in a JSON list, and how many entries could not be read.
+    """Returns the receipts in a JSON list, and how many entries could not be read.
 
-    Raises Malformed where it is no list, or nothing of it can be read.
+    Raises Malformed where it is no list, or no entry can be read.
     """
     try:
         entries = msgspec.json.decode(body, type=list[msgspec.Raw])
@@ -128,7 +128,7 @@ def read_list(
 def read_each(
     entries: Iterable[msgspec.Raw], kind: type[T], receipt: Callable[[T], Receipt]
 ) -> Iterable[Receipt]:
-    """Those that can be read."""
+    """Yields the receipts of readable entries."""
     for entry in entries:
         try:
             yield receipt(msgspec.json.decode(entry, type=kind))
@@ -137,7 +137,7 @@ def read_each(
 
 
 def china_ms(text: str) -> int:
-    """`2017-01-01 00:00:00` in China as epoch milliseconds; 0 for what is none."""
+    """Returns `2017-01-01 00:00:00` in China as epoch milliseconds; 0 for any other text."""
     try:
         local = datetime.strptime(text, _LOCAL).replace(tzinfo=UTC)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Whose receipts are taken, and what they are checked with: `[receipts.accounts.NAME]`."""
+"""Accounts that take receipts, and the secrets to check them: `[receipts.accounts.NAME]`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ReceiptSource(msgspec.Struct, frozen=True):
 
 
 def load_sources(settings: Settings) -> dict[str, ReceiptSource]:
-    """Every source by its account's name; raises SettingsError with the key, never with a secret."""
+    """Returns every source by its account's name. Raises SettingsError with the key, never a secret."""
     accounts = load_accounts(settings.accounts)
     tables = settings.receipts.accounts
     if not tables:
@@ -42,21 +42,21 @@ def _source(name: str, table: Mapping[str, Any], accounts: Mapping[str, Account]
     where = f"receipts.accounts.{name}"
     if name not in accounts:
         raise SettingsError(f"{where}: there is no account of this name in [accounts]")
-    account, said = accounts[name], dict(table)
-    pull = _flag(where, said.pop(_PULL, False))
+    account, keys = accounts[name], dict(table)
+    pull = _flag(where, keys.pop(_PULL, False))
     if pull and account.provider not in PULLS:
         raise SettingsError(f"{where}.pull: only {', '.join(sorted(PULLS))} can be asked")
-    if pull and not said:
+    if pull and not keys:
         return ReceiptSource(account, pull=True)
     parser = PARSERS.get(account.provider)
     if parser is None:
         known = ", ".join(sorted(PARSERS))
         raise SettingsError(f"{where}: {account.provider} sends no receipts; those of {known} do")
-    return ReceiptSource(account, parser, _options(where, parser, said), pull)
+    return ReceiptSource(account, parser, _options(where, parser, keys), pull)
 
 
 def _flag(where: str, value: object) -> bool:
-    """The environment writes flags as text."""
+    """Returns the flag; the environment writes flags as text. Raises SettingsError."""
     if value in (True, "true", "1"):
         return True
     if value in (False, "false", "0"):
@@ -64,11 +64,11 @@ def _flag(where: str, value: object) -> bool:
     raise SettingsError(f"{where}.pull: must be true or false")
 
 
-def _options(where: str, parser: Parser, said: dict[str, Any]) -> Any:
-    if literal := literal_secret(where, said, parser.options):
+def _options(where: str, parser: Parser, keys: dict[str, Any]) -> Any:
+    if literal := literal_secret(where, keys, parser.options):
         raise SettingsError(literal)
     try:
-        return msgspec.convert(plain(said), parser.options, strict=False, dec_hook=secret_of)
+        return msgspec.convert(plain(keys), parser.options, strict=False, dec_hook=secret_of)
     except msgspec.ValidationError as exc:
         text, _, key = str(exc).partition(" - at `$")
         named = f"{where}{key.rstrip('`')}"

@@ -1,4 +1,4 @@
-"""How WeChat signs and encrypts what it pushes.
+"""Signatures and encryption of WeChat's pushes.
 
     signature       sha1 of token, timestamp and nonce, sorted and joined
     msg_signature   the same with the encrypted text among them
@@ -28,13 +28,13 @@ class Undecipherable(ValueError):
 
 
 def signature(*parts: str) -> str:
-    """SHA-1, as the protocol has it; hexadecimal."""
+    """Returns the SHA-1 that the protocol asks for, in hexadecimal."""
     joined = "".join(sorted(parts)).encode(errors="replace")
     return hashlib.sha1(joined, usedforsecurity=False).hexdigest()
 
 
 def aes_key(encoded: str) -> bytes:
-    """The 32 bytes of an EncodingAESKey; raises ValueError, which does not show it."""
+    """Returns the 32 bytes of an EncodingAESKey. Raises ValueError, which does not show it."""
     try:
         key = b64decode(f"{encoded}=") if len(encoded) == KEY_CHARACTERS else b""
     except (binascii.Error, ValueError):
@@ -45,7 +45,7 @@ def aes_key(encoded: str) -> bytes:
 
 
 def decrypt(key: bytes, encrypted: str, app_id: str) -> bytes:
-    """The message; raises Undecipherable."""
+    """Returns the message. Raises Undecipherable."""
     try:
         data = b64decode(encrypted, validate=True)
         decryptor = Cipher(AES(key), CBC(key[:16])).decryptor()

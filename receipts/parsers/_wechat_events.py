@@ -1,13 +1,13 @@
-"""How WeChat pushes the events of an Official Account or a mini-program: checked and opened.
+"""Events that WeChat pushes for an Official Account or a mini-program: checked and opened.
 
-    GET   ?signature&timestamp&nonce&echostr      the address is tried out: answer echostr
+    GET   ?signature&timestamp&nonce&echostr      a test of the address: answer echostr
     POST  ?signature&timestamp&nonce[&encrypt_type=aes&msg_signature]
           <xml>…</xml>, or for a mini-program that chose it {…}; encrypted, the same around `Encrypt`
     200   success                                 else it comes again, three times in all
 
-An account has one address for everything its users do: whatever is no receipt is received and forgotten.
-In the clear the signature does not cover the body, so whoever sees one request can make others for ten
-minutes: choose the encrypted mode.
+An account has one address for all events of its users; events that are no receipts are dropped. In the
+clear the signature does not cover the body: an observer of one request can make others for ten minutes.
+Choose the encrypted mode.
 
 Sources: https://developers.weixin.qq.com/doc/service/guide/dev/push/,
 https://developers.weixin.qq.com/miniprogram/dev/framework/server-ability/message-push.html
@@ -29,11 +29,11 @@ from receipts.push import Malformed, Parsed, Push, Unauthentic, check_age, same
 _TOLERANCE_S: Final = 600
 _TEXT: Final = "text/plain"
 Event = dict[str, Any]
-"""The members of one event: texts, and of those that hold others, dictionaries and lists."""
+"""The members of one event: texts, dictionaries and lists."""
 
 
 class WechatSigning(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the account's events are checked with."""
+    """Secrets that check and open the account's events."""
 
     token: Secret
     """As entered on the account's server settings."""
@@ -51,7 +51,7 @@ class WechatSigning(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def answered(
     push: Push, options: WechatSigning, receipts: Callable[[str, Event], Sequence[Receipt]]
 ) -> Parsed:
-    """One event, or the question whether the address is ours; raises Unauthentic or Malformed."""
+    """Returns the receipts of one event, or a test's answer. Raises Unauthentic or Malformed."""
     given = push.parameters
     parts = (options.token.reveal(), given.get("timestamp", ""), given.get("nonce", ""))
     if not same(given.get("signature", ""), signature(*parts)):
@@ -66,13 +66,13 @@ def answered(
 
 
 def text_of(event: Event, *names: str) -> str:
-    """The first of these members that is there, as text; empty where none is."""
+    """Returns the first of these members that is there, as text; empty where none is."""
     found = (event[name] for name in names if name in event)
     return next((str(one) for one in found if isinstance(one, str | int)), "")
 
 
 def epoch_ms(text: str) -> int:
-    """Seconds as milliseconds; 0 for what is none."""
+    """Returns seconds as milliseconds; 0 for any other text."""
     return int(text) * 1_000 if text.isascii() and text.isdigit() and len(text) < 12 else 0
 
 
@@ -93,7 +93,7 @@ def _opened(
 
 
 def _event(body: bytes) -> Event:
-    """What the body says, in XML or JSON. A document type is refused unread: entities come with it."""
+    """Returns the body's members, from XML or JSON. Refuses a document type unread: it brings entities."""
     if body.lstrip().startswith(b"{"):
         return _of_json(body)
     try:
@@ -107,7 +107,7 @@ def _event(body: bytes) -> Event:
 
 
 def _part(element: ET.Element) -> Any:
-    """A text, or what the members of the element's members are: events go two levels deep."""
+    """Returns a text, or the members of the element's members: events go two levels deep."""
     if not len(element):
         return (element.text or "").strip()
     return {"List": [{one.tag: (one.text or "").strip() for one in entry} for entry in element]}

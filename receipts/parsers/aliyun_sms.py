@@ -5,9 +5,9 @@
             "biz_id":"12345","out_id":"67890"}, …]
     200   {"code":0,"msg":"接收成功"}          anything else: pushed again, three times at most
 
-`biz_id` is one for a whole call, so the number tells which delivery; `out_id` is our call's key. Numbers
-of mainland China come without their country, others with it and without a plus. Times are China's. The
-push is not signed: the callback's address carries a secret.
+`biz_id` names a whole call, so the number names the delivery; `out_id` is our call's key. Numbers of
+mainland China come without their country, others with it and without a plus. Times are China's. The push is
+not signed: the callback's address carries a secret.
 
 Sources: https://help.aliyun.com/zh/sms/developer-reference/smsreport-2
 https://www.alibabacloud.com/help/en/sms/developer-reference/smsreport-2
@@ -43,7 +43,7 @@ class AliyunSmsReports:
     options: ClassVar[type[msgspec.Struct]] = SharedSecret
 
     def parse(self, push: Push, options: SharedSecret) -> Parsed:
-        """The reports of any calls and numbers."""
+        """Returns the receipts of any calls and numbers."""
         check_secret(push, options)
         receipts, unreadable = read_list(
             push.body, _Report, lambda report: _receipt(push.account, report)
@@ -64,7 +64,7 @@ def _receipt(account: str, report: _Report) -> Receipt:
 
 
 def _spellings(number: str) -> tuple[str, ...]:
-    """A mainland number and an American one both have eleven digits; the row tells which it was."""
+    """Returns the number's spellings: mainland and American numbers have eleven digits, the row decides."""
     digits = number.removeprefix("+").removeprefix("00")
     if len(digits) == _MAINLAND and digits.startswith("1"):
         return f"+86{digits}", f"+{digits}"

@@ -4,7 +4,7 @@
           {"appid","cid","taskid","msgid","code":"200","desc","sign"}      sign = MD5 hex of appid, cid,
     200   anything                                                         taskid, msgid, master secret
 
-`taskid` is the id that the push was answered with. Code 200: it arrived. 400: Apple refused it; 401: no
+`taskid` is the id in the push's answer. Code 200: it arrived. 400: Apple refused it; 401: no
 such user; 402: an inactive user; 500: an error inside. Each line is signed by itself; one with a wrong
 signature refuses the whole push. After three failures to connect GeTui gives a receipt up.
 
@@ -27,10 +27,10 @@ _MAX_LINES: Final = 10_000
 
 
 class GetuiSigning(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What receipts are checked with."""
+    """The secret that checks receipts."""
 
     master_secret: Secret
-    """The application's, which its account signs in with, too."""
+    """The application's; its account signs in with it, too."""
 
 
 class _Line(msgspec.Struct):
@@ -52,7 +52,7 @@ class GetuiReceipts:
     options: ClassVar[type[msgspec.Struct]] = GetuiSigning
 
     def parse(self, push: Push, options: GetuiSigning) -> Parsed:
-        """The receipts of any tasks and devices."""
+        """Returns the receipts of any tasks and devices."""
         lines = [line for line in push.body.splitlines() if line.strip()]
         if not lines or len(lines) > _MAX_LINES:
             raise Malformed("one to 10,000 lines of JSON are expected")
@@ -67,7 +67,7 @@ class GetuiReceipts:
 
 
 def signature(line: _Line, secret: str) -> str:
-    """What GeTui puts into `sign`."""
+    """Returns the value of `sign`."""
     text = f"{line.appid}{line.cid}{line.taskid}{line.msgid}{secret}"
     return md5(text.encode(), usedforsecurity=False).hexdigest()
 

@@ -4,10 +4,10 @@
           &smsMsgId=2ea20735-…_11840135&status=DELIVRD&to=%2B8615123456789
     200   anything
 
-`smsMsgId` is one for each number, `extend` what the call said. A long message has `total` parts, and a
+`smsMsgId` is one for each number, `extend` the call's own text. A long message has `total` parts, and a
 report for each: the last part's DELIVRD is taken for the whole message, any part's failure too. ACCEPTD and
-UNKNOWN tell no end. Any other status is a code of Huawei's or of a carrier's for what did not arrive. The
-push is not signed: the callback's address carries a secret.
+UNKNOWN are not final. Any other status is a code of Huawei's or of a carrier's for a message that did not
+arrive. The push is not signed: the callback's address carries a secret.
 
 Source, read 2026-11-22: https://support.huaweicloud.com/intl/en-us/devg-msgsms/sms_04_0002.html (Receiving
 Status Reports)
@@ -36,7 +36,7 @@ class HuaweiSmsReports:
     options: ClassVar[type[msgspec.Struct]] = SharedSecret
 
     def parse(self, push: Push, options: SharedSecret) -> Parsed:
-        """The report of one part of one message."""
+        """Returns the receipt in the report of one part of a message, if it is final."""
         check_secret(push, options)
         try:
             form = dict(parse_qsl(push.body.decode("utf-8"), keep_blank_values=True))
@@ -66,7 +66,7 @@ def _receipts(account: str, form: dict[str, str]) -> list[Receipt]:
 
 
 def _epoch_ms(text: str) -> int:
-    """0 for what is no time."""
+    """Returns epoch milliseconds; 0 for any other text."""
     try:
         return int(datetime.strptime(text, _TIME).replace(tzinfo=UTC).timestamp() * 1_000)
     except ValueError:

@@ -5,9 +5,9 @@
           svix-id, svix-timestamp (seconds), svix-signature: v1,<base64>[ v1,<base64> …]
     2xx   whatever its body
 
-The signature is HMAC-SHA256 over `<id>.<timestamp>.<body>` with the bytes that stand in base64 behind
-`whsec_`; one of several is enough, so that secrets can be changed. Older or newer than five minutes is
-refused. A complaint, an opening, a click prove the arrival; a delay proves nothing.
+The signature is HMAC-SHA256 over `<id>.<timestamp>.<body>` with the base64 bytes after `whsec_`. One right
+signature of several is enough, so that secrets can be changed. A timestamp older or newer than five minutes
+is refused. A complaint, an opening, a click prove the arrival; a delay proves nothing.
 
 Sources: https://resend.com/docs/dashboard/webhooks/event-types
 https://resend.com/docs/dashboard/webhooks/verify-webhooks-requests
@@ -45,7 +45,7 @@ _SAID: Final = {
 
 
 class ResendSigning(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the account's receipts are checked with."""
+    """The secret that checks the account's receipts."""
 
     signing_secret: Secret
     """`whsec_…`, as the webhook's page shows it."""
@@ -77,21 +77,21 @@ class ResendWebhooks:
     options: ClassVar[type[msgspec.Struct]] = ResendSigning
 
     def parse(self, push: Push, options: ResendSigning) -> Parsed:
-        """One event; those that tell nothing about arrival are received and forgotten."""
+        """Returns the receipt of one event; none for an event that proves nothing about arrival."""
         _check(push, options)
         try:
             event = msgspec.json.decode(push.body, type=_Event)
-            said = _SAID.get(event.type)
-            if said is None:
+            state = _SAID.get(event.type)
+            if state is None:
                 return Parsed()
             data = msgspec.json.decode(event.data, type=_Data)
         except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
             raise Malformed(f"an event is expected: {exc}") from exc
-        return Parsed([_receipt(push.account, event, said, data)])
+        return Parsed([_receipt(push.account, event, state, data)])
 
 
 def signature(signing_secret: Secret, message_id: str, timestamp: str, body: bytes) -> str:
-    """What stands behind `v1,`."""
+    """Returns the signature that follows `v1,`."""
     text = f"{message_id}.{timestamp}.".encode(errors="replace") + body
     return b64encode(hmac.digest(_key(signing_secret), text, "sha256")).decode()
 
@@ -106,25 +106,25 @@ def _check(push: Push, options: ResendSigning) -> None:
 
 
 def _key(signing_secret: Secret) -> bytes:
-    """Raises ValueError, which does not show it."""
+    """Returns the key's bytes. Raises ValueError, which does not show them."""
     try:
         return b64decode(signing_secret.reveal().removeprefix(_PREFIX), validate=True)
     except (binascii.Error, ValueError):
         raise ValueError("signing_secret must be whsec_ and base64") from None
 
 
-def _receipt(account: str, event: _Event, said: ReceiptState, data: _Data) -> Receipt:
-    """An event of a mail to several does not say whose it is: it then names nobody."""
+def _receipt(account: str, event: _Event, state: ReceiptState, data: _Data) -> Receipt:
+    """Returns the receipt. An event of a mail to several does not name its receiver."""
     to = [data.to] if isinstance(data.to, str) else data.to
     code = event.type.removeprefix("email.")
     if data.bounce is not None and data.bounce.type:
         code = f"{code}:{data.bounce.type}"
     return Receipt(
         account=account,
-        said=said,
+        said=state,
         provider_id=data.email_id,
         receivers=(normalise_receiver("email", parseaddr(to[0])[1]),) if len(to) == 1 else (),
-        code=code if said is ReceiptState.UNDELIVERED else None,
+        code=code if state is ReceiptState.UNDELIVERED else None,
         at=int(event.created_at.timestamp() * 1_000) if event.created_at else 0,
     )
 

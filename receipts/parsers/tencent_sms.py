@@ -8,7 +8,7 @@
             "SerialNo":"…","ReportStatus":"SUCCESS","Description":"DELIVRD","SessionContext":"…"}],…}}
 
 `sid` is the SerialNo, one for each number. `report_status` is SUCCESS or FAIL, `errmsg` the carrier's code.
-The push is not signed: the callback's address carries a secret. What is pulled is gone from the queue.
+The push is not signed: the callback's address carries a secret. Pulled statuses leave the queue.
 
 Sources: https://cloud.tencent.com/document/product/382/59178 (push, Chinese),
 https://www.tencentcloud.com/document/product/382/43547 (push, English),
@@ -75,7 +75,7 @@ class TencentSmsStatuses:
     options: ClassVar[type[msgspec.Struct]] = SharedSecret
 
     def parse(self, push: Push, options: SharedSecret) -> Parsed:
-        """The statuses of any numbers."""
+        """Returns the receipts of any numbers."""
         check_secret(push, options)
         receipts, unreadable = read_list(
             push.body, _Status, lambda status: _receipt(push.account, status)
@@ -84,7 +84,7 @@ class TencentSmsStatuses:
 
 
 def pulled(account: str, body: bytes) -> Parsed:
-    """The receipts in the answer to a PullSmsSendStatus, and how many of them could not be read: the
+    """Returns the receipts in the answer to a PullSmsSendStatus, and the number of unreadable ones: the
     provider has forgotten those, too. Raises Malformed with the provider's code."""
     try:
         response = msgspec.json.decode(body, type=_Answer).Response
@@ -98,32 +98,32 @@ def pulled(account: str, body: bytes) -> Parsed:
 
 
 def _receipt(account: str, status: _Status) -> Receipt:
-    said = _said(status.report_status)
+    state = _said(status.report_status)
     return Receipt(
         account=account,
-        said=said,
+        said=state,
         provider_id=status.sid,
         receivers=(f"+{status.nationcode}{status.mobile}",),
-        code=None if said is ReceiptState.DELIVERED else status.errmsg,
+        code=None if state is ReceiptState.DELIVERED else status.errmsg,
         at=china_ms(status.user_receive_time),
     )
 
 
 def _of_pull(account: str, one: _Pulled) -> Receipt:
-    said = _said(one.ReportStatus)
+    state = _said(one.ReportStatus)
     return Receipt(
         account=account,
-        said=said,
+        said=state,
         provider_id=one.SerialNo,
         call_key=one.SessionContext or "",
         receivers=(one.PhoneNumber,),
-        code=None if said is ReceiptState.DELIVERED else one.Description,
+        code=None if state is ReceiptState.DELIVERED else one.Description,
         at=one.UserReceiveTime * 1_000,
     )
 
 
 def _said(status: str) -> ReceiptState:
-    """Raises ValueError for a status that is not documented: no delivery is moved by a guess."""
+    """Returns the proved state. Raises ValueError for an undocumented status: no guess moves a delivery."""
     if status not in _SAID:
         raise ValueError(status)
     return _SAID[status]

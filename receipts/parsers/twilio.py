@@ -4,12 +4,12 @@
           X-Twilio-Signature: base64(HMAC-SHA1(auth token, address + every parameter, sorted by name))
     2xx   whatever its body
 
-The address is the one that Twilio was told, query and all, character for character; behind a proxy it is
-not the one we see, so it is configured. Twilio signs it with its port or without; its own validator tries
-both, and so does this one. New parameters may come at any time and are signed too. `queued`, `sending` and
-the like say nothing about arrival; `sent` proves that the message went out. `hongyan_call` in the query
-names the call (channels/providers/twilio/adapter.py): it is signed, and so proves a call in doubt. A
-number that is redacted names nobody.
+The address is the one given to Twilio, query and all, character for character. Behind a proxy we see
+another one, so it is configured. Twilio signs it with its port or without; its own validator tries both,
+and so does this one. New parameters may come at any time and are signed too. `queued`, `sending` and the
+like say nothing about arrival; `sent` proves that the message went out. `hongyan_call` in the query names
+the call (channels/providers/twilio/adapter.py): it is signed, and so proves a call in doubt. A redacted
+number names nobody.
 
 Sources: https://www.twilio.com/docs/usage/security#validating-requests
 https://github.com/twilio/twilio-python/blob/main/twilio/request_validator.py (9.13.0, read 2026-11-22)
@@ -43,12 +43,12 @@ _SAID: Final = {
 
 
 class TwilioSigning(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the account's receipts are checked with."""
+    """The secret and the address that check the account's receipts."""
 
     auth_token: Secret
-    """Of the account, also where messages are sent with an API key."""
+    """The account's, also where messages are sent with an API key."""
     public_url: str
-    """The callback's address as Twilio was told it, without its query."""
+    """The callback's address as given to Twilio, without its query."""
 
     def __post_init__(self) -> None:
         if not self.public_url.startswith(("http://", "https://")) or "?" in self.public_url:
@@ -63,7 +63,7 @@ class TwilioCallbacks:
     options: ClassVar[type[msgspec.Struct]] = TwilioSigning
 
     def parse(self, push: Push, options: TwilioSigning) -> Parsed:
-        """The status of one message."""
+        """Returns the receipt in the status of one message, if it proves anything."""
         try:
             pairs = parse_qsl(push.body.decode("utf-8"), keep_blank_values=True)
         except (UnicodeDecodeError, ValueError) as exc:
@@ -75,7 +75,7 @@ class TwilioCallbacks:
 
 
 def _signed(push: Push, options: TwilioSigning, pairs: list[tuple[str, str]]) -> bool:
-    """Whether the signature is right for the address with its port or without."""
+    """Returns True if the signature is right for the address with its port or without."""
     given, token = push.fields.get("x-twilio-signature", ""), options.auth_token.reveal()
     query = f"?{push.query}" if push.query else ""
     return any(
@@ -84,7 +84,7 @@ def _signed(push: Push, options: TwilioSigning, pairs: list[tuple[str, str]]) ->
 
 
 def _spellings(address: str) -> tuple[str, str]:
-    """The address without a port and with one; the scheme's own where it has none."""
+    """Returns the address without a port and with one; the scheme's own where it has none."""
     parts = urlsplit(address)
     port = parts.port or (443 if parts.scheme == "https" else 80)
     bare = parts.netloc.removesuffix(f":{parts.port}")
@@ -92,7 +92,7 @@ def _spellings(address: str) -> tuple[str, str]:
 
 
 def signature(auth_token: str, url: str, pairs: Iterable[tuple[str, str]]) -> str:
-    """What Twilio puts into X-Twilio-Signature; a parameter given twice the same counts once."""
+    """Returns the value of X-Twilio-Signature; a parameter given twice the same counts once."""
     text = url + "".join(name + value for name, value in sorted(set(pairs)))
     return b64encode(hmac.digest(auth_token.encode(), text.encode(), "sha1")).decode()
 
@@ -101,13 +101,13 @@ def _receipts(account: str, form: dict[str, str], call_key: str) -> list[Receipt
     sid, status = form.get("MessageSid") or form.get("SmsSid"), form.get("MessageStatus")
     if not sid or not status:
         raise Malformed("MessageSid and MessageStatus are expected")
-    said = _SAID.get(status)
-    if said is None:
+    state = _SAID.get(status)
+    if state is None:
         return []
     to = form.get("To", "").rpartition(":")[2]  # whatsapp:+1…
     receivers = (to,) if to.removeprefix("+").isdecimal() else ()
-    code = form.get("ErrorCode") or status if said is ReceiptState.UNDELIVERED else None
-    return [Receipt(account, said, sid, call_key, receivers=receivers, code=code)]
+    code = form.get("ErrorCode") or status if state is ReceiptState.UNDELIVERED else None
+    return [Receipt(account, state, sid, call_key, receivers=receivers, code=code)]
 
 
 PARSERS = (TwilioCallbacks(),)

@@ -1,4 +1,4 @@
-"""WeChat mini-program: the event subscribe_msg_sent_event, which says what became of a subscribe message.
+"""WeChat mini-program: the event subscribe_msg_sent_event, the outcome of a subscribe message.
 
     <xml>…<FromUserName>openid</…><CreateTime>1620963428</…><Event>subscribe_msg_sent_event</…>
     <SubscribeMsgSentEvent><List><TemplateId/><MsgID>1864323726461255680</…>
@@ -7,10 +7,10 @@
     {"FromUserName": "openid", "Event": "subscribe_msg_sent_event", "CreateTime": 1620963428,
      "List": {"TemplateId", "MsgID": "…", "ErrorCode": "0", "ErrorStatus": "success"}}       one: no list
 
-`ErrorStatus` is `success`, or says why it was not shown (`invalid template`, `failed: user block`, …). The
+`ErrorStatus` is `success`, or the reason for a failure (`invalid template`, `failed: user block`, …). The
 JSON of one message has an object where several have a list, under `List` or under the event's own name
-(Wechat-Group/WxJava#2477). A receipt finds its delivery by the msgid that the answer to the send named; the
-provider does not promise one there. How events are checked and opened: receipts/parsers/_wechat_events.py.
+(Wechat-Group/WxJava#2477). A receipt finds its delivery by the msgid in the answer to the send; the
+provider does not promise one there. receipts/parsers/_wechat_events.py checks and opens events.
 
 Source: https://developers.weixin.qq.com/miniprogram/dev/framework/open-ability/subscribe-message.html,
 read 2026-11-22
@@ -38,7 +38,7 @@ class WechatMiniEvents:
     options: ClassVar[type[msgspec.Struct]] = WechatSigning
 
     def parse(self, push: Push, options: WechatSigning) -> Parsed:
-        """One event, or the question whether the address is ours."""
+        """Returns the receipts of one event, or the answer to a test of the address."""
         return answered(push, options, _receipts)
 
 

@@ -3,8 +3,8 @@
     <xml><ToUserName/><FromUserName>openid</…><CreateTime>1395658920</…><MsgType>event</…>
     <Event>TEMPLATESENDJOBFINISH</…><MsgID>200163836</…><Status>success</…></xml>
 
-`Status` is `success`, `failed:user block` or `failed: system failed`. How it is checked and opened:
-receipts/parsers/_wechat_events.py.
+`Status` is `success`, `failed:user block` or `failed: system failed`. receipts/parsers/_wechat_events.py
+checks and opens events.
 
 Source: https://developers.weixin.qq.com/doc/service/guide/product/template_message/Template_Message_Interface.html
 """
@@ -29,7 +29,7 @@ class WechatEvents:
     options: ClassVar[type[msgspec.Struct]] = WechatSigning
 
     def parse(self, push: Push, options: WechatSigning) -> Parsed:
-        """One event, or the question whether the address is ours."""
+        """Returns the receipt of one event, or the answer to a test of the address."""
         return answered(push, options, _receipts)
 
 
