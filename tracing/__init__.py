@@ -1,4 +1,4 @@
-"""What became of every message, told stage by stage. Importing this loads no driver."""
+"""The trace: every message's history, stage by stage. Importing this loads no driver."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 
 
 def open_recorder(settings: Settings) -> Recorder:
-    """The recorder that `[trace]` asks for. It starts threads at once and connects by itself; that
-    Kafka or the database is away keeps nobody from starting."""
+    """Returns the recorder that `[trace]` asks for. It starts threads at once and connects by itself: an
+    outage of Kafka or the database prevents no start."""
     from tracing.opening import recorder_for  # so that Spark can import the vocabulary alone
 
     return recorder_for(settings)

@@ -34,7 +34,7 @@ _NAME = re.compile(r"trace_events_\d{8}")
 
 
 def open_database_sink(settings: Settings, _drops: Drops) -> Sink:
-    """A sink with a connection of its own."""
+    """Returns a sink with a connection of its own."""
     database = Database(database_url(settings.database.url, settings.base), pool_size=1)
     return DatabaseSink(database, settings.trace.keep_days)
 
@@ -48,7 +48,7 @@ class DatabaseSink:
         self._prepared_day = -1
 
     def write(self, events: Sequence[TraceEvent]) -> None:
-        """Insert the batch; raises SinkAway while the database is away or has no trace table."""
+        """Inserts the batch. Raises SinkAway while the database is away or has no trace table."""
         rows = rows_of(events)
         with _away(), self._database.connection() as connection:
             if rows[0].day != self._prepared_day:
@@ -59,7 +59,7 @@ class DatabaseSink:
                 _insert(connection, rows)
 
     def close(self, timeout_s: float) -> None:
-        """Give the connection back; nothing is ever under way between two writes."""
+        """Gives the connection back; nothing is under way between two writes."""
         self._database.close()
 
     def _prepare_day(self, connection: Any, day: int) -> None:

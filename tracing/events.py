@@ -1,4 +1,4 @@
-"""What a trace is made of: one event per stage of a delivery, or per poison record."""
+"""Trace events: one per stage of a delivery, or per poison record."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import msgspec
 
 
 class Stage(StrEnum):
-    """The stages of a delivery's way, in the order a good one takes them; then the side roads."""
+    """The stages of a delivery in their usual order, then the unusual ones."""
 
     CLAIMED = "claimed"
     ATTEMPTED = "attempted"
     """A call that another one followed under the same claim; the last one is on SETTLED."""
     SETTLED = "settled"
     RECEIPT = "receipt"
-    """The provider said what became of it."""
-    # Side roads.
+    """The provider reported the outcome."""
+    # Unusual ones.
     RECEIPT_CONTRADICTED = "receipt_contradicted"
-    """The provider said something else before: that stays."""
+    """The provider reported another outcome before, which stays."""
     EXPIRED = "expired"
     DROPPED = "dropped"
     RECALLED = "recalled"
@@ -67,31 +67,31 @@ class TraceEvent(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     traceparent: str | None = None
     created_at: int = 0
     received_at: int = 0
-    """When the record left the broker's hands."""
+    """Time at which the worker read the record from Kafka."""
     claimed_at: int = 0
-    """When the ledger answered the claim. The worker writes it as a mark on the delivery's next event:
-    an event of its own would double the trace, and a claim that nothing followed stands in the ledger."""
+    """Time of the ledger's answer to the claim. The worker marks the delivery's next event with it: an
+    event of its own would double the trace. Without a next event the ledger still has the claim."""
     started_at: int = 0
-    """When the provider call began (on SETTLED)."""
+    """Start of the provider call (on SETTLED and ATTEMPTED)."""
     answered_at: int = 0
-    """When the provider call ended (on SETTLED)."""
+    """End of the provider call (on SETTLED and ATTEMPTED)."""
     call_end: str = ""
-    """How it ended, if not with an answer (message/outcomes.py `CallEnd`)."""
+    """Kind of an end without an answer (message/outcomes.py `CallEnd`)."""
 
 
 class Recorder(Protocol):
-    """Takes events from any thread. Never blocks, never raises; what it must drop it counts."""
+    """Takes events from any thread. Never blocks, never raises; counts the events that it drops."""
 
     def record(self, events: Sequence[TraceEvent]) -> None:
-        """Hand events over to be written soon."""
+        """Hands events over to be written soon."""
         ...
 
     def dropped(self) -> Mapping[tuple[str, str], int]:
-        """Events lost since the start, by (sink, reason)."""
+        """Returns the events lost since the start, by (sink, reason)."""
         ...
 
     def close(self, timeout_s: float = 5.0) -> None:
-        """Write what is buffered, for at most `timeout_s` seconds; idempotent."""
+        """Writes buffered events, for at most `timeout_s` seconds; idempotent."""
         ...
 
 
@@ -102,7 +102,7 @@ class NoRecorder:
         """Keeps nothing."""
 
     def dropped(self) -> Mapping[tuple[str, str], int]:
-        """Was never to keep anything."""
+        """Returns nothing: no event is lost."""
         return {}
 
     def close(self, timeout_s: float = 5.0) -> None:

@@ -1,5 +1,5 @@
 """Trace events into Kafka: one record holds a JSON array of events, since a record for each would cost
-more than the send it tells of."""
+more than a send."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ _PRODUCER: Final[Mapping[str, int | str | bool]] = {
     "queue.buffering.max.kbytes": 16_384,
 }
 _PATIENCE_S: Final = 5.0
-"""How long a full producer is waited for before a record is given up."""
+"""Seconds of waiting for a full producer before a record is given up."""
 _encoder = msgspec.json.Encoder()
 
 
 def open_kafka_sink(settings: Settings, drops: Drops) -> Sink:
-    """A sink with a producer of its own."""
+    """Returns a sink with a producer of its own."""
     client = kafka.producer(settings.kafka, client_id="hongyan-trace", changes=_PRODUCER)
     return KafkaSink(client, trace_topic(settings.kafka.topic_prefix), drops)
 
 
 class KafkaSink:
-    """Produces without waiting; what the broker does not acknowledge is counted as dropped."""
+    """Produces without waiting; counts events that the broker does not acknowledge as dropped."""
 
     def __init__(
         self,
@@ -51,13 +51,13 @@ class KafkaSink:
         self._monotonic = monotonic
 
     def write(self, events: Sequence[TraceEvent]) -> None:
-        """Queue the batch in the producer; waits a little where that is full."""
+        """Queues the batch in the producer; waits a little where that is full."""
         for count, value in records(events):
             self._produce(count, value)
         self._producer.poll(0)
 
     def close(self, timeout_s: float) -> None:
-        """Wait for what is under way."""
+        """Waits for records under way."""
         self._producer.flush(timeout_s)
 
     def _produce(self, count: int, value: bytes) -> None:
@@ -78,13 +78,13 @@ class KafkaSink:
 
 
 def records(events: Sequence[TraceEvent], limit: int = RECORD_BYTES) -> Iterator[tuple[int, bytes]]:
-    """The events as (number of events, JSON array), each array within `limit` where it can be."""
+    """Yields the events as (number of events, JSON array), each array within `limit` where it can be."""
     for start in range(0, len(events), RECORD_EVENTS):
         yield from _within(events[start : start + RECORD_EVENTS], limit)
 
 
 def _within(events: Sequence[TraceEvent], limit: int) -> Iterator[tuple[int, bytes]]:
-    """One call of the encoder for many events; few are so long that it takes several."""
+    """Encodes the events at once, or in halves where the array is longer than `limit`."""
     value = _encoder.encode(events)
     if len(value) <= limit or len(events) == 1:
         yield len(events), value

@@ -1,4 +1,4 @@
-"""Receivers as a trace shows them: enough to know one's own, too little to reach a stranger."""
+"""Receivers as a trace shows them: enough to recognise one's own, too little to reach a stranger."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from message.receivers import CHATS, GROUP
 
 _PHONE_HEAD, _PHONE_TAIL = 3, 4
 _COUNTRY = 3
-"""`+86`; another country's code shows a digit more or less of the number, which tells nobody."""
+"""`+86`; with another country's code a digit more or less of the number is shown."""
 _OTHER_HEAD, _OTHER_TAIL = 2, 2
 _NUMBER: Final = re.compile(r"\+?\d{5,}")
 _WORD: Final = re.compile(r"[^\s\"'<>:,;]+")
 _UNBROKEN: Final = re.compile(r"\S+")
 _HIDDEN_AT_LEAST = 3
-"""Of a receiver so short that fewer characters would stay hidden, nothing is shown."""
+"""A receiver with fewer hidden characters is hidden whole."""
 
 
 def mask(channel: str, receiver: str) -> str:
-    """`+8613800000001` → `+86138***0001`, `ann@example.com` → `a***@example.com`; of others the
-    first two characters and the last two, of a group's name too: `group:op***rs`."""
+    """Returns `+86138***0001` for `+8613800000001`, `a***@example.com` for `ann@example.com`; of others the
+    first two characters and the last two, of a group's name, too: `group:op***rs`."""
     if channel == "email" and "@" in receiver:
         return _mail(receiver)
     if channel == "sms":
@@ -48,10 +48,10 @@ def _ends(text: str, head: int, tail: int) -> str:
 
 
 def masked_text(text: str) -> str:
-    """A person's own words on one line, without what looks like a number or an address."""
+    """Returns a person's text on one line, numbers and addresses masked."""
     return impersonal(" ".join(text.split()), _UNBROKEN)
 
 
 def impersonal(text: str, word: re.Pattern[str] = _WORD) -> str:
-    """The text without addresses and long numbers, in time linear to its length."""
+    """Returns the text, addresses and long numbers masked; in time linear to its length."""
     return _NUMBER.sub(MASK, word.sub(lambda found: MASK if "@" in found[0] else found[0], text))

@@ -1,4 +1,4 @@
-"""What `/metrics` shows of a process's trace: the events that were lost, which no send waits for."""
+"""Metrics of a process's trace on `/metrics`: the lost events."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tracing.events import Recorder
 
 
 def show_drops(recorder: Recorder, registry: CollectorRegistry) -> None:
-    """Let `/metrics` ask the recorder at each scrape: `hongyan_trace_dropped_total{sink,reason}`."""
+    """Registers `hongyan_trace_dropped_total{sink,reason}`, which asks the recorder at each scrape."""
     registry.register(_Drops(recorder))
 
 

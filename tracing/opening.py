@@ -1,4 +1,4 @@
-"""Which sinks the settings ask for."""
+"""Opens the sinks that the settings ask for."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tracing.recorder import OpenSink, QueuedRecorder
 
 
 def recorder_for(settings: Settings) -> Recorder:
-    """A recorder with a queue and a thread for each sink; one that keeps nothing where none is on."""
+    """Returns a recorder with a queue and a thread for each sink; NoRecorder where none is on."""
     sinks: dict[str, OpenSink] = {}
     if settings.trace.kafka:
         sinks["kafka"] = partial(open_kafka_sink, settings)

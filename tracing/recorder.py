@@ -1,8 +1,8 @@
-"""The recorder that workers use: events go into memory, threads of its own carry them to the sinks.
+"""The recorder of all processes: events go into memory, threads of its own write them to the sinks.
 
-Each sink has its own queue and its own thread, so that one that is stuck costs the others nothing.
-What does not fit, or what a sink will never take, is dropped and counted by reason; a send is never
-delayed, and `record` never raises.
+Each sink has its own queue and its own thread, so that a stuck one costs the others nothing. Events that do
+not fit, or that a sink refuses, are dropped and counted by reason. No send is delayed, and `record` never
+raises.
 
     Exception
      ├─ SinkAway      the batch may go through later: it is kept, and the sink opened again with back-off
@@ -31,23 +31,23 @@ _CLOSE_S = 5.0
 
 
 class SinkAway(Exception):
-    """The sink cannot write now; the text says why."""
+    """The sink cannot write now; the text names the cause."""
 
 
 class Sink(Protocol):
     """Writes batches somewhere. One thread opens, uses and closes it."""
 
     def write(self, events: Sequence[TraceEvent]) -> None:
-        """Write the batch; raises SinkAway when trying again may help."""
+        """Writes the batch. Raises SinkAway where a repeat may help."""
         ...
 
     def close(self, timeout_s: float) -> None:
-        """Finish what is under way, within the time; called once."""
+        """Finishes writes under way, within the time; called once."""
         ...
 
 
 class Drops:
-    """Counts of what was lost, by sink and reason; logged at most once a minute. Any thread."""
+    """Counts of lost events, by sink and reason; logged at most once a minute. Any thread."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
@@ -57,7 +57,7 @@ class Drops:
         self._said: Counter[tuple[str, str]] = Counter()
 
     def add(self, sink: str, reason: str, events: int) -> None:
-        """So many events of one sink are lost."""
+        """Counts lost events of one sink."""
         with self._lock:
             self._counts[sink, reason] += events
             now = self._monotonic()
@@ -70,13 +70,13 @@ class Drops:
         log.warning("trace_events_dropped", **lost)
 
     def counts(self) -> dict[tuple[str, str], int]:
-        """Events lost since the start, by (sink, reason)."""
+        """Returns the events lost since the start, by (sink, reason)."""
         with self._lock:
             return dict(self._counts)
 
 
 OpenSink = Callable[[Drops], Sink]
-"""Opens a sink; what that loses on its own account it adds to the drops."""
+"""Opens a sink; the sink adds its own losses to the drops."""
 
 
 class QueuedRecorder:
@@ -97,7 +97,7 @@ class QueuedRecorder:
         ]
 
     def record(self, events: Sequence[TraceEvent]) -> None:
-        """Hand events over; they must not change afterwards. Never blocks, never raises."""
+        """Hands events over; they must not change afterwards. Never blocks, never raises."""
         if events:
             for queue in self._queues:
                 queue.put(events)
@@ -107,7 +107,7 @@ class QueuedRecorder:
         return self.drops.counts()
 
     def close(self, timeout_s: float = 5.0) -> None:
-        """Write what is buffered, for at most `timeout_s` seconds in all; idempotent."""
+        """Writes buffered events, for at most `timeout_s` seconds in all; idempotent."""
         deadline = self._monotonic() + timeout_s
         for queue in self._queues:
             queue.finish(deadline)
@@ -133,11 +133,11 @@ class _SinkQueue:
         self._drops = drops
         self._monotonic = monotonic
         self._changed = threading.Condition()
-        # Guarded by _changed: any thread adds, our own takes.
+        # Guarded by _changed: `put` adds on any thread, `_take` takes on our own.
         self._queue: deque[Sequence[TraceEvent]] = deque()
         self._held = 0  # events queued or in hand
-        self._deadline: float | None = None  # set once: by then all must be written
-        # Our own thread's.
+        self._deadline: float | None = None  # `finish` sets it once: by then all must be written
+        # Written by `_run` and its steps alone, on our own thread.
         self._batch: list[TraceEvent] = []
         self._wait_s = _FIRST_WAIT_S
         self._failing = False
@@ -145,7 +145,7 @@ class _SinkQueue:
         self._thread.start()
 
     def put(self, events: Sequence[TraceEvent]) -> None:
-        """Queue them, or count them as lost."""
+        """Queues the events, or counts them as lost."""
         with self._changed:
             fits = self._deadline is None and self._held + len(events) <= self._buffer
             if fits:
@@ -157,14 +157,14 @@ class _SinkQueue:
             self._drops.add(self._name, "full" if self._deadline is None else "closed", len(events))
 
     def finish(self, deadline: float) -> None:
-        """Take nothing more, and end by `deadline`."""
+        """Ends the queue: takes nothing more, and writes until `deadline`."""
         with self._changed:
             if self._deadline is None:
                 self._deadline = deadline
             self._changed.notify()
 
     def join(self) -> None:
-        """Wait for the end; what was not written by the deadline is lost, and counted."""
+        """Waits for the end. Counts events not written by the deadline as lost."""
         self._thread.join(self._left_s())
         with self._changed:
             lost, self._held = self._held, 0
@@ -176,7 +176,7 @@ class _SinkQueue:
         while not self._over():
             try:
                 self._serve()
-            except Exception as exc:  # whatever it was, the sink is opened again
+            except Exception as exc:  # after any error the sink is opened again
                 self._failed(exc)
 
     def _serve(self) -> None:
@@ -188,7 +188,7 @@ class _SinkQueue:
             sink.close(min(self._left_s(), _CLOSE_S))
 
     def _take(self) -> bool:
-        """Wait for a batch; False when there will be none."""
+        """Waits for a batch. Returns False if none will come."""
         with self._changed:
             if not self._batch:
                 self._changed.wait_for(self._is_due, timeout=FLUSH_S)
@@ -206,7 +206,7 @@ class _SinkQueue:
             sink.write(self._batch)
         except SinkAway:
             raise
-        except Exception:  # whatever the driver raises: this batch it will never take
+        except Exception:  # any other error: the sink will never take this batch
             self._drops.add(self._name, "refused", len(self._batch))
             self._forget()
             raise
@@ -221,7 +221,7 @@ class _SinkQueue:
         self._batch = []
 
     def _failed(self, exc: Exception) -> None:
-        """Say so once, then wait, longer each time; shortly when there is little time left."""
+        """Logs the first failure, then waits, longer each time; only briefly after `finish`."""
         if not self._failing:
             expected = isinstance(exc, SinkAway)
             log.warning(
@@ -239,7 +239,7 @@ class _SinkQueue:
         self._wait_s = min(self._wait_s * 2, _LONGEST_WAIT_S)
 
     def _over(self) -> bool:
-        """Asked to end, and done or out of time."""
+        """Returns True after `finish` once all is written or time is up."""
         with self._changed:
             if self._deadline is None:
                 return False

@@ -1,7 +1,7 @@
-"""Trace events as rows: what one flush knows of one message becomes one row, its events a JSON array.
+"""Trace events as rows: the events of one message in one flush are one row, as a JSON array.
 
-A message's events mostly come within one flush, so that the database takes one row and one index
-entry for them instead of several.
+A message's events mostly come within one flush: the database then takes one row and one index entry for
+them instead of several.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Row(NamedTuple):
 
 
 def rows_of(events: Sequence[TraceEvent]) -> list[Row]:
-    """One row per message, in the order in which they first appear.
+    """Returns one row per message, in the order in which they first appear.
 
-    A record that was no notification has no id: its place in Kafka stands for it.
+    A poison record has no id: its row has its place in Kafka instead.
     """
     groups: dict[str, list[TraceEvent]] = {}
     for event in events:
@@ -42,13 +42,13 @@ def rows_of(events: Sequence[TraceEvent]) -> list[Row]:
 
 
 def events_in(texts: Iterable[str]) -> list[TraceEvent]:
-    """The events of these rows' `events` columns."""
+    """Returns the events of these rows' `events` columns."""
     return [event for text in texts for event in _decoder.decode(text)]
 
 
 def copy_text(rows: Iterable[Row]) -> str:
-    """The rows as PostgreSQL's COPY reads them. JSON has no control character as it is: of what COPY
-    would take for something else only backslashes are left."""
+    """Returns the rows as PostgreSQL's COPY reads them. JSON escapes its control characters, so that COPY
+    would misread only its backslashes."""
     return "".join(
         f"{row.day}\t{row.at}\t{_escaped(row.message_id)}\t{row.events.replace(_BACK, _TWICE)}\n"
         for row in rows

@@ -1,4 +1,4 @@
-"""What became of one message: the ledger's rows and the trace's events, merged into one story."""
+"""The story of one message: the ledger's rows and the trace's events, merged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tracing.events import Stage, TraceEvent
 from tracing.rows import events_in
 
 MAX_MESSAGES: Final = 50
-"""A biz_id may stand on many messages; the newest so many are told."""
+"""A biz_id may have many messages; the newest so many are shown."""
 
 _COLUMNS: Final = (
     "delivery_key, message_id, biz_id, lane, state, reason, attempt, owner, provider_id,"
@@ -67,7 +67,7 @@ class Moment(msgspec.Struct, kw_only=True, omit_defaults=True):
     origin: str | None = None
     policy_version: str = ""
     took_ms: int = 0
-    """Of a call, on the moment that it ended."""
+    """Duration of a call, on the moment of its end."""
 
 
 class DeliveryStory(msgspec.Struct, kw_only=True):
@@ -80,22 +80,22 @@ class DeliveryStory(msgspec.Struct, kw_only=True):
 
 
 class Story(msgspec.Struct, kw_only=True):
-    """One message's whole way."""
+    """One message's whole history."""
 
     message_id: str
     biz_id: str | None
     lane: str
     deliveries: list[DeliveryStory]
     copy_of: str | None = None
-    """The message that a person had sent once more as this one."""
+    """The message of which a person had this copy sent."""
     copies: list[str] = []
     """Messages that are copies of this one, oldest first."""
 
 
 def find(database: Database, name: str) -> list[Story]:
-    """The stories of a message id, a delivery key, a biz_id, or a record's place in Kafka.
+    """Returns the stories of a message id, a delivery key, a biz_id, or a record's place in Kafka.
 
-    Raises SqlError. Empty where neither the ledger nor the trace knows the name.
+    Empty where neither the ledger nor the trace knows the name. Raises SqlError.
     """
     rows = _rows(database, name)
     messages = list(dict.fromkeys(row.message_id for row in rows)) or [name]
@@ -108,7 +108,7 @@ def find(database: Database, name: str) -> list[Story]:
 
 
 def _rows(database: Database, name: str) -> list[LedgerRow]:
-    """The ledger's rows, by whichever of the three names this is."""
+    """Returns the ledger's rows of a message id, else of a delivery key, else of a biz_id."""
     for column in _BY:
         if rows := _by(database, column, name):
             return rows
@@ -133,7 +133,7 @@ def _events(database: Database, messages: Sequence[str]) -> list[TraceEvent]:
 
 
 def _copies(database: Database, messages: Sequence[str]) -> dict[str, list[str]]:
-    """Message to its copies, by the partial index on `resend_of`."""
+    """Returns message to its copies, by the partial index on `resend_of`."""
     found = _all(database, COPIES, {"messages": list(messages)}, expanding="messages")
     copies: dict[str, list[str]] = {}
     for row in found:
@@ -158,16 +158,16 @@ def _story(
     copies: Sequence[str],
 ) -> Story:
     mine = [r for r in rows if r.message_id == message]
-    told = [e for e in events if (e.message_id or e.origin) == message]
-    keys = dict.fromkeys([*(r.delivery_key for r in mine), *(e.delivery_key for e in told)])
+    traced = [e for e in events if (e.message_id or e.origin) == message]
+    keys = dict.fromkeys([*(r.delivery_key for r in mine), *(e.delivery_key for e in traced)])
     by_key = {row.delivery_key: row for row in mine}
-    parts: list[LedgerRow | TraceEvent] = [*mine, *told]
+    parts: list[LedgerRow | TraceEvent] = [*mine, *traced]
     return Story(
         message_id=message,
         biz_id=next((part.biz_id for part in parts if part.biz_id), None),
         lane=next((part.lane for part in parts if part.lane), ""),
         deliveries=[
-            _delivery(key, by_key.get(key), [e for e in told if e.delivery_key == key])
+            _delivery(key, by_key.get(key), [e for e in traced if e.delivery_key == key])
             for key in keys
         ],
         copy_of=next((row.resend_of for row in mine if row.resend_of), None),
@@ -184,12 +184,13 @@ def _delivery(key: str, row: LedgerRow | None, events: Sequence[TraceEvent]) -> 
     )
 
 
-def _with_row(told: list[Moment], row: LedgerRow | None) -> list[Moment]:
-    """What the row alone knows: a claim whose worker has not told more, and that worker's death."""
+def _with_row(traced: list[Moment], row: LedgerRow | None) -> list[Moment]:
+    """Adds moments that only the row has: a claim without a later event, and its worker's death."""
     if row is None or not row.attempt:
-        return told
-    known = [*told, *_claim(told, row)]
-    if row.state == "UNKNOWN" and row.reason == _OWNER_DEAD and not _tells(told, row, _OWNER_DEAD):
+        return traced
+    known = [*traced, *_claim(traced, row)]
+    lost = row.state == "UNKNOWN" and row.reason == _OWNER_DEAD
+    if lost and not _tells(traced, row, _OWNER_DEAD):
         known.append(
             Moment(
                 at=row.updated_at,
@@ -204,13 +205,13 @@ def _with_row(told: list[Moment], row: LedgerRow | None) -> list[Moment]:
     return sorted(known, key=lambda moment: moment.at)
 
 
-def _claim(told: Sequence[Moment], row: LedgerRow) -> list[Moment]:
-    """The claim that no event tells of."""
-    if row.attempt > 1 and row.state in _OPEN and not _tells(told, row):
+def _claim(traced: Sequence[Moment], row: LedgerRow) -> list[Moment]:
+    """Returns the claim that no event has."""
+    if row.attempt > 1 and row.state in _OPEN and not _tells(traced, row):
         return [_claimed(row.updated_at, row.attempt, row.owner)]
-    if any(moment.what in _BEGINNINGS for moment in told):
+    if any(moment.what in _BEGINNINGS for moment in traced):
         return []
-    # Of an attempt before the last the row does not have the owner any more.
+    # The row does not have the owner of an attempt before its last.
     return [_claimed(row.created_at, 1, row.owner if row.attempt == 1 else "")]
 
 
@@ -218,28 +219,27 @@ def _claimed(at: int, attempt: int, worker: str) -> Moment:
     return Moment(at=at, what="claimed", worker=worker, attempt=attempt, state="IN_FLIGHT")
 
 
-def _tells(told: Sequence[Moment], row: LedgerRow, what: str = "") -> bool:
-    """Whether a moment (of that kind) is of the row's last attempt."""
-    return any(m.attempt == row.attempt and (not what or m.what == what) for m in told)
+def _tells(traced: Sequence[Moment], row: LedgerRow, what: str = "") -> bool:
+    """Returns True if a moment (of that kind) is of the row's last attempt."""
+    return any(m.attempt == row.attempt and (not what or m.what == what) for m in traced)
 
 
 def moments(events: Sequence[TraceEvent]) -> list[Moment]:
-    """Everything that happened, in order: an event carries the marks of what came before it."""
-    told: list[tuple[int, int, Moment]] = []
+    """Returns every moment in order; an event carries the marks of earlier moments."""
+    found: list[tuple[int, int, Moment]] = []
     created = min((e.created_at for e in events if e.created_at), default=0)
     if created:
-        told.append((created, -3, Moment(at=created, what="created")))
+        found.append((created, -3, Moment(at=created, what="created")))
     for event in events:
-        told += [
-            mark for mark in _marks(event) if mark not in told
-        ]  # several events carry the same
-        told.append((event.at, _ORDER[event.stage], _moment(event)))
-    told.sort(key=lambda entry: entry[:2])
-    return [moment for _, _, moment in told]
+        # Several events may carry the same mark.
+        found += [mark for mark in _marks(event) if mark not in found]
+        found.append((event.at, _ORDER[event.stage], _moment(event)))
+    found.sort(key=lambda entry: entry[:2])
+    return [moment for _, _, moment in found]
 
 
 def _marks(event: TraceEvent) -> list[tuple[int, int, Moment]]:
-    """What an event says of earlier moments: reading it, and the provider call's two ends."""
+    """Returns the earlier moments on an event: read, claimed, and the provider call's two ends."""
     worker, attempt = event.worker, event.attempt
     marks = []
     if event.received_at:
