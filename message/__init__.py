@@ -1,1 +1,1 @@
-"""The vocabulary every other package speaks: notification, delivery, outcome, state. No I/O here."""
+"""The vocabulary of all other packages: notification, delivery, outcome, state. No I/O here."""

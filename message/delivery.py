@@ -11,13 +11,13 @@ from message.foreign_text import MASK, as_document, may_repeat, private_texts, r
 from message.keys import delivery_key, normalise_receiver
 
 _RECEIVERS: Final = 20
-"""Of those of the notification that stand among the private texts."""
+"""Receivers of the notification that are among the private texts."""
 _SMALL: Final = 16 * 1_024
 """Bytes of an envelope that is searched as a whole to see whether it may be repeated."""
 
 
 def private_of(notification: Notification) -> list[str]:
-    """As `Delivery.private_texts`, before there are deliveries."""
+    """Returns the texts of `Delivery.private_texts` before there are deliveries."""
     n = notification
     named = n.template
     params = named.params if named is not None else None
@@ -28,7 +28,7 @@ def private_of(notification: Notification) -> list[str]:
 
 
 class Origin(msgspec.Struct, frozen=True, gc=False):
-    """Where in Kafka the notification stood."""
+    """The notification's place in Kafka."""
 
     topic: str
     partition: int
@@ -39,21 +39,21 @@ class Origin(msgspec.Struct, frozen=True, gc=False):
 
 
 class Rendered(msgspec.Struct, frozen=True, gc=False):
-    """A notification after its template: one of the two, as in the envelope; neither where every provider
-    that can send it has a form of its own."""
+    """A notification after its template: template or content, as in the envelope; neither where every
+    provider that can send it has a form of its own."""
 
     template: Template | None = None
     content: dict[str, Any] | None = None
     providers: dict[str, Rendered] = {}
-    """What these providers get instead, by name; theirs have none of their own."""
+    """The forms of single providers, by name; these forms have none."""
 
     @property
     def empty(self) -> bool:
-        """There is nothing that could be sent."""
+        """True where there is nothing to send."""
         return self.template is None and self.content is None
 
     def of(self, provider: str) -> Rendered:
-        """What this provider gets: its own form, else the one for all."""
+        """Returns this provider's own form, else the one for all."""
         return self.providers.get(provider, self)
 
 
@@ -81,30 +81,30 @@ class Delivery(msgspec.Struct, kw_only=True):
     attempt: int = 0
     """Provider calls made or being made for this delivery, from 1, across workers."""
     refusals: int = 0
-    """Of these, the calls that the provider refused for pace alone: they spend no attempt. Written by the
-    thread that notes the answer."""
+    """Of these, the calls that the provider refused for pace alone: they spend no attempt. Written by
+    `sending.attempts.note_refusals`."""
     repeats: int = 0
-    """Of these, the calls that followed another at once: they make later waits no longer. Written by the
-    thread that puts the call on record."""
+    """Of these, the calls that followed another at once: they make later waits no longer. Written by
+    `sending.attempts.on_record`."""
     token: int = 0
     """Fencing token of the claim under which this attempt runs."""
     day: int = 0
     """Ledger partition, as days since 1970-01-01 by the database's clock."""
     body_digest: bytes = b""
-    """Of the payload, as the claim put it on record; empty where none did, or it named the key twice."""
+    """Digest of the payload, set by the claim; empty before it, and for a second claim of one batch."""
     account: str = ""
     """Account chosen for this attempt; in the ledger before the call."""
     call_key: str = ""
-    """What the provider is told to know this attempt's call by; in the ledger before the call. Kept
-    when an attempt in doubt is repeated, new for every other. Empty: the delivery's own key."""
+    """Name of this attempt's call for the provider; in the ledger before the call. Kept when an attempt in
+    doubt is repeated, new for every other. Empty: the delivery's own key."""
     call_digest: str = ""
     """Digest of the call's body, where the provider dedups by that; in the ledger before the call."""
     rendered: Rendered | None = None
-    """What a template of ours made of the notification; None: it is sent as it was written."""
+    """The notification after a template of ours; None: it is sent as it was written."""
 
     def private_texts(self) -> list[str]:
-        """What no detail, reason or log line may repeat: receivers, and the values of contents and
-        parameters."""
+        """Returns the texts that no detail, reason or log line may repeat: receivers, and the values of
+        contents and parameters."""
         found = [self.receiver, *private_of(self.notification)]
         if self.rendered is not None:
             made = self.rendered.template
@@ -118,7 +118,8 @@ class Delivery(msgspec.Struct, kw_only=True):
         return repeats(text, self.private_texts())
 
     def _may_repeat(self, text: str) -> bool:
-        """Asks the envelope as it came first; one with escapes is encoded once more, without them."""
+        """Searches the envelope's bytes, then the private parts encoded anew, without escapes. Returns
+        False where either surely holds nothing of the text."""
         n = self.notification
         as_written = self.receiver in n.receivers[:_RECEIVERS]
         if as_written and not may_repeat(text, self.payload):
@@ -143,13 +144,13 @@ class Delivery(msgspec.Struct, kw_only=True):
 
     @property
     def template(self) -> Template | None:
-        """The provider's template and its parameters, where the channel works with those; of a template
-        with forms for single providers, the one for all others."""
+        """The provider's template and its parameters, where the channel works with those; of several forms,
+        the one for providers without their own."""
         return self.notification.template if self.rendered is None else self.rendered.template
 
     @property
     def content(self) -> dict[str, Any] | None:
-        """What is to be said, where it is not said by a provider's template; else as `template`."""
+        """The content, where no provider's template has it; of several forms, as `template`."""
         return self.notification.content if self.rendered is None else self.rendered.content
 
     def template_for(self, provider: str) -> Template | None:
@@ -171,7 +172,7 @@ def deliveries_of(
     policy_version: str = "",
     origin: Origin | None = None,
 ) -> list[Delivery]:
-    """One delivery per distinct receiver, in the order written; a receiver listed twice counts once."""
+    """Returns one delivery per distinct receiver, in the order written."""
     channel, receivers = notification.channel, notification.receivers
     lane = f"{channel}.{notification.kind}"
     if len(receivers) == 1:

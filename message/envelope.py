@@ -1,7 +1,7 @@
-"""The envelope: what a Kafka value holds, version 1 (docs/envelope.md).
+"""The envelope: the format of a Kafka value, version 1 (docs/envelope.md).
 
-`decode` turns bytes into a `Notification` or raises `EnvelopeError`, which names the reason as a
-code, the field as a path (`$.receivers[3]`) and says in one sentence what is wrong.
+`decode` turns bytes into a `Notification` or raises `EnvelopeError`. The error names the reason as a code,
+the field as a path (`$.receivers[3]`), and the mistake in one sentence.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class Notification(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Fals
     """One request to send one content to one or more receivers over one channel.
 
     Times are epoch milliseconds; `ttl_ms` None means the lane's. Exactly one of `template` and
-    `content` is set. Unknown fields of the wire form are ignored here and kept in the raw bytes,
-    which are what travels on.
+    `content` is set. Unknown fields of the wire form are ignored here and kept in the raw bytes, which
+    travel on.
     """
 
     v: int = VERSION
@@ -76,7 +76,7 @@ class Notification(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Fals
 
     @property
     def kafka_key(self) -> str:
-        """What the record is keyed by: `ordering_key`, else `id`."""
+        """The record's key: `ordering_key`, else `id`."""
         return self.ordering_key or self.id
 
 
@@ -90,7 +90,7 @@ _encoder = msgspec.json.Encoder()
 
 
 def encode(notification: Notification) -> bytes:
-    """The wire form, checked by the same rules as `decode`; raises EnvelopeError."""
+    """Returns the wire form, checked by the same rules as `decode`. Raises EnvelopeError."""
     _check(notification)
     try:
         value = _encoder.encode(notification)
@@ -101,7 +101,7 @@ def encode(notification: Notification) -> bytes:
 
 
 def decode(value: bytes | None) -> Notification:
-    """The notification in a Kafka value; raises EnvelopeError with the field's path."""
+    """Returns the notification in a Kafka value. Raises EnvelopeError with the field's path."""
     if not value:
         raise EnvelopeError("not_json", "$", "the value is empty; send one JSON object")
     _check_size(value)
@@ -126,7 +126,7 @@ def decode(value: bytes | None) -> Notification:
 
 
 def check_arrival(notification: Notification, lane: Lane, now_ms: int) -> None:
-    """The rules that need the topic and the time; raises EnvelopeError."""
+    """Checks the rules that need the topic and the time. Raises EnvelopeError."""
     if notification.channel != lane.channel:
         raise _mismatch("$.channel", lane)
     if notification.kind != lane.kind:
@@ -152,7 +152,7 @@ def _check_size(value: bytes) -> None:
 
 
 def _wrong(value: bytes, exc: msgspec.ValidationError) -> EnvelopeError:
-    """Name a failed validation: an unknown version first, since its fields may mean anything."""
+    """Names a failed validation: an unknown version first, since its fields may mean anything."""
     try:
         found = _version_decoder.decode(value).v
     except (msgspec.MsgspecError, RecursionError):
@@ -167,7 +167,7 @@ def _wrong(value: bytes, exc: msgspec.ValidationError) -> EnvelopeError:
 
 
 def _first_wrong(value: bytes) -> int | str:
-    """Which receiver is no text: msgspec says only that one is, and has not read what follows it."""
+    """Returns the index of the first receiver that is no text: msgspec does not name it."""
     try:
         receivers = msgspec.json.decode(value)["receivers"]
     except (msgspec.MsgspecError, RecursionError):
@@ -181,7 +181,7 @@ def _unknown_version(found: int) -> EnvelopeError:
 
 
 def _check(n: Notification) -> None:
-    """The rules types cannot say, cheapest first; one pass per notification on the hot path."""
+    """Checks the rules beyond types, cheapest first; one pass per notification on the hot path."""
     if n.v != VERSION:
         raise _unknown_version(n.v)
     if not _PRINTABLE_ASCII.fullmatch(n.id):

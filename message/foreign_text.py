@@ -1,7 +1,7 @@
 """Texts of strangers as they may be shown: bounded, on one line, without receivers or contents.
 
-What a provider answers, or a malformed record holds, may repeat a receiver or a content. Every such text
-passes `shown` before it reaches a log line, a ledger row, a trace event or a dead letter's header
+A provider's answer or a malformed record may repeat a receiver or a content. Such a text passes `shown`
+before any log line, ledger row, trace event or header of a dead letter has it
 (docs/decisions/078-details-name-the-field.md).
 """
 
@@ -19,16 +19,16 @@ MAX_SHOWN: Final = 300
 """Characters of a text that are shown."""
 MAX_CODE: Final = 64
 _MAX_READ: Final = 1_024
-"""Characters of a text that are looked at."""
+"""Characters of a text that are read."""
 _MAX_PRIVATE: Final = 64 * 1_024
 """Characters of one private text that are compared."""
 _MOST_PRIVATE: Final = 200
 """Private texts that are compared, at most."""
 _UNKNOWN_FIELD: Final = "Object contains unknown field"
 _LEAST: Final = 4
-"""A shorter private text tells nothing."""
+"""Shorter private texts are not masked: they identify nobody."""
 _RUN: Final = 8
-"""So many characters in a row of a private text are masked where only a part of it is repeated."""
+"""So many characters in a row are masked where a text repeats only a part of a private text."""
 _UNSHOWN: Final = re.compile(
     r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff]+"
 )
@@ -47,23 +47,23 @@ _DIGITS: Final = re.compile(r"\d{7,}")
 
 
 def shown(text: str, private: Iterable[str] = (), *, most: int = MAX_SHOWN) -> str:
-    """At most `most` characters of the text; addresses, long numbers and private texts are masked."""
+    """Returns at most `most` characters; addresses, long numbers and private texts are masked."""
     text = _NUMBER.sub(MASK, _impersonal(text, private))
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def shown_code(code: str, private: Iterable[str] = ()) -> str:
-    """A provider's error code, likewise: its digits stay, since many codes are numbers."""
+    """Returns a provider's error code, likewise: its digits stay, since many codes are numbers."""
     return _impersonal(code, private)[:MAX_CODE]
 
 
 def shown_name(name: str) -> str:
-    """The name of a field or a template, where it is one; a mask for anything else."""
+    """Returns the name of a field or a template, where it is one; a mask for anything else."""
     return name if _NAME.fullmatch(name) and not _DIGITS.search(name) else MASK
 
 
 def broken_rule(exc: msgspec.ValidationError) -> str:
-    """Which rule of its type a value breaks, and where; without the value, which msgspec may quote."""
+    """Returns the broken rule of a type and its place; without the value, which msgspec may quote."""
     rule, at, path = str(exc).partition(" - at `")
     if rule.startswith("Invalid enum value"):
         rule = "None of the possible values"
@@ -73,12 +73,12 @@ def broken_rule(exc: msgspec.ValidationError) -> str:
 
 
 def rule_in(sentence: str) -> str:
-    """A library's sentence up to where it begins to quote."""
+    """Returns a library's sentence up to its first quotation."""
     return f"{sentence.partition(':')[0].partition('(')[0].rstrip(' .')}."
 
 
 def repeats(text: str, private: Iterable[str]) -> bool:
-    """Whether the text holds one of the private texts, or a part of it."""
+    """Returns True if the text holds one of the private texts, or a part of it."""
     low = _lowered(text)
     runs = [low[start : start + _RUN] for start in range(len(low) - _RUN + 1)]
     for one in private:
@@ -93,8 +93,8 @@ def repeats(text: str, private: Iterable[str]) -> bool:
 
 
 def may_repeat(text: str, document: bytes) -> bool:
-    """Returns False where `repeats` surely denies the text for every text, integer and key of this JSON
-    document; True also where it cannot know. It costs a fraction of `repeats`.
+    """Returns False only if `repeats` surely denies the text for every text, integer and key of this JSON
+    document. It costs a fraction of `repeats`.
 
     A long private text shares eight characters with the text: one of the four-character pieces at 4, 9,
     14 … is among them. A short one begins at the text's beginning or after a character that is no letter
@@ -127,8 +127,8 @@ def as_document(trees: Any) -> bytes:
 
 
 def private_texts(*trees: Any) -> list[str]:
-    """Every text and number in receivers, contents or parameters, as decoded from JSON, and every key
-    that is no name; the first 200."""
+    """Returns the texts, the numbers, and the keys that are no names, in receivers, contents or parameters
+    as decoded from JSON; the first 200."""
     found: list[str] = []
     open_ = list(trees)
     while open_ and len(found) < _MOST_PRIVATE:  # without recursion: the depth is a stranger's
@@ -146,12 +146,12 @@ def private_texts(*trees: Any) -> list[str]:
 
 
 def _is_word(key: str) -> bool:
-    """Whether it is letters alone, as most names are: asked first, since it costs less."""
+    """Returns True for letters alone, as most names are: it is asked first, since it costs less."""
     return key.isalpha() and key.isascii() and len(key) <= MAX_CODE
 
 
 def _impersonal(text: str, private: Iterable[str]) -> str:
-    """On one line, without addresses and private texts; a form's escapes are undone first."""
+    """Returns one line without addresses and private texts; a form's escapes are undone first."""
     text = text[:_MAX_READ]
     text = _UNSHOWN.sub(" ", unquote_plus(text) if "%" in text else text)
     return _WORD.sub(_without_address, _without(text, private))
@@ -170,7 +170,7 @@ def _without(text: str, private: Iterable[str]) -> str:
 
 
 def _hide(text: str, private: str, hidden: bytearray) -> None:
-    """Note which characters repeat the private text, or eight in a row of it."""
+    """Marks the characters that repeat the private text, or eight in a row of it."""
     size = len(private)
     if size < _RUN:
         for start in _standing_alone(text, private):
@@ -182,7 +182,7 @@ def _hide(text: str, private: str, hidden: bytearray) -> None:
 
 
 def _standing_alone(text: str, private: str) -> Iterator[int]:
-    """Where a short one stands alone: `4711`, but not the `time` of `timeout`."""
+    """Yields the places of a short one as a word of its own: `4711`, but not the `time` of `timeout`."""
     size = len(private)
     start = text.find(private) if size >= _LEAST else -1
     while start >= 0:
@@ -193,7 +193,7 @@ def _standing_alone(text: str, private: str) -> Iterator[int]:
 
 
 def _comparable(private: str) -> str:
-    """As it is looked for."""
+    """Returns the private text in the form of the search."""
     return _lowered(private[:_MAX_PRIVATE].lstrip("+"))
 
 
@@ -208,6 +208,6 @@ def _masked(text: str, hidden: bytearray) -> str:
 
 
 def _lowered(text: str) -> str:
-    """In lower case, where that keeps every character's place."""
+    """Returns the text in lower case, where that keeps every character's place."""
     low = text.lower()
     return low if len(low) == len(text) else text

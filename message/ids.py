@@ -6,12 +6,12 @@ from uuid_utils import uuid4, uuid7
 
 
 def new_id() -> str:
-    """A fresh notification id: 32 hex digits of a UUIDv7, so ids sort by the time of the send call."""
+    """Returns a fresh notification id: 32 hex digits of a UUIDv7, so that ids sort by time of creation."""
     return uuid7().hex
 
 
 def new_token() -> int:
-    """A fencing token for one claim: 63 bits, 58 of them random, so that it fits a signed BIGINT and never
-    repeats. The system's own source of chance gives the interpreter away, and the settling thread waited
-    for it after each batch (docs/decisions/040-threads-and-the-interpreter-lock.md)."""
+    """Returns a fencing token for one claim: 63 bits, 58 of them random, so that it fits a signed BIGINT
+    and never repeats. The system's random source releases the interpreter lock, and the settling thread
+    waited for that lock after each batch (docs/decisions/040-threads-and-the-interpreter-lock.md)."""
     return uuid4().int >> 65 | 1

@@ -14,7 +14,7 @@ _E164 = re.compile(r"\+[1-9][0-9]{4,14}")
 
 
 def delivery_key(message_id: str, channel: str, receiver: str) -> str:
-    """First 32 hex digits of SHA-256 over id, channel and normalised receiver, joined by U+001F.
+    """Returns 32 hex digits of SHA-256 over id, channel and normalised receiver, joined by U+001F.
 
     `receiver` must already be normalised (see `normalise_receiver`).
     """
@@ -23,7 +23,7 @@ def delivery_key(message_id: str, channel: str, receiver: str) -> str:
 
 
 def normalise_receiver(channel: str, receiver: str) -> str:
-    """The receiver as its channel counts it: E.164, lower-case mail domain, otherwise as written.
+    """Returns the receiver as its channel counts it: E.164, lower-case mail domain, else as written.
 
     A number without a country code stays as written: guessing one would send to a stranger, and two
     processes that guess differently would give one delivery two keys.

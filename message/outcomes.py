@@ -1,4 +1,4 @@
-"""What became of one provider call for one delivery.
+"""The outcome of one provider call for one delivery.
 
 Outcome
  ├─ Accepted   the provider has it
@@ -16,15 +16,15 @@ import msgspec
 
 
 class Limit(StrEnum):
-    """The limit that a refusal names which only paces: the same call goes through later."""
+    """Limits behind a refusal that only paces: the same call goes through later."""
 
     ACCOUNT = "account"
     """Of the account or application: nothing else goes through it meanwhile."""
     RECEIVER = "receiver"
     """Of one receiver: the account goes on sending to all others."""
     LOGIN = "login"
-    """None was met: the provider refuses the account's login. Nothing goes through it before somebody
-    mended that, so that no delivery spends an attempt on it."""
+    """No limit was met: the provider refuses the account's login. Nothing goes through the account before
+    somebody mends that, so that no delivery spends an attempt on it."""
     PART = "part"
     """Of a part of the account's traffic, such as one country: the account goes on with the rest."""
 
@@ -38,8 +38,8 @@ class Accepted(Outcome, frozen=True, gc=False, tag="accepted"):
 
     provider_id: str = ""
     queued: bool = False
-    """It took a task, and says only later, when asked by that name, whom it reached. The delivery is not
-    SENT before that (docs/decisions/100)."""
+    """The provider took a task, and names the receivers reached only later, when asked for the task. The
+    delivery is not SENT before that (docs/decisions/100)."""
 
 
 class Rejected(Outcome, frozen=True, gc=False, tag="rejected"):
@@ -65,7 +65,7 @@ class NotSent(Outcome, frozen=True, gc=False, tag="not_sent"):
 
 
 class Unknown(Outcome, frozen=True, gc=False, tag="unknown"):
-    """The request may have been acted on; `code` says how the answer was lost."""
+    """The request may have been acted on; `code` names the loss of the answer."""
 
     code: str
     detail: str = ""
@@ -80,7 +80,7 @@ AnyOutcome = Accepted | Rejected | NotSent | Unknown
 
 
 class CallEnd(StrEnum):
-    """How a provider call ended that brought no answer."""
+    """Ends of a provider call without an answer."""
 
     TIMED_OUT = "timed_out"
     """The whole request was written, and no whole answer came in time."""
@@ -112,7 +112,7 @@ _TIMEOUT: Final = "timeout"
 
 
 def end_without_answer(outcome: Outcome | None) -> str:
-    """How the call with that outcome ended, as a trace has it; empty for an answer."""
+    """Returns the end of the call with that outcome, as a trace has it; empty for an answer."""
     code = getattr(outcome, "code", "")
     if code not in WITHOUT_ANSWER or isinstance(outcome, Rejected):
         return ""

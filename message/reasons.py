@@ -1,7 +1,7 @@
-"""Why a delivery ended, or waits, before any provider was called: the one table of these reasons.
+"""Reasons of deliveries that ended, or wait, before any provider was called: their one table.
 
-Counters, trace stages and docs/trace.md are made from it or tested against it. Whoever adds a gate adds a
-row: `tests/dispatcher/test_reasons.py` lets each gate decide, and looks its reason up here.
+Counters, trace stages and docs/trace.md are made from it or tested against it. A new gate needs a row:
+`tests/dispatcher/test_reasons.py` lets each gate decide, and looks its reason up here.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import Final, NamedTuple
 
 
 class IntakeEnd(StrEnum):
-    """What a reason says of the delivery."""
+    """Results of intake."""
 
     KNOWN = "duplicate"
-    """It was there already."""
+    """The ledger or Redis had it already."""
     CONFLICT = "conflict"
     EXPIRED = "expired"
     BEHIND = "behind"
@@ -29,7 +29,7 @@ class IntakeReason(NamedTuple):
     end: IntakeEnd
     text: str
     gate: str = ""
-    """The table of the lane's policy that decides so; empty: no gate does."""
+    """The table of the lane's policy for the gate that decides so; empty: no gate does."""
 
 
 QUIET_HOURS: Final = "quiet_hours"
@@ -80,5 +80,5 @@ GATE_REASONS: Final = tuple(reason.code for reason in INTAKE if reason.gate)
 
 
 def code_of(reason: str) -> str:
-    """The code in `code: sentence`."""
+    """Returns the code in `code: sentence`."""
     return reason.partition(":")[0]

@@ -1,4 +1,4 @@
-"""Whom a receiver names: one person, or a group.
+"""Receivers: one person, or a group.
 
     group:NAME        wecom, dingtalk, feishu, chat: the group of that name in the accounts' configuration
     oc_…              feishu: the group with that chat_id; `group:oc_…` names the same one
@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Final
 
 GROUP: Final = "group:"
-"""How a receiver begins that names a group of a chat channel."""
+"""Prefix of a receiver that names a group of a chat channel."""
 CHATS: Final = frozenset({"wecom", "dingtalk", "feishu", "chat"})
 """Channels on which a receiver may be a group."""
 _TOPIC: Final = "/topics/"
@@ -25,7 +25,7 @@ Source: https://open.feishu.cn/document/server-docs/im-v1/message/create, read 2
 
 
 class ReceiverKind(StrEnum):
-    """Whom a receiver names, and an account reaches."""
+    """Kinds of receivers: a text names one, an account reaches one or both."""
 
     PERSON = "person"
     GROUP = "group"
@@ -43,7 +43,7 @@ def group_of(channel: str, receiver: str) -> str | None:
 
 
 def kind_of(channel: str, receiver: str) -> ReceiverKind:
-    """Returns whom the receiver names."""
+    """Returns the kind of the receiver."""
     return ReceiverKind.PERSON if group_of(channel, receiver) is None else ReceiverKind.GROUP
 
 

@@ -11,7 +11,7 @@ from typing import Final
 
 
 class State(StrEnum):
-    """Where one delivery stands; spelt as in the ledger views."""
+    """States of a delivery, spelt as in the ledger views."""
 
     IN_FLIGHT = "IN_FLIGHT"
     SENT = "SENT"
@@ -26,7 +26,7 @@ class State(StrEnum):
 
 
 class Event(StrEnum):
-    """What moves a delivery from one state to the next."""
+    """Events that move a delivery from one state to the next."""
 
     CLAIM = "claim"
     TTL_AT_INTAKE = "past TTL at intake"
@@ -70,7 +70,7 @@ TRANSITIONS: Final[dict[tuple[State | None, Event], State]] = {
     (None, _E.HOLD): _S.RETRY,
     (None, _E.BEHIND): _S.RETRY,
     (_S.IN_FLIGHT, _E.ACCEPTED): _S.SENT,
-    # A task was taken; whom it reached, the provider says only when it is asked (reason `queued`).
+    # The provider took a task, and names the receivers reached only when asked (reason `queued`).
     (_S.IN_FLIGHT, _E.QUEUED): _S.UNKNOWN,
     (_S.IN_FLIGHT, _E.REJECTED): _S.REJECTED,
     (_S.IN_FLIGHT, _E.NOT_SENT): _S.RETRY,
@@ -78,11 +78,11 @@ TRANSITIONS: Final[dict[tuple[State | None, Event], State]] = {
     (_S.IN_FLIGHT, _E.OWNER_DEAD): _S.UNKNOWN,
     # Waited in the lane's queue until its time was over: claimed, never sent.
     (_S.IN_FLIGHT, _E.TTL): _S.EXPIRED,
-    # The worker stops before it began the call: no attempt was made, and the record's offset does not
-    # pass, so that whoever reads it next takes the row over at once instead of waiting for recovery.
+    # The worker stops before it began the call: no attempt was made. The record's offset does not pass:
+    # its next reader takes the row over at once instead of waiting for recovery.
     (_S.IN_FLIGHT, _E.GIVEN_BACK): _S.RETRY,
-    # Its breaker opened, or its provider asked to be left alone, while it waited in the lane's queue: no
-    # attempt was made, and recovery sends it through whichever account may.
+    # Its account's breaker opened, or its provider asked for a pause, while it waited in the lane's queue:
+    # no attempt was made. Recovery sends it through an account that may send.
     (_S.IN_FLIGHT, _E.SHUT): _S.RETRY,
     (_S.RETRY, _E.TAKE_OVER): _S.IN_FLIGHT,
     # A definite non-send whose attempts are used up has nothing to wait for.
@@ -111,7 +111,7 @@ TRANSITIONS: Final[dict[tuple[State | None, Event], State]] = {
     (_S.UNKNOWN, _E.OPERATOR_NOT_SENT): _S.RETRY,
     (_S.PARKED, _E.OPERATOR_NOT_SENT): _S.RETRY,
     (_S.UNKNOWN, _E.OPERATOR_RISK): _S.RETRY,
-    # Only where something may still happen: what was rejected or expired has ended with its reason.
+    # Only where something may still happen: rejected and expired deliveries have ended with their reason.
     (_S.PARKED, _E.OPERATOR_DISCARD): _S.DROPPED,
     (_S.RETRY, _E.OPERATOR_DISCARD): _S.DROPPED,
     (_S.UNKNOWN, _E.OPERATOR_DISCARD): _S.DROPPED,
@@ -127,11 +127,11 @@ SETTLED: Final = frozenset(State) - OPEN
 
 
 class UnknownState(ValueError):
-    """A row's state that this version does not know: a newer one wrote it, or somebody by hand."""
+    """This version does not know a row's state: a newer one wrote it, or somebody by hand."""
 
 
 def state_of(text: str, key: str) -> State:
-    """The state of the row of that delivery key; raises UnknownState."""
+    """Returns the state of the row of that delivery key. Raises UnknownState."""
     try:
         return State(text)
     except ValueError:
@@ -146,7 +146,7 @@ class IllegalTransition(ValueError):
 
 
 def after(state: State | None, event: Event) -> State:
-    """The state that `event` leads to from `state`; raises IllegalTransition where there is none."""
+    """Returns the state after `event` in `state`. Raises IllegalTransition where there is none."""
     try:
         return TRANSITIONS[state, event]
     except KeyError:
@@ -154,5 +154,5 @@ def after(state: State | None, event: Event) -> State:
 
 
 def sources(event: Event) -> frozenset[State]:
-    """The states from which `event` may move a delivery (∅ left out)."""
+    """Returns the states from which `event` may move a delivery (∅ left out)."""
     return frozenset(state for state, e in TRANSITIONS if e is event and state is not None)

@@ -15,11 +15,11 @@ _described: set[type] = {msgspec.Struct}
 
 
 def describe_structs() -> int:
-    """Have msgspec describe every struct that is loaded and was not yet; how many. To be called before
-    threads read any, after the modules that define them are imported."""
+    """Has msgspec describe every loaded struct that it has not described yet. Returns how many. Call it
+    before threads read any, after the modules that define them are imported."""
     new = [kind for kind in _all_of(msgspec.Struct) if kind not in _described]
     for kind in new:
-        # What cannot be described, for a field that msgspec does not know, cannot be read either.
+        # A struct with a field that msgspec does not know cannot be read either.
         with suppress(TypeError, NameError):
             msgspec.json.Decoder(kind)
     _described.update(new)

@@ -25,7 +25,7 @@ _PATTERN = re.compile(r"[a-z_*?]+\.[a-z_*?]+|\*")
 
 
 class LanePatternError(ValueError):
-    """A `--lanes` pattern that names nothing; the text says which and what is possible."""
+    """A `--lanes` pattern that names nothing; the text names it and the possible ones."""
 
 
 class Lane(NamedTuple):
@@ -36,11 +36,11 @@ class Lane(NamedTuple):
 
     @property
     def name(self) -> str:
-        """`sms.verification`, as it stands in policy, metrics and the ledger."""
+        """`sms.verification`, as in policy, metrics and the ledger."""
         return f"{self.channel}.{self.kind}"
 
     def topic(self, prefix: str = DEFAULT_TOPIC_PREFIX) -> str:
-        """The dispatch topic of this lane."""
+        """Returns the dispatch topic of this lane."""
         return f"{prefix}.dispatch.{self.channel}.{self.kind}"
 
 
@@ -49,18 +49,18 @@ _LANES_BY_NAME = {lane.name: lane for lane in LANES}
 
 
 def lane_named(name: str) -> Lane | None:
-    """The lane of that name, or None where there is none."""
+    """Returns the lane of that name; None where there is none."""
     return _LANES_BY_NAME.get(name)
 
 
 def lane_of_topic(topic: str, prefix: str = DEFAULT_TOPIC_PREFIX) -> Lane | None:
-    """The lane whose dispatch topic this is, or None for any other topic."""
+    """Returns the lane of this dispatch topic; None for any other topic."""
     head = f"{prefix}.dispatch."
     return _LANES_BY_NAME.get(topic[len(head) :]) if topic.startswith(head) else None
 
 
 def lanes_matching(patterns: Iterable[str]) -> tuple[Lane, ...]:
-    """The lanes that any of the shell-style patterns (`sms.*`, `*.notice`, `*`) names.
+    """Returns the lanes that any of the shell-style patterns (`sms.*`, `*.notice`, `*`) names.
 
     Raises LanePatternError for a pattern that names no lane: a worker that silently serves
     nothing would look healthy.
@@ -78,10 +78,10 @@ def lanes_matching(patterns: Iterable[str]) -> tuple[Lane, ...]:
 
 
 def dead_letter_topic(prefix: str = DEFAULT_TOPIC_PREFIX) -> str:
-    """Where poison messages go."""
+    """Returns the topic of poison messages."""
     return f"{prefix}.dead"
 
 
 def trace_topic(prefix: str = DEFAULT_TOPIC_PREFIX) -> str:
-    """Where trace events go."""
+    """Returns the topic of trace events."""
     return f"{prefix}.trace"
