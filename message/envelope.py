@@ -71,7 +71,7 @@ class Notification(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Fals
 
     @property
     def lane(self) -> Lane:
-        """The lane this notification belongs to."""
+        """The lane of this notification."""
         return Lane(self.channel, self.kind)
 
     @property

@@ -42,7 +42,7 @@ class Matcher:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.beat = monotonic()
-        """Time of the loop's last round, written by `run_once`; for the health page."""
+        """Time of the loop's last pass, written by `run_once` and `_pass`; for the health page."""
         self.away = ""
         """Why the database cannot be used; empty: it can. Written by `run_once`."""
         self._receipts = receipts

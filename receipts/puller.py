@@ -121,7 +121,7 @@ class Puller:
             self._on_stored()
 
     def _failed(self, cause: str) -> float:
-        """Logs the first failure of a row. Returns the wait, which grows."""
+        """Logs the first of several failures in a row. Returns the wait, which grows."""
         self._metrics.pulls.labels(self._account.name, "failed").inc()
         if not self._failures:
             log.warning("pull_refused", account=self._account.name, cause=cause)

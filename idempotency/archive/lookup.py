@@ -132,7 +132,7 @@ def _rows(connection: Connection, table: str, tables: list[str], name: str) -> l
 
 
 def _of_file(path: Path, name: str) -> list[ArchivedRow]:
-    """A row that was written twice counts once."""
+    """Returns the file's rows of that name; a row that was written twice counts once."""
     found = {
         line.delivery_key: line
         for line in _lines(path, name)
