@@ -1,1 +1,1 @@
-"""The last metre: one adapter per provider (no I/O in it), outcome mapping, the one transport."""
+"""One adapter a provider, without I/O; the engine, the transports, the judging of answers."""

@@ -11,7 +11,7 @@ class BadContent(ValueError):
 
 
 def no_form(delivery: Delivery, provider: str) -> str:
-    """Why the provider has neither template nor content, as a refusal; empty: its template is not why."""
+    """Returns the refusal of a delivery whose template has nothing for the provider; empty for others."""
     named, rendered = delivery.notification.template, delivery.rendered
     if named is None or rendered is None or not rendered.of(provider).empty:
         return ""

@@ -1,4 +1,4 @@
-"""What most adapters share: the answers of a provider that has no batch, no token and no query."""
+"""Defaults that most adapters share: a provider without batch, token and query."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from message.delivery import Delivery
 
 
 class NoOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """For providers whose accounts have nothing to say."""
+    """Options of a provider whose accounts have none."""
 
 
 class BaseChannel:
@@ -53,33 +53,33 @@ class BaseChannel:
     errors: ClassVar[ErrorTable] = ErrorTable(())
 
     def batch_key(self, delivery: Delivery) -> Hashable:
-        """None joins with None; adapters with max_batch 1 are never asked."""
+        """Returns a key of its own for each delivery: no two join one call."""
         return delivery.key
 
     def batch_limit(self, delivery: Delivery) -> int:
-        """As many of one kind as of any."""
+        """Returns `max_batch`."""
         return self.max_batch
 
     def dedup_window(self, account: Account) -> int:
-        """Every account relies on it."""
+        """Returns the provider's window: every account relies on it."""
         return self.dedup_window_ms
 
     def fingerprint(self, call: Call) -> str:
-        """The dedup does not look at the body."""
+        """Returns an empty text: no dedup looks at the body."""
         return ""
 
     def refusal(self, account: Account, delivery: Delivery) -> str:
-        """Anything may be tried."""
+        """Returns an empty text: any delivery may be tried."""
         return ""
 
     def token_refused(self, answer: httpx.Response) -> bool:
-        """There is no token."""
+        """Returns False: there is no token."""
         return False
 
     def resolve(self, account: Account, attempt: Attempt) -> Dialogue | None:
-        """There is no query."""
+        """Returns None: the provider has no query."""
         return None
 
     def recall(self, account: Account, sent: SentCall) -> RecallDialogue | None:
-        """Nothing is taken back."""
+        """Returns None: the provider takes nothing back."""
         return None

@@ -1,4 +1,4 @@
-"""What an adapter can and cannot promise, in words: docs/channels.md is generated from these."""
+"""Capabilities of an adapter, in words: docs/channels.md is generated from them."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     """The provider's product, as its own pages name it."""
     idempotency: str = "none"
-    """What the provider itself does with a repeat."""
+    """The provider's own treatment of a repeat."""
     resolve: str = "none"
-    """How an attempt in doubt is settled."""
+    """The way in which an attempt in doubt is settled."""
     needs: str = ""
     """The switches, the provider's or ours, without which an attempt in doubt cannot be settled."""
     receipts: str = "none"
-    """How DELIVERED or UNDELIVERED is learnt."""
+    """The source of DELIVERED and UNDELIVERED."""
     limits: str = ""
     """Receivers a call, rates, sizes."""
     recall: str = "none"
-    """Whether a sent one can be taken back."""
+    """The provider's way of taking a sent message back."""
     source: tuple[str, ...] = ()
-    """Addresses of the documents that this was read from."""
+    """Addresses of the documents behind this row."""

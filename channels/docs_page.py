@@ -1,6 +1,6 @@
 """docs/channels.md, made from the adapters themselves: `python -m channels.docs_page > docs/channels.md`.
 
-Nothing stands there that the code does not say; a test holds the file to it.
+The page holds only what the code says; a test compares the two.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ was read: the numbers stand under the table. A row that no document proves says 
 
 
 def page() -> str:
-    """The whole document."""
+    """Returns the whole document."""
     adapters = sorted(PROVIDERS.values(), key=_order)
     sections = (_section(adapter) for adapter in adapters)
     return "\n".join([_HEAD, *_overview(adapters), "", _COMMON, *sections]).rstrip() + "\n"
@@ -93,7 +93,7 @@ def _section(adapter: Channel) -> str:
         "",
         f"{adapter.promises.title}, channel {_channel(adapter)}.",
     ]
-    lines += ["", *(f"- {name}: {said}" for name, said in _facts(adapter) if said)]
+    lines += ["", *(f"- {name}: {text}" for name, text in _facts(adapter) if text)]
     lines += _titled("Options of an account", ("option", "type", "default", ""), _options(adapter))
     lines += _errors(tuple(adapter.errors))
     return "\n".join([*lines, ""])
@@ -137,19 +137,19 @@ def _kept(limits: Sequence[tuple[int, int]], how: str) -> str:
 
 
 def _options(adapter: Channel) -> Iterator[tuple[str, ...]]:
-    hints, told = get_type_hints(adapter.options), _docstrings(adapter.options)
+    hints, docs = get_type_hints(adapter.options), _docstrings(adapter.options)
     for field in msgspec.structs.fields(adapter.options):
-        yield f"`{field.name}`", _type(hints[field.name]), _default(field), told.get(field.name, "")
+        yield f"`{field.name}`", _type(hints[field.name]), _default(field), docs.get(field.name, "")
 
 
 def _docstrings(struct: type) -> dict[str, str]:
-    """What stands under each field, own and inherited."""
-    told: dict[str, str] = {}
+    """Returns the docstring below each field, own and inherited."""
+    docs: dict[str, str] = {}
     for one in reversed(struct.__mro__):
         if issubclass(one, msgspec.Struct) and one is not msgspec.Struct:
             body = ast.parse(textwrap.dedent(inspect.getsource(one))).body[0]
-            told |= _under_fields(body)
-    return told
+            docs |= _under_fields(body)
+    return docs
 
 
 def _under_fields(node: ast.stmt) -> Iterable[tuple[str, str]]:
@@ -165,7 +165,7 @@ def _under_fields(node: ast.stmt) -> Iterable[tuple[str, str]]:
 
 
 def _type(hint: Any) -> str:
-    """`int | None` as `int`; a secret as such."""
+    """Returns `int` for `int | None`, `secret` for a secret."""
     parts = [part for part in get_args(hint) if part is not type(None)] or [hint]
     if Secret in parts:
         return "secret"
@@ -183,7 +183,7 @@ def _default(field: msgspec.structs.FieldInfo) -> str:
 
 
 def _errors(rows: Sequence[ErrorRow]) -> Iterator[str]:
-    """The table of the codes, and under it what each source's number means."""
+    """Yields the table of the codes, and below it the proof of each source's number."""
     numbers = {proof: n for n, proof in enumerate(dict.fromkeys(map(_proof, rows)), start=1)}
     yield from _titled(
         "What its errors mean",
@@ -202,7 +202,7 @@ def _row(row: ErrorRow, source: int) -> tuple[str, ...]:
 
 
 def _proof(row: ErrorRow) -> str:
-    """The document that has the row's code, with the day of reading; else why none proves it."""
+    """Returns the document that has the row's code, with the day of reading; else why none proves it."""
     if row.source is None:
         return f"unproved: {row.unproved}"
     where = f" (in its place: {row.source.copy})" if row.source.copy else ""
@@ -216,7 +216,7 @@ def _about(row: ErrorRow) -> str:
 
 
 def _titled(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """A table under its title; nothing where it would have no rows."""
+    """Yields a table under its title; nothing where it would have no rows."""
     found = list(rows)
     if found:
         yield from ("", f"{title}:", "", *_table(head, found))
@@ -242,7 +242,7 @@ def _channel(adapter: Channel) -> str:
 
 
 def _span(ms: int) -> str:
-    """`9 min` for 540,000: the largest unit that leaves no fraction."""
+    """Returns `9 min` for 540,000: the largest unit that leaves no fraction."""
     for size, unit in ((24 * HOUR, "d"), (HOUR, "h"), (MINUTE, "min"), (_SECOND, "s")):
         if ms and ms % size == 0:
             return f"{ms // size:,} {unit}"

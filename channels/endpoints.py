@@ -1,4 +1,4 @@
-"""Endpoints: what an account may point at, and the URLs made from it."""
+"""Endpoints: the addresses that an account may name, and the URLs made from them."""
 
 from __future__ import annotations
 
@@ -17,30 +17,27 @@ _BLANK = re.compile(r"[\s\x00-\x1f\x7f]")
 
 
 class Endpoint(httpx.URL):
-    """An account's address. httpx makes the parts of a URL anew each time; each call asks for these."""
+    """An account's address. httpx makes the parts of a URL anew each time; here they are cached."""
 
     @cached_property
     def scheme(self) -> str:
-        """As httpx's own."""
         return super().scheme
 
     @cached_property
     def netloc(self) -> bytes:
-        """As httpx's own."""
         return super().netloc
 
     @cached_property
     def raw_path(self) -> bytes:
-        """As httpx's own."""
         return super().raw_path
 
 
 class BadEndpoint(ValueError):
-    """An endpoint that cannot be used; the text is one sentence that says why."""
+    """An endpoint that cannot be used; the text says why in one sentence."""
 
 
 def endpoint_url(text: str, schemes: Sequence[str] = HTTP) -> Endpoint:
-    """The endpoint as a URL of one of the schemes; raises BadEndpoint."""
+    """Returns the endpoint as a URL of one of the schemes. Raises BadEndpoint."""
     if not text:
         raise BadEndpoint("is missing; give the provider's URL, such as https://example.com/hook")
     if _BLANK.search(text):
@@ -62,25 +59,25 @@ def endpoint_url(text: str, schemes: Sequence[str] = HTTP) -> Endpoint:
 
 
 def below(url: httpx.URL, name: str) -> httpx.URL:
-    """`<endpoint>/<name>`, before the endpoint's query if it has one. `name` must need no quoting."""
+    """Returns `<endpoint>/<name>`, before the endpoint's query if any. `name` must need no quoting."""
     path, mark, query = url.raw_path.partition(b"?")
     return url.copy_with(raw_path=path.rstrip(b"/") + b"/" + name.encode("ascii") + mark + query)
 
 
 def over_http2(url: httpx.URL) -> httpx.URL:
-    """The same address, for the transport that speaks HTTP/2."""
+    """Returns the same address for the HTTP/2 transport."""
     return url.copy_with(scheme=HTTP_2[HTTP.index(url.scheme)])
 
 
 def over_http(url: httpx.URL) -> httpx.URL:
-    """The address that `over_http2` was given; any other as it is."""
+    """Returns the address that `over_http2` was given; any other unchanged."""
     if url.scheme not in HTTP_2:
         return url
     return url.copy_with(scheme=HTTP[HTTP_2.index(url.scheme)])
 
 
 def with_query(url: httpx.URL, query: str) -> httpx.URL:
-    """The URL with `query` behind the one it may have. `query` must be quoted already."""
+    """Returns the URL with `query` after its own. `query` must be quoted already."""
     path, _, own = url.raw_path.partition(b"?")
     whole = b"&".join(part for part in (own, query.encode("ascii")) if part)
     return url.copy_with(raw_path=path + b"?" + whole)

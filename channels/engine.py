@@ -1,11 +1,11 @@
-"""Runs one provider call: ask the adapter, put it on the wire, let the adapter read the answer.
+"""Runs one provider call: the adapter builds the request, a transport sends it, the adapter reads.
 
-What goes wrong inside an adapter is an outcome too, never an exception:
+A fault inside an adapter is an outcome, never an exception:
 
     before the write   nothing was sent and a retry would fail the same: Rejected `adapter_error`
     after it           the provider may have acted: Unknown `adapter_error`
 
-A token that the provider refuses is renewed, and the call made once more: refused, nothing was sent.
+A refused token is renewed, and the call is made once more: the refusal proves that nothing was sent.
 """
 
 from __future__ import annotations
@@ -48,20 +48,20 @@ from message.structs import describe_structs
 log = structlog.get_logger(__name__)
 
 MAX_QUESTIONS = 100
-"""Queries in one dialogue, at most: an adapter that asks on and on is broken."""
+"""Queries in one dialogue, at most: an adapter that asks more is broken."""
 
 
 Asked = dict[tuple[str, str, bytes], Answer]
-"""Answers to questions (method, URL, body) that need not be put twice."""
+"""Answers by question (method, URL, body), so that none is asked twice."""
 T = TypeVar("T")
 D = TypeVar("D", ResolveResult, RecallResult)
 Talk = Generator[httpx.Request, Answer, T]
 Begin = Callable[[str], "Talk[T] | None"]
-"""Begins a dialogue with a token; None where the provider has none."""
+"""Starts a dialogue with a token; None where the provider has none."""
 
 
 class _Unanswered(Exception):
-    """A dialogue that came to nothing for now; the text says why."""
+    """A dialogue without a result for now; the text says why."""
 
 
 class _TokenRefused(_Unanswered):
@@ -69,25 +69,25 @@ class _TokenRefused(_Unanswered):
 
 
 class Sender(Protocol):
-    """What the engine needs of a transport; raises BadRequest alone."""
+    """A transport as the engine needs it; raises BadRequest alone."""
 
     def send(self, request: httpx.Request) -> httpx.Response | Failure:
-        """One call on the wire."""
+        """Makes one call on the wire."""
         ...
 
 
 class AsyncSender(Sender, Protocol):
-    """What an engine needs that does not wait."""
+    """A transport that need not wait for the answer."""
 
     def begin(
         self, request: httpx.Request, done: Callable[[httpx.Response | Failure], None]
     ) -> httpx.Response | Failure | None:
-        """As `send`; None: `done` is told by another thread, which must not wait."""
+        """As `send`. Returns None if another thread calls `done`, which must not wait."""
         ...
 
 
 class TokenRejected(NamedTuple):
-    """The provider refused the token of a call that `NonBlockingEngine.begin` began: nothing was sent."""
+    """The provider refused the token of a call that `NonBlockingEngine.begin` began. Nothing was sent."""
 
     call: Call
 
@@ -96,14 +96,14 @@ class Engine:
     """Stateless beside its transport; safe from many threads."""
 
     def __init__(self, transport: Sender, tokens: Tokens | None = None) -> None:
-        """To be made before there are threads that use it, and once the adapters are imported."""
+        """Must run before any thread uses it, and after the import of the adapters."""
         describe_structs()
         self._transport = transport
         self._tokens = tokens or NoTokens()
 
     def send(self, channel: Channel, call: Call, timeout_s: float) -> list[AnyOutcome]:
-        """One outcome per delivery, in their order; never raises. `timeout_s` bounds each of the
-        requests made: one, or with a token two."""
+        """Returns one outcome per delivery, in their order. Never raises. `timeout_s` bounds each request:
+        one, or two with a token."""
         if isinstance(channel, NullChannel):
             return channel.accept(call)
         found = self._with_token(channel, call)
@@ -113,7 +113,7 @@ class Engine:
         return self.renewed(channel, found, timeout_s) if outcomes is None else outcomes
 
     def renewed(self, channel: Channel, call: Call, timeout_s: float) -> list[AnyOutcome]:
-        """The call, whose token was refused, made once more with another one; as `send`."""
+        """Makes a call whose token was refused once more with another token; returns as `send`."""
         source = _source(channel, call.account)
         assert source is not None
         try:
@@ -133,9 +133,8 @@ class Engine:
         timeout_s: float,
         asked: Asked | None = None,
     ) -> ResolveResult | None:
-        """Hold the adapter's dialogue about an attempt in doubt; None where it has none. Never raises:
-        what cannot be found out now is ASK_LATER. `asked` answers the questions that are in it, and gets
-        those that are not."""
+        """Holds the adapter's dialogue about an attempt in doubt; None where it has none. Never raises: a
+        failure is ASK_LATER. Questions in `asked` are answered from it; new answers are added to it."""
 
         def begin(token: str) -> Dialogue | None:
             return channel.resolve(account, msgspec.structs.replace(attempt, token=token))
@@ -153,7 +152,7 @@ class Engine:
     def recall(
         self, channel: Channel, account: Account, sent: SentCall, timeout_s: float
     ) -> RecallResult | None:
-        """Hold the adapter's dialogue that takes a call back; None where it has none. Never raises."""
+        """Holds the adapter's dialogue that takes a call back; None where it has none. Never raises."""
 
         def begin(token: str) -> RecallDialogue | None:
             return channel.recall(account, msgspec.structs.replace(sent, token=token))
@@ -167,8 +166,7 @@ class Engine:
             return RecallResult(RecallStatus.ASK_LATER, adapter_failed(channel, "recall", exc))
 
     def _with_token(self, channel: Channel, call: Call) -> Call | list[AnyOutcome]:
-        """The call with the account's token, where its provider wants one; outcomes where none is to be
-        had."""
+        """Returns the call with its token, if it needs one; outcomes if no token is to be had."""
         source = _source(channel, call.account)
         if source is None:
             return call
@@ -178,14 +176,14 @@ class Engine:
             return _no_token(call, exc)
 
     def _send(self, channel: Channel, call: Call, timeout_s: float) -> list[AnyOutcome] | None:
-        """The outcomes; None: the token was refused."""
+        """Returns the outcomes; None: the token was refused."""
         answer = self._asked(channel, call, timeout_s, self._transport.send)
         return answer if isinstance(answer, list) else _read(channel, call, answer)
 
     def _asked(
         self, channel: Channel, call: Call, timeout_s: float, ask: Callable[[httpx.Request], T]
     ) -> T | list[AnyOutcome]:
-        """What `ask` gives, or the outcomes of a call that could not be made."""
+        """Returns the result of `ask`, or the outcomes of a call that could not be made."""
         try:
             request = channel.request(call)
             extensions = request.extensions
@@ -215,8 +213,8 @@ class Engine:
         timeout_s: float,
         asked: Asked | None = None,
     ) -> T | None:
-        """What a dialogue came to; None where there is none. Raises _Unanswered, and what the adapter
-        raises."""
+        """Returns a dialogue's result; None where there is none. Raises _Unanswered, and the adapter's own
+        errors."""
         source = _source(channel, account)
         if source is None:
             return self._converse(channel, begin(""), timeout_s, asked)
@@ -270,7 +268,7 @@ class Engine:
 
 
 class NonBlockingEngine(Engine):
-    """A lane's: its calls need not be waited for."""
+    """The engine of a lane, whose thread need not wait for answers."""
 
     def __init__(self, transport: AsyncSender, tokens: Tokens | None = None) -> None:
         super().__init__(transport, tokens)
@@ -283,9 +281,9 @@ class NonBlockingEngine(Engine):
         timeout_s: float,
         done: Callable[[list[AnyOutcome] | TokenRejected], None],
     ) -> list[AnyOutcome] | None:
-        """As `send`, without waiting for the answer where its transport can do without: then None, and
-        `done` is told by the thread that reads answers, which must not wait. What is known already is
-        returned. Of a Refused call `renewed` is asked, in a thread that may wait."""
+        """As `send`, without waiting for the answer where the transport can. Then it returns None, and the
+        thread that reads answers calls `done`, which must not wait. A known result is returned at once. For
+        a TokenRejected the caller calls `renewed`, in a thread that may wait."""
         if isinstance(channel, NullChannel):
             return channel.accept(call)
         found = self._with_token(channel, call)
@@ -293,12 +291,12 @@ class NonBlockingEngine(Engine):
             return found
         call = found
 
-        def told(answer: httpx.Response | Failure) -> None:
+        def finish(answer: httpx.Response | Failure) -> None:
             outcomes = _read(channel, call, answer)
             done(TokenRejected(call) if outcomes is None else outcomes)
 
         answer = self._asked(
-            channel, call, timeout_s, lambda request: self._beginner.begin(request, told)
+            channel, call, timeout_s, lambda request: self._beginner.begin(request, finish)
         )
         if answer is None or isinstance(answer, list):
             return answer
@@ -307,7 +305,7 @@ class NonBlockingEngine(Engine):
 
 
 def _source(channel: Channel, account: Account) -> TokenSource | None:
-    """Where the account's tokens come from; None where its provider, or this account, wants none."""
+    """Returns the source of the account's tokens; None where its provider, or this account, needs none."""
     if channel.tokens is not None:
         return channel.tokens
     some = channel.optional_tokens
@@ -317,7 +315,7 @@ def _source(channel: Channel, account: Account) -> TokenSource | None:
 def _read(
     channel: Channel, call: Call, answer: httpx.Response | Failure
 ) -> list[AnyOutcome] | None:
-    """What the answer means; None: the token was refused."""
+    """Returns the outcomes by the answer; None: the token was refused."""
     try:
         if not isinstance(answer, Failure) and channel.token_refused(answer):
             return None
@@ -330,11 +328,11 @@ def _read(
 
 
 def _no_token(call: Call, cause: TokenUnavailable) -> list[AnyOutcome]:
-    told = shown(str(cause))
+    reason = shown(str(cause))
     if isinstance(cause, LoginUnavailable):
         wait_ms = int(cause.left_s * 1_000)
-        return for_all(call, NotSent("login_refused", told, wait_ms, True, Limit.LOGIN))
-    return for_all(call, NotSent("token_unavailable", told))
+        return for_all(call, NotSent("login_refused", reason, wait_ms, True, Limit.LOGIN))
+    return for_all(call, NotSent("token_unavailable", reason))
 
 
 def _with(call: Call, token: str) -> Call:
@@ -348,7 +346,7 @@ def _one_each(call: Call, outcomes: list[AnyOutcome]) -> list[AnyOutcome]:
 
 
 def _shown_detail(found: D, delivery: Delivery | None = None) -> D:
-    """With its detail as it may be shown."""
+    """Returns the result with its detail as it may be shown."""
     if not found.detail:
         return found
     detail = shown(found.detail, delivery.private_texts() if delivery is not None else ())
@@ -356,8 +354,8 @@ def _shown_detail(found: D, delivery: Delivery | None = None) -> D:
 
 
 def adapter_failed(channel: Channel, step: str, exc: Exception) -> str:
-    """Log where an adapter failed, which only a programmer can mend, and put it in one sentence. The
-    exception's own text is in neither: it may hold what the message held."""
+    """Logs where an adapter failed, for a programmer, and returns one sentence about it. The exception's
+    own text is in neither: it may hold parts of the message."""
     cause = type(exc).__name__
     log.error("adapter_failed", provider=channel.provider, step=step, cause=cause, where=where(exc))
     return f"the {channel.provider} adapter failed in {step}: {cause}"

@@ -1,4 +1,4 @@
-"""Providers by name, and accounts from the configuration: checked at start, so that none fails later."""
+"""Providers by name, and accounts from the configuration: all checked at the start."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ PROVIDERS: Final[Mapping[str, Channel]] = {
 }
 _EVERY_CHANNEL: Final = "*"
 _PART: Final = 10
-"""One part of so many of a provider's limit may go at once, the rest evenly."""
+"""One part in so many of a provider's limit may go at once, the rest evenly."""
 _EVEN: Final = 0.9
-"""Share of a limit too small for such a part that goes evenly: what goes one by one needs no part less."""
+"""Share that goes evenly of a limit too small for such a part."""
 _FIELD = re.compile(r"(?:required|unknown) field `(.+?)`")
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -39,12 +39,12 @@ class AccountError(SettingsError):
 
 
 def channel_for(account: Account) -> Channel:
-    """The adapter of the account's provider."""
+    """Returns the adapter of the account's provider."""
     return PROVIDERS[account.provider]
 
 
 def load_accounts(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Account]:
-    """Every account of the configuration by name; raises AccountError for the first that is wrong."""
+    """Returns every account of the configuration by name. Raises AccountError for the first faulty one."""
     accounts = {name: _account(name, table) for name, table in tables.items()}
     _check_robots(accounts.values())
     return accounts
@@ -67,7 +67,7 @@ def _check_robots(accounts: Iterable[Account]) -> None:
 def accounts_for(
     lane: Lane, tables: Mapping[str, Mapping[str, Any]], names: Sequence[str] = ()
 ) -> list[Account]:
-    """The accounts a lane sends through: those its policy names, else all that serve its channel."""
+    """Returns a lane's accounts: those its policy names, else all of its channel. Raises AccountError."""
     accounts = load_accounts(tables)
     if names:
         return [_named(lane, accounts, name) for name in dict.fromkeys(names)]
@@ -90,14 +90,14 @@ def _named(lane: Lane, accounts: Mapping[str, Account], name: str) -> Account:
 
 
 def serves(provider: str, lane: Lane) -> bool:
-    """Whether the provider sends over the lane's channel; an unknown one over none."""
+    """Returns whether the provider sends over the lane's channel; False for an unknown one."""
     known = PROVIDERS.get(provider)
     return known is not None and known.channel in (_EVERY_CHANNEL, lane.channel)
 
 
 def reach_of(name: str, table: Mapping[str, Any]) -> Reach:
-    """Whom an account with a known provider reaches, by what needs no secret; raises AccountError for a
-    robot that does not say."""
+    """Returns the reach of an account with a known provider; needs no secret. Raises AccountError for a
+    robot without a group."""
     channel = PROVIDERS[str(table["provider"])]
     if channel.reach.group is None:
         return channel.reach
@@ -108,8 +108,8 @@ def reach_of(name: str, table: Mapping[str, Any]) -> Reach:
 def _account(name: str, table: Mapping[str, Any]) -> Account:
     provider = str(table.get("provider", ""))
     if provider not in PROVIDERS:
-        said = f"unknown provider {provider!r}" if provider else "is missing"
-        raise AccountError(f"accounts.{name}.provider: {said}; known are {_listed(PROVIDERS)}")
+        fault = f"unknown provider {provider!r}" if provider else "is missing"
+        raise AccountError(f"accounts.{name}.provider: {fault}; known are {_listed(PROVIDERS)}")
     channel = PROVIDERS[provider]
     endpoint = table.get("endpoint", channel.endpoint)
     endpoint = str(endpoint) if isinstance(endpoint, FileText) else endpoint
@@ -148,7 +148,7 @@ def _reach(name: str, reach: Reach, group: str) -> Reach:
 def _counted_as(
     provider: str, endpoint: str, options: Any, channel: Channel, given: str | None
 ) -> str:
-    """A digest, since it may be of a secret; empty where each account is counted alone."""
+    """Returns a digest, since its source may be a secret; empty where each account is counted alone."""
     if given is not None:
         return _digest(provider, "counted_as", given)
     if not channel.counted_by:
@@ -163,9 +163,8 @@ def _digest(*texts: str) -> str:
 
 
 def _rate(common: _Common, channel: Channel) -> tuple[float | None, int | None]:
-    """The account's own rate, else what its provider takes. A burst goes on top of the rate, and so does a
-    tenth of it that workers hold: all of it together stays within the provider's window. A burst of one is
-    no more than even spacing."""
+    """Returns the account's own rate and burst, else those of its provider's limits. There the burst, and a
+    tenth of it that workers hold, count within the provider's window. A burst of one is even spacing."""
     if common.rate_per_s is not None or not channel.account_limits:
         return common.rate_per_s, common.burst
     bursts = [max(1, count // _PART) for count, _ in channel.account_limits]
@@ -175,12 +174,12 @@ def _rate(common: _Common, channel: Channel) -> tuple[float | None, int | None]:
 
 
 def _evenly(count: int, burst: int) -> float:
-    """Of so many that a provider takes, those that go evenly beside the burst."""
+    """Returns how many messages of a limit go evenly beside the burst."""
     return _EVEN * count if burst == 1 else count - burst - burst // _PART
 
 
 class _Common(msgspec.Struct):
-    """What every account may say."""
+    """Settings that every account may have."""
 
     provider: str
     endpoint: str = ""
@@ -191,7 +190,7 @@ class _Common(msgspec.Struct):
 
 
 class _Robot(msgspec.Struct):
-    """Of the options of a robot's account, what tells whom it reaches."""
+    """The option of a robot's account that names its group."""
 
     group: GroupName
 
@@ -208,7 +207,7 @@ def _check_endpoint(name: str, channel: Channel, endpoint: object) -> None:
 
 
 def _converted(name: str, table: Mapping[str, Any], wanted: type[T]) -> T:
-    """The table as a struct; raises AccountError with the key, never with a secret's text."""
+    """Returns the table as a struct. Raises AccountError with the key, never with a secret's text."""
     if literal := literal_secret(f"accounts.{name}", table, wanted):
         raise AccountError(literal)
     try:
@@ -227,21 +226,21 @@ def _converted(name: str, table: Mapping[str, Any], wanted: type[T]) -> T:
 
 
 def _said_of(wanted: type[msgspec.Struct], key: str) -> str:
-    """The description of an option, behind a semicolon; empty where it has none."""
+    """Returns the description of an option, behind a semicolon; empty where it has none."""
     hint = get_type_hints(wanted, include_extras=True)[key]
     metas = [one for one in get_args(hint) if isinstance(one, msgspec.Meta)]
     return next((f"; {meta.description}" for meta in metas if meta.description), "")
 
 
 def literal_secret(path: str, table: Mapping[str, Any], wanted: type[msgspec.Struct]) -> str:
-    """What is wrong with a secret that stands in hongyan.toml itself; empty: none does."""
+    """Returns the fault of a secret that is given in hongyan.toml itself; empty: none is."""
     secrets = {f.encode_name for f in fields(wanted) if Secret in (f.type, *get_args(f.type))}
     found = next((k for k in secrets if isinstance(table.get(k), FileText) and table[k]), "")
     return f"{path}.{found}: {no_literal(f'{path}.{found}')}" if found else ""
 
 
 def plain(table: Mapping[str, Any]) -> dict[str, Any]:
-    """The table with ordinary texts, which encoders take."""
+    """Returns the table with ordinary texts, which encoders take."""
     return {key: str(one) if isinstance(one, FileText) else one for key, one in table.items()}
 
 

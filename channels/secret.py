@@ -18,7 +18,7 @@ class Secret:
         self._text = text
 
     def reveal(self) -> str:
-        """The text itself, for the wire and nothing else."""
+        """Returns the text itself, for the wire and nothing else."""
         return self._text
 
     def __repr__(self) -> str:

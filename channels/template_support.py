@@ -1,5 +1,4 @@
-"""What templates can count on: which providers there are, and which of a lane's accounts a template leaves
-out."""
+"""Templates and accounts: the providers a template may name, and the accounts that cannot send it."""
 
 from __future__ import annotations
 
@@ -16,25 +15,25 @@ TEMPLATE_SUPPORT: Final[Takers] = {
     name: Taker(channel.channel, channel.knows_templates, channel.takes_contents)
     for name, channel in PROVIDERS.items()
 }
-"""For whoever reads templates.toml."""
+"""Input of the parser of templates.toml."""
 
 
 class TemplateGap(NamedTuple):
-    """Accounts for whose providers a template has nothing, and the lanes that send through them."""
+    """Accounts without a form in the template, and the lanes that send through them."""
 
     template: DeclaredTemplate
     lanes: Sequence[Lane]
     without: Sequence[Account]
     through: Sequence[Account]
-    """The others; they can send it."""
+    """The other accounts, which can send it."""
 
     @property
     def says(self) -> str:
-        """One sentence, without the template's name and the lanes'."""
+        """One sentence, without the names of the template and the lanes."""
         if not self.through:
             return f"nothing for {_named(self.without)}, and there is no other account"
         if not self.template.providers:
-            # Nobody looks at the forms of such a one before it is refused.
+            # The selector looks at forms only for templates with `providers`.
             return f"nothing for {_named(self.without)}: what goes there is refused"
         others = ", ".join(account.name for account in self.through)
         return f"nothing for {_named(self.without)}: it goes through {others} alone"
@@ -46,7 +45,7 @@ class TemplateGap(NamedTuple):
 def gaps(
     templates: Iterable[DeclaredTemplate], lanes: Mapping[Lane, Sequence[Account]]
 ) -> Iterator[TemplateGap]:
-    """What the templates leave out of the lanes, which are given with the accounts they send through."""
+    """Yields the gaps of the templates in the lanes, which are given with their accounts."""
     for template in templates:
         found: dict[str, TemplateGap] = {}
         for lane, accounts in lanes.items():
@@ -59,8 +58,8 @@ def gaps(
 
 
 def unsendable(template: DeclaredTemplate, accounts: Iterable[Account]) -> str:
-    """Why none of these accounts, all there are, could ever send it, in one sentence; empty: one could, or
-    its channel has none."""
+    """Returns why none of these accounts, all there are, could ever send it, in one sentence; empty: one
+    could, or its channel has none."""
     every = (template.channel, PROVIDERS["null"].channel)
     of_channel = [one for one in accounts if PROVIDERS[one.provider].channel in every]
     if not of_channel or any(_sends(account, template) for account in of_channel):

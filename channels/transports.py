@@ -4,7 +4,7 @@
     h2c, h2        channels/http2_client/transport.py, for providers that speak HTTP/2 alone
     smtp, smtps    channels/smtp_client/transport.py
 
-Each is opened with its first call, so that a worker without e-mail has nothing of it.
+The first call opens a transport: a worker without e-mail opens none for mail.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ _CLOSED: Final = Failure(Phase.NOT_WRITTEN, "closed", "the transports are closed
 
 
 class ProviderTransport(Protocol):
-    """A transport that is closed when nobody needs it any more."""
+    """A transport that can be closed."""
 
     @property
     def beat(self) -> float:
-        """When the loop that it has last went round, monotonic."""
+        """The oldest last pass of its loops, monotonic."""
         ...
 
     def send(self, request: httpx.Request) -> httpx.Response | Failure:
-        """One call on the wire; raises BadRequest alone."""
+        """Makes one call on the wire. Raises BadRequest alone."""
         ...
 
     def begin(
         self, request: httpx.Request, done: Callable[[LeanResponse | Failure], None]
     ) -> httpx.Response | Failure | None:
-        """As `send`; None where the answer is waited for by another thread, and `done` told there."""
+        """As `send`. Returns None if another thread waits for the answer; that thread calls `done`."""
         ...
 
     def close(self) -> None:
-        """Let go of every connection. Idempotent."""
+        """Closes every connection. Idempotent."""
         ...
 
 
@@ -67,31 +67,31 @@ class TransportRouter:
             **dict.fromkeys(HTTP_2, http2),
         }
         self._open: dict[str, ProviderTransport] = {}
-        """By scheme; written under the lock, read without it."""
+        """By scheme; `_opened_for` writes it under `_opening`, any thread reads it without."""
         self._opening = threading.Lock()
         self._opened = ExitStack()
         self._closed = False
-        """Written under the lock: nothing is opened behind `close`."""
+        """`close` writes it under `_opening`: nothing is opened afterwards."""
 
     def send(self, request: httpx.Request) -> httpx.Response | Failure:
-        """One call on the wire of its scheme; raises BadRequest alone, and then nothing was sent."""
+        """Makes one call with its scheme's transport. Raises BadRequest alone: then nothing was sent."""
         wire = self._for(request)
         return _CLOSED if wire is None else wire.send(request)
 
     def begin(
         self, request: httpx.Request, done: Callable[[LeanResponse | Failure], None]
     ) -> httpx.Response | Failure | None:
-        """As `send`, and as the transport's own `begin`."""
+        """As the transport's own `begin`."""
         wire = self._for(request)
         return _CLOSED if wire is None else wire.begin(request, done)
 
     @property
     def beat(self) -> float:
-        """When the loop that went round least lately did, monotonic; now, where there is none."""
+        """The oldest last pass among the transports' loops, monotonic; now if none is open."""
         return min((wire.beat for wire in list(self._open.values())), default=monotonic())
 
     def close(self) -> None:
-        """Close what was opened. Idempotent."""
+        """Closes the transports that were opened. Idempotent."""
         with self._opening:
             self._closed = True
             self._opened.close()
@@ -101,7 +101,7 @@ class TransportRouter:
         return self._open.get(scheme) or self._opened_for(scheme)
 
     def _opened_for(self, scheme: str) -> ProviderTransport | None:
-        """The scheme's transport, opened now if need be; None once all are closed."""
+        """Returns the scheme's transport, opened if need be; None once closed. Raises BadRequest."""
         maker = self._makers.get(scheme)
         if maker is None:
             raise BadRequest(f"there is no transport for {scheme}://")
