@@ -1,1 +1,1 @@
-"""What an account may be used for: whom it reaches, its lane, its time limits."""
+"""Accounts: the receivers they reach, those of a lane, their time limits."""

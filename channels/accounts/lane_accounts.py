@@ -1,7 +1,7 @@
-"""The accounts of one lane by its policy, and what its policy says of them that can mean nothing.
+"""The accounts of one lane by its policy, and the policy's faults about them.
 
-Weights divide deliveries among accounts that reach the same receivers, and a reserve stands in for another
-that does (channels/accounts/reach.py). A policy that asks for more is refused with what to write instead.
+Weights divide deliveries among accounts with common receivers. A reserve replaces an account with common
+receivers (channels/accounts/reach.py). A policy that asks for more is refused, with a proposal.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Tables = Mapping[str, Mapping[str, Any]]
 
 
 def lane_accounts(lane: Lane, tables: Tables, policy: LanePolicy) -> list[Account]:
-    """The accounts that the lane sends through; raises AccountError for a policy that they do not fit."""
+    """Returns the accounts the lane sends through. Raises AccountError for a policy they do not fit."""
     accounts = accounts_for(lane, tables, policy.account_names)
     reaches = {account.name: account.reach for account in accounts}
     for name, text in _wrong(policy, reaches):
@@ -34,8 +34,8 @@ def lane_accounts(lane: Lane, tables: Tables, policy: LanePolicy) -> list[Accoun
 
 
 def check_accounts(settings: Settings, policy: Policy, path: Path) -> list[Problem]:
-    """Returns the faults of the lanes' accounts in the policy of this file, which can be read. No secret is
-    needed. Raises AccountError for a robot that names no group."""
+    """Returns the faults of the lanes' accounts in the policy file, which must be readable. Needs no
+    secret. Raises AccountError for a robot that names no group."""
     page = TomlDocument(str(path), read(path))
     tables = settings.accounts
     reach = {name: reach_of(name, table) for name, table in tables.items() if _known(table)}
@@ -50,8 +50,8 @@ def check_accounts(settings: Settings, policy: Policy, path: Path) -> list[Probl
 
 
 def strangers(settings: Settings, policy: Policy, path: Path) -> list[Problem]:
-    """Lanes whose accounts are of several companies: a receiver may be somebody in each of them, and which
-    one gets a message is left to weights."""
+    """Returns the lanes whose accounts are of several companies. One name may be a person in each of them,
+    and weights would choose among those persons."""
     page = TomlDocument(str(path), read(path))
     found = set()
     for lane in LANES:
@@ -68,7 +68,7 @@ def strangers(settings: Settings, policy: Policy, path: Path) -> list[Problem]:
 
 
 def _company(settings: Settings, name: str, lane: Lane) -> str:
-    """Of an account that serves the lane; empty where it says none."""
+    """Returns the company of an account that serves the lane; empty where it names none."""
     table = settings.accounts.get(name, {})
     provider = str(table.get("provider", ""))
     if not serves(provider, lane) or not PROVIDERS[provider].company:
@@ -86,7 +86,7 @@ def _wrong(policy: LanePolicy, reaches: Mapping[str, Reach]) -> Iterator[tuple[s
 
 
 def _place(lines: Mapping[tuple[str, ...], int], lane: Lane, name: str) -> tuple[str, ...]:
-    """Where the lane's accounts stand: in its own table, else in its kind's, else in the one for all."""
+    """Returns the place of the lane's accounts: its own table, else its kind's, else the one for all."""
     tables = (("lanes", lane.name), ("defaults", lane.kind), ("defaults",))
     table = next((one for one in tables if (*one, "accounts") in lines), tables[0])
     return (*table, "accounts", name) if name else (*table, "accounts")

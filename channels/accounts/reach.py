@@ -1,8 +1,7 @@
-"""Whom an account reaches: persons, groups, or the one group in which its robot stands.
+"""The reach of an account: persons, groups, or the one group of its robot.
 
-An account is only ever chosen for a receiver that it reaches: by weight, in reserve, by default and after
-another one failed (sending/accounts/selector.py). Adapters refuse every other receiver, too
-(`wrong_receiver`).
+The selector (sending/accounts/selector.py) chooses an account only for receivers that it reaches. Adapters
+refuse every other receiver, too (`wrong_receiver`).
 """
 
 from __future__ import annotations
@@ -23,22 +22,22 @@ GroupName = Annotated[
         description=f"a robot reaches one group alone; name it here, and write {GROUP}NAME as receiver",
     ),
 ]
-"""Option `group` of a robot's account; the description is said where it is missing."""
+"""Option `group` of a robot's account; the error for a missing one ends with the description."""
 
 
 class Reach(msgspec.Struct, frozen=True):
-    """What one account may send to."""
+    """Receivers that one account may send to."""
 
     persons: bool = True
     groups: bool = True
     """Groups of any name."""
     chats: bool = False
-    """Groups that are named by the provider's own id."""
+    """Groups named by the provider's own id."""
     group: str | None = None
-    """The one group that its robot stands in; None: no robot."""
+    """The one group of its robot; None: no robot."""
 
     def takes(self, group: str | None) -> bool:
-        """Whether it reaches the group of that name; None: a person."""
+        """Returns whether it reaches the group of that name; None: a person."""
         if group is None:
             return self.persons
         if self.groups or (group and group == self.group):
@@ -46,7 +45,7 @@ class Reach(msgspec.Struct, frozen=True):
         return self.chats and is_chat_id(group)
 
     def meets(self, other: Reach) -> bool:
-        """Whether some receiver is reached by both."""
+        """Returns whether both reach some receiver."""
         if (self.persons and other.persons) or (self.groups and other.groups):
             return True
         if self.chats and other.chats:
@@ -66,7 +65,7 @@ EVERYBODY: Final = Reach()
 PERSONS: Final = Reach(groups=False)
 PERSONS_AND_CHATS: Final = Reach(groups=False, chats=True)
 ONE_GROUP: Final = Reach(persons=False, groups=False, group="")
-"""Of a robot whose account says which: option `group`."""
+"""The reach of a robot; the option `group` of its account names the group."""
 
 
 class Reaching(Protocol):
@@ -79,13 +78,13 @@ class Reaching(Protocol):
 
     @property
     def reach(self) -> Reach:
-        """Whom it reaches."""
+        """Receivers that it reaches."""
         ...
 
 
 def wrong_receiver(account: Reaching, channel: str, receiver: str) -> str:
-    """Why the account may not send to the receiver, as `code: sentence` without the receiver; empty: it
-    may. The code says what was asked for: `wrong_receiver` a person, `wrong_group` a group."""
+    """Returns why the account may not send to the receiver, as `code: sentence` without the receiver;
+    empty: it may. The code is `wrong_receiver` for a person, `wrong_group` for a group."""
     reach, group = account.reach, group_of(channel, receiver)
     if reach.takes(group):
         return ""
@@ -106,8 +105,8 @@ def wrong_receiver(account: Reaching, channel: str, receiver: str) -> str:
 
 
 def mixed_up(reaches: Mapping[str, Reach], weights: Mapping[str, int]) -> Iterator[tuple[str, str]]:
-    """What weights say of accounts that no receiver has in common: (account, or empty for all of them;
-    one sentence)."""
+    """Yields the faults of weights over accounts without a common receiver: (account, or empty for all of
+    them; one sentence)."""
     regular = {name: reach for name, reach in reaches.items() if weights[name]}
     for name, reach in reaches.items():
         if regular and not weights[name] and not any(reach.meets(r) for r in regular.values()):

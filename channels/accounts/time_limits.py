@@ -1,4 +1,4 @@
-"""How long a provider call may take, by the protocol that its provider speaks."""
+"""Time limits of a provider call, by the protocol that its provider speaks."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from policy.schema import LanePolicy
 
 _MS: Final = 1_000
 STEPS: Final = ("connect", "greeting", "command", "data", "final")
-"""Of a mail dialogue; `policy.schema.SmtpPolicy` says what each is."""
+"""Steps of a mail dialogue; `policy.schema.SmtpPolicy` explains each."""
 
 
 class Limits(NamedTuple):
-    """Of one call, in seconds."""
+    """Limits of one call, in seconds."""
 
     total: float
     steps: Mapping[str, float] | None = None
-    """By STEPS, where the protocol is a dialogue; None: `total` covers all."""
+    """By STEPS, for a dialogue; None: `total` covers all."""
 
 
 def limits_of(account: Account, policy: LanePolicy) -> Limits:
-    """The limits of a call through this account in a lane of this policy."""
+    """Returns the limits of a call through this account in a lane of this policy."""
     if account.endpoint.partition(":")[0] not in SCHEMES:
         return Limits(policy.timeout_ms / _MS)
     steps = {name: getattr(policy.smtp, f"{name}_ms") / _MS for name in STEPS}

@@ -1,1 +1,1 @@
-"""What an answer means: error tables, lists as proof, outcomes, Retry-After, JSON of strangers."""
+"""The meaning of an answer: error tables, lists as proof, outcomes, Retry-After, foreign JSON."""

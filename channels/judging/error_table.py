@@ -1,11 +1,12 @@
 """One readable table per adapter: every documented error code and what it means for a delivery.
 
-A code that is in no table is Unknown: the request was written, and nobody said what became of it. A
-provider that answers errors by HTTP status is the exception: the status of a 4xx refuses for sure
-(RFC 9110 §15.5), whatever code stands in its body.
+A code that is in no table is Unknown: the request was written, and its fate is not known. A 4xx is the
+exception, where the provider answers errors by HTTP status: it refuses for sure (RFC 9110 §15.5), whatever
+code its body holds.
 
-Each row of an adapter names the document that has its code, with the date of reading (`documented`), or the
-reason why none does (`unproved`). What a code means for a delivery is our reading of the document's words.
+Each row of an adapter names the document that has its code, with the date of reading (`documented`). Else
+it gives the reason why none has (`unproved`). The meaning for a delivery is our reading of the document's
+words.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ HOUR: Final = 60 * MINUTE
 
 
 class RowSource(NamedTuple):
-    """A document that has codes of a provider."""
+    """A document that lists codes of a provider."""
 
     url: str
     read: str
-    """The day it was read, as `2026-11-22`."""
+    """The day of reading, as `2026-11-22`."""
     copy: str = ""
-    """The text that was read in place of the page: a copy, or code that has the list. Empty: the page."""
+    """The text read in place of the page: a copy, or code that has the list. Empty: the page itself."""
 
 
 class ErrorRow(NamedTuple):
@@ -43,15 +44,15 @@ class ErrorRow(NamedTuple):
     kind: Kind
     meaning: str
     delay_ms: int | None = None
-    """For not_sent: how long to leave it; None: the lane's own back-off."""
+    """For not_sent: the pause before a retry; None: the lane's own back-off."""
     account: bool = False
-    """It is about the account, not the message: its breaker opens at once. With a `limit` the breaker stays
-    shut, and another account may send the message at once."""
+    """The code is about the account, not the message: its breaker opens at once. With a `limit` the breaker
+    stays closed, and another account may send the message at once."""
     limit: Limit | None = None
-    """For not_sent: the limit that was met, where the code only paces."""
+    """For not_sent: the limit that was met, if the code only paces."""
     source: RowSource | None = None
     unproved: str = ""
-    """Why no document proves the row; empty where one does."""
+    """The reason why no document proves the row; empty where one does."""
 
 
 def documented(source: RowSource, *rows: ErrorRow) -> tuple[ErrorRow, ...]:
@@ -67,13 +68,13 @@ def unproved(reason: str, *rows: ErrorRow) -> tuple[ErrorRow, ...]:
 def paced(
     code: str, limit: Limit, meaning: str, delay_ms: int | None = None, *, account: bool = False
 ) -> ErrorRow:
-    """The row of a code that only paces."""
+    """Returns the row of a code that only paces."""
     return ErrorRow(code, "not_sent", meaning, delay_ms, account, limit)
 
 
 def shut_out(code: str, meaning: str, delay_ms: int) -> ErrorRow:
-    """The row of a code by which the provider refuses the account's login, whatever the message: its id,
-    secret or signature, our address, or an application that is switched off."""
+    """Returns the row of a code that refuses the account's login, whatever the message: its id, secret or
+    signature, our address, or an application that is switched off."""
     return ErrorRow(code, "not_sent", meaning, delay_ms, account=True, limit=Limit.LOGIN)
 
 
@@ -86,13 +87,13 @@ class ErrorTable:
         prefixes = (row for row in self.rows if row.code.endswith("*"))
         self._prefixes = sorted(prefixes, key=lambda row: -len(row.code))
         if len({row.code for row in self.rows}) != len(self.rows):
-            raise ValueError("a code stands twice in an error table")
+            raise ValueError("a code occurs twice in an error table")
 
     def __iter__(self) -> Iterator[ErrorRow]:
         return iter(self.rows)
 
     def row(self, code: str) -> ErrorRow | None:
-        """The row of a code; None for one that is not documented."""
+        """Returns the row of a code; None if it is not documented."""
         if code in self._exact:
             return self._exact[code]
         return next((row for row in self._prefixes if code.startswith(row.code[:-1])), None)
@@ -100,9 +101,9 @@ class ErrorTable:
     def outcome(
         self, code: str, detail: str = "", retry_after_ms: int | None = None, *, status: int = 0
     ) -> AnyOutcome:
-        """Returns what the code means; the provider's own wish for a delay goes before the table's.
+        """Returns the outcome of the code; the provider's own delay goes before the table's.
 
-        `status` is the answer's, where the provider answers errors by HTTP status; it decides about a code
+        `status` is the answer's, where the provider answers errors by HTTP status. It decides about a code
         without a row."""
         row = self.row(code)
         if row is None:

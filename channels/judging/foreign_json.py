@@ -1,4 +1,4 @@
-"""JSON that somebody else wrote: read whole, or not at all."""
+"""JSON of foreign origin: read whole, or not at all."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 def decoded(decode: Callable[[bytes], T], content: bytes) -> T | None:
-    """Returns what a decoder makes of the content; None where it cannot read it."""
+    """Returns the decoder's result; None where it cannot read the content."""
     try:
         return decode(content)
     except UNREADABLE:

@@ -6,8 +6,8 @@
     ask later   everything else: a page refused or unreadable, rows missing from their count or met twice,
                 a row whose marks are redacted, a clock minutes away, a call within the lag or out of reach
 
-The lag counts from the last call of the attempt, the reach from its first. An adapter tells `Listing` what
-it read and returns its verdict; nothing else under channels/ may say "not sent" of a list
+The lag counts from the last call of the attempt, the reach from its first. An adapter gives `Listing` the
+rows it read, and returns its verdict. No other code under channels/ may conclude "not sent" from a list
 (tests/channels/judging/test_listing.py).
 """
 
@@ -22,12 +22,12 @@ import httpx
 from channels.channel import Answer, Attempt, Failure, Resolution, ResolveResult
 
 SKEW_MS: Final = 10 * 60_000
-"""How far before its first call a row may be dated and still be the attempt's: clocks differ."""
+"""A row dated up to this long before the first call may be the attempt's: clocks differ."""
 _CLOCK_MS: Final = 5 * 60_000
-"""How far an answer's Date may be from the ledger's clock before its times are not believed."""
+"""An answer whose Date differs by more from the ledger's clock is not believed."""
 _DAY_MS: Final = 86_400_000
 _EDGE_MS: Final = 3_600_000
-"""Kept from the edge of a list's reach."""
+"""Margin before the edge of a list's reach."""
 _MS: Final = 1_000
 
 
@@ -51,7 +51,7 @@ class Listing:
 
     @property
     def since(self) -> int:
-        """Rows dated before this are not the attempt's, epoch milliseconds."""
+        """Epoch milliseconds; earlier rows are not the attempt's."""
         return self._attempt.called_at - SKEW_MS
 
     @property
@@ -60,16 +60,16 @@ class Listing:
         return self._sent is not None or bool(self._later)
 
     def later(self, why: str, *, final: bool = False) -> None:
-        """Note why "not sent" cannot be said; the first reason is kept. `final`: it never will be."""
+        """Notes why "not sent" cannot be concluded; the first reason is kept. `final`: it never can be."""
         if not self._later:
             self._later, self._final = why, final
 
     def sent(self, provider_id: str = "", detail: str = "") -> None:
-        """Note a row that is provably this attempt's."""
+        """Notes a row that is provably this attempt's."""
         self._sent = self._sent or ResolveResult(Resolution.SENT, provider_id, detail)
 
     def answered(self, answer: Answer) -> TypeGuard[httpx.Response]:
-        """Returns whether the answer is a success whose clock agrees with ours; notes it if not."""
+        """Returns whether the answer is a success whose clock agrees with ours; notes the fault if not."""
         if isinstance(answer, Failure):
             self.later(answer.code)
         elif not answer.is_success:
@@ -81,17 +81,17 @@ class Listing:
         return False
 
     def pages(self) -> Pages:
-        """Begin one list: all of those begun must be read to their ends."""
+        """Starts one list; each list that was started must be read to its end."""
         self._open += 1
         return Pages(self)
 
     def ended(self) -> None:
-        """One list was read to its end."""
+        """Notes that one list was read to its end."""
         self._open -= 1
         self._read += 1
 
     def verdict(self) -> ResolveResult:
-        """Returns what all of it proves."""
+        """Returns the conclusion from all lists."""
         if self._sent is not None:
             return self._sent
         if self._later:
@@ -118,10 +118,9 @@ class Pages:
         self._total: int | None = None
 
     def page(self, rows: Iterable[Hashable], total: int | None = None) -> None:
-        """Take one page's rows, each by what tells it from others, and the list's own count if it has one.
+        """Takes one page's rows, each by its identity, and the list's own count if it has one.
 
-        A row met on an earlier page, or a count that changed, says that the list moved while it was read.
-        """
+        A row of an earlier page, or a changed count, shows that the list moved while it was read."""
         found = list(rows)
         if not self._seen.isdisjoint(found):
             self._listing.later("the list changed while it was read")
@@ -137,14 +136,14 @@ class Pages:
         return 0 if self._total is None else max(self._total - self._rows, 0)
 
     def end(self) -> None:
-        """No further page follows."""
+        """Ends the list: no further page follows."""
         if self._total is not None and self._total != self._rows:
             self._listing.later(f"{self._rows} of the {self._total} rows it counts are listed")
         self._listing.ended()
 
 
 def not_sent(attempt: Attempt, lag_s: float, why: str) -> ResolveResult:
-    """Returns "not sent", or "ask later" within the lag after the last call; `why` is what was found."""
+    """Returns "not sent", or "ask later" within the lag after the last call; `why` is the finding."""
     if attempt.now - attempt.last_call >= lag_s * _MS:
         return ResolveResult(Resolution.NOT_SENT)
     return ResolveResult(Resolution.ASK_LATER, detail=f"{why}, and less than {lag_s:g} s old")

@@ -7,12 +7,11 @@
     other 4xx except 409              NotSent
     everything else                   Unknown
 
-Here an answer is judged that is not the provider's own: its error codes are the error table's. It comes
-from what stands between: a proxy, a firewall, a login page. A 4xx of theirs says that the request went no
-further; that is no word about the message. A redirect says nothing of what was done before it.
-
-503 is Unknown with Retry-After, too: the field says when to come back, not that nothing was done
-(RFC 9110 §10.2.3); a gateway adds it to what its backend did not answer in time.
+These rules judge answers that are not the provider's own; the error table judges its codes. A proxy, a
+firewall or a login page may answer in its place. Their 4xx says that the request went no further, and
+nothing about the message. Their redirect says nothing of earlier work.
+503 is Unknown with Retry-After, too: the field does not say that nothing was done (RFC 9110 §10.2.3). A
+gateway adds it when its backend did not answer in time.
 
 The webhook protocol is ours and promises more (`own_protocol`): 3xx and 4xx except 408, 409, 425 and 429
 reject, 503 with Retry-After paces.
@@ -39,7 +38,7 @@ _UNAVAILABLE: Final = 503
 
 
 def of_failure(failure: Failure) -> NotSent | Unknown:
-    """The outcome of a call without an answer."""
+    """Returns the outcome of a call without an answer."""
     if failure.phase is Phase.NOT_WRITTEN:
         return NotSent(failure.code, failure.detail)
     return Unknown(failure.code, failure.detail)
@@ -48,13 +47,13 @@ def of_failure(failure: Failure) -> NotSent | Unknown:
 CONTRADICTION: Final = Unknown(
     "contradiction", "the answer says that it was taken, and its status that it was not"
 )
-"""Of a body that says success under a status that refuses."""
+"""The outcome of a body that reports success under a status that refuses."""
 
 
 def refusal(
     answer: httpx.Response, now_s: float | None = None, *, own_protocol: bool = False
 ) -> AnyOutcome | None:
-    """The outcome of an answer other than 2xx; None for 2xx."""
+    """Returns the outcome of an answer other than 2xx; None for 2xx."""
     status = answer.status_code
     if 200 <= status < 300:
         return None
@@ -72,7 +71,7 @@ def refusal(
 
 
 def _promised(status: int, code: str, detail: str, wait_ms: int | None) -> AnyOutcome:
-    """By the webhook protocol."""
+    """Returns the outcome by the webhook protocol."""
     if status == _UNAVAILABLE and wait_ms is not None:
         return NotSent(code, detail, wait_ms, limit=Limit.ACCOUNT)
     if 300 <= status < 400:
@@ -81,18 +80,18 @@ def _promised(status: int, code: str, detail: str, wait_ms: int | None) -> AnyOu
 
 
 def for_all(call: Call, outcome: AnyOutcome) -> list[AnyOutcome]:
-    """The same outcome for every delivery of the call."""
+    """Returns the same outcome for every delivery of the call."""
     return [outcome] * len(call.deliveries)
 
 
 def shown_outcomes(call: Call, outcomes: list[AnyOutcome]) -> list[AnyOutcome]:
-    """The same, with the provider's codes and sentences as they may be shown: it may repeat any receiver
-    of the call, or the content."""
+    """Returns the outcomes with the provider's codes and sentences as they may be shown. Those may repeat
+    the content, or any receiver of the call."""
     if [type(outcome) for outcome in outcomes].count(Accepted) == len(outcomes):
         return outcomes
     receivers = [delivery.receiver for delivery in call.deliveries]
     private = list(chain(receivers, call.deliveries[0].private_texts()))
-    # One outcome often stands for all deliveries of a call.
+    # All deliveries of a call often share one outcome.
     done: dict[int, AnyOutcome] = {}
     for outcome in outcomes:
         if id(outcome) not in done:

@@ -1,4 +1,4 @@
-"""What an answer to a recall means: the part that every provider with errcodes shares.
+"""The result of a recall: the part that every provider with errcodes shares.
 
 no answer, or none that can be read       ASK_LATER
 errcode 0                                 BACK
@@ -18,7 +18,7 @@ _OK: Final = "0"
 
 
 def taken_back(errors: ErrorTable, answer: Answer, code: str, words: str) -> RecallResult:
-    """`code` and `words` are what the adapter read in the answer; empty where it could not."""
+    """Returns the result. `code` and `words` are the adapter's reading of the answer, or empty."""
     if isinstance(answer, Failure):
         return RecallResult(RecallStatus.ASK_LATER, answer.code)
     if not code:

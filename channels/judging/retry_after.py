@@ -1,4 +1,4 @@
-"""Retry-After (RFC 9110 §10.2.3): how long the provider wants to be left alone."""
+"""Retry-After (RFC 9110 §10.2.3): the pause that the provider asks for."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ _SECONDS = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 
 def retry_after_ms(headers: httpx.Headers, now_s: float) -> int | None:
-    """The wish in milliseconds, 0 to MAX_MS; None where there is none that can be read.
+    """Returns the pause in milliseconds, 0 to MAX_MS; None where none can be read.
 
-    A date counts from the answer's own Date where it has one, so that our clock does not matter;
-    else from `now_s`, in epoch seconds. A date gone by is 0.
-    """
+    A date counts from the answer's own Date if it has one, so that our clock does not matter; else from
+    `now_s`, in epoch seconds. A past date is 0."""
     text = headers.get("retry-after", "").strip()
     if _SECONDS.fullmatch(text):
         return min(int(text) * 1_000, MAX_MS)
