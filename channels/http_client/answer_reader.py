@@ -1,8 +1,8 @@
 """One thread that waits for the answers to many calls, so that no lane's thread has to.
 
-A thread that waits for a provider costs the interpreter two changes of thread a call, and a hundred of
-them keep it from the work there is (docs/decisions/052-answers-in-one-thread.md). Here `epoll` tells which
-sockets have something to say, and the answers are read one after the other.
+A thread that waits for a provider costs the interpreter two thread switches a call. A hundred of them slow
+down all other work (docs/decisions/052-answers-in-one-thread.md). Here `epoll` reports readable sockets,
+and one thread reads the answers one after the other.
 
     added ──▶ something came ──▶ whole, or broken ──▶ `ended`
                    ▲     │
@@ -29,38 +29,38 @@ from channels.http_client.sockets import watch
 
 log = structlog.get_logger(__name__)
 _LOOK_S: Final = 0.02
-"""How often deadlines are looked at."""
+"""Interval between two looks at the deadlines."""
 _AT_ONCE: Final = 256
-"""Sockets told of in one go, at most."""
+"""Sockets that one `epoll` call reports, at most."""
 
 Ended = Callable[[LeanResponse | Failure], None]
-"""Gets what became of a call; must not wait."""
+"""Receives the result of a call; must not wait."""
 
 
 class AnswerReader:
-    """`add` is any thread's; what is added is read by the one thread, which the first call starts."""
+    """Any thread calls `add`; one thread, which the first call starts, reads the answers."""
 
     def __init__(self) -> None:
         self._pending: dict[int, tuple[Exchange, Ended]] = {}
-        """By the socket's descriptor. Who takes a call out of here ends it."""
+        """By the socket's descriptor. The thread that pops a call ends it."""
         self._starting = threading.Lock()  # guards the four below
         self._thread: threading.Thread | None = None
         self._epoll: select.epoll | None = None
-        self._bell = -1  # an eventfd: there is something to look at
+        self._bell = -1  # the eventfd that ends the thread's wait
         self._closed = False
         self._resting = False
-        """The thread waits for the bell alone: there is no deadline to look at."""
+        """True while the thread waits for the eventfd alone, without a deadline. `_told` writes it."""
         self._round_at = 0.0
-        """When the thread last went round, monotonic."""
+        """Time of the thread's last pass, monotonic. `_told` writes it, at first `_start`."""
 
     @property
     def beat(self) -> float:
-        """When the thread last went round, monotonic; now, where it has nothing to do."""
+        """Time of the thread's last pass, monotonic; now if it has nothing to do."""
         idle = self._resting or self._closed or self._thread is None
         return monotonic() if idle else self._round_at
 
     def add(self, exchange: Exchange, ended: Ended) -> bool:
-        """Read the answer; False where it must be waited for otherwise, and `ended` is not told."""
+        """Hands the call to the thread. Returns False if the caller must wait itself, without `ended`."""
         epoll = self._epoll or self._start()
         if epoll is None:
             return False
@@ -76,7 +76,7 @@ class AnswerReader:
         return True
 
     def close(self) -> None:
-        """End the thread, once the answers to what was added have come. Idempotent."""
+        """Ends the thread, once the answers to all added calls have come. Idempotent."""
         with self._starting:
             self._closed = True
         self._wake()
@@ -96,13 +96,13 @@ class AnswerReader:
             return self._epoll
 
     def _wake(self) -> None:
-        """End the thread's wait, unless it has ended: its descriptors may be another file's by then."""
+        """Ends the thread's wait, unless it has ended: its descriptors may be another file's by then."""
         with self._starting:
             if self._epoll is not None and not self._epoll.closed:
                 os.eventfd_write(self._bell, 1)
 
     def _run(self, epoll: select.epoll) -> None:
-        """Until closed. What this thread dies of leaves its calls in doubt, and it goes on."""
+        """Runs until closed. An error leaves the pending calls in doubt, and the thread goes on."""
         while self._pending or not self._closed:
             try:
                 self._serve(epoll)
@@ -113,7 +113,7 @@ class AnswerReader:
         with self._starting:
             epoll.close()
             os.close(self._bell)
-        for descriptor in list(self._pending):  # added as it was closed
+        for descriptor in list(self._pending):  # added while it was closed
             self._end(descriptor, Exchange.wait)
 
     def _serve(self, epoll: select.epoll) -> None:
@@ -127,13 +127,13 @@ class AnswerReader:
                 self._expire(now)
 
     def _told(self, epoll: select.epoll) -> list[tuple[int, int]]:
-        """Sockets that have something to say. Without any to ask there is no deadline: only the bell ends
-        the wait, and whoever adds rings it who sees that."""
+        """Returns the readable sockets. With no call pending, epoll waits without a timeout; `add` wakes it
+        through the eventfd."""
         self._resting = True
-        if self._pending or self._closed:  # looked at after the announcement
+        if self._pending or self._closed:  # read after `_resting` is set
             self._resting = False
         found = epoll.poll(None if self._resting else _LOOK_S, _AT_ONCE)
-        self._round_at = monotonic()  # before the rest is over
+        self._round_at = monotonic()  # before `_resting` is cleared
         self._resting = False
         return found
 
@@ -143,7 +143,7 @@ class AnswerReader:
             return
         exchange, _ = self._pending.get(descriptor, (None, None))
         if exchange is None:
-            return  # told of too late: it has ended
+            return  # the call ended before this event was read
         try:
             answer = exchange.advance()
             if answer is None:
@@ -154,7 +154,7 @@ class AnswerReader:
             self._give_up(descriptor, "not_read", exc)
         else:
             _, ended = self._pending.pop(descriptor, (None, None))
-            if ended is not None:  # else who added it could not have it watched, and waits for it
+            if ended is not None:  # else `add` could not watch it, and its caller waits
                 _tell(ended, answer)
 
     def _expire(self, now: float) -> None:
@@ -166,20 +166,20 @@ class AnswerReader:
         self._end(descriptor, lambda exchange: exchange.give_up(code, repr(cause)))
 
     def _end(self, descriptor: int, how: Callable[[Exchange], LeanResponse | Failure]) -> None:
-        """Takes the call out, then ends it: its owner may use the connection again at once."""
+        """Takes the call out first: once it ends, its owner may use the connection again."""
         exchange, ended = self._pending.pop(descriptor, (None, None))
         if exchange is None or ended is None:
-            return  # who added it could not have it watched, and waits for it
+            return  # `add` could not watch it, and its caller waits
         _tell(ended, _ended_by(how, exchange))
 
 
 def _ended_by(
     how: Callable[[Exchange], LeanResponse | Failure], exchange: Exchange
 ) -> LeanResponse | Failure:
-    """Returns how the call ended. Never raises."""
+    """Returns the end of the call. Never raises."""
     try:
         return how(exchange)
-    except Exception as exc:  # whatever it is: the call's owner must hear of its end
+    except Exception as exc:  # any error: the call's owner must learn of its end
         log.exception("answer_not_read", cause=repr(exc))
         return Failure(Phase.WRITTEN, "not_read", repr(exc))
 
@@ -188,5 +188,5 @@ def _tell(ended: Callable[[LeanResponse | Failure], None], answer: LeanResponse 
     """Tells the call's owner. Never raises."""
     try:
         ended(answer)
-    except Exception:  # whatever the owner raises: the others' answers are still to be read
+    except Exception:  # any error of the owner: other answers are still to be read
         log.exception("answer_not_taken")

@@ -1,8 +1,7 @@
-"""One connection: opened by libcurl (channels/http_client/dialer.py), spoken over by us, one call at a
-time.
+"""One connection for one call at a time. libcurl opens it (channels/http_client/dialer.py).
 
-The request is written by us (channels/http_client/exchange.py), because only who writes knows what was
-written. What libcurl's own HTTP would do differently, and cost: docs/decisions/020-transport.md.
+Our own code writes the request (channels/http_client/exchange.py): only the writer knows the written bytes.
+The differences of libcurl's own HTTP, and their cost: docs/decisions/020-transport.md.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ from channels.tls.tls_socket import TlsWire
 class Connection:
     """Belongs to one call at a time; the transport's pool hands it from thread to thread.
 
-    After a failure, and when the provider closed it, the next call opens it anew with the same handle,
-    which keeps libcurl's names.
+    After a failure, or a close by the provider, the next call opens it anew. The handle stays the same: it
+    keeps libcurl's names.
     """
 
     def __init__(
@@ -37,16 +36,16 @@ class Connection:
     ) -> None:
         """`peer`: for https. `proxy`: by http alone."""
         self.used_at = 0.0
-        """Monotonic; written when a call ends, read by the transport's janitor."""
+        """Monotonic; `_ended` writes it, the transport's janitor reads it."""
         self._clock = clock
         self._wire: Wire | None = None
-        """The open connection; None: there is none that may be used."""
+        """The open connection; None: no usable one."""
         self._dialer = Dialer(peer, proxy=proxy)
 
     def begin(
         self, request: httpx.Request, timeout_s: float, connect_s: float
     ) -> Exchange | Failure:
-        """Write the whole request. Raises BadRequest, and then nothing was sent."""
+        """Writes the whole request. Raises BadRequest: then nothing was sent."""
         data = written(request)
         deadline = monotonic() + timeout_s
         wire = self._alive() or self._open(request.url, timeout_s, connect_s)
@@ -56,16 +55,15 @@ class Connection:
         return exchange.write(data) or exchange
 
     def close(self) -> None:
-        """Close it for good."""
+        """Closes it for good."""
         if isinstance(self._wire, TlsWire):
             self._wire.say_goodbye()
         self._wire = None
         self._dialer.close()
 
     def _alive(self) -> Wire | None:
-        """The kept connection if it may carry a call, as far as can be known. One that has something
-        to say before it was asked has either ended, and what is written to it would be in doubt for
-        nothing; or it would answer this call with what belongs to another."""
+        """Returns the kept connection if it may carry a call. A readable idle connection was closed by the
+        peer or holds a stray answer: it must not be reused."""
         wire = self._wire
         return wire if wire is not None and wire.silent() else None
 
@@ -77,7 +75,7 @@ class Connection:
         return wire
 
     def _ended(self, clean: bool) -> None:
-        """The exchange is over; unless it ended clean, no other call goes over this wire."""
+        """Ends the exchange; unless it ended clean, no other call goes over this wire."""
         wire = self._wire
         if not clean and wire is not None:
             self._wire = None

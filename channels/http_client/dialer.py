@@ -1,6 +1,6 @@
 """Opens connections: libcurl resolves, connects and goes through a proxy (CURLOPT_CONNECT_ONLY).
 
-What is written over them is written by us; TLS is channels/tls/tls_socket.py's.
+Our own code writes over them; TLS is in channels/tls/tls_socket.py.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _CODES: Final = {
     pycurl.E_COULDNT_RESOLVE_HOST: "dns",
     pycurl.E_OPERATION_TIMEDOUT: "timeout",
 }
-"""Only words for people; the phase does not depend on them."""
+"""Words for people; the phase does not depend on them."""
 
 
 class Dialer:
-    """Holds one connection at a time, which it closes when it opens the next; keeps libcurl's names."""
+    """Holds one connection, and closes it when it opens the next; keeps libcurl's names."""
 
     def __init__(self, peer: TlsPeer | None = None, *, proxy: str = "") -> None:
         """`peer`: for https. `proxy`: by http alone."""
@@ -34,7 +34,7 @@ class Dialer:
         self._curl = _easy(proxy)
 
     def open(self, url: httpx.URL, timeout_s: float, connect_s: float) -> Wire | Failure:
-        """A new connection to the URL's host, with TLS for https; a Failure that was NOT_WRITTEN."""
+        """Returns a new connection to the URL's host, with TLS for https; else a NOT_WRITTEN Failure."""
         curl, started = self._curl, monotonic()
         curl.setopt(pycurl.URL, _address(url))
         curl.setopt(pycurl.TIMEOUT_MS, max(1, int(timeout_s * _MS)))
@@ -50,11 +50,11 @@ class Dialer:
         return self._secured(wire, self._peer, started + min(timeout_s, connect_s) - monotonic())
 
     def close(self) -> None:
-        """Close the connection, and open no other."""
+        """Closes the connection, and opens no other."""
         self._curl.close()
 
     def _secured(self, wire: PlainWire, peer: TlsPeer, left_s: float) -> Wire | Failure:
-        """With TLS; connecting and the handshake share their time."""
+        """Adds TLS; connecting and the handshake share their time."""
         try:
             secured = TlsWire(wire, peer)
             secured.open(left_s)
@@ -73,7 +73,7 @@ def _told(exc: pycurl.error) -> tuple[int, str]:
 
 
 def _address(url: httpx.URL) -> str:
-    """Where libcurl connects to, as far as a socket goes."""
+    """Returns the address for libcurl, which only opens a socket: https becomes http with a port."""
     if url.scheme != "https":
         return str(url)
     port = "" if url.port else ":443"
@@ -81,7 +81,7 @@ def _address(url: httpx.URL) -> str:
 
 
 def _easy(proxy: str) -> pycurl.Curl:
-    """A handle that connects, and takes nothing from its surroundings: no proxy, no netrc."""
+    """Returns a handle that connects, and takes nothing from the environment: no proxy, no netrc."""
     curl = pycurl.Curl()
     for option, value in (
         (pycurl.CONNECT_ONLY, 1),

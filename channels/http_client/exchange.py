@@ -1,12 +1,12 @@
 """One call over an open connection: a request that is written, then an answer that is read.
 
-Only who writes knows what was written, and that alone decides what became of the call:
+The written bytes alone decide the result of the call:
 
     not every byte was taken                        NOT_WRITTEN: nobody can act on a part of a request
     every byte was taken, and no whole answer came  WRITTEN
 
-No error's name or number is asked, and nothing is ever written a second time. The answer is waited for in
-the calling thread (`wait`), or read piece by piece by whoever watches the socket (`advance`).
+No error's name or number counts, and nothing is ever written a second time. The calling thread waits for
+the answer (`wait`), or the reader thread reads it piece by piece (`advance`).
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class Exchange:
         deadline: float,
         ended: Callable[[bool], None],
     ) -> None:
-        """Times are monotonic. `ended` is told at the end whether another call may go over the wire."""
+        """Times are monotonic. `ended` is called at the end, with whether another call may use the wire."""
         self.deadline = deadline
-        """The answer must be whole by then."""
+        """Time by which the answer must be whole."""
         self.wire = wire
         self._request = request
         self._started = started
@@ -48,12 +48,12 @@ class Exchange:
         self._size = self._taken = 0
 
     def write(self, data: bytes) -> Failure | None:
-        """The whole request; None: the answer may come."""
+        """Writes the whole request. Returns None if the answer may come."""
         self._size = len(data)
         failure: Failure | None = None
         try:
             if monotonic() > self._request.extensions.get("not_after", inf):
-                failure = late()  # nothing may come between this question and the first byte
+                failure = late()  # nothing may separate this check from the first byte
             else:
                 self._write(data)
         except TimeoutError:
@@ -66,22 +66,22 @@ class Exchange:
         return failure
 
     def wait(self) -> LeanResponse | Failure:
-        """The answer, waited for."""
+        """Waits for the answer."""
         found = self._read(self._receive)
         assert found is not None
         return found
 
     def advance(self) -> LeanResponse | Failure | None:
-        """The answer, as far as it has come; None: not all of it has."""
+        """Reads the bytes that came. Returns the answer; None: it is not whole yet."""
         return self._read(self.wire.receive_now)
 
     def expire(self) -> Failure:
-        """The deadline passed."""
+        """Ends the call whose deadline passed."""
         self._ended(False)
         return self._late()
 
     def give_up(self, code: str, detail: str) -> Failure:
-        """Nobody can read the answer any more."""
+        """Ends a call whose answer cannot be read any more."""
         self._ended(False)
         return self._failure(code, detail)
 
@@ -137,5 +137,5 @@ class Exchange:
     def _failure(self, code: str, detail: str) -> Failure:
         if self._taken == self._size:
             return Failure(Phase.WRITTEN, code, detail)
-        said = f"{detail} ({self._taken} of {self._size} bytes sent)"
-        return Failure(Phase.NOT_WRITTEN, code, said)
+        text = f"{detail} ({self._taken} of {self._size} bytes sent)"
+        return Failure(Phase.NOT_WRITTEN, code, text)

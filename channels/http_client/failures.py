@@ -1,4 +1,4 @@
-"""How a call without an answer is told: as a value on the send path, as an error to httpx.
+"""A call without an answer: a value on the send path, an error to httpx.
 
 httpx.TransportError
  └─ TransportFailure   carries the Failure: how far the call is known to have come
@@ -28,16 +28,16 @@ class BadRequest(ValueError):
 
 
 WITHDRAWN: Final = "withdrawn"
-"""The code of a call that whoever made it took back before it was the provider's."""
+"""The code of a call that its caller took back before it was the provider's."""
 LEASE_LAPSED: Final = "lease_lapsed"
-"""Why a call was withdrawn, or never began: the lease of whoever makes it is over."""
+"""The reason of a call that was withdrawn or never began: its caller's lease is over."""
 
 
 def withdrawn(why: str) -> Failure:
-    """The caller took the call back (`Call.withdrawn`)."""
+    """Returns the failure of a call that its caller took back (`Call.withdrawn`)."""
     return Failure(Phase.NOT_WRITTEN, WITHDRAWN, f"taken back before the message was sent: {why}")
 
 
 def late() -> Failure:
-    """Whoever calls lost the right to before the first byte: it slept past its lease (`Call.not_after`)."""
+    """Returns the failure of a call whose lease ended before the first byte (`Call.not_after`)."""
     return Failure(Phase.NOT_WRITTEN, "too_late", "the lease was over before the first byte")

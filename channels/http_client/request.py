@@ -1,7 +1,7 @@
-"""Requests built lean: httpx's own Request, made without what a transport of ours has no use for.
+"""Lean requests: httpx's own Request, without the parts that our transports do not use.
 
-`httpx.Request(content=…)` costs ten times as much, most of it to find out what is known here, and header
-objects that would only be taken apart again.
+`httpx.Request(content=…)` costs ten times as much. Most of that finds out facts that are known here, and
+makes header objects that would only be taken apart again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from channels.channel import Account
 
 Fields = Sequence[tuple[bytes, bytes]]
 _MADE_LATER: Final = frozenset({"headers", "stream", "_content"})
-"""What httpx.Request.__init__ sets beside method, URL and extensions."""
+"""Attributes that httpx.Request.__init__ sets beside method, URL and extensions."""
 
 
 def fields_of(url: httpx.URL) -> list[tuple[bytes, bytes]]:
@@ -24,13 +24,13 @@ def fields_of(url: httpx.URL) -> list[tuple[bytes, bytes]]:
 
 
 def extensions_of(account: Account) -> dict[str, Any]:
-    """Returns what the transport has to know of the account."""
+    """Returns the account's settings that the transport needs."""
     return {"ca_file": account.ca_file} if account.ca_file else {}
 
 
 class JsonPost(httpx.Request):
-    """A POST of JSON whose parts are ready. That it still behaves like any other Request is held by
-    tests/channels/http_client/test_request.py."""
+    """A POST of JSON whose parts are ready. tests/channels/http_client/test_request.py holds it to the
+    behaviour of any other Request."""
 
     def __init__(
         self, url: httpx.URL, fields: Fields, body: bytes, extensions: Mapping[str, Any]
@@ -39,11 +39,11 @@ class JsonPost(httpx.Request):
         self.url = url
         self.extensions = dict(extensions)
         self.fields = fields
-        """Without those that the body makes."""
+        """Header fields, without those of the body."""
         self.body = body
 
     def read(self) -> bytes:
-        """The body, which is here already."""
+        """Returns the body."""
         return self.body
 
     def __getattr__(self, name: str) -> Any:
@@ -61,7 +61,7 @@ class JsonPost(httpx.Request):
             stream=httpx.ByteStream(self.body),
             extensions=extensions,
         )
-        self.extensions = extensions  # the very dict: who set a deadline in it, set it
+        self.extensions = extensions  # the same dict: it may hold a deadline already
         self._content = self.body
         return getattr(self, name)
 
@@ -69,6 +69,6 @@ class JsonPost(httpx.Request):
 def post_json(
     url: httpx.URL, fields: Fields, body: bytes, extensions: Mapping[str, Any]
 ) -> JsonPost:
-    """A POST of JSON; `fields` are the account's own, Host among them, and the call's; none that speaks of
-    the body or the connection."""
+    """Returns a POST of JSON. `fields` are the account's own, Host among them, and the call's; none is
+    about the body or the connection."""
     return JsonPost(url, fields, body, extensions)

@@ -1,4 +1,4 @@
-"""The answer as adapters read it: httpx's own Response, made without what it has no use for."""
+"""The answer as adapters read it: httpx's own Response, without its unused parts."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _MADE_LATER: Final = frozenset(
         "_num_bytes_downloaded",
     }
 )
-"""What httpx.Response.__init__ sets beside status and request."""
+"""Attributes that httpx.Response.__init__ sets beside status and request."""
 
 
 class LeanResponse(httpx.Response):
     """A Response whose body is already here, without a content coding.
 
-    httpx's own constructor spends most of its time on header objects, streams and decoders. Of most
-    answers only status and content are read, so it runs when something else is asked for. That this
-    still behaves like any other Response is held by tests/channels/http_client/test_response.py.
+    httpx's own constructor spends most of its time on header objects, streams and decoders. It runs only
+    when more than status and content is read. tests/channels/http_client/test_response.py holds this class
+    to the behaviour of any other Response.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class LeanResponse(httpx.Response):
 
     @property
     def elapsed(self) -> timedelta:
-        """From the request's start to the whole answer."""
+        """Time from the request's start to the whole answer."""
         return timedelta(seconds=self._seconds)
 
     @elapsed.setter

@@ -1,13 +1,11 @@
-"""How bytes go over an open connection: straight to the socket, with TLS (channels/tls/tls_socket.py) or
-without.
+"""Bytes over an open connection: straight to the socket; channels/tls/tls_socket.py adds TLS.
 
-Python gives the interpreter away around every system call and must get it back afterwards. With a hundred
-threads that costs more than the calls: a message that was polled, sent, polled for and received changed
-threads nine times. Writing into a socket's buffer and looking whether it has something to say return at
-once, so they are made without letting go (`ctypes.PyDLL`); only the wait for the answer lets go: in one
-blocking `recv` with the deadline as the socket's own timeout (docs/decisions/044-plain-sockets.md), or in
-one `epoll` for the answers to many calls (channels/http_client/answer_reader.py), whose `watch` returns at
-once too.
+Python releases the GIL around every system call and must get it back afterwards. With a hundred threads
+that costs more than the calls: a message that was polled, sent, polled for and received changed threads
+nine times. Writing into a socket's buffer and peeking at it return at once, so these calls keep the GIL
+(`ctypes.PyDLL`). Only the wait for the answer releases it: one blocking `recv` with the deadline as the
+socket's timeout (docs/decisions/044-plain-sockets.md), or one `epoll` for the answers to many calls
+(channels/http_client/answer_reader.py). `watch` returns at once, too.
 """
 
 from __future__ import annotations
@@ -53,7 +51,7 @@ _US: Final = 1_000_000
 _MIN_S: Final = 0.001
 """The kernel takes 0 for "wait for ever"."""
 _SLACK_S: Final = 0.01
-"""A deadline is kept this exactly; more so, and every call would have to set the socket's timeout."""
+"""Precision of a deadline; with a finer one every call would have to set the socket's timeout."""
 
 
 class Wire(Protocol):
@@ -61,32 +59,32 @@ class Wire(Protocol):
 
     @property
     def descriptor(self) -> int:
-        """The socket's."""
+        """The socket's descriptor."""
         ...
 
     def silent(self) -> bool:
-        """Whether it is open and has nothing to say."""
+        """Returns whether it is open with nothing to read."""
         ...
 
     def send(self, data: bytes, left_s: float) -> int:
-        """Bytes taken, within the time. Raises TimeoutError, OSError."""
+        """Returns the number of bytes taken within the time. Raises TimeoutError, OSError."""
         ...
 
     def offer(self, data: bytes) -> int:
-        """Bytes taken without waiting; 0: none now, and the next offer must begin with the same bytes. A
-        byte that was not taken cannot be read by the peer unless it is offered again. Raises OSError."""
+        """As `send`, without waiting; after 0 the next offer must begin with the same bytes. The peer reads
+        a byte that was not taken only if it is offered again. Raises OSError."""
         ...
 
     def receive(self, left_s: float) -> bytes | memoryview:
-        """What comes next, empty at the end; good until the next call. Raises TimeoutError, OSError."""
+        """Returns bytes, empty at the end; good until the next call. Raises TimeoutError, OSError."""
         ...
 
     def receive_now(self) -> bytes | memoryview | None:
-        """As `receive`, but waits for nothing: None where nothing has come. Raises OSError."""
+        """As `receive`, without waiting: None if nothing has come. Raises OSError."""
         ...
 
     def hang_up(self) -> None:
-        """End it now, in both directions."""
+        """Ends it now, in both directions."""
         ...
 
 
@@ -150,7 +148,7 @@ class PlainWire:
 
 
 def watch(epoll: select.epoll, descriptor: int) -> None:
-    """Let `epoll` tell once that the socket has something to say, or has already. Raises OSError."""
+    """Makes `epoll` report once that the socket is readable, now or later. Raises OSError."""
     event = _Watched(_ONCE, descriptor)
     if not _control(epoll.fileno(), _CHANGE, descriptor, event):
         return
@@ -161,7 +159,7 @@ def watch(epoll: select.epoll, descriptor: int) -> None:
 
 @contextmanager
 def _borrowed(descriptor: int) -> Iterator[socket.socket]:
-    """libcurl's socket as Python's, which must not close it."""
+    """Yields libcurl's socket as Python's, which must not close it."""
     connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, descriptor)
     try:
         yield connection
@@ -174,7 +172,7 @@ def _shut_down(descriptor: int) -> None:
         try:
             connection.shutdown(socket.SHUT_RDWR)
         except OSError:
-            pass  # the provider was faster
+            pass  # the provider closed it first
 
 
 def _raise_unless(number: int, expected: Collection[int]) -> None:

@@ -1,14 +1,14 @@
-"""The one transport: httpx's interface over libcurl, called directly on the send path of every lane.
+"""The transport for HTTP/1.1: httpx's interface over libcurl, called directly by every lane.
 
-`send` answers with a value, whatever happens: a Response, or a Failure that says whether the
-provider may have acted on the request. `begin` does not wait for the answer: one thread reads those of
-all calls (channels/http_client/answer_reader.py). `handle_request` is `send` for an `httpx.Client` mounted
-on it (tokens, queries), and raises TransportFailure instead. Why libcurl:
+`send` always returns a value: a Response, or a Failure that says whether the provider may have acted on the
+request. `begin` does not wait: one thread reads the answers of all calls
+(channels/http_client/answer_reader.py). `handle_request` is `send` for an `httpx.Client` mounted on it
+(tokens, queries), and raises TransportFailure instead. The reasons for libcurl:
 docs/decisions/020-transport.md.
 
-`request.extensions` it reads: `timeout` (`total` and `connect` in seconds; `total` covers the whole
-call, from resolving to the last byte), `ca_file` (a PEM file of authorities to trust beside the
-public ones) and `not_after` (monotonic; no first byte leaves later).
+It reads from `request.extensions`: `timeout` (`total` and `connect` in seconds; `total` covers the whole
+call, from resolving to the last byte), `ca_file` (a PEM file of authorities to trust beside the public
+ones) and `not_after` (monotonic; no first byte leaves later).
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ DEFAULT_IDLE_S: Final = 60.0
 
 
 Origin = tuple[str, bytes, str]
-"""What calls must share to share a connection: scheme, host with port, CA file."""
+"""Calls that share a connection agree in it: scheme, host with port, CA file."""
 
 
 class _Begun(NamedTuple):
-    """A call whose request is written, and the connection that it has to itself."""
+    """A call whose request is written, and its connection."""
 
     origin: Origin
     connection: Connection
@@ -64,15 +64,15 @@ class Transport(httpx.BaseTransport):
         self._answers = AnswerReader()
 
     def send(self, request: httpx.Request) -> LeanResponse | Failure:
-        """One call on the wire, never two. Raises only BadRequest, and then nothing was sent."""
+        """Makes one call on the wire, never two. Raises only BadRequest: then nothing was sent."""
         begun = self._begin(request)
         return begun if isinstance(begun, Failure) else self._wait(begun)
 
     def begin(
         self, request: httpx.Request, done: Callable[[LeanResponse | Failure], None]
     ) -> LeanResponse | Failure | None:
-        """As `send`, without waiting for the answer: `done` gets it, from the thread that reads answers,
-        which must not wait. What is known already is returned, and not told to `done`."""
+        """As `send`, without waiting for the answer: the thread that reads answers calls `done`, which must
+        not wait. A result known at once is returned, and `done` is not called."""
         begun = self._begin(request)
         if isinstance(begun, Failure):
             return begun
@@ -128,7 +128,7 @@ class Transport(httpx.BaseTransport):
 
     @property
     def beat(self) -> float:
-        """When the thread that reads answers last went round, monotonic; now, where it rests."""
+        """Time of the last pass of the thread that reads answers, monotonic; now while it is idle."""
         return self._answers.beat
 
     @property
@@ -141,7 +141,7 @@ class Transport(httpx.BaseTransport):
         self._idle.sweep()
 
     def _peer(self, origin: Origin) -> TlsPeer | None:
-        """The origin's, if TLS is spoken there. Raises OSError for a CA file that cannot be read."""
+        """Returns the origin's peer, for TLS alone. Raises OSError for a CA file that cannot be read."""
         scheme, netloc, ca_file = origin
         if scheme != "https":
             return None
@@ -156,7 +156,7 @@ class Transport(httpx.BaseTransport):
 
 
 def timeouts(timeout: dict[str, Any] | None) -> tuple[float, float]:
-    """Total and connect, in seconds; of httpx's own four, reading is the nearest to a total."""
+    """Returns total and connect, in seconds; of httpx's four timeouts `read` is the nearest to a total."""
     if not timeout:
         return DEFAULT_TIMEOUT_S, DEFAULT_TIMEOUT_S
     total = timeout.get("total") or timeout.get("read") or DEFAULT_TIMEOUT_S

@@ -19,7 +19,7 @@ _WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
 _OURS: Final = frozenset(
     {b"content-length", b"transfer-encoding", b"expect", b"accept-encoding", b"connection"}
 )
-"""Written here or not at all: the body goes out whole, and comes back without a content coding."""
+"""Fields written here or not at all: the body goes out whole, and comes back without a content coding."""
 _JSON: Final = b"Content-Type: application/json\r\n"
 _INTERIM: Final = 200
 _SWITCHED: Final = 101
@@ -28,7 +28,7 @@ _FRAMING: Final = frozenset({b"content-length", b"transfer-encoding"})
 
 
 class BadAnswer(Exception):
-    """What came back is no answer: `code` for programs, the text for people."""
+    """Bytes that are no answer: `code` for programs, the text for people."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)
@@ -36,8 +36,8 @@ class BadAnswer(Exception):
 
 
 def written(request: httpx.Request) -> bytes:
-    """The request as it goes over the wire, in one piece. Raises BadRequest, before anything is sent,
-    for one whose fields hold a line break or a NUL."""
+    """Returns the request as it goes over the wire, in one piece. Raises BadRequest, before anything is
+    sent, for a line break or a NUL in a field."""
     parts = [b"%b %b HTTP/1.1\r\n" % (_method(request), request.url.raw_path)]
     if type(request) is JsonPost:
         body = request.body
@@ -53,7 +53,7 @@ def written(request: httpx.Request) -> bytes:
 
 
 def _fields(request: httpx.Request, body: bytes) -> list[bytes]:
-    """The header fields as lines, those left out that are written here."""
+    """Returns the header fields as lines, without those that are written here."""
     lines, named_host = [], False
     for name, value in request.headers.raw:
         lower = name.lower()
@@ -72,9 +72,9 @@ def _method(request: httpx.Request) -> bytes:
 
 
 class ResponseParser:
-    """Takes one answer in, piece by piece; interim ones (100, 103) are passed over.
+    """Takes one answer in, piece by piece; interim ones (100, 103) are skipped.
 
-    A new one for each answer. `feed` and `end` raise BadAnswer; nothing is fed once it is done.
+    Serves one answer. `feed` and `end` raise BadAnswer; nothing may be fed once it is done.
     """
 
     def __init__(self, *, without_body: bool = False) -> None:
@@ -85,7 +85,7 @@ class ResponseParser:
         """Whether the connection may carry another request; only true once done."""
         self._parser = httptools.HttpResponseParser(self)
         self._without_body = without_body
-        """An answer to HEAD, whose fields speak of a body that does not come."""
+        """The answer is to HEAD: its fields describe a body that does not come."""
         self._body: list[bytes] = []
         self._room = MAX_BODY
         self._fed = 0
@@ -93,11 +93,11 @@ class ResponseParser:
 
     @property
     def body(self) -> bytes:
-        """What has come of the body."""
+        """The body, as far as it has come."""
         return self._body[0] if len(self._body) == 1 else b"".join(self._body)
 
     def feed(self, data: bytes | memoryview) -> None:
-        """Take in what came next."""
+        """Takes the next bytes in."""
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as exc:
@@ -113,10 +113,10 @@ class ResponseParser:
         if self._room < 0:
             raise BadAnswer("too_large", f"the answer's body is over {MAX_BODY:,} bytes")
         if self.done:
-            del self._parser  # it holds our methods: a circle that only the collector would find
+            del self._parser  # it holds our methods: a cycle that only the collector would free
 
     def end(self) -> None:
-        """The connection ended. Only a body without a length ends with it."""
+        """Ends the answer with the connection; only a body without a length ends so."""
         if self._in_body and not self._is_framed():
             self.done = True
         else:
@@ -124,7 +124,7 @@ class ResponseParser:
             raise BadAnswer("closed", f"the connection was closed {where}")
 
     def _is_framed(self) -> bool:
-        """Whether a field says where the body ends; asked only when the connection ended first."""
+        """Returns whether a field says where the body ends; asked only when the connection ended first."""
         return any(name.lower() in _FRAMING for name, _ in self.headers)
 
     def on_message_begin(self) -> None:
