@@ -1,20 +1,20 @@
-"""One HTTP/2 connection: many calls at once, and for each of them what is known to have been written.
+"""One HTTP/2 connection: many calls at once, and the bytes of each that are known to be written.
 
-`h2` is a state machine without I/O. What it wants to send goes into one buffer in order, and from there
-over the wire (`Wire.offer`), so that each frame's place is known in all that was written:
+`h2` is a state machine without I/O. Its output goes into one buffer in order, and from there over the wire
+(`Wire.offer`). So each frame's place in all written bytes is known:
 
     END_STREAM not written            NOT_WRITTEN: the peer cannot have a whole request (RFC 9113 §8.1)
     stream id above GOAWAY's last     NOT_WRITTEN: not processed (§6.8)
     reset with REFUSED_STREAM         NOT_WRITTEN: not processed (§8.7)
     any other end without an answer   WRITTEN
 
-A call waits in line, unwritten, until the peer's SETTINGS came (a peer that says nothing speaks no
-HTTP/2), while as many streams are open as they allow, while the socket takes nothing, and while the answer
-to a PING is due. Its time and its lease are asked right before its HEADERS frame, and again before each
-frame that flow control held back.
+A call waits in line, unwritten, until the peer's SETTINGS came (a silent peer speaks no HTTP/2). It also
+waits while the peer allows no more streams, while the socket takes nothing, or while a PING is
+unanswered. Its time and its lease are checked right before its HEADERS frame, and again before each frame
+that flow control held back.
 
-What is told as NOT_WRITTEN must never be written afterwards. So where a deadline passes while END_STREAM
-lies in the buffer, the connection ends: the socket took nothing for as long.
+A call reported as NOT_WRITTEN must never be written afterwards. If a deadline passes while END_STREAM lies
+in the buffer, the connection ends: the socket took nothing for as long.
 """
 
 from __future__ import annotations
@@ -54,25 +54,24 @@ from channels.tls.tls_socket import TlsWire
 log = structlog.get_logger(__name__)
 
 MAX_STREAMS: Final = 1_000
-"""Open at once, whatever the peer allows."""
+"""Open streams at once, whatever the peer allows."""
 PING_AFTER_S: Final = 20.0
-"""Silence after which the peer is asked whether it is there."""
+"""Silence after which the peer gets a PING."""
 PING_WAIT_S: Final = 10.0
-"""How long its answer may take."""
+"""Time for the peer's answer to a PING."""
 _LAST_ID: Final = 2**31 - 3
 _BUFFERED: Final = 64 << 10
-"""Bytes that wait for the socket, beyond which no more of a body is made ready."""
+"""Bytes that wait for the socket, beyond which no more of a body is framed."""
 _PING: Final = b"hongyan\0"
 
 
 class Http2Connection:
-    """Any thread begins calls; one thread reads (`serve`, `look_after`, `ended`)."""
+    """Any thread calls `begin`; one thread reads (`serve`, `look_after`, `ended`)."""
 
     def __init__(
         self, dialer: Dialer, wire: Wire, *, clock: Callable[[], float] = monotonic
     ) -> None:
-        """Of an open wire, on which nothing was said yet. Raises nothing: a wire that has failed is told by
-        the first call."""
+        """Takes an open wire without traffic. Never raises: the first call reports a failed wire."""
         self.descriptor = wire.descriptor
         self._dialer = dialer
         self._clock = clock
@@ -85,26 +84,26 @@ class Http2Connection:
         self._state.local_settings = settings
         self._frames = Frames()
         self._out = b""
-        """Made ready, and not taken by the socket yet."""
+        """Framed bytes that the socket has not taken yet."""
         self._queued = self._written = 0
-        """Bytes that ever were in `_out`; those that the socket took."""
+        """Bytes that ever were in `_out`; bytes that the socket took."""
         self._waiting: deque[Stream] = deque()
         self._streams: dict[int, Stream] = {}
         self._held: dict[int, Stream] = {}
-        """Streams of whose body a part is still to be made ready."""
+        """Streams whose body is not framed to its end."""
         self._greeted = False
         """The peer's SETTINGS came."""
         self._retired = False
         """It takes no new calls."""
         self._why = Failure(Phase.NOT_WRITTEN, "closed", "")
-        """Why it takes none, to a call that was not written."""
+        """The reason, for calls that were not written."""
         self._over: list[Stream] = []
-        """With a result that nobody was told yet."""
+        """Streams with a result that `done` has not received."""
         self._beginning: Stream | None = None
-        """Its result is returned by `begin`."""
+        """The stream of `begin`, which returns its result."""
         self._heard_at = self._used_at = clock()
         self._pinged_at: float | None = None
-        """When a PING was sent whose answer is due."""
+        """Time of a PING whose answer is due."""
         with self._lock:
             self._state.initiate_connection()
             self._flush()
@@ -127,19 +126,19 @@ class Http2Connection:
 
     @property
     def wants_to_write(self) -> bool:
-        """Whether the socket took less than there is."""
+        """Whether bytes wait for the socket."""
         return bool(self._out)
 
     @property
     def untold(self) -> bool:
-        """Whether `ended` has something."""
+        """Whether `ended` has a call to return."""
         return bool(self._over)
 
     def begin(self, stream: Stream) -> LeanResponse | Failure | bool:
-        """Puts a call in line and writes what can be written now. True: it is under way, and `ended` has it
-        later. False: the connection, which did serve others, takes no calls, and nothing was written."""
+        """Puts a call in line and writes as much as possible. Returns its result; True: `ended` has it
+        later; False: the connection, which did serve others, takes no calls, and nothing was written."""
         with self._lock:
-            self._take_in()  # GOAWAY and the end come first: what is written afterwards is in doubt
+            self._take_in()  # GOAWAY and the end come first: a later write would be in doubt
             if self._retired:
                 return False if self._greeted else self._why
             self._beginning = stream
@@ -151,13 +150,13 @@ class Http2Connection:
             return True if stream.result is None else stream.result
 
     def serve(self) -> None:
-        """Reads what came, and goes on writing."""
+        """Reads the bytes that came, and goes on writing."""
         with self._lock:
             self._take_in()
             self._advance()
 
     def look_after(self, now: float, idle_s: float) -> None:
-        """Ends calls whose time is over, asks a silent peer, and ends a connection that nobody needs."""
+        """Ends overdue calls, asks a silent peer, and ends a connection that nobody needs."""
         with self._lock:
             for stream in [
                 s for s in (*self._streams.values(), *self._waiting) if now >= s.deadline
@@ -173,7 +172,7 @@ class Http2Connection:
                 self._ask_silent_peer(now)
 
     def ended(self) -> list[Stream]:
-        """Calls that have ended and whose `done` must be told, outside of any lock."""
+        """Returns the calls that have ended; the caller calls their `done`, outside of any lock."""
         with self._lock:
             over, self._over = self._over, []
             return over
@@ -184,20 +183,20 @@ class Http2Connection:
             self._retire("closed", "the transport is closed")
 
     def release(self) -> None:
-        """Closes the socket of a connection that has ended. The thread that reads calls it, so that no
-        other connection has the same descriptor while that thread knows it."""
+        """Closes the socket of a connection that has ended. Only the reader thread calls it: no other
+        connection may get the same descriptor while that thread knows it."""
         with self._lock:
             self._dialer.close()
 
     def give_up(self, code: str, detail: str) -> None:
-        """Nobody can serve it any more."""
+        """Ends a connection that cannot be served any more."""
         with self._lock:
             self._lose(code, detail)
 
     # ---- reading -----------------------------------------------------------------------------
 
     def _take_in(self) -> None:
-        """All that came: over TLS what is decrypted already makes no socket readable again."""
+        """Reads all that came: bytes that TLS has decrypted already make no socket readable again."""
         while self._wire is not None:
             try:
                 data = self._wire.receive_now()
@@ -269,9 +268,9 @@ class Http2Connection:
         return stream.failed(self._written, "reset", f"the stream was reset ({named})")
 
     def _told_to_go(self, goaway: GoAway) -> None:
-        said = f" {goaway.detail}" if goaway.detail else ""
-        detail = f"the provider sent GOAWAY ({goaway.code}){said}"
-        log.info("http2_goaway", code=goaway.code, said=goaway.detail, calls=len(self._streams))
+        words = f" {goaway.detail}" if goaway.detail else ""
+        detail = f"the provider sent GOAWAY ({goaway.code}){words}"
+        log.info("http2_goaway", code=goaway.code, detail=goaway.detail, calls=len(self._streams))
         for stream in [one for one in self._streams.values() if one.id > goaway.last_stream]:
             self._end(stream, stream.unprocessed("closed", f"{detail} before this stream"))
         self._retire("closed", detail)
@@ -279,7 +278,7 @@ class Http2Connection:
     # ---- writing -----------------------------------------------------------------------------
 
     def _advance(self) -> None:
-        """Writes what is ready, then goes on with held bodies, then begins calls in line."""
+        """Flushes the buffer, then goes on with held bodies, then starts calls in line."""
         try:
             self._flush()
             for stream in list(self._held.values()):
@@ -294,7 +293,7 @@ class Http2Connection:
                 else:
                     self._waiting.popleft()
                     self._start(stream)
-        except Exception as exc:  # ours: each call is judged by what was written of it
+        except Exception as exc:  # our own fault: each call is judged by its written bytes
             log.exception("http2_state_broken", cause=repr(exc))
             self._lose("protocol", f"the HTTP/2 state is broken: {exc!r}")
 
@@ -309,7 +308,7 @@ class Http2Connection:
         )
 
     def _start(self, stream: Stream) -> None:
-        """HEADERS, and as much of the body as may leave."""
+        """Sends HEADERS, and as much of the body as may leave."""
         stream.id = self._state.get_next_available_stream_id()
         self._streams[stream.id] = stream
         self._state.send_headers(stream.id, stream.fields, end_stream=not stream.body)
@@ -324,9 +323,9 @@ class Http2Connection:
         self._flush()
 
     def _go_on(self, stream: Stream) -> None:
-        """With a body that flow control or the socket held back, unless its lease is over."""
+        """Goes on with a body that flow control or the socket held back, unless its lease is over."""
         if stream.result is not None:
-            return  # the connection was lost over the one before
+            return  # the stream before it lost the connection
         if monotonic() > stream.not_after:
             self._cancel(stream)
             self._end(stream, late())
@@ -335,7 +334,7 @@ class Http2Connection:
             self._flush()
 
     def _pour(self, stream: Stream) -> None:
-        """DATA frames, as far as the windows and the buffer have room."""
+        """Makes DATA frames, as far as the windows and the buffer have room."""
         state = self._state
         while len(self._out) < _BUFFERED:
             window = state.local_flow_control_window(stream.id)
@@ -353,7 +352,7 @@ class Http2Connection:
                 return
 
     def _cancel(self, stream: Stream) -> None:
-        """RST_STREAM: a request that was not whole stays so, and an answer is not waited for."""
+        """Sends RST_STREAM: an incomplete request stays so, and no answer is awaited."""
         self._held.pop(stream.id, None)
         try:
             self._state.reset_stream(stream.id, ErrorCodes.CANCEL)
@@ -404,7 +403,7 @@ class Http2Connection:
             self._flush()
 
     def _end(self, stream: Stream, result: LeanResponse | Failure) -> None:
-        """Once: what ends a connection ends the calls that somebody is about to end."""
+        """Ends a call once: the end of a connection may meet a call that is about to end."""
         if stream.result is not None:
             return
         self._streams.pop(stream.id, None)
@@ -417,14 +416,14 @@ class Http2Connection:
             self._over.append(stream)
 
     def _retire(self, code: str, why: str) -> None:
-        """No new calls; those in line were not written."""
+        """Takes no new calls; those in line were not written."""
         self._retired = True
         self._why = Failure(Phase.NOT_WRITTEN, code, why)
         for stream in list(self._waiting):
             self._end(stream, self._why)
 
     def _leave(self) -> None:
-        """Ends a connection that carries no call, and says so."""
+        """Ends a connection that carries no call, and tells the peer."""
         self._retired = True
         try:
             self._state.close_connection()
@@ -436,7 +435,7 @@ class Http2Connection:
         self._shut()
 
     def _lose(self, code: str, detail: str) -> None:
-        """The connection is over: each call is judged by what was written of it."""
+        """Ends the connection: each call is judged by its written bytes."""
         if self._wire is None:
             return
         self._retire(code, detail)
@@ -445,7 +444,7 @@ class Http2Connection:
             self._end(stream, stream.failed(self._written, code, detail))
 
     def _shut(self) -> None:
-        """Under the lock to its end: `release` must not close the socket before it is shut."""
+        """Runs under the lock to its end: `release` must not close the socket before it is shut down."""
         self._out = b""
         if self._wire is not None:
             self._wire.hang_up()

@@ -1,8 +1,8 @@
-"""HTTP/2 as it is written and read beside the state machine `h2`: the request's fields, and GOAWAY frames.
+"""HTTP/2 beside the state machine `h2`: the request's fields, and GOAWAY frames.
 
-`h2` refuses every frame after a GOAWAY (python-hyper/h2, issue 1181, open on 2026-11-22), though RFC 9113
-§6.8 lets the streams up to its last stream id end in peace. So GOAWAY frames are taken out here, and `h2`
-never learns of them.
+`h2` refuses every frame after a GOAWAY (python-hyper/h2, issue 1181, open on 2026-11-22). RFC 9113 §6.8
+lets the streams up to its last stream id finish. So `Frames` takes GOAWAY frames out, and `h2` never sees
+them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Field = HeaderTuple | tuple[bytes, bytes]
 _HEAD: Final = 9
 """Bytes of a frame's head: length in three, type, flags, stream id in four (RFC 9113 §4.1)."""
 _MAX_FRAME: Final = 16_384
-"""Bytes of a frame that we take: SETTINGS_MAX_FRAME_SIZE where nobody says otherwise (§6.5.2)."""
+"""Bytes of a frame that we take: the default of SETTINGS_MAX_FRAME_SIZE (§6.5.2)."""
 _GOAWAY: Final = 7
 _LEAST_GOAWAY: Final = 8
 _STREAM_ID: Final = 0x7FFF_FFFF
@@ -43,7 +43,7 @@ _OURS: Final = frozenset(
         b"upgrade",
     }
 )
-"""Of one connection, which HTTP/2 forbids (§8.2.2), or written here."""
+"""Fields of one connection, which HTTP/2 forbids (§8.2.2), or written here."""
 
 
 class GoAway(NamedTuple):
@@ -56,13 +56,13 @@ class GoAway(NamedTuple):
 
 
 class Frames:
-    """Splits what was read into whole frames. One for each connection."""
+    """Splits the bytes of one connection into whole frames."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def split(self, data: bytes) -> Iterator[bytes | GoAway]:
-        """Returns GOAWAY frames, and what lies before and between them, in order. Raises ValueError for a
+        """Yields GOAWAY frames, and the bytes before and between them, in order. Raises ValueError for a
         frame that is longer than we take: `h2` would wait for all of it."""
         data, self._rest = self._rest + data, b""
         begin = end = 0
@@ -85,10 +85,10 @@ class Frames:
 
 
 def fields_of(request: httpx.Request, size: int) -> list[Field]:
-    """The field section of a request with a body of so many bytes. Raises BadRequest for a field that HTTP
-    cannot carry.
+    """Returns the field section of a request with a body of so many bytes. Raises BadRequest for a field
+    that HTTP cannot carry.
 
-    The path is never indexed by HPACK: it names one device, and would drive what repeats out of the table.
+    HPACK never indexes the path: it names one device, and would drive repeated fields out of the table.
     """
     url = request.url
     path = NeverIndexedHeaderTuple(b":path", url.raw_path)

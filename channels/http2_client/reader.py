@@ -1,10 +1,9 @@
-"""One thread that reads all HTTP/2 connections, keeps their deadlines and tells what became of calls.
+"""One thread that reads all HTTP/2 connections, keeps their deadlines and reports the ends of calls.
 
-As channels/http_client/answer_reader.py does for HTTP/1.1, where a connection carries one call. Here it
-stays with its reader
-from the first call to the end:
+channels/http_client/answer_reader.py does the same for HTTP/1.1, where a connection carries one call. Here
+a connection stays with its reader from the first call to the end:
 
-    added ──▶ something came, or may be written ──▶ served ──▶ ended calls are told
+    added ──▶ something came, or may be written ──▶ served ──▶ `done` of ended calls
                   ▲                                    │
                   └──── every 20 ms: deadlines ────────┘      over ──▶ released
 """
@@ -23,42 +22,42 @@ from channels.http2_client.connection import Http2Connection
 
 log = structlog.get_logger(__name__)
 _LOOK_S: Final = 0.02
-"""How often deadlines are looked at while there are calls."""
+"""Interval between two looks at the deadlines while there are calls."""
 _QUIET_S: Final = 1.0
-"""How often connections without calls are looked at."""
+"""The same interval without calls."""
 _READ: Final = select.EPOLLIN
 _BOTH: Final = select.EPOLLIN | select.EPOLLOUT
 
 
 class Http2Reader:
-    """`add`, `wake` and `close` are any thread's; the first `add` starts the thread."""
+    """Any thread calls `add`, `wake` and `close`; the first `add` starts the thread."""
 
     def __init__(self, idle_s: float) -> None:
         self._idle_s = idle_s
         self._connections: dict[int, Http2Connection] = {}
-        """By descriptor; added under the lock, removed by the thread."""
+        """By descriptor; `add` adds under the lock, `_settle` removes in the reader thread."""
         self._masks: dict[int, int] = {}
         """Descriptor to the events that epoll watches; only the reader thread reads and writes it."""
         self._starting = threading.Lock()  # guards the four below, and what is added
         self._thread: threading.Thread | None = None
         self._epoll: select.epoll | None = None
-        self._bell = -1  # an eventfd: there is something to look at
+        self._bell = -1  # the eventfd that ends the thread's wait
         self._closed = False
         self._resting = False
-        """The thread may wait for long: it saw no calls."""
+        """True while the thread may wait for long, without calls. `_pause` and `_go_round` write it."""
         self._round_at = 0.0
-        """When the thread last went round, monotonic."""
+        """Time of the thread's last pass, monotonic. `_go_round` writes it, at first `_start`."""
         self._look_at = 0.0
-        """When it looks at deadlines next, monotonic; its own."""
+        """Time of the next look at deadlines, monotonic; `_go_round` alone uses it."""
 
     @property
     def beat(self) -> float:
-        """When the thread last went round, monotonic; now, where it has nothing to do."""
+        """Time of the thread's last pass, monotonic; now if it has nothing to do."""
         idle = self._resting or self._closed or self._thread is None
         return monotonic() if idle else self._round_at
 
     def add(self, connection: Http2Connection) -> bool:
-        """Read it from now on, to its end; False where that cannot be done."""
+        """Reads the connection from now on, to its end. Returns False if that cannot be done."""
         with self._starting:
             if self._closed:
                 return False
@@ -74,18 +73,18 @@ class Http2Reader:
         return True
 
     def begun(self, connection: Http2Connection) -> None:
-        """A call was put in line, or some ended meanwhile."""
+        """Wakes the thread if need be, after a call was put in line or some calls ended."""
         if self._resting or connection.untold or connection.wants_to_write:
             self.wake()
 
     def wake(self) -> None:
-        """Let the thread go round."""
+        """Ends the thread's wait."""
         with self._starting:
             if self._epoll is not None and not self._epoll.closed:
                 os.eventfd_write(self._bell, 1)
 
     def close(self) -> None:
-        """End the thread once the calls under way have ended. Idempotent."""
+        """Ends the thread once the calls under way have ended. Idempotent."""
         with self._starting:
             self._closed = True
         for connection in list(self._connections.values()):
@@ -104,7 +103,7 @@ class Http2Reader:
         return epoll
 
     def _run(self, epoll: select.epoll) -> None:
-        """Until closed. What this thread dies of ends its connections, and it goes on."""
+        """Runs until closed. An error ends all connections, and the thread goes on."""
         while self._connections or not self._closed:
             try:
                 self._go_round(epoll)
@@ -135,10 +134,10 @@ class Http2Reader:
             self._settle(epoll, connection)
 
     def _pause(self) -> float | None:
-        """Until the next look; None: only what happens ends it. Who begins a call wakes the thread that
-        announced its rest."""
+        """Returns the time until the next look; None: only an event ends the wait. `begun` wakes a thread
+        that set `_resting`."""
         self._resting = True
-        connections = list(self._connections.values())  # looked at after the announcement
+        connections = list(self._connections.values())  # read after `_resting` is set
         if self._closed or any(one.calls or one.untold for one in connections):
             self._resting = False
             return _LOOK_S
@@ -159,13 +158,13 @@ class Http2Reader:
             connection.give_up("not_read", repr(exc))
 
     def _settle(self, epoll: select.epoll, connection: Http2Connection) -> None:
-        """Tells what has ended, lets go of a connection that has, and watches for what is needed."""
+        """Reports ended calls, releases a connection that has ended, and sets the events to watch."""
         self._tell(connection)
         descriptor = connection.descriptor
         if connection.closed:
             epoll.unregister(descriptor)
             self._masks.pop(descriptor, None)
-            self._tell(connection)  # what ended between the two
+            self._tell(connection)  # calls that ended between the two
             del self._connections[descriptor]
             connection.release()
             return
@@ -179,5 +178,5 @@ class Http2Reader:
             assert stream.result is not None
             try:
                 stream.done(stream.result)
-            except Exception:  # the others' answers are still to be told
+            except Exception:  # the other calls still wait for their results
                 log.exception("answer_not_taken")

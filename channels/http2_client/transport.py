@@ -1,12 +1,12 @@
 """The transport for providers that speak HTTP/2 alone: many calls at once over one connection an origin.
 
-As channels/http_client/transport.py it answers with a value, whatever happens, and says whether the
-provider may have acted on the request; it reads the same `request.extensions`. What was written is
-channels/http2_client/connection.py's to know. https (or h2) agrees on HTTP/2 by ALPN; http (or h2c) speaks
-it at once ("prior knowledge", RFC 9113 §3.3), for a simulator on loopback.
+As channels/http_client/transport.py it always returns a value, which says whether the provider may have
+acted on the request; it reads the same `request.extensions`. channels/http2_client/connection.py knows the
+written bytes. https (or h2) agrees on HTTP/2 by ALPN; http (or h2c) speaks it at once ("prior knowledge",
+RFC 9113 §3.3), for a simulator on loopback.
 
-`extensions["login"]`: only calls of the same one share a connection. Apple takes the tokens of one key over
-one connection ("Handling notification responses from APNs", UnrelatedKeyIdInToken; read 2026-11-22).
+`extensions["login"]`: only calls of the same login share a connection. Apple takes the tokens of one key
+over one connection ("Handling notification responses from APNs", UnrelatedKeyIdInToken; read 2026-11-22).
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ DEFAULT_IDLE_S: Final = 900.0
 _ALPN: Final = "h2"
 _SECURED: Final = ("https", "h2")
 _TRIES: Final = 3
-"""Connections that a call finds retired before it gives up; nothing was written on any."""
+"""Retired connections that a call meets before it gives up; nothing was written on any."""
 _SCHEMES: Final = (*HTTP, *HTTP_2)
 
 
 class _Route:
-    """The way to one origin. `lock` guards the opening; the other fields are written under it."""
+    """The connection to one origin. `_opened` writes its fields under `lock`, but for `peer`."""
 
     def __init__(self, peer: TlsPeer | None) -> None:
         self.peer = peer
         self.lock = threading.Lock()
         self.connection: Http2Connection | None = None
         self.failures = 0
-        """Tries that failed, and what became of the last."""
+        """Failed tries, and the failure of the last."""
         self.failed: Failure | None = None
 
 
@@ -67,21 +67,21 @@ class Http2Transport:
         self._proxy = proxy
         self._clock = clock
         self._routes: dict[tuple[str, bytes, str, str], _Route] = {}
-        """By what calls must share to share a connection: scheme, host with port, CA file, login."""
+        """By scheme, host with port, CA file and login: calls that share a connection agree in them."""
         self._reader = Http2Reader(idle_s)
         self._closed = threading.Event()
 
     def send(self, request: httpx.Request) -> LeanResponse | Failure:
-        """One call on the wire, never two. Raises only BadRequest, and then nothing was sent."""
-        told: SimpleQueue[LeanResponse | Failure] = SimpleQueue()
-        known = self.begin(request, told.put)
-        return told.get() if known is None else known
+        """Makes one call on the wire, never two. Raises only BadRequest: then nothing was sent."""
+        results: SimpleQueue[LeanResponse | Failure] = SimpleQueue()
+        known = self.begin(request, results.put)
+        return results.get() if known is None else known
 
     def begin(
         self, request: httpx.Request, done: Callable[[LeanResponse | Failure], None]
     ) -> LeanResponse | Failure | None:
-        """As `send`, without waiting for the answer: `done` gets it, from the thread that reads answers,
-        which must not wait. What is known already is returned, and not told to `done`."""
+        """As `send`, without waiting for the answer: the thread that reads answers calls `done`, which must
+        not wait. A result known at once is returned, and `done` is not called."""
         if request.url.scheme not in _SCHEMES:
             raise BadRequest(f"HTTP/2 does not serve {request.url.scheme}://")
         total_s, connect_s = timeouts(request.extensions.get("timeout"))
@@ -103,17 +103,17 @@ class Http2Transport:
         return Failure(Phase.NOT_WRITTEN, "closed", "each connection was retired at once")
 
     def close(self) -> None:
-        """Close every connection, once the calls on it have ended. Idempotent."""
+        """Closes every connection, once the calls on it have ended. Idempotent."""
         self._closed.set()
         self._reader.close()
 
     @property
     def beat(self) -> float:
-        """When the thread that reads answers last went round, monotonic; now, where it rests."""
+        """Time of the last pass of the thread that reads answers, monotonic; now while it is idle."""
         return self._reader.beat
 
     def _route(self, request: httpx.Request) -> _Route:
-        """Raises OSError for a CA file that cannot be read."""
+        """Returns the origin's route. Raises OSError for a CA file that cannot be read."""
         url, extensions = request.url, request.extensions
         ca_file = extensions.get("ca_file", "")
         origin = (url.scheme, url.netloc, ca_file, extensions.get("login", ""))
@@ -129,7 +129,7 @@ class Http2Transport:
     def _connection(
         self, route: _Route, stream: Stream, connect_s: float
     ) -> Http2Connection | Failure:
-        """The origin's, opened by one thread while the others wait for what becomes of its try."""
+        """Returns the origin's connection. One thread opens it, while others wait for its result."""
         connection = route.connection
         if connection is not None and connection.usable:
             return connection

@@ -1,1 +1,1 @@
-"""TLS: whom we trust, and records that OpenSSL reads and writes in memory."""
+"""TLS: the authorities we trust, and records that OpenSSL reads and writes in memory."""

@@ -1,4 +1,4 @@
-"""Our side of TLS: whom we trust, and what connections to one host share."""
+"""Our side of TLS: the authorities we trust, and the state that connections to one host share."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import certifi
 class CaBundles:
     """Contexts that verify chain and host name, TLS 1.2 or later.
 
-    They trust the public certificate authorities, and those an account adds. One per file of added
-    authorities, made when it is first asked for: parsing all authorities costs milliseconds and half a
-    megabyte. Nothing is taken from the environment.
+    They trust the public certificate authorities, and those an account adds. Each file of added authorities
+    has one context, made on first use: parsing all authorities costs milliseconds and half a megabyte.
+    Nothing is taken from the environment.
     """
 
     def __init__(self, bundle: str = "", protocols: Sequence[str] = ()) -> None:
@@ -26,10 +26,9 @@ class CaBundles:
         self._made = cache(self._make)
 
     def context(self, extra: str = "") -> ssl.SSLContext:
-        """The context that also trusts the authorities in the PEM file `extra`, if any.
+        """Returns the context that also trusts the authorities in the PEM file `extra`, if any.
 
-        Raises OSError when that cannot be read. Many threads may ask at once; one makes it.
-        """
+        Raises OSError if that cannot be read. Many threads may ask at once; one makes it."""
         with self._making:
             return self._made(extra)
 
@@ -46,13 +45,13 @@ class CaBundles:
 
 
 class TlsPeer:
-    """A host as its connections see it. Any thread may write `session`: each is as good as another."""
+    """State of the connections to one host. Any thread may write `session`: all are equally good."""
 
     __slots__ = ("context", "host", "session")
 
     def __init__(self, context: ssl.SSLContext, host: str) -> None:
         self.context = context
         self.host = host
-        """The name, or the address, that the certificate must be for."""
+        """The name or the address that the certificate must be for."""
         self.session: ssl.SSLSession | None = None
         """The newest session, which the next connection resumes. Written by `TlsWire`."""

@@ -1,17 +1,16 @@
-"""OpenSSL's work on one record, without giving the interpreter away.
+"""OpenSSL's work on one record, without releasing the GIL.
 
-Python's `ssl` lets other threads run while OpenSSL encrypts or decrypts. That work takes some
-microseconds; to get the interpreter back costs more, since other threads want it all the time. In memory
-nothing can block, so both functions are called without letting go (`ctypes.PyDLL`), as
-channels/http_client/sockets.py does.
+Python's `ssl` releases the GIL while OpenSSL encrypts or decrypts. That work takes some microseconds. To
+get the GIL back costs more, since other threads want it all the time. In memory nothing can block, so both
+functions keep the GIL (`ctypes.PyDLL`), as channels/http_client/sockets.py does.
 
-Python's object made the session, verified the peer and still owns it. Only its pointer is read, from where
-CPython 3.11 to 3.14 keep it. Where an object does not look as expected, `ssl`'s own methods serve:
+Python's object made the session, verified the peer and still owns it. Only its pointer is read, from its
+place in CPython 3.11 to 3.14. If an object does not look as expected, `ssl`'s own methods serve:
 
     word   0         1       2          3         4
            count     type    no socket  SESSION   the context
 
-Whatever does not succeed is asked of `ssl` again, which knows what to raise.
+After a failure `ssl`'s own method runs, and raises the right error.
 """
 
 from __future__ import annotations
@@ -31,23 +30,23 @@ class Records(Protocol):
     """One session's records. One thread at a time."""
 
     def read(self, most: int) -> bytes | memoryview:
-        """Up to `most` plain bytes of the next record, empty at the end; good until the next call. Raises
-        ssl.SSLError."""
+        """Returns up to `most` plain bytes of the next record, empty at the end; valid until the next call.
+        Raises ssl.SSLError."""
         ...
 
     def write(self, data: bytes | memoryview) -> int:
-        """Plain bytes that were encrypted. Raises ssl.SSLError."""
+        """Returns the number of plain bytes that were encrypted. Raises ssl.SSLError."""
         ...
 
 
 def records_of(tls: ssl.SSLObject, most: int) -> Records:
-    """The session's records, of up to `most` plain bytes. Keeps the interpreter where that can be done."""
+    """Returns the session's records, of up to `most` plain bytes. They keep the GIL if possible."""
     session = _session_of(tls) if _functions is not None else 0
     return _HeldRecords(tls, session, most) if session else tls
 
 
 class _HeldRecords:
-    """Keeps the interpreter."""
+    """Keeps the GIL."""
 
     def __init__(self, tls: ssl.SSLObject, session: int, most: int) -> None:
         self._tls = tls  # owns the session
@@ -71,7 +70,7 @@ class _HeldRecords:
 
 
 def _session_of(tls: ssl.SSLObject) -> int:
-    """The address of OpenSSL's session; 0 where the object does not look as expected."""
+    """Returns the address of OpenSSL's session; 0 if the object does not look as expected."""
     inner: Any = getattr(tls, "_sslobj", None)
     if type(inner).__basicsize__ < _WORDS * _WORD:
         return 0
@@ -85,7 +84,7 @@ def _session_of(tls: ssl.SSLObject) -> int:
 
 
 def _found() -> tuple[Any, Any] | None:
-    """The functions of the very library that `ssl` uses; None where they cannot be seen."""
+    """Returns the functions of the very library that `ssl` uses; None if they are not visible."""
     try:
         library = ctypes.PyDLL(getattr(_ssl, "__file__", None))
         functions = library.SSL_read_ex, library.SSL_write_ex

@@ -1,8 +1,8 @@
 """TLS over an open socket, without a thread that waits in it.
 
-OpenSSL reads and writes memory alone (`ssl.MemoryBIO`); the bytes go over the socket as those of a plain
-connection do (channels/http_client/sockets.py). So the thread that reads answers reads those over TLS as
-well (docs/decisions/081-tls-in-memory.md).
+OpenSSL reads and writes memory alone (`ssl.MemoryBIO`). The bytes go over the socket as those of a plain
+connection do (channels/http_client/sockets.py). So the thread that reads answers also reads those over TLS
+(docs/decisions/081-tls-in-memory.md).
 
     answer     socket ──▶ whole records ──▶ OpenSSL ──▶ plain bytes; nothing for tickets, key updates
     request    plain bytes ──▶ OpenSSL ──▶ records ──▶ socket
@@ -23,16 +23,16 @@ from channels.tls.records import records_of
 _HEAD: Final = 5
 """Bytes before each record: its type, a version, the length of the rest in two."""
 _RECORD: Final = 16 << 10
-"""Plain bytes in a record, at most: one read gives all of it."""
+"""Plain bytes in a record, at most: one read returns all of it."""
 _PIECE: Final = 1 << 20
 """Plain bytes that are encrypted before they are written: a large request is not held twice."""
 
 
 class TlsWire:
-    """One connection. One thread at a time, as the socket's own wire."""
+    """One connection; see `channels.http_client.sockets.Wire`. One thread at a time."""
 
     def __init__(self, wire: PlainWire, peer: TlsPeer) -> None:
-        """`open` must come first."""
+        """The caller must call `open` first."""
         self.descriptor = wire.descriptor
         self._wire = wire
         self._peer = peer
@@ -51,11 +51,11 @@ class TlsWire:
 
     @property
     def protocol(self) -> str:
-        """What ALPN agreed on; empty: nothing."""
+        """The protocol that ALPN agreed on; empty: none."""
         return self._tls.selected_alpn_protocol() or ""
 
     def open(self, left_s: float) -> None:
-        """The handshake, within the time. Raises TimeoutError, OSError: nothing was sent."""
+        """Makes the handshake within the time. Raises TimeoutError, OSError: nothing was sent."""
         until = monotonic() + left_s
         while True:
             try:
@@ -70,8 +70,7 @@ class TlsWire:
             self._take_in(self._wire.receive(_left(until)))
 
     def silent(self) -> bool:
-        """As any wire's. Session tickets and key updates that came while it was idle are taken in: they
-        are no answers."""
+        """Takes in session tickets and key updates that came while it was idle: they are no answers."""
         if not self._incoming.pending and not self._part and self._wire.silent():
             return True
         try:
@@ -80,7 +79,7 @@ class TlsWire:
             return False
 
     def send(self, data: bytes, left_s: float) -> int:
-        """As any wire's; with plain bytes counted."""
+        """Counts plain bytes."""
         until = monotonic() + left_s
         taken = self._records.write(data)  # one record
         if taken < len(data):
@@ -92,7 +91,7 @@ class TlsWire:
         return taken
 
     def offer(self, data: bytes) -> int:
-        """As any wire's; at most one record, which counts once the socket has all of it."""
+        """Offers at most one record, which counts once the socket has all of it."""
         try:
             if not self._offered:
                 self._flush(monotonic())
@@ -104,8 +103,7 @@ class TlsWire:
         return taken
 
     def receive(self, left_s: float) -> bytes | memoryview:
-        """As any wire's. Raises OSError where the connection ends without TLS's own end: what came may
-        have been cut short by anybody."""
+        """Raises OSError if the connection ends without TLS's own end: anybody may have cut it short."""
         until = monotonic() + left_s
         found = self._decrypted() if self._incoming.pending else None
         while found is None:
@@ -114,7 +112,7 @@ class TlsWire:
         return found
 
     def receive_now(self) -> bytes | memoryview | None:
-        """As any wire's. Raises OSError as `receive` does."""
+        """Raises OSError as `receive` does."""
         found = self._decrypted() if self._incoming.pending else None
         while found is None and (data := self._wire.receive_now()) is not None:
             self._take_in(data)
@@ -122,11 +120,10 @@ class TlsWire:
         return found
 
     def hang_up(self) -> None:
-        """As any wire's."""
         self._wire.hang_up()
 
     def say_goodbye(self) -> None:
-        """Tell the peer that nothing more comes. For a connection that carries no call."""
+        """Tells the peer that nothing more comes. For a connection that carries no call."""
         try:
             self._tls.unwrap()
         except (OSError, ValueError):
@@ -134,7 +131,7 @@ class TlsWire:
         self._flush_now()
 
     def _decrypted(self) -> bytes | memoryview | None:
-        """Plain bytes, empty at the end; None: more must come first."""
+        """Returns plain bytes, empty at the end; None: more must come first."""
         try:
             found = self._records.read(_RECORD)
         except ssl.SSLWantReadError:
@@ -154,8 +151,8 @@ class TlsWire:
             self._peer.session = session
 
     def _take_in(self, data: bytes | memoryview) -> None:
-        """Give OpenSSL the records that are whole. So it never holds a part of one, which could be the
-        beginning of an answer that nobody asked for."""
+        """Gives OpenSSL whole records only. So it never holds a part of one, which might begin a stray
+        answer."""
         if not data:
             self._incoming.write(self._part)
             self._incoming.write_eof()
@@ -181,11 +178,11 @@ class TlsWire:
         try:
             self._flush(monotonic())
         except OSError:
-            pass  # what is left goes before the next bytes, or the next read tells of the end
+            pass  # the rest goes before the next bytes, or the next read reports the end
 
 
 def _whole(data: bytes | memoryview) -> int:
-    """Bytes of the whole records at its beginning."""
+    """Returns the number of bytes of the whole records at the beginning."""
     end, size = 0, len(data)
     while end + _HEAD <= size:
         after = end + _HEAD + (data[end + 3] << 8 | data[end + 4])
@@ -196,7 +193,7 @@ def _whole(data: bytes | memoryview) -> int:
 
 
 def _left(until: float) -> float:
-    """Raises TimeoutError."""
+    """Returns the time left. Raises TimeoutError if there is none."""
     left_s = until - monotonic()
     if left_s <= 0:
         raise TimeoutError
