@@ -1,7 +1,7 @@
 """smtplib's client under the deadline of each step, on a socket that was opened for it.
 
-smtplib's own timeout begins anew with every piece that comes, so a server that drips could hold a
-thread for ever. Here every read and write has what is left of the step's deadline, and no more.
+smtplib's own timeout begins anew with every piece that comes, so a server that drips could hold a thread
+for ever. Here every read and write has the rest of the step's deadline.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from channels.smtp_client.timing import Timing
 _CHUNK: Final = 16 << 10
 _MS: Final = 1_000
 _ASK_S: Final = 0.25
-"""How often it is asked whether a call is still wanted."""
+"""Interval between two questions whether a call is still wanted."""
 _MAX_REPLY: Final = 64 << 10
 """Bytes of one reply, all its lines together."""
 
 
 class TakenBack(Exception):
-    """Whoever makes the call does not want it any more; the text says why."""
+    """The caller does not want the call any more; the text says why."""
 
 
 class SmtpClient(smtplib.SMTP):
@@ -37,32 +37,32 @@ class SmtpClient(smtplib.SMTP):
         self.sock: socket.socket | None = sock
         self.timing = timing
         self.step = ""
-        """What the server is waited for."""
+        """The present step of the dialogue."""
         self.ask: Callable[[], str] | None = None
-        """Says why the call is not wanted any more; empty: it is. Asked while the server is silent. None:
-        it is too late, or there is no call."""
+        """Returns why the call is not wanted any more; empty: it is. Called while the server is silent.
+        None: it is too late, or there is no call."""
         self.late = False
-        """Whether it was a deadline that ended the connection."""
+        """Whether a deadline ended the connection."""
         self._deadline = timing.before_dot
 
     def begin(self, step: str) -> None:
-        """The step's time runs from now."""
+        """Starts the step's time."""
         self.step, self._deadline = step, self.timing.until(step)
 
     def putcmd(self, cmd: str, args: str = "") -> None:
-        """Write a command; its reply has the time that the command's kind has."""
+        """Writes a command; its reply has the time of the command's kind."""
         self.begin("data" if cmd.upper() == "DATA" else "command")
         super().putcmd(cmd, args)
 
     def getreply(self) -> tuple[int, bytes]:
-        """One whole reply; raises SMTPServerDisconnected and TakenBack."""
+        """Returns one whole reply. Raises SMTPServerDisconnected and TakenBack."""
         if self.file is None:
             self.file = _Lines(self._recv)
         self.file.budget = _MAX_REPLY
         return super().getreply()
 
     def send(self, s: bytes | str) -> None:  # type: ignore[override]
-        """Write all of it, or raise SMTPServerDisconnected: then a part of it was not taken."""
+        """Writes all of it. Raises SMTPServerDisconnected if a part was not taken."""
         if self.sock is None:
             raise smtplib.SMTPServerDisconnected("the connection is closed")
         rest = memoryview(s.encode(self.command_encoding) if isinstance(s, str) else s)
@@ -76,7 +76,7 @@ class SmtpClient(smtplib.SMTP):
             raise smtplib.SMTPServerDisconnected(f"{len(rest)} bytes not sent: {exc}") from exc
 
     def secure(self, context: ssl.SSLContext, host: str) -> None:
-        """TLS from here on, and nothing kept of what was said before (RFC 3207 §4.2). Raises OSError."""
+        """Starts TLS, and forgets the dialogue so far (RFC 3207 §4.2). Raises OSError."""
         assert self.sock is not None
         self.begin("command")
         self._arm(self.sock)
@@ -87,7 +87,7 @@ class SmtpClient(smtplib.SMTP):
         self.does_esmtp = False
 
     def leave(self) -> None:
-        """QUIT without waiting for the answer, and close."""
+        """Sends QUIT without waiting for the answer, and closes."""
         if self.sock is not None:
             self.timing = Timing({"total": 0.1}, monotonic())
             with suppress(smtplib.SMTPException, OSError):
@@ -107,7 +107,7 @@ class SmtpClient(smtplib.SMTP):
             raise
 
     def _listen(self, sock: socket.socket, ask: Callable[[], str]) -> None:
-        """Until the server says something, or its time is over."""
+        """Waits until the server says something, or its time is over. Raises TakenBack."""
         if isinstance(sock, ssl.SSLSocket) and sock.pending():
             return
         poll = select.poll()
@@ -127,7 +127,7 @@ class SmtpClient(smtplib.SMTP):
 
 
 class _Lines:
-    """What smtplib reads replies from, in place of a buffered file."""
+    """smtplib's source of replies, in place of a buffered file."""
 
     def __init__(self, recv: Callable[[], bytes]) -> None:
         self._recv = recv
@@ -135,7 +135,7 @@ class _Lines:
         self.budget = _MAX_REPLY
 
     def readline(self, limit: int) -> bytes:
-        """One line with its end, the first `limit` bytes of a longer one, nothing at the end."""
+        """Returns one line with its end, the first `limit` bytes of a longer one, nothing at the end."""
         while (end := self._held.find(b"\n")) < 0 and len(self._held) < limit:
             piece = self._recv()
             if not piece:
@@ -149,4 +149,4 @@ class _Lines:
         return line
 
     def close(self) -> None:
-        """The socket is not ours."""
+        """Does nothing: the socket is not ours."""

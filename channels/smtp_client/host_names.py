@@ -1,4 +1,4 @@
-"""What mail needs of sockets and of this machine's names."""
+"""Sockets and names of this machine, for mail."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _LOOPBACK_NAME: Final = "localhost"
 
 
 def is_loopback(host: str) -> bool:
-    """Whether what is sent to the host stays on this machine."""
+    """Returns whether data for the host stays on this machine."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -31,13 +31,13 @@ def connected(family: int, address: tuple[str, int], timeout_s: float) -> socket
 
 
 def readable(sock: socket.socket) -> bool:
-    """A server that has something to say before it is asked says goodbye, or has gone."""
+    """Returns whether there is something to read: unasked, it is a goodbye or the end."""
     poll = select.poll()
     poll.register(sock, select.POLLIN)
     return bool(poll.poll(0))
 
 
 def own_name() -> str:
-    """This machine's name where it is a full one, else an address literal; asks no name server."""
+    """Returns this machine's name if it is a full one, else an address literal; asks no name server."""
     name = socket.gethostname()
     return name if "." in name else "[127.0.0.1]"

@@ -3,8 +3,8 @@
     a password   PLAIN (RFC 4616), else LOGIN, else CRAM-MD5 (RFC 2195): the first that the server offers
     a token      XOAUTH2 (https://developers.google.com/workspace/gmail/imap/xoauth2-protocol)
 
-A method that fails is not followed by another: each is a try of the same password, and servers lock
-accounts after a few. The session is over TLS or ends on this machine, so PLAIN shows it to nobody else.
+No other method follows one that failed: each is a try of the same password, and servers lock accounts after
+a few. The session is over TLS or ends on this machine, so PLAIN shows the password to nobody else.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ XOAUTH2: Final = "XOAUTH2"
 
 
 def log_in(client: SmtpClient, login: Login) -> tuple[int, bytes]:
-    """The server's last reply; 235 is welcome. Raises SMTPException, also where no method is offered."""
+    """Returns the server's last reply; 235 is success. Raises SMTPException, also if no method fits."""
     offered = client.esmtp_features.get("auth", "").upper().split()
     if login.by_token:
-        # Some servers do not list it; what they know of it they say when asked.
+        # Some servers know it and do not list it.
         return _by_token(client, login)
     method = next((one for one in _BY_PASSWORD if one in offered), "")
     if method == "PLAIN":
@@ -39,7 +39,7 @@ def log_in(client: SmtpClient, login: Login) -> tuple[int, bytes]:
 
 
 def _by_login(client: SmtpClient, login: Login) -> tuple[int, bytes]:
-    """Not standardised; the server asks for the name, then for the password."""
+    """Logs in by LOGIN, which is no standard: the server asks for the name, then for the password."""
     reply = client.docmd("AUTH", "LOGIN")
     if reply[0] == _GO_ON:
         reply = client.docmd(b64encode(login.user.encode()).decode())
@@ -58,7 +58,7 @@ def _by_cram(client: SmtpClient, login: Login) -> tuple[int, bytes]:
 
 
 def _by_token(client: SmtpClient, login: Login) -> tuple[int, bytes]:
-    """A refusal begins with 334 and its cause; the code comes after an empty line."""
+    """Logs in by XOAUTH2. A refusal begins with 334 and its cause; the code comes after an empty line."""
     bearer = f"user={login.user}\x01auth=Bearer {login.password.reveal()}\x01\x01"
     reply = client.docmd("AUTH", f"{XOAUTH2} {b64encode(bearer.encode()).decode()}")
     return client.docmd("") if reply[0] == _GO_ON else reply

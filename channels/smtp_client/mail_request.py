@@ -1,16 +1,16 @@
-"""A mail as an httpx.Request, and what the server said of it as an httpx.Response.
+"""A mail as an httpx.Request, and the server's replies to it as an httpx.Response.
 
 The request: method `MAIL`, URL `smtp://host:port` or `smtps://host:port`, the message's bytes as its
-body, and in `extensions["smtp"]` the Envelope. Addresses and login stand there alone, never in the URL
-or a header, which may be logged.
+body, and in `extensions["smtp"]` the Envelope. It alone holds addresses and login: the URL and the header
+may be logged.
 
 The response: the status is the SMTP reply code that decided, the body the JSON of `SmtpReplySet`:
 
     {"stage": "final", "reply": {"code": 250, "text": "2.0.0 Ok: queued as 4F1"},
      "receivers": [{"code": 250, "text": "2.1.5 Ok"}, {"code": 550, "text": "5.1.1 No such user"}]}
 
-The connection may be lost after the dot when some receivers had been refused: then `lost` says how, in the
-place of the reply that never came. Without any refused it is a Failure, as over HTTP.
+The connection may be lost after the dot when some receivers had been refused: then `lost` is the cause, in
+place of the missing reply. With no receiver refused it is a Failure, as over HTTP.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ DEFAULT_PORTS: Final = {"smtp": 587, "smtps": 465}
 """Submission: RFC 6409 §3.1, and RFC 8314 §3.3 over implicit TLS."""
 _EXTENSION: Final = "smtp"
 _ADDRESS = re.compile(r"[!-;=?-~]+")
-"""Nothing that ends a path (`>`) or a line."""
+"""Excludes the end of a path (`>`) and of a line."""
 
 
 class Login(msgspec.Struct, frozen=True):
-    """What AUTH says (RFC 4954)."""
+    """Credentials for AUTH (RFC 4954)."""
 
     user: str
     password: Secret
@@ -43,13 +43,13 @@ class Login(msgspec.Struct, frozen=True):
 
 
 class Envelope(msgspec.Struct, frozen=True, kw_only=True):
-    """What is said to the server beside the message; addresses in ASCII."""
+    """Data for the server beside the message; addresses in ASCII."""
 
     sender: str
     receivers: tuple[str, ...]
     """One per delivery of the call, in their order."""
     copies: tuple[str, ...] = ()
-    """Cc and bcc: a refused one holds nobody else's back."""
+    """Cc and bcc: a refused copy holds nobody else's mail back."""
     login: Login | None = None
     tls: Literal["starttls", "none"] = "starttls"
     """For `smtp`; `none` on loopback alone. `smtps` is TLS from the first byte."""
@@ -58,7 +58,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SmtpStage(StrEnum):
-    """Which command the deciding reply was to."""
+    """The command whose reply decided."""
 
     GREETING = "greeting"
     HELLO = "hello"
@@ -87,22 +87,22 @@ class SmtpReply(msgspec.Struct, frozen=True):
 
     @property
     def positive(self) -> bool:
-        """2yz: done (RFC 5321 §4.2.1)."""
+        """Whether the reply is 2yz: done (RFC 5321 §4.2.1)."""
         return self.code // 100 == 2
 
 
 class SmtpReplySet(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the server said of one message."""
+    """The server's replies to one message."""
 
     stage: SmtpStage
     reply: SmtpReply
-    """The one that decided."""
+    """The deciding reply."""
     receivers: list[SmtpReply] = []
-    """To RCPT, in the envelope's order; shorter where the server broke off."""
+    """Replies to RCPT, in the envelope's order; fewer where the server broke off."""
     lost: str = ""
-    """`reset`, `timeout`, …: how the connection went after the dot; empty: the server replied."""
+    """`reset`, `timeout`, …: the cause of a connection lost after the dot; empty: the server replied."""
     by_token: bool = False
-    """AUTH was refused, and what it showed was an access token."""
+    """AUTH was refused to an access token."""
 
 
 _encoder = msgspec.json.Encoder()
@@ -112,7 +112,7 @@ _decoder = msgspec.json.Decoder(SmtpReplySet)
 def mail_request(
     url: httpx.URL, envelope: Envelope, message: bytes, ca_file: str = ""
 ) -> httpx.Request:
-    """The request for one message with CRLF line ends."""
+    """Returns the request for one message with CRLF line ends."""
     extensions: dict[str, Any] = {_EXTENSION: envelope}
     if ca_file:
         extensions["ca_file"] = ca_file
@@ -123,7 +123,7 @@ def mail_request(
 
 
 def envelope_of(request: httpx.Request) -> Envelope:
-    """The request's envelope; raises BadRequest."""
+    """Returns the request's envelope. Raises BadRequest."""
     envelope = request.extensions.get(_EXTENSION)
     if request.url.scheme not in SCHEMES or not isinstance(envelope, Envelope):
         raise BadRequest(f"no mail for {request.url.scheme}: method and envelope are missing")
@@ -135,11 +135,11 @@ def envelope_of(request: httpx.Request) -> Envelope:
     return envelope
 
 
-def written_told(told: SmtpReplySet) -> bytes:
-    """The response's body."""
-    return _encoder.encode(told)
+def written_told(replies: SmtpReplySet) -> bytes:
+    """Returns the response's body."""
+    return _encoder.encode(replies)
 
 
 def read_told(answer: httpx.Response) -> SmtpReplySet:
-    """What the response's body says; raises ValueError for anything else."""
+    """Returns the replies in the response's body. Raises ValueError for any other body."""
     return _decoder.decode(answer.content)

@@ -1,8 +1,7 @@
 """One session with a mail server: opened, logged in, then one message after another.
 
-Judged by what was written, as everywhere: until the dot that ends the message was taken whole, nobody
-can have acted on it (RFC 5321 §4.1.1.4, §4.5.3.2.5). Every trouble is raised as Lost; `written` tells on
-which side of the dot it came.
+A session is judged by the bytes written. Nobody can act on a message before the dot that ends it was taken
+whole (RFC 5321 §4.1.1.4, §4.5.3.2.5). Every failure is a SessionLost; `written` is true after the dot.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ _READY, _GO_AHEAD, _CLOSING = 220, 354, 421
 _MAX_TEXT: Final = 500
 _LEADING_DOT: Final = re.compile(rb"(?m)^\.")
 MAX_MESSAGES: Final = 100
-"""In one session: some servers end longer ones in the middle of the next message."""
+"""Messages in one session: some servers end longer ones in the middle of the next message."""
 _RENEW_SHARE: Final = 4
 _RENEW_S: Final = 10.0
-"""A kept session that does not answer at once has died: it gets this part of what time is left, and no more
-than so many seconds."""
+"""A kept session that does not answer at once is dead: its check gets this part of the time left, and at
+most so many seconds."""
 _TOO_LATE: Final = "the deadline passed before the server had answered"
 T = TypeVar("T")
 
@@ -47,7 +46,7 @@ Withdrawn = Callable[[], str]
 
 
 class SessionLost(Exception):
-    """The session is of no more use; `code` says why in a word."""
+    """The session is of no more use; `code` is the cause in a word."""
 
     def __init__(self, code: str, detail: str) -> None:
         super().__init__(detail)
@@ -55,7 +54,7 @@ class SessionLost(Exception):
 
 
 class SmtpTarget(NamedTuple):
-    """What messages must share to share a session."""
+    """Messages that share a session agree in it."""
 
     scheme: str
     host: str
@@ -71,7 +70,7 @@ class SmtpSession:
 
     def __init__(self, route: SmtpTarget, context: ssl.SSLContext, resolve: Resolve) -> None:
         self.used_at = 0.0
-        """Monotonic; written when a call ends, read by the transport's janitor."""
+        """Monotonic; `SmtpTransport._give_back` writes it, the transport's janitor reads it."""
         self.written = False
         """Whether the present message's dot was taken."""
         self.receivers: list[SmtpReply] = []
@@ -89,14 +88,14 @@ class SmtpSession:
         return client is not None and client.sock is not None and self._messages < MAX_MESSAGES
 
     def open(self, timing: Timing, withdrawn: Withdrawn | None = None) -> SmtpReplySet | None:
-        """Connect, secure, log in. What the server refused, if it did; raises Lost."""
+        """Connects, secures, logs in. Returns the refusal; None: it is open. Raises SessionLost."""
         sock = self._connect(timing.until("connect"))
         client = self._client = SmtpClient(sock, self._route.hello or own_name(), timing)
         client.ask = withdrawn
         return self._guarded(lambda: self._introduce(client))
 
     def renew(self, timing: Timing) -> bool:
-        """Whether the kept session still lives; leaves it without any state of the last message."""
+        """Returns whether the kept session still lives; clears all state of the last message."""
         client = self._client
         if client is None or client.sock is None or readable(client.sock):
             return False
@@ -112,25 +111,25 @@ class SmtpSession:
     def transact(
         self, envelope: Envelope, message: bytes, timing: Timing, withdrawn: Withdrawn | None
     ) -> SmtpReplySet:
-        """One message; raises Lost."""
+        """Sends one message. Raises SessionLost."""
         assert self._client is not None
         client = self._client
         client.timing, client.ask = timing, withdrawn
         self.written, self.receivers = False, []
         self._messages += 1
-        told = self._guarded(lambda: self._send(client, envelope, message, withdrawn))
-        if told.reply.code == _CLOSING:
+        replies = self._guarded(lambda: self._send(client, envelope, message, withdrawn))
+        if replies.reply.code == _CLOSING:
             self.close()
-        return told
+        return replies
 
     def close(self) -> None:
-        """Say goodbye and hang up. Idempotent."""
+        """Says goodbye and hangs up. Idempotent."""
         client, self._client = self._client, None
         if client is not None:
             client.leave()
 
     def _guarded(self, step: Callable[[], T]) -> T:
-        """Run a step of the dialogue; after any trouble the connection is closed."""
+        """Runs a step of the dialogue. Closes the connection after a failure, and raises SessionLost."""
         client = self._client
         try:
             return step()
@@ -140,7 +139,7 @@ class SmtpSession:
             lost = SessionLost(WITHDRAWN, str(exc))
         except ssl.SSLError as exc:
             lost = SessionLost("tls", str(exc))
-        except smtplib.SMTPException as exc:  # an OSError, too: asked first
+        except smtplib.SMTPException as exc:  # an OSError, too: caught first
             gone = isinstance(exc, smtplib.SMTPServerDisconnected)
             late = client is not None and client.late
             code = ("timeout" if late else "reset") if gone else "protocol"
@@ -241,7 +240,7 @@ class SmtpSession:
         return SmtpReplySet(SmtpStage.FINAL, _reply(client.getreply()), receivers)
 
     def _add_copies(self, client: SmtpClient, copies: tuple[str, ...]) -> SmtpReply | None:
-        """The reply that ended the session, if one did."""
+        """Adds the copies. Returns the reply that ended the session; None if none did."""
         for address in copies:
             reply = _reply(client.rcpt(address))
             if reply.code == _CLOSING:
@@ -256,7 +255,7 @@ def _too_late(client: SmtpClient | None) -> str:
 
 
 def _stuffed(message: bytes) -> bytes:
-    """With its leading dots doubled (RFC 5321 §4.5.2) and its last line ended."""
+    """Returns the message with its leading dots doubled (RFC 5321 §4.5.2) and its last line ended."""
     data = _LEADING_DOT.sub(b"..", message)
     return data if data.endswith(b"\r\n") else data + b"\r\n"
 

@@ -1,14 +1,12 @@
-"""The transport for mail: sessions of smtplib behind the same interface as
-channels/http_client/transport.py.
+"""The transport for mail: smtplib's sessions behind the interface of channels/http_client/transport.py.
 
-What the request and the response look like: channels/smtp_client/mail_request.py. As over HTTP, `send`
-answers with a value whatever happens, and `extensions["timeout"]["total"]` (seconds) covers the whole
-call, from resolving to the reply to the final dot; its other keys are limits of single steps
-(channels/smtp_client/timing.py). A server may take minutes for that one (RFC 5321 §4.5.3.2.6 says ten),
-and what is cut off there is in doubt.
+channels/smtp_client/mail_request.py describes the request and the response. As over HTTP, `send` always
+returns a value. `extensions["timeout"]["total"]` (seconds) covers the whole call, from resolving to the
+reply to the final dot. Its other keys are limits of single steps (channels/smtp_client/timing.py). A server
+may take ten minutes for that reply (RFC 5321 §4.5.3.2.6), and a call cut off there is in doubt.
 
-Such a call may outlive the lease under which it began. So `extensions["withdrawn"]` is asked while the
-server says nothing and right before the dot, until which nobody can have acted on the message.
+Such a call may outlive the lease under which it began. So `extensions["withdrawn"]` is called while the
+server is silent and right before the dot. Until the dot nobody can have acted on the message.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ from channels.tls.context import CaBundles
 
 DEFAULT_IDLE_S: Final = 60.0
 _RESOLVERS: Final = 2
-"""Threads that ask for addresses: the system's resolver knows no deadline, and a call must keep to its."""
+"""Threads that resolve names: the system's resolver knows no deadline, and a call must keep its own."""
 
 
 class SmtpTransport:
@@ -63,29 +61,29 @@ class SmtpTransport:
 
     @property
     def beat(self) -> float:
-        """Now: nothing here goes round."""
+        """Now: no loop runs here."""
         return monotonic()
 
     def begin(
         self, request: httpx.Request, done: Callable[[LeanResponse | Failure], None]
     ) -> LeanResponse | Failure:
-        """`send`: a dialogue of many lines is waited for by the calling thread."""
+        """As `send`: the calling thread waits for a dialogue of many lines."""
         return self.send(request)
 
     def send(self, request: httpx.Request) -> LeanResponse | Failure:
-        """One message on the wire, never two. Raises only BadRequest, and then nothing was sent."""
+        """Sends one message, never two. Raises only BadRequest: then nothing was sent."""
         envelope = envelope_of(request)
         route = _route(request, envelope)
         if self._idle.closed.is_set():
             return Failure(Phase.NOT_WRITTEN, "closed", "the transport is closed")
         started = monotonic()
         timing = Timing(request.extensions.get("timeout", {}), started)
-        told = self._tell(route, envelope, request, timing)
-        if isinstance(told, Failure):
-            return told
+        replies = self._tell(route, envelope, request, timing)
+        if isinstance(replies, Failure):
+            return replies
         fields = [(b"Content-Type", b"application/json")]
         seconds = monotonic() - started
-        return LeanResponse(told.reply.code, fields, written_told(told), request, seconds)
+        return LeanResponse(replies.reply.code, fields, written_told(replies), request, seconds)
 
     def close(self) -> None:
         """Close every idle session; those in use close when their call ends. Idempotent."""
@@ -147,7 +145,7 @@ class SmtpTransport:
     def _resolve(
         self, host: str, port: int, timeout_s: float
     ) -> list[tuple[socket.AddressFamily, tuple[str, int]]]:
-        """Raises OSError, also when the transport is closed meanwhile."""
+        """Returns the host's addresses. Raises OSError, also if the transport is closed meanwhile."""
         try:
             asked = self._resolvers.submit(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
             found = asked.result(max(timeout_s, 0.0))
@@ -157,7 +155,7 @@ class SmtpTransport:
 
 
 def _lost(session: SmtpSession | None, exc: SessionLost) -> SmtpReplySet | Failure:
-    """What is known of a message whose session was lost: who was refused before the dot was."""
+    """Returns the result of a message whose session was lost, with the receivers refused before the dot."""
     if exc.code == WITHDRAWN:
         return withdrawn(str(exc))
     if session is None or not session.written:
