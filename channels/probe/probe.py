@@ -1,7 +1,7 @@
-"""One test send with everything that went over the wire: what `hongyan accounts test` shows.
+"""One test send with everything that went over the wire, for `hongyan accounts test`.
 
-Nothing of the fleet is asked or told: no ledger, no limits, and a token of its own. Providers give the
-same access token to whoever asks again before its end, so the workers' stays good.
+It touches nothing of the fleet: no ledger, no limits, and a token of its own. A provider gives the same
+access token to each request before its end, so the workers' token stays good.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from message.outcomes import Accepted, AnyOutcome
 Purpose = Literal["token", "send", "query"]
 _MS: Final = 1_000
 _SOONEST_S, _LATEST_S = 1.0, 10.0
-"""Between two questions."""
+"""Pause between two queries, from and to."""
 TOKEN_TIMEOUT_S: Final = 10.0
 """For a token, at most: a mail's own limits are minutes."""
 
 
 class ShownExchange(msgspec.Struct, frozen=True):
-    """One request and its answer, as they are: mask them before anybody sees them."""
+    """One request and its answer, unmasked: mask them before anybody sees them."""
 
     purpose: Purpose
     request: httpx.Request
@@ -53,7 +53,7 @@ class ShownExchange(msgspec.Struct, frozen=True):
 
 
 class ExchangeRecorder:
-    """A sender that remembers. Safe from many threads."""
+    """A sender that records its exchanges. Safe from many threads."""
 
     def __init__(self, sender: Sender) -> None:
         self.exchanges: list[ShownExchange] = []
@@ -62,15 +62,15 @@ class ExchangeRecorder:
         self._lock = threading.Lock()
 
     def send(self, request: httpx.Request) -> Answer:
-        """One call on the wire."""
+        """Makes one call on the wire."""
         return self._kept(self._now, request)
 
     def ask_for_token(self, request: httpx.Request) -> Answer:
-        """The same, remembered as what it was for."""
+        """Makes one call, recorded as a request for a token."""
         return self._kept("token", request)
 
     def query(self) -> None:
-        """What is sent from now on asks after an earlier call."""
+        """Records the calls from now on as queries about an earlier one."""
         self._now = "query"
 
     def _kept(self, purpose: Purpose, request: httpx.Request) -> Answer:
@@ -83,7 +83,7 @@ class ExchangeRecorder:
 
 
 class OwnTokens:
-    """Tokens of one process that makes a few calls: fetched when first needed, kept until refused."""
+    """Tokens of one process with few calls: fetched when first needed, kept until refused."""
 
     def __init__(self, recorder: ExchangeRecorder, timeout_s: float) -> None:
         self.held: dict[str, str] = {}
@@ -92,11 +92,11 @@ class OwnTokens:
         self._timeout_s = timeout_s
 
     def get(self, account: Account, source: TokenSource) -> str:
-        """The account's token; raises TokenUnavailable."""
+        """Returns the account's token. Raises TokenUnavailable."""
         return self.held.get(account.name) or self.renew(account, source, "")
 
     def renew(self, account: Account, source: TokenSource, stale: str) -> str:
-        """A new one; raises TokenUnavailable."""
+        """Returns a new token. Raises TokenUnavailable."""
         try:
             request = source.request(account, stale)
             token = request if isinstance(request, Token) else self._asked(source, request)
@@ -108,7 +108,7 @@ class OwnTokens:
         return token.text
 
     def refused_logins(self) -> list[str]:
-        """Not kept: each call tries anew."""
+        """Returns nothing: each call tries anew."""
         return []
 
     def _asked(self, source: TokenSource, request: httpx.Request) -> Token:
@@ -120,7 +120,7 @@ class OwnTokens:
 
 
 class Trial(msgspec.Struct, frozen=True):
-    """What a test send came to."""
+    """The result of a test send."""
 
     exchanges: Sequence[ShownExchange]
     outcome: AnyOutcome
@@ -128,16 +128,15 @@ class Trial(msgspec.Struct, frozen=True):
     """Access tokens that were used: secrets."""
     resolved: ResolveResult | None = None
     asked: bool = False
-    """Whether the provider was asked afterwards; then `resolved` None means that it has no query, or that
+    """Whether the provider was asked afterwards. If so, `resolved` None means that it has no query, or that
     the account does not switch it on."""
 
     denied_s: float = 0.0
-    """Seconds after the call for which the query denied what the provider had accepted; 0: it never did."""
+    """Seconds after the call for which the query denied an accepted message; 0: it never did."""
 
     @property
     def unproven(self) -> bool:
-        """Whether the provider was asked about what it had accepted, and its query did not show it, or
-        denied it at first."""
+        """Whether the query did not show an accepted message, or denied it at first."""
         if self.resolved is None or not isinstance(self.outcome, Accepted):
             return False
         return self.denied_s > 0 or self.resolved.resolution is not Resolution.SENT
@@ -153,8 +152,8 @@ def try_out(
     resolve_s: float | None = None,
     sleep: Callable[[float], None] = sleep,
 ) -> Trial:
-    """Send one delivery, as a worker would under these limits; with `resolve_s` ask what became of it, for
-    so many seconds or until that is proven."""
+    """Sends one delivery, as a worker would under these limits. With `resolve_s` it queries the result for
+    so many seconds, or until that is proven."""
     recorder = ExchangeRecorder(sender)
     tokens = OwnTokens(recorder, min(limits.total, TOKEN_TIMEOUT_S))
     engine = Engine(recorder, tokens)
@@ -182,7 +181,7 @@ def _asked(
     for_s: float,
     sleep: Callable[[float], None],
 ) -> tuple[ResolveResult | None, float]:
-    """The last answer, and after how many seconds the query last denied what had been accepted."""
+    """Returns the last answer, and the seconds until the query last denied an accepted message."""
     began, pause_s, denied_s = monotonic(), _SOONEST_S, 0.0
     while True:
         resolved, age_s = ask(), monotonic() - began

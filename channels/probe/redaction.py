@@ -1,7 +1,7 @@
 """Exchanges as people may see them: secrets, tokens and receivers masked, bodies readable.
 
-Two nets, since each has holes: whatever is known to be secret is masked wherever it stands and however it
-is quoted; and whatever stands under a telling name is masked, known or not.
+Two rules, since each has gaps. A known secret is masked wherever it occurs and however it is quoted. A
+value under a telling name is masked, known or not.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _TELLING = re.compile(
 )
 _HARMLESS: Final = frozenset({"sign_name", "signname", "expires_in", "token_type"})
 _KEY_ONLY: Final = frozenset({"key"})
-"""Under these a query holds a secret (WeCom's robots); in JSON they are anybody's."""
+"""Names of secrets in a query (WeCom's robots), and of anything in JSON."""
 _QUERY: Final = re.compile(r"[?&](?:[^?=&]*=)?")
-"""Parts a secret that is an address: its path, and each value of its query."""
+"""Splits a secret that is an address into its path and each value of its query."""
 _MIN_SECRET: Final = 4
 _MIN_INSIDE: Final = 6
-"""A known text of so many characters is masked inside of words too."""
+"""A known text of so many characters is also masked inside of words."""
 _MAX_TEXT: Final = 8_000
 """Characters of a body that is no JSON and no form; the rest is counted."""
 _FORM: Final = "application/x-www-form-urlencoded"
@@ -52,19 +52,19 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
     """JSON as it is; a form as a list of names and values; else a text, or None for nothing."""
     took_ms: float
     status: int | None = None
-    """Of the answer; None: there was none."""
+    """The answer's status; None: there was none."""
     reason: str = ""
     answer_headers: list[tuple[str, str]] = []
     answer_body: Any = None
     failure: str = ""
-    """Why there was no answer, and whether the request had been written."""
+    """The reason why there was no answer, and whether the request had been written."""
 
 
 class Masks:
-    """What to hide of one account, its tokens and one receiver."""
+    """The texts to hide of one account, its tokens and one receiver."""
 
     def __init__(self, account: Account, tokens: Iterable[str], receiver: str, shown: str) -> None:
-        """`shown` stands where the receiver stood."""
+        """`shown` replaces the receiver."""
         secrets = [*_secrets(account.options), *tokens]
         self._hidden = {form: MASK for text in secrets for form in _forms(text)}
         self._hidden |= dict.fromkeys(_receiver_forms(receiver), shown)
@@ -73,7 +73,7 @@ class Masks:
         self._known = re.compile("|".join(map(_pattern, known)) or "(?!)")
 
     def exchange(self, exchange: ShownExchange) -> Shown:
-        """All of it."""
+        """Returns all of it, masked."""
         request, answer = exchange.request, exchange.answer
         shown = Shown(
             purpose=exchange.purpose,
@@ -95,18 +95,18 @@ class Masks:
         )
 
     def url(self, url: httpx.URL) -> str:
-        """With every value of the query that is secret or stands under a telling name masked."""
+        """Returns the URL with every query value masked that is secret or has a telling name."""
         path, mark, query = url.raw_path.decode("ascii").partition("?")
         pairs = [self._pair(pair) for pair in query.split("&")] if query else []
         head = self.text(f"{url.scheme}://{url.netloc.decode('ascii')}{path}")
         return f"{head}{mark}{'&'.join(pairs)}"
 
     def text(self, text: str) -> str:
-        """Whatever is known to be secret, and the receiver, masked."""
+        """Returns the text with known secrets and the receiver masked."""
         return self._known.sub(lambda found: self._hidden[found[0]], text)
 
     def body(self, content: bytes, content_type: str) -> Any:
-        """Readable and masked; None for nothing."""
+        """Returns the body, readable and masked; None for an empty one."""
         if not content:
             return None
         if content_type.partition(";")[0].strip() == _FORM:
@@ -126,12 +126,12 @@ class Masks:
         return f"{self.text(name)}{equals}{self.text(value)}"
 
     def _fields(self, headers: httpx.Headers) -> list[tuple[str, str]]:
-        """Names as they went over the wire."""
+        """Returns the fields, masked, with their names as they went over the wire."""
         pairs = ((name.decode("latin-1"), value.decode("latin-1")) for name, value in headers.raw)
         return [(name, self._value(name, value)) for name, value in pairs]
 
     def tree(self, value: Any) -> Any:
-        """A JSON value, or a struct made one."""
+        """Returns a JSON value, or a struct made one, masked."""
         if isinstance(value, msgspec.Struct):
             return self.tree(msgspec.to_builtins(value))
         if isinstance(value, dict):
@@ -144,8 +144,8 @@ class Masks:
         return self._value(key, value) if isinstance(value, str) else self.tree(value)
 
     def _value(self, name: str, value: str) -> str:
-        """Under a telling name nothing is left but what is known, such as a push receiver's `token`,
-        and the first word of `Bearer …`."""
+        """Returns the value masked. A telling name hides all but the first word of `Bearer …`; a known
+        text, such as a push receiver's `token`, keeps its own mask."""
         if not telling(name) or not value:
             return self.text(value)
         if value in self._hidden:
@@ -155,13 +155,13 @@ class Masks:
 
 
 def telling(name: str) -> bool:
-    """Whether what stands under the name is hidden, known or not."""
+    """Returns whether a value under this name is hidden, known or not."""
     return name.lower() not in _HARMLESS and _TELLING.search(name) is not None
 
 
 def _secrets(options: Any) -> Iterator[str]:
-    """Every secret of an account's options, and every part of one that has several: lines of a key, and the
-    path and the values of an address."""
+    """Yields every secret of an account's options, and its parts: the lines of a key, the path and the
+    query values of an address."""
     for name in getattr(options, "__struct_fields__", ()):
         value = getattr(options, name)
         if isinstance(value, Secret):
@@ -171,7 +171,7 @@ def _secrets(options: Any) -> Iterator[str]:
 
 
 def _forms(text: str) -> Iterator[str]:
-    """A secret as it may stand somewhere: as it is, quoted in a URL or in JSON, in a Basic login."""
+    """Yields the spellings of a secret: as it is, quoted in a URL or in JSON, in a Basic login."""
     if len(text) < _MIN_SECRET:
         return
     yield from (text, quote(text, safe=""), quote_plus(text))
@@ -180,14 +180,14 @@ def _forms(text: str) -> Iterator[str]:
 
 
 def _pattern(text: str) -> str:
-    """A short one, such as a member's `li`, only where it stands alone."""
+    """Returns the pattern of a text; a short one, such as a member's `li`, matches whole words only."""
     escaped = re.escape(text)
     return escaped if len(text) >= _MIN_INSIDE else rf"(?<![A-Za-z0-9]){escaped}(?![A-Za-z0-9])"
 
 
 def _receiver_forms(receiver: str) -> Iterator[str]:
-    """A receiver as providers spell it: a number without its plus sign or its country's code too, a group
-    by its name alone."""
+    """Yields a receiver as providers spell it: a number without its plus sign or its country's code too, a
+    group by its name alone."""
     yield from (receiver, quote(receiver, safe=""), quote_plus(receiver))
     if receiver.startswith(GROUP) and receiver != GROUP:
         yield receiver[len(GROUP) :]

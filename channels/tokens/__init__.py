@@ -1,1 +1,1 @@
-"""Access tokens: what a provider wants, one per fleet, sealed where they are kept."""
+"""Access tokens: the engine's view of them, one per fleet, sealed where they are kept."""

@@ -17,37 +17,37 @@ class LoginUnavailable(TokenUnavailable):
     def __init__(self, text: str, left_s: float) -> None:
         super().__init__(text)
         self.left_s = left_s
-        """Until the fleet asks again."""
+        """Seconds until the fleet asks again."""
 
 
 class Tokens(Protocol):
-    """Raises TokenUnavailable and nothing else."""
+    """A source of tokens; raises TokenUnavailable and nothing else."""
 
     def get(self, account: Account, source: TokenSource) -> str:
-        """A token that is believed to be good."""
+        """Returns a token that is believed to be good."""
         ...
 
     def renew(self, account: Account, source: TokenSource, stale: str) -> str:
-        """A token other than `stale`, which the provider has just refused. Many may ask at once: one
-        of them, in the whole fleet, asks the provider."""
+        """Returns a token other than `stale`, which the provider has just refused. Of many callers at once,
+        one in the whole fleet asks the provider."""
         ...
 
     def refused_logins(self) -> list[str]:
-        """The accounts whose login was refused when it was last tried, by name."""
+        """Returns the accounts whose login was refused when it was last tried, by name."""
         ...
 
 
 class NoTokens:
-    """For those who make no call that needs one."""
+    """For processes that make no call with a token."""
 
     def get(self, account: Account, source: TokenSource) -> str:
-        """There is none."""
+        """Raises TokenUnavailable: there is none."""
         raise TokenUnavailable(f"account {account.name} needs a token, and nothing keeps tokens")
 
     def renew(self, account: Account, source: TokenSource, stale: str) -> str:
-        """There is none."""
+        """Raises TokenUnavailable: there is none."""
         return self.get(account, source)
 
     def refused_logins(self) -> list[str]:
-        """Nobody logs in."""
+        """Returns nothing: nobody logs in."""
         return []

@@ -1,4 +1,4 @@
-"""One look for a token through the stores of the whole fleet, and at the provider under their lease."""
+"""One search for a token: through the stores of the whole fleet, then at the provider under their lease."""
 
 from __future__ import annotations
 
@@ -26,38 +26,38 @@ from channels.tokens.seal import TokenCipher, digest_of
 log = structlog.get_logger(__name__)
 
 ASK_S: Final = 3.0
-"""How long the provider may take to give a token, where the caller's wait leaves so long."""
+"""Time of the provider to give a token, if the caller's wait leaves so long."""
 LEAST_ASK_S: Final = 0.25
-"""With less of its wait left a caller does not begin to ask: the answer would come too late for it."""
+"""A caller with less of its wait left does not ask: the answer would come too late for it."""
 REFUSED_S: Final = 60.0
-"""How long a refused login is the answer for the whole fleet."""
+"""Time for which a refused login is the answer for the whole fleet."""
 _REFUSED: Final = "\0refused "
-"""Begins what is kept in place of a token; no token has a NUL."""
+"""Prefix of a refusal that is kept in place of a token; no token has a NUL."""
 _REFUSED_DIGEST: Final = "login refused"
 _CHECK: Final = "check its id and secret, the addresses that may call, our clock, and that it is on"
 LEASE_MS: Final = 4_500
-"""How long nobody else asks after one has begun to, should it die: `ASK_S` and the store's own time."""
+"""Time in which nobody else asks, should the asking process die: `ASK_S` and the store's own time."""
 _POLL_S: Final = (0.02, 0.06)
-"""Between two looks at the store while another process asks; even, from and to."""
+"""Pause between two looks at the store while another process asks: from and to, evenly spread."""
 _MS: Final = 1_000
 
 
 class TokenNeed(NamedTuple):
-    """What a look is for."""
+    """The requirements of a search."""
 
     source: TokenSource
     text: str
-    """The token that will not do; empty: any will."""
+    """The token to be replaced; empty: any will do."""
     deadline: float
     """On the monotonic clock."""
     fresh_s: float
-    """A token that the provider gave no longer ago is not asked for again, `text` or not."""
+    """A token that the provider gave no longer ago is not asked for again, even if it is `text`."""
     beside: bool = False
-    """`text` is still good: whoever asks already may be left to it."""
+    """`text` is still good: a process that asks already may do so alone."""
 
 
 class FoundToken(NamedTuple):
-    """A token, and how long it lives."""
+    """A token and its remaining life in seconds."""
 
     text: str
     left_s: float
@@ -75,7 +75,7 @@ class TokenFetcher:
         sleep: Callable[[float], None] = time.sleep,
         luck: Callable[[], float] = random.random,
     ) -> None:
-        """`caches`: the first that answers is asked; the others stand in while it is away."""
+        """`caches`: the first that answers serves; the others replace it while it is away."""
         self._sender = sender
         self._caches = caches
         self._monotonic = monotonic
@@ -83,10 +83,9 @@ class TokenFetcher:
         self._luck = luck
 
     def find(self, account: Account, seal: TokenCipher, wanted: TokenNeed) -> FoundToken | None:
-        """A token as wanted; None where one is wanted beside and another process is asking.
+        """Returns a token as wanted; None if `wanted.beside` and another process is asking.
 
-        Raises TokenUnavailable.
-        """
+        Raises TokenUnavailable."""
         reasons = []
         for cache in self._caches:
             try:
@@ -98,7 +97,7 @@ class TokenFetcher:
         )
 
     def close(self) -> None:
-        """Close the stores; idempotent."""
+        """Closes the stores. Idempotent."""
         for cache in self._caches:
             cache.close()
 
@@ -128,7 +127,7 @@ class TokenFetcher:
     def _asked(
         self, cache: TokenCache, account: Account, seal: TokenCipher, wanted: TokenNeed, fence: str
     ) -> FoundToken | None:
-        """Ask the provider under the lease; None when the lease was lost meanwhile, so that another
+        """Asks the provider under the lease. Returns None if the lease was lost meanwhile: another
         process's token is the later one."""
         begun = self._monotonic()
         try:
@@ -152,7 +151,7 @@ class TokenFetcher:
     def _keep_refusal(
         self, cache: TokenCache, seal: TokenCipher, fence: str, refused: LoginUnavailable
     ) -> None:
-        """For the others: one question a minute is enough for a login that nobody has mended."""
+        """Keeps a refused login for the fleet: one request a minute is enough until a person mends it."""
         sealed = seal.close(f"{_REFUSED}{refused}")
         with suppress(CacheAway):
             cache.put(
@@ -160,7 +159,7 @@ class TokenFetcher:
             )
 
     def _ask(self, account: Account, wanted: TokenNeed) -> Token:
-        """The provider's token; raises TokenUnavailable with one sentence and no secret."""
+        """Returns the provider's token. Raises TokenUnavailable with one sentence and no secret."""
         whose = f"account {account.name}: {account.provider}"
         try:
             token = self._exchange(account, wanted)
@@ -201,5 +200,5 @@ class TokenFetcher:
 
 
 def late(account: Account) -> TokenUnavailable:
-    """Nobody came by another token in time."""
+    """Returns the error of a wait that ended without another token."""
     return TokenUnavailable(f"account {account.name}: no other token came in time")

@@ -1,8 +1,8 @@
 """Tokens at rest: sealed with a key made of the account's own credentials.
 
-Whoever may use a token knows the credentials it was given for, so no other key has to be configured or
-handed around. The name under which a token is kept comes from them too: with a new secret no process
-uses what the old one was given, and two fleets on one Redis meet only if they use the same login.
+A process that may use a token knows the account's credentials, so no other key is configured or passed on.
+The name under which a token is kept comes from them too. With a new secret no process uses a token of the
+old one. Two fleets on one Redis share a token only with the same login.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _KEY: Final = 32
 _NAME: Final = 12
 _NONCE: Final = 12
 _SALT: Final = b"hongyan access token"
-"""Public: it keeps what is derived here apart from what others may derive of the same credentials."""
+"""Public: it separates the keys derived here from others' keys of the same credentials."""
 
 
 class TokenCipher:
-    """Of one account; `name` is where its token is kept."""
+    """Seals one account's token; `name` is its place in the store."""
 
     def __init__(self, account: Account) -> None:
         login = msgspec.json.encode(
@@ -40,12 +40,12 @@ class TokenCipher:
         self._cipher = AESGCM(_derived(login, b"key", _KEY))
 
     def close(self, token: str) -> bytes:
-        """What is kept: nonce, ciphertext and tag, bound to the name."""
+        """Returns the bytes to keep: nonce, ciphertext and tag, bound to the name."""
         nonce = os.urandom(_NONCE)
         return nonce + self._cipher.encrypt(nonce, token.encode(), self.name.encode())
 
     def open(self, sealed: bytes) -> str | None:
-        """The token; None for what was damaged or belongs elsewhere."""
+        """Returns the token; None if it was damaged or belongs elsewhere."""
         try:
             nonce, rest = sealed[:_NONCE], sealed[_NONCE:]
             return self._cipher.decrypt(nonce, rest, self.name.encode()).decode()
@@ -54,7 +54,7 @@ class TokenCipher:
 
 
 def digest_of(token: str) -> str:
-    """What processes compare tokens by; empty for none."""
+    """Returns the text by which processes compare tokens; empty for none."""
     return sha256(token.encode()).hexdigest() if token else ""
 
 

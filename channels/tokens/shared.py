@@ -1,17 +1,16 @@
 """Access tokens for the whole fleet: held in this process, shared through Redis or the database.
 
-    get     held here and not expired? that one. Else what the fleet shares. Else, under the fleet's
-            lease, what the provider gives.
-    renew   the same, but never the token that the provider has just refused.
+    get     the token held here, until it expires; else the fleet's; else the provider's, under the fleet's
+            lease
+    renew   the same, but never the token that the provider has just refused
 
-A provider that gives a new token may void the one before, and limits how often it is asked: so one
-process asks, the others wait for what it was given. Each account's token is refreshed a little before
-it expires, beside the sends, at a moment that differs from process to process; some providers
-(WeCom, WeChat's stable tokens) give the same token again until shortly before its end, and are then
-asked again nearer to it.
+A provider that gives a new token may void the one before, and limits its requests. So one process asks, and
+the others wait for its token. Each account's token is refreshed a little before it expires, beside the
+sends, at a moment that differs from process to process. Some providers (WeCom, WeChat's stable tokens) give
+the same token again until shortly before its end. They are asked again nearer to it.
 
-Redis away: the database stands in. Redis may forget everything at any moment: the next one to ask is told
-by the provider. In neither store is a token readable (channels/tokens/seal.py).
+Without Redis the database serves. Redis may forget everything at any moment: then the next process asks the
+provider. In neither store is a token readable (channels/tokens/seal.py).
 """
 
 from __future__ import annotations
@@ -37,16 +36,16 @@ from channels.tokens.seal import TokenCipher
 log = structlog.get_logger(__name__)
 
 WAIT_S: Final = 5.0
-"""How long a send waits for a token at most, whoever asks for it: less than the margin of a worker's
-lease (a fifth of 30 s by default), which is checked before the wait."""
+"""Longest wait of a send for a token: less than the margin of a worker's lease (a fifth of 30 s by
+default), which is checked before the wait."""
 SETTLE_S: Final = 1.0
 """A token refused so soon after it was given is not asked for again before this time has passed."""
 FAILED_S: Final = 1.0
-"""How long a failure to get a token is the answer for everyone in this process."""
+"""Time for which a failure to get a token is the answer for all threads of this process."""
 AHEAD_S: Final = 240.0
-"""How long before its end a token is refreshed, at most; WeChat gives a new one in the last 5 minutes."""
+"""Longest time before its end to refresh a token; WeChat gives a new one in the last 5 minutes."""
 AHEAD_SHARE: Final = 0.1
-"""The same as a share of the time left, for those who live shorter."""
+"""The same as a share of the time left, for tokens of a shorter life."""
 
 
 class _Held(NamedTuple):
@@ -58,7 +57,7 @@ class _Held(NamedTuple):
 
 
 class _Entry:
-    """One account's token. `held` and `failed` are written by whoever has `lock`, read by everyone."""
+    """One account's token. `_look` and `_refresh` write `held` and `failed` under `lock`; all read them."""
 
     def __init__(self, account: Account) -> None:
         self.account = account
@@ -66,7 +65,7 @@ class _Entry:
         self.lock = threading.Lock()
         self.held: _Held | None = None
         self.failed: tuple[float, TokenUnavailable | None] = (0.0, None)
-        """Until when, and what."""
+        """The end of a failure, and the failure."""
 
 
 class SharedTokens:
@@ -81,7 +80,7 @@ class SharedTokens:
         sleep: Callable[[float], None] = time.sleep,
         luck: Callable[[], float] = random.random,
     ) -> None:
-        """`caches`: the first that answers is asked; the others stand in while it is away."""
+        """`caches`: the first that answers serves; the others replace it while it is away."""
         self._fleet = TokenFetcher(sender, caches, monotonic=monotonic, sleep=sleep, luck=luck)
         self._monotonic = monotonic
         self._luck = luck
@@ -89,7 +88,6 @@ class SharedTokens:
         self._entering = threading.Lock()
 
     def get(self, account: Account, source: TokenSource) -> str:
-        """See `Tokens.get`."""
         entry = self._entry(account)
         held, now = entry.held, self._monotonic()
         if held is None or now >= held.until:
@@ -99,11 +97,10 @@ class SharedTokens:
         return held.text
 
     def renew(self, account: Account, source: TokenSource, stale: str) -> str:
-        """See `Tokens.renew`."""
         return self._renewed(self._entry(account), source, stale)
 
     def refused_logins(self) -> list[str]:
-        """The accounts whose login was refused when it was last tried, by name."""
+        """Returns the accounts whose login was refused when it was last tried, by name."""
         now = self._monotonic()
         standing = [(name, *entry.failed) for name, entry in list(self._entries.items())]
         return sorted(
@@ -113,7 +110,7 @@ class SharedTokens:
         )
 
     def close(self) -> None:
-        """Close the stores; idempotent."""
+        """Closes the stores. Idempotent."""
         self._fleet.close()
 
     def _entry(self, account: Account) -> _Entry:
@@ -126,7 +123,7 @@ class SharedTokens:
         return entry
 
     def _renewed(self, entry: _Entry, source: TokenSource, stale: str) -> str:
-        """A good token other than `stale`; one thread of this process looks for it, the others wait."""
+        """Returns a good token other than `stale`. One thread of the process looks, the others wait."""
         deadline = self._monotonic() + WAIT_S
         if not entry.lock.acquire(timeout=WAIT_S):
             raise late(entry.account)
@@ -143,8 +140,8 @@ class SharedTokens:
             entry.lock.release()
 
     def _look(self, entry: _Entry, wanted: TokenNeed) -> str:
-        """Has the lock. A failure is everyone's answer for a moment: the next hundred threads must not
-        each ask a provider that has just said no."""
+        """Runs under the lock. A failure is everyone's answer for a moment: the next hundred threads must
+        not each ask a provider that has just refused."""
         try:
             found = self._fleet.find(entry.account, entry.seal, wanted)
         except TokenUnavailable as exc:
@@ -158,7 +155,7 @@ class SharedTokens:
         return found.text
 
     def _refresh_beside(self, entry: _Entry, source: TokenSource) -> None:
-        """Refresh ahead of expiry on a thread of its own: no send waits while the token is good."""
+        """Refreshes ahead of expiry on a thread of its own: no send waits while the token is good."""
         if entry.lock.acquire(blocking=False):
             name = f"token-{entry.account.name}"
             threading.Thread(
@@ -166,20 +163,20 @@ class SharedTokens:
             ).start()
 
     def _refresh(self, entry: _Entry, source: TokenSource) -> None:
-        """Has the lock, and gives it back."""
+        """Runs under the lock, and releases it."""
         try:
             now, held = self._monotonic(), entry.held
             if held is None or not held.ahead_at <= now < held.until:
                 return
             left_s = held.until - now
-            # Should nothing come of it, the next try is nearer to the end.
+            # If this try fails, the next one is nearer to the end.
             entry.held = self._dated(FoundToken(held.text, left_s))
-            # What the provider said more lately than the token has left to live is late enough.
+            # A token younger than the rest of this one's life needs no new request.
             self._look(entry, TokenNeed(source, held.text, now + WAIT_S, left_s, beside=True))
         except TokenUnavailable as exc:
-            entry.failed = (0.0, None)  # what is held is good: nobody else has to hear of it
+            entry.failed = (0.0, None)  # the held token is good: no other thread needs the failure
             log.warning("access_token_not_refreshed", account=entry.account.name, reason=str(exc))
-        except Exception:  # whatever it was: the token that is held is still good
+        except Exception:  # any error: the held token is still good
             log.exception("access_token_refresh_broke", account=entry.account.name)
         finally:
             entry.lock.release()
@@ -191,17 +188,16 @@ class SharedTokens:
 
 
 def _again(cause: TokenUnavailable, left_s: float) -> TokenUnavailable:
-    """The same, for another thread: one exception raised by many would gather their tracebacks."""
+    """Returns the same for another thread: one exception raised by many would gather their tracebacks."""
     if isinstance(cause, LoginUnavailable):
         return LoginUnavailable(str(cause), left_s)
     return TokenUnavailable(str(cause))
 
 
 def open_tokens(settings: Settings, sender: Sender) -> SharedTokens:
-    """The store that the settings name: Redis where there is one, and the database.
+    """Returns the stores that the settings name: Redis where there is one, and the database.
 
-    Raises SettingsError for a URL that cannot be read; connects to nothing yet.
-    """
+    Raises SettingsError for a URL that cannot be read; connects to nothing yet."""
     caches: list[TokenCache] = []
     if settings.redis.url:
         try:
