@@ -1,8 +1,7 @@
-"""A provider in its own process that speaks the webhook protocol and remembers all it was asked.
+"""A provider in its own process, which speaks the webhook protocol and remembers all requests.
 
-Its ledger is the oracle of every test that kills something: an answer leaves only after the record of
-its request is on disk, so what a client believes accepted the ledger has, and what the ledger has
-twice was doubled.
+Its ledger is the oracle of every test that kills something. An answer leaves only after the record of its
+request is on disk. So the ledger has every acceptance that a client believes in, and shows every double.
 
     python -m simulator --latency 5-20 --error 503=0.02 --reset 0.01     (or hongyan simulator)
 

@@ -1,4 +1,4 @@
-"""The simulator's back door, on loopback alone: `/_control` changes faults, `/_report` tells all.
+"""The simulator's admin interface, on loopback alone: `/_control` changes faults, `/_report` reports.
 
 GET  /_report[?summary=1 | ?key=KEY]        GET /_control        POST /_control {"rules":[…]}
 """
@@ -31,7 +31,7 @@ class Admin:
         self._refusing = False
 
     def serve(self, connection: RequestClient, request: Request) -> None:
-        """Answer one request."""
+        """Answers one request."""
         path, _, query = request.target.decode("latin-1").partition("?")
         if path == "/_report" and request.method == "GET":
             self._report(connection, parse_qs(query))

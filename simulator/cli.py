@@ -43,7 +43,7 @@ _GC_THRESHOLDS = (50_000, 20, 100)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a simulator until SIGTERM; 0 when it ended well, 2 for flags that make no sense."""
+    """Runs a simulator until SIGTERM. Returns 0, or 1 if it cannot start; exits with 2 for bad flags."""
     parser = _parser()
     flags = parser.parse_args(arguments)
     try:
@@ -64,10 +64,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def serve(options: SimulatorOptions) -> None:
-    """Run a simulator in this process until SIGTERM or SIGINT.
+    """Runs a simulator in this process until SIGTERM or SIGINT.
 
-    Raises OSError for a port or file that cannot be had, BadFaults for rules that cannot be played.
-    """
+    Raises OSError for a port or file that cannot be had, BadFaults for rules that cannot be played."""
     import uvloop  # only the simulator's own process needs it
 
     from simulator.server import Server
@@ -75,7 +74,7 @@ def serve(options: SimulatorOptions) -> None:
     async def run() -> None:
         await Server(options).run()
 
-    # Everything seen is remembered, and each collection of cycles would look at all of it.
+    # Everything seen stays in memory, and each collection of cycles would look at all of it.
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_GC_THRESHOLDS)
@@ -109,17 +108,17 @@ def _options(flags: argparse.Namespace, arguments: Sequence[str] | None) -> Simu
 
 
 def _of_scenario(flags: argparse.Namespace, arguments: Sequence[str] | None) -> SimulatorOptions:
-    """The file's options; what was said on the command line too holds instead of what it says."""
+    """Returns the file's options, with those of the command line in their place."""
     options = load(flags.scenario)
-    unsaid = argparse.Namespace(**dict.fromkeys(_FLAGS))
-    given = vars(_parser().parse_args(arguments, unsaid))
-    said: dict[str, object] = {name: given[name] for name in _FLAGS if given[name] is not None}
+    unset = argparse.Namespace(**dict.fromkeys(_FLAGS))
+    given = vars(_parser().parse_args(arguments, unset))
+    changes: dict[str, object] = {name: given[name] for name in _FLAGS if given[name] is not None}
     if flags.no_fsync:
-        said["fsync"] = False
+        changes["fsync"] = False
     if flags.status_query:
-        said["lists"] = msgspec.structs.replace(options.lists, status_query=True)
+        changes["lists"] = msgspec.structs.replace(options.lists, status_query=True)
     rules = [*_rules_in(flags.rules), *options.rules, _rule_of(flags)]
-    return msgspec.structs.replace(options, **said, rules=rules)
+    return msgspec.structs.replace(options, **changes, rules=rules)
 
 
 def _rules_in(path: str) -> list[Faults]:
@@ -128,7 +127,7 @@ def _rules_in(path: str) -> list[Faults]:
 
 def _check_receipts(options: SimulatorOptions) -> None:
     if options.receipts:
-        from simulator.receipts.formats import FORMATS  # with it come the protocols
+        from simulator.receipts.formats import FORMATS  # loads the protocols
 
         check(options.receipts, FORMATS)
 
@@ -152,7 +151,7 @@ def _error(text: str) -> tuple[str, float]:
 
 
 def _limit(text: str) -> dict[str, float]:
-    """`20/1`: twenty requests in any second."""
+    """Returns the fields for `20/1`: twenty requests in any second."""
     count, _, seconds = text.partition("/")
     return {"limit": int(count), "limit_s": float(seconds or 1)}
 
@@ -190,13 +189,13 @@ def _parser() -> argparse.ArgumentParser:
     for name in ("reset", "close", "hang", "drip"):
         add(f"--{name}", type=float, default=0.0, metavar="RATE", help=f"accept, then {name}")
     add("--drop", type=float, default=0.0, metavar="RATE", help="close without accepting")
-    add("--scenario", default="", metavar="FILE", help="TOML; flags hold instead of what it says")
+    add("--scenario", default="", metavar="FILE", help="TOML; flags take precedence over it")
     add("--rules", default="", metavar="FILE", help="JSON list of rules, before the flags' own")
     add("--seed", default="0", help="the same seed, the same fate for each key")
     add("--dedup", action="store_true", help="accept each Idempotency-Key once")
     status = "webhook protocol: answer the status query; else GET meets a router's 404"
     add("--status-query", action="store_true", help=status)
     add("--no-fsync", action="store_true", help="write, but do not sync; for benchmarks")
-    add("--json", action="store_true", help="say the address as JSON")
+    add("--json", action="store_true", help="print the address as JSON")
     add("--options", default="", help=argparse.SUPPRESS)
     return parser

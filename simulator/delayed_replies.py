@@ -1,5 +1,4 @@
-"""What is to be done later, behind one timer of the loop: a timer a request would cost as much as the rest
-of the request."""
+"""Calls for later, behind one timer of the loop: a timer a request would double the cost of a request."""
 
 from __future__ import annotations
 
@@ -11,21 +10,21 @@ from math import inf
 from typing import Final
 
 _GRAIN_S: Final = 0.0005
-"""The loop's clock goes by milliseconds: half of one is no difference."""
+"""The loop's clock goes by milliseconds: half of one makes no difference."""
 
 
 class DelayQueue:
-    """Calls by the time they are due; belongs to the loop's thread."""
+    """Calls by due time; belongs to the loop's thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._calls: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = count()
-        """Of equal times the earlier call goes first."""
+        """Orders calls of equal times: the earlier one goes first."""
         self._set_for = inf
 
     def at(self, due: float, call: Callable[[], None]) -> None:
-        """Call it when the loop's clock says so; at once where that is past."""
+        """Calls it when the loop's clock reaches `due`; at once if that is past."""
         if due <= self._loop.time():
             call()
             return
@@ -39,7 +38,7 @@ class DelayQueue:
 
     def _run(self, set_for: float) -> None:
         if set_for != self._set_for:
-            return  # an earlier one was set after it, and has looked after everything
+            return  # a later call set an earlier timer, which replaced this one
         calls, until = self._calls, self._loop.time() + _GRAIN_S
         while calls and calls[0][0] <= until:
             attempt(self._loop, heappop(calls)[2])
@@ -49,8 +48,8 @@ class DelayQueue:
 
 
 def attempt(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
-    """Call it; what it raises is the loop's to tell of, and holds up nobody else."""
+    """Calls it. An exception goes to the loop's handler, and holds up no other call."""
     try:
         call()
-    except Exception as exc:  # whatever an answer could not be worded for
+    except Exception as exc:  # any error of one answer
         loop.call_exception_handler({"message": "an answer could not be given", "exception": exc})

@@ -1,4 +1,4 @@
-"""Serves the wire protocols: reads a call, gives each receiver its fate, keeps it, then answers."""
+"""Serves the wire protocols: reads a call, draws each receiver's fate, stores it, then answers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DIGEST: Final = 16
 
 
 class SimulatedExchange:
-    """Belongs to the loop's thread, as everything of the simulator."""
+    """Belongs to the loop's thread, as all of the simulator."""
 
     def __init__(self, provider: Provider, options: SimulatorOptions) -> None:
         self._provider = provider
@@ -56,7 +56,7 @@ class SimulatedExchange:
         turn = self._turn(f"{question.method}\0{path}\0{question.key}")
         fate = self._provider.fate(question.method, path, question.receiver, question.key, turn)
         then = self._provider.then(fate, connection, partial(_told, protocol, question))
-        # Behind what is being stored: what a query says must not be taken back by a kill.
+        # After the records on their way to disk: a kill must not take a query's answer back.
         self._provider.writer.after(then)
 
     def _take(
@@ -114,8 +114,8 @@ class SimulatedExchange:
             call=call,
         )
         provider.memory.add(record)
-        told = partial(self._receipts.accepted, record) if record.accepted else _nothing
-        provider.writer.append(record, told)
+        done = partial(self._receipts.accepted, record) if record.accepted else _nothing
+        provider.writer.append(record, done)
         self._accepted(record)
         return verdict
 
@@ -162,4 +162,4 @@ def _refusal(protocol: WireProtocol, fate: FaultDecision) -> Reply | None:
 
 
 def _nothing() -> None:
-    """A record's own end; the call's answer waits for all of them."""
+    """Does nothing: the call's answer waits for all records."""

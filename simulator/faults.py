@@ -1,7 +1,7 @@
-"""What goes wrong, how often and for whom: pure functions of the seed, the key and the request's turn.
+"""Faults, their rates and selectors: pure functions of the seed, the key and the request's turn.
 
-The fate of the n-th request for one key is the same in every run with the same seed, however
-requests of other keys fall between.
+The n-th request for one key has the same fate in every run with the same seed. Requests of other keys do
+not change it.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _MAX_MS: Final = 3_600_000.0
 
 
 class BadFaults(ValueError):
-    """Faults that cannot be played; the text says which key and why."""
+    """Faults that cannot be played; the text names the key and the reason."""
 
 
 class ConnectionEnd(StrEnum):
-    """How a request ends other than by an ordinary answer."""
+    """The end of a request: an ordinary answer, or a fault in its place."""
 
     ANSWER = "answer"
     RESET = "reset"
@@ -47,14 +47,14 @@ class ConnectionEnd(StrEnum):
 class Faults(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
-    """One rule. The first whose selectors fit decides; rates are shares of the requests it fits."""
+    """One rule. The first whose selectors fit decides; rates are shares of the requests that fit."""
 
     path: str = ""
-    """Prefix of the request's path; an account is told apart by the path of its endpoint."""
+    """Prefix of the request's path; the path of its endpoint identifies an account."""
     receiver: str = ""
     """Prefix of the receiver; queries have none and fit only an empty one."""
     method: str = "POST"
-    """`POST` a send, `GET` a query, `TOKEN`, `RECALL`: what the request is for, whatever HTTP says."""
+    """The request's purpose, whatever HTTP says: `POST` a send, `GET` a query, `TOKEN`, `RECALL`."""
     latency_ms: str = "0"
     """`10`, `5-20` (even), or `p50=10,p99=80` (lognormal)."""
     errors: dict[str, Rate] = {}
@@ -66,12 +66,12 @@ class Faults(
     receiver_codes: dict[str, Rate] = {}
     """The same for single receivers of a call: partial batches."""
     limit: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """Requests that are taken in any `limit_s`; what is more is refused, with `retry_after`. 0: all."""
+    """Requests taken in any `limit_s`; further ones are refused, with `retry_after`. 0: all."""
     limit_s: Annotated[float, msgspec.Meta(gt=0)] = 1.0
     limit_code: str = ""
-    """The provider's own code for what is more; empty: status 429."""
+    """The provider's own code for a refusal by the limit; empty: status 429."""
     accept_errors: bool = False
-    """Accept what is answered with an error: the worst of liars."""
+    """Accept requests that are answered with an error."""
     reset: Rate = 0.0
     close: Rate = 0.0
     hang: Rate = 0.0
@@ -81,7 +81,7 @@ class Faults(
 
 
 class FaultDecision(NamedTuple):
-    """What becomes of one request."""
+    """The fate of one request."""
 
     ending: ConnectionEnd = ConnectionEnd.ANSWER
     status: int = 200
@@ -101,13 +101,13 @@ class Rule:
         self._latency = Latency(faults.latency_ms)
         self._fates = _fates(faults)
         self._taken: deque[float] = deque()
-        """When the requests of the last `limit_s` were taken, oldest first."""
+        """Times of the requests taken in the last `limit_s`, oldest first."""
         certain = self._latency.constant and not self._fates
         self.certain = FaultDecision(delay_ms=self._latency.at(0.0)) if certain else None
-        """The one fate there is; None: it is drawn."""
+        """The only possible fate; None: it is drawn."""
 
     def fits(self, method: str, path: str, receiver: str) -> bool:
-        """Whether this rule decides about the request."""
+        """Returns whether this rule decides about the request."""
         faults = self.faults
         return (
             method == faults.method
@@ -116,8 +116,8 @@ class Rule:
         )
 
     def over(self, now: float) -> FaultDecision | None:
-        """The refusal of one more request at `now`, in seconds; None, and it counts, where it is within the
-        limit."""
+        """Returns the refusal of one more request at `now`, in seconds; None if it is within the limit,
+        which then counts it."""
         faults, taken = self.faults, self._taken
         if not faults.limit:
             return None
@@ -133,7 +133,7 @@ class Rule:
         return FaultDecision(accepted=False, status=429, retry_after=faults.retry_after)
 
     def draw(self, luck: float, pace: float) -> FaultDecision:
-        """The fate for two numbers in [0, 1)."""
+        """Returns the fate for two numbers in [0, 1)."""
         delay_ms = self._latency.at(pace)
         for bound, fate in self._fates:
             if luck < bound:
@@ -141,7 +141,7 @@ class Rule:
         return FaultDecision(delay_ms=delay_ms)
 
     def draw_code(self, luck: float) -> str:
-        """The error for one receiver of an accepted call; empty: none."""
+        """Returns the error for one receiver of an accepted call; empty: none."""
         bound = 0.0
         for code, rate in self.faults.receiver_codes.items():
             bound += rate
@@ -151,7 +151,7 @@ class Rule:
 
 
 class Latency:
-    """A distribution of delays in milliseconds; raises BadFaults for a text that is none."""
+    """A distribution of delays in milliseconds. Raises BadFaults for a text that is none."""
 
     def __init__(self, text: str) -> None:
         self._low = self._width = self._sigma = 0.0
@@ -174,7 +174,7 @@ class Latency:
         return not self._width and not self._sigma
 
     def at(self, quantile: float) -> float:
-        """The delay at a quantile in [0, 1)."""
+        """Returns the delay at a quantile in [0, 1)."""
         if self._sigma:
             return min(self._low * math.exp(self._sigma * _normal(quantile)), _MAX_MS)
         return self._low + self._width * quantile
@@ -183,7 +183,7 @@ class Latency:
 def decide(
     rules: Sequence[Rule], seed: str, method: str, path: str, receiver: str, key: str, turn: int
 ) -> FaultDecision:
-    """The fate of the `turn`-th request for `key`."""
+    """Returns the fate of the `turn`-th request for `key`."""
     for rule in rules:
         if rule.fits(method, path, receiver):
             return rule.certain or rule.draw(*luck(f"{seed}\0{method}\0{key}\0{turn}"))
@@ -191,7 +191,7 @@ def decide(
 
 
 def receiver_code(rules: Sequence[Rule], seed: str, path: str, receiver: str, turn: int) -> str:
-    """The error of one receiver in an accepted call; empty: none."""
+    """Returns the error of one receiver in an accepted call; empty: none."""
     for rule in rules:
         if rule.fits("POST", path, receiver):
             return rule.draw_code(luck(f"{seed}\0receiver\0{receiver}\0{turn}")[0])
@@ -199,13 +199,13 @@ def receiver_code(rules: Sequence[Rule], seed: str, path: str, receiver: str, tu
 
 
 def luck(text: str) -> tuple[float, float]:
-    """Two numbers in [0, 1), the same for the same text."""
+    """Returns two numbers in [0, 1), the same for the same text."""
     number = int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big")
     return (number >> 32) / 2**32, (number & 0xFFFFFFFF) / 2**32
 
 
 def _fates(faults: Faults) -> list[tuple[float, FaultDecision]]:
-    """Upper bounds of luck and what each stands for."""
+    """Returns upper bounds of luck, each with its fate."""
     shares = [
         (faults.reset, FaultDecision(ConnectionEnd.RESET)),
         (faults.close, FaultDecision(ConnectionEnd.CLOSE)),
@@ -254,7 +254,7 @@ def _number(text: str) -> float:
 
 
 def _normal(quantile: float) -> float:
-    """Inverse of the standard normal distribution; Winitzki's approximation of erf⁻¹, good to 0.5 %."""
+    """Returns the inverse of the standard normal distribution, by Winitzki's erf⁻¹, good to 0.5 %."""
     x = 2 * min(max(quantile, 1e-6), 1 - 1e-6) - 1
     a = 0.147
     log = math.log(1 - x * x)

@@ -1,7 +1,7 @@
 """The provider's ledger: JSON lines, appended and synced in groups before any answer leaves.
 
 Killed at any moment, the file stays readable: at most its last line is torn, and that request was
-never answered. `read_ledger` leaves a torn line out; opening the file again cuts it off.
+never answered. `read_ledger` skips a torn line; `mend` cuts it off before the file is opened again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from simulator.delayed_replies import attempt
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
-    """One receiver of one call as it was received, and what the simulator decided to do with it."""
+    """One receiver of one call as it was received, and the simulator's decision about it."""
 
     seq: int
     """From 1, in the order of arrival, across restarts."""
@@ -32,13 +32,12 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=
     """First 16 hex digits of SHA-256 over the body, `attempt` and all."""
     accepted: bool
     answer: str
-    """The status, or how it ended without one: reset, close, hang, drip, drop; duplicate: under
-    --dedup or in a provider's own window, answered as the first and not accepted again; or the
-    provider's error code."""
+    """The status, or the end without one: reset, close, hang, drip, drop; or the provider's error code.
+    `duplicate`, under --dedup or in a provider's own window: answered as the first, not accepted again."""
     protocol: str = ""
     """Empty: webhook."""
     provider_id: str = ""
-    """The provider's name for it, where it is not the simulator's own."""
+    """The provider's name for the message, if it is not the simulator's own."""
     call: int = 0
     """The same number for all receivers of one call; 0: a call of its own."""
 
@@ -48,7 +47,7 @@ _decoder = msgspec.json.Decoder(Record)
 
 
 class LedgerWriter:
-    """Group commit on an event loop: whoever comes while a sync runs shares the next one.
+    """Group commit on an event loop: calls that come while a sync runs share the next one.
 
     All fields belong to the loop's thread; only `_store` runs on a thread of the pool, one at a time.
     """
@@ -64,12 +63,12 @@ class LedgerWriter:
         self._idle.set()
 
     def append(self, record: Record, done: Callable[[], None]) -> None:
-        """Keep the record; `done` is called once it is on disk."""
+        """Keeps the record; calls `done` once it is on disk."""
         self._lines.append(_encoder.encode(record) + b"\n")
         self.after(done)
 
     def after(self, done: Callable[[], None]) -> None:
-        """Call `done` once everything appended so far is on disk."""
+        """Calls `done` once everything appended so far is on disk."""
         self._waiting.append(done)
         if not self._busy:
             self._busy = True
@@ -77,7 +76,7 @@ class LedgerWriter:
             self._loop.call_soon(self._commit)
 
     async def close(self) -> None:
-        """Wait for what is under way, then close the file."""
+        """Waits for the commits under way, then closes the file."""
         await self._idle.wait()
         os.close(self._file)
 
@@ -110,7 +109,7 @@ class LedgerWriter:
 
 
 def read_ledger(path: str | Path) -> Iterator[Record]:
-    """Every record in order of arrival; a torn last line is left out."""
+    """Yields every record in order of arrival; skips a torn last line."""
     with Path(path).open("rb") as file:
         for line in file:
             if line.endswith(b"\n"):
@@ -118,7 +117,7 @@ def read_ledger(path: str | Path) -> Iterator[Record]:
 
 
 def mend(path: Path) -> None:
-    """Cut off a torn last line, so that the next record begins a line of its own."""
+    """Cuts off a torn last line, so that the next record begins a line of its own."""
     with path.open("rb+") as file:
         whole = 0
         for line in file:

@@ -20,7 +20,7 @@ _ADMIN_S: Final = 30.0
 
 
 class SimulatorError(RuntimeError):
-    """The child did not start or refused a change; the text says what it said."""
+    """The child did not start or refused a change; the text has its reason."""
 
 
 class _Started(msgspec.Struct):
@@ -37,50 +37,50 @@ class Simulator:
     def __init__(self, process: subprocess.Popen[bytes], started: _Started) -> None:
         self._process = process
         self.url = started.url
-        """Of the provider; any path below it is an endpoint."""
+        """The provider's address; any path below it is an endpoint."""
         self.admin = started.admin
         self.smtp = started.smtp
-        """`smtp://host:port` of its mail server; empty where it has none."""
+        """`smtp://host:port` of its mail server; empty if it has none."""
         self.ledger = Path(started.ledger)
         self.pid = started.pid
-        import httpx  # here, so that the child itself, which never asks, starts without it
+        import httpx  # here, so that the child, which makes no request, starts without it
 
         self._client = httpx.Client(base_url=self.admin, timeout=_ADMIN_S, trust_env=False)
 
     def control(self, **changes: Any) -> None:
-        """Change `rules` (a list of Faults), `dedup` or `refuse_new`; it holds when this returns."""
+        """Changes `rules` (a list of Faults), `dedup` or `refuse_new`; in force when this returns."""
         body = msgspec.json.encode(Control(**changes))
         answer = self._client.post("/_control", content=body)
         if answer.status_code != 200:
             raise SimulatorError(answer.json()["error"])
 
     def report(self, *, summary_only: bool = False) -> Report:
-        """What it saw so far."""
+        """Returns the report so far."""
         answer = self._client.get("/_report", params={"summary": 1} if summary_only else None)
         return msgspec.json.decode(answer.content, type=Report)
 
     def seen(self, key: str) -> KeyReport | None:
-        """What it saw of one delivery key."""
+        """Returns the report of one delivery key; None if it was not seen."""
         answer = self._client.get("/_report", params={"key": key})
         return msgspec.json.decode(answer.content, type=KeyReport | None)
 
     def records(self) -> Iterator[Record]:
-        """The ledger on disk; works before and after the end, however it came."""
+        """Yields the ledger on disk; works before and after the end, however it came."""
         return read_ledger(self.ledger)
 
     def ledger_report(self) -> Report:
-        """The report from the ledger on disk alone."""
+        """Returns the report from the ledger on disk alone."""
         return report_of(self.records())
 
     def stop(self) -> int:
-        """SIGTERM, wait, exit code. Idempotent."""
+        """Sends SIGTERM, waits, returns the exit code. Idempotent."""
         self._client.close()
         if self._process.poll() is None:
             self._process.terminate()
         return self._wait()
 
     def kill(self) -> int:
-        """SIGKILL, wait, exit code."""
+        """Sends SIGKILL, waits, returns the exit code."""
         self._client.close()
         self._process.kill()
         return self._wait()
@@ -108,10 +108,9 @@ class Simulator:
 
 
 def spawn(folder: str | Path, options: SimulatorOptions | None = None, **changes: Any) -> Simulator:
-    """Start a simulator and wait until it serves. Its ledger goes to `folder` unless options say.
+    """Starts a simulator and waits until it serves. Its ledger goes to `folder` unless `options` says.
 
-    `changes` are fields of SimulatorOptions. Raises SimulatorError when it cannot start.
-    """
+    `changes` are fields of SimulatorOptions. Raises SimulatorError if it cannot start."""
     options = options or SimulatorOptions(ledger=str(Path(folder) / "provider.jsonl"))
     options = msgspec.structs.replace(options, **{**changes, "json": True})
     arguments = ["--options", msgspec.json.encode(options).decode()]

@@ -1,4 +1,4 @@
-"""The provider itself: decide, record, and answer once the record is on disk.
+"""The provider itself: it decides, records, and answers once the record is on disk.
 
 The webhook protocol is served here; the others by `simulator.exchange`, by means of this one.
 """
@@ -28,7 +28,7 @@ _DIGEST: Final = 16
 
 
 class _Message(msgspec.Struct):
-    """What the simulator reads of a body; the rest is the sender's."""
+    """The fields that the simulator reads of a body."""
 
     id: str = ""
     receiver: str = ""
@@ -60,7 +60,7 @@ class Provider:
         )
 
     def serve(self, connection: RequestClient, request: Request) -> None:
-        """Answer one request, now or when its fate says."""
+        """Answers one request, now or when its fate says."""
         path = request.path
         if request.method == "POST":
             self._receive(connection, request, path)
@@ -96,11 +96,11 @@ class Provider:
             if fate.status == 200 and not sent:
                 fate = fate._replace(status=404)
             reply = _State(seen.provider_id if seen else "", sent=sent)
-        # Behind what is being stored: "it was sent" must not be taken back by a kill.
+        # After the records on their way to disk: a kill must not take "it was sent" back.
         self.writer.after(self.then(fate, connection, reply))
 
     def fate(self, method: str, path: str, receiver: str, key: str, turn: int) -> FaultDecision:
-        """What becomes of one request."""
+        """Returns the fate of one request."""
         fate = decide(self.rules.ready, self.seed, method, path, receiver, key, turn)
         if not fate.accepted:
             return fate
@@ -131,8 +131,8 @@ class Provider:
         connection: RequestClient,
         reply: Callable[[FaultDecision], Reply],
     ) -> Callable[[], None]:
-        """What is done once the record is kept: after the delay, which counts from the request's arrival,
-        the ending."""
+        """Returns the ending, to be called once the record is kept. Its delay counts from the request's
+        arrival."""
         end = partial(self._end, fate, connection, reply)
         if not fate.delay_ms:
             return end
@@ -145,19 +145,19 @@ class Provider:
         reply: Callable[[FaultDecision], Reply],
     ) -> None:
         if fate.ending is ConnectionEnd.ANSWER:
-            said = reply(fate)
-            connection.answer(said.status, said.body, fate.retry_after, said.fields)
+            answer = reply(fate)
+            connection.answer(answer.status, answer.body, fate.retry_after, answer.fields)
         elif fate.ending is ConnectionEnd.RESET:
             connection.reset()
         elif fate.ending is ConnectionEnd.DRIP:
-            said = reply(fate)
-            connection.drip(said.status, said.body, said.fields, fate.drip_ms / _MS)
+            answer = reply(fate)
+            connection.drip(answer.status, answer.body, answer.fields, fate.drip_ms / _MS)
         elif fate.ending is not ConnectionEnd.HANG:
             connection.close()
 
 
 class _Named:
-    """The webhook's answer: the fate's status, and the provider's name for what it accepted."""
+    """The webhook's answer: the fate's status, and the provider's name for an accepted message."""
 
     __slots__ = ("_name",)
 
@@ -185,7 +185,7 @@ class _State:
 
 
 class _Lost:
-    """The answer of a router to a path that it does not know."""
+    """A router's answer to an unknown path."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""What the simulator saw, per delivery key and in sum: from a running one, or from its ledger alone."""
+"""The simulator's report, per delivery key and in sum: of a running one, or from its ledger alone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class KeyReport(msgspec.Struct):
     requests: int = 0
     accepted: int = 0
     answers: dict[str, int] = {}
-    """How often each was given: `200`, `503`, `reset`, …"""
+    """How often each: `200`, `503`, `reset`, …"""
     attempts: list[int] = []
     """In the order of arrival."""
     bodies: list[str] = []
@@ -32,7 +32,7 @@ class KeyReport(msgspec.Struct):
     last_ms: int = 0
 
     def add(self, record: Record) -> None:
-        """Count one more request."""
+        """Counts one more request."""
         self.requests += 1
         self.answers[record.answer] = self.answers.get(record.answer, 0) + 1
         self.attempts.append(record.attempt)
@@ -58,11 +58,11 @@ class Summary(msgspec.Struct):
     """Keys accepted more than once."""
     answers: dict[str, int] = {}
     counts: dict[str, int] = {}
-    """What protocols counted: tokens given out, signatures refused, …"""
+    """Counts of the protocols: tokens given out, signatures refused, …"""
 
 
 class Report(msgspec.Struct):
-    """The whole report; `keys` in order of their first request, empty when only the sum was asked."""
+    """The whole report; `keys` in order of their first request, empty in a summary."""
 
     summary: Summary
     keys: list[KeyReport] = []
@@ -82,12 +82,12 @@ class Memory:
                 self._spoken.append(record)
 
     def of_protocols(self) -> list[Record]:
-        """The records of an earlier run that wire protocols were told of; given once."""
+        """Returns the records of wire protocols from an earlier run; only the first call returns them."""
         spoken, self._spoken = self._spoken, []
         return spoken
 
     def add(self, record: Record) -> KeyReport:
-        """Take in one record; answers with its key's report."""
+        """Takes in one record. Returns its key's report."""
         seen = self.keys.get(record.key)
         if seen is None:
             seen = KeyReport(record.key, record.id, record.receiver, record.path)
@@ -97,18 +97,18 @@ class Memory:
         return seen
 
     def report(self, *, summary_only: bool = False) -> Report:
-        """The report as of now."""
+        """Returns the report as of now."""
         keys = list(self.keys.values())
         return Report(_summary(keys, self.counts), [] if summary_only else keys)
 
 
 def report_of(records: Iterable[Record]) -> Report:
-    """The report of a ledger: `report_of(read_ledger(path))`."""
+    """Returns the report of a ledger: `report_of(read_ledger(path))`."""
     return Memory(records).report()
 
 
 def provider_id(record: Record) -> str:
-    """The simulator's name for what it accepted with this record."""
+    """Returns the provider's name for the message of this record."""
     return record.provider_id or f"sim-{record.seq}"
 
 

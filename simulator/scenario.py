@@ -1,4 +1,4 @@
-"""Scenarios: everything a simulator is started with, in one TOML file (docs/simulator.md)."""
+"""Scenarios: all options of a simulator in one TOML file (docs/simulator.md)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from simulator.options import SimulatorOptions
 
 
 class BadScenario(ValueError):
-    """A file that is no scenario; the text says where and what."""
+    """A file that is no scenario; the text names the place and the fault."""
 
 
 def load(path: str | Path) -> SimulatorOptions:
-    """The options in the file, its keys those of SimulatorOptions; raises BadScenario, OSError."""
+    """Returns the file's options; its keys are those of SimulatorOptions. Raises BadScenario, OSError."""
     try:
         data = tomllib.loads(Path(path).read_text("utf-8"))
         return msgspec.convert(data, SimulatorOptions)
@@ -24,5 +24,5 @@ def load(path: str | Path) -> SimulatorOptions:
     except msgspec.ValidationError as exc:
         text, _, where = str(exc).partition(" - at `$")
         key = where.rstrip("`").lstrip(".")
-        said = text.replace("`", "")
-        raise BadScenario(f"{path}: {key + ': ' if key else ''}{said}") from exc
+        fault = text.replace("`", "")
+        raise BadScenario(f"{path}: {key + ': ' if key else ''}{fault}") from exc

@@ -38,7 +38,7 @@ class Started(msgspec.Struct):
     ledger: str
     pid: int
     smtp: str = ""
-    """Of the mail server; empty: there is none."""
+    """The mail server's address; empty: there is none."""
 
 
 class Server:
@@ -51,7 +51,7 @@ class Server:
         self._opened: set[ServerConnection] = set()
         """The provider's connections."""
         self._controlling: set[ServerConnection] = set()
-        """The admin's."""
+        """The admin's connections."""
         self._tls = server_context(options.certificate)
         if self._tls is not None:
             self._tls.set_alpn_protocols(["h2", "http/1.1"])
@@ -62,7 +62,7 @@ class Server:
         self._mail: asyncio.Server | None = None
 
     async def run(self) -> None:
-        """Serve until SIGTERM or SIGINT; a second one changes nothing."""
+        """Serves until SIGTERM or SIGINT; a second one changes nothing."""
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._stopping.set)
         memory = _remember(self._options)
@@ -77,14 +77,14 @@ class Server:
     async def _serve(self) -> None:
         await self._listen()
         admin = Admin(self._provider, self._refuse)
-        back_door = await self._loop.create_server(
+        admin_listener = await self._loop.create_server(
             factory(admin.serve, self._controlling), _LOOPBACK, self._options.admin_port
         )
-        self._announce(_address(_LOOPBACK, _port(back_door)))
+        self._announce(_address(_LOOPBACK, _port(admin_listener)))
         if self._options.idle_close_ms:
             self._close_idle()
         await self._stopping.wait()
-        back_door.close()
+        admin_listener.close()
         self._deafen()
         for connection in self._opened | self._controlling:
             connection.close()
@@ -105,7 +105,7 @@ class Server:
             self._smtp_port = _port(self._mail)
 
     def _close_idle(self) -> None:
-        """Close connections that have been idle for too long, and look again after half of that time."""
+        """Closes connections that were idle for too long, and looks again after half of that time."""
         idle_s = self._options.idle_close_ms / _MS
         oldest = monotonic() - idle_s
         for connection in list(self._opened):
@@ -114,10 +114,10 @@ class Server:
         self._loop.call_later(idle_s / 2, self._close_idle)
 
     def _post_office(self) -> SmtpServer | None:
-        """The mail server, if one is wanted; raises OSError for a certificate that cannot be read."""
+        """Returns the mail server, if one is wanted. Raises OSError for an unreadable certificate."""
         if self._smtp_port < 0:
             return None
-        from simulator.servers.smtp_server import SmtpServer  # aiosmtpd is loaded for those who ask
+        from simulator.servers.smtp_server import SmtpServer  # loads aiosmtpd only if needed
 
         return SmtpServer(self._provider, self._options)
 
@@ -130,7 +130,7 @@ class Server:
             self._mail = None
 
     def _refuse(self, refuse: bool, done: Callable[[], None]) -> None:
-        """Stop listening, or listen again on the same port; `done` when that is so."""
+        """Stops listening, or listens again on the same port; then calls `done`."""
         task = self._loop.create_task(self._change(refuse))
         task.add_done_callback(lambda _: done())
 
@@ -140,7 +140,7 @@ class Server:
                 await self._listen()
             elif refuse and self._listener is not None:
                 self._deafen()
-                await asyncio.sleep(0)  # the loop lets go of the socket in its next turn
+                await asyncio.sleep(0)  # the loop releases the socket in its next turn
 
     def _announce(self, admin: str) -> None:
         scheme = "https" if self._tls else "http"
@@ -156,7 +156,7 @@ class Server:
 
 
 def _remember(options: SimulatorOptions) -> Memory:
-    """What an earlier run on the same ledger saw."""
+    """Returns the requests of an earlier run on the same ledger."""
     path = Path(options.ledger)
     if not path.exists():
         return Memory()

@@ -1,12 +1,12 @@
-"""What a wire protocol of the simulator is: it reads requests, the provider decides, it words answers.
+"""A wire protocol of the simulator: it reads requests, the provider decides, it words answers.
 
     request ──read──▶ Reply       refused: bad signature, expired token, malformed; nothing is kept
                       Question    a query, a token, a recall: answered by the protocol, faults apply
                       Send        one call for one or more receivers
     Send ── fate of the call, code of each receiver, dedup ──▶ Verdicts ── kept on disk ── reply ──▶
 
-The whole call meets one fate (latency, reset, an error for all); then every receiver of an accepted call
-may meet an error of its own. `known` tells whether the protocol's own dedup window has it already.
+The whole call meets one fate (latency, reset, an error for all). Then every receiver of an accepted call
+may meet an error of its own. `known` finds a repeat within the protocol's own dedup window.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from simulator.ledger import Record
 from simulator.servers.http_request import Request
 
 ID: str = "simulator-id"
-SECRET: str = "simulator-secret"  # noqa: S105 (what tests and demos sign with)
+SECRET: str = "simulator-secret"  # noqa: S105 (of tests and demos)
 
 
 class Lists(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the providers' own queries show of what was accepted. The defaults are the least that each
-    provider documents; a test or a demo that counts on more says so."""
+    """Contents of the providers' own queries about accepted messages. The defaults are the least that each
+    provider documents; a test or a demo sets more if it needs more."""
 
     lag_ms: Annotated[int, msgspec.Meta(ge=0)] = 1_000
-    """How long after its acceptance a message is not listed yet. Aliyun counts it at once all the same."""
+    """Time after acceptance in which a message is not listed. Aliyun counts it at once all the same."""
     contexts: bool = False
     """Tencent returns the SessionContext: by default it does not (SDK model, PullSmsSendStatus)."""
     texts: bool = False
@@ -44,38 +44,38 @@ ECHOING: Final = Lists(lag_ms=0, contexts=True, texts=True, status_query=True)
 
 
 class ProtocolContext(msgspec.Struct, kw_only=True):
-    """What protocols may know of the simulator; the same object for all of them."""
+    """The simulator as protocols see it; the same object for all of them."""
 
     credentials: Mapping[str, Mapping[str, str]] = {}
-    """Per protocol, what an account signs with; missing ones are `simulator-id`, `simulator-secret`."""
+    """Per protocol, an account's credentials; missing ones are `simulator-id`, `simulator-secret`."""
     now_ms: Callable[[], int]
     """Epoch milliseconds."""
     behaviours: Mapping[str, Mapping[str, str]] = {}
-    """Per protocol, where it departs from the provider's own default."""
+    """Per protocol, departures from the provider's own default."""
     token_ttl_s: float = 7_200.0
-    """How long access tokens live."""
+    """Life of an access token."""
     lists: Lists = Lists()
     token_generation: int = 0
-    """Tokens given out under an earlier one have expired, whatever their age: `expire_tokens`."""
+    """Tokens of an earlier generation have expired, whatever their age: `expire_tokens`."""
     counts: dict[str, int] = {}
-    """What a protocol counts (tokens given out, …); shown in the report."""
+    """Counts of a protocol (tokens given out, …); shown in the report."""
     callbacks: dict[str, str] = {}
-    """By the provider's name for a message, where its sender wants its receipts."""
+    """Addresses for receipts that senders named, by the provider's name for the message."""
 
     def credential(self, protocol: str, name: str, default: str = SECRET) -> str:
-        """One of a protocol's credentials."""
+        """Returns one of a protocol's credentials."""
         return self.credentials.get(protocol, {}).get(name, default)
 
     def behaviour(self, protocol: str, name: str, default: str = "") -> str:
-        """How a protocol behaves in one respect; `default` is the provider's own."""
+        """Returns a protocol's behaviour in one respect; `default` is the provider's own."""
         return self.behaviours.get(protocol, {}).get(name, default)
 
     def listed(self, at_ms: int) -> bool:
-        """Whether what was accepted at that time is in the lists by now."""
+        """Returns whether a message that was accepted at that time is in the lists by now."""
         return at_ms + self.lists.lag_ms <= self.now_ms()
 
     def count(self, name: str) -> None:
-        """One more of something."""
+        """Counts one more of this name."""
         self.counts[name] = self.counts.get(name, 0) + 1
 
 
@@ -92,8 +92,8 @@ class Recipient(msgspec.Struct, frozen=True):
 
     receiver: str
     key: str = ""
-    """What the provider dedups by, or else what tells this delivery from others: in the ledger it is
-    the record's key. Empty: `<protocol>:<call id>:<receiver>`."""
+    """The key by which the provider dedups, or one that identifies this delivery: in the ledger it is the
+    record's key. Empty: `<protocol>:<call id>:<receiver>`."""
 
 
 class Send(msgspec.Struct):
@@ -103,14 +103,14 @@ class Send(msgspec.Struct):
     id: str = ""
     """The sender's own name for the call, as far as the wire carries one."""
     echo: Any = None
-    """Whatever `reply` wants to see again."""
+    """Data that `reply` needs again."""
 
 
 class Question(msgspec.Struct):
     """A request that sends nothing."""
 
     method: str
-    """`GET`, `TOKEN` or `RECALL`: what fault rules select it by."""
+    """`GET`, `TOKEN` or `RECALL`: fault rules select by it."""
     answer: Callable[[], Reply]
     """Called when everything accepted so far is on disk."""
     receiver: str = ""
@@ -118,15 +118,15 @@ class Question(msgspec.Struct):
 
 
 class Verdict(msgspec.Struct):
-    """What became of one recipient."""
+    """The result for one recipient."""
 
     recipient: Recipient
     provider_id: str
-    """The simulator's name for what it accepted; of the first one where this is a repeat."""
+    """The provider's name for the message; for a repeat that of the first."""
     code: str = ""
     """The receiver's error; empty: accepted."""
     repeated: bool = False
-    """The dedup window knew it: not accepted again."""
+    """A repeat within the dedup window: not accepted again."""
 
 
 class WireProtocol(Protocol):
@@ -135,34 +135,34 @@ class WireProtocol(Protocol):
     name: str
 
     def read(self, request: Request, path: str) -> Send | Question | Reply:
-        """Check the request as the provider does; `path` is what follows `/<protocol>`, from its slash
-        (`/` where there is nothing). Signatures cover the path as it came (`request.target`)."""
+        """Checks the request as the provider does. `path` is the part after `/<protocol>`, from its slash
+        (`/` if there is none). Signatures cover the path as it came (`request.target`)."""
         ...
 
     def provider_id(self, seq: int) -> str:
-        """The provider's name for the `seq`-th thing it saw, in its own format."""
+        """Returns the provider's name for the `seq`-th message it saw, in its own format."""
         ...
 
     def known(self, send: Send, recipient: Recipient) -> str | None:
-        """The provider id of the one accepted before, if the provider would drop this as its repeat."""
+        """Returns the earlier message's id if the provider would drop this as its repeat; else None."""
         ...
 
     def accepted(self, record: Record) -> None:
-        """A recipient's acceptance, as it is kept: for queries, dedup and receipts. Called again for every
+        """Remembers a recipient's acceptance, for queries, dedup and receipts. Called again for every
         record of this protocol when the simulator starts on an earlier ledger."""
         ...
 
     def reply(self, send: Send, verdicts: Sequence[Verdict]) -> Reply:
-        """The answer to an accepted call, errors of single receivers in it."""
+        """Returns the answer to an accepted call, errors of single receivers in it."""
         ...
 
     def refuse(self, code: str) -> Reply:
-        """The answer for an error of the whole call (of a Send or a Question) by the provider's code."""
+        """Returns the answer to a Send or a Question that fails as a whole with the provider's code."""
         ...
 
 
 class BaseProtocol:
-    """For providers without dedup."""
+    """A provider without dedup."""
 
     name: str = ""
 
@@ -170,12 +170,12 @@ class BaseProtocol:
         self.world = world
 
     def provider_id(self, seq: int) -> str:
-        """Anything unique will do."""
+        """Returns a unique name."""
         return f"sim-{seq}"
 
     def known(self, send: Send, recipient: Recipient) -> str | None:
-        """Nothing is dropped."""
+        """Returns None: nothing is dropped."""
         return None
 
     def accepted(self, record: Record) -> None:
-        """Nothing is remembered."""
+        """Remembers nothing."""
