@@ -1,1 +1,1 @@
-"""Receipts that the simulator posts: when, in which form."""
+"""Receipts that the simulator posts: their times, their formats, the poster."""

@@ -1,6 +1,6 @@
 """Receipts in the words of each provider, signed as it signs; one format per protocol.
 
-Aliyun, Tencent and Huawei sign nothing: their secret stands in the callback's URL. The others sign with
+Aliyun, Tencent and Huawei sign nothing: their secret is in the callback's URL. The others sign with
 `credentials`: `twilio.auth_token`, `resend.signing_secret`, `wechat_official.token` and, to encrypt,
 `wechat_official.aes_key` with `app_id`. Sources: see receipts/parsers/.
 """
@@ -24,7 +24,7 @@ from simulator.receipts.plan import DELIVERED, SENT, Planned
 from simulator.wire import ID, SECRET, ProtocolContext
 
 SIGNING_SECRET: Final = "whsec_" + b64encode(SECRET.encode()).decode()
-"""Of resend, where the credentials name none."""
+"""Resend's, if the credentials name none."""
 _FORM: Final = ("Content-Type", "application/x-www-form-urlencoded")
 _JSON: Final = ("Content-Type", "application/json")
 _XML: Final = ("Content-Type", "text/xml")
@@ -39,7 +39,7 @@ class ReceiptReport(NamedTuple):
 
 
 class Pushed(NamedTuple):
-    """One request."""
+    """One request with receipts."""
 
     url: str
     fields: Sequence[tuple[str, str]]
@@ -47,15 +47,15 @@ class Pushed(NamedTuple):
 
 
 class Format(Protocol):
-    """One provider's."""
+    """One provider's format."""
 
     steps: bool
-    """It reports `sent` too."""
+    """Whether it reports `sent` too."""
     batch: int
     """Receipts in one push."""
 
     def push(self, url: str, reports: Sequence[ReceiptReport], world: ProtocolContext) -> Pushed:
-        """The request that carries them."""
+        """Returns the request that carries the reports."""
         ...
 
 
@@ -65,7 +65,6 @@ class AliyunSmsReceiptFormat:
     steps, batch = False, 100
 
     def push(self, url: str, reports: Sequence[ReceiptReport], world: ProtocolContext) -> Pushed:
-        """See `Format`."""
         return Pushed(url, [_JSON], json.dumps([_aliyun(one) for one in reports]).encode())
 
 
@@ -75,7 +74,6 @@ class TencentSmsReceiptFormat:
     steps, batch = False, 100
 
     def push(self, url: str, reports: Sequence[ReceiptReport], world: ProtocolContext) -> Pushed:
-        """See `Format`."""
         return Pushed(url, [_JSON], json.dumps([_tencent(one) for one in reports]).encode())
 
 
@@ -85,7 +83,6 @@ class HuaweiSmsReceiptFormat:
     steps, batch = False, 1
 
     def push(self, url: str, reports: Sequence[ReceiptReport], world: ProtocolContext) -> Pushed:
-        """See `Format`."""
         (report,) = reports
         good, name = report.planned.status == DELIVERED, report.record.provider_id
         at = datetime.fromtimestamp(report.at_ms / 1_000, UTC)
@@ -110,7 +107,6 @@ class GetuiReceiptFormat:
     steps, batch = False, 100
 
     def push(self, url: str, reports: Sequence[ReceiptReport], world: ProtocolContext) -> Pushed:
-        """See `Format`."""
         lines = [json.dumps(_getui(report, world)) for report in reports]
         return Pushed(url, [("Content-Type", "text/plain")], "\n".join(lines).encode())
 
@@ -121,7 +117,6 @@ class TwilioReceiptFormat:
     steps, batch = True, 1
 
     def push(self, url: str, reports: Sequence[ReceiptReport], world: ProtocolContext) -> Pushed:
-        """See `Format`."""
         (report,) = reports
         sid = report.record.provider_id
         url = world.callbacks.get(sid, url)
@@ -148,7 +143,6 @@ class ResendReceiptFormat:
     steps, batch = True, 1
 
     def push(self, url: str, reports: Sequence[ReceiptReport], world: ProtocolContext) -> Pushed:
-        """See `Format`."""
         (report,) = reports
         body = json.dumps(_resend(report)).encode()
         key = world.credential("resend", "signing_secret", SIGNING_SECRET)
@@ -171,11 +165,10 @@ class WechatOfficialReceiptFormat:
     protocol = "wechat_official"
 
     def xml(self, report: ReceiptReport) -> str:
-        """The event in the clear."""
+        """Returns the event in the clear."""
         return _wechat(report)
 
     def push(self, url: str, reports: Sequence[ReceiptReport], world: ProtocolContext) -> Pushed:
-        """See `Format`."""
         (report,) = reports
         token = world.credential(self.protocol, "token")
         now, nonce = str(world.now_ms() // 1_000), token_hex(5)
@@ -196,7 +189,7 @@ class WechatMiniReceiptFormat(WechatOfficialReceiptFormat):
     protocol = "wechat_mini"
 
     def xml(self, report: ReceiptReport) -> str:
-        """The event in the clear."""
+        """Returns the event in the clear."""
         good = report.planned.status == DELIVERED
         status = "success" if good else f"failed:{report.planned.code}"
         return (
@@ -297,7 +290,7 @@ def _wechat(report: ReceiptReport) -> str:
 
 
 def _encrypted(message: bytes, key: str, app_id: str) -> str:
-    from cryptography.hazmat.primitives.ciphers import Cipher  # who does not encrypt needs it not
+    from cryptography.hazmat.primitives.ciphers import Cipher  # loaded only to encrypt
     from cryptography.hazmat.primitives.ciphers.algorithms import AES
     from cryptography.hazmat.primitives.ciphers.modes import CBC
 

@@ -1,4 +1,4 @@
-"""Which receipts follow an acceptance, and when: pure functions of the seed and the record."""
+"""The receipts that follow an acceptance, and their times: pure functions of the seed and the record."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ UNDELIVERED: Final = "undelivered"
 
 
 class ReceiptOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What one protocol reports, and how badly. Rates are shares of what was accepted."""
+    """One protocol's receipts, and their faults. Rates are shares of the accepted messages."""
 
     url: str
-    """Where it is pushed, query and all."""
+    """The callback's address, query and all."""
     delay_ms: str = "0"
     """From the acceptance, written as `latency_ms` is. Shorter than the call's own latency: the receipt
-    is there before the answer."""
+    comes before the answer."""
     undelivered: dict[str, Rate] = {}
-    """The provider's codes of what did not arrive, to rate; the others arrive."""
+    """The provider's codes of undelivered messages, to rate; the others arrive."""
     never: Rate = 0.0
     doubled: Rate = 0.0
     """Pushed again, after as long again."""
     reordered: Rate = 0.0
-    """Of providers that report steps: the last one comes first."""
+    """Share whose last step comes first, at providers that report steps."""
     contradicted: Rate = 0.0
     """Followed by the opposite, after as long again."""
     attempts: Annotated[int, msgspec.Meta(ge=1, le=100)] = 4
-    """How often a push is tried that is not answered 2xx."""
+    """Tries of a push that is not answered 2xx."""
     retry_ms: Annotated[float, msgspec.Meta(ge=0, le=3_600_000)] = 500.0
-    """Pause before it is tried again."""
+    """Pause before the next try."""
 
 
 class Planned(NamedTuple):
@@ -45,11 +45,11 @@ class Planned(NamedTuple):
     status: str
     """`sent`, `delivered` or `undelivered`."""
     code: str = ""
-    """The provider's, of what did not arrive."""
+    """The provider's code of an undelivered message."""
 
 
 class Plan:
-    """The receipts of one protocol; raises BadFaults for options that cannot be played."""
+    """The receipts of one protocol. Raises BadFaults for options that cannot be played."""
 
     def __init__(self, name: str, options: ReceiptOptions, seed: str) -> None:
         self.options = options
@@ -57,7 +57,7 @@ class Plan:
         self._delay = _checked(name, options)
 
     def of(self, key: str, *, steps: bool) -> list[Planned]:
-        """What follows the acceptance named `key`; with `steps`, `sent` comes before the last word."""
+        """Returns the receipts of the acceptance named `key`; with `steps`, `sent` precedes the last."""
         options = self.options
         if self._draw(key, "never") < options.never:
             return []

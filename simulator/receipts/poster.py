@@ -1,7 +1,7 @@
-"""Pushes receipts of what was accepted to a callback, as the providers do: late, doubled, out of order.
+"""Pushes receipts of accepted messages to a callback, as the providers do: late, doubled, out of order.
 
-Everything runs on the simulator's loop. What is due in one turn of the loop and fits into one push goes
-together. A push that is not answered 2xx is tried again; after the last try the receipt never comes.
+Everything runs on the simulator's loop. Receipts that are due in one turn of the loop and fit into one push
+go together. A push that is not answered 2xx is tried again; after the last try the receipt never comes.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from simulator.wire import ProtocolContext
 _MS: Final = 1_000
 _TIMEOUT_S: Final = 10.0
 _AT_ONCE: Final = 16
-"""Pushes under way of one protocol."""
+"""Pushes of one protocol that are under way at once."""
 
 
 class ReceiptPoster:
-    """One postman per protocol that has a callback."""
+    """One Postman per protocol that has a callback."""
 
     def __init__(
         self, receipts: Mapping[str, ReceiptOptions], seed: str, world: ProtocolContext
@@ -35,13 +35,13 @@ class ReceiptPoster:
         }
 
     def accepted(self, record: Record) -> None:
-        """Called when the acceptance is on disk, before its call is answered."""
+        """Plans receipts. Called when the acceptance is on disk, before its call is answered."""
         if postman := self._postmen.get(record.protocol):
             postman.accepted(record)
 
 
 class Postman:
-    """One protocol's."""
+    """Posts the receipts of one protocol."""
 
     def __init__(self, name: str, plan: Plan, world: ProtocolContext) -> None:
         self._name = name
@@ -54,7 +54,7 @@ class Postman:
         self._room = asyncio.Semaphore(_AT_ONCE)
 
     def accepted(self, record: Record) -> None:
-        """Plan what follows."""
+        """Plans the receipts of an acceptance."""
         key = f"{record.provider_id}\0{record.receiver}"
         for planned in self._plan.of(key, steps=self._format.steps):
             self._loop.call_later(planned.delay_ms / _MS, self._ready, record, planned)
@@ -78,7 +78,7 @@ class Postman:
             if attempt:
                 await asyncio.sleep(options.retry_ms / _MS)
             async with self._room:
-                # Signed anew: a signature has its time.
+                # Signed anew: a signature holds its time.
                 status = await _post(self._format.push(options.url, reports, self._world))
             if 200 <= status < 300:
                 self._count("taken", len(reports))
@@ -92,7 +92,7 @@ class Postman:
 
 
 async def _post(pushed: Pushed) -> int:
-    """The answer's status; 0 where there is none."""
+    """Returns the answer's status; 0 if there is none."""
     try:
         async with asyncio.timeout(_TIMEOUT_S):
             return await _exchange(pushed)
@@ -101,8 +101,8 @@ async def _post(pushed: Pushed) -> int:
 
 
 async def _exchange(pushed: Pushed) -> int:
-    """One connection a push: how providers behave, and nothing to go stale. Raises OSError (a
-    TimeoutError is one), and ValueError or IndexError for what is no HTTP."""
+    """Makes a connection for one push, as providers do, and returns the status. Raises OSError (a
+    TimeoutError is one), and ValueError or IndexError for an answer that is no HTTP."""
     url = urlsplit(pushed.url)
     secure = ssl.create_default_context() if url.scheme == "https" else None
     port = url.port or (443 if secure else 80)

@@ -1,1 +1,1 @@
-"""What the simulator listens with: HTTP, HTTP/2, TLS, SMTP."""
+"""The simulator's listeners: HTTP, HTTP/2, TLS, SMTP."""

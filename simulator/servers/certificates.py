@@ -21,7 +21,7 @@ _DAY = timedelta(days=1)
 
 
 class Authority:
-    """Signs server certificates; `file` is what a client must trust. Valid for a day."""
+    """Signs server certificates; a client must trust `file`. Valid for a day."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -32,13 +32,13 @@ class Authority:
         self.file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 
     def server(self, host: str) -> ssl.SSLContext:
-        """A server's side for that host name."""
+        """Returns a server's side of TLS for that host name."""
         context = server_context(str(self.certificate(host)))
         assert context is not None
         return context
 
     def certificate(self, host: str) -> Path:
-        """A PEM file with key and certificate for that host name or IP address."""
+        """Returns a PEM file with key and certificate for that host name or IP address."""
         key = ec.generate_private_key(ec.SECP256R1())
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host)])
         certificate = self._sign(name, key, x509.SubjectAlternativeName([_named(host)]))

@@ -1,12 +1,11 @@
-"""HTTP/2 for the simulator: `h2` keeps the state, each stream stands for one request.
+"""HTTP/2 for the simulator: `h2` keeps the state, each stream is one request.
 
-As Apple does, a connection allows one stream until an answer was good, then many ("Sending notification
-requests to APNs", read 2026-11-22). What ends one call elsewhere ends its stream here: a fault of one call
-is no fault of the others.
+As at Apple, a connection allows one stream until an answer was good, then many ("Sending notification
+requests to APNs", read 2026-11-22). A fault that ends a connection of HTTP/1.1 ends its stream alone here.
 
     reset    RST_STREAM with INTERNAL_ERROR     close, drop    RST_STREAM with CANCEL
 
-A connection that is to be closed says GOAWAY, serves what it has, and takes no stream above the one named.
+A connection to be closed sends GOAWAY, serves its open streams, and takes none above the one named.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class Http2Session:
     """One connection. Everything belongs to the loop's thread."""
 
     def __init__(self, connection: Carrier, handler: Handler, close_after: int) -> None:
-        """The `close_after`-th answer is followed by GOAWAY; 0: none is."""
+        """GOAWAY follows the `close_after`-th answer; 0: none."""
         self._connection = connection
         self._handler = handler
         self._left = close_after
@@ -50,9 +49,9 @@ class Http2Session:
         )
         self._widened = False
         self._requests: dict[int, Request] = {}
-        """Not read whole yet."""
+        """Requests that are not read to their end."""
         self._open: set[int] = set()
-        """Streams whose request was taken, and which have no answer yet."""
+        """Streams whose request was taken and is not answered."""
         self._highest = 0
         """The last stream whose request was taken."""
         self._leaving = False
@@ -65,33 +64,33 @@ class Http2Session:
         return bool(self._open or self._requests)
 
     def take(self, data: bytes) -> None:
-        """Reads what came."""
+        """Reads the bytes that came."""
         try:
             for event in self._state.receive_data(data):
                 self._act_on(event)
         except H2Error:
-            self._leaving = True  # h2 says GOAWAY itself, with the error
+            self._leaving = True  # h2 sends GOAWAY itself, with the error
             self._flush()
             self._connection.close()
             return
         self._flush()
 
     def lost(self) -> None:
-        """The client has gone."""
+        """Forgets all streams of a client that has gone."""
         self._open.clear()
         self._requests.clear()
 
     def leave(self) -> None:
-        """Says GOAWAY, once. `h2` would end the connection with it, so the frame is written beside it."""
+        """Sends GOAWAY, once. `h2` would end the connection with it, so the frame is written beside it."""
         if not self._leaving:
             self._leaving = True
-            said = GoAwayFrame(
+            frame = GoAwayFrame(
                 0, last_stream_id=self._highest, additional_data=b'{"reason":"Shutdown"}'
             )
-            self._connection.write(said.serialize())
+            self._connection.write(frame.serialize())
 
     def answer(self, stream: int, status: int, body: bytes, fields: Fields) -> None:
-        """The whole answer of a stream that waits for one."""
+        """Sends the whole answer of a stream that waits for one."""
         if stream not in self._open:
             return
         try:
@@ -107,19 +106,19 @@ class Http2Session:
         self._done(stream)
 
     def drip(self, stream: int, status: int, body: bytes, fields: Fields, pause_s: float) -> None:
-        """The head, then a byte at a time, and never the end."""
+        """Sends the head, then a byte at a time, and never the end."""
         if stream in self._open:
             self._state.send_headers(stream, _worded(status, body, fields)[:-1])
             self._flush()
             self._drip(stream, body, pause_s)
 
     def end(self, stream: int, code: ErrorCodes) -> None:
-        """RST_STREAM."""
+        """Sends RST_STREAM."""
         if stream in self._open:
             try:
                 self._state.reset_stream(stream, code)
             except H2Error:
-                pass  # the client was faster
+                pass  # the client ended it first
             self._done(stream)
 
     def _drip(self, stream: int, rest: bytes, pause_s: float) -> None:
@@ -186,26 +185,22 @@ class ServedStream:
         self._id = stream
 
     def answer(self, status: int, body: bytes, retry_after: str = "", fields: Fields = ()) -> None:
-        """See `Client.answer`."""
         if retry_after:
             fields = (*fields, ("retry-after", retry_after))
         self._session.answer(self._id, status, body, fields)
 
     def drip(self, status: int, body: bytes, fields: Fields, pause_s: float) -> None:
-        """See `Client.drip`."""
         self._session.drip(self._id, status, body, fields, pause_s)
 
     def close(self) -> None:
-        """See `Client.close`."""
         self._session.end(self._id, ErrorCodes.CANCEL)
 
     def reset(self) -> None:
-        """See `Client.reset`."""
         self._session.end(self._id, ErrorCodes.INTERNAL_ERROR)
 
 
 def _begun(event: RequestReceived) -> Request:
-    """A request whose fields came; `host` is its authority."""
+    """Returns a request whose fields came; `host` is its authority."""
     request = Request()
     request.version = "2"
     for name, value in event.headers or ():
@@ -224,7 +219,7 @@ def _begun(event: RequestReceived) -> Request:
 
 
 def _worded(status: int, body: bytes, fields: Fields) -> list[tuple[str, str]]:
-    """The answer's fields, its length last."""
+    """Returns the answer's fields, its length last."""
     worded = [(":status", str(status)), ("server", "hongyan-simulator")]
     worded += [(name.lower(), value) for name, value in fields]
     if body and not any(name == "content-type" for name, _ in worded):

@@ -1,4 +1,4 @@
-"""One request as the simulator's servers hand it on, whichever version of HTTP it came by."""
+"""One request as the simulator's servers hand it on, over any version of HTTP."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Request:
         self.key = ""
         """The Idempotency-Key."""
         self.fields: list[tuple[bytes, bytes]] = []
-        """Header fields as they came, but for the Idempotency-Key's place in `key`."""
+        """Header fields as they came."""
         self.body = b""
         self.version = "1.1"
-        """Of HTTP: `1.1`, whatever an earlier one is called, or `2`."""
+        """Of HTTP: `1.1` for that and any earlier one, or `2`."""
         self.connection: object = None
-        """What tells its HTTP/2 connection from others; None for HTTP/1.1."""
+        """Identity of its HTTP/2 connection; None for HTTP/1.1."""
 
     @property
     def path(self) -> str:
@@ -39,34 +39,34 @@ class Request:
         return self.target.partition(b"?")[2].decode("latin-1")
 
     def field(self, name: str) -> str:
-        """A header field by its lower-case name; empty where there is none, the first of several."""
+        """Returns a header field by its lower-case name, the first of several; empty if there is none."""
         wanted = name.encode("latin-1")
         found = (value for given, value in self.fields if given.lower() == wanted)
         return next(found, b"").decode("latin-1")
 
 
 class RequestClient(Protocol):
-    """Whoever made one request, and takes its answer: a connection, or a stream of one."""
+    """The client of one request: a connection, or a stream of one."""
 
     def answer(self, status: int, body: bytes, retry_after: str = "", fields: Fields = ()) -> None:
-        """Write the whole answer; nothing happens once the client is gone."""
+        """Writes the whole answer; does nothing once the client is gone."""
         ...
 
     def drip(self, status: int, body: bytes, fields: Fields, pause_s: float) -> None:
-        """Write an answer a byte at a time."""
+        """Writes an answer a byte at a time."""
         ...
 
     def close(self) -> None:
-        """End it in order, without an answer."""
+        """Ends it in order, without an answer."""
         ...
 
     def reset(self) -> None:
-        """End it out of order."""
+        """Ends it out of order."""
         ...
 
 
 class Handler(Protocol):
-    """What serves requests; it answers through the client, now or later or never."""
+    """Serves requests; answers through the client, now or later or never."""
 
     def __call__(self, connection: RequestClient, request: Request) -> None: ...
 
@@ -75,11 +75,11 @@ class Carrier(Protocol):
     """The connection that a session of HTTP/2 runs over."""
 
     def write(self, data: bytes) -> bool:
-        """Sends the bytes; False once the connection is closed."""
+        """Sends the bytes. Returns False once the connection is closed."""
         ...
 
     def rest(self) -> None:
-        """Nothing is under way."""
+        """Notes that nothing is under way."""
         ...
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
 """HTTP/1.1 for the simulator: httptools parses, uvloop carries; one request at a time a connection.
 
-A connection that begins with HTTP/2's preface is served by simulator/servers/http2_server.py.
+simulator/servers/http2_server.py serves a connection that begins with HTTP/2's preface.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 _NO_LINGER: Final = struct.pack("ii", 1, 0)
 _REASONS: Final = {status.value: status.phrase for status in HTTPStatus}
 _buffer: Final = memoryview(bytearray(64 << 10))
-"""Of all connections: what was read is parsed before anything else is. Without it uvloop's TLS
-allocates 256 KiB for each read."""
+"""Shared by all connections: each parses its bytes before the next read. Without it uvloop's TLS allocates
+256 KiB for each read."""
 _CLOSE: Final = ("Connection", "close")
 _PREFACE: Final = b"PRI * HTTP/2.0"
-"""Begins an HTTP/2 connection (RFC 9113 §3.4)."""
+"""The beginning of an HTTP/2 connection (RFC 9113 §3.4)."""
 
 
 class ServerConnection(asyncio.BufferedProtocol):
@@ -38,7 +38,7 @@ class ServerConnection(asyncio.BufferedProtocol):
     def __init__(
         self, handler: Handler, opened: set[ServerConnection], close_after: int = 0
     ) -> None:
-        """The `close_after`-th answer closes it; 0: none does."""
+        """The `close_after`-th answer closes it; 0: none."""
         self.idle_since = monotonic()
         """Monotonic; infinite while a request is under way."""
         self._left = close_after
@@ -49,7 +49,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._pending = False
         self._http2: Http2Session | None = None
-        """What serves the connection where it speaks HTTP/2."""
+        """The session of a connection that speaks HTTP/2."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's own class, the same methods
@@ -94,14 +94,14 @@ class ServerConnection(asyncio.BufferedProtocol):
     def on_message_complete(self) -> None:
         request, self._request = self._request, Request()
         request.method = self._parser.get_method().decode("latin-1")
-        if self._pending:  # pipelined: answers could pass each other, and nobody we know does it
+        if self._pending:  # pipelined: answers could pass each other; no known client does it
             self.close()
             return
         self._pending = True
         self._handler(self, request)
 
     def answer(self, status: int, body: bytes, retry_after: str = "", fields: Fields = ()) -> None:
-        """Write the whole answer; nothing happens once the client is gone."""
+        """Writes the whole answer; does nothing once the client is gone."""
         if self._transport is not None:
             self._pending = False
             self._left -= 1
@@ -114,29 +114,29 @@ class ServerConnection(asyncio.BufferedProtocol):
                 self.close()
 
     def drip(self, status: int, body: bytes, fields: Fields, pause_s: float) -> None:
-        """Write an answer a byte at a time, then close."""
+        """Writes an answer a byte at a time, then closes."""
         self._drip(head(status, len(body), "", fields) + body, pause_s)
 
     def write(self, data: bytes) -> bool:
-        """Write a part of an answer; False once the client is gone."""
+        """Writes a part of an answer. Returns False once the client is gone."""
         if self._transport is None:
             return False
         self._transport.write(data)
         return True
 
     def rest(self) -> None:
-        """No request is under way any more."""
+        """Notes that no request is under way."""
         self.idle_since = monotonic()
 
     def close(self) -> None:
-        """Close in order: GOAWAY where it speaks HTTP/2, then FIN."""
+        """Closes in order: with GOAWAY over HTTP/2, then FIN."""
         if self._transport is not None:
             if self._http2 is not None:
                 self._http2.leave()
             self._transport.close()
 
     def reset(self) -> None:
-        """Close out of order: RST."""
+        """Closes out of order: RST."""
         if self._transport is not None:
             sock: socket.socket = self._transport.get_extra_info("socket")
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
@@ -149,9 +149,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             asyncio.get_running_loop().call_later(pause_s, self._drip, rest[1:], pause_s)
 
     def _session(self) -> Http2Session:
-        from simulator.servers.http2_server import (
-            Http2Session,  # h2 is loaded for those who speak it
-        )
+        from simulator.servers.http2_server import Http2Session  # loads h2 only if needed
 
         return Http2Session(self, self._handler, self._left)
 
@@ -161,7 +159,7 @@ def _begins_http2(size: int) -> bool:
 
 
 def head(status: int, length: int, retry_after: str = "", fields: Fields = ()) -> bytes:
-    """Status line and fields of an answer; `fields` beside or in place of our own."""
+    """Returns status line and fields of an answer; `fields` beside or in place of our own."""
     return _worded(status, length, retry_after, tuple(fields))
 
 
@@ -182,5 +180,5 @@ def _worded(status: int, length: int, retry_after: str, fields: Fields) -> bytes
 def factory(
     handler: Handler, opened: set[ServerConnection], close_after: int = 0
 ) -> Callable[[], ServerConnection]:
-    """For `create_server`."""
+    """Returns the protocol factory for `create_server`."""
     return lambda: ServerConnection(handler, opened, close_after)

@@ -1,4 +1,4 @@
-"""What the simulator's mail server says, and at which command: pure functions of a message's fate."""
+"""Replies of the simulator's mail server, and their commands: pure functions of a message's fate."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ _STAGES: Final = {
     **dict.fromkeys(("521",), "hello"),
     **dict.fromkeys(("455", "530", "555"), "mail"),
 }
-"""Where a code belongs that names no stage; all others: the final dot."""
+"""The stage of a code that names none; any other belongs to the final dot."""
 _CODE: Final = 3
 """Digits of a reply's code (RFC 5321 §4.2)."""
 BEFORE_MAIL: Final = ("hello", "auth")
 BEFORE_RCPT: Final = (*BEFORE_MAIL, "mail")
-"""Stages with draws of their own: what falls on them later has had its chance."""
+"""Stages with draws of their own: a later draw leaves them out."""
 _NEEDED: Final = ("Date", "From", "Message-ID")
 
 
 def read_letter(content: bytes) -> tuple[str, str]:
-    """The Message-ID, and what is wrong with the message."""
+    """Returns the Message-ID and the fault of the message; one of them is empty."""
     if b"\n" in content.replace(b"\r\n", b""):
         return "", "a line ends in LF alone"
     if not content.isascii():
@@ -37,7 +37,7 @@ def read_letter(content: bytes) -> tuple[str, str]:
 
 
 def staged(fate: FaultDecision | None) -> tuple[str, str]:
-    """Stage and code of a fate; empty where it is none of a code."""
+    """Returns stage and code of a fate; both empty if it has no code."""
     if fate is None or not fate.code:
         return "", ""
     stage, _, code = fate.code.partition(":")
@@ -47,7 +47,7 @@ def staged(fate: FaultDecision | None) -> tuple[str, str]:
 
 
 def answer_of(fate: FaultDecision) -> str:
-    """How the final dot is answered, as the ledger tells it."""
+    """Returns the answer to the final dot, as the ledger records it."""
     if fate.ending is not ConnectionEnd.ANSWER:
         return fate.ending.value
     stage, code = staged(fate)
@@ -57,13 +57,13 @@ def answer_of(fate: FaultDecision) -> str:
 
 
 def to_dot(fate: FaultDecision, answer: str) -> str:
-    """The reply to the final dot."""
+    """Returns the reply to the final dot."""
     stage, code = staged(fate)
     return worded(code if stage == "final" else answer)
 
 
 def worded(code: str) -> str:
-    """The reply; what has words already stays as it is."""
+    """Returns the reply of a code; a whole reply stays as it is."""
     if len(code) > _CODE:
         return code
     return f"{code} {code[:1]}.0.0 " + ("OK" if code.startswith("2") else "refused by a rule")

@@ -1,7 +1,7 @@
 """The simulator's mail server: a listener beside the HTTP one, with the same ledger and rules.
 
-aiosmtpd speaks; here is decided and kept. Without a certificate it offers no STARTTLS; with one, STARTTLS
-must come before all else. AUTH is required, with the credentials `user` and `password` of `smtp`.
+aiosmtpd speaks; this module decides and keeps. Without a certificate it offers no STARTTLS; with one,
+STARTTLS must come before all else. AUTH is required, with the credentials `user` and `password` of `smtp`.
 
 Rules select by the path `/smtp/<MAIL FROM>` and the first receiver. Each message meets one fate:
 
@@ -14,8 +14,8 @@ Rules select by the path `/smtp/<MAIL FROM>` and the first receiver. Each messag
 A code may be a whole reply: `mail:450 4.7.1 Error: too much mail from 192.0.2.1`. Silences before the
 greeting, each command's reply and the one to the dot are options (`smtp_greeting_ms` and the like).
 
-EHLO and AUTH come before any address is known: their codes are drawn with the path `/smtp/` and no
-receiver, once a connection; a later message on it has them as the reply to MAIL.
+EHLO and AUTH come before any address is known. Their codes are drawn with the path `/smtp/` and no
+receiver, once a connection; a later message on it gets them as the reply to MAIL.
 
 The 250 to the final dot leaves when the record of every receiver is on disk. A message's id is its
 Message-ID's part before the @.
@@ -65,7 +65,7 @@ logging.getLogger("mail.log").setLevel(logging.ERROR)  # aiosmtpd warns of its o
 
 
 class SmtpHandler(SMTP):
-    """One connection. What is not aiosmtpd's belongs to the message under way."""
+    """One connection; `path` and `fate` belong to the message under way."""
 
     messages = 0
     early: tuple[str, str] | None = None
@@ -111,7 +111,7 @@ class SmtpServer:
         self._certificate = server_context(options.smtp_certificate)
 
     def open_door(self) -> SmtpHandler:
-        """For `create_server`."""
+        """Returns the connection for `create_server`."""
         return SmtpHandler(
             self,
             self._greeting_s,
@@ -129,7 +129,7 @@ class SmtpServer:
     async def handle_EHLO(
         self, door: SmtpHandler, visit: Visit, letter: Letter, name: str, lines: list[str]
     ) -> list[str]:
-        """Greeted, or refused."""
+        """Greets, or refuses."""
         if door.early is None:
             door.early = staged(self._draw("/smtp/", "", f"{NAME}:visit"))
         stage, code = door.early
@@ -141,14 +141,14 @@ class SmtpServer:
     async def handle_AUTH(
         self, door: SmtpHandler, visit: Visit, letter: Letter, arguments: list[str]
     ) -> Any:
-        """Refused by fate, or else left to the credentials."""
+        """Refuses by fate, or leaves it to the credentials."""
         stage, code = door.early or ("", "")
         return worded(code) if stage == "auth" else MISSING
 
     async def handle_MAIL(
         self, door: SmtpHandler, visit: Visit, letter: Letter, address: str, options: list[str]
     ) -> str:
-        """A message begins."""
+        """Begins a message."""
         await asyncio.sleep(self._command_s)
         if not visit.authenticated:
             return "530 5.7.0 Authentication required"
@@ -164,7 +164,7 @@ class SmtpServer:
     async def handle_RCPT(
         self, door: SmtpHandler, visit: Visit, letter: Letter, address: str, options: list[str]
     ) -> str:
-        """One receiver; a refused one is kept too."""
+        """Takes one receiver; keeps a refused one, too."""
         await asyncio.sleep(self._command_s)
         if door.fate is None:
             fate = self._draw(door.path, address, f"{NAME}:{address}")
@@ -180,7 +180,7 @@ class SmtpServer:
         return "250 2.1.5 OK"
 
     async def handle_DATA(self, door: SmtpHandler, visit: Visit, letter: Letter) -> str:
-        """The final dot: refused for its shape, or kept, and then what fate wants."""
+        """Takes the final dot: refuses a malformed message, else keeps it and follows its fate."""
         content, fate = letter.original_content or b"", door.fate or FaultDecision()
         message_id, wrong = read_letter(content)
         if wrong:
@@ -220,7 +220,7 @@ class SmtpServer:
     def _authenticate(
         self, door: SMTP, visit: Visit, letter: Letter, mechanism: str, data: Any
     ) -> AuthResult:
-        """Name and password, both or none."""
+        """Checks name and password, both or none."""
         good = (
             isinstance(data, LoginPassword)
             and compare_digest(data.login, self._user)
@@ -254,7 +254,7 @@ class SmtpServer:
         *,
         accepted: bool = False,
     ) -> Record:
-        """Remembered at once, in the order of arrival; to be kept by `_keep`."""
+        """Remembers a record at once, in the order of arrival; `_keep` writes it to disk."""
         memory = self._provider.memory
         name = message_id.partition("@")[0]
         record = Record(
@@ -286,9 +286,9 @@ class SmtpServer:
 
 
 def _once(kept: asyncio.Future[None]) -> Callable[[], None]:
-    """The connection may be gone by then, and with it whoever waited."""
+    """Returns a callback that ends the wait, unless the connection has ended it already."""
     return lambda: None if kept.done() else kept.set_result(None)
 
 
 def _nothing() -> None:
-    """A record's own end; who waits, waits for all of them."""
+    """Does nothing: `_keep` waits for all records."""

@@ -6,7 +6,7 @@ import ssl
 
 
 def server_context(file: str) -> ssl.SSLContext | None:
-    """The context of a PEM file with key and chain; None for no file. Raises OSError."""
+    """Returns the context of a PEM file with key and chain; None for no file. Raises OSError."""
     if not file:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
