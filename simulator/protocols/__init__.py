@@ -2,8 +2,7 @@
 
 An account's endpoint chooses: `http://HOST:PORT/<protocol>[/anything]`, where `<protocol>` is the
 protocol's `name`. Any other path speaks the webhook protocol. The folder is the list: every module
-here has PROTOCOLS, the classes it brings. Nothing here imports an adapter: two hands that copy from
-each other make the same mistakes.
+here has PROTOCOLS, its classes. No module here imports an adapter: it would share the adapter's mistakes.
 """
 
 from __future__ import annotations

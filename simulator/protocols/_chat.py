@@ -2,8 +2,8 @@
 
 Credentials of each: `hook` (the address behind the protocol's name, query and all) and `group` (the
 receiver's name in the ledger). Each keeps to the provider's documented pace (behaviour `limits`: "off"
-takes any number). Everybody whom a message would call on is counted as `<protocol>.mentions`, by rules
-written apart from the adapter's.
+takes any number). `<protocol>.mentions` counts the mentions of a message, by rules written apart from the
+adapter's.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ TEXT: Final = [("Content-Type", "text/plain; charset=utf-8")]
 
 
 class HookProtocol(BaseProtocol):
-    """Its state is the last messages, where limits are kept."""
+    """Its state is the last messages, for the limits."""
 
     hook: ClassVar[str]
-    """Of the credentials, where they name none."""
+    """Default of the credential `hook`."""
     paces: ClassVar[tuple[tuple[int, int], ...]]
-    """(messages, seconds) of a webhook."""
+    """(messages, seconds) that a webhook takes."""
 
     def __init__(self, world: ProtocolContext) -> None:
         super().__init__(world)
         self._limits = KeyedWindows(world, self.name, *self.paces)
 
     def at_hook(self, request: Request) -> bool:
-        """Whether the request is for the webhook that there is."""
+        """Returns whether the request is for the webhook of the credentials."""
         target = request.target.decode("ascii", "replace")
         return target == f"/{self.name}/{self.world.credential(self.name, 'hook', self.hook)}"
 
     def too_many(self) -> bool:
-        """Takes a place in the window; True: there was none."""
+        """Takes a place in the window. Returns True if there was none."""
         return self._limits.over(self.hook)
 
     def send(self, message: dict[str, Any], mentions: int) -> Send:
-        """The one receiver, and who is called on."""
+        """Counts the mentions. Returns the call to the one receiver."""
         for _ in range(mentions):
             self.world.count(f"{self.name}.mentions")
         digest = hashlib.sha256(msgspec.json.encode(message, order="deterministic")).hexdigest()[
@@ -53,7 +53,7 @@ class HookProtocol(BaseProtocol):
 
 
 def json_object(body: bytes) -> dict[str, Any] | None:
-    """The body, if it is a JSON object."""
+    """Returns the body's JSON object; None for any other body."""
     try:
         value = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -62,7 +62,7 @@ def json_object(body: bytes) -> dict[str, Any] | None:
 
 
 def texts(tree: Any) -> list[str]:
-    """Every text in a structure."""
+    """Returns every text in a structure."""
     if isinstance(tree, str):
         return [tree]
     inner = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ()
@@ -70,5 +70,5 @@ def texts(tree: Any) -> list[str]:
 
 
 def plain(status: int, text: str, *fields: tuple[str, str]) -> Reply:
-    """An answer that is a word."""
+    """Returns an answer of plain text."""
     return Reply(text.encode(), status, [*TEXT, *fields])

@@ -1,4 +1,4 @@
-"""What DingTalk's two protocols share: answers with `errcode`, and a token in the query."""
+"""The common part of DingTalk's two protocols: answers with `errcode`, and a token in the query."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from simulator.wire import Reply
 
 
 def answer(code: int, text: str = "ok", **more: Any) -> Reply:
-    """Whatever it says, DingTalk says it with status 200."""
+    """Returns an answer with status 200, as all of DingTalk's."""
     return Reply(msgspec.json.encode({"errcode": code, "errmsg": text, **more}))
 
 
 def query(request: Request) -> Mapping[str, str]:
-    """The first of each parameter, unquoted."""
+    """Returns the first of each parameter, unquoted."""
     found = parse_qs(request.query, keep_blank_values=True)
     return {name: values[0] for name, values in found.items()}
 
 
 def json_object(body: bytes) -> dict[str, Any] | None:
-    """The body, if it is a JSON object."""
+    """Returns the body's JSON object; None for any other body."""
     try:
         value = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -34,7 +34,7 @@ def json_object(body: bytes) -> dict[str, Any] | None:
 
 
 def token_refused(tokens: IssuedTokens, request: Request) -> Reply | None:
-    """Why the token in the query is not taken; None: it is."""
+    """Returns the refusal of the token in the query; None: it is good."""
     token = query(request).get("access_token", "")
     if not token:
         return answer(41001, "缺少access_token参数")

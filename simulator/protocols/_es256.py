@@ -1,7 +1,7 @@
 """ES256 (RFC 7518 §3.4), verified by hand: ECDSA on P-256 with SHA-256, as FIPS 186-5 §6.4.2 has it.
 
 The simulator's process does without `cryptography`, and a judge that shares the adapter's library would
-share its mistakes. Takes milliseconds: keep what was found.
+share its mistakes. A check takes milliseconds: callers keep the result.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SIZE: Final = 32
 
 
 def verified(text: bytes, signature: bytes, key: Point) -> bool:
-    """Whether the 64 bytes (R and S) are the key's signature of the text."""
+    """Returns whether the 64 bytes (R and S) are the key's signature of the text."""
     if len(signature) != 2 * _SIZE:
         return False
     r, s = int.from_bytes(signature[:_SIZE], "big"), int.from_bytes(signature[_SIZE:], "big")
@@ -34,7 +34,7 @@ def verified(text: bytes, signature: bytes, key: Point) -> bool:
 
 
 def _sum(one: Point | None, other: Point | None) -> Point | None:
-    """None is the point at infinity."""
+    """Adds two points; None is the point at infinity."""
     if one is None or other is None:
         return one or other
     (x1, y1), (x2, y2) = one, other
@@ -47,7 +47,7 @@ def _sum(one: Point | None, other: Point | None) -> Point | None:
 
 
 def _times(factor: int, point: Point) -> Point | None:
-    """Double and add: nothing here is secret."""
+    """Multiplies by double and add: nothing here is secret."""
     found: Point | None = None
     added: Point | None = point
     while factor:

@@ -1,4 +1,4 @@
-"""What Feishu's two protocols share: answers with `code` and `msg`."""
+"""The common part of Feishu's two protocols: answers with `code` and `msg`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RESET_S: Final = 60
 
 
 def answer(code: int, text: str = "success", status: int = 200, **more: Any) -> Reply:
-    """A JSON object; over the rate limit with the field that says how long."""
+    """Returns a JSON object; over the rate limit with the fields that say how long."""
     body = msgspec.json.encode({"code": code, "msg": text, **more})
     if code != RATE_LIMITED:
         return Reply(body, status)
@@ -22,7 +22,7 @@ def answer(code: int, text: str = "success", status: int = 200, **more: Any) -> 
 
 
 def json_object(body: bytes | str) -> dict[str, Any] | None:
-    """The text, if it is a JSON object."""
+    """Returns the text's JSON object; None for any other text."""
     try:
         value = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -1,4 +1,4 @@
-"""What the simulated SMS providers share: numbers as they write them, and JSON."""
+"""The common part of the simulated SMS providers: their form of numbers, and JSON."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ _E164 = re.compile(r"\+[1-9][0-9]{6,14}", re.ASCII)
 _MAINLAND = re.compile(r"\+861[3-9][0-9]{9}", re.ASCII)
 _encoder = msgspec.json.Encoder()
 CHINA_MS: Final = 8 * 3_600_000
-"""How far China's clocks are ahead of UTC."""
+"""Time by which China's clocks are ahead of UTC."""
 
 
 def is_number(text: str) -> bool:
-    """Whether it is a number in E.164, and a mobile one where it is of mainland China."""
+    """Returns whether it is a number in E.164, and a mobile one if it is of mainland China."""
     return bool(_MAINLAND.fullmatch(text) if text.startswith("+86") else _E164.fullmatch(text))
 
 
 def json_reply(content: Any, status: int = 200, fields: Sequence[tuple[str, str]] = ()) -> Reply:
-    """An answer in JSON."""
+    """Returns an answer in JSON."""
     return Reply(_encoder.encode(content), status, fields)
 
 
 def parsed(text: str | bytes) -> Any:
-    """The JSON value; None where it is none."""
+    """Returns the JSON value; None if it is none."""
     try:
         return msgspec.json.decode(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

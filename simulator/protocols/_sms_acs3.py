@@ -1,4 +1,4 @@
-"""How Alibaba Cloud's gateway checks a signature V3: from the bytes that came, in the order it documents.
+"""Alibaba Cloud's check of a signature V3: from the bytes that came, in the documented order.
 
 Source: https://help.aliyun.com/zh/sdk/product-overview/v3-request-structure-and-signature
 """
@@ -42,7 +42,7 @@ class Gateway:
         self._nonces: dict[str, int] = {}
 
     def fault(self, request: Request) -> str:
-        """The code with which the request is refused; empty: it is in order."""
+        """Returns the code of the refusal; empty: the request is in order."""
         found = _AUTHORIZATION.fullmatch(request.field("authorization"))
         if found is None:
             return "IncompleteSignature"
@@ -99,7 +99,7 @@ class Gateway:
 
 
 def fields(text: str) -> dict[str, str]:
-    """Query or form by name."""
+    """Returns a query or a form by name."""
     pairs = (part.partition("=") for part in text.split("&") if part)
     return {unquote_plus(name): unquote_plus(value) for name, _, value in pairs}
 

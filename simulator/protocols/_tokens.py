@@ -13,7 +13,7 @@ _BYTES: Final = 64
 
 
 class Standing(StrEnum):
-    """What a token is worth."""
+    """The state of a token."""
 
     GOOD = "good"
     EXPIRED = "expired"
@@ -28,8 +28,8 @@ class _Given(NamedTuple):
 
 
 class IssuedTokens:
-    """Of one login. `overlap_s`: in so many of its last seconds a request is given a new token, and the
-    old one lives on to its end; at most a tenth of a token's life."""
+    """The tokens of one login. Within the last `overlap_s` of a token, at most a tenth of its life, a
+    request gets a new one. The old one lives on to its end."""
 
     def __init__(self, world: ProtocolContext, name: str, *, overlap_s: float = 0.0) -> None:
         self._world = world
@@ -38,7 +38,7 @@ class IssuedTokens:
         self._given: list[_Given] = []
 
     def give(self, *, force: bool = False) -> tuple[str, int]:
-        """A token and the seconds it has left; counted as `tokens.<name>`. `force` voids all before."""
+        """Returns a token and its seconds left; counted as `tokens.<name>`. `force` voids all before."""
         self._world.count(f"tokens.{self._name}")
         now = self._world.now_ms()
         self._given = [one for one in self._given if self._good(one, now)]
@@ -53,7 +53,7 @@ class IssuedTokens:
         return latest.text, max(1, (latest.ends_ms - now) // _MS)
 
     def standing(self, text: str) -> Standing:
-        """What the provider says of it."""
+        """Returns the state of a token."""
         for one in self._given:
             if one.text == text:
                 return Standing.GOOD if self._good(one, self._world.now_ms()) else Standing.EXPIRED

@@ -1,4 +1,4 @@
-"""What Tencent's messaging APIs share: errcode answers, tokens in the query, `stable_token`.
+"""The common part of Tencent's messaging APIs: errcode answers, tokens in the query, `stable_token`.
 
 https://developers.weixin.qq.com/doc/service/api/base/api_getstableaccesstoken.html
 """
@@ -40,7 +40,7 @@ WORDS: Final[Mapping[str, str]] = {
 
 
 class WechatProtocol(BaseProtocol):
-    """One provider of theirs: subclasses know the path they send on and what a body must have."""
+    """One provider of theirs: subclasses define the path of a send and the rules of its body."""
 
     path: str = ""
 
@@ -49,7 +49,6 @@ class WechatProtocol(BaseProtocol):
         self._tokens = IssuedTokens(world, self.name, overlap_s=_OVERLAP_S)
 
     def read(self, request: Request, path: str) -> Send | Question | Reply:
-        """See `WireProtocol.read`."""
         if path not in (_STABLE, self.path):
             return Reply(b"", 404)
         if request.method != "POST":
@@ -68,11 +67,10 @@ class WechatProtocol(BaseProtocol):
         return self.refuse(wrong) if wrong else self.message(body, request)
 
     def message(self, body: dict[str, Any], request: Request) -> Send | Reply:
-        """The call, if its body is in order."""
+        """Returns the call if its body is in order, else the refusal."""
         raise NotImplementedError
 
     def refuse(self, code: str) -> Reply:
-        """See `WireProtocol.refuse`."""
         return answer(int(code), WORDS.get(code, "error"))
 
     def _wrong_token(self, request: Request) -> str:
@@ -101,7 +99,7 @@ class WechatProtocol(BaseProtocol):
 
 
 def template_values(data: Any) -> list[Any] | None:
-    """What stands in the places of a template; None where it is not `{place: {"value": …}}`."""
+    """Returns the values of a template's places; None if it is not `{place: {"value": …}}`."""
     if not isinstance(data, dict):
         return None
     places = list(data.values())
@@ -111,10 +109,10 @@ def template_values(data: Any) -> list[Any] | None:
 
 
 def answer(code: int, words: str, **more: Any) -> Reply:
-    """An answer with an errcode; HTTP 200, as theirs all are."""
+    """Returns an answer with an errcode and HTTP 200, as all of theirs."""
     return reply({"errcode": code, "errmsg": words, **more})
 
 
 def reply(body: Mapping[str, Any]) -> Reply:
-    """JSON as they write it."""
+    """Returns JSON as they write it."""
     return Reply(json.dumps(body, ensure_ascii=False).encode())

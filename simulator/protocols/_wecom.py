@@ -1,4 +1,4 @@
-"""Messages of WeCom, checked as applications and group robots have them in common.
+"""Checks of WeCom's messages that applications and group robots have in common.
 
 https://developer.work.weixin.qq.com/document/path/90236 and …/91770
 """
@@ -49,7 +49,7 @@ WORDS: Final[Mapping[str, str]] = {
 
 
 def body_of(request: Request) -> dict[str, Any] | str:
-    """The call's JSON object, or the error that it is."""
+    """Returns the call's JSON object, or the code of its error."""
     if _ESCAPE.search(request.body):
         return "40033"
     try:
@@ -60,7 +60,7 @@ def body_of(request: Request) -> dict[str, Any] | str:
 
 
 def wrong_message(body: Mapping[str, Any], limits: Mapping[str, int]) -> str:
-    """The error of a message, or none. `limits`: bytes of each kind's text, where too much is refused."""
+    """Returns a message's error; empty: none. `limits`: bytes of each kind's text, if more is refused."""
     kind = body.get("msgtype")
     check = _CHECKS.get(kind) if isinstance(kind, str) else None
     if check is None or not isinstance(kind, str):
@@ -96,7 +96,7 @@ def _file(inner: Mapping[str, Any]) -> str:
 
 
 def _image(inner: Mapping[str, Any]) -> str:
-    """An application's names uploaded material; a robot's is the image itself, with its MD5."""
+    """Checks an image: an application's names uploaded material, a robot's is the data with its MD5."""
     if inner.get("media_id"):
         return ""
     try:

@@ -1,4 +1,4 @@
-"""Limits of so many in so many seconds, of each robot, unless the behaviour `limits` is `off`."""
+"""Limits of messages in so many seconds, of each robot, unless the behaviour `limits` is `off`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _MS: Final = 1_000
 
 
 class CountingWindow:
-    """`count` in `seconds`; who goes beyond is refused for `silence_s`, or until the window has room."""
+    """`count` in `seconds`; more is refused for `silence_s`, or until the window has room."""
 
     def __init__(
         self, world: ProtocolContext, count: int, seconds: int, silence_s: int = 0
@@ -24,7 +24,7 @@ class CountingWindow:
         self._silent_until = 0
 
     def full(self) -> bool:
-        """Takes a place; True: there was none."""
+        """Takes a place. Returns True if there was none."""
         now_ms = self._world.now_ms()
         while self._taken and self._taken[0] <= now_ms - self._span_ms:
             self._taken.popleft()
@@ -48,7 +48,7 @@ class KeyedWindows:
         self._windows: dict[str, list[CountingWindow]] = {}
 
     def over(self, robot: str) -> bool:
-        """Takes a place of the robot; True: there was none."""
+        """Takes a place of the robot. Returns True if there was none."""
         windows = self._windows.get(robot)
         if windows is None:
             windows = self._windows[robot] = [

@@ -1,9 +1,9 @@
 """Aliyun SMS as it is documented: SendSms, SendBatchSms, QuerySendDetails over a checked signature V3.
 
-A call is taken whole or refused whole. Where a rule refuses single numbers: if they are all of the
-call, it is refused with the first one's code; otherwise the call is OK, and the refused ones show as
-failed (status 2) in QuerySendDetails, as the provider's own receipts would tell. Those are not in the
-ledger as accepted, and a restart forgets them. TotalCount counts rows that are not listed yet.
+A call is taken whole or refused whole. A rule that refuses all numbers of a call refuses the call, with the
+first one's code. If it refuses some, the call is OK, and QuerySendDetails shows those as failed (status 2),
+as the provider's own receipts would. The ledger does not have them as accepted, and a restart forgets them.
+TotalCount counts rows that are not listed yet.
 
 Credentials: `access_key_id`, `access_key_secret`. Sources: see channels/providers/aliyun_sms/adapter.py.
 """
@@ -39,12 +39,12 @@ _STATUSES: Final = {
     "Forbidden.RAM": 403,
     "Forbidden.RiskControl": 403,
 }
-"""Of the gateway's codes; its others answer 400, the service's own (isv, isp) 200."""
+"""HTTP statuses of the gateway's codes; its others answer 400, the service's own (isv, isp) 200."""
 _REQUEST_ID: Final = "0A974B78-02BF-4C79-ADF3-90CFBA1B55B1"
 
 
 class _Detail(NamedTuple):
-    """One row of QuerySendDetails, and when it came to be (epoch milliseconds)."""
+    """One row of QuerySendDetails, and its time (epoch milliseconds)."""
 
     at_ms: int
     row: dict[str, Any]
@@ -59,12 +59,12 @@ class AliyunSmsProtocol(BaseProtocol):
         super().__init__(world)
         self._gateway = Gateway(world, self.name)
         self._biz_id = ""
-        """Of the call that is being decided; empty until its first number is."""
+        """BizId of the call that is being decided; empty before its first number."""
         self._details: dict[str, list[_Detail]] = {}
         """By number as the provider writes it; kept for good."""
 
     def read(self, request: Request, path: str) -> Send | Question | Reply:
-        """Signature first, then version and operation, then what the operation wants."""
+        """Checks the signature, then version and operation, then the operation's parameters."""
         self._biz_id = ""
         if request.method not in ("GET", "POST"):
             return self.refuse("InvalidApi.NotFound")
@@ -83,16 +83,16 @@ class AliyunSmsProtocol(BaseProtocol):
         return self.refuse("InvalidAction.NotFound")
 
     def provider_id(self, seq: int) -> str:
-        """One BizId for all numbers of a call."""
+        """Returns one BizId for all numbers of a call."""
         self._biz_id = self._biz_id or f"{900_619_746_936_000_000 + seq}^0"
         return self._biz_id
 
     def accepted(self, record: Record) -> None:
-        """A row for QuerySendDetails."""
+        """Adds a row for QuerySendDetails."""
         self._keep(record.receiver, record.id, record.at_ms, _DELIVERED, "DELIVERED")
 
     def reply(self, send: Send, verdicts: Sequence[Verdict]) -> Reply:
-        """OK and the call's BizId."""
+        """Returns OK and the call's BizId."""
         failed = [one for one in verdicts if one.code]
         if len(failed) == len(verdicts):
             return self.refuse(failed[0].code)
@@ -101,7 +101,7 @@ class AliyunSmsProtocol(BaseProtocol):
         return _ok(BizId=verdicts[0].provider_id)
 
     def refuse(self, code: str) -> Reply:
-        """The service's own errors are answers like any other; the gateway's have a status."""
+        """Returns an error. The service's own are ordinary answers; the gateway's have a status."""
         status = 200 if code.startswith(("isv.", "isp.")) else _STATUSES.get(code, 400)
         content = {"RequestId": _REQUEST_ID, "Code": code, "Message": f"simulated: {code}"}
         return json_reply(content, status)
@@ -192,7 +192,7 @@ def _day(row: Mapping[str, Any]) -> str:
 
 
 def _e164(number: str) -> str:
-    """The number with its country: those the provider takes for mainland ones are +86."""
+    """Returns the number with its country: +86 for those that the provider takes as mainland ones."""
     for prefix in ("+86", "0086", "86"):
         if number.startswith(prefix) and len(number) == len(prefix) + 11:
             return "+86" + number[len(prefix) :]

@@ -61,7 +61,7 @@ _TYPES: Final[Mapping[str, str]] = {
     "pushtotalk": ".voip-ptt",
     "widgets": ".push-type.widgets",
 }
-"""Push types, and what their topic ends in."""
+"""Push types, and the endings of their topics."""
 _STATUSES: Final[Mapping[str, int]] = {
     "BadCertificate": 403,
     "BadCertificateEnvironment": 403,
@@ -82,7 +82,7 @@ _STATUSES: Final[Mapping[str, int]] = {
     "ServiceUnavailable": 503,
     "Shutdown": 503,
 }
-"""Of reasons; the others are 400."""
+"""HTTP statuses of reasons; the others are 400."""
 
 
 class Apns(BaseProtocol):
@@ -95,14 +95,14 @@ class Apns(BaseProtocol):
         self._bursts = KeyedWindows(world, self.name, _BURST)
         self._limited = world.behaviour(self.name, "limits", "on") == "on"
         self._tokens: dict[str, tuple[str, int, int]] = {}
-        """Those that were good when first seen: key id, issued at (ms), generation."""
+        """Tokens that were good when first seen: key id, issued at (ms), generation."""
         self._new_at_ms: dict[str, int] = {}
-        """When a team's newest token was first seen."""
+        """Time at which a team's newest token was first seen."""
         self._keys: WeakKeyDictionary[object, str] = WeakKeyDictionary()
         """The key of each connection's first push."""
 
     def read(self, request: Request, path: str) -> Send | Question | Reply:
-        """One path; all else is 404."""
+        """Serves one path; any other is 404."""
         if request.version != "2":
             return Reply(b"", 505)
         checks: Sequence[Callable[[Request, str], str]] = (
@@ -120,14 +120,14 @@ class Apns(BaseProtocol):
         return Send([Recipient(device, f"{self.name}:{name}")], name)
 
     def reply(self, send: Send, verdicts: Sequence[Verdict]) -> Reply:
-        """An empty body; the notification's id is in a field."""
+        """Returns an empty body, and the notification's id in a field."""
         (verdict,) = verdicts
         if verdict.code:
             return self.refuse(verdict.code)
         return Reply(b"", 200, [("apns-id", send.id)])
 
     def refuse(self, code: str) -> Reply:
-        """Its status is the reason's; 410 says since when."""
+        """Returns an error with its reason's status; 410 says since when."""
         status = _STATUSES.get(code, 400)
         body: dict[str, Any] = {"reason": code}
         if status == 410:
@@ -174,7 +174,7 @@ class Apns(BaseProtocol):
         return "" if fresh else "ExpiredProviderToken"
 
     def _signed(self, token: str) -> tuple[str, int]:
-        """Key id and time of issue, in milliseconds; no key id: it is no token of this team."""
+        """Returns key id and time of issue, in milliseconds; no key id: it is no token of this team."""
         signed, _, signature = token.rpartition(".")
         try:
             header, claims = (msgspec.json.decode(_bytes(part)) for part in signed.split("."))

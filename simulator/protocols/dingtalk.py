@@ -1,10 +1,10 @@
 """DingTalk's work notices: `gettoken`, `asyncsend_v2`, `getsendresult`, `recall`.
 
-Checked as the provider does: key and secret, the token, the agent_id, at most 100 userids, a message
-of at most 2,048 bytes in the shape of its type. The answer tells of no single receiver: an error of
-one is seen in getsendresult alone, some time after the send (behaviour `results_after_ms`, 300). The same
-content to the same member on the same day (in China) is answered with success and dropped. A task is
-recalled within 24 hours. Credentials: `app_key`, `app_secret`, `agent_id`.
+Checked as the provider does: key and secret, the token, the agent_id, at most 100 userids, a message of at
+most 2,048 bytes in the shape of its type. The answer names no single receiver: only getsendresult shows an
+error of one, some time after the send (behaviour `results_after_ms`, 300). The same content to the same
+member on the same day (in China) is answered with success and dropped. A task can be recalled within
+24 hours. Credentials: `app_key`, `app_secret`, `agent_id`.
 
 Source: https://open.dingtalk.com/document/orgapp/asynchronous-sending-of-enterprise-session-messages
 """
@@ -52,11 +52,11 @@ _FIELDS: Final[Mapping[str, Sequence[str]]] = {
     "image": ("media_id",),
     "file": ("media_id",),
 }
-"""What each type of message cannot do without."""
+"""Fields that each type of message needs."""
 
 
 class DingTalk(BaseProtocol):
-    """Its state is its tokens, and what it accepted: rebuilt from the ledger."""
+    """Its state is its tokens, and its acceptances: rebuilt from the ledger."""
 
     name = "dingtalk"
 
@@ -68,15 +68,15 @@ class DingTalk(BaseProtocol):
         self._tasks: dict[str, list[str]] = {}
         """Members that a task reached."""
         self._failed: dict[str, dict[str, str]] = {}
-        """Members that it did not reach, and the code."""
+        """Members that a task did not reach, and the code."""
         self._at: dict[str, int] = {}
-        """When a task was accepted, epoch milliseconds."""
+        """Time at which a task was accepted, epoch milliseconds."""
         after_ms = world.behaviour(self.name, "results_after_ms", _RESULTS_AFTER_MS)
         self._results_after_ms = int(after_ms)
         self._task = ""
 
     def read(self, request: Request, path: str) -> Send | Question | Reply:
-        """Three paths; all else is 404."""
+        """Serves four paths; any other is 404."""
         if path == "/gettoken":
             return self._token(request)
         if path == "/topapi/message/corpconversation/asyncsend_v2":
@@ -88,23 +88,23 @@ class DingTalk(BaseProtocol):
         return answer(404, "请求的URI地址不存在")
 
     def provider_id(self, seq: int) -> str:
-        """The task of the whole call: that of its first member."""
+        """Returns the task of the whole call, named after its first member."""
         self._task = self._task or str(_FIRST_TASK + seq)
         return self._task
 
     def known(self, send: Send, recipient: Recipient) -> str | None:
-        """The task in which this member got this content today."""
+        """Returns the task in which this member got this content today; else None."""
         day, task = self._given.get(recipient.key, (-1, ""))
         return task if day == self._day(self.world.now_ms()) else None
 
     def accepted(self, record: Record) -> None:
-        """One member more of a task."""
+        """Adds a member to a task."""
         self._given[record.key] = (self._day(record.at_ms), record.provider_id)
         self._tasks.setdefault(record.provider_id, []).append(record.receiver)
         self._at.setdefault(record.provider_id, record.at_ms)
 
     def reply(self, send: Send, verdicts: Sequence[Verdict]) -> Reply:
-        """Success, whoever of them it did not reach."""
+        """Returns success, even if some members were not reached."""
         task = next((v.provider_id for v in verdicts if not v.repeated), verdicts[0].provider_id)
         failed = {v.recipient.receiver: v.code for v in verdicts if v.code}
         dropped = {v.recipient.receiver: "143106" for v in verdicts if v.repeated}
@@ -113,8 +113,7 @@ class DingTalk(BaseProtocol):
         return answer(0, task_id=int(task), request_id=f"sim{task}")
 
     def refuse(self, code: str) -> Reply:
-        """60011 comes through the gateway, which answers 88 and says the rest below. A refusal of a service
-        comes behind 15."""
+        """Returns an error: 60011 as `sub_code` of the gateway's 88, `15.CODE` as one of a service's 15."""
         outer, _, inner = code.partition(".")
         if inner:
             return answer(int(outer), "Remote service error", sub_code=inner, sub_msg="参数错误")
@@ -192,9 +191,9 @@ class DingTalk(BaseProtocol):
         age_ms = self.world.now_ms() - self._at.get(task, 0)
         if age_ms > _DAY_MS:
             return answer(40035, "不合法的参数")
-        told = age_ms >= self._results_after_ms
+        ready = age_ms >= self._results_after_ms
         self.world.count(f"results.{self.name}.{task}")
-        failed = self._failed.get(task, {}) if told else {}
+        failed = self._failed.get(task, {}) if ready else {}
         forbidden = [
             {"code": code, "count": 1, "userid": user}
             for user, code in failed.items()
@@ -207,7 +206,7 @@ class DingTalk(BaseProtocol):
             "forbidden_user_id_list": [one["userid"] for one in forbidden],
             "failed_user_id_list": broken,
             "read_user_id_list": [],
-            "unread_user_id_list": self._tasks.get(task, []) if told else [],
+            "unread_user_id_list": self._tasks.get(task, []) if ready else [],
             "invalid_dept_id_list": [],
             "forbidden_list": forbidden,
         }
@@ -219,7 +218,7 @@ class DingTalk(BaseProtocol):
 
 
 def _well_formed(msg: Any) -> bool:
-    """A known type, its object, and in that what the type cannot do without."""
+    """Returns whether it is of a known type, with the type's object and its fields."""
     if not isinstance(msg, dict) or msg.get("msgtype") not in _FIELDS:
         return False
     kind = msg["msgtype"]
@@ -230,7 +229,7 @@ def _well_formed(msg: Any) -> bool:
         single = bool(part.get("single_title")) and bool(part.get("single_url"))
         if single == bool(part.get("btn_json_list")):
             return False
-    # An empty picUrl is taken.
+    # An empty picUrl is accepted.
     return all(name == "picUrl" or part.get(name) for name in _FIELDS[kind])
 
 

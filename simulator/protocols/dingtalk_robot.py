@@ -1,8 +1,8 @@
 """DingTalk's group robot: the access_token, the sign, its time, the message's shape, 20 a minute.
 
-What it checks of a sign is what the provider documents: base64 of HMAC-SHA256 over `<timestamp>\\n<secret>`
-under the secret, the time within an hour. A robot sends 20 messages a minute, and is then silent for ten
-minutes (behaviour `limits`: "off" takes any number). Credentials: `access_token`, `secret`.
+It checks a sign as the provider documents: base64 of HMAC-SHA256 over `<timestamp>\\n<secret>` under the
+secret, the time within an hour. A robot sends 20 messages a minute, and is then silent for ten minutes
+(behaviour `limits`: "off" takes any number). Credentials: `access_token`, `secret`.
 
 Source: https://open.dingtalk.com/document/robots/customize-robot-security-settings
 """
@@ -44,7 +44,7 @@ class DingTalkRobot(BaseProtocol):
         self._limits = KeyedWindows(world, self.name, (20, 60), silence_s=600)
 
     def read(self, request: Request, path: str) -> Send | Reply:
-        """One path."""
+        """Serves one path; any other is 404."""
         if path != "/robot/send":
             return answer(404, "请求的URI地址不存在")
         if request.method != "POST":
@@ -58,11 +58,11 @@ class DingTalkRobot(BaseProtocol):
         return refused or self._message(request.body)
 
     def reply(self, send: Send, verdicts: Sequence[Verdict]) -> Reply:
-        """A group is one receiver."""
+        """Returns the answer for the group, the one receiver."""
         return self.refuse(verdicts[0].code) if verdicts[0].code else answer(0)
 
     def refuse(self, code: str) -> Reply:
-        """Two codes have a form of their own."""
+        """Returns an error; two codes have a form of their own."""
         if code == "1111":
             throttled = {"status": 1111, "wait": 5, "source": "x5", "punish": "deny", "uuid": "sim"}
             return Reply(msgspec.json.encode(throttled))

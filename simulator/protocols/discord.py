@@ -1,7 +1,7 @@
 """Discord's webhooks: execute, delete; the address, the body, 2,000 characters, `allowed_mentions`.
 
-As documented, the worst is the default: without `wait` the answer is 204 and has no id, without
-`allowed_mentions` whoever is named is called on, and a 429 comes with a fraction of a second.
+The documented worst is the default: without `wait` the answer is 204 and has no id, without
+`allowed_mentions` everybody named is called on, and a 429 comes with a fraction of a second.
 
 Sources, read 2026-11-22: https://discord.com/developers/docs/resources/webhook,
 https://discord.com/developers/docs/topics/rate-limits
@@ -37,7 +37,7 @@ _FIRST_ID: Final = 1_084_000_000_000_000_000
 
 
 class Discord(HookProtocol):
-    """Its state is the messages that stand in the channel."""
+    """Its state is the messages in the channel."""
 
     name = "discord"
     hook = "api/webhooks/1234567890/simulator-secret"
@@ -48,7 +48,7 @@ class Discord(HookProtocol):
         self._messages: set[str] = set()
 
     def read(self, request: Request, path: str) -> Send | Question | Reply:
-        """Execute and delete."""
+        """Serves execute and delete."""
         address, _, query = request.target.decode("ascii", "replace").partition("?")
         hook = f"/{self.name}/{self.world.credential(self.name, 'hook', self.hook)}"
         webhook, messages, message = address.partition("/messages/")
@@ -66,15 +66,15 @@ class Discord(HookProtocol):
         return self._message(body, "wait=true" in query.split("&"))
 
     def provider_id(self, seq: int) -> str:
-        """A snowflake."""
+        """Returns a snowflake."""
         return str(_FIRST_ID + seq)
 
     def accepted(self, record: Record) -> None:
-        """It stands in the channel."""
+        """Adds the message to the channel."""
         self._messages.add(record.provider_id)
 
     def reply(self, send: Send, verdicts: Sequence[Verdict]) -> Reply:
-        """The message, where it was waited for."""
+        """Returns the message if it was waited for."""
         (verdict,) = verdicts
         if verdict.code:
             return self.refuse(verdict.code)
@@ -83,9 +83,9 @@ class Discord(HookProtocol):
         return Reply(msgspec.json.encode({"id": verdict.provider_id, "type": 0, "webhook_id": "1"}))
 
     def refuse(self, code: str) -> Reply:
-        """429 in words of its own."""
+        """Returns an error; 429 has words of its own."""
         if code == "429":
-            said = {"message": "You are being rate limited.", "retry_after": _RETRY_S}
+            limited = {"message": "You are being rate limited.", "retry_after": _RETRY_S}
             fields = [
                 ("Retry-After", "1"),
                 ("X-RateLimit-Limit", "5"),
@@ -93,7 +93,7 @@ class Discord(HookProtocol):
                 ("X-RateLimit-Reset-After", str(_RETRY_S)),
                 ("X-RateLimit-Scope", "user"),
             ]
-            return Reply(msgspec.json.encode({**said, "global": False}), 429, fields)
+            return Reply(msgspec.json.encode({**limited, "global": False}), 429, fields)
         return _error(_STATUS.get(code, 400), int(code), f"error {code}")
 
     def _message(self, body: dict[str, Any], wait: bool) -> Send | Reply:

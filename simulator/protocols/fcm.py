@@ -84,11 +84,11 @@ class Fcm(BaseProtocol):
 
     def __init__(self, world: ProtocolContext) -> None:
         super().__init__(world)
-        # Each asked for is a new one in the real world; to a sender it makes no difference.
+        # Google gives a new token each time; to a sender it makes no difference.
         self._tokens = IssuedTokens(world, self.name)
 
     def read(self, request: Request, path: str) -> Send | Question | Reply:
-        """Two paths; all else is 404."""
+        """Serves two paths; any other is 404."""
         project = self.world.credential(self.name, "project_id", ID)
         if path == "/token" and request.method == "POST":
             return self._token(request)
@@ -97,18 +97,18 @@ class Fcm(BaseProtocol):
         return _canonical("NOT_FOUND", "Requested entity was not found.")
 
     def provider_id(self, seq: int) -> str:
-        """As theirs look."""
+        """Returns an id in the provider's form."""
         return f"projects/{self.world.credential(self.name, 'project_id', ID)}/messages/0:{seq}%sim"
 
     def reply(self, send: Send, verdicts: Sequence[Verdict]) -> Reply:
-        """One target a call."""
+        """Returns the answer for the one target of a call."""
         (verdict,) = verdicts
         if verdict.code:
             return self.refuse(verdict.code)
         return Reply(msgspec.json.encode({"name": verdict.provider_id}))
 
     def refuse(self, code: str) -> Reply:
-        """FCM's own codes stand in the details."""
+        """Returns an error; FCM's own codes are in the details."""
         if code not in _STATUSES:
             return _canonical(code, f"error {code}")
         status, canonical = _STATUSES[code]
@@ -131,7 +131,7 @@ class Fcm(BaseProtocol):
         return Reply(msgspec.json.encode(given))
 
     def _jwt_refused(self, assertion: str) -> str:
-        """Why the JWT is not taken; empty: it is."""
+        """Returns why the JWT is refused; empty: it is good."""
         signed, _, signature = assertion.rpartition(".")
         try:
             header, claims = (msgspec.json.decode(_bytes(part)) for part in signed.split("."))
@@ -182,7 +182,7 @@ class Fcm(BaseProtocol):
 
 
 def _problem(message: Mapping[str, Any]) -> str:
-    """What is wrong with a message; empty: nothing."""
+    """Returns the fault of a message; empty: none."""
     if unknown := set(message) - _TARGETS - _OBJECTS:
         return f"Invalid JSON payload received. Unknown name {min(unknown)!r} at 'message'"
     if any(not isinstance(message.get(name, {}), dict) for name in _OBJECTS):
@@ -200,13 +200,13 @@ def _problem(message: Mapping[str, Any]) -> str:
 
 
 def _name(message: Mapping[str, Any]) -> str:
-    """What the sender calls the notification on an Android device: all there is of an id."""
+    """Returns the sender's name for the notification on an Android device, the only id there is."""
     notification = message.get("android", {}).get("notification", {})
     return str(notification.get("tag", ""))
 
 
 def _verified(signed: bytes, signature: bytes, modulus: int) -> bool:
-    """RSASSA-PKCS1-v1_5 with SHA-256: the signature, raised, is the padded digest and nothing else."""
+    """Checks RSASSA-PKCS1-v1_5 with SHA-256: the signature, raised, is the padded digest alone."""
     size = (modulus.bit_length() + 7) // 8
     digest = _SHA256_INFO + hashlib.sha256(signed).digest()
     padded = b"\x00\x01" + b"\xff" * (size - len(digest) - 3) + b"\x00" + digest

@@ -2,7 +2,7 @@
 
 Checked as the provider does: app_id and app_secret, the token, the type of receiver against its form,
 `content` a text of JSON in the shape of its type, at most 150 KB of text and 30 KB of post or card, a uuid
-of at most 50 characters. Of one uuid one request succeeds within an hour; a repeat is answered with
+of at most 50 characters. One request a uuid succeeds within an hour; a repeat is answered with
 the first one's message_id. 50 calls a second, 1,000 a minute and 5 a second to one receiver are taken
 (behaviour `limits`: "off" takes any number). Credentials: `app_id`, `app_secret`.
 
@@ -36,7 +36,7 @@ _RECALL_MS: Final = 86_400_000
 _HOUR_MS: Final = 3_600_000
 _PREFIX: Final = "t-"
 _OVERLAP_S: Final = 1_800.0
-"""With less left than this a token is replaced by another, and both are good."""
+"""A token with less time left is replaced by another, and both are good."""
 _MAX_UUID: Final = 50
 _FORMS: Final[Mapping[str, str]] = {"open_id": "ou_", "union_id": "on_", "chat_id": "oc_"}
 _FIELDS: Final[Mapping[str, Sequence[str]]] = {
@@ -63,15 +63,15 @@ class Feishu(BaseProtocol):
         super().__init__(world)
         self._tokens = IssuedTokens(world, self.name, overlap_s=_OVERLAP_S)
         self._seen: dict[str, tuple[int, str]] = {}
-        """When each uuid was accepted, and as what."""
+        """Time of each uuid's acceptance, and its message."""
         self._at: dict[str, int] = {}
-        """When each message was accepted, epoch milliseconds."""
+        """Time of each message's acceptance, epoch milliseconds."""
         self._gone: set[str] = set()
         self._all = KeyedWindows(world, self.name, (50, 1), (1_000, 60))
         self._each = KeyedWindows(world, self.name, (5, 1))
 
     def read(self, request: Request, path: str) -> Send | Question | Reply:
-        """Two paths; all else is 404."""
+        """Serves three paths; any other is 404."""
         if path == "/open-apis/auth/v3/tenant_access_token/internal":
             return self._token(request)
         if path == "/open-apis/im/v1/messages":
@@ -81,29 +81,29 @@ class Feishu(BaseProtocol):
         return Reply(b"404 page not found", 404, [("Content-Type", "text/plain")])
 
     def provider_id(self, seq: int) -> str:
-        """As theirs look."""
+        """Returns an id in the provider's form."""
         return f"om_{seq:032x}"
 
     def known(self, send: Send, recipient: Recipient) -> str | None:
-        """What the uuid was accepted as within the hour."""
+        """Returns the message of a uuid that was accepted within the hour; else None."""
         at_ms, message = self._seen.get(send.id, (0, ""))
         return message if message and self.world.now_ms() - at_ms < _HOUR_MS else None
 
     def accepted(self, record: Record) -> None:
-        """The uuid's hour begins."""
+        """Starts the uuid's hour."""
         if record.id:
             self._seen[record.id] = (record.at_ms, record.provider_id)
         self._at[record.provider_id] = record.at_ms
 
     def reply(self, send: Send, verdicts: Sequence[Verdict]) -> Reply:
-        """One receiver a call."""
+        """Returns the answer for the one receiver of a call."""
         (verdict,) = verdicts
         if verdict.code:
             return self.refuse(verdict.code)
         return answer(0, data={"message_id": verdict.provider_id, "msg_type": send.echo})
 
     def refuse(self, code: str) -> Reply:
-        """An error comes with 400, a token's with 401."""
+        """Returns an error with 400, a token's with 401."""
         status = 401 if code in ("99991663", "99991668", "99991677") else 400
         return answer(int(code), f"error {code}", status)
 

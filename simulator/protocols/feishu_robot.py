@@ -1,6 +1,6 @@
 """Feishu's custom robot: the hook, the sign, its time, the message's shape, 20 KB.
 
-What it checks of a sign is what the provider documents: base64 of HMAC-SHA256 over nothing, under
+It checks a sign as the provider documents: base64 of HMAC-SHA256 over nothing, under
 `<timestamp>\\n<secret>`, the time in seconds within an hour. A robot sends 5 messages a second and 100 a
 minute (behaviour `limits`: "off" takes any number). Credentials: `hook`, `secret`.
 
@@ -45,7 +45,7 @@ class FeishuRobot(BaseProtocol):
         self._limits = KeyedWindows(world, self.name, (5, 1), (100, 60))
 
     def read(self, request: Request, path: str) -> Send | Reply:
-        """One path, whose end is the hook."""
+        """Serves one path, whose end is the hook."""
         if not path.startswith(_HOOK) or request.method != "POST":
             return Reply(b"404 page not found", 404, [("Content-Type", "text/plain")])
         if path.removeprefix(_HOOK) != self.world.credential(self.name, "hook", ID):
@@ -59,13 +59,13 @@ class FeishuRobot(BaseProtocol):
         return refused or self._message(body)
 
     def reply(self, send: Send, verdicts: Sequence[Verdict]) -> Reply:
-        """A group is one receiver."""
+        """Returns the answer for the group, the one receiver."""
         if verdicts[0].code:
             return self.refuse(verdicts[0].code)
         return answer(0, data={}, Extra=None, StatusCode=0, StatusMessage="success")
 
     def refuse(self, code: str) -> Reply:
-        """9499 has two meanings."""
+        """Returns an error; 9499 has two meanings."""
         if code == _TOO_MANY:
             return answer(9499, "too many request", 400, data={})
         texts = {"9499": "Bad Request", "19024": "Key Words Not Found", "19022": "Ip Not Allowed"}
@@ -92,18 +92,18 @@ class FeishuRobot(BaseProtocol):
         kind = body.get("msg_type")
         if not kind:
             return answer(19002, "params error, msg_type need", data={})
-        said = body.get("card") if kind == "interactive" else body.get("content")
-        if not isinstance(said, dict) or not said or not _complete(str(kind), said):
+        part = body.get("card") if kind == "interactive" else body.get("content")
+        if not isinstance(part, dict) or not part or not _complete(str(kind), part):
             return answer(9499, "Bad Request", 400, data={})
-        digest = hashlib.sha256(msgspec.json.encode(said, order="deterministic")).hexdigest()[:16]
+        digest = hashlib.sha256(msgspec.json.encode(part, order="deterministic")).hexdigest()[:16]
         group = self.world.credential(self.name, "group", "group")
         return Send([Recipient(group, f"{self.name}:{digest}")])
 
 
-def _complete(kind: str, said: dict[str, Any]) -> bool:
+def _complete(kind: str, part: dict[str, Any]) -> bool:
     if kind == "interactive":
         return True
-    return kind in _FIELDS and bool(said.get(_FIELDS[kind]))
+    return kind in _FIELDS and bool(part.get(_FIELDS[kind]))
 
 
 PROTOCOLS = (FeishuRobot,)

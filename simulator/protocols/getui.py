@@ -1,7 +1,7 @@
 """GeTui's REST v2: `auth` with its sign and time, `push/single/cid`, `push/single/alias`.
 
-A request_id that was seen is answered as a success and sends nothing, which is the worst reading of what is
-documented ("the message is lost"). Credentials: `app_id`, `app_key`, `master_secret`.
+A request_id that was seen is answered as a success and sends nothing: the worst reading of the documents
+("the message is lost"). Credentials: `app_id`, `app_key`, `master_secret`.
 
 Sources, read 2026-11-22: https://docs.getui.com/getui/server/rest_v2/push and …/code
 """
@@ -50,7 +50,7 @@ class GetuiProtocol(BaseProtocol):
         self._seen: dict[str, str] = {}
 
     def read(self, request: Request, path: str) -> Send | Question | Reply:
-        """Three paths below the application's."""
+        """Serves three paths below the application's."""
         app = f"/{self.world.credential(self.name, 'app_id', ID)}"
         if not path.startswith(f"{app}/"):
             return self.refuse("301")
@@ -69,19 +69,19 @@ class GetuiProtocol(BaseProtocol):
         return self._push(body, kind)
 
     def provider_id(self, seq: int) -> str:
-        """As theirs look."""
+        """Returns an id in the provider's form."""
         return f"RASS_1122_{seq:032x}"
 
     def known(self, send: Send, recipient: Recipient) -> str | None:
-        """A request id that was seen."""
+        """Returns the task of a request id that was seen; else None."""
         return self._seen.get(send.id)
 
     def accepted(self, record: Record) -> None:
-        """Its request id was seen."""
+        """Remembers the request id."""
         self._seen[record.id] = record.provider_id
 
     def reply(self, send: Send, verdicts: Sequence[Verdict]) -> Reply:
-        """The device's status under the task's id."""
+        """Returns the device's status under the task's id."""
         (verdict,) = verdicts
         if verdict.code not in ("", _IGNORED):
             return self.refuse(verdict.code)
@@ -89,7 +89,7 @@ class GetuiProtocol(BaseProtocol):
         return _reply(0, "", {verdict.provider_id: status})
 
     def refuse(self, code: str) -> Reply:
-        """By the code's hundred: the HTTP status, as documented."""
+        """Returns an error; the code's first digit gives the HTTP status, as documented."""
         if code == _IGNORED:
             return _reply(0, "", {self.provider_id(0): {"cid": code}})
         statuses = {"1": 200, "2": 200, "301": 200, "404": 404, "405": 405}
@@ -129,14 +129,14 @@ class GetuiProtocol(BaseProtocol):
 
 
 def _fault(body: Mapping[str, Any]) -> str:
-    """What is wrong with the message; empty: nothing."""
+    """Returns the fault of the message; empty: none."""
     ttl = body.get("settings", {}).get("ttl", 0)
     if not isinstance(ttl, int) or not -1 <= ttl <= _MAX_TTL_MS:
         return "ttl is invalid"
-    said = body.get("push_message")
-    if not isinstance(said, dict) or len(_FORMS & set(said)) != 1:
+    message = body.get("push_message")
+    if not isinstance(message, dict) or len(_FORMS & set(message)) != 1:
         return "please choose one of notification and transmission and revoke"
-    shown = said.get("notification")
+    shown = message.get("notification")
     if shown is None:
         return ""
     if not 0 < len(shown.get("title", "")) <= _MAX_TITLE:

@@ -40,7 +40,7 @@ _GATEWAY: Final = "APIGW."
 
 
 class HuaweiSmsProtocol(BaseProtocol):
-    """Keeps the address to report to of the call that is being read."""
+    """Keeps the callback of the call that is being read."""
 
     name = "huawei_sms"
 
@@ -49,7 +49,7 @@ class HuaweiSmsProtocol(BaseProtocol):
         self._callback = ""
 
     def read(self, request: Request, path: str) -> Send | Reply:
-        """Signature first, then the form."""
+        """Checks the signature, then the form."""
         if path != "/sms/batchSendSms/v1" or request.method != "POST":
             return json_reply({"error_code": "APIGW.0101", "error_msg": "no such API"}, 404)
         if not request.field("authorization"):
@@ -70,16 +70,16 @@ class HuaweiSmsProtocol(BaseProtocol):
         return Send(recipients, form.get("extend", ""), echo=twice)
 
     def provider_id(self, seq: int) -> str:
-        """As theirs look."""
+        """Returns an id in the provider's form."""
         return f"2ea20735-f856-4376-afbf-570bd70a46ee_{11_840_000 + seq}"
 
     def accepted(self, record: Record) -> None:
-        """Where it is reported to."""
+        """Keeps the callback for the message's reports."""
         if self._callback:
             self.world.callbacks[record.provider_id] = self._callback
 
     def reply(self, send: Send, verdicts: Sequence[Verdict]) -> Reply:
-        """Each number's own status; the call's code says whether all of them went well."""
+        """Returns each number's own status; the call's code says whether all of them went well."""
         codes = ["E200041" if v.recipient.receiver in send.echo else v.code for v in verdicts]
         result = [
             {
@@ -98,7 +98,7 @@ class HuaweiSmsProtocol(BaseProtocol):
         return json_reply({"code": code, "description": words, "result": result})
 
     def refuse(self, code: str) -> Reply:
-        """The gateway's own codes are worded otherwise."""
+        """Returns an error; the gateway's own have another form."""
         if code.startswith(_GATEWAY):
             status = 429 if code == "APIGW.0308" else 401
             error = {"error_code": code, "error_msg": f"simulated: {code}", "request_id": "sim"}
@@ -124,7 +124,7 @@ class HuaweiSmsProtocol(BaseProtocol):
         return "E000110" if abs(age_s) > _WINDOW_S else ""
 
     def _signature(self, request: Request, names: list[str]) -> str:
-        """Over the target as it came, which begins with the protocol's name."""
+        """Signs the target as it came, which begins with the protocol's name."""
         lines = "".join(f"{name}:{request.field(name).strip()}\n" for name in names)
         path = request.path.rstrip("/") + "/"
         digest = hashlib.sha256(request.body).hexdigest()

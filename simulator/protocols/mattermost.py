@@ -1,7 +1,7 @@
 """Mattermost's incoming webhooks: the address, the body, a word as answer, errors with an id.
 
-Mentions are read as the server reads them: Slack's `<!channel>` and `<@id>` first become names, then every
-`@name` counts whose sign no letter or digit stands before. A text that is too long becomes several posts.
+Mentions are read as the server reads them: Slack's `<!channel>` and `<@id>` first become names. Then every
+`@name` counts unless a letter or digit precedes it. A text that is too long becomes several posts.
 
 Sources, read 2026-11-22: https://github.com/mattermost/mattermost, server/channels/app/webhook.go and
 slack.go.
@@ -46,10 +46,10 @@ class Mattermost(HookProtocol):
     name = "mattermost"
     hook = "hooks/simulator-secret"
     paces = ((10, 1),)
-    """A server has none before its administrator says so; then it is this one."""
+    """A server has no limit until its administrator sets one; then it is this one."""
 
     def read(self, request: Request, path: str) -> Send | Reply:
-        """One address."""
+        """Serves one address."""
         if request.method != "POST" or not self.at_hook(request):
             return self.refuse(f"{_HOOK}.invalid.app_error")
         if self.too_many():
@@ -62,12 +62,12 @@ class Mattermost(HookProtocol):
         return self.send(body, sum(map(_called, texts(body))))
 
     def reply(self, send: Send, verdicts: Sequence[Verdict]) -> Reply:
-        """A word."""
+        """Returns a word."""
         code = verdicts[0].code
         return self.refuse(code) if code else plain(200, "ok")
 
     def refuse(self, code: str) -> Reply:
-        """The id stands in a JSON object; over the limit it is a word."""
+        """Returns the id in a JSON object; over the limit a word."""
         if code == "429":
             return plain(429, "limit exceeded")
         status = _STATUS.get(code, 400)

@@ -1,6 +1,6 @@
 """Resend's HTTP API, as strict as its documents: `POST /emails` and nothing else.
 
-Credential `api_key` (of `resend`); the default is the simulator's secret. A key of idempotency counts
+Credential `api_key` (of `resend`); the default is the simulator's secret. An idempotency key counts
 for 24 hours: the same payload is answered with the first id, another one with 409. A team has 2 requests a
 second (behaviour `limits`: "off" takes any number).
 
@@ -62,12 +62,12 @@ class _Wrong(Exception):
 
 
 class _Kept(NamedTuple):
-    """The request that a key was first used for."""
+    """The first request with a key."""
 
     at_ms: int
     digest: str
     ids: dict[str, str]
-    """Receiver to the id it was answered with."""
+    """Receiver to the id in its answer."""
 
 
 class ResendProtocol(BaseProtocol):
@@ -82,7 +82,7 @@ class ResendProtocol(BaseProtocol):
         self._limits = KeyedWindows(world, self.name, (2, 1))
 
     def read(self, request: Request, path: str) -> Send | Question | Reply:
-        """A message to send, or what is wrong with it."""
+        """Returns a message to send, or its refusal."""
         if not request.field("user-agent"):
             return Reply(b"error code: 1010", 403, [("Content-Type", "text/plain")])
         try:
@@ -101,30 +101,30 @@ class ResendProtocol(BaseProtocol):
         return Send([Recipient(one) for one in to], key)
 
     def provider_id(self, seq: int) -> str:
-        """A UUID, as Resend's ids are."""
+        """Returns a UUID, as Resend's ids are."""
         return str(uuid5(NAMESPACE_URL, f"resend:{seq}"))
 
     def known(self, send: Send, recipient: Recipient) -> str | None:
-        """Inside its window, a key is answered with what it was answered with first."""
+        """Returns the id of a key's first answer within its window; else None."""
         kept = self._within(send.id)
         return kept.ids.get(recipient.receiver) if kept else None
 
     def accepted(self, record: Record) -> None:
-        """Remember the key."""
+        """Remembers the key."""
         kept = self._kept.get(record.id)
         if kept is None or kept.digest != record.digest:
             kept = self._kept[record.id] = _Kept(record.at_ms, record.digest, {})
         kept.ids[record.receiver] = record.provider_id
 
     def reply(self, send: Send, verdicts: Sequence[Verdict]) -> Reply:
-        """Resend answers for the message, not for receivers: the first one's error is the call's."""
+        """Answers for the message, not for receivers: the first one's error is the call's."""
         refused = [verdict.code for verdict in verdicts if verdict.code]
         if refused:
             return self.refuse(refused[0])
         return Reply(json.dumps({"id": verdicts[0].provider_id}).encode())
 
     def refuse(self, code: str) -> Reply:
-        """With the status that the documents give it."""
+        """Returns an error with its documented status."""
         return _error(code, f"{code}, as a rule of the simulator wants it.")
 
     def _check_login(self, request: Request) -> None:
@@ -137,7 +137,7 @@ class ResendProtocol(BaseProtocol):
             raise _Wrong("invalid_api_key", "API key is invalid.")
 
     def _key(self, request: Request) -> str:
-        """The key of idempotency; a name of our own where there is none, which nobody repeats."""
+        """Returns the idempotency key; a unique name of our own if there is none."""
         if not any(name.lower() == b"idempotency-key" for name, _ in request.fields):
             self._unnamed += 1
             return f"unnamed-{self.world.now_ms()}-{self._unnamed}"
@@ -171,7 +171,7 @@ def _parsed(body: bytes) -> dict[str, Any]:
 
 
 def _checked(mail: dict[str, Any]) -> list[str]:
-    """The addresses in `to`; raises _Wrong with the first fault of the mail."""
+    """Returns the addresses in `to`. Raises _Wrong with the first fault of the mail."""
     template = mail.get("template")
     needed = ("from", "to") if template else ("from", "to", "subject")
     missing = [name for name in needed if not mail.get(name)]

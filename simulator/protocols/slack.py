@@ -40,7 +40,7 @@ class Slack(HookProtocol):
     paces = ((1, 1),)
 
     def read(self, request: Request, path: str) -> Send | Reply:
-        """One address."""
+        """Serves one address."""
         if request.method != "POST" or not self.at_hook(request):
             return self.refuse("no_service")
         if self.too_many():
@@ -56,12 +56,12 @@ class Slack(HookProtocol):
         return self.send(body, _mentions(body))
 
     def reply(self, send: Send, verdicts: Sequence[Verdict]) -> Reply:
-        """A word."""
+        """Returns a word."""
         code = verdicts[0].code
         return self.refuse(code) if code else plain(200, "ok")
 
     def refuse(self, code: str) -> Reply:
-        """The code is the body."""
+        """Returns an error whose body is the code."""
         more = [("Retry-After", "1")] if code == "rate_limited" else []
         return plain(_STATUS.get(code, 400), code, *more)
 

@@ -36,7 +36,7 @@ class Teams(HookProtocol):
     paces = ((4, 1),)
 
     def read(self, request: Request, path: str) -> Send | Reply:
-        """One address; one that lacks its `sig` is told so."""
+        """Serves one address; without its `sig` the refusal says so."""
         if not self.at_hook(request):
             signed = b"sig=" in request.target
             known = path.startswith("/" + self.hook.partition("?")[0])
@@ -53,18 +53,18 @@ class Teams(HookProtocol):
         return self.send(body, len(card.get("msteams", {}).get("entities", [])))
 
     def provider_id(self, seq: int) -> str:
-        """As theirs look."""
+        """Returns an id in the provider's form."""
         return f"0858{seq:016d}CU01"
 
     def reply(self, send: Send, verdicts: Sequence[Verdict]) -> Reply:
-        """A run has begun."""
+        """Returns the id of the run that began."""
         (verdict,) = verdicts
         if verdict.code:
             return self.refuse(verdict.code)
         return Reply(b"", 202, [("x-ms-workflow-run-id", verdict.provider_id)])
 
     def refuse(self, code: str) -> Reply:
-        """An error of Logic Apps."""
+        """Returns an error of Logic Apps."""
         status = _STATUS.get(code, 400)
         more = [("Retry-After", "10")] if status == 429 else []
         error = {"error": {"code": code, "message": f"error {code}"}}
@@ -72,7 +72,7 @@ class Teams(HookProtocol):
 
 
 def _card(body: dict[str, Any]) -> dict[str, Any] | None:
-    """The Adaptive Card of the message; None where it has none."""
+    """Returns the Adaptive Card of the message; None if it has none."""
     attachments = body.get("attachments")
     if body.get("type") != "message" or not isinstance(attachments, list) or not attachments:
         return None

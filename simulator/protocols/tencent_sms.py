@@ -1,6 +1,6 @@
 """Tencent Cloud SMS as it is documented: SendSms, PullSmsSendStatusByPhoneNumber, PullSmsSendStatus; TC3.
 
-Answers have status 200; an error of the call stands in `Response.Error`, one of a number in its `Code`.
+Answers have status 200; an error of the call is in `Response.Error`, one of a number in its `Code`.
 Delivery reports are in the queue as soon as a number is accepted. SessionContext is empty unless
 `lists.contexts` says that it was switched on for the application.
 
@@ -71,7 +71,7 @@ class TencentSmsProtocol(BaseProtocol):
         self._queue: deque[dict[str, Any]] = deque(maxlen=_QUEUE)
 
     def read(self, request: Request, path: str) -> Send | Question | Reply:
-        """Signature first, then version, region and operation, then what the operation wants."""
+        """Checks the signature, then version, region and operation, then the operation's parameters."""
         if request.method != "POST":
             return self.refuse("UnsupportedProtocol")
         if fault := self._fault(request):
@@ -89,11 +89,11 @@ class TencentSmsProtocol(BaseProtocol):
         return self.refuse("InvalidAction")
 
     def provider_id(self, seq: int) -> str:
-        """A SerialNo."""
+        """Returns a SerialNo."""
         return f"5000:{1_045_710_669_157_053_657_849_000_000 + seq}"
 
     def accepted(self, record: Record) -> None:
-        """A delivery report, for the query and for the queue."""
+        """Adds a delivery report, for the query and for the queue."""
         report = {
             "UserReceiveTime": record.at_ms // 1_000,
             "CountryCode": "86" if record.receiver.startswith("+86") else "",
@@ -109,11 +109,11 @@ class TencentSmsProtocol(BaseProtocol):
         self._queue.append(report)
 
     def reply(self, send: Send, verdicts: Sequence[Verdict]) -> Reply:
-        """Each number's own status."""
+        """Returns each number's own status."""
         return _answer(SendStatusSet=[_status(send, one) for one in verdicts])
 
     def refuse(self, code: str) -> Reply:
-        """An error of the whole call."""
+        """Returns an error of the whole call."""
         return _answer(Error={"Code": code, "Message": f"simulated: {code}"})
 
     def _fault(self, request: Request) -> str:
@@ -218,7 +218,7 @@ class TencentSmsProtocol(BaseProtocol):
         return _answer(PullSmsSendStatusSet=self._shown(taken))
 
     def _shown(self, reports: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """As they go over the wire: without the context where it was not switched on."""
+        """Returns the reports as sent: without the context unless it was switched on."""
         hidden = {} if self.world.lists.contexts else {"SessionContext": ""}
         return [{n: v for n, v in one.items() if n != "at_ms"} | hidden for one in reports]
 

@@ -1,7 +1,7 @@
 """Twilio's Messages as they are documented: create and list.
 
-Nothing on the wire names a message but its receiver and its text (or content template and variables), so
-that is what the ledger knows it by: `id` is the text, and the key is of receiver and text.
+Nothing on the wire names a message but its receiver and its text (or content template and variables). So
+the ledger's `id` is the text, and its key is of receiver and text.
 
 Credentials: `account_sid` (AC and 32 zeros), `auth_token`. Sources: see
 channels/providers/twilio/adapter.py.
@@ -44,7 +44,7 @@ _STATUSES: Final = {
     "20504": 504,
     "63038": 429,
 }
-"""Of the codes that do not answer 400."""
+"""HTTP statuses of the codes that do not answer 400."""
 _DATES: Final[Mapping[str, Callable[[str, str], bool]]] = {
     "DateSent": lambda day, asked: day == asked,
     "DateSent<": lambda day, asked: day <= asked,
@@ -63,10 +63,10 @@ class TwilioProtocol(BaseProtocol):
         self._login = f"{self._account}:{world.credential(self.name, 'auth_token')}"
         self._messages: dict[str, list[Record]] = {}
         self._callback = ""
-        """Of the call that is being decided."""
+        """Callback of the call that is being decided."""
 
     def read(self, request: Request, path: str) -> Send | Question | Reply:
-        """Login and address first, then what POST or GET wants."""
+        """Checks login and address, then the parameters of POST or GET."""
         if _login(request) != self._login:
             return self.refuse("20003")
         if not path.endswith(f"/2010-04-01/Accounts/{self._account}/Messages.json"):
@@ -79,18 +79,18 @@ class TwilioProtocol(BaseProtocol):
         return json_reply({"code": 20004, "message": "Method not allowed", "status": 405}, 405)
 
     def provider_id(self, seq: int) -> str:
-        """A message SID; its receipts go where the call that is being decided says."""
+        """Returns a message SID; its receipts go to the callback of the call that is being decided."""
         sid = f"SM{seq:032x}"
         if self._callback:
             self.world.callbacks[sid] = self._callback
         return sid
 
     def accepted(self, record: Record) -> None:
-        """A message for the list."""
+        """Adds a message to the list."""
         self._messages.setdefault(record.receiver, []).append(record)
 
     def reply(self, send: Send, verdicts: Sequence[Verdict]) -> Reply:
-        """The message, queued."""
+        """Returns the message, queued."""
         (verdict,) = verdicts
         if verdict.code:
             return self.refuse(verdict.code)
@@ -99,7 +99,7 @@ class TwilioProtocol(BaseProtocol):
         return json_reply({**message, "status": "queued", "date_sent": None}, 201)
 
     def refuse(self, code: str) -> Reply:
-        """Twilio's error envelope."""
+        """Returns Twilio's error envelope."""
         status = _STATUSES.get(code, 400)
         number = int(code) if code.isdigit() else 0
         info = f"https://www.twilio.com/docs/errors/{code}"
@@ -129,7 +129,7 @@ class TwilioProtocol(BaseProtocol):
         return Question("GET", partial(self._listed, query, int(size)), to, to)
 
     def _listed(self, query: Mapping[str, str], size: int) -> Reply:
-        """Newest first; a page token is how many came before it."""
+        """Returns the newest first; a page token is the number of messages before it."""
         found = [
             one
             for one in reversed(self._of(query.get("To", "")))
@@ -157,7 +157,7 @@ class TwilioProtocol(BaseProtocol):
         return sorted((r for kept in self._messages.values() for r in kept), key=lambda r: r.seq)
 
     def _shown(self, record: Record) -> dict[str, Any]:
-        """As the list has it: redacted as far as the account redacts."""
+        """Returns a message as the list has it: redacted as far as the account redacts."""
         lists, to = self.world.lists, record.receiver
         to = to if lists.numbers else to[:-4] + "XXXX"
         text = record.id if lists.texts else ""

@@ -25,7 +25,6 @@ class WechatMiniProtocol(WechatProtocol):
     path = "/cgi-bin/message/subscribe/send"
 
     def message(self, body: dict[str, Any], request: Request) -> Send | Reply:
-        """See `WechatProtocol.message`."""
         openid, template = body.get("touser"), body.get("template_id")
         if not isinstance(openid, str) or not openid:
             return self.refuse("40003")
@@ -38,12 +37,11 @@ class WechatMiniProtocol(WechatProtocol):
             return self.refuse("47003")
         if body.get("lang", "zh_CN") not in _LANGUAGES:
             return self.refuse("47003")
-        # Nothing on the wire names a call: what is told apart are the messages themselves.
+        # Nothing on the wire names a call: the message itself identifies it.
         digest = sha256(request.body).hexdigest()[:16]
         return Send([Recipient(openid, f"{self.name}:{digest}:{openid}")])
 
     def reply(self, send: Send, verdicts: Sequence[Verdict]) -> Reply:
-        """See `WireProtocol.reply`."""
         (verdict,) = verdicts
         if verdict.code:
             return self.refuse(verdict.code)
@@ -52,7 +50,7 @@ class WechatMiniProtocol(WechatProtocol):
         return answer(0, "ok")
 
     def provider_id(self, seq: int) -> str:
-        """As theirs look."""
+        """Returns an id in the provider's form."""
         return str(_FIRST_ID + seq)
 
 

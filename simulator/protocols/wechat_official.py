@@ -28,10 +28,9 @@ class WechatOfficialProtocol(WechatProtocol):
     def __init__(self, world: ProtocolContext) -> None:
         super().__init__(world)
         self._sent: dict[str, tuple[int, str]] = {}
-        """OpenID and client id, to when and under which msgid."""
+        """By OpenID and client id: time and msgid."""
 
     def message(self, body: dict[str, Any], request: Request) -> Send | Reply:
-        """See `WechatProtocol.message`."""
         openid, template = body.get("touser"), body.get("template_id")
         if not isinstance(openid, str) or not _OPENID.fullmatch(openid):
             return self.refuse("40003")
@@ -48,20 +47,17 @@ class WechatOfficialProtocol(WechatProtocol):
         return Send([Recipient(openid, key)], client)
 
     def provider_id(self, seq: int) -> str:
-        """A number."""
+        """Returns a number."""
         return str(_FIRST_ID + seq)
 
     def known(self, send: Send, recipient: Recipient) -> str | None:
-        """See `WireProtocol.known`."""
         at_ms, provider_id = self._sent.get(recipient.key, (0, ""))
         return provider_id if recipient.key and self.world.now_ms() - at_ms < _WINDOW_MS else None
 
     def accepted(self, record: Record) -> None:
-        """See `WireProtocol.accepted`."""
         self._sent[record.key] = (record.at_ms, record.provider_id)
 
     def reply(self, send: Send, verdicts: Sequence[Verdict]) -> Reply:
-        """See `WireProtocol.reply`."""
         (verdict,) = verdicts
         if verdict.code:
             return self.refuse(verdict.code)

@@ -52,14 +52,13 @@ class Wecom(BaseProtocol):
         super().__init__(world)
         self._tokens = IssuedTokens(world, self.name)
         self._sent: dict[str, tuple[int, str]] = {}
-        """Request and member, to when and under which msgid."""
+        """By request and member: time and msgid."""
         self._at: dict[str, int] = {}
-        """msgid to when it was accepted, epoch milliseconds."""
+        """Time of acceptance by msgid, epoch milliseconds."""
         self._received: defaultdict[str, deque[int]] = defaultdict(deque)
-        """Member to when it was sent something, in the last hour."""
+        """Times of the last hour's messages, by member."""
 
     def read(self, request: Request, path: str) -> Send | Question | Reply:
-        """See `WireProtocol.read`."""
         if (request.method, path) == ("GET", _TOKEN):
             return self._token(parse_qs(request.query))
         if request.method != "POST" or path not in (_SEND, _RECALL):
@@ -76,11 +75,11 @@ class Wecom(BaseProtocol):
         return self._message(body, request)
 
     def provider_id(self, seq: int) -> str:
-        """As long and as meaningless as theirs."""
+        """Returns an id as long and as meaningless as theirs."""
         return f"sim{sha256(str(seq).encode()).hexdigest()[:40]}-{seq}"
 
     def known(self, send: Send, recipient: Recipient) -> str | None:
-        """A repeat of the same JSON; or one message too many, which they drop without a word too."""
+        """Returns the id of a repeat of the same JSON, or "dropped" for one of too many messages."""
         at_ms, provider_id = self._sent.get(recipient.key, (0, ""))
         if provider_id and self.world.now_ms() - at_ms < send.echo * _MS:
             return provider_id
@@ -90,13 +89,12 @@ class Wecom(BaseProtocol):
         return None
 
     def accepted(self, record: Record) -> None:
-        """See `WireProtocol.accepted`."""
         self._sent[record.key] = (record.at_ms, record.provider_id)
         self._at.setdefault(record.provider_id, record.at_ms)
         self._received[record.receiver.lower()].append(record.at_ms)
 
     def reply(self, send: Send, verdicts: Sequence[Verdict]) -> Reply:
-        """Members that got nothing are named; a call that reached nobody has failed."""
+        """Names the members that got nothing; a call that reached nobody has failed."""
         unlicensed = [v.recipient.receiver.lower() for v in verdicts if v.code == _UNLICENSED]
         refused = [v for v in verdicts if v.code]
         invalid = [v.recipient.receiver.lower() for v in refused if v.code != _UNLICENSED]
@@ -113,7 +111,6 @@ class Wecom(BaseProtocol):
         return answer(int(code), words, msgid=msgid, **named)
 
     def refuse(self, code: str) -> Reply:
-        """See `WireProtocol.refuse`."""
         return answer(int(code), f"{WORDS.get(code, 'error')}, hint: [1], from ip: 127.0.0.1")
 
     def _token(self, query: dict[str, list[str]]) -> Question | Reply:
@@ -172,7 +169,7 @@ class Wecom(BaseProtocol):
         return Send(recipients, str(body.get("client_call", "")), interval)
 
     def _compared(self, body: dict[str, Any], request: Request) -> bytes:
-        """What makes two requests one: the JSON, as documented, or the fields that WeCom knows."""
+        """Returns the bytes that identify a request: its JSON, as documented, or WeCom's own fields."""
         if self.world.behaviour(self.name, "compares", "json") == "json":
             return request.body
         known = {name: value for name, value in body.items() if name != "client_call"}

@@ -1,4 +1,4 @@
-"""A WeCom group robot: its key says which group, and that is all there is.
+"""A WeCom group robot: its key alone names the group.
 
 It takes 20 messages a minute (behaviour `limits`: "off" takes any number).
 
@@ -32,7 +32,6 @@ class WecomRobot(BaseProtocol):
         self._limits = KeyedWindows(world, self.name, (20, 60))
 
     def read(self, request: Request, path: str) -> Send | Question | Reply:
-        """See `WireProtocol.read`."""
         if (request.method, path) != ("POST", _SEND):
             return Reply(b"", 404)
         key = "".join(parse_qs(request.query).get("key", ()))
@@ -42,17 +41,15 @@ class WecomRobot(BaseProtocol):
         wrong = body if isinstance(body, str) else wrong_message(body, _LIMITS)
         if wrong or self._limits.over(key):
             return self.refuse(wrong or "45009")
-        # Nothing on the wire names a call: what is told apart are the messages themselves.
+        # Nothing on the wire names a call: the message itself identifies it.
         digest = sha256(request.body).hexdigest()[:16]
         return Send([Recipient("group", f"{self.name}:{digest}")])
 
     def reply(self, send: Send, verdicts: Sequence[Verdict]) -> Reply:
-        """See `WireProtocol.reply`."""
         (verdict,) = verdicts
         return self.refuse(verdict.code) if verdict.code else answer(0, "ok")
 
     def refuse(self, code: str) -> Reply:
-        """See `WireProtocol.refuse`."""
         return answer(int(code), WORDS.get(code, "error"))
 
 
