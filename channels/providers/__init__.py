@@ -1,7 +1,7 @@
 """One folder per provider, with its wire facts and their sources in the docstrings.
 
-The folder is the list: every module of a provider's folder that has CHANNELS brings those adapters. A
-folder whose name begins with an underscore is shared by several.
+The folder is the list: a module of a provider's folder registers the adapters in its CHANNELS. Folders
+whose names begin with an underscore are shared by several providers.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from message.outcomes import Accepted, AnyOutcome
 
 
 class NullChannel(BaseChannel):
-    """The engine knows it and makes no call; as a Channel it has nothing to request."""
+    """The engine calls `accept` and makes no request."""
 
     provider: ClassVar[str] = "null"
     channel: ClassVar[str] = "*"
@@ -24,13 +24,13 @@ class NullChannel(BaseChannel):
     promises: ClassVar[Capabilities] = Capabilities(title="Null (for benchmarks)", resolve="none")
 
     def accept(self, call: Call) -> list[AnyOutcome]:
-        """Accepted for every delivery, under its own key."""
+        """Returns Accepted for every delivery, under its own key."""
         return [Accepted(delivery.key) for delivery in call.deliveries]
 
     def request(self, call: Call) -> httpx.Request:
-        """There is none: the engine calls `accept` instead."""
+        """Raises NotImplementedError: the engine calls `accept` instead."""
         raise NotImplementedError("the null provider makes no request")
 
     def outcomes(self, call: Call, answer: Answer) -> list[AnyOutcome]:
-        """As `accept`, whatever was answered."""
+        """Returns the same as `accept`; the answer is ignored."""
         return self.accept(call)

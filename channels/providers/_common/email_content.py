@@ -1,4 +1,4 @@
-"""What an e-mail's `content` may say, the same for every e-mail provider.
+"""The `content` of an e-mail, the same for every e-mail provider.
 
     subject       one line, required
     text, html    at least one of them
@@ -8,11 +8,11 @@
     attachments   [{filename, content, type, cid}]: `content` is base64; `type` is guessed from the name
                   where it is missing; `cid` makes it an image that the html shows by `src="cid:…"`
     to            `each` (the default): every receiver has a message of their own, and sees nobody else;
-                  copies are sent of each. `together`: the receivers of the notification stand in To
-                  and see one another; copies go with the first one's
+                  copies are sent of each. `together`: To lists all receivers of the notification,
+                  who see one another; copies go with the first one's
 
-Addresses are checked by their syntax alone: no name is looked up while something waits to be sent.
-A part before the @ outside ASCII needs SMTPUTF8 (RFC 6531) of every server on the way, and is refused.
+Only the syntax of addresses is checked: no name is looked up while a message waits to be sent. A local part
+outside ASCII is refused: it needs SMTPUTF8 (RFC 6531) of every server on the way.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _FIELD_NAME = re.compile(r"[!-9;-~]{1,76}")
 _TYPE = re.compile(r"(?!multipart/|message/)[a-z0-9][a-z0-9!#$&^_.+-]*/[a-z0-9][a-z0-9!#$&^_.+-]*")
 _CID = re.compile(r"[A-Za-z0-9._@-]{1,128}")
 _MAX_LINE: Final = 900
-"""Of subjects, header values and names: what fits into one line of 998 octets (RFC 5322 §2.1.1)."""
+"""Characters of a subject, header value or name, to fit into one line of 998 octets (RFC 5322 §2.1.1)."""
 _MAX_ADDRESS: Final = 254
-"""RFC 5321 §4.5.3.1.3, less the angle brackets."""
+"""Characters of an address: RFC 5321 §4.5.3.1.3, less the angle brackets."""
 _MAX_MAILBOX: Final = 2 * _MAX_LINE + _MAX_ADDRESS
-"""Of an address with its name, in which every character may be escaped."""
+"""Characters of an address with its name; every character of the name may be escaped."""
 _MAX_FILENAME: Final = 255
 _MAX_COPIES: Final = 50
 _MAX_REPLY_TO: Final = 50
@@ -53,14 +53,14 @@ _OURS: Final = frozenset(
         *("dkim-signature", "received", "return-path"),
     }
 )
-"""Header fields that are made from something else, or are not the sender's to write."""
+"""Header fields that the adapter or a mail server writes."""
 _TYPES: Final = MimeTypes(filenames=())
-"""Python's own table: a machine's mime.types would make other bytes of the same notification."""
+"""Python's own table: with a machine's mime.types the same notification could get other bytes."""
 DEFAULT_TYPE: Final = "application/octet-stream"
 
 
 class Mailbox(NamedTuple):
-    """An address with its name, as it stands in a header."""
+    """An address with its name, as a header field has it."""
 
     name: str
     address: str
@@ -80,12 +80,12 @@ class Attachment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def mime(self) -> str:
-        """`type/subtype`, as given or by the name."""
+        """`type/subtype`: the given one, else guessed from the filename."""
         return self.type.lower() or _TYPES.guess_type(self.filename)[0] or DEFAULT_TYPE
 
 
 class EmailContent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The content as it was written."""
+    """The content as the notification has it."""
 
     subject: str
     text: str = ""
@@ -108,7 +108,7 @@ class Email(msgspec.Struct, frozen=True):
 
 
 def read_content(written: dict[str, Any] | None) -> Email:
-    """The checked content; raises BadContent with the first thing that is wrong."""
+    """Returns the checked content. Raises BadContent with the first mistake."""
     if written is None:
         raise BadContent("no_content: this provider has no templates of its own; give a content")
     try:
@@ -127,7 +127,7 @@ def read_content(written: dict[str, Any] | None) -> Email:
 
 
 def read(delivery: Delivery, provider: str) -> Email:
-    """As `read_content`, of what the delivery has for this provider."""
+    """Returns the checked content for this provider. Raises BadContent."""
     written = delivery.content_for(provider)
     if written is None and (refused := no_form(delivery, provider)):
         raise BadContent(refused)
@@ -135,7 +135,7 @@ def read(delivery: Delivery, provider: str) -> Email:
 
 
 def mailbox(text: str) -> Mailbox:
-    """`a@example.com` or `Ann <a@example.com>`; raises BadContent."""
+    """Parses `a@example.com` or `Ann <a@example.com>`. Raises BadContent."""
     if len(text) > _MAX_MAILBOX:
         raise BadContent(f"bad_address: longer than {_MAX_MAILBOX:,} characters with its name")
     name, address = _parts(text.strip())
@@ -146,8 +146,8 @@ def mailbox(text: str) -> Mailbox:
 
 
 def _parts(text: str) -> tuple[str, str]:
-    """Name and address, in one pass; a text without brackets is an address. Other brackets may stand in a
-    quoted name alone."""
+    """Returns name and address; a text without brackets is an address. Only a quoted name may hold more
+    brackets."""
     head, bracket, address = text[:-1].rpartition("<")
     head = head.rstrip()
     if not text.endswith(">") or not bracket or not address or ">" in address:
@@ -158,7 +158,7 @@ def _parts(text: str) -> tuple[str, str]:
 
 
 def receiver(text: str) -> Mailbox:
-    """A delivery's receiver, which has no name; raises BadContent."""
+    """Returns a delivery's receiver, without a name. Raises BadContent."""
     return Mailbox("", _ascii(text, "bad_receiver"))
 
 
@@ -191,7 +191,7 @@ def _check_headers(headers: dict[str, str]) -> None:
     if len(headers) > _MAX_HEADERS:
         raise BadContent(f"bad_header: more than {_MAX_HEADERS} header fields")
     if len({name.lower() for name in headers}) != len(headers):
-        raise BadContent("bad_header: a header field stands twice")
+        raise BadContent("bad_header: a header field is given twice")
     for name, value in headers.items():
         if not _FIELD_NAME.fullmatch(name):
             raise BadContent("bad_header: a key of headers is no name of a header field")
@@ -205,7 +205,7 @@ def _check_attachments(content: EmailContent) -> None:
         raise BadContent(f"bad_attachment: more than {_MAX_ATTACHMENTS} attachments")
     cids = [one.cid for one in content.attachments if one.cid]
     if len(set(cids)) != len(cids):
-        raise BadContent("bad_attachment: a cid stands twice")
+        raise BadContent("bad_attachment: two attachments have the same cid")
     if cids and not content.html:
         raise BadContent("bad_attachment: a cid needs an html that shows it")
     for place, one in enumerate(content.attachments):
@@ -225,7 +225,7 @@ def _check_line(what: str, text: str) -> None:
 
 
 def _quoted(name: str) -> str:
-    """A display name as RFC 5322 wants it, where it holds more than words."""
+    """Returns a display name, as a quoted string (RFC 5322) if it holds more than words."""
     if all(char.isalnum() or char == " " for char in name):
         return name
     escaped = name.replace("\\", "\\\\").replace('"', '\\"')

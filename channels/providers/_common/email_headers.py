@@ -1,13 +1,13 @@
-"""Header fields of a mail, encoded and folded (RFC 5322 §2.2.3, RFC 2047, RFC 2231): the same bytes on any
-Python, since nothing of the library's `email` is asked.
+"""Header fields of a mail, encoded and folded (RFC 5322 §2.2.3, RFC 2047, RFC 2231). The standard library's
+`email` is not used, so the bytes are the same on any Python.
 
-    a subject    as it is where it is plain ASCII, else encoded whole: no blank can be lost between parts
-    an address   its name as words, as a quoted string, or encoded; the address itself is never touched
+    a subject    unchanged if plain ASCII, else encoded whole: no blank can be lost between parts
+    an address   its name as words, as a quoted string, or encoded; the address itself is never changed
     a field      as the notification has it; only words outside ASCII are encoded
-    a filename   quoted, or percent-encoded (RFC 2231) where that could be misread
+    a filename   quoted, or percent-encoded (RFC 2231) if a quoted one could be misread
 
-A line has at most 76 characters, but for a word that cannot be folded. No field of a mail is long enough to
-make a line of more than 998 (RFC 5322 §2.1.1): content of up to 900 characters, addresses of up to 254.
+A line has at most 76 characters; only a word that cannot be folded makes a longer one. No line exceeds 998
+(RFC 5322 §2.1.1): contents have at most 900 characters, addresses 254.
 Encoded words and pieces of a filename end between characters, since parsers decode each by itself.
 """
 
@@ -22,11 +22,11 @@ from urllib.parse import quote
 from channels.providers._common.email_content import Mailbox
 
 _WIDTH: Final = 76
-"""Of a line with an encoded word (RFC 2047 §2); of all others too."""
+"""Characters of a line: the limit for lines with an encoded word (RFC 2047 §2), applied to all."""
 _BEFORE, _AFTER = "=?utf-8?b?", "?="
 _AROUND: Final = len(_BEFORE) + len(_AFTER)
 _MAX_WORD: Final = 75
-"""Of one encoded word (RFC 2047 §2)."""
+"""Characters of one encoded word (RFC 2047 §2)."""
 _LEAST_ROOM: Final = 8
 """Base64 of the longest character."""
 _MAX_QUOTED: Final = 60
@@ -34,10 +34,10 @@ _MAX_QUOTED: Final = 60
 _PIECE: Final = 60
 _ATOMS = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(?: [A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*")
 _FOLDS = re.compile(r"(?<=[^ ]) (?=[^ ])")
-"""A blank by itself: where a parser may put one back without harm."""
+"""A single blank: a parser that unfolds the line restores exactly one."""
 _CHARSET: Final = "utf-8''"
 _IN_FILENAME: Final = "!#$&+-.^_`|~"
-"""What stands as it is in a percent-encoded filename, beside letters and digits (RFC 2231 §7)."""
+"""Characters that percent-encoding leaves as they are, beside letters and digits (RFC 2231 §7)."""
 
 
 class _Field:
@@ -51,13 +51,13 @@ class _Field:
         return "\r\n".join([*self._done, self._line])
 
     def word(self, word: str) -> None:
-        """A word that cannot be folded. The first stands beside the field's name."""
+        """Appends a word that cannot be folded. The first word stays on the line of the field's name."""
         if self._line != self._start and len(self._line) + 1 + len(word) > _WIDTH:
             self._fold()
         self._line += f" {word}"
 
     def encoded(self, text: str) -> None:
-        """The text as encoded words; a parser reads them as one, without what folds them."""
+        """Appends the text as encoded words; a parser joins them without the folds."""
         rest = text
         while rest:
             if self._room() < _LEAST_ROOM:
@@ -69,7 +69,7 @@ class _Field:
                 self._fold()
 
     def _room(self) -> int:
-        """Characters of base64 that still go on the line."""
+        """Returns how many characters of base64 still fit on the line."""
         return min(_WIDTH - len(self._line) - 1, _MAX_WORD) - _AROUND
 
     def _fold(self) -> None:
@@ -78,7 +78,7 @@ class _Field:
 
 
 def subject(text: str) -> str:
-    """The field of a subject."""
+    """Returns the Subject field."""
     field = _Field("Subject")
     words = text.split(" ")
     if _is_plain(text) and all(words) and max(map(len, words)) < _WIDTH:
@@ -90,7 +90,7 @@ def subject(text: str) -> str:
 
 
 def addresses(name: str, boxes: Sequence[Mailbox]) -> str:
-    """A field of addresses with their names."""
+    """Returns a field of addresses with their names."""
     field = _Field(name)
     for place, box in enumerate(boxes, 1):
         comma = "," if place < len(boxes) else ""
@@ -103,8 +103,8 @@ def addresses(name: str, boxes: Sequence[Mailbox]) -> str:
 
 
 def given(name: str, value: str) -> str:
-    """A field that the notification brings along. Words in ASCII stay as they are, since they may be
-    addresses or links, which must not be encoded (RFC 2047 §5)."""
+    """Returns a field of the notification's own. ASCII words stay unchanged: addresses and links among them
+    must not be encoded (RFC 2047 §5)."""
     field = _Field(name)
     beside: list[str] = []
     for word in [*_FOLDS.split(value), ""]:
@@ -120,7 +120,7 @@ def given(name: str, value: str) -> str:
 
 
 def plain(name: str, words: Iterable[str]) -> str:
-    """A field of words that need no encoding."""
+    """Returns a field of words that need no encoding."""
     field = _Field(name)
     for word in words:
         field.word(word)
@@ -128,7 +128,7 @@ def plain(name: str, words: Iterable[str]) -> str:
 
 
 def disposition(kind: str, filename: str) -> str:
-    """Content-Disposition (RFC 2183) with a filename."""
+    """Returns Content-Disposition (RFC 2183) with a filename."""
     if _is_plain(filename) and not set('"\\') & set(filename):
         return plain("Content-Disposition", (f"{kind};", f'filename="{filename}"'))
     pieces = list(_pieces(filename))
@@ -150,12 +150,12 @@ def _write_name(field: _Field, name: str) -> None:
 
 
 def _is_plain(text: str) -> bool:
-    """Whether the text says itself: a `=?` would be taken for the beginning of an encoded word."""
+    """Returns whether the text needs no encoding. A parser takes `=?` for the start of an encoded word."""
     return text.isascii() and "=?" not in text and text == text.strip()
 
 
 def _fitting(text: str, size: int) -> int:
-    """How many characters of the text have at most so many bytes; one at least."""
+    """Returns how many leading characters fit into `size` bytes of UTF-8; at least one."""
     taken = 0
     for place, char in enumerate(text):
         taken += len(char.encode())
@@ -165,7 +165,7 @@ def _fitting(text: str, size: int) -> int:
 
 
 def _pieces(filename: str) -> Iterator[str]:
-    """Percent-encoded, cut between characters."""
+    """Yields the percent-encoded filename in pieces, cut between characters."""
     piece = ""
     for char in filename:
         encoded = quote(char, safe=_IN_FILENAME)

@@ -1,9 +1,9 @@
-"""What the SMS providers share: receivers, template parameters, senders, errors of a whole call.
+"""Shared by the SMS providers: receivers, template parameters, senders, errors of a whole call.
 
-A receiver is an E.164 number (`+8613800000001`). `template` is the provider's own, its parameters texts or
-numbers by name. `content` is `{"text": "…"}`, for providers that send free text. The signature in front
-of a Chinese SMS (签名) is the account's `sign_name`; a notification with `attributes.sign_name` brings
-another one that the account has.
+A receiver is an E.164 number (`+8613800000001`). `template` is the provider's own; its parameters are texts
+or numbers by name. `content` is `{"text": "…"}`, for providers that send free text. The account's
+`sign_name` is the signature in front of a Chinese SMS (签名). `attributes.sign_name` of a notification
+chooses another signature of the account.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from message.foreign_text import shown, shown_name
 from message.outcomes import AnyOutcome, NotSent, Unknown
 
 Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._-]{1,128}$")]
-"""An id of the provider's that stands in header fields and paths."""
+"""A provider's id, safe in header fields and paths."""
 Lag = Annotated[int, msgspec.Meta(ge=0, le=30 * 86_400)]
 """Seconds."""
 MAINLAND: Final = "+86"
@@ -40,15 +40,15 @@ P = TypeVar("P")
 
 
 class PerAccount(Generic[P]):
-    """What all requests of an account share, made once. Safe from many threads: what is kept is whole
-    and never changed, and made twice it is the same."""
+    """The parts that all requests of an account share, prepared once. Thread-safe: `get` stores a finished
+    value that is never changed; two threads that race store equal ones."""
 
     def __init__(self, prepare: Callable[[Account], P]) -> None:
         self._prepare = prepare
         self._kept: dict[str, tuple[Account, P]] = {}
 
     def get(self, account: Account) -> P:
-        """Of this very account: a reloaded configuration brings new ones under the same name."""
+        """Returns the parts of this account object: a reload brings another object under the same name."""
         kept = self._kept.get(account.name)
         if kept is None or kept[0] is not account:
             kept = self._kept[account.name] = (account, self._prepare(account))
@@ -56,12 +56,12 @@ class PerAccount(Generic[P]):
 
 
 def rooted(url: httpx.URL) -> str:
-    """The path of a provider that has but one, below the endpoint's own."""
+    """Returns the endpoint's own path with a slash at its end, for providers with a single path."""
     return url.raw_path.partition(b"?")[0].decode("ascii").rstrip("/") + "/"
 
 
 def number_refusal(receiver: str) -> str:
-    """Why the receiver is no number that an SMS can go to; empty: it may be one."""
+    """Returns why no SMS can reach the receiver; empty if one may."""
     if _MOBILE.fullmatch(receiver):
         return ""
     if receiver.startswith(MAINLAND):
@@ -76,18 +76,18 @@ def number_refusal(receiver: str) -> str:
 
 
 def mainland(receiver: str) -> bool:
-    """Whether the number is one of mainland China."""
+    """Returns whether the number is one of mainland China."""
     return receiver.startswith(MAINLAND)
 
 
 def sign_of(default: str, delivery: Delivery) -> str:
-    """The notification's signature, else the account's; empty: neither names one, or not by a text."""
+    """Returns the notification's signature, else the account's; empty if there is none or it is no text."""
     sign = delivery.notification.attributes.get(SIGN_NAME, default)
     return sign if isinstance(sign, str) else ""
 
 
 def template_refusal(delivery: Delivery, provider: str, sign: str, *, needs_sign: bool) -> str:
-    """Why a provider that knows approved templates alone cannot send this; empty: it can."""
+    """Returns why a provider that sends only approved templates cannot send this; empty if it can."""
     template = delivery.template_for(provider)
     if template is None or not template.id:
         return no_form(delivery, provider) or _NO_TEMPLATE
@@ -97,7 +97,7 @@ def template_refusal(delivery: Delivery, provider: str, sign: str, *, needs_sign
 
 
 def params_refusal(params: Mapping[str, Any]) -> str:
-    """Why the parameters cannot be sent; empty: they can."""
+    """Returns why the parameters cannot be sent; empty if they can."""
     for name, value in params.items():
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             return f"bad_params: parameter {shown_name(name)!r} must be a text or a number"
@@ -105,12 +105,12 @@ def params_refusal(params: Mapping[str, Any]) -> str:
 
 
 def texts(params: Mapping[str, Any]) -> dict[str, str]:
-    """The parameters as the providers take them: texts all."""
+    """Returns all parameters as texts."""
     return {name: str(value) for name, value in params.items()}
 
 
 def places(delivery: Delivery, provider: str) -> list[str]:
-    """The template's parameters in the order of their places, where the provider's have no names."""
+    """Returns the template's parameters in order of place, for providers whose parameters have no names."""
     template = delivery.template_for(provider)
     params = texts(template.params) if template else {}
     return [params[name] for name in sorted(params, key=_place)]
@@ -121,7 +121,7 @@ def _place(name: str) -> int:
 
 
 def places_refusal(delivery: Delivery, provider: str) -> str:
-    """Why the parameters have no places; empty: they have."""
+    """Returns why the parameters' names are not places; empty if they are."""
     template = delivery.template_for(provider)
     names = template.params if template else {}
     if sorted(names) == sorted(str(place) for place in range(1, len(names) + 1)):
@@ -132,12 +132,12 @@ def places_refusal(delivery: Delivery, provider: str) -> str:
 
 
 def told(message: str) -> str:
-    """The provider's sentence without the numbers it may repeat, and not longer than a sentence."""
+    """Returns the provider's message with numbers masked and its length limited."""
     return shown(message, most=_MAX_TOLD)
 
 
 def unread(call: Call, answer: Any) -> list[AnyOutcome]:
-    """The outcomes of an answer without a readable body: what its status says, else Unknown."""
+    """Returns the outcomes of an answer without a readable body: by its status, else Unknown."""
     return for_all(
         call, refusal(answer) or Unknown("unreadable", "the answer is not the provider's")
     )
@@ -153,10 +153,10 @@ def refused(
     about_one: frozenset[str] = frozenset(),
     status: int = 0,
 ) -> list[AnyOutcome]:
-    """The outcomes of an error for the whole call. `status` as for `ErrorTable.outcome`.
+    """Returns the outcomes of an error for the whole call. `status` as for `ErrorTable.outcome`.
 
-    A code `about_one` number says in a call for many that one of them was refused, and nothing was sent:
-    they all come back, each alone (`batch_key`), and then it is told which one it was.
+    In a call for many, a code of `about_one` refuses one unnamed number, and nothing was sent. All come
+    back, each in a call of its own (`batch_key`), which shows the refused one.
     """
     if code in about_one and len(call.deliveries) > 1:
         detail = "one number of the call was refused; each goes alone next time"
@@ -165,10 +165,10 @@ def refused(
 
 
 def wait_of(answer: Any, now_s: float) -> int | None:
-    """The answer's Retry-After in milliseconds; None where it has none."""
+    """Returns the answer's Retry-After in milliseconds; None if it has none."""
     return retry_after_ms(answer.headers, now_s) if "retry-after" in answer.headers else None
 
 
 def alone(delivery: Delivery) -> str:
-    """What keeps a delivery that comes back out of calls for many; empty the first time."""
+    """Returns a `batch_key` part that sends a retry in a call of its own; empty for the first attempt."""
     return delivery.key if delivery.spent > 1 else ""

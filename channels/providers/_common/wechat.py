@@ -1,9 +1,9 @@
-"""What every Tencent messaging API shares: errcode answers, and a token in the URL's query.
+"""Shared by the WeChat and WeCom APIs: errcode answers, and a token in the URL's query.
 
     POST <endpoint>/cgi-bin/…?access_token=TOKEN      {"errcode": 0, "errmsg": "ok", …}, HTTP 200
 
-A refused call says so in `errcode`, with HTTP 200. The token stands in the URL because the provider wants
-it there; no URL of theirs is ever logged.
+A refused call has its code in `errcode`, with HTTP 200. The provider wants the token in the URL; these URLs
+are never logged.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ T = TypeVar("T")
 _MAX_TEXT: Final = 300
 _OK: Final = range(200, 300)
 _PASSING: Final = frozenset({"-1", "45009", "45011", "45033"})
-"""Answers to a request for a token that are not about the login: the system is busy, too many calls."""
+"""Codes of a token request that say nothing of the login: the system is busy, too many calls."""
 STABLE_TOKEN: Final = "cgi-bin/stable_token"  # noqa: S105 (a path)
 ERROR_CODES: Final = (
     "https://developers.weixin.qq.com/doc/oplatform/developers/errCode/errCode.html"
@@ -69,20 +69,19 @@ COMMON_ROWS: Final = documented(
     ErrorRow("48004", "not_sent", "the API is banned for this account", HOUR, account=True),
     shut_out("50002", "the account is restricted or frozen", HOUR),
 )
-"""From `ERROR_CODES`. What is wrong with the account is no reason to give a message up: it may be mended,
-or another account may send it."""
+"""From `ERROR_CODES`. An account's fault is NotSent: it may be mended, or another account may send."""
 TOKEN_CODES: Final = frozenset({"40001", "40014", "41001", "42001", "42007"})
 
 
 class AppOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an account may say."""
+    """The fields of an account."""
 
     appid: str
     secret: Secret
 
 
 class WechatAnswer(msgspec.Struct):
-    """The part that every answer of theirs has."""
+    """The fields that every answer has."""
 
     errcode: int | None = None
     errmsg: str | None = ""
@@ -98,17 +97,17 @@ class _Given(WechatAnswer):
 
 
 class WechatPrepared:
-    """What all requests to one path of an account share; the URL of the latest token is kept too."""
+    """The parts that all requests to one path of an account share, and the URL of the latest token."""
 
     def __init__(self, account: Account, path: str) -> None:
         self.account = account
         self._url = below(endpoint_url(account.endpoint), path)
         self._fields = fields_of(self._url)
         self._extensions = extensions_of(account)
-        self._latest = ("", self._url)  # written whole; a race makes a URL twice
+        self._latest = ("", self._url)  # `post` replaces the whole pair; a race builds a URL twice
 
     def post(self, query: Mapping[str, str], body: bytes) -> httpx.Request:
-        """A POST of JSON with the query's values behind the endpoint's own."""
+        """Returns a POST of JSON; `query` follows the endpoint's own query."""
         text = "&".join(f"{name}={quote(value, safe='')}" for name, value in query.items())
         latest, url = self._latest
         if text != latest:
@@ -117,21 +116,21 @@ class WechatPrepared:
         return post_json(url, self._fields, body, dict(self._extensions))
 
     def get(self, query: Mapping[str, str]) -> httpx.Request:
-        """A GET, for token requests."""
+        """Returns a GET, for token requests."""
         text = "&".join(f"{name}={quote(value, safe='')}" for name, value in query.items())
         url = with_query(self._url, text)
         return httpx.Request("GET", url, headers=self._fields, extensions=dict(self._extensions))
 
 
 class PreparedAccounts:
-    """Prepared once per account and kept; safe from many threads: entries are written whole."""
+    """Prepared parts, kept per account. Thread-safe: `of` stores each entry whole."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._prepared: dict[str, WechatPrepared] = {}
 
     def of(self, account: Account) -> WechatPrepared:
-        """What is ready for the account."""
+        """Returns the prepared parts of the account."""
         prepared = self._prepared.get(account.name)
         if prepared is None or prepared.account is not account:
             prepared = self._prepared[account.name] = WechatPrepared(account, self._path)
@@ -141,8 +140,8 @@ class PreparedAccounts:
 class StableToken:
     """Tokens of Official Accounts and mini-programs: `stable_token`, never with force_refresh.
 
-    Asked again while its token is good, it gives the same one, and in the last five minutes a new one
-    while the old one lives on; so no process can void another's. force_refresh would.
+    The provider repeats a valid token. In its last five minutes it gives a new one, and the old one stays
+    valid. So no process voids another's token, as force_refresh would.
     Source: https://developers.weixin.qq.com/doc/service/api/base/api_getstableaccesstoken.html
     """
 
@@ -163,8 +162,8 @@ class StableToken:
 
 
 def given_token(answer: httpx.Response) -> Token:
-    """The token in an answer; raises LoginRefused with the provider's code and words, TokenRefused where it
-    only wants time, or the answer is none of theirs."""
+    """Returns the token in an answer. Raises LoginRefused with the provider's code and words; TokenRefused
+    for a code that passes or a foreign answer."""
     if answer.status_code not in _OK:
         raise TokenRefused(f"http_{answer.status_code}")
     given = decoded(answer, _Given)
@@ -179,7 +178,7 @@ def given_token(answer: httpx.Response) -> Token:
 
 
 def with_query(url: httpx.URL, text: str) -> httpx.URL:
-    """The URL with more query behind its own; `text` is quoted already."""
+    """Returns the URL with `text`, quoted already, appended to its query."""
     if not text:
         return url
     mark = b"&" if b"?" in url.raw_path else b"?"
@@ -187,7 +186,7 @@ def with_query(url: httpx.URL, text: str) -> httpx.URL:
 
 
 def decoded(answer: httpx.Response, kind: type[T]) -> T | None:
-    """The answer as a struct; None when it is none of theirs."""
+    """Returns the answer as a struct; None if it cannot be read."""
     try:
         return msgspec.json.decode(answer.content, type=kind)
     except UNREADABLE:
@@ -195,26 +194,26 @@ def decoded(answer: httpx.Response, kind: type[T]) -> T | None:
 
 
 def code_of(answer: httpx.Response) -> str:
-    """The errcode of an answer with HTTP 200; empty where it has none."""
+    """Returns the errcode of an answer with a 2xx; empty if it has none."""
     found = decoded(answer, WechatAnswer) if answer.status_code in _OK else None
     return "" if found is None or found.errcode is None else str(found.errcode)
 
 
 def words_of(answer: httpx.Response) -> str:
-    """The provider's words in an answer; empty where it has none."""
+    """Returns the provider's words in an answer; empty if it has none."""
     found = decoded(answer, WechatAnswer)
     return "" if found is None else _words(found)
 
 
 def failed(call: Call, answer: Answer, errors: ErrorTable) -> list[AnyOutcome] | None:
-    """The outcomes where the call failed as a whole; None where the answer is a Response with errcode 0."""
+    """Returns the outcomes of a call that failed as a whole; None if the answer has errcode 0."""
     if isinstance(answer, Failure):
         return for_all(call, of_failure(answer))
     found = decoded(answer, WechatAnswer)
     refused = refusal(answer)
     if refused is not None:
-        said = found is not None and found.errcode == 0
-        return for_all(call, CONTRADICTION if said else refused)
+        accepted = found is not None and found.errcode == 0
+        return for_all(call, CONTRADICTION if accepted else refused)
     if found is None or found.errcode is None:
         return for_all(call, Unknown("malformed", "the answer has no errcode"))
     if found.errcode:
@@ -223,12 +222,12 @@ def failed(call: Call, answer: Answer, errors: ErrorTable) -> list[AnyOutcome] |
 
 
 def message_id(call: Call, answer: Answer) -> str:
-    """The provider's name for what it accepted, else ours."""
+    """Returns the provider's id of the accepted message, else the call's key."""
     found = decoded(answer, _Named) if isinstance(answer, httpx.Response) else None
     name = str(found.msgid) if found is not None else ""
     return name if 0 < len(name) <= _MAX_TEXT and name.isprintable() else call.key
 
 
 def _words(answered: WechatAnswer) -> str:
-    """The provider's words in one line that is not too long."""
+    """Returns the provider's words in one line, cut to `_MAX_TEXT`."""
     return " ".join((answered.errmsg or "").split())[:_MAX_TEXT]
