@@ -5,23 +5,21 @@
          x-acs-action: SendBatchSms  parameters and signature per number, up to 100; JSON lists in a form
     200 {"Code":"OK","BizId":"9006197469364984^0","Message":"OK","RequestId":"…"}
 
-`OutId` is the call's key. It is an echo, not a dedup key: the provider has none. A BizId stands for the
-whole call; receipts tell numbers apart by BizId or OutId and number. A refused call sent nothing to
-anybody. Mainland numbers go without +86, others without the plus; the two do not share a template,
-and so no call.
+`OutId` is the call's key. It is an echo, not a dedup key: the provider has none. A BizId names the whole
+call; receipts name a number by BizId or OutId and the number. A refused call sent nothing to anybody.
+Mainland numbers go without +86, others without the plus. The two never share a template, and so no call.
 
-An attempt in doubt is looked up by QuerySendDetails: number and day (UTC+8), 50 a page, 30 days back. A row
-with our OutId, whatever its status, says it was sent. The row names no BizId, so what is found has no
-provider id. "Not sent" is said of every day from the first call to the last, each with as many rows as its
-TotalCount says: it has been seen to count 2 over an empty list (aliyun/alibabacloud-java-sdk#42, read
-2026-11-22). A row of that time without an OutId may be this one. No lag of the query is documented; public
-code waits some seconds, calls for many are said to be delayed: `query_lag_s` (120) after the last call a
-list without it is believed.
+QuerySendDetails resolves an attempt in doubt: number and day (UTC+8), 50 a page, 30 days back. A row with
+our OutId, whatever its status, proves that it was sent. The row has no BizId, so the result has no provider
+id. "Not sent" needs every day from the first call to the last, each with as many rows as its TotalCount: a
+count of 2 over an empty list was seen (aliyun/alibabacloud-java-sdk#42, read 2026-11-22). A row of that
+time without an OutId may be this attempt's. No lag of the query is documented. Public code waits some
+seconds, and calls for many may be delayed. So a list without the attempt is believed `query_lag_s` (120)
+after the last call.
 
-A notification for several receivers joins calls of its own text, up to 1,000 (`batch_limit`); others
-join those of their template, up to 100, and share SendSms only if they happen to be equal. A verification
-code goes alone by SendSms, as the document of SendBatchSms advises: joint ones may be delayed (read
-2026-11-22).
+Deliveries of a notification for several receivers join a call of one text, up to 1,000 (`batch_limit`).
+Others join by template, up to 100, and use SendSms only if they happen to be equal. A verification code
+goes alone by SendSms: joint calls may be delayed (document of SendBatchSms, read 2026-11-22).
 
 Sources: https://help.aliyun.com/document_detail/55284.html (SendSms)
 https://help.aliyun.com/document_detail/66041.html (SendBatchSms; its JSON lists go in a form, as in
@@ -61,7 +59,7 @@ _EACH: Final = 100
 _EQUAL: Final = 1_000
 _PAGE: Final = 50
 _MAX_PAGES: Final = 20
-"""Of one day and number; no more can be asked about."""
+"""Pages of one day and number; rows behind them cannot be asked for."""
 _REACH_DAYS: Final = 30
 _CHINA: Final = timezone(timedelta(hours=8))
 _DAY_MS: Final = 86_400_000
@@ -69,7 +67,7 @@ _json = msgspec.json.Encoder(order="deterministic")
 
 
 class AliyunSms(BaseChannel):
-    """Safe from many threads: the prepared parts are written whole and never changed."""
+    """Thread-safe: `PerAccount.get` stores the prepared parts whole, and nothing changes them."""
 
     provider: ClassVar[str] = _PROVIDER
     channel: ClassVar[str] = "sms"
@@ -104,8 +102,8 @@ class AliyunSms(BaseChannel):
         self._accounts = sms.PerAccount(wire.prepare)
 
     def batch_key(self, delivery: Delivery) -> Hashable:
-        """Template and country; for a notification to several, also its text. A retry goes alone, and so
-        does a verification code."""
+        """Joins by template and country; a notification to several also by text. A retry and a verification
+        code go alone."""
         if delivery.notification.kind == _CODE:
             return delivery.key
         template = delivery.template_for(_PROVIDER)
@@ -114,20 +112,20 @@ class AliyunSms(BaseChannel):
         return template.id if template else "", text, home, sms.alone(delivery)
 
     def batch_limit(self, delivery: Delivery) -> int:
-        """More where all of a call have the same text; one where it is a verification code."""
+        """Returns 1 for a verification code, 1,000 for deliveries of one text, else 100."""
         if delivery.notification.kind == _CODE:
             return 1
         return _EQUAL if _to_several(delivery) else _EACH
 
     def refusal(self, account: Account, delivery: Delivery) -> str:
-        """A number that cannot be, no template, parameters that are no texts, no signature."""
+        """Refuses impossible numbers, a missing template or signature, parameters that are no texts."""
         sign = sms.sign_of(account.options.sign_name, delivery)
         return sms.number_refusal(delivery.receiver) or sms.template_refusal(
             delivery, _PROVIDER, sign, needs_sign=True
         )
 
     def request(self, call: Call) -> httpx.Request:
-        """SendSms where all are equal, else SendBatchSms."""
+        """Returns a SendSms if all deliveries are equal, else a SendBatchSms."""
         prepared = self._accounts.get(call.account)
         template = call.deliveries[0].template_for(_PROVIDER)
         assert template is not None
@@ -145,7 +143,7 @@ class AliyunSms(BaseChannel):
         return self._signed(prepared, "SendBatchSms", query, form)
 
     def outcomes(self, call: Call, answer: Answer) -> list[AnyOutcome]:
-        """The same for every number: the provider takes a call whole or not at all."""
+        """Returns one outcome for all numbers: the provider takes a call whole or not at all."""
         if isinstance(answer, Failure):
             return for_all(call, of_failure(answer))
         sent = decoded(wire.decode_sent, answer.content)
@@ -167,7 +165,7 @@ class AliyunSms(BaseChannel):
         )
 
     def resolve(self, account: Account, attempt: Attempt) -> Dialogue:
-        """Ask for the number's messages of each day on which a call may have been made."""
+        """Asks for the number's messages of each day on which a call may have been made."""
         prepared = self._accounts.get(account)
         listing = Listing(attempt, lag_s=prepared.options.query_lag_s, reach_days=_REACH_DAYS)
         number = _wired(attempt.delivery.receiver)
@@ -200,7 +198,7 @@ def _to_several(delivery: Delivery) -> bool:
 
 
 def _text(delivery: Delivery) -> str:
-    """What makes two deliveries of one template and account the same SMS."""
+    """Returns signature and parameters: if equal, two deliveries of one template are the same SMS."""
     sign = delivery.notification.attributes.get(sms.SIGN_NAME)
     return _written([sign, _params(delivery)])
 
@@ -211,7 +209,7 @@ def _params(delivery: Delivery) -> dict[str, str]:
 
 
 def _wired(receiver: str) -> str:
-    """A mainland number without its country, any other without its plus."""
+    """Returns a mainland number without its country code, any other without its plus."""
     return receiver[len(sms.MAINLAND) :] if sms.mainland(receiver) else receiver.lstrip("+")
 
 
@@ -229,7 +227,7 @@ def _question(number: str, day: str, page: int) -> dict[str, str]:
 
 
 def _days(attempt: Attempt) -> list[str]:
-    """The provider's days on which a call can have been made: those near midnight, too."""
+    """Returns the provider's days on which a call can have been made, with those next to midnight."""
     first, latest = attempt.called_at - SKEW_MS, min(attempt.last_call + SKEW_MS, attempt.now)
     at = [*range(first, latest, _DAY_MS), max(first, latest)]
     return list(dict.fromkeys(_day(ms) for ms in at))
@@ -240,7 +238,7 @@ def _day(at_ms: int) -> str:
 
 
 def _read_page(answer: Answer, attempt: Attempt, listing: Listing, pages: Pages) -> int:
-    """Note what one page says; returns its number of rows."""
+    """Adds one page to the listing. Returns its number of rows; 0 if it cannot be read."""
     if not listing.answered(answer):
         return 0
     details = decoded(wire.decode_details, answer.content)
@@ -262,19 +260,19 @@ def _read_page(answer: Answer, attempt: Attempt, listing: Listing, pages: Pages)
 
 
 def _fits(shown: str, number: str) -> bool:
-    """Whether a number as it is listed, some of its digits masked perhaps, may be this one."""
+    """Returns whether a listed number may be this one; some of its digits may be masked."""
     pairs = zip(reversed(shown), reversed(number), strict=False)
     return len(shown) >= len(number) and all(a in (b, "*") for a, b in pairs)
 
 
 def _total(details: wire.Details) -> int | None:
-    """TotalCount, given as a text or a number; None where it is neither."""
+    """Returns TotalCount, which comes as a text or a number; None if it is neither."""
     text = str(details.TotalCount)
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
 def _made_ms(row: wire.AliyunRow) -> float:
-    """When it was sent, epoch milliseconds; what cannot be read may be ours, so it counts as just now."""
+    """Returns when the row was sent, epoch milliseconds. An unreadable date may be ours: infinity."""
     try:
         local = datetime.strptime(row.SendDate or "", "%Y-%m-%d %H:%M:%S").replace(tzinfo=_CHINA)
     except ValueError:

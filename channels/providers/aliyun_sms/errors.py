@@ -1,7 +1,7 @@
 """Aliyun SMS: every documented error of SendSms and SendBatchSms, the gateway's own among them.
 
-isv.* and isp.* are the service's, the others the gateway's. Codes of AddSmsSign, AddSmsTemplate and the
-like, and those of receipts, do not answer a send and are left out.
+The service has the codes isv.* and isp.*, the gateway the others. Codes of other operations (AddSmsSign,
+AddSmsTemplate, …) and of receipts never answer a send and are left out.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SERVER: Final = RowSource("https://help.aliyun.com/en/dns/error-code", "2026-11
 
 TABLE: Final = ErrorTable(
     (
-        # The account: nothing of it goes, whatever the message; another account may send it.
+        # The account: it cannot send any message; another account may.
         *documented(
             _SMS,
             ErrorRow("isv.OUT_OF_SERVICE", "not_sent", "suspended for want of balance", HOUR, True),
@@ -150,7 +150,7 @@ TABLE: Final = ErrorTable(
                 "isv.SMS_TEST_TEMPLATE_PARAMS_ILLEGAL", "rejected", "a test code has 4 to 6 digits"
             ),
         ),
-        # The call itself: only a change of ours mends it.
+        # The call itself: only a change of our code mends it.
         *documented(
             _SMS,
             ErrorRow("InvalidVersion", "rejected", "no such version of the API"),
@@ -166,7 +166,7 @@ TABLE: Final = ErrorTable(
             ErrorRow("MissingSignNameJson", "rejected", "SignNameJson is missing"),
             ErrorRow("MissingTemplateCode", "rejected", "TemplateCode is missing"),
         ),
-        # Nobody can say.
+        # In doubt.
         *documented(
             _SMS,
             ErrorRow("isp.SYSTEM_ERROR", "unknown", "the provider failed inside"),
@@ -177,7 +177,7 @@ TABLE: Final = ErrorTable(
             ErrorRow("InternalError", "unknown", "the provider failed inside"),
             ErrorRow("ServiceUnavailable", "unknown", "the provider failed for the moment"),
         ),
-        # Our nonce has 256 bits: it was seen before because something between us repeated the request.
+        # Our nonce has 256 bits: a repeated one means that something on the way repeated the request.
         *documented(
             _SMS, ErrorRow("SignatureNonceUsed", "unknown", "this very request came twice")
         ),
@@ -201,11 +201,12 @@ ABOUT_ONE: Final = frozenset(
         "isv.SMS_SIGNATURE_ILLEGAL",
     }
 )
-"""Codes that one number, its parameters or its signature can bring upon a call for many."""
+"""Codes of one number, its parameters or its signature that refuse a whole call."""
 
 
 def limit_ms(message: str) -> int | None:
-    """How long a number that had too many waits, where the message says per what (触发天级流控)."""
+    """Returns how long a number with too many messages waits; None unless the message names the period
+    (触发天级流控)."""
     if "天级" in message:
         return _DAY
     return HOUR if "小时级" in message else None

@@ -21,25 +21,25 @@ FORM: Final = "application/x-www-form-urlencoded"
 
 
 def quoted(text: str) -> str:
-    """Percent-encoded as RFC 3986 has it: all but unreserved characters, a blank as %20."""
+    """Percent-encodes all but unreserved characters (RFC 3986), a blank as %20."""
     return quote(text, safe="-_.~")
 
 
 def encoded(fields: Mapping[str, str]) -> str:
-    """Query or form in canonical order, as it is signed and sent."""
+    """Returns a query or form in canonical order, to sign and send."""
     return "&".join(f"{quoted(name)}={quoted(fields[name])}" for name in sorted(fields))
 
 
 def stamp(now_s: float) -> str:
-    """`x-acs-date` of a time in epoch seconds: ISO 8601, UTC, to the second."""
+    """Returns `x-acs-date` for a time in epoch seconds: ISO 8601, UTC, to the second."""
     return datetime.fromtimestamp(now_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def signature(
     secret: str, method: str, path: str, query: str, fields: Sequence[tuple[str, str]], digest: str
 ) -> tuple[str, str]:
-    """The signed fields' names and the signature; `fields` are lower-case and sorted, `digest` the
-    body's SHA-256 in hex."""
+    """Returns the names of the signed fields, and the signature. `fields` are lower-case and sorted;
+    `digest` is the body's SHA-256 in hex."""
     names = ";".join(name for name, _ in fields)
     lines = "".join(f"{name}:{value.strip()}\n" for name, value in fields)
     canonical = "\n".join((method, path, query, lines, names, digest))
@@ -60,7 +60,7 @@ def signed_fields(
     now_s: float,
     nonce: str,
 ) -> list[tuple[str, str]]:
-    """All header fields of a signed POST, Authorization last."""
+    """Returns all header fields of a signed POST, Authorization last."""
     digest = sha256(body).hexdigest()
     fields = [
         *([("content-type", FORM)] if body else []),

@@ -1,4 +1,4 @@
-"""Aliyun SMS on the wire: what an account says, signed calls, answers as they come.
+"""Aliyun SMS on the wire: the fields of an account, signed calls, answers.
 
 Field names of answers are the provider's own.
 """
@@ -23,7 +23,7 @@ _OURS: Final = (("user-agent", "hongyan"), ("accept", "application/json"))
 
 
 class AliyunSmsOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an account may say."""
+    """The fields of an account."""
 
     access_key_id: sms.Name
     access_key_secret: Secret
@@ -42,7 +42,7 @@ class AliyunSent(msgspec.Struct):
 
 
 class AliyunRow(msgspec.Struct):
-    """One message that the query lists."""
+    """One message in the query's list."""
 
     PhoneNum: str = ""
     OutId: str | None = ""
@@ -52,7 +52,7 @@ class AliyunRow(msgspec.Struct):
 
 
 class Rows(msgspec.Struct, frozen=True):
-    """A page of them."""
+    """A page of the query's list."""
 
     SmsSendDetailDTO: list[AliyunRow] | None = None
 
@@ -66,7 +66,7 @@ class Details(msgspec.Struct):
 
 
 class AliyunPrepared(msgspec.Struct, frozen=True):
-    """What all requests of one account share."""
+    """The parts that all requests of one account share."""
 
     options: AliyunSmsOptions
     url: httpx.URL
@@ -80,7 +80,7 @@ decode_details = msgspec.json.Decoder(Details).decode
 
 
 def prepare(account: Account) -> AliyunPrepared:
-    """For requests of this account; the signature covers the endpoint's own path."""
+    """Prepares requests of this account; the signature covers the endpoint's own path."""
     url = endpoint_url(account.endpoint)
     host = url.netloc.decode("ascii")
     return AliyunPrepared(account.options, url, sms.rooted(url), host, extensions_of(account))
@@ -95,7 +95,7 @@ def signed(
     now_s: float,
     nonce: str,
 ) -> httpx.Request:
-    """The POST of one operation; an empty form is no body."""
+    """Returns the signed POST of one operation; an empty form makes no body."""
     text, body = encoded(query), encoded(form).encode("ascii")
     fields = signed_fields(
         key_id=prepared.options.access_key_id,

@@ -8,14 +8,14 @@
     400  {"code": "E000101", "description": "…"}
     4xx  {"error_code": "APIGW.0301", "error_msg": "…"}                the gateway before it
 
-`template` is Huawei's; its parameters have places: "1", "2", … as Tencent's. `extend` is the call's key,
-and a status report gives it back: a receipt proves a call in doubt, where the account names its
-`status_callback`. There is no idempotency, and no query. Of one text a number gets two in 59 seconds and
-five in 59 minutes.
+`template` is Huawei's; its parameters have places, "1", "2", …, as Tencent's. `extend` is the call's key,
+and status reports repeat it. So a receipt proves a call in doubt, if the account has a `status_callback`.
+There is no idempotency and no query. A number gets one text at most twice in 59 seconds and five times in
+59 minutes.
 
 Sources, read 2026-11-22: https://support.huaweicloud.com/intl/en-us/msgsms_faq/sms_faq_0173.html (E200028),
 and Huawei's SDK huaweicloudsdksmsapi 3.1.219 (Python, v1/smsapi_client.py, the form).
-No page says that the gateway of APIGW.* stands before this service, and no call to Huawei has proved a row.
+No page names the gateway of APIGW.* as this service's, and no call to Huawei has proved a row.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ TABLE: Final = ErrorTable(
 
 
 class HuaweiSms(BaseChannel):
-    """Safe from many threads: the prepared parts are written whole and never changed."""
+    """Thread-safe: `PerAccount.get` stores the prepared parts whole, and nothing changes them."""
 
     provider: ClassVar[str] = _PROVIDER
     channel: ClassVar[str] = "sms"
@@ -144,14 +144,14 @@ class HuaweiSms(BaseChannel):
         self._accounts = sms.PerAccount(wire.prepare)
 
     def batch_key(self, delivery: Delivery) -> Hashable:
-        """One text. A retry goes alone."""
+        """Joins deliveries of one text. A retry goes alone."""
         template = delivery.template_for(_PROVIDER)
         sign = delivery.notification.attributes.get(sms.SIGN_NAME)
         text = msgspec.json.encode([sign, sms.places(delivery, _PROVIDER)])
         return template.id if template else "", text, sms.alone(delivery)
 
     def refusal(self, account: Account, delivery: Delivery) -> str:
-        """A number that cannot be, no template, parameters without places."""
+        """Refuses impossible numbers, a missing template, parameters without places."""
         sign = sms.sign_of(account.options.sign_name, delivery)
         return (
             sms.number_refusal(delivery.receiver)
@@ -160,7 +160,7 @@ class HuaweiSms(BaseChannel):
         )
 
     def request(self, call: Call) -> httpx.Request:
-        """The batchSendSms of all the call's numbers."""
+        """Returns the batchSendSms for all numbers of the call."""
         prepared = self._accounts.get(call.account)
         options, first = prepared.options, call.deliveries[0]
         template = first.template_for(_PROVIDER)
@@ -180,29 +180,29 @@ class HuaweiSms(BaseChannel):
         return wire.signed(prepared, form, self._clock())
 
     def outcomes(self, call: Call, answer: Answer) -> list[AnyOutcome]:
-        """Each number's own status where there are any; else the code of the call is everybody's."""
+        """Returns outcomes by each number's status; without statuses, the call's code counts for all."""
         if isinstance(answer, Failure):
             return for_all(call, of_failure(answer))
-        said = decoded(wire.decode, answer.content)
-        code = (said.code or said.error_code) if said is not None else ""
-        if said is None or not code:
+        reply = decoded(wire.decode, answer.content)
+        code = (reply.code or reply.error_code) if reply is not None else ""
+        if reply is None or not code:
             return sms.unread(call, answer)
         if not answer.is_success:
             if code == _OK:
                 return for_all(call, CONTRADICTION)
-            return self._refused(call, answer, code, said)
-        if not said.result:
+            return self._refused(call, answer, code, reply)
+        if not reply.result:
             if code == _OK:
                 return for_all(call, Unknown("no_status", "the answer speaks of no number"))
-            return self._refused(call, answer, code, said)
-        by_number = {one.origin_to: one for one in said.result}
+            return self._refused(call, answer, code, reply)
+        by_number = {one.origin_to: one for one in reply.result}
         return [self._outcome(by_number.get(one.receiver)) for one in call.deliveries]
 
     def _refused(
-        self, call: Call, answer: httpx.Response, code: str, said: wire.HuaweiAnswer
+        self, call: Call, answer: httpx.Response, code: str, reply: wire.HuaweiAnswer
     ) -> list[AnyOutcome]:
         wait_ms = sms.wait_of(answer, self._clock())
-        words, status = said.description or said.error_msg, answer.status_code
+        words, status = reply.description or reply.error_msg, answer.status_code
         return sms.refused(self.errors, call, code, words, wait_ms=wait_ms, status=status)
 
     def _outcome(self, status: wire.HuaweiStatus | None) -> AnyOutcome:

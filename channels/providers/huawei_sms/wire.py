@@ -1,4 +1,4 @@
-"""Huawei Cloud SMS on the wire: what an account says, signed calls, answers as they come.
+"""Huawei Cloud SMS on the wire: the fields of an account, signed calls, answers.
 
     canonical request  method, path and slash, query, signed fields, their names, hex SHA-256 of the body
     string to sign     SDK-HMAC-SHA256, X-Sdk-Date, hex SHA-256 of the canonical request
@@ -35,7 +35,7 @@ _PATH: Final = "sms/batchSendSms/v1"
 
 
 class HuaweiSmsOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an account may say."""
+    """The fields of an account."""
 
     app_key: sms.Name
     app_secret: Secret
@@ -56,7 +56,7 @@ class HuaweiSmsOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 class HuaweiStatus(msgspec.Struct, rename="camel"):
-    """What became of one number of a call."""
+    """The status of one number of a call."""
 
     origin_to: str = ""
     sms_msg_id: str = ""
@@ -64,7 +64,7 @@ class HuaweiStatus(msgspec.Struct, rename="camel"):
 
 
 class HuaweiAnswer(msgspec.Struct):
-    """An answer of the service, or of the gateway before it."""
+    """An answer of the service, or of the gateway in front of it."""
 
     code: str = ""
     description: str = ""
@@ -74,7 +74,7 @@ class HuaweiAnswer(msgspec.Struct):
 
 
 class HuaweiPrepared(msgspec.Struct, frozen=True):
-    """What all requests of one account share."""
+    """The parts that all requests of one account share."""
 
     options: HuaweiSmsOptions
     url: httpx.URL
@@ -87,7 +87,7 @@ decode = msgspec.json.Decoder(HuaweiAnswer).decode
 
 
 def prepare(account: Account) -> HuaweiPrepared:
-    """For requests of this account; the signature covers the endpoint's own path."""
+    """Prepares requests of this account; the signature covers the endpoint's own path."""
     url = below(endpoint_url(account.endpoint), _PATH)
     path = url.raw_path.partition(b"?")[0].decode("ascii")
     whole = url.copy_with(raw_path=path.encode("ascii"))
@@ -96,7 +96,7 @@ def prepare(account: Account) -> HuaweiPrepared:
 
 
 def signed(prepared: HuaweiPrepared, form: Mapping[str, str], now_s: float) -> httpx.Request:
-    """The POST of one call."""
+    """Returns the signed POST of one call."""
     body = urlencode(form).encode("ascii")
     date = datetime.fromtimestamp(now_s, UTC).strftime("%Y%m%dT%H%M%SZ")
     options = prepared.options
@@ -121,7 +121,7 @@ def signed(prepared: HuaweiPrepared, form: Mapping[str, str], now_s: float) -> h
 
 
 def authorization(*, key: str, secret: str, host: str, path: str, body: bytes, date: str) -> str:
-    """The Authorization field of a POST of a form without a query."""
+    """Returns the Authorization field of a POST of a form without a query."""
     lines = f"content-type:{FORM}\nhost:{host}\nx-sdk-date:{date}\n"
     slashed = path if path.endswith("/") else f"{path}/"
     canonical = "\n".join(("POST", slashed, "", lines, _SIGNED, sha256(body).hexdigest()))

@@ -6,18 +6,17 @@
     200 {"Response":{"SendStatusSet":[{"SerialNo","PhoneNumber","Fee","SessionContext","Code":"Ok",
          "Message","IsoCode"}],"RequestId"}}          200 {"Response":{"Error":{"Code","Message"},…}}
 
-The status is 200 whatever happened: `Response.Error` refuses the whole call, `Code` of each number tells
-of that number alone. 200 numbers a call, all of mainland China or none, one text for all. Parameters
-have no names but places: give them as "1", "2", … without a gap.
+The status is always 200: `Response.Error` refuses the whole call, `Code` decides for its number alone. A
+call has one text and up to 200 numbers, all of mainland China or none. Parameters have places instead of
+names: give them as "1", "2", … without a gap.
 
-`SessionContext` is an echo, not a dedup key: the provider has none. It comes back only where Tencent
-switched that on for the application on request ("默认为空，如需开通请联系": SDK model PullSmsSendStatus,
-tencentcloud-sdk-python-sms 3.1.153, read 2026-11-22); by default it is empty. An attempt in doubt is
-looked up by PullSmsSendStatusByPhoneNumber (7 days back, 100 rows, 20 calls a second): a row with our
-SessionContext says it was sent, whatever its status; a row without any may be this one. The rows are
-delivery reports: a phone that is off has none until its carrier gives up, and no bound is documented;
-carriers keep trying for up to three days. So an empty answer is believed only `query_lag_s` (72 hours)
-after the last call.
+`SessionContext` is an echo, not a dedup key: the provider has none. It is empty unless Tencent switched it
+on for the application, on request ("默认为空，如需开通请联系": SDK model PullSmsSendStatus,
+tencentcloud-sdk-python-sms 3.1.153, read 2026-11-22). PullSmsSendStatusByPhoneNumber resolves an attempt in
+doubt (7 days back, 100 rows, 20 calls a second). A row with our SessionContext proves that it was sent,
+whatever its status. A row without one may be this attempt's. The rows are delivery reports: a phone that is
+off has none until its carrier gives up. No bound is documented; carriers try for up to three days. So an
+empty answer is believed only `query_lag_s` (72 hours) after the last call.
 
 Sources: https://cloud.tencent.com/document/api/382/55981 (SendSms)
 https://www.tencentcloud.com/document/api/382/40518 (PullSmsSendStatusByPhoneNumber)
@@ -62,11 +61,11 @@ _ABOUT_ONE: Final = frozenset(
         "LimitExceeded.PhoneNumberThirtySecondLimit",
     }
 )
-"""Codes that one number has; should they ever refuse a whole call, that number is not known."""
+"""Codes about one number. If one ever refuses a whole call, the number is unknown."""
 
 
 class TencentSms(BaseChannel):
-    """Safe from many threads: the prepared parts are written whole and never changed."""
+    """Thread-safe: `PerAccount.get` stores the prepared parts whole, and nothing changes them."""
 
     provider: ClassVar[str] = _PROVIDER
     channel: ClassVar[str] = "sms"
@@ -97,7 +96,7 @@ class TencentSms(BaseChannel):
         self._accounts = sms.PerAccount(wire.prepare)
 
     def batch_key(self, delivery: Delivery) -> Hashable:
-        """One text and one side of the border. A retry goes alone (`_sms.refused`)."""
+        """Joins deliveries of one text on one side of the border. A retry goes alone (`sms.refused`)."""
         template = delivery.template_for(_PROVIDER)
         sign = delivery.notification.attributes.get(sms.SIGN_NAME)
         text = msgspec.json.encode([sign, sms.places(delivery, _PROVIDER)])
@@ -105,7 +104,7 @@ class TencentSms(BaseChannel):
         return template.id if template else "", text, home, sms.alone(delivery)
 
     def refusal(self, account: Account, delivery: Delivery) -> str:
-        """A number that cannot be, no template, parameters without places, no signature at home."""
+        """Refuses impossible numbers, missing templates, missing signatures at home, names without place."""
         sign = sms.sign_of(account.options.sign_name, delivery)
         home = sms.mainland(delivery.receiver)
         return (
@@ -115,7 +114,7 @@ class TencentSms(BaseChannel):
         )
 
     def request(self, call: Call) -> httpx.Request:
-        """The SendSms of all the call's numbers."""
+        """Returns the SendSms for all numbers of the call."""
         prepared = self._accounts.get(call.account)
         first = call.deliveries[0]
         template = first.template_for(_PROVIDER)
@@ -135,14 +134,14 @@ class TencentSms(BaseChannel):
         return wire.signed(prepared, b"SendSms", body, int(self._clock()))
 
     def pull(self, account: Account, limit: int = _LIMIT) -> httpx.Request:
-        """Asks for the delivery reports of the account's queue, which forgets what it gives out: keep
-        them before the next pull. For the jobs that collect receipts."""
+        """Returns a request for delivery reports of the account's queue, for jobs that collect receipts.
+        The queue deletes what it returns: keep the reports before the next pull."""
         prepared = self._accounts.get(account)
         body = {"Limit": limit, "SmsSdkAppId": prepared.options.sdk_app_id}
         return wire.signed(prepared, b"PullSmsSendStatus", body, int(self._clock()))
 
     def outcomes(self, call: Call, answer: Answer) -> list[AnyOutcome]:
-        """Each number's own; an error of the call is everybody's."""
+        """Returns each number's own outcome, or the call's error for all."""
         if isinstance(answer, Failure):
             return for_all(call, of_failure(answer))
         answered = decoded(wire.decode, answer.content)
@@ -151,13 +150,13 @@ class TencentSms(BaseChannel):
         if answered.Response.Error is not None:
             return self._refused(call, answer, answered.Response.Error)
         if not answer.is_success:
-            said = answered.Response.SendStatusSet
-            return for_all(call, CONTRADICTION) if said else sms.unread(call, answer)
+            sent = answered.Response.SendStatusSet
+            return for_all(call, CONTRADICTION) if sent else sms.unread(call, answer)
         statuses = _by_place(call, answered.Response.SendStatusSet or [])
         return [self._outcome(one) for one in statuses]
 
     def resolve(self, account: Account, attempt: Attempt) -> Dialogue:
-        """Ask for the number's delivery reports since the first call."""
+        """Asks for the number's delivery reports since the first call."""
         prepared = self._accounts.get(account)
         listing = Listing(attempt, lag_s=prepared.options.query_lag_s, reach_days=_REACH_DAYS)
         if not listing.decided:
@@ -185,7 +184,7 @@ class TencentSms(BaseChannel):
 
 
 def _by_place(call: Call, statuses: list[wire.TencentStatus]) -> list[wire.TencentStatus | None]:
-    """Each delivery's status: by its place, as the provider gives them, or else by its number."""
+    """Returns each delivery's status: by place if the numbers match in order, else by number."""
     numbers = [one.receiver for one in call.deliveries]
     if [one.PhoneNumber for one in statuses] == numbers:
         return list(statuses)
@@ -205,7 +204,7 @@ def _question(sdk_app_id: str, attempt: Attempt) -> dict[str, str | int]:
 
 
 def _read_reports(answer: Answer, attempt: Attempt, listing: Listing) -> None:
-    """Note what the one page of reports says."""
+    """Adds the one page of reports to the listing."""
     pages = listing.pages()
     if not listing.answered(answer):
         return

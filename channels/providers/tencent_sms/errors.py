@@ -1,6 +1,6 @@
 """Tencent Cloud SMS: every documented error of SendSms 2021-01-11, the common ones of API 3.0 among them.
 
-Most stand in `SendStatusSet`, per number; the common ones and those of the account in `Response.Error`.
+Most come in `SendStatusSet`, per number; common errors and those of the account come in `Response.Error`.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ _PACE = (
         ),
         paced("LimitExceeded", Limit.PART, "a quota is used up", HOUR),
     ),
-    # Of one country or of all abroad: the account may go on to send at home.
+    # Limits of one country or of all abroad: the account may still send elsewhere.
     *documented(
         _SEND,
         paced(
@@ -266,7 +266,7 @@ _CALL = (
     ),
 )
 
-# As the SDK for Go has it, with the point at its end.
+# The SDK for Go has this code with the point at its end.
 _POINTED = documented(_OLDER, ErrorRow("UnsupportedOperation.", "rejected", "not supported"))
 
 _DOUBT = (

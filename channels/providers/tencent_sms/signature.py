@@ -23,7 +23,7 @@ _SIGNED: Final = "content-type;host"
 def authorization(
     *, secret_id: str, secret: str, service: str, host: str, path: str, body: bytes, now_s: int
 ) -> str:
-    """The Authorization field of a POST of JSON; `now_s` is what X-TC-Timestamp says."""
+    """Returns the Authorization field of a POST of JSON; `now_s` is the X-TC-Timestamp."""
     date = datetime.fromtimestamp(now_s, UTC).strftime("%Y-%m-%d")
     scope = f"{date}/{service}/tc3_request"
     lines = f"content-type:{JSON}\nhost:{host}\n"

@@ -1,4 +1,4 @@
-"""Tencent Cloud SMS on the wire: what an account says, signed calls, answers as they come.
+"""Tencent Cloud SMS on the wire: the fields of an account, signed calls, answers.
 
 Field names of answers are the provider's own.
 """
@@ -24,7 +24,7 @@ _SERVICE: Final = "sms"
 
 
 class TencentSmsOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an account may say."""
+    """The fields of an account."""
 
     secret_id: sms.Name
     secret_key: Secret
@@ -40,14 +40,14 @@ class TencentSmsOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
 
 class TencentRefusal(msgspec.Struct):
-    """Why a whole call was refused."""
+    """The refusal of a whole call."""
 
     Code: str = ""
     Message: str = ""
 
 
 class TencentStatus(msgspec.Struct):
-    """What became of one number of a call."""
+    """The status of one number of a call."""
 
     PhoneNumber: str = ""
     Code: str = ""
@@ -64,7 +64,7 @@ class TencentReport(msgspec.Struct):
 
 
 class TencentContent(msgspec.Struct):
-    """One of the three."""
+    """The content of an answer; one field is set."""
 
     Error: TencentRefusal | None = None
     SendStatusSet: list[TencentStatus] | None = None
@@ -72,13 +72,13 @@ class TencentContent(msgspec.Struct):
 
 
 class TencentAnswer(msgspec.Struct):
-    """Every answer."""
+    """The frame of every answer."""
 
     Response: TencentContent
 
 
 class TencentPrepared(msgspec.Struct, frozen=True):
-    """What all requests of one account share."""
+    """The parts that all requests of one account share."""
 
     options: TencentSmsOptions
     url: httpx.URL
@@ -93,7 +93,7 @@ _encoder = msgspec.json.Encoder()
 
 
 def prepare(account: Account) -> TencentPrepared:
-    """For requests of this account; the signature covers the endpoint's own path."""
+    """Prepares requests of this account; the signature covers the endpoint's own path."""
     url = endpoint_url(account.endpoint)
     path, options = sms.rooted(url), account.options
     fields = [
@@ -110,7 +110,7 @@ def prepare(account: Account) -> TencentPrepared:
 def signed(
     prepared: TencentPrepared, action: bytes, content: Mapping[str, Any], now_s: int
 ) -> httpx.Request:
-    """The POST of one operation."""
+    """Returns the signed POST of one operation."""
     body = _encoder.encode(content)
     shown = authorization(
         secret_id=prepared.options.secret_id,

@@ -5,13 +5,13 @@
     To=+1…&MessagingServiceSid=MG…&ContentSid=HX…&ContentVariables={"1":"…"}       template
     201 {"sid":"SM…","status":"queued",…}        4xx {"code":21211,"message":"…","more_info","status":400}
 
-One receiver a call. There is no dedup key, and nothing of ours travels with a message but its
-StatusCallback: its query carries the call's key (`hongyan_call`), Twilio signs it, and so a receipt
-proves a call in doubt (receipts/parsers/twilio.py). The list of Messages by To proves "not sent" alone,
-and only by being empty of messages made since the first call, to its end, `query_lag_s` (60; the lag is
-not documented) after the last. A message in it may be this one or another: texts may be redacted, changed
-by smart encoding, or the same in two notifications. Where the account redacts numbers the list by number
-proves nothing; the latest messages of the account show whether it does.
+One receiver a call. There is no dedup key. The only mark of ours on a message is its StatusCallback, whose
+query has the call's key (`hongyan_call`). Twilio signs it, so a receipt proves a call in doubt
+(receipts/parsers/twilio.py). The list of Messages by To can only prove "not sent": read to its end, it has
+no message made since the first call, `query_lag_s` (60; the lag is not documented) after the last. A
+message in it may be this one or another: texts may be redacted, changed by smart encoding, or equal in two
+notifications. If the account redacts numbers, the list by number proves nothing. The account's latest
+messages show whether it does.
 
 Sources: https://www.twilio.com/docs/messaging/api/message-resource
 https://www.twilio.com/docs/api/errors/23005, …/23006 (redaction of numbers and of texts, read 2026-11-22)
@@ -59,7 +59,7 @@ _created = msgspec.json.Decoder(_Created).decode
 
 
 class Twilio(BaseChannel):
-    """Safe from many threads: the prepared parts are written whole and never changed."""
+    """Thread-safe: `PerAccount.get` stores the prepared parts whole, and nothing changes them."""
 
     provider: ClassVar[str] = wire.PROVIDER
     channel: ClassVar[str] = "sms"
@@ -87,7 +87,7 @@ class Twilio(BaseChannel):
         self._accounts = sms.PerAccount(wire.prepare)
 
     def refusal(self, account: Account, delivery: Delivery) -> str:
-        """A number that cannot be, no text or one that is too long, variables that are no texts."""
+        """Refuses impossible numbers, a missing or too long text, variables that are no texts."""
         if refused := sms.number_refusal(delivery.receiver):
             return refused
         template = delivery.template_for(wire.PROVIDER)
@@ -99,7 +99,7 @@ class Twilio(BaseChannel):
         return _text_refusal(content.get("text"))
 
     def request(self, call: Call) -> httpx.Request:
-        """The POST of the call's one delivery."""
+        """Returns the POST of the call's one delivery."""
         (delivery,) = call.deliveries
         prepared = self._accounts.get(call.account)
         form = {"To": delivery.receiver} | _sender(prepared.options, call.key) | wire.said(delivery)
@@ -115,7 +115,7 @@ class Twilio(BaseChannel):
         )
 
     def outcomes(self, call: Call, answer: Answer) -> list[AnyOutcome]:
-        """The outcome of the call's one delivery."""
+        """Returns the outcome of the call's one delivery."""
         if isinstance(answer, Failure):
             return for_all(call, of_failure(answer))
         created = decoded(_created, answer.content)
@@ -136,7 +136,7 @@ class Twilio(BaseChannel):
         )
 
     def resolve(self, account: Account, attempt: Attempt) -> Dialogue:
-        """Look whether any message went to the number since the first call."""
+        """Looks for messages to the number since the first call."""
         prepared = self._accounts.get(account)
         listing = Listing(attempt, lag_s=prepared.options.query_lag_s)
         yield from wire.listed(prepared, attempt, listing)

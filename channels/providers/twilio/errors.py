@@ -1,7 +1,7 @@
 """Twilio: the documented errors of creating a Message.
 
 Each code has a page below https://www.twilio.com/docs/api/errors. Codes of delivery (30001 and on) come
-with receipts and do not answer a send; of other channels than SMS none is here.
+with receipts and never answer a send. Codes of channels other than SMS are left out.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ TABLE: Final = ErrorTable(
             ErrorRow("21655", "rejected", "there is no such content template"),
             ErrorRow("21656", "rejected", "the variables are no JSON object"),
         ),
-        # Nobody can say: "it is possible for a customer to receive multiple messages".
+        # In doubt: "it is possible for a customer to receive multiple messages".
         *documented(
             _LIST,
             ErrorRow("20500", "unknown", "the provider failed inside, or timed out"),

@@ -1,4 +1,4 @@
-"""Twilio on the wire: what an account says, what a message says, and the list of Messages."""
+"""Twilio on the wire: the fields of an account and of a message, and the list of Messages."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ _PAGE: Final = 200
 _MAX_PAGES: Final = 40
 _MS: Final = 1_000
 _LATEST: Final = 20
-"""Messages of the account that are looked at for redacted numbers."""
+"""The account's latest messages, checked for redacted numbers."""
 _NUMBER = re.compile(r"([a-z]+:)?\+?[0-9]{3,15}", re.ASCII)
-"""A receiver as it is when nothing is redacted: a redacted one has letters or asterisks for digits."""
+"""An unredacted receiver: a redacted one has letters or asterisks for digits."""
 CALL_PARAMETER: Final = "hongyan_call"
-"""Of the StatusCallback's query: the call's key, which receipts bring back signed."""
+"""The parameter of the StatusCallback's query with the call's key, which receipts repeat, signed."""
 Sid = Annotated[str, msgspec.Meta(pattern=r"^[A-Z]{2}[0-9a-fA-F]{32}$")]
 OptionalSid = Annotated[str, msgspec.Meta(pattern=r"^([A-Z]{2}[0-9a-fA-F]{32})?$")]
 
 
 class TwilioOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an account may say; one of `sender` and `messaging_service_sid` it must."""
+    """The fields of an account; `sender` or `messaging_service_sid` is required."""
 
     account_sid: Sid
     auth_token: Secret
@@ -72,7 +72,7 @@ class _Page(msgspec.Struct):
 
 
 class TwilioPrepared(msgspec.Struct, frozen=True):
-    """What all requests of one account share."""
+    """The parts that all requests of one account share."""
 
     options: TwilioOptions
     url: httpx.URL
@@ -85,7 +85,7 @@ _json = msgspec.json.Encoder(order="deterministic")
 
 
 def prepare(account: Account) -> TwilioPrepared:
-    """For requests of this account; the endpoint's own path stays in front."""
+    """Prepares requests of this account; the endpoint's own path stays in front."""
     url = endpoint_url(account.endpoint)
     options: TwilioOptions = account.options
     prefix = url.raw_path.partition(b"?")[0].rstrip(b"/")
@@ -102,8 +102,7 @@ def prepare(account: Account) -> TwilioPrepared:
 
 
 def callback(options: TwilioOptions, call_key: str) -> str:
-    """The StatusCallback of one call: the account's address with the call's key in its query; empty where
-    the account names none."""
+    """Returns the account's StatusCallback with the call's key in its query; empty if there is none."""
     if not options.status_callback:
         return ""
     mark = "&" if "?" in options.status_callback else "?"
@@ -111,7 +110,7 @@ def callback(options: TwilioOptions, call_key: str) -> str:
 
 
 def said(delivery: Delivery) -> dict[str, str]:
-    """The fields that carry the text, or the content template and its variables."""
+    """Returns the form fields of the text, or of the content template and its variables."""
     template = delivery.template_for(PROVIDER)
     if template is None:
         return {"Body": str((delivery.content_for(PROVIDER) or {})["text"])}
@@ -124,8 +123,8 @@ def said(delivery: Delivery) -> dict[str, str]:
 def listed(
     prepared: TwilioPrepared, attempt: Attempt, listing: Listing
 ) -> Generator[httpx.Request, Answer, None]:
-    """Read every message to the number, whatever its date: one that waits has none. Any that was made since
-    the first call may be this one."""
+    """Reads every message to the number, of any date: a queued message has none. Each one made since the
+    first call may be this attempt's."""
     pages, receiver = listing.pages(), attempt.delivery.receiver
     asked = urlencode({"To": receiver, "PageSize": str(_PAGE)})
     for _ in range(_MAX_PAGES):
@@ -134,9 +133,9 @@ def listed(
             return
         for one in page.messages:
             if one.direction != "inbound" and _made_ms(one) >= listing.since:
-                told = f"{one.sid} went to the number; it may be this one"
-                # Only a receipt could still prove it, and only with our call's key in it.
-                listing.later(told, final=not prepared.options.status_callback)
+                reason = f"{one.sid} went to the number; it may be this one"
+                # Only a receipt with the call's key could still prove it.
+                listing.later(reason, final=not prepared.options.status_callback)
         pages.page(one.sid for one in page.messages)
         asked = (page.next_page_uri or "").partition("?")[2]
         if not asked:
@@ -147,21 +146,21 @@ def listed(
 
 
 def unmasked(prepared: TwilioPrepared, listing: Listing) -> Generator[httpx.Request, Answer, None]:
-    """Look whether the account redacts numbers: then a list by number shows nothing of what was sent."""
+    """Checks whether the account redacts numbers: a list by number then proves nothing."""
     page = _read((yield _question(prepared, urlencode({"PageSize": str(_LATEST)}))), listing)
     if page is not None and any(not _NUMBER.fullmatch(one.to or "") for one in page.messages):
         listing.later("numbers are redacted in the account's list, which so proves nothing")
 
 
 def _question(prepared: TwilioPrepared, query: str) -> httpx.Request:
-    """Of `next_page_uri` the query alone is followed: where to ask is the account's to say."""
+    """Returns a request for one page. Only the query of `next_page_uri` is used, never its host or path."""
     path = prepared.url.raw_path + b"?" + query.encode("ascii", "replace")
     url = prepared.url.copy_with(raw_path=path)
     return httpx.Request("GET", url, headers=prepared.fields, extensions=dict(prepared.extensions))
 
 
 def _read(answer: Answer, listing: Listing) -> _Page | None:
-    """One page; None where it cannot be read, which is noted."""
+    """Returns one page; None if it cannot be read, which the listing notes."""
     if not listing.answered(answer):
         return None
     page = decoded(_page, answer.content)
@@ -171,7 +170,7 @@ def _read(answer: Answer, listing: Listing) -> _Page | None:
 
 
 def _made_ms(message: _Message) -> float:
-    """When it was created, epoch milliseconds; what cannot be read may be ours: it counts as just now."""
+    """Returns when it was created, epoch milliseconds. An unreadable date may be ours: infinity."""
     try:
         return parsedate_to_datetime(message.date_created or "").timestamp() * _MS
     except (ValueError, TypeError, OverflowError, IndexError):

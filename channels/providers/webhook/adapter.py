@@ -6,12 +6,12 @@
     GET <endpoint>/<delivery key>      only with `status_query` in the account
     200 {"state":"sent"}   404 {"state":"not_sent"}   anything else: ask again later
 
-The state must be there: a router that does not know the path answers 404, a catch-all 200, and neither
-tells anything. "Not sent" is believed `query_lag_s` (5) after the last call.
+A status without the state proves nothing: a router answers 404 for an unknown path, a catch-all 200. "Not
+sent" is believed `query_lag_s` (5) after the last call.
 
 Account options: `token` (sent as `Authorization: Bearer`), `signing_secret` and `other_signing_secret`
-(Standard Webhooks: channels/providers/webhook/signature.py). The receiver stands in the body alone, never
-in a URL, where proxies would log it.
+(Standard Webhooks: channels/providers/webhook/signature.py). The receiver is in the body, never in a URL:
+proxies log URLs.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ from message.outcomes import Accepted, AnyOutcome
 _PROVIDER: Final = "webhook"
 _MAX_PROVIDER_ID: Final = 256
 _STATES: Final = {(200, "sent"), (404, "not_sent")}
-"""A status and a state that go together."""
+"""Statuses with the state that belongs to each."""
 
 
 class WebhookOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an account may say."""
+    """The fields of an account."""
 
     token: Secret | None = None
     signing_secret: Secret | None = None
@@ -90,25 +90,25 @@ class _Status(msgspec.Struct):
 
 
 class _Prepared(msgspec.Struct, frozen=True):
-    """What all requests of one account share."""
+    """The parts that all requests of one account share."""
 
     account: Account
     url: httpx.URL
     headers: list[tuple[bytes, bytes]]
     extensions: dict[str, Any]
     keys: tuple[bytes, ...]
-    """To sign with; none: calls are not signed."""
+    """Signing keys; without any, calls are not signed."""
 
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(_Answered)
 _status = msgspec.json.Decoder(_Status)
 _OPAQUE: Final = re.compile(r"[0-9a-fA-F-]{20,64}")
-"""Such as a UUID or the delivery's own key: too long for a number, and no word."""
+"""An id such as a UUID or the delivery's own key: too long for a phone number, and no word."""
 
 
 class WebhookChannel(BaseChannel):
-    """Safe from many threads: the prepared parts are written whole and never changed."""
+    """Thread-safe: `_for` stores each account's prepared parts whole, and nothing changes them."""
 
     provider: ClassVar[str] = _PROVIDER
     channel: ClassVar[str] = "webhook"
@@ -131,7 +131,7 @@ class WebhookChannel(BaseChannel):
         self._prepared: dict[str, _Prepared] = {}
 
     def request(self, call: Call) -> httpx.Request:
-        """The POST of the call's one delivery."""
+        """Returns the POST of the call's one delivery."""
         (delivery,) = call.deliveries
         prepared = self._for(call.account)
         key, body = delivery.key.encode(), _body(delivery)
@@ -141,7 +141,7 @@ class WebhookChannel(BaseChannel):
         return post_json(prepared.url, fields, body, prepared.extensions)
 
     def outcomes(self, call: Call, answer: Answer) -> list[AnyOutcome]:
-        """The outcome of the call's one delivery."""
+        """Returns the outcome of the call's one delivery."""
         if isinstance(answer, Failure):
             return for_all(call, of_failure(answer))
         refused = refusal(answer, own_protocol=True)
@@ -150,7 +150,7 @@ class WebhookChannel(BaseChannel):
         return [Accepted(_provider_id(answer.content, d) or d.key) for d in call.deliveries]
 
     def resolve(self, account: Account, attempt: Attempt) -> Dialogue | None:
-        """Ask by the delivery key, where the account says that its endpoint answers."""
+        """Returns a query by the delivery key; None unless the account has `status_query`."""
         options: WebhookOptions = account.options or WebhookOptions()
         return self._asked(account, options, attempt) if options.status_query else None
 
@@ -194,7 +194,7 @@ def _resolved(answer: Answer, attempt: Attempt, lag_s: int) -> ResolveResult:
 
 
 def _state(answer: httpx.Response) -> str:
-    """The state that the answer's JSON names; empty where it names none."""
+    """Returns the state in the answer's JSON; empty if it has none."""
     try:
         return _status.decode(answer.content).state
     except UNREADABLE:
@@ -216,8 +216,8 @@ def _body(delivery: Delivery) -> bytes:
 
 
 def _provider_id(content: bytes, delivery: Delivery) -> str:
-    """The answer's JSON `id`, or nothing where there is none that a person could look up, or one that
-    repeats a receiver or the content: an id is shown as it is."""
+    """Returns the `id` of the answer's JSON. Empty if it is missing, too long, not printable, or repeats a
+    receiver or the content: ids are shown unmasked."""
     try:
         found = str(_decoder.decode(content).id)
     except UNREADABLE:

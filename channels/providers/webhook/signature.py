@@ -1,11 +1,11 @@
-"""Standard Webhooks: how a call is signed, so that its receiver knows who made it and when.
+"""Signatures of Standard Webhooks: they prove to the receiver who made a call, and when.
 
     webhook-id: <delivery key>                         the same for every attempt
     webhook-timestamp: 1790000000                      epoch seconds of this attempt
     webhook-signature: v1,<base64> [v1,<base64>]       HMAC-SHA256 of "<id>.<timestamp>.<body>", one a key
 
-A secret is `whsec_` and the base64 of 24 to 64 bytes. While keys are exchanged a call carries a signature
-of each: the receiver takes the new key whenever it likes, and the old one is removed after that.
+A secret is `whsec_` and the base64 of 24 to 64 bytes. While keys are exchanged, a call carries a signature
+of each. The old key is removed after the receiver has changed to the new one.
 
 Source: https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md (read
 2026-11-22).
@@ -26,7 +26,7 @@ _LEAST, _MOST = 24, 64
 
 
 def signing_key(secret: Secret) -> bytes:
-    """The key of a secret; raises ValueError with a sentence that does not show it."""
+    """Returns the key of a secret. Raises ValueError, whose sentence does not show the secret."""
     text = secret.reveal()
     try:
         key = b64decode(text.removeprefix(_PREFIX), validate=True)
@@ -42,7 +42,7 @@ def signing_key(secret: Secret) -> bytes:
 def signed_fields(
     keys: Iterable[bytes], message_id: bytes, now_s: int, body: bytes
 ) -> list[tuple[bytes, bytes]]:
-    """The three header fields of one call."""
+    """Returns the three header fields of one call."""
     at = b"%d" % now_s
     signed = b"%b.%b.%b" % (message_id, at, body)
     made = [b"v1," + b64encode(hmac.digest(key, signed, "sha256")) for key in keys]
