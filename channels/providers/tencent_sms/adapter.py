@@ -104,7 +104,7 @@ class TencentSms(BaseChannel):
         return template.id if template else "", text, home, sms.alone(delivery)
 
     def refusal(self, account: Account, delivery: Delivery) -> str:
-        """Refuses impossible numbers, missing templates, missing signatures at home, names without place."""
+        """Refuses impossible numbers, a missing template or signature at home, names that are no places."""
         sign = sms.sign_of(account.options.sign_name, delivery)
         home = sms.mainland(delivery.receiver)
         return (
