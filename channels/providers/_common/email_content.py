@@ -169,7 +169,7 @@ def _ascii(address: str, code: str) -> str:
         found = validate_email(address, allow_smtputf8=False, check_deliverability=False)
     except EmailNotValidError as exc:
         raise BadContent(f"{code}: {rule_in(str(exc))}") from exc
-    assert found.ascii_email is not None  # since allow_smtputf8 is off
+    assert found.ascii_email is not None  # allow_smtputf8 is off
     return found.ascii_email
 
 

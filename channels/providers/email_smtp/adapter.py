@@ -2,23 +2,23 @@
 
     endpoint   smtp://host[:587]     STARTTLS (RFC 3207), required
                smtps://host[:465]    TLS from the first byte
-    options    sender      `Name <address>`: From, and where its domain makes the Message-ID
-               bounce_to   address for bounces (MAIL FROM); the sender's where it is missing
+    options    sender      `Name <address>`: From; its domain is that of the Message-ID
+               bounce_to   address for bounces (MAIL FROM); by default the sender's
                user, password   for AUTH (RFC 4954), by one method once a connection
                user, token_url, client_id, client_secret, refresh_token, scope
-                           in the place of a password: AUTH XOAUTH2 (`_smtp_token.py`)
-               hello       name for EHLO; this machine's where it is missing
+                           instead of a password: AUTH XOAUTH2 (email_smtp/token_source.py)
+               hello       name for EHLO; by default this machine's
                tls         "starttls", or "none" for a server on loopback
 
 The certificate is always verified, with the account's `ca_file` beside the public authorities.
 
-Message-ID is `<call key@sender's domain>`, Date the notification's creation, boundaries are made from the
-call key: the same call is the same bytes, and a mail program that sees it twice can tell. No server is
-bound to drop a repeat, and none can be asked: an attempt in doubt is for the lane's policy.
+Message-ID is `<call key@sender's domain>`, Date the notification's creation; boundaries come from the call
+key. So the same call has the same bytes, and a mail program can recognise a repeat. Servers need not drop a
+repeat and have no query: the lane's policy decides on an attempt in doubt.
 
-A server answers for each receiver (RCPT) and then for the message (the final dot). Who was refused at
+A server answers for each receiver (RCPT) and then for the message (the final dot). A receiver refused at
 RCPT has that reply; the others share the last one. 4yz is not sent, 5yz rejected (RFC 5321 §4.2.1);
-`_smtp_replies.py` has the rest. A copy (cc, bcc) that is refused holds nobody back.
+email_smtp/replies.py has the rest. A refused copy (cc, bcc) holds no receiver back.
 
 Sources: https://www.rfc-editor.org/rfc/rfc5321 (§4.5.3.1.8: 100 receivers; §4.5.3.2: time limits),
 https://www.rfc-editor.org/rfc/rfc3207#section-4.
@@ -62,11 +62,11 @@ from message.outcomes import Accepted, AnyOutcome, Unknown
 _PROVIDER: Final = "smtp"
 _TOGETHER: Final = "together"
 _FOR_GOOD: Final = 5
-"""5yz: the same command would be refused again (RFC 5321 §4.2.1)."""
+"""First digit of 5yz: the server would refuse the same command again (RFC 5321 §4.2.1)."""
 
 
 class SmtpOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an account may say."""
+    """The fields of an account."""
 
     sender: str
     bounce_to: str = ""
@@ -129,13 +129,13 @@ class SmtpChannel(BaseChannel):
     )
 
     def batch_key(self, delivery: Delivery) -> Hashable:
-        """Receivers that see one another join; everyone else has a message of their own."""
+        """Joins receivers who see one another; every other receiver has a message of their own."""
         if (delivery.content_for(_PROVIDER) or {}).get("to") == _TOGETHER:
             return (_TOGETHER, delivery.notification.id, delivery.payload)
         return delivery.key
 
     def refusal(self, account: Account, delivery: Delivery) -> str:
-        """As `code: sentence`; empty: it can be sent."""
+        """Returns the reason as `code: sentence`; empty if it can be sent."""
         options: SmtpOptions = account.options
         url = endpoint_url(account.endpoint, SCHEMES)
         if url.scheme == "smtp" and options.tls == "none" and not is_loopback(url.host):
@@ -148,7 +148,7 @@ class SmtpChannel(BaseChannel):
         return ""
 
     def request(self, call: Call) -> httpx.Request:
-        """One message; its To is all the notification's receivers where they see one another."""
+        """Returns one message. With `together`, To names all receivers of the notification."""
         account, first = call.account, call.deliveries[0]
         options: SmtpOptions = account.options
         email = read(first, _PROVIDER)
@@ -165,27 +165,26 @@ class SmtpChannel(BaseChannel):
         return mail_request(url, envelope, message_bytes(email, heading), account.ca_file)
 
     def token_refused(self, answer: httpx.Response) -> bool:
-        """AUTH with a token was refused for good: nothing was said of any message."""
+        """Returns whether AUTH refused an access token for good (5yz); nothing was sent then."""
         if b'"by_token"' not in answer.content:
             return False
         try:
-            told = read_told(answer)
+            replies = read_told(answer)
         except ValueError:
             return False
-        return (
-            told.by_token and told.stage is SmtpStage.AUTH and told.reply.code // 100 == _FOR_GOOD
-        )
+        at_auth = replies.by_token and replies.stage is SmtpStage.AUTH
+        return at_auth and replies.reply.code // 100 == _FOR_GOOD
 
     def outcomes(self, call: Call, answer: Answer) -> list[AnyOutcome]:
-        """By each receiver's own reply, else by the one to the message."""
+        """Returns outcomes by each receiver's own reply, else by the reply to the message."""
         if isinstance(answer, Failure):
             return for_all(call, of_failure(answer))
         try:
-            told = read_told(answer)
+            replies = read_told(answer)
         except ValueError as exc:
             return for_all(call, Unknown("bad_answer", str(exc)))
         name = f"{call.key}@{_domain(call.account.options)}"
-        return [_outcome(told, place, name) for place in range(len(call.deliveries))]
+        return [_outcome(replies, place, name) for place in range(len(call.deliveries))]
 
 
 def _login(options: SmtpOptions, token: str) -> Login | None:
@@ -206,7 +205,7 @@ def _heading(call: Call, options: SmtpOptions, email: Email) -> Heading:
 
 
 def _visible(notification: Notification) -> list[Mailbox]:
-    """The receivers who see one another, but for those that cannot exist: they are refused alone."""
+    """Returns the receivers who see one another, without impossible ones, which are refused alone."""
     found: dict[Mailbox, None] = {}
     for one in notification.receivers:
         with suppress(BadContent):
@@ -215,8 +214,8 @@ def _visible(notification: Notification) -> list[Mailbox]:
 
 
 def _copies(call: Call, email: Email) -> tuple[str, ...]:
-    """Addresses of cc and bcc. Receivers who see one another may still go out in several calls: the
-    copies then go with the first receiver's, so that nobody has several."""
+    """Returns the addresses of cc and bcc. With `together` and several calls, only the call of the first
+    receiver has copies, so that nobody gets several."""
     receivers = {receiver(d.receiver).address for d in call.deliveries}
     together = email.content.to == _TOGETHER
     if together and _visible(call.deliveries[0].notification)[0].address not in receivers:
@@ -229,17 +228,17 @@ def _domain(options: SmtpOptions) -> str:
     return mailbox(options.sender).address.rpartition("@")[2]
 
 
-def _outcome(told: SmtpReplySet, place: int, name: str) -> AnyOutcome:
-    """Of the receiver at this place."""
-    own = told.receivers[place] if place < len(told.receivers) else None
+def _outcome(replies: SmtpReplySet, place: int, name: str) -> AnyOutcome:
+    """Returns the outcome of the receiver at this place."""
+    own = replies.receivers[place] if place < len(replies.receivers) else None
     if own is not None and not own.positive:
-        others_taken = any(one.positive for one in told.receivers[:place])
+        others_taken = any(one.positive for one in replies.receivers[:place])
         return refused(SmtpStage.RCPT, own, others_taken=others_taken)
-    if told.stage is SmtpStage.FINAL and told.reply.positive:
+    if replies.stage is SmtpStage.FINAL and replies.reply.positive:
         return Accepted(name)
-    if told.lost:
-        return Unknown(told.lost, told.reply.text)
-    return refused(told.stage, told.reply)
+    if replies.lost:
+        return Unknown(replies.lost, replies.reply.text)
+    return refused(replies.stage, replies.reply)
 
 
 CHANNELS = (SmtpChannel(),)

@@ -1,4 +1,4 @@
-"""A mail's bytes (RFC 5322, RFC 2045–2047, RFC 2387): the same ones for the same call, on any machine.
+"""A mail's bytes (RFC 5322, RFC 2045–2047, RFC 2387): the same for the same call, on any machine.
 
     multipart/mixed                  with attachments
      ├─ multipart/alternative        with text and html
@@ -8,11 +8,11 @@
      │       └─ image/…              Content-ID
      └─ application/…
 
-Boundaries come from the call's key. All parts are base64 or quoted-printable, in which `=_` cannot
-occur (RFC 2045 §6.7), so that no content ends a part; and 7 bit, so that any server takes them.
+Boundaries come from the call's key. All parts are base64 or quoted-printable: `=_` cannot occur in them
+(RFC 2045 §6.7), so no content ends a part. They are 7 bit, so any server takes them.
 
-Every byte is made here. Each version of the library's `email` folds in its own way, and some lose
-addresses and blanks (CVE-2025-1795).
+The standard library's `email` is not used: its versions fold differently, and some lose addresses and
+blanks (CVE-2025-1795).
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ _MONTHS: Final = (
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 _NOT_PRINTABLE = re.compile(rb"[^\t\x20-\x3c\x3e-\x7e]")
 _WIDTH: Final = 76
-"""Of a line in quoted-printable, with the sign that breaks it (RFC 2045 §6.7)."""
+"""Characters of a line in quoted-printable, with the `=` of a soft break (RFC 2045 §6.7)."""
 
 
 class Heading(msgspec.Struct, frozen=True, kw_only=True):
-    """What stands above the content."""
+    """The values of the mail's header that do not come from the content."""
 
     sender: Mailbox
     to: Sequence[Mailbox]
     key: str
-    """Of the call: 32 hex digits, for Message-ID and boundaries."""
+    """The call's key, 32 hex digits, for Message-ID and boundaries."""
     sent_at: int
     """Epoch milliseconds."""
 
     @property
     def message_id(self) -> str:
-        """Without its angle brackets."""
+        """The Message-ID without angle brackets."""
         return f"{self.key}@{self.sender.address.rpartition('@')[2]}"
 
 
@@ -67,7 +67,7 @@ class _Part(NamedTuple):
 
 
 def message_bytes(email: Email, heading: Heading) -> bytes:
-    """The whole message, with CRLF line ends; Bcc is not in it."""
+    """Returns the whole message, with CRLF line ends and without Bcc."""
     boundaries = (f"=_{heading.key}_{number}" for number in count())
     whole = _whole(email.content, boundaries)
     fields = [*_head(email, heading), *whole.fields, "MIME-Version: 1.0"]
@@ -92,7 +92,7 @@ def _head(email: Email, heading: Heading) -> Iterator[str]:
 
 
 def _date(at_ms: int) -> str:
-    """RFC 5322 §3.3."""
+    """Returns a Date as RFC 5322 §3.3 has it; `at_ms` is epoch milliseconds."""
     at = datetime.fromtimestamp(at_ms / 1_000, UTC)
     day, month = _DAYS[at.weekday()], _MONTHS[at.month - 1]
     return f"{day}, {at.day:02} {month} {at.year:04} {at:%H:%M:%S} +0000"
@@ -135,7 +135,7 @@ def _joined(subtype: str, boundary: str, parts: Sequence[_Part]) -> _Part:
 
 
 def _text(text: str, subtype: str) -> _Part:
-    """Base64 for Chinese, which quoted-printable makes three times as long; the other for the rest."""
+    """Returns a text part, in base64 if mostly Chinese, which quoted-printable would triple."""
     data = _LINE_END.sub(_CRLF, text.encode())
     data += b"" if data.endswith(_CRLF) else _CRLF
     heavy = len(text.encode()) > 1.2 * len(text)
@@ -173,7 +173,7 @@ def _base64(data: bytes) -> bytes:
 def _quoted(data: bytes) -> bytes:
     """Returns quoted-printable (RFC 2045 §6.7) of lines that end in CRLF.
 
-    Made by hand: `binascii.b2a_qp` leaves a lone CR as it is, which RFC 5321 §2.3.8 forbids, and takes
+    `binascii.b2a_qp` is not used: it leaves a lone CR unchanged, which RFC 5321 §2.3.8 forbids, and takes
     the first line end for all. It also breaks lines of 76 characters, which RFC 2045 allows (Python 3.11).
     """
     lines = data.split(_CRLF)
@@ -187,7 +187,7 @@ def _quoted_line(line: bytes) -> Iterator[bytes]:
     start = 0
     while len(rest) - start > _WIDTH:
         end = start + _WIDTH - 1
-        # No escape is cut in two.
+        # A soft break must not split an escape.
         end -= next((back for back in (1, 2) if rest[end - back : end - back + 1] == b"="), 0)
         yield rest[start:end] + b"="
         start = end

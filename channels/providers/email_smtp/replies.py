@@ -1,11 +1,11 @@
-"""What a mail server's reply means: the code's row, but for three things that only the text tells.
+"""The meaning of a mail server's reply: the code's row, with three exceptions.
 
     pace         4yz whose text names a rate or too many connections: it only paces (docs/accounts.md)
     too many     552 to one of several RCPTs: RFC 5321 §4.5.3.1.10 calls it an old word for 452
     before MAIL  a refusal is never about the message
 
-A 552 with an enhanced code (RFC 3463) says what it is: 5.5.3 too many receivers, 5.2.2 a full
-mailbox, and that is refused. Without one it can mean too many only if another receiver was taken before it.
+The enhanced code (RFC 3463) of a 552 decides: 5.5.3 means too many receivers. Any other is a refusal, such
+as 5.2.2 for a full mailbox. Without it, a 552 means too many only if the server took an earlier receiver.
 
 Sources, read 2026-11-22: https://www.rfc-editor.org/rfc/rfc5321 (§4.2.2, §4.2.3, §4.5.3.1.10),
 https://www.rfc-editor.org/rfc/rfc3463, https://www.rfc-editor.org/rfc/rfc4954#section-6,
@@ -35,18 +35,18 @@ from channels.smtp_client.mail_request import BEFORE_MAIL, SmtpReply, SmtpStage
 from message.outcomes import AnyOutcome, Limit, NotSent, Rejected, Unknown
 
 _OF_SENDERS: Final = frozenset({"550", "551", "553", "554", "556"})
-"""In reply to MAIL they refuse the account's sender, and so all its mails."""
+"""Codes that, in reply to MAIL, refuse the account's sender and so all its mails."""
 _TOO_MANY: Final = "552"
 _ENHANCED = re.compile(r"\s*([245])\.(\d{1,3})\.(\d{1,3})(?:\s|$)")
 
 
 class ReplyPace(NamedTuple):
-    """A phrase by which a server says "slower", in lower case."""
+    """A phrase, in lower case, that asks for a slower rate."""
 
     phrase: str
     limit: Limit
     delay_ms: int | None = None
-    """How long to wait; None: the lane's own back-off."""
+    """Milliseconds to wait; None: the lane's own back-off."""
     account: bool = False
     """Another account may send the message at once."""
 
@@ -69,8 +69,7 @@ PACES: Final = (
     ReplyPace("throttl", Limit.ACCOUNT),
     ReplyPace("too many messages", Limit.ACCOUNT),
 )
-"""The first that stands in the text of a 4yz counts. The last three are no one server's: what else would
-they say?"""
+"""The first phrase found in the text of a 4yz counts. The last three come from no single server."""
 
 
 _SMTP: Final = RowSource("https://www.rfc-editor.org/rfc/rfc5321#section-4.2", "2026-11-22")
@@ -127,8 +126,8 @@ ERRORS: Final = ErrorTable(
 
 
 def refused(stage: SmtpStage, reply: SmtpReply, *, others_taken: bool = False) -> AnyOutcome:
-    """What a reply that is no success means. `others_taken`: RCPT named a receiver before this one that
-    the server took. A code without a row is judged by its first digit, as RFC 5321 §4.2.1 wants it."""
+    """Returns the outcome of a reply that is no success. `others_taken`: the server took an earlier RCPT.
+    The first digit decides for a code without a row (RFC 5321 §4.2.1)."""
     code, detail = str(reply.code), reply.text
     if 400 <= reply.code < 500 and (pace := _pace(detail)) is not None:
         return NotSent(code, detail, pace.delay_ms, pace.account, pace.limit)
@@ -153,11 +152,11 @@ def refused(stage: SmtpStage, reply: SmtpReply, *, others_taken: bool = False) -
 
 
 def _pace(text: str) -> ReplyPace | None:
-    said = text.lower()
-    return next((pace for pace in PACES if pace.phrase in said), None)
+    lowered = text.lower()
+    return next((pace for pace in PACES if pace.phrase in lowered), None)
 
 
 def _means_too_many(text: str, others_taken: bool) -> bool:
-    """Whether a 552 to RCPT says that the message has too many receivers."""
+    """Returns whether a 552 to RCPT means that the message has too many receivers."""
     enhanced = _ENHANCED.match(text)
     return others_taken if enhanced is None else enhanced.group(2, 3) == ("5", "3")

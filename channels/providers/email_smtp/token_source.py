@@ -6,9 +6,9 @@
     {"access_token": "…", "expires_in": 3599, "token_type": "Bearer"}
     {"error": "invalid_grant", "error_description": "…"}                                 status 400 or 401
 
-With a `refresh_token` the first (Google, a person's mailbox), else the second (Microsoft 365, an
-application that may send as the mailbox). A refresh token that the answer brings is not kept: where a
-provider changes it at each use, the account needs the other grant.
+An account with a `refresh_token` uses the first grant (Google, a person's mailbox). Others use the second
+(Microsoft 365, an application that may send as the mailbox). A new refresh token in the answer is not kept:
+if a provider changes it at each use, the account needs the second grant.
 
 Sources, read 2026-11-22: https://www.rfc-editor.org/rfc/rfc6749 (§4.4, §5, §6),
 https://developers.google.com/workspace/gmail/imap/xoauth2-protocol,
@@ -30,19 +30,19 @@ from channels.judging.foreign_json import UNREADABLE
 from channels.secret import Secret
 
 _LIFE_S: Final = 300.0
-"""Of a token whose answer names no end; RFC 6749 §5.1 only recommends to name it."""
+"""Life of a token whose answer has no expires_in; RFC 6749 §5.1 only recommends it."""
 _OF_LOGIN: Final = frozenset(
     {
         *("invalid_client", "invalid_grant", "invalid_request", "invalid_scope"),
         *("unauthorized_client", "unsupported_grant_type", "access_denied"),
     }
 )
-"""RFC 6749 §5.2: the same answer until somebody mends the account."""
+"""Errors of the login (RFC 6749 §5.2): they repeat until somebody mends the account."""
 _MAX_DETAIL: Final = 200
 
 
 class TokenOptions(Protocol):
-    """What of an account's options is read here."""
+    """The options of an account that token requests use."""
 
     @property
     def token_url(self) -> str: ...
@@ -64,14 +64,14 @@ class _Answered(msgspec.Struct):
 
 
 class SmtpTokens(OptionalTokens):
-    """Holds nothing."""
+    """Stateless."""
 
     def wanted(self, account: Account) -> bool:
-        """Only where the account names the address that gives them."""
+        """Returns whether the account has a `token_url`."""
         return bool(account.options.token_url)
 
     def request(self, account: Account, stale: str) -> httpx.Request:
-        """A refresh, or the application's own credentials."""
+        """Returns a request by refresh token, else by client credentials."""
         return httpx.Request(
             "POST",
             endpoint_url(account.options.token_url),
@@ -84,16 +84,16 @@ class SmtpTokens(OptionalTokens):
         )
 
     def read(self, answer: httpx.Response) -> Token:
-        """The token; raises LoginRefused with the provider's error, TokenRefused for one that passes."""
+        """Returns the token. Raises LoginRefused with the provider's error, TokenRefused if it may pass."""
         try:
-            said = msgspec.json.decode(answer.content, type=_Answered)
+            reply = msgspec.json.decode(answer.content, type=_Answered)
         except UNREADABLE as exc:
             raise TokenRefused(f"http_{answer.status_code}: an answer without a token") from exc
-        if said.access_token and answer.is_success and not said.error:
-            return Token(said.access_token, _seconds(said.expires_in))
-        code = said.error or f"http_{answer.status_code}"
-        text = f"{code}: {said.error_description[:_MAX_DETAIL]}"
-        raise LoginRefused(text) if said.error in _OF_LOGIN else TokenRefused(text)
+        if reply.access_token and answer.is_success and not reply.error:
+            return Token(reply.access_token, _seconds(reply.expires_in))
+        code = reply.error or f"http_{answer.status_code}"
+        text = f"{code}: {reply.error_description[:_MAX_DETAIL]}"
+        raise LoginRefused(text) if reply.error in _OF_LOGIN else TokenRefused(text)
 
 
 def _form(options: TokenOptions) -> dict[str, str]:
@@ -110,7 +110,7 @@ def _form(options: TokenOptions) -> dict[str, str]:
 
 
 def _seconds(written: object) -> float:
-    """Some write the number as a text."""
+    """Returns expires_in, which some providers write as a text; a default if it is no positive number."""
     try:
         seconds = float(written) if isinstance(written, int | float | str) else 0.0
     except ValueError:

@@ -5,12 +5,12 @@
     content    as every e-mail's, with `to` left at `each`; receivers who see one another need SMTP
     template   a published template's id, params as its variables: texts and numbers
 
-`Idempotency-Key` is the call's key. For 24 hours the same key with the same payload is answered as
-the first time and not sent again; with another payload it is refused (409), and so is one that comes
-while the first is still at work (409): both leave the first in doubt, not this one unsent.
+`Idempotency-Key` is the call's key. For 24 hours a repeat with the same key and payload gets the first
+answer and is not sent again. Another payload, or a repeat while the first is still at work, is refused
+with 409. Both leave the first in doubt; they do not prove this one unsent.
 
-An error is `{"statusCode", "name", "message"}`; `name` decides. A name that is not documented is
-Unknown, an answer without one is judged by its status.
+An error is `{"statusCode", "name", "message"}`; `name` decides. An undocumented name is Unknown; without a
+name the status decides.
 
 Sources: https://resend.com/docs/api-reference/emails/send-email,
 https://resend.com/docs/api-reference/errors, https://resend.com/docs/api-reference/rate-limit,
@@ -50,7 +50,7 @@ from message.outcomes import Accepted, AnyOutcome, NotSent, Unknown
 
 _PROVIDER: Final = "resend"
 _WINDOW_MS: Final = 24 * HOUR - 10 * MINUTE
-"""The key is kept for 24 hours by Resend's clock; less what clocks and calls may differ by."""
+"""Resend keeps a key for 24 hours by its own clock; less a margin for clocks and slow calls."""
 _MAX_VARIABLES: Final = 50
 _VARIABLE = re.compile(r"[A-Za-z0-9_]{1,50}")
 _RESERVED: Final = frozenset(
@@ -58,15 +58,15 @@ _RESERVED: Final = frozenset(
 )
 _FORBIDDEN: Final = 403
 _OF_SENDER: Final = "validation_error"
-"""With 403 it is about the account: the sender's domain is not verified, or without any only the team's own
-addresses get mail (https://resend.com/docs/knowledge-base/403-error-domain-mismatch, read 2026-11-22)."""
+"""With 403 the account is at fault: its domain is not verified, or it has none and only the team gets mail
+(https://resend.com/docs/knowledge-base/403-error-domain-mismatch, read 2026-11-22)."""
 _UNVERIFIED: Final = "the sender's domain is not verified"
 _RESET: Final = "ratelimit-reset"
-"""Seconds to the end of the window, where there is no Retry-After."""
+"""Seconds to the end of the window, for answers without Retry-After."""
 
 
 class ResendOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an account may say."""
+    """The fields of an account."""
 
     api_key: Secret
     sender: str
@@ -121,8 +121,8 @@ class ResendChannel(BaseChannel):
     endpoint: ClassVar[str] = "https://api.resend.com"
     dedup_window_ms: ClassVar[int] = _WINDOW_MS
     account_limits: ClassVar[Sequence[tuple[int, int]]] = ((2, 1),)
-    """Requests of one team, and in how many seconds, unless Resend has raised it. Its pages say 2 and say 5
-    (read 2026-11-22): the lower one, and an account may say otherwise."""
+    """(requests, seconds) of one team, unless Resend has raised it. Resend's pages name both 2 and 5 (read
+    2026-11-22). This is the lower one; an account's `rate_per_s` overrides it."""
     counted_by: ClassVar[Sequence[str]] = ("api_key",)
     errors: ClassVar[ErrorTable] = ERRORS
     promises: ClassVar[Capabilities] = Capabilities(
@@ -140,11 +140,11 @@ class ResendChannel(BaseChannel):
     )
 
     def fingerprint(self, call: Call) -> str:
-        """A repeat with another payload is refused: it would tell nothing."""
+        """Returns the body's digest: a repeat with another payload is refused and proves nothing."""
         return sha256(_body(call)).hexdigest()
 
     def refusal(self, account: Account, delivery: Delivery) -> str:
-        """As `code: sentence`; empty: it can be sent."""
+        """Returns the reason as `code: sentence`; empty if it can be sent."""
         try:
             receiver(delivery.receiver)
             template = delivery.template_for(_PROVIDER)
@@ -157,7 +157,7 @@ class ResendChannel(BaseChannel):
         return ""
 
     def request(self, call: Call) -> httpx.Request:
-        """The POST of the call's one delivery."""
+        """Returns the POST of the call's one delivery."""
         account = call.account
         url = below(endpoint_url(account.endpoint), "emails")
         options: ResendOptions = account.options
@@ -169,29 +169,31 @@ class ResendChannel(BaseChannel):
         return post_json(url, fields, _body(call), extensions_of(account))
 
     def outcomes(self, call: Call, answer: Answer) -> list[AnyOutcome]:
-        """The outcome of the call's one delivery."""
+        """Returns the outcome of the call's one delivery."""
         if isinstance(answer, Failure):
             return for_all(call, of_failure(answer))
         return for_all(call, _outcome(answer))
 
 
 def _outcome(answer: httpx.Response) -> AnyOutcome:
-    said = decoded(_decoder.decode, answer.content) or _Answered()
+    reply = decoded(_decoder.decode, answer.content) or _Answered()
     if answer.is_success:
-        if said.id and not said.name:
-            return Accepted(said.id)
+        if reply.id and not reply.name:
+            return Accepted(reply.id)
         return Unknown("bad_answer", "the answer says neither an id nor an error")
-    if answer.status_code == _FORBIDDEN and said.name == _OF_SENDER:
-        return NotSent(said.name, said.message or _UNVERIFIED, MINUTE, account=True)
-    if said.name:
-        return ERRORS.outcome(said.name, said.message, _wait_ms(answer), status=answer.status_code)
-    refused = CONTRADICTION if said.id else refusal(answer)
-    assert refused is not None  # since it is no success
+    if answer.status_code == _FORBIDDEN and reply.name == _OF_SENDER:
+        return NotSent(reply.name, reply.message or _UNVERIFIED, MINUTE, account=True)
+    if reply.name:
+        return ERRORS.outcome(
+            reply.name, reply.message, _wait_ms(answer), status=answer.status_code
+        )
+    refused = CONTRADICTION if reply.id else refusal(answer)
+    assert refused is not None  # it is no success
     return refused
 
 
 def _wait_ms(answer: httpx.Response) -> int | None:
-    """How long Resend wants to be left alone, in milliseconds; None where it does not say."""
+    """Returns how long Resend asks to wait, in milliseconds; None if the answer does not say."""
     wait_ms = retry_after_ms(answer.headers, 0)
     if wait_ms is None and _RESET in answer.headers:
         wait_ms = retry_after_ms(httpx.Headers({"retry-after": answer.headers[_RESET]}), 0)
@@ -199,7 +201,7 @@ def _wait_ms(answer: httpx.Response) -> int | None:
 
 
 def _body(call: Call) -> bytes:
-    """The same for the same call: fields and headers in their order, nothing of the moment."""
+    """Returns the body. The same call has the same bytes, since no time is in it."""
     (delivery,) = call.deliveries
     options: ResendOptions = call.account.options
     body = _Body(sender=str(mailbox(options.sender)), to=[receiver(delivery.receiver).address])

@@ -1,4 +1,4 @@
-"""Resend's errors by their names. An answer without one is judged by its status."""
+"""Resend's errors by their names. The status decides for an answer without a name."""
 
 from __future__ import annotations
 
