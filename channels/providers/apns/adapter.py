@@ -10,15 +10,15 @@
 A receiver is a device token, in hexadecimal. Contents: channels/providers/apns/message.py. Provider
 tokens: channels/providers/apns/token_source.py. The sandbox is the endpoint https://api.sandbox.push.apple.com.
 
-`apns-id` is the call's key as a UUID, the same for every attempt. Apple documents it as a name, in answers
-and in its delivery log, and nothing of what a second request with it does: no idempotency. There is no
-query. So nothing settles an attempt in doubt, and the policy decides. `apns-collapse-id` makes a repeat
-replace the first in the device's list, if that is still there; it is shown and heard again, and both
-were delivered. 200 says that Apple took the notification, not that the device has it.
+`apns-id` is the call's key as a UUID, the same for every attempt. Apple documents it as a name in answers
+and in its delivery log, but not the effect of a second request with it: no idempotency. There is no query.
+So the policy decides on an attempt in doubt. `apns-collapse-id` makes a repeat replace the first in the
+device's list, if it is still there. The device shows and sounds it again: both were delivered. 200 means
+that Apple has the notification, not that the device has it.
 
-Errors are told by the reason under its status. 5xx is in doubt: it says nothing of what was done before it.
-A provider token that is called expired is signed anew, and the call made once more: refused, nothing was
-sent. Wrong topics halt the account, but for a content that names its own.
+The reason under its status decides. 5xx is in doubt: Apple may have acted before it. A refusal of an
+expired provider token sent nothing: the token is signed anew and the call repeated once. Wrong topics halt
+the account, unless the content names its own.
 
 Sources, read 2026-11-22: "Sending notification requests to APNs", "Handling notification responses from
 APNs", "Troubleshooting push notifications" (https://developer.apple.com/documentation/usernotifications)
@@ -148,7 +148,7 @@ _decoder = msgspec.json.Decoder(_Answered)
 
 
 class ApnsChannel(BaseChannel):
-    """Holds nothing but a clock."""
+    """Stateless but for a clock."""
 
     provider: ClassVar[str] = PROVIDER
     channel: ClassVar[str] = "push"
@@ -179,7 +179,7 @@ class ApnsChannel(BaseChannel):
         self._now = now
 
     def refusal(self, account: Account, delivery: Delivery) -> str:
-        """What can be no device token, a content that the provider cannot send."""
+        """Refuses a receiver that is no device token, and a content that Apple cannot send."""
         if wrong := wrong_receiver(account, self.channel, delivery.receiver):
             return wrong
         if not _DEVICE.fullmatch(delivery.receiver):
@@ -193,7 +193,7 @@ class ApnsChannel(BaseChannel):
         return ""
 
     def request(self, call: Call) -> httpx.Request:
-        """The POST of the call's one delivery."""
+        """Returns the POST of the call's one delivery."""
         (delivery,) = call.deliveries
         account, options = call.account, call.account.options
         url = below(_address(account.endpoint), f"3/device/{delivery.receiver}")
@@ -208,7 +208,7 @@ class ApnsChannel(BaseChannel):
         return post_json(url, fields, payload, extensions)
 
     def outcomes(self, call: Call, answer: Answer) -> list[AnyOutcome]:
-        """The outcome of the call's one delivery."""
+        """Returns the outcome of the call's one delivery."""
         if isinstance(answer, Failure):
             return for_all(call, of_failure(answer))
         reason = _read(answer).reason
@@ -220,38 +220,38 @@ class ApnsChannel(BaseChannel):
         return for_all(call, refusal(answer, self._now()) or nobody)
 
     def token_refused(self, answer: httpx.Response) -> bool:
-        """The provider token is too old."""
+        """Returns whether the provider token was too old."""
         return answer.status_code == HTTPStatus.FORBIDDEN and _read(answer).reason == _EXPIRED
 
     def _taken(self, call: Call, answer: httpx.Response) -> AnyOutcome:
-        """Only the notification's own id says that it was."""
+        """Returns Accepted only if a 200 repeats the notification's own id, else Unknown."""
         given = answer.headers.get("apns-id", "")
         if answer.status_code == HTTPStatus.OK and given.lower() == _uuid(call.key):
             return Accepted(given)
         return Unknown("malformed_answer", "an answer without the notification's apns-id")
 
     def _refused(self, call: Call, answer: httpx.Response) -> AnyOutcome:
-        said, status = _read(answer), answer.status_code
-        if _STATUSES.get(said.reason, status) // 100 != status // 100:
-            return Unknown("contradiction", f"the reason {said.reason} under status {status}")
-        row = self.errors.row(said.reason)
-        detail = f"{row.meaning}{_since(said.timestamp)}" if row is not None else ""
+        reply, status = _read(answer), answer.status_code
+        if _STATUSES.get(reply.reason, status) // 100 != status // 100:
+            return Unknown("contradiction", f"the reason {reply.reason} under status {status}")
+        row = self.errors.row(reply.reason)
+        detail = f"{row.meaning}{_since(reply.timestamp)}" if row is not None else ""
         if row is None and status == HTTPStatus.FORBIDDEN:  # Apple adds reasons about keys
             text = "a reason that Apple does not document, about the key or the certificate"
-            return NotSent(said.reason, text, HOUR, account=True)
-        if said.reason in _TOPICS and names_topic(call.deliveries[0]):
-            return Rejected(said.reason, f"{detail}; the content names it")
+            return NotSent(reply.reason, text, HOUR, account=True)
+        if reply.reason in _TOPICS and names_topic(call.deliveries[0]):
+            return Rejected(reply.reason, f"{detail}; the content names it")
         wait_ms = retry_after_ms(answer.headers, self._now())
-        return self.errors.outcome(said.reason, detail, wait_ms, status=status)
+        return self.errors.outcome(reply.reason, detail, wait_ms, status=status)
 
 
 def _since(timestamp: int) -> str:
-    """When Apple last found that a device token is not valid, in epoch milliseconds."""
+    """Returns when Apple last found the device token not valid, as a clause; empty for 0."""
     return f"; Apple found so at {timestamp} (epoch milliseconds)" if timestamp else ""
 
 
 def _uuid(key: str) -> str:
-    """A call's key, 32 hexadecimal digits, in the canonical form."""
+    """Returns a call's key, 32 hexadecimal digits, as a canonical UUID."""
     return f"{key[:8]}-{key[8:12]}-{key[12:16]}-{key[16:20]}-{key[20:]}".lower()
 
 
@@ -261,7 +261,7 @@ def _address(endpoint: str) -> httpx.URL:
 
 
 def _read(answer: httpx.Response) -> _Answered:
-    """The reason; empty where the answer says none that Apple could."""
+    """Returns the answer's body; its reason is empty if Apple gave none."""
     return decoded(_decoder.decode, answer.content) or _Answered()
 
 

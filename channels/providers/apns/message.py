@@ -1,4 +1,4 @@
-"""The content of the `push` channel, as Apple Push Notification service words it.
+"""The content of the `push` channel, and its form at Apple Push Notification service.
 
 `content` holds at least one of
 
@@ -6,18 +6,18 @@
     data            {"key": anything}: members beside `aps`, for the application
     apns            {"payload": {"aps": {…}, …}, "headers": {…}}, as Apple documents both
 
-A key of `apns` holds instead of what is made of the others. `headers` may say apns-push-type,
-apns-priority, apns-collapse-id, apns-expiration and apns-topic. `text`, `title`, `data` of texts and `apns`
-mean the same to FCM (channels/providers/fcm/message.py), so that one content serves both.
+A key of `apns` overrides the value made from the others. `headers` may have apns-push-type, apns-priority,
+apns-collapse-id, apns-expiration and apns-topic. `text`, `title`, `data` of texts and `apns` mean the same
+to FCM (channels/providers/fcm/message.py), so one content serves both.
 
-What is added, where the content does not say otherwise:
+Defaults:
 
-    apns-push-type    `alert` where something is shown, badged or heard, else `background`
+    apns-push-type    `alert` if the content shows, badges or sounds something, else `background`
     apns-priority     10, and 5 for `background`
     apns-topic        the account's, with the ending that Apple documents for the push type
-    apns-expiration   the delivery's expires_at: Apple keeps one notification of an application for a device
-                      that is away, for at most 30 days
-    apns-collapse-id  the call's key, of an alert: shown twice it replaces itself on the device
+    apns-expiration   the delivery's expires_at: Apple keeps one notification of an application for an
+                      offline device, for at most 30 days
+    apns-collapse-id  the call's key, for an alert: a repeat replaces the first on the device
 
 There are no provider templates. The payload has at most 4,096 bytes, of VoIP 5,120.
 
@@ -60,7 +60,7 @@ _ENDINGS: Final[Mapping[str, str]] = {
     _VOIP: ".voip",
     "widgets": ".push-type.widgets",
 }
-"""Push types, and what the topic of each ends in."""
+"""Push types, and the ending of each type's topic."""
 _RULES: Final[Mapping[str, re.Pattern[str]]] = {
     "apns-push-type": re.compile("|".join(_ENDINGS)),
     "apns-priority": re.compile("1|5|10"),
@@ -89,13 +89,13 @@ class ApnsContent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def aps(self) -> dict[str, Any]:
         """The dictionary that Apple reads."""
         given: dict[str, Any] = self.apns.payload.get("aps", {})
-        said = {"title": self.title, "body": self.text}
-        alert = {key: text for key, text in said.items() if text is not None}
+        texts = {"title": self.title, "body": self.text}
+        alert = {key: text for key, text in texts.items() if text is not None}
         return ({"alert": alert} if alert else {}) | given
 
     @property
     def push_type(self) -> str:
-        """The header's push type; without one, that of the content."""
+        """The push type of the headers, else that of the content."""
         made = _ALERT if _SHOWN & self.aps.keys() else _BACKGROUND
         return self.apns.headers.get("apns-push-type", made)
 
@@ -108,12 +108,12 @@ class ApnsWorded(NamedTuple):
 
 
 def read(delivery: Delivery) -> ApnsContent:
-    """The content for this provider; raises BadContent."""
-    said = delivery.content_for(PROVIDER)
-    if said is None:
+    """Returns the content for this provider. Raises BadContent."""
+    written = delivery.content_for(PROVIDER)
+    if written is None:
         raise BadContent(no_form(delivery, PROVIDER) or _NO_TEMPLATES)
     try:
-        content = msgspec.convert(said, ApnsContent)
+        content = msgspec.convert(written, ApnsContent)
     except msgspec.ValidationError as exc:
         raise BadContent(f"bad_content: {broken_rule(exc)}") from exc
     if not (content.text or content.title or content.data or content.apns.payload):
@@ -131,7 +131,7 @@ def read(delivery: Delivery) -> ApnsContent:
 
 
 def worded(delivery: Delivery, topic: str, key: str, now_s: float) -> ApnsWorded:
-    """Header fields and payload; `topic` is the account's, `key` the call's, `now_s` epoch seconds."""
+    """Returns headers and payload; `topic` is the account's, `key` the call's, `now_s` epoch seconds."""
     content = read(delivery)
     kind = content.push_type
     headers = {
@@ -146,7 +146,7 @@ def worded(delivery: Delivery, topic: str, key: str, now_s: float) -> ApnsWorded
 
 
 def names_topic(delivery: Delivery) -> bool:
-    """Whether the content, not the account, says the topic."""
+    """Returns whether the content names the topic, in place of the account."""
     return "apns-topic" in read(delivery).apns.headers
 
 
@@ -167,7 +167,7 @@ def _check_headers(headers: Mapping[str, str]) -> None:
 
 
 def _check_type(content: ApnsContent) -> None:
-    """A push type that does not say what the payload is: Apple may refuse, delay or drop it."""
+    """Raises BadContent if push type and payload disagree: Apple may refuse, delay or drop the push."""
     shows = bool(_SHOWN & content.aps.keys())
     if content.push_type == _ALERT and not shows:
         raise BadContent(

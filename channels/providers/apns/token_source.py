@@ -1,13 +1,13 @@
-"""Apple's provider tokens: a JWT that the account's own key signs; nobody is asked for one.
+"""Apple's provider tokens: a JWT that the account's own key signs, without a request.
 
     header     {"alg": "ES256", "kid": <key id>}
     claims     {"iss": <team id>, "iat": <seconds>}
 
-Apple refuses a token that is older than an hour (ExpiredProviderToken), and a new one sooner than 20
-minutes after the last (TooManyProviderTokenUpdates), counted over all of a team's keys and providers. So
-`iat` is the beginning of the current half hour: whoever signs in it, `hongyan accounts test` too, or a
-fleet whose stores were flushed, says the same, and says it in the same bytes (RFC 6979). The fleet's token
-is replaced when it is between 51 and 55 minutes old, 21 minutes after it was first used or later.
+Apple refuses a token older than an hour (ExpiredProviderToken). It also refuses a new one within 20 minutes
+of the last (TooManyProviderTokenUpdates), over all of a team's keys and providers. So `iat` is the start of
+the current half hour. Every process that signs in it makes the same bytes (RFC 6979), even `hongyan
+accounts test` or a fleet with flushed stores. The fleet's token is replaced at an age of 51 to 55 minutes,
+at least 21 minutes after its first use.
 
 Sources, read 2026-11-22: "Establishing a token-based connection to APNs"
 (https://developer.apple.com/documentation/usernotifications/establishing-a-token-based-connection-to-apns),
@@ -34,9 +34,9 @@ from channels.channel import Account, LoginRefused, Token, TokenRefused
 from channels.secret import Secret
 
 STEP_S: Final = 1_800
-"""Of times of issue."""
+"""Seconds between two times of issue."""
 LIFE_S: Final = 3_300
-"""After its time of issue a token is used no more."""
+"""Seconds after its time of issue for which a token is used."""
 _SIZE: Final = 32
 Id = Annotated[str, msgspec.Meta(pattern=r"^[0-9A-Za-z]{10}\Z")]
 Topic = Annotated[str, msgspec.Meta(pattern=r"^[0-9A-Za-z._\-]{1,255}\Z")]
@@ -55,7 +55,7 @@ class ApnsOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """The application's bundle id."""
 
     def __post_init__(self) -> None:
-        """A key that cannot sign is told at start, as any wrong option; never with its text."""
+        """Raises ValueError, without the key's text, for a key that cannot sign."""
         if _key(self.private_key) is None:
             raise ValueError(
                 "private_key is not a P-256 private key in PEM; give the .p8 file's text"
@@ -73,14 +73,14 @@ class _Claims(msgspec.Struct):
 
 
 class ApnsTokens:
-    """Holds nothing but a clock."""
+    """Stateless but for a clock."""
 
     def __init__(self, now: Callable[[], float] = time) -> None:
         self._now = now
 
     def request(self, account: Account, stale: str) -> Token:
-        """The token of this half hour. Raises LoginRefused where it is the one that was refused: Apple
-        takes no newer one so soon."""
+        """Returns the token of this half hour. Raises LoginRefused if Apple just refused it: Apple takes no
+        newer one so soon."""
         now = self._now()
         issued = int(now) // STEP_S * STEP_S
         if stale and issued_at(stale) >= issued:
@@ -89,21 +89,21 @@ class ApnsTokens:
         return Token(signed(account.options, issued), issued + LIFE_S - now)
 
     def read(self, answer: httpx.Response) -> Token:
-        """Nobody is asked."""
+        """Raises TokenRefused: no request is made, so there is no answer."""
         raise TokenRefused("no answer brings a token: the account's own key signs it")
 
 
 def signed(options: ApnsOptions, issued: int) -> str:
-    """The JWT (RFC 7515 §7.1) with that time of issue, in epoch seconds."""
+    """Returns the JWT (RFC 7515 §7.1); `issued` is its time of issue in epoch seconds."""
     text = f"{_part(_Header('ES256', options.key_id))}.{_part(_Claims(options.team_id, issued))}"
     key = _key(options.private_key)
-    assert key is not None  # ApnsOptions took no other
+    assert key is not None  # ApnsOptions refuses others
     r, s = decode_dss_signature(_signature(key, text.encode()))
     return f"{text}.{_text(r.to_bytes(_SIZE, 'big') + s.to_bytes(_SIZE, 'big'))}"
 
 
 def issued_at(token: str) -> int:
-    """The time of issue that a token of ours says, in epoch seconds; 0 for one that says none."""
+    """Returns a token's time of issue in epoch seconds; 0 if it has none."""
     try:
         part = token.split(".")[1]
         claims = base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
@@ -113,7 +113,7 @@ def issued_at(token: str) -> int:
 
 
 def _signature(key: ec.EllipticCurvePrivateKey, data: bytes) -> bytes:
-    """The same for the same data, where the library can do that (OpenSSL 3.2)."""
+    """Returns a DER signature; deterministic if the library supports it (OpenSSL 3.2)."""
     try:
         return key.sign(data, ec.ECDSA(SHA256(), deterministic_signing=True))
     except UnsupportedAlgorithm:
@@ -122,7 +122,7 @@ def _signature(key: ec.EllipticCurvePrivateKey, data: bytes) -> bytes:
 
 @lru_cache(maxsize=64)
 def _key(secret: Secret) -> ec.EllipticCurvePrivateKey | None:
-    """The parsed key, or None where it is none; parsing takes longer than signing."""
+    """Returns the parsed key; None if it is no P-256 key. Cached: parsing takes longer than signing."""
     try:
         key = load_pem_private_key(secret.reveal().encode(), None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
@@ -137,5 +137,5 @@ def _part(part: msgspec.Struct) -> str:
 
 
 def _text(data: bytes) -> str:
-    """Base64 as JSON Web Signatures write it (RFC 7515 §2)."""
+    """Returns base64url without padding (RFC 7515 §2)."""
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()

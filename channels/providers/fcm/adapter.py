@@ -10,13 +10,13 @@
 A receiver is a registration token, or `/topics/<name>`. `content`: channels/providers/fcm/message.py.
 Tokens: channels/providers/fcm/token_source.py.
 
-The FcmError in `details` tells; without one it is the canonical `status`. There is no idempotency and no
-query; a repeat replaces what it repeats on the device. 503 may come after the message was taken
-on, with Retry-After too: "the server couldn't process the request in time".
+The FcmError in `details` decides, else the canonical `status`. There is no idempotency and no query; a
+repeat replaces the first on the device. A 503, even with Retry-After, may come after FCM accepted the
+message: "the server couldn't process the request in time".
 
-404 has one meaning in Google's own SDK, with an FcmError and without: the token is not registered any
-more (firebase-admin-python 2 and 3, messaging.py: `NOT_FOUND` is registration-token-not-registered). A
-project that does not exist, or is not the key's, answers 403.
+In Google's own SDK 404 has one meaning, with an FcmError and without: the token is no longer registered
+(firebase-admin-python 2 and 3, messaging.py: `NOT_FOUND` is registration-token-not-registered). A missing
+project, or one of another key, answers 403.
 
 Sources: https://firebase.google.com/docs/reference/fcm/rest/v1/projects.messages/send,
 https://firebase.google.com/docs/reference/fcm/rest/v1/ErrorCode,
@@ -94,14 +94,14 @@ _ERRORS: Final = ErrorTable(
             ErrorRow("UNAVAILABLE", "unknown", "overloaded: the message was not taken on in time"),
             ErrorRow("INTERNAL", "unknown", "an internal error"),
         ),
-        # Of iOS and web alone: the same account goes on reaching Android, so its breaker stays shut.
+        # About iOS and web alone: the account still reaches Android, so its breaker stays shut.
         *documented(
             _CODES,
             ErrorRow(
                 "THIRD_PARTY_AUTH_ERROR", "not_sent", "the APNs or web push key is refused", HOUR
             ),
         ),
-        # Its name in older answers, which Google's SDKs still read (firebase-admin 6, messaging.py).
+        # The older name of the error above; Google's SDKs still read it (firebase-admin 6, messaging.py).
         *documented(
             _ADMIN, ErrorRow("APNS_AUTH_ERROR", "not_sent", "the APNs key is refused", HOUR)
         ),
@@ -153,7 +153,7 @@ _decoder = msgspec.json.Decoder(_Answered)
 
 
 class FcmChannel(BaseChannel):
-    """Holds nothing but a clock."""
+    """Stateless but for a clock."""
 
     provider: ClassVar[str] = PROVIDER
     channel: ClassVar[str] = "push"
@@ -179,7 +179,7 @@ class FcmChannel(BaseChannel):
         self._now = now
 
     def refusal(self, account: Account, delivery: Delivery) -> str:
-        """What can be no token and no topic, a content that the provider cannot send."""
+        """Refuses a receiver that is neither token nor topic, and a content that FCM cannot send."""
         receiver = delivery.receiver
         if not (_TOPIC if receiver.startswith("/") else _TOKEN).fullmatch(receiver):
             return "bad_receiver: give a registration token, or /topics/ and a topic's name"
@@ -193,7 +193,7 @@ class FcmChannel(BaseChannel):
         return ""
 
     def request(self, call: Call) -> httpx.Request:
-        """The POST of the call's one delivery."""
+        """Returns the POST of the call's one delivery."""
         (delivery,) = call.deliveries
         account = call.account
         url = _address(account.endpoint, account.options.project_id)
@@ -205,23 +205,25 @@ class FcmChannel(BaseChannel):
         return post_json(url, fields, body, extensions_of(account))
 
     def outcomes(self, call: Call, answer: Answer) -> list[AnyOutcome]:
-        """The outcome of the call's one delivery."""
+        """Returns the outcome of the call's one delivery."""
         if isinstance(answer, Failure):
             return for_all(call, of_failure(answer))
-        said = _read(answer)
-        if said is not None and said.error is not None and said.error.code:
-            return for_all(call, self._refused(said.error, answer))
+        reply = _read(answer)
+        if reply is not None and reply.error is not None and reply.error.code:
+            return for_all(call, self._refused(reply.error, answer))
         outcome = refusal(answer, self._now())
-        if outcome is not None and said is not None and said.name:
+        if outcome is not None and reply is not None and reply.name:
             outcome = CONTRADICTION
-        if outcome is None and (said is None or not said.name):
+        if outcome is None and (reply is None or not reply.name):
             outcome = Unknown("malformed_answer", "an answer without the message's name")
-        return for_all(call, outcome or Accepted(said.name if said is not None else ""))
+        return for_all(call, outcome or Accepted(reply.name if reply is not None else ""))
 
     def token_refused(self, answer: httpx.Response) -> bool:
-        """Not FCM's own 401, which is about the device makers' services."""
-        said = _read(answer)
-        return said is not None and said.error is not None and said.error.code == _UNAUTHENTICATED
+        """Returns whether the access token was refused. FCM's own 401 is about the device makers' keys."""
+        reply = _read(answer)
+        return (
+            reply is not None and reply.error is not None and reply.error.code == _UNAUTHENTICATED
+        )
 
     def _refused(self, error: _Error, answer: httpx.Response) -> AnyOutcome:
         detail = error.message[:_MAX_DETAIL]

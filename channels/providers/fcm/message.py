@@ -1,4 +1,4 @@
-"""What the `push` channel can say, and how Firebase Cloud Messaging words it.
+"""The content of the `push` channel, and its form at Firebase Cloud Messaging.
 
 `content` holds at least one of
 
@@ -7,17 +7,16 @@
     data            {"key": "text"}; keys that begin with `google.` or `gcm.`, `from` and
                     `message_type` are the provider's own
 
-and beside it what the provider documents for one kind of device: `android`, `apns`, `webpush`,
-`fcm_options`. There are no provider templates. Data and notification together are at most 4,096 bytes,
-to a topic 2,048.
+and optionally the provider's own fields for one kind of device: `android`, `apns`, `webpush`,
+`fcm_options`. There are no provider templates. Data and notification together have at most 4,096 bytes, to
+a topic 2,048.
 
-What is added, where the content does not say otherwise:
+Defaults:
 
-    how long it may wait    FCM keeps what it cannot deliver for four weeks. A delivery is worth nothing
-                            after its expires_at, so this is the end here too (`android.ttl`,
-                            `apns-expiration`, webpush `TTL`)
-    the call's key          as the name of the notification on the device (`android.notification.tag`,
-                            `apns-collapse-id`, webpush `tag`): shown twice it replaces itself
+    the end           the delivery's expires_at (`android.ttl`, `apns-expiration`, webpush `TTL`); FCM keeps
+                      an undelivered message for at most four weeks
+    the call's key    the name of the notification on the device (`android.notification.tag`,
+                      `apns-collapse-id`, webpush `tag`): a repeat replaces the first
 
 Sources: https://firebase.google.com/docs/reference/fcm/rest/v1/projects.messages,
 https://firebase.google.com/docs/cloud-messaging/customize-messages/setting-message-lifespan
@@ -47,7 +46,7 @@ _OWN: Final = ("google.", "gcm.")
 class FcmNotification(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
-    """What the device shows."""
+    """Title, text and image on the device."""
 
     title: str = ""
     body: str = ""
@@ -68,19 +67,19 @@ class FcmContent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     @property
     def shown(self) -> FcmNotification | None:
-        """What the device shows, however it was said."""
+        """The notification, from `notification` or from `text` and `title`; None without any."""
         if self.text is None and self.title is None:
             return self.notification
         return FcmNotification(title=self.title or "", body=self.text or "")
 
 
 def read(delivery: Delivery) -> FcmContent:
-    """The content for this provider; raises BadContent."""
-    said = delivery.content_for(PROVIDER)
-    if said is None:
+    """Returns the content for this provider. Raises BadContent."""
+    written = delivery.content_for(PROVIDER)
+    if written is None:
         raise BadContent(no_form(delivery, PROVIDER) or _NO_TEMPLATES)
     try:
-        content = msgspec.convert(said, FcmContent)
+        content = msgspec.convert(written, FcmContent)
     except msgspec.ValidationError as exc:
         raise BadContent(f"bad_content: {broken_rule(exc)}") from exc
     if content.notification is not None and (content.text or content.title):
@@ -96,7 +95,7 @@ def read(delivery: Delivery) -> FcmContent:
 
 
 def message(delivery: Delivery, key: str, now_s: float) -> dict[str, Any]:
-    """`message` as it goes over the wire; `key` is the call's, `now_s` epoch seconds."""
+    """Returns the request's `message`; `key` is the call's, `now_s` epoch seconds."""
     content = read(delivery)
     shown = content.shown
     name = key if shown is not None else ""
@@ -122,7 +121,7 @@ def _check_data(data: dict[str, str]) -> None:
 
 
 def _check_objects(content: FcmContent) -> None:
-    """Where something is added there must be an object."""
+    """Raises BadContent unless the fields that get defaults are objects."""
     for name, part, inner in (
         ("android", content.android, "notification"),
         ("apns", content.apns, "headers"),

@@ -1,4 +1,4 @@
-"""Google's access tokens for a service account: a JWT that it signs, exchanged for a bearer token.
+"""Google's access tokens for a service account: its key signs a JWT, exchanged for a bearer token.
 
     POST https://oauth2.googleapis.com/token          application/x-www-form-urlencoded
     grant_type=urn:ietf:params:oauth:grant-type:jwt-bearer&assertion=<header>.<claims>.<signature>
@@ -8,8 +8,8 @@
     header     {"alg": "RS256", "typ": "JWT", "kid": <private_key_id>}
     claims     {"iss": <client_email>, "scope", "aud": "https://oauth2.googleapis.com/token", "iat", "exp"}
 
-An account whose endpoint is Google's own asks Google; one whose endpoint was replaced asks
-`<endpoint>/token`, unless it says `token_uri`. `aud` stays Google's.
+An account with Google's own endpoint asks Google. With another endpoint it asks `<endpoint>/token`. A
+`token_uri` overrides both. `aud` stays Google's.
 
 Source: https://developers.google.com/identity/protocols/oauth2/service-account#httprest
 """
@@ -40,12 +40,12 @@ TOKEN_URI: Final = "https://oauth2.googleapis.com/token"  # noqa: S105 (an addre
 SCOPE: Final = "https://www.googleapis.com/auth/firebase.messaging"
 _GRANT: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 _LIFE_S: Final = 3_600
-"""The longest that Google takes."""
+"""Life of a JWT; Google takes no longer one."""
 _MAX_DETAIL: Final = 200
 
 
 class FcmOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an account must say: the fields of the service account's key file that have these names."""
+    """The fields of an account, named as in the service account's key file."""
 
     project_id: str
     client_email: str
@@ -54,7 +54,7 @@ class FcmOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     token_uri: str = ""
 
     def __post_init__(self) -> None:
-        """A key that cannot sign is told at start, as any wrong option; never with its text."""
+        """Raises ValueError, without the key's text, for a key that cannot sign or a bad `token_uri`."""
         if not isinstance(_key(self.private_key), rsa.RSAPrivateKey):
             raise ValueError("private_key is not an RSA private key in PEM")
         if self.token_uri:
@@ -83,18 +83,18 @@ class _Answered(msgspec.Struct):
 
 
 _PASSING: Final = frozenset({"temporarily_unavailable", "server_error", "internal_failure"})
-"""Errors of Google's that are not about the login (RFC 6749 §4.1.2.1)."""
+"""Google's errors that say nothing of the login (RFC 6749 §4.1.2.1)."""
 _FAILURES: Final = 500
 
 
 class FcmTokens:
-    """Holds nothing but a clock. Each asked for is a new one; the earlier go on being good."""
+    """Stateless but for a clock. Each request gives a new token; earlier ones stay valid."""
 
     def __init__(self, now: Callable[[], float] = time) -> None:
         self._now = now
 
     def request(self, account: Account, stale: str) -> httpx.Request:
-        """The exchange of a JWT that is signed for now."""
+        """Returns the exchange of a JWT, signed with the current time."""
         assertion = signed(account.options, int(self._now()))
         body = urlencode({"grant_type": _GRANT, "assertion": assertion}).encode()
         return httpx.Request(
@@ -109,26 +109,26 @@ class FcmTokens:
         )
 
     def read(self, answer: httpx.Response) -> Token:
-        """The token; raises TokenRefused with Google's error."""
+        """Returns the token. Raises LoginRefused with Google's error, TokenRefused if it may pass."""
         try:
-            said = msgspec.json.decode(answer.content, type=_Answered)
+            reply = msgspec.json.decode(answer.content, type=_Answered)
         except UNREADABLE as exc:
             raise TokenRefused(f"http_{answer.status_code}: an answer without a token") from exc
-        if not said.access_token:
-            code = said.error or f"http_{answer.status_code}"
-            login = said.error and said.error not in _PASSING and answer.status_code < _FAILURES
+        if not reply.access_token:
+            code = reply.error or f"http_{answer.status_code}"
+            login = reply.error and reply.error not in _PASSING and answer.status_code < _FAILURES
             refused = LoginRefused if login else TokenRefused
-            raise refused(f"{code}: {said.error_description[:_MAX_DETAIL]}")
-        return Token(said.access_token, said.expires_in)
+            raise refused(f"{code}: {reply.error_description[:_MAX_DETAIL]}")
+        return Token(reply.access_token, reply.expires_in)
 
 
 def signed(options: FcmOptions, now_s: int) -> str:
-    """The JWT (RFC 7515 §7.1), good from `now_s` for an hour. PKCS #1 v1.5: same input, same text."""
+    """Returns the JWT (RFC 7515 §7.1), valid from `now_s` for an hour. The same input has the same text."""
     header = _Header("RS256", "JWT", options.private_key_id)
     claims = _Claims(options.client_email, SCOPE, TOKEN_URI, now_s, now_s + _LIFE_S)
     text = f"{_part(header)}.{_part(claims)}"
     key = _key(options.private_key)
-    assert isinstance(key, rsa.RSAPrivateKey)  # FcmOptions took no other
+    assert isinstance(key, rsa.RSAPrivateKey)  # FcmOptions refuses others
     return f"{text}.{_text(key.sign(text.encode(), padding.PKCS1v15(), SHA256()))}"
 
 
@@ -143,7 +143,7 @@ def _address(account: Account) -> httpx.URL:
 
 @lru_cache(maxsize=64)
 def _key(secret: Secret) -> object:
-    """The parsed key, or None where it is none; parsing takes longer than signing."""
+    """Returns the parsed key; None if it cannot be read. Cached: parsing takes longer than signing."""
     try:
         return load_pem_private_key(secret.reveal().encode(), None)
     except (ValueError, TypeError):
@@ -155,5 +155,5 @@ def _part(part: msgspec.Struct) -> str:
 
 
 def _text(data: bytes) -> str:
-    """Base64 as JSON Web Signatures write it (RFC 7515 §2)."""
+    """Returns base64url without padding (RFC 7515 §2)."""
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()

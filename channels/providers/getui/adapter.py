@@ -10,12 +10,12 @@
     sign = hex SHA-256 of app key, timestamp (ms) and master secret        ±10 minutes
 
 A receiver is a CID, or `alias:` and a name that the application bound. `content`:
-channels/providers/getui/content.py. A CID whose status is `successed_online` or `successed_offline` was
-taken on; `successed_ignore` was not sent, since the device was not seen for 90 days.
+channels/providers/getui/content.py. GeTui accepted a CID with the status `successed_online` or
+`successed_offline`. `successed_ignore` was not sent, since the device was not seen for 90 days.
 
-`request_id` has 10 to 32 characters, and "if it is repeated, the message is lost". For how long is not
-documented, nor what a repeat is answered. So it is no dedup to rely on, and a danger: each attempt has its
-own. There is no query. The receipt says what arrived (receipts/parsers/getui.py).
+`request_id` has 10 to 32 characters, and "if it is repeated, the message is lost". The period and the
+answer to a repeat are not documented. So it gives no dedup, and each attempt has its own. There is no
+query. The receipt shows what arrived (receipts/parsers/getui.py).
 
 Sources, read 2026-11-22: https://docs.getui.com/getui/server/rest_v2/push,
 https://docs.getui.com/getui/server/rest_v2/code, and of GeTui's own SDK
@@ -78,7 +78,7 @@ _IGNORED: Final = "successed_ignore"
 _MAX_DETAIL: Final = 200
 _MS: Final = 1_000
 _NAMED: Final = 28
-"""Characters of the call's key in a request_id; the number of the attempt has the other four."""
+"""Characters of the call's key in a request_id; four more are the number of the attempt."""
 _LOGIN_CODES: Final = range(10_000, 40_000)
 _PASSING: Final = frozenset({10_003, 10_005})
 
@@ -126,13 +126,13 @@ _decoder = msgspec.json.Decoder(_Answered)
 
 
 class GetuiTokens:
-    """Holds nothing but a clock. A token lives for a day."""
+    """Stateless but for a clock. A token lives for a day."""
 
     def __init__(self, now: Callable[[], float] = time) -> None:
         self._now = now
 
     def request(self, account: Account, stale: str) -> httpx.Request:
-        """Asks for a token, signed for now."""
+        """Returns a request for a token, signed with the current time."""
         options: GetuiOptions = account.options
         timestamp = str(int(self._now() * _MS))
         text = f"{options.app_key}{timestamp}{options.master_secret.reveal()}"
@@ -142,23 +142,23 @@ class GetuiTokens:
         return post_json(url, fields_of(url), msgspec.json.encode(body), extensions_of(account))
 
     def read(self, answer: httpx.Response) -> Token:
-        """The token; raises LoginRefused with GeTui's code and words, TokenRefused for one that passes."""
-        said = _read(answer)
-        if said is None:
+        """Returns the token. Raises LoginRefused with GeTui's code, TokenRefused if it may pass."""
+        reply = _read(answer)
+        if reply is None:
             raise TokenRefused(f"http_{answer.status_code}: an answer without a token")
-        data = said.data if isinstance(said.data, dict) else {}
+        data = reply.data if isinstance(reply.data, dict) else {}
         text, ends = data.get("token"), str(data.get("expire_time", ""))
-        if said.code == 0 and answer.is_success and isinstance(text, str) and text:
+        if reply.code == 0 and answer.is_success and isinstance(text, str) and text:
             if ends.isascii() and ends.isdigit() and len(ends) < 16:
                 return Token(text, int(ends) / _MS - self._now())
             raise TokenRefused("a token without its end")
-        login = said.code in _LOGIN_CODES and said.code not in _PASSING
+        login = reply.code in _LOGIN_CODES and reply.code not in _PASSING
         refused = LoginRefused if login else TokenRefused
-        raise refused(f"{said.code}: {said.msg[:_MAX_DETAIL]}")
+        raise refused(f"{reply.code}: {reply.msg[:_MAX_DETAIL]}")
 
 
 class GetuiChannel(BaseChannel):
-    """Holds nothing but a clock."""
+    """Stateless but for a clock."""
 
     provider: ClassVar[str] = PROVIDER
     channel: ClassVar[str] = "push"
@@ -184,7 +184,7 @@ class GetuiChannel(BaseChannel):
         self._now = now
 
     def refusal(self, account: Account, delivery: Delivery) -> str:
-        """What can be neither CID nor alias, a content that the provider cannot send."""
+        """Refuses a receiver that is neither CID nor alias, and a content that GeTui cannot send."""
         receiver = delivery.receiver
         if wrong := wrong_receiver(account, self.channel, receiver):
             return wrong
@@ -201,7 +201,7 @@ class GetuiChannel(BaseChannel):
         return ""
 
     def request(self, call: Call) -> httpx.Request:
-        """The POST of the call's one delivery."""
+        """Returns the POST of the call's one delivery."""
         (delivery,) = call.deliveries
         account, receiver = call.account, delivery.receiver
         kind = "alias" if receiver.startswith(_ALIAS) else "cid"
@@ -215,25 +215,25 @@ class GetuiChannel(BaseChannel):
         return post_json(url, fields, msgspec.json.encode(body), extensions_of(account))
 
     def outcomes(self, call: Call, answer: Answer) -> list[AnyOutcome]:
-        """The outcome of the call's one delivery."""
+        """Returns the outcome of the call's one delivery."""
         if isinstance(answer, Failure):
             return for_all(call, of_failure(answer))
-        said = _read(answer)
-        if said is None:
+        reply = _read(answer)
+        if reply is None:
             nobody = Unknown("malformed_answer", "an answer that is not GeTui's")
             return for_all(call, refusal(answer) or nobody)
-        if said.code == 0:
-            return for_all(call, self._taken(said.data) if answer.is_success else CONTRADICTION)
-        code, detail = str(said.code), said.msg[:_MAX_DETAIL]
+        if reply.code == 0:
+            return for_all(call, self._taken(reply.data) if answer.is_success else CONTRADICTION)
+        code, detail = str(reply.code), reply.msg[:_MAX_DETAIL]
         return for_all(call, self.errors.outcome(code, detail, status=answer.status_code))
 
     def token_refused(self, answer: httpx.Response) -> bool:
-        """The token was wrong or has expired."""
-        said = _read(answer)
-        return said is not None and str(said.code) == _TOKEN_CODE
+        """Returns whether the token was wrong or has expired."""
+        reply = _read(answer)
+        return reply is not None and str(reply.code) == _TOKEN_CODE
 
     def _taken(self, data: Any) -> AnyOutcome:
-        """An alias may stand for several devices: one that takes it is enough."""
+        """Returns the outcome of code 0. An alias may name several devices; one accepted is enough."""
         for task, statuses in data.items() if isinstance(data, dict) else ():
             found = set(statuses.values()) if isinstance(statuses, Mapping) else set()
             if task and found & _TAKEN:

@@ -1,16 +1,15 @@
-"""What the `push` channel can say through GeTui, and how GeTui words it.
+"""The content of the `push` channel, and its form at GeTui.
 
 `content` holds one of
 
-    title, text      what the phone shows; a tap opens the application
+    title, text      shown on the phone; a tap opens the application
     notification     the same in GeTui's fields: title, body, click_type, url, payload, channel_id, …
     transmission     a text for the application itself; nothing is shown
 
-and beside it `push_channel`, what the phone makers' own channels get (`android`, `ios`, `harmony`). Without
-it a title and a text go there, too: a phone whose application is not running gets nothing else.
+and optionally `push_channel`, the content for the phone makers' channels (`android`, `ios`, `harmony`).
+Without it, title and text go there too: a phone gets nothing else while the application is not running.
 
-GeTui keeps what it cannot deliver for `settings.ttl`, at most three days. A delivery is worth nothing after
-its expires_at, so this is the end here too.
+GeTui keeps an undelivered message until the delivery's expires_at (`settings.ttl`), at most three days.
 
 Sources, read 2026-11-22: https://docs.getui.com/getui/server/rest_v2/push, and of GeTui's own SDK
 https://github.com/GetuiLaboratory/getui-pushapi-java-client-v2: dto/req/message/android/GTNotification.java
@@ -50,12 +49,12 @@ class GetuiContent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 def read(delivery: Delivery) -> GetuiContent:
-    """The content for this provider; raises BadContent."""
-    said = delivery.content_for(PROVIDER)
-    if said is None:
+    """Returns the content for this provider. Raises BadContent."""
+    written = delivery.content_for(PROVIDER)
+    if written is None:
         raise BadContent(no_form(delivery, PROVIDER) or _NO_TEMPLATES)
     try:
-        content = msgspec.convert(said, GetuiContent)
+        content = msgspec.convert(written, GetuiContent)
     except msgspec.ValidationError as exc:
         raise BadContent(f"bad_content: {broken_rule(exc)}") from exc
     if (content.title is None) != (content.text is None):
@@ -69,7 +68,7 @@ def read(delivery: Delivery) -> GetuiContent:
 
 
 def message(delivery: Delivery, now_s: float) -> dict[str, Any]:
-    """`settings`, `push_message` and `push_channel`; `now_s` is epoch seconds."""
+    """Returns `settings`, `push_message` and `push_channel`; `now_s` is epoch seconds."""
     content = read(delivery)
     left_s = min(int(delivery.expires_at / 1_000 - now_s), _MAX_TTL_S)
     worded: dict[str, Any] = {"settings": {"ttl": left_s * 1_000 if left_s > 0 else _ONLINE_ONLY}}
@@ -88,7 +87,7 @@ def _notification(content: GetuiContent) -> dict[str, Any]:
 
 
 def _channel(content: GetuiContent) -> dict[str, Any] | None:
-    """What the phone makers show where the content does not say; None for a transmission."""
+    """Returns the default content for the phone makers' channels; None without a title."""
     if content.title is None:
         return None
     alert = {"title": content.title, "body": content.text}
