@@ -3,8 +3,8 @@
 `content` holds `text` or `markdown`, or the provider's own structure, with or without one of them:
 
     text          shown as it is: nothing in it is formatting, a link in disguise or a mention
-    markdown      in the provider's own dialect; what is not to be formatted is escaped by its writer
-    mention       who is called on; nobody else ever is, whatever the texts hold
+    markdown      in the provider's own dialect; the writer escapes text that must not be formatted
+    mention       the names to mention; the texts can mention nobody else
     blocks        Slack's Block Kit                               slack alone
     embeds        Discord's embeds                                discord alone
     attachments   message attachments                             slack, mattermost
@@ -35,7 +35,7 @@ Called = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
 _NO_TEMPLATES: Final = "no_template: incoming webhooks have no templates; give content"
 _OWN: Final = frozenset({"blocks", "embeds", "attachments", "card"})
 _BLANK: Final = "\u200b"
-"""Takes no room on the screen, and parts a sign from the name behind it."""
+"""An invisible character that separates a sign from the name behind it."""
 _AT: Final = re.compile(r"(?<![A-Za-z0-9])@(?=\w)")
 _URL: Final = re.compile(r"https?://[^\s<>]+")
 _LINE: Final = re.compile(r"(?m)^(\s{0,8})([-+=]|\d{1,9}(?=[.)]))")
@@ -55,12 +55,12 @@ class ChatContent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 def read(delivery: Delivery, provider: str, own: Iterable[str]) -> ChatContent:
-    """Returns what this provider sends of the delivery; raises BadContent. `own` are its structures."""
-    said = delivery.content_for(provider)
-    if said is None:
+    """Returns the content for this provider. Raises BadContent. `own` are the provider's structures."""
+    written = delivery.content_for(provider)
+    if written is None:
         raise BadContent(no_form(delivery, provider) or _NO_TEMPLATES)
     try:
-        content = msgspec.convert(said, ChatContent)
+        content = msgspec.convert(written, ChatContent)
     except msgspec.ValidationError as exc:
         raise BadContent(f"bad_content: {broken_rule(exc)}") from exc
     given = {name for name in _OWN if getattr(content, name) is not None}
@@ -74,8 +74,7 @@ def read(delivery: Delivery, provider: str, own: Iterable[str]) -> ChatContent:
 
 
 def mentions(names: Iterable[str], worded: Callable[[str], str]) -> list[str]:
-    """Returns the mentions as the provider writes them; raises BadContent for a name that it does not have.
-    `worded` returns an empty text for such a one."""
+    """Returns the mentions in the provider's form. Raises BadContent if `worded` returns an empty text."""
     found = [(name, worded(name)) for name in dict.fromkeys(names)]
     if not all(text for _, text in found):
         raise BadContent("bad_content: mention: holds a name that the provider does not have")
@@ -83,23 +82,23 @@ def mentions(names: Iterable[str], worded: Callable[[str], str]) -> list[str]:
 
 
 def in_front(called: Iterable[str], text: str) -> str:
-    """The text behind those who are called on."""
+    """Returns the text with the mentions in front."""
     return " ".join(filter(None, (*called, text)))
 
 
 def quiet_at(text: str) -> str:
-    """The text without mentions of the form `@name`: an invisible character parts sign and name."""
+    """Returns the text without mentions of the form `@name`: `_BLANK` separates sign and name."""
     return _AT.sub(f"@{_BLANK}", text)
 
 
 def quiet_angles(text: str) -> str:
-    """The text without mentions of the forms `<!name>` and `<@name>`, likewise."""
+    """Returns the text without mentions of the forms `<!name>` and `<@name>`, likewise."""
     return text.replace("<!", f"<{_BLANK}!").replace("<@", f"<{_BLANK}@")
 
 
 def unformatted(text: str, signs: frozenset[str]) -> str:
-    """The text with a backslash before every one of the signs, and before what begins a list or a heading;
-    addresses of the web stay as they are."""
+    """Returns the text with a backslash before each of the signs and each mark of a list or heading. Web
+    addresses stay unchanged."""
     escaped = {ord(sign): f"\\{sign}" for sign in signs}
     pieces: list[str] = []
     end = 0
@@ -111,13 +110,13 @@ def unformatted(text: str, signs: frozenset[str]) -> str:
 
 
 def _unlisted(found: re.Match[str]) -> str:
-    """`1.` begins a list by its dot, `-` by itself."""
+    """Escapes the dot of `1.`, else the mark itself."""
     before, mark = found.groups()
     return f"{before}{mark}\\" if mark.isdigit() else f"{before}\\{mark}"
 
 
 def each_text(tree: T, change: Callable[[str], str]) -> T:
-    """The same structure with every text in it changed; names of fields stay."""
+    """Returns the structure with every text changed; field names stay."""
     if isinstance(tree, str):
         return change(tree)  # type: ignore[return-value]  # a text for a text
     if isinstance(tree, list):

@@ -1,20 +1,20 @@
-r"""Discord's webhooks: one message into the channel that the webhook was made for.
+r"""Discord's webhooks: one message into the webhook's channel.
 
     POST https://discord.com/api/webhooks/<id>/<token>?wait=true
          {"content": "…", "allowed_mentions": {"parse": [], "users": []}}
-    200  {"id": "1084…", …}         `wait` gives the message's id, and an error where it could not be made
+    200  {"id": "1084…", …}         `wait` makes the answer name the message, or the error
     4xx  {"code": 50035, "message": "Invalid Form Body", "errors": {…}}
     429  {"message": "…", "retry_after": 64.57, "global": false}
 
-    DELETE …/messages/<message id>?  204       takes it back, at any time
+    DELETE …/messages/<message id>?  204       recalls it, at any time
 
-Discord mentions whoever a content names unless `allowed_mentions` says otherwise. The adapter always sends
-it, with exactly those of `mention`: `everyone`, `here`, a member's id, `role:` and a role's id. `embeds`
+Without `allowed_mentions` Discord mentions everybody whom a content names. The adapter always sends it,
+with exactly the names of `mention`: `everyone`, `here`, a member's id, `role:` and a role's id. `embeds`
 mention nobody. `thread_id` in the webhook's address chooses a thread.
 
-Discord documents no fixed limit. A webhook is commonly given five messages in two seconds, its channel 30 a
-minute; what a 429 asks for is kept to. "If a webhook returns a 404 status you should not attempt to use it
-again": the account is left alone.
+Discord documents no fixed limit. Commonly a webhook may send five messages in two seconds, a channel 30 a
+minute; the adapter keeps to the wait of a 429. "If a webhook returns a 404 status you should not attempt to
+use it again": the account's breaker opens.
 
 Sources, read 2026-11-22 (repository discord/discord-api-docs): docs/resources/webhook,
 docs/resources/message#allowed-mentions-object, docs/topics/opcodes-and-status-codes#json,
@@ -144,7 +144,7 @@ _decoder = msgspec.json.Decoder(_Answered)
 
 
 class DiscordChannel(HookChannel):
-    """Holds nothing."""
+    """Stateless."""
 
     provider: ClassVar[str] = "discord"
     endpoint: ClassVar[str] = "https://discord.com"
@@ -163,7 +163,7 @@ class DiscordChannel(HookChannel):
     )
 
     def address(self, account: Account) -> httpx.URL:
-        """With `wait`: without it Discord answers before the message is made."""
+        """Returns the address with `wait`: without it Discord answers before it makes the message."""
         return with_query(hook_url(account), "wait=true")
 
     def body(self, delivery: Delivery) -> dict[str, Any]:
@@ -187,24 +187,24 @@ class DiscordChannel(HookChannel):
         return body
 
     def outcome(self, call: Call, answer: httpx.Response) -> AnyOutcome:
-        """Discord's own code, else the status."""
-        said = _read(answer)
-        if said is not None and _ID.fullmatch(said.id):
-            return Accepted(said.id) if answer.status_code == 200 else CONTRADICTION
+        """Returns the outcome by Discord's own code, else by the status."""
+        reply = _read(answer)
+        if reply is not None and _ID.fullmatch(reply.id):
+            return Accepted(reply.id) if answer.status_code == 200 else CONTRADICTION
         if answer.status_code == int(_RATE_LIMITED):
-            return self._paced(said, answer)
-        if said is None or not said.code:
+            return self._paced(reply, answer)
+        if reply is None or not reply.code:
             return refusal(answer) or Unknown("malformed_answer", "an answer that is not Discord's")
-        return refused(self.errors, str(said.code), said.message, answer)
+        return refused(self.errors, str(reply.code), reply.message, answer)
 
-    def _paced(self, said: _Answered | None, answer: httpx.Response) -> AnyOutcome:
-        """A limit with a code of its own, or any other; a ban by address has no JSON."""
-        code = str(said.code) if said is not None and said.code else _RATE_LIMITED
+    def _paced(self, reply: _Answered | None, answer: httpx.Response) -> AnyOutcome:
+        """Returns the outcome of a 429, by its code if the table has it. A ban by address has no JSON."""
+        code = str(reply.code) if reply is not None and reply.code else _RATE_LIMITED
         known = code if self.errors.row(code) is not None else _RATE_LIMITED
-        return refused(self.errors, known, said.message if said else "", answer, _wait(said))
+        return refused(self.errors, known, reply.message if reply else "", answer, _wait(reply))
 
     def recall(self, account: Account, sent: SentCall) -> RecallDialogue | None:
-        """Deletes the message."""
+        """Returns a dialogue that deletes the message; None without a message id."""
         return _recall(account, sent.provider_id) if _ID.fullmatch(sent.provider_id) else None
 
 
@@ -222,8 +222,8 @@ def _recall(account: Account, message_id: str) -> RecallDialogue:
 def _taken_back(answer: Answer) -> RecallResult:
     if isinstance(answer, Failure):
         return RecallResult(RecallStatus.ASK_LATER, answer.code)
-    status, said = answer.status_code, _read(answer)
-    code = str(said.code) if said is not None and said.code else ""
+    status, reply = answer.status_code, _read(answer)
+    code = str(reply.code) if reply is not None and reply.code else ""
     if 200 <= status < 300 or (status == 404 and code == _UNKNOWN_MESSAGE):
         return RecallResult(RecallStatus.BACK)
     detail = f"http_{status}" + (f": {code}" if code else "")
@@ -232,7 +232,7 @@ def _taken_back(answer: Answer) -> RecallResult:
 
 
 def _allowed(names: Sequence[str]) -> dict[str, Any]:
-    """Nobody but these is called on, whatever the content holds."""
+    """Returns the `allowed_mentions`: only these names are mentioned."""
     allowed: dict[str, Any] = {"parse": ["everyone"] if _ALL.intersection(names) else []}
     users = [name for name in dict.fromkeys(names) if _ID.fullmatch(name)]
     roles = [name.removeprefix(_ROLE) for name in dict.fromkeys(names) if name.startswith(_ROLE)]
@@ -252,9 +252,9 @@ def _read(answer: httpx.Response) -> _Answered | None:
     return decoded(_decoder.decode, answer.content)
 
 
-def _wait(said: _Answered | None) -> int | None:
-    """Discord's wish in milliseconds, more exact than Retry-After."""
-    seconds = said.retry_after if said is not None else None
+def _wait(reply: _Answered | None) -> int | None:
+    """Returns `retry_after` in milliseconds, more exact than Retry-After; None if it has no valid one."""
+    seconds = reply.retry_after if reply is not None else None
     if seconds is None or not isfinite(seconds) or seconds < 0:
         return None
     return min(ceil(seconds * 1_000), MAX_MS)

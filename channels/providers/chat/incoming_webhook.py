@@ -2,10 +2,10 @@
 
     POST <endpoint>/<hook>      JSON
 
-Whoever knows the address may post into the group, so all of it behind the host is a secret: option `hook`.
-It is in no log, trace, page or error, and `hongyan accounts test` masks it. The address alone decides which
-group gets a message: an account names its group, and takes a receiver of no other name. None of the four
-has idempotency or a query: an attempt in doubt stays so.
+The address alone allows posting, so its part behind the host is a secret: option `hook`. It is in no log,
+trace, page or error, and `hongyan accounts test` masks it. The address also decides which group gets a
+message: an account names its group and refuses any other receiver. None of the four has idempotency or a
+query: an attempt in doubt stays in doubt.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class HookOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """A name of ours for the group that it posts to: its one receiver is `group:` and this name."""
 
     def __post_init__(self) -> None:
-        """Raises ValueError for what cannot be it; the text holds nothing of it."""
+        """Raises ValueError, whose text does not show it, for an impossible hook."""
         text = self.hook.reveal()
         if _ADDRESS in text.partition("?")[0]:
             raise ValueError(
@@ -59,7 +59,7 @@ class HookOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class HookChannel(BaseChannel):
-    """An adapter says what a body is and what an answer means."""
+    """Base of the four adapters, which provide `body` and `outcome`."""
 
     channel: ClassVar[str] = "chat"
     options: ClassVar[type[msgspec.Struct]] = HookOptions
@@ -67,10 +67,10 @@ class HookChannel(BaseChannel):
     counted_by: ClassVar[Sequence[str]] = ("hook",)
     provider: ClassVar[str]
     max_bytes: ClassVar[int] = 0
-    """Of a request's body; 0: no limit is documented."""
+    """Bytes of a request's body; 0: no limit is documented."""
 
     def refusal(self, account: Account, delivery: Delivery) -> str:
-        """Anybody but the webhook's group, a content that it cannot send."""
+        """Refuses any receiver but the webhook's group, and a content that it cannot send."""
         if wrong := wrong_receiver(account, self.channel, delivery.receiver):
             return wrong
         try:
@@ -84,7 +84,7 @@ class HookChannel(BaseChannel):
         return ""
 
     def request(self, call: Call) -> httpx.Request:
-        """The POST of the call's one delivery."""
+        """Returns the POST of the call's one delivery."""
         (delivery,) = call.deliveries
         account = call.account
         url = self.address(account)
@@ -92,26 +92,26 @@ class HookChannel(BaseChannel):
         return post_json(url, fields_of(url), body, extensions_of(account))
 
     def outcomes(self, call: Call, answer: Answer) -> list[AnyOutcome]:
-        """The outcome of the call's one delivery."""
+        """Returns the outcome of the call's one delivery."""
         if isinstance(answer, Failure):
             return for_all(call, of_failure(answer))
         return for_all(call, self.outcome(call, answer))
 
     def address(self, account: Account) -> httpx.URL:
-        """Where the account's webhook is."""
+        """Returns the address of the account's webhook."""
         return hook_url(account)
 
     def body(self, delivery: Delivery) -> dict[str, Any]:
-        """Returns the body to post, before it becomes JSON; raises BadContent."""
+        """Returns the body to post, before it becomes JSON. Raises BadContent."""
         raise NotImplementedError
 
     def outcome(self, call: Call, answer: httpx.Response) -> AnyOutcome:
-        """Returns what the answer means."""
+        """Returns the outcome of an answer."""
         raise NotImplementedError
 
 
 def hook_url(account: Account) -> httpx.URL:
-    """`<endpoint>/<hook>`."""
+    """Returns `<endpoint>/<hook>`."""
     url, hook = endpoint_url(account.endpoint), account.options.hook.reveal()
     path = url.raw_path.partition(b"?")[0].rstrip(b"/")
     return url.copy_with(raw_path=path + b"/" + hook.lstrip("/").encode("ascii"))
@@ -120,6 +120,6 @@ def hook_url(account: Account) -> httpx.URL:
 def refused(
     table: ErrorTable, code: str, detail: str, answer: httpx.Response, wait_ms: int | None = None
 ) -> AnyOutcome:
-    """The outcome of a code; `wait_ms` is what the body asked for, the answer's Retry-After else."""
+    """Returns the outcome of a code; `wait_ms` is the wait in the body, by default Retry-After."""
     asked = retry_after_ms(answer.headers, 0.0) if wait_ms is None else wait_ms
     return table.outcome(code, detail[:_MAX_DETAIL], asked, status=answer.status_code)

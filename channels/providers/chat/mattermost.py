@@ -1,16 +1,16 @@
-"""Mattermost's incoming webhooks: one message into the channel that the webhook was made for.
+"""Mattermost's incoming webhooks: one message into the webhook's channel.
 
     POST <server>/hooks/<key>       {"text": "…"}
     200  ok                         text/plain, no id
     400  {"id": "web.incoming_webhook.invalid.app_error", "message": "…", "status_code": 400, …}
 
-The endpoint is the server's own. A mention is `@name` wherever it stands, and what Slack writes as
-`<!channel>` and `<@id>` becomes one on the server: an invisible character parts sign and name in whatever
-`text`, `markdown` and `attachments` hold. Only `mention` calls on somebody: `channel`, `here`, `all`, or a
-user name. Words that a member has chosen for himself (his first name) cannot be seen from here.
+The endpoint is the server's own. A mention is `@name` anywhere, and the server turns Slack's `<!channel>`
+and `<@id>` into mentions. So an invisible character separates sign and name in `text`, `markdown` and
+`attachments`. Only `mention` mentions somebody: `channel`, `here`, `all`, or a user name. A member's own
+keywords (such as a first name) are unknown here and may still notify the member.
 
-The server splits a text of more than 16,383 characters into several posts, which may fail one by one. Such
-a text is refused here. There is no rate limit by default; a server that has one answers 429.
+The server splits a text of more than 16,383 characters into several posts, which may fail one by one. The
+adapter refuses such a text. There is no rate limit by default; a server that has one answers 429.
 
 Sources, read 2026-11-22: https://developers.mattermost.com/integrate/webhooks/incoming/, and of
 https://github.com/mattermost/mattermost server/channels/app/webhook.go (codes, HandleIncomingWebhook),
@@ -132,7 +132,7 @@ _decoder = msgspec.json.Decoder(_Error)
 
 
 class MattermostChannel(HookChannel):
-    """Holds nothing."""
+    """Stateless."""
 
     provider: ClassVar[str] = "mattermost"
     errors: ClassVar[ErrorTable] = _ERRORS
@@ -158,7 +158,7 @@ class MattermostChannel(HookChannel):
         return body
 
     def outcome(self, call: Call, answer: httpx.Response) -> AnyOutcome:
-        """The error's id, else the status."""
+        """Returns the outcome by the error's id, else by the status."""
         if answer.content.strip() == _OK:
             return Accepted(call.key) if answer.status_code == 200 else CONTRADICTION
         if answer.status_code == _TOO_MANY:

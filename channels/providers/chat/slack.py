@@ -1,20 +1,20 @@
-r"""Slack's incoming webhooks: one message into the channel that the webhook was made for.
+r"""Slack's incoming webhooks: one message into the webhook's channel.
 
     POST https://hooks.slack.com/services/T000/B000/XXX     {"text": "…", "mrkdwn": false}
     200  ok                                                 text/html, no id
     404  no_service                                         the code is the whole body
 
 Mentions and links are written between angle brackets. In `text` the adapter writes `&`, `<` and `>` as
-`&amp;`, `&lt;` and `&gt;`. In `markdown`, `blocks` and `attachments` it does so for `<` before `!` and `@`
-alone, so that links work and mentions do not. `mention` names `channel`, `here`, `everyone`, a member
-(`U…`, `W…`) or a user group (`S…`). A plain text without a mention is sent with formatting turned off.
+`&amp;`, `&lt;` and `&gt;`. In `markdown`, `blocks` and `attachments` it does so only for `<` before `!` and
+`@`, so that links work and mentions do not. `mention` names `channel`, `here`, `everyone`, a member (`U…`,
+`W…`) or a user group (`S…`). A plain text without a mention is sent with formatting turned off.
 
-One message a second for each webhook, short bursts above it; then 429 with Retry-After. Slack cuts a text
-after 40,000 characters, so a longer one is refused here.
+A webhook may send one message a second, with short bursts; above it comes 429 with Retry-After. Slack cuts
+a text after 40,000 characters, so the adapter refuses a longer one.
 
 Codes: Slack's changelog of 2016-05-17 has invalid_payload, user_not_found, action_prohibited,
-channel_not_found, channel_is_archived and rollup_error. The others were added since, as clients of Slack
-list them. All but rollup_error come with a 4xx, which refuses whatever its code is.
+channel_not_found, channel_is_archived and rollup_error. Clients of Slack list the others, which came later.
+All but rollup_error come with a 4xx, which refuses whatever its code is.
 
 Sources, read 2026-11-22:
 https://api.slack.com/changelog/2016-05-17-changes-to-errors-for-incoming-webhooks,
@@ -68,7 +68,7 @@ _CHANGELOG: Final = RowSource(
 _DECODER: Final = RowSource(
     "https://routeforms.com/tools/slack-webhook-error-decoder", "2026-11-22"
 )
-"""A list of what Slack's webhooks answer; it is not Slack's."""
+"""A third party's list of the answers of Slack's webhooks."""
 _SEEN: Final = RowSource("https://gitlab.com/gitlab-org/gitlab/-/issues/361457", "2026-11-22")
 _LISTED: Final = "clients of Slack list it; no page of Slack's that was read has it"
 
@@ -118,12 +118,12 @@ _ERRORS: Final = ErrorTable(
 
 
 class SlackChannel(HookChannel):
-    """Holds nothing."""
+    """Stateless."""
 
     provider: ClassVar[str] = "slack"
     endpoint: ClassVar[str] = "https://hooks.slack.com"
     account_limits: ClassVar[Sequence[tuple[int, int]]] = ((60, 60),)
-    """One a second, as a minute's: short bursts are documented to pass."""
+    """(messages, seconds): one a second, counted per minute since short bursts are documented to pass."""
     errors: ClassVar[ErrorTable] = _ERRORS
     promises: ClassVar[Capabilities] = Capabilities(
         title="Slack incoming webhook",
@@ -155,15 +155,15 @@ class SlackChannel(HookChannel):
         return body
 
     def outcome(self, call: Call, answer: httpx.Response) -> AnyOutcome:
-        """The code is the body; a status without one is judged by itself."""
-        said = answer.content.strip()
-        if said == _OK:
+        """Returns the outcome by the code, which is the whole body, else by the status."""
+        text = answer.content.strip()
+        if text == _OK:
             return Accepted(call.key) if answer.status_code == 200 else CONTRADICTION
         if answer.status_code == _TOO_MANY:
             return refused(self.errors, "rate_limited", "", answer)
-        if answer.is_success or not _CODE.fullmatch(said):
+        if answer.is_success or not _CODE.fullmatch(text):
             return refusal(answer) or Unknown("malformed_answer", "an answer that is not Slack's")
-        return refused(self.errors, said.decode(), "", answer)
+        return refused(self.errors, text.decode(), "", answer)
 
 
 def _text(content: ChatContent) -> str:
@@ -173,7 +173,7 @@ def _text(content: ChatContent) -> str:
 
 
 def _quiet(text: str) -> str:
-    """Without mentions: their first bracket becomes a character like others."""
+    """Returns the text without mentions: their first bracket is escaped."""
     return text.replace("<!", "&lt;!").replace("<@", "&lt;@")
 
 

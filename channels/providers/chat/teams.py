@@ -1,4 +1,4 @@
-"""Microsoft Teams by a workflow: one Adaptive Card into the chat or channel that the workflow posts to.
+"""Microsoft Teams by a workflow: one Adaptive Card into the workflow's chat or channel.
 
     POST https://<region>.logic.azure.com/workflows/<id>/triggers/manual/paths/invoke?…&sig=<secret>
          {"type": "message", "attachments": [{"contentType": "application/vnd.microsoft.card.adaptive",
@@ -6,17 +6,18 @@
     202  x-ms-workflow-run-id: 0858…             empty body
     400  {"error": {"code": "WorkflowTriggerIsNotEnabled", "message": "…"}}
 
-202 says that a run of the workflow has begun. Only the workflow's run history tells, under the run's id,
+202 means that a run of the workflow has begun. Only the workflow's run history shows, under the run's id,
 whether its step posted the card: a delivery is SENT, never DELIVERED. Any other 2xx is not a workflow's:
-the connectors that Microsoft has retired answered 200 for messages that they did not post.
+Microsoft's retired connectors answered 200 for messages that they did not post.
 
 `text` becomes a card of plain lines, `markdown` one text block; `card` is a whole Adaptive Card. A card
-mentions only whom its `msteams.entities` name, which we never write: `mention` is refused. A message has
-28 KB. A workflow whose trigger is for "any user in my tenant" wants OAuth and answers 401: choose "anyone".
+mentions only the names in its `msteams.entities`, which the adapter never writes: `mention` is refused. A
+message has at most 28 KB. A trigger for "any user in my tenant" wants OAuth and answers 401: choose
+"anyone".
 
 Source, read 2026-11-22:
 https://learn.microsoft.com/en-us/microsoftteams/platform/webhooks-and-connectors/how-to/connectors-using.
-Microsoft has no table of the trigger's codes. Those here are what users of such workflows report; each came
+Microsoft has no table of the trigger's codes. Users of such workflows report the codes below. Each came
 with a 4xx, which refuses whatever its code is.
 """
 
@@ -48,7 +49,7 @@ _TOO_MANY: Final = "429"
 _PAUSE_MS: Final = 10_000
 _RUN_ID: Final = "x-ms-workflow-run-id"
 _THEIRS: Final = "x-ms-"
-"""How header fields of theirs begin: 202 has no body by which to tell it from a proxy's."""
+"""The prefix of Microsoft's header fields, which distinguish its empty 202 from a proxy's."""
 _ID: Final = re.compile(r"[0-9A-Za-z]{8,64}")
 
 _REPORTED: Final = "users of workflows report it; Microsoft has no table of the trigger's codes"
@@ -94,7 +95,7 @@ _decoder = msgspec.json.Decoder(_Answered)
 
 
 class TeamsChannel(HookChannel):
-    """Holds nothing."""
+    """Stateless."""
 
     provider: ClassVar[str] = "teams"
     max_bytes: ClassVar[int] = 28 * 1_024
@@ -119,7 +120,7 @@ class TeamsChannel(HookChannel):
         return {"type": "message", "attachments": [attachment]}
 
     def outcome(self, call: Call, answer: httpx.Response) -> AnyOutcome:
-        """202 with the run's id, else the error's code, else the status."""
+        """Returns Accepted for Microsoft's 202, else the outcome by the error's code or the status."""
         status = answer.status_code
         if status == _ACCEPTED and any(name.startswith(_THEIRS) for name in answer.headers):
             run = answer.headers.get(_RUN_ID, "")
@@ -133,7 +134,7 @@ class TeamsChannel(HookChannel):
 
 
 def _card(content: ChatContent) -> dict[str, Any]:
-    """A card of plain lines, or of one block of Markdown."""
+    """Returns a card of plain lines, or of one block of Markdown."""
     body: list[dict[str, Any]]
     if content.text is None:
         body = [{"type": "TextBlock", "text": content.markdown, "wrap": True}]
@@ -144,13 +145,13 @@ def _card(content: ChatContent) -> dict[str, Any]:
 
 
 def _run(line: str) -> dict[str, str]:
-    """A run of text is never read as Markdown; an empty one would take no line."""
+    """Returns a TextRun, which is never read as Markdown. A blank keeps the height of an empty line."""
     return {"type": "TextRun", "text": line or " "}
 
 
 def _read(answer: httpx.Response) -> _Error | None:
-    said = decoded(_decoder.decode, answer.content)
-    return None if said is None else said.error
+    reply = decoded(_decoder.decode, answer.content)
+    return None if reply is None else reply.error
 
 
 CHANNELS = (TeamsChannel(),)
