@@ -19,17 +19,17 @@
 A receiver is a userid. `content`: channels/providers/dingtalk/content.py; there are no provider
 templates. `msg` is at most 2,048 bytes.
 
-The answer tells of no single receiver: it is a task that was taken (`Accepted.queued`). Whom the notice did
-not reach stands only in getsendresult, for 24 hours, to those who know the task_id. Recovery asks, once
-for all members of a task, and settles each: SENT only what the provider lists as read or unread.
+The answer names no single receiver: the provider took a task (`Accepted.queued`). Only getsendresult lists
+the members whom the notice did not reach, for 24 hours, by task_id. Recovery asks once for all members of a
+task and settles each: SENT only if the provider lists the member as read or unread.
 
-An attempt in doubt lost the task_id, so `resolve` has nothing to ask; but the provider itself gives one
-user the same content only once a day, and says success to the repeat, so the same bytes may be sent again
-on that day. Which day is not documented: the digest that `fingerprint` gives changes at midnight in China,
-and is never the same twice shortly before it.
+An attempt in doubt has no task_id, so `resolve` cannot ask. But the provider gives one user the same
+content only once a day and answers a repeat with success. So the same bytes may be sent again on that day.
+The day's borders are not documented: `fingerprint` changes at midnight in China, and shortly before it
+every second.
 
-A refusal of the call for one member (`RECEIVER_CODES`: "at least one userid") does not say which: all come
-back, each alone.
+A refusal for one member (`RECEIVER_CODES`: "at least one userid") does not name the member: all deliveries
+of the call come back, each in a call of its own.
 
 Sources: https://open.dingtalk.com/document/orgapp/asynchronous-sending-of-enterprise-session-messages,
 https://open.dingtalk.com/document/orgapp/gets-the-result-of-sending-messages-asynchronously-to-the-enterprise,
@@ -86,7 +86,7 @@ _CHINA_MS: Final = 8 * HOUR
 _DAY_MS: Final = 24 * HOUR
 _ALONE_MS: Final = 1_000
 _MIDNIGHT_S: Final = 120.0
-"""So long before midnight a repeat might already count as the next day's."""
+"""Before midnight: within it a repeat might already count as the next day's."""
 
 
 class _Call(msgspec.Struct):
@@ -107,7 +107,7 @@ class _Recall(msgspec.Struct):
 
 
 class DingTalkChannel(BaseChannel):
-    """Holds nothing but a clock."""
+    """Stateless but for a clock."""
 
     provider: ClassVar[str] = PROVIDER
     channel: ClassVar[str] = "dingtalk"
@@ -121,9 +121,9 @@ class DingTalkChannel(BaseChannel):
     counted_by: ClassVar[Sequence[str]] = ("app_key",)
     errors: ClassVar[ErrorTable] = ERRORS
     account_limits: ClassVar[Sequence[tuple[int, int]]] = ((5_000, 60),)
-    """Members that one application reaches, and in how many seconds; others are dropped (143103)."""
+    """(members, seconds) that one application reaches; DingTalk drops the others (143103)."""
     receiver_limits: ClassVar[Sequence[tuple[int, int]]] = ((500, 86_400),)
-    """(count, seconds) per application and member: what is above it is dropped silently."""
+    """(count, seconds) per application and member; DingTalk drops more silently."""
     promises: ClassVar[Capabilities] = Capabilities(
         title="DingTalk work notice (asyncsend_v2)",
         idempotency="one member gets the same content once a day; a repeat is told as success",
@@ -146,17 +146,17 @@ class DingTalkChannel(BaseChannel):
         self._now = now
 
     def batch_key(self, delivery: Delivery) -> Hashable:
-        """One call says one thing. What comes back goes alone: a member may have had the call refused."""
+        """Joins deliveries of one content. A retry goes alone: one member may have had the call refused."""
         return (worded(delivery), delivery.key) if delivery.spent > 1 else worded(delivery)
 
     def fingerprint(self, call: Call) -> str:
-        """Of the content and the day: whom the call names does not matter to the provider's dedup."""
+        """Returns a digest of content and day: the provider's dedup ignores the call's other members."""
         options: DingTalkOptions = call.account.options
         text = b"%d\0%b\0%b" % (options.agent_id, worded(call.deliveries[0]), self._day())
         return sha256(text).hexdigest()
 
     def refusal(self, account: Account, delivery: Delivery) -> str:
-        """A userid that cannot be one, a content that this provider cannot send."""
+        """Refuses an impossible userid, and a content that this provider cannot send."""
         receiver = delivery.receiver
         if wrong := wrong_receiver(account, self.channel, receiver):
             return wrong
@@ -173,14 +173,14 @@ class DingTalkChannel(BaseChannel):
         return ""
 
     def request(self, call: Call) -> httpx.Request:
-        """The POST for all members of the call."""
+        """Returns the POST for all members of the call."""
         options: DingTalkOptions = call.account.options
         users = ",".join(delivery.receiver for delivery in call.deliveries)
         msg = msgspec.Raw(worded(call.deliveries[0]))
         return _post(call.account, _SEND, call.token, _Call(options.agent_id, users, False, msg))
 
     def outcomes(self, call: Call, answer: Answer) -> list[AnyOutcome]:
-        """One for all: the answer tells no member from another."""
+        """Returns one outcome for all members: the answer names none of them."""
         if isinstance(answer, Failure):
             return for_all(call, of_failure(answer))
         outcome = refused(self.errors, answer)
@@ -188,19 +188,19 @@ class DingTalkChannel(BaseChannel):
             outcome = _of_many(outcome)
         if outcome is not None:
             return [_of_repeat(delivery, outcome) for delivery in call.deliveries]
-        said = read(answer)
-        if said is None or not said.task_id:
+        reply = read(answer)
+        if reply is None or not reply.task_id:
             return for_all(call, Unknown("no_task", "the answer names no task"))
         options: DingTalkOptions = call.account.options
-        return for_all(call, Accepted(str(said.task_id), queued=options.confirm))
+        return for_all(call, Accepted(str(reply.task_id), queued=options.confirm))
 
     def token_refused(self, answer: httpx.Response) -> bool:
-        """Not valid, missing or expired."""
-        said = read(answer)
-        return said is not None and said.code in TOKEN_CODES
+        """Returns whether the token was not valid, missing or expired."""
+        reply = read(answer)
+        return reply is not None and reply.code in TOKEN_CODES
 
     def resolve(self, account: Account, attempt: Attempt) -> Dialogue | None:
-        """What became of one member of a task; without its number there is nothing to ask."""
+        """Asks for one member's result of a task. Returns None without the task's number."""
         return self._result(account, attempt) if attempt.task.isdecimal() else None
 
     def _result(self, account: Account, attempt: Attempt) -> Dialogue:
@@ -211,15 +211,15 @@ class DingTalkChannel(BaseChannel):
         return resolved(answer, attempt.delivery.receiver, attempt.task, again)
 
     def recall(self, account: Account, sent: SentCall) -> RecallDialogue | None:
-        """By the task; without its number there is nothing to name."""
+        """Recalls by task. Returns None without the task's number."""
         return self._recall(account, sent) if sent.provider_id.isdigit() else None
 
     def _recall(self, account: Account, sent: SentCall) -> RecallDialogue:
         options: DingTalkOptions = account.options
         wish = _Recall(options.agent_id, int(sent.provider_id))
         answer = yield _post(account, _RECALL, sent.token, wish)
-        said = None if isinstance(answer, Failure) else read(answer)
-        code, words = (said.code, said.detail) if said else ("", "")
+        reply = None if isinstance(answer, Failure) else read(answer)
+        code, words = (reply.code, reply.detail) if reply else ("", "")
         return taken_back(self.errors, answer, code, words)
 
     def _day(self) -> bytes:
@@ -229,23 +229,22 @@ class DingTalkChannel(BaseChannel):
 
 
 def _of_many(outcome: AnyOutcome) -> AnyOutcome:
-    """A refusal for one member of several refuses nobody for good: nothing was sent, and nobody knows whom
-    it was about."""
+    """Turns a refusal for one unnamed member of several into NotSent: nothing was sent to anybody."""
     if isinstance(outcome, Rejected) and outcome.code in RECEIVER_CODES:
-        told = "DingTalk refused the call for one of its members and did not say which"
-        return NotSent(outcome.code, told, _ALONE_MS)
+        reason = "DingTalk refused the call for one of its members and did not say which"
+        return NotSent(outcome.code, reason, _ALONE_MS)
     return outcome
 
 
 def _of_repeat(delivery: Delivery, outcome: AnyOutcome) -> AnyOutcome:
-    """That a member has this content already is, after an earlier attempt, proof of that one."""
+    """Turns "had this content today" after an earlier attempt into Accepted: it proves that attempt."""
     if isinstance(outcome, Rejected) and outcome.code in SAME_TODAY and delivery.spent > 1:
         return Accepted()
     return outcome
 
 
 def _left_of_day_ms(now_ms: int) -> int:
-    """Milliseconds until the next day begins in China."""
+    """Returns the milliseconds until the next day begins in China."""
     return _DAY_MS - (now_ms + _CHINA_MS) % _DAY_MS
 
 

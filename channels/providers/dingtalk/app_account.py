@@ -1,4 +1,4 @@
-"""An application of DingTalk's: what an account of it says, and its access token.
+"""A DingTalk application: the fields of an account, and its access token.
 
     GET  <endpoint>/gettoken?appkey=…&appsecret=…
     {"errcode": 0, "access_token": "…", "expires_in": 7200}
@@ -26,7 +26,7 @@ _GETTOKEN: Final = "gettoken"
 
 
 class DingTalkOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an account must say: the application's key and secret, and its AgentId."""
+    """The fields of an account: the application's key, secret and AgentId."""
 
     app_key: str
     app_secret: Secret
@@ -42,10 +42,10 @@ class _TokenGiven(msgspec.Struct):
 
 
 class DingTalkTokens:
-    """`gettoken`; asked again it gives the same token, with its time begun anew."""
+    """Tokens by `gettoken`, which repeats a valid token and restarts its time."""
 
     def request(self, account: Account, stale: str) -> httpx.Request:
-        """Key and secret stand in the query, where the provider wants them."""
+        """Returns a GET with key and secret in its query, as the provider wants."""
         options: DingTalkOptions = account.options
         url = address(account.endpoint, _GETTOKEN)
         secret = quote(options.app_secret.reveal(), safe="")
@@ -55,13 +55,13 @@ class DingTalkTokens:
         )
 
     def read(self, answer: httpx.Response) -> Token:
-        """The token; raises LoginRefused with the provider's code, TokenRefused for one that passes."""
-        said = read(answer)
-        if said is not None and said.code != "0":
-            row = ERRORS.row(said.code)
+        """Returns the token. Raises LoginRefused with the provider's code, TokenRefused if it may pass."""
+        reply = read(answer)
+        if reply is not None and reply.code != "0":
+            row = ERRORS.row(reply.code)
             passing = row is not None and not row.account and row.kind != "rejected"
             refused = TokenRefused if passing else LoginRefused
-            raise refused(f"{said.code}: {said.detail}")
+            raise refused(f"{reply.code}: {reply.detail}")
         try:
             given = msgspec.json.decode(answer.content, type=_TokenGiven)
         except UNREADABLE as exc:

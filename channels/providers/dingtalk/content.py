@@ -1,6 +1,6 @@
-"""What the `dingtalk` channel can say, and how its two providers word it.
+"""The content of the `dingtalk` channel, for work notices and robots.
 
-`content` holds exactly one of these keys, which names the kind of message:
+`content` holds exactly one of these keys, the kind of message:
 
     text          "a text"
     markdown      {"title", "text"}
@@ -11,8 +11,8 @@
     image, file   {"media_id"}, as the provider's upload gave it          work notice alone
     feed_card     [{"title", "url", "image"}]                             robot alone
 
-and beside it, for a robot: `at`, {"mobiles"?: [...], "users"?: [userid], "all"?: true}. A mobile is
-highlighted where the text itself has `@13800000001`.
+and optionally, for a robot, `at`: {"mobiles"?: [...], "users"?: [userid], "all"?: true}. A mobile is
+highlighted only if the text has `@13800000001`.
 
 Sources: https://open.dingtalk.com/document/orgapp/message-types-and-data-format (work notice),
 https://open.dingtalk.com/document/orgapp/custom-robots-send-group-messages (robot).
@@ -45,11 +45,11 @@ _KINDS: Final = (
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Part of a content: a key that is none of ours is a mistake, and would be lost."""
+    """Part of a content. An unknown key is refused: it would be lost."""
 
 
 class Markdown(_Part, frozen=True, kw_only=True):
-    """`title` is what the list of conversations shows."""
+    """A Markdown text; the list of conversations shows `title`."""
 
     title: Text
     text: Text
@@ -65,7 +65,7 @@ class Link(_Part, frozen=True, kw_only=True):
 
 
 class Button(_Part, frozen=True, kw_only=True):
-    """What is to be pressed."""
+    """A button that opens a page."""
 
     title: Text
     url: Text
@@ -96,7 +96,7 @@ class FeedLink(_Part, frozen=True, kw_only=True):
 
 
 class At(_Part, frozen=True, kw_only=True):
-    """Whom a robot calls on."""
+    """The members that a robot mentions."""
 
     mobiles: list[str] = []
     users: list[Text] = []
@@ -123,12 +123,12 @@ class DingTalkContent(_Part, frozen=True, kw_only=True):
 
 
 def read(delivery: Delivery, provider: str, allowed: frozenset[str]) -> DingTalkContent:
-    """The content for this provider; raises BadContent. `allowed` are the keys that it takes."""
-    said = delivery.content_for(provider)
-    if said is None:
+    """Returns the content for this provider. Raises BadContent. `allowed` are the keys that it takes."""
+    written = delivery.content_for(provider)
+    if written is None:
         raise BadContent(no_form(delivery, provider) or _NO_TEMPLATES)
     try:
-        content = msgspec.convert(said, DingTalkContent)
+        content = msgspec.convert(written, DingTalkContent)
     except msgspec.ValidationError as exc:
         raise BadContent(f"bad_content: {broken_rule(exc)}") from exc
     given = [key for key in DingTalkContent.__struct_fields__ if getattr(content, key) is not None]
@@ -142,7 +142,7 @@ def read(delivery: Delivery, provider: str, allowed: frozenset[str]) -> DingTalk
 
 
 def mobile(number: str) -> str:
-    """A number as DingTalk writes it: `13800000001`, abroad `+852-51234567`; raises BadContent."""
+    """Returns a number in DingTalk's form: `13800000001`, abroad `+852-51234567`. Raises BadContent."""
     try:
         parsed = phonenumbers.parse(number, "CN")
     except phonenumbers.NumberParseException as exc:

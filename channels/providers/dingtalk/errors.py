@@ -1,14 +1,14 @@
-"""DingTalk's errors, as far as a work notice can meet them.
+"""DingTalk's errors that a work notice can meet.
 
-What is wrong with the application, the company or our address is no reason to give a message up: it is
-NotSent, and the account is left alone for a while. 60011 comes as the `sub_code` of 88.
+A fault of the application, the company or our address is NotSent, and the account pauses for a while. 60011
+comes as the `sub_code` of 88.
 
-Codes below 100 are the gateway's, which is that of Taobao's Open Platform (TOP): it refused the request
-before any service saw it. 15 alone is the service's; there a `sub_code` isv.* names the caller's fault,
-isp.* the service's own, of which nobody knows how far it came.
+Codes below 100 come from the gateway of Taobao's Open Platform (TOP): it refused the request before any
+service saw it. Only 15 comes from the service. Its `sub_code` isv.* names the caller's fault; isp.* is the
+service's own, and leaves the call in doubt.
 
-`RESULT_ROWS` are documented for getsendresult, where each member's stands beside the userid; they are in
-the table of the send as well, since an answer with such a code took no task.
+`RESULT_ROWS` are documented for getsendresult, whose list has a code beside each userid. They are in the
+table of the send too, since an answer with such a code took no task.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from channels.judging.error_table import (
 from message.outcomes import Limit
 
 RECEIVER_CODES: Final = frozenset({"33012", "40003", "40031", "46004", "50002", "60121"})
-"""About at least one member of the call, which is not named: with several nobody can say whom."""
+"""Codes about at least one member of the call, whom the answer does not name."""
 TOKEN_CODES: Final = frozenset({"40001", "40014", "41001", "42001"})
-"""The access_token is refused."""
+"""Codes of a refused access_token."""
 DAY_LIMITS: Final = frozenset({"143105", "143205"})
-"""The member's share of the day is used up; the day ends at midnight in China."""
+"""Codes of a member's day share that is used up; the day ends at midnight in China."""
 SAME_TODAY: Final = frozenset({"143106", "143206"})
-"""The member has had this content today."""
+"""Codes of a content that the member has had today."""
 
 _CODES: Final = RowSource(
     "https://open.dingtalk.com/document/orgapp/server-api-error-codes-1",

@@ -1,7 +1,7 @@
-"""How a DingTalk work notice is worded, and how its result is read.
+"""The body of a DingTalk work notice, and the reading of its result.
 
-getsendresult has no pages (its parameters are agent_id and task_id, read 2026-11-22): a task has a hundred
-members here at most, and all of them stand in one answer.
+getsendresult has no pages (its parameters are agent_id and task_id, read 2026-11-22). A task here has at
+most a hundred members, and one answer lists them all.
 
 Sources: https://open.dingtalk.com/document/orgapp/message-types-and-data-format,
 https://open.dingtalk.com/document/orgapp/gets-the-result-of-sending-messages-asynchronously-to-the-enterprise
@@ -22,20 +22,20 @@ from message.delivery import Delivery
 
 PROVIDER: Final = "dingtalk"
 KEYS: Final = frozenset({"text", "markdown", "link", "action_card", "oa", "image", "file"})
-"""Of `content`."""
+"""Keys of `content`."""
 MAX_BYTES: Final = 2_048
 _MARGIN_MS: Final = 5 * MINUTE
-"""Before midnight: the wait ends later than it was asked for."""
+"""Before midnight: a retry may start later than its delay."""
 _EARLIER: Final = "an earlier call may have arrived"
 
 
 class Again(msgspec.Struct, frozen=True):
-    """What a result is judged by, beside itself."""
+    """Facts beside a result that decide whether a repeat is safe."""
 
     doubted: bool
     """An earlier call may have reached the member."""
     tomorrow_ms: int
-    """Milliseconds until the next day begins in China: a repeat from then on is no repeat to DingTalk."""
+    """Milliseconds until the next day begins in China; then DingTalk no longer drops a repeat."""
 
 
 class _Forbidden(msgspec.Struct):
@@ -58,7 +58,7 @@ class _Result(msgspec.Struct):
 
 
 def worded(delivery: Delivery) -> bytes:
-    """`msg` as it goes over the wire; raises BadContent."""
+    """Returns `msg` as JSON. Raises BadContent."""
     content = read(delivery, PROVIDER, KEYS)
     return msgspec.json.encode({"msgtype": content.kind, content.kind: _body(content)})
 
@@ -91,8 +91,8 @@ def _card(card: ActionCard) -> dict[str, Any]:
 
 
 def resolved(answer: Answer, userid: str, task_id: str, again: Again) -> ResolveResult:
-    """Returns getsendresult's word about one member. A member in the read list has the notice. One in the
-    unread list has it, too, if no other list names the member. One in no list: ask later."""
+    """Returns getsendresult's result for one member. A member in the read list has the notice. A member in
+    the unread list has it too, unless another list names him. In no list: ask later."""
     if isinstance(answer, Failure):
         return ResolveResult(Resolution.ASK_LATER, detail=answer.code)
     if not answer.is_success:
@@ -125,8 +125,7 @@ def _not_read(found: _Results, userid: str, task_id: str, again: Again) -> Resol
 
 
 def _forbidden(code: str, task_id: str, again: Again) -> ResolveResult:
-    """The notice was kept back from the member. That he has had the very content today is, after an earlier
-    call in doubt, proof of that one."""
+    """Returns the result of a notice kept back. "Same content today" proves an earlier call in doubt."""
     row = RESULTS.row(code)
     if code in SAME_TODAY and again.doubted:
         return ResolveResult(Resolution.SENT, task_id)
@@ -139,15 +138,15 @@ def _forbidden(code: str, task_id: str, again: Again) -> ResolveResult:
 
 
 def _not_sent(code: str, task_id: str, again: Again, delay_ms: int) -> ResolveResult:
-    """This task did not reach the member. After an earlier call in doubt only a repeat of the same day is
-    safe: DingTalk drops it, should that one have arrived."""
+    """Returns NOT_SENT; ASK_LATER if a retry could double an earlier call in doubt. DingTalk drops a repeat
+    only on the same day."""
     if again.doubted and delay_ms + _MARGIN_MS >= again.tomorrow_ms:
         return ResolveResult(Resolution.ASK_LATER, detail=f"{code}; {_EARLIER}", final=True)
     return ResolveResult(Resolution.NOT_SENT, task_id, code, delay_ms)
 
 
 def _refused(why: str, task_id: str, again: Again) -> ResolveResult:
-    """This task never reaches the member; of an earlier call in doubt it says nothing."""
+    """Returns REFUSED for this task; ASK_LATER after an earlier call in doubt, which it does not settle."""
     if again.doubted:
         code = why.partition(": ")[0]
         return ResolveResult(Resolution.ASK_LATER, detail=f"{code}; {_EARLIER}", final=True)

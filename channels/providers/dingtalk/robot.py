@@ -1,4 +1,4 @@
-r"""DingTalk's robot of a group: one message into the one group that the robot was added to.
+r"""DingTalk's group robot: one message into the robot's group.
 
     POST <endpoint>/robot/send?access_token=…&timestamp=1690000000000&sign=…
     {"msgtype": "text", "text": {"content": "…"}, "at": {"atMobiles": ["138…"], "isAtAll": false}}
@@ -9,13 +9,13 @@ r"""DingTalk's robot of a group: one message into the one group that the robot w
 The access_token alone decides which group gets it. An account is one robot and names its group: the
 receiver is `group:` and that name, and a notification to anybody else is refused. `content`:
 channels/providers/dingtalk/content.py. Over 20 messages in a minute the robot is silenced for ten.
-There is no idempotency, no query and no name for what was sent: the call's key stands for it.
+There is no idempotency, no query and no message id: the call's key is the provider id.
 
-`errcode` 310000 has several meanings that only its text tells apart: a keyword that is missing is the
-message's fault, a sign or an address that is refused the account's. The text was English up to 2022
-("keywords not in content") and is Chinese since ("关键词不匹配", seen in srcrs/BilibiliTask#53,
-RayWangQvQ/BiliBiliToolPro#271 and veops/ops-tools#20, read 2026-11-22). The gateway's own throttle answers
-{"status": 1111, "wait": 5, "punish": "deny"}, with an errcode or without.
+`errcode` 310000 has several meanings, and only its text separates them. A missing keyword is the message's
+fault, a refused sign or address the account's. The text was English up to 2022 ("keywords not in content").
+It is Chinese since ("关键词不匹配", seen in srcrs/BilibiliTask#53, RayWangQvQ/BiliBiliToolPro#271 and
+veops/ops-tools#20, read 2026-11-22). The gateway's throttle answers {"status": 1111, "wait": 5,
+"punish": "deny"}, with an errcode or without.
 
 Sources: https://open.dingtalk.com/document/orgapp/custom-robots-send-group-messages,
 https://open.dingtalk.com/document/robots/customize-robot-security-settings
@@ -59,7 +59,7 @@ _WIRE_NAMES: Final = {"action_card": "actionCard", "feed_card": "feedCard"}
 
 
 class DingTalkRobotOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an account may say: the `access_token` of the robot's address, and the secret it signs with."""
+    """The fields of an account: the `access_token` of the robot's address, the signing secret, a group."""
 
     access_token: Secret
     secret: Secret | None = None
@@ -68,7 +68,7 @@ class DingTalkRobotOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
 
 
 class _Throttle(msgspec.Struct):
-    """The gateway's answer."""
+    """The answer of the gateway's throttle."""
 
     status: int
     wait: Annotated[int, msgspec.Meta(ge=0, le=3_600)] = 5
@@ -76,7 +76,7 @@ class _Throttle(msgspec.Struct):
 
 
 class DingTalkRobotChannel(BaseChannel):
-    """Holds nothing but a clock."""
+    """Stateless but for a clock."""
 
     provider: ClassVar[str] = _PROVIDER
     channel: ClassVar[str] = "dingtalk"
@@ -100,7 +100,7 @@ class DingTalkRobotChannel(BaseChannel):
         self._now = now
 
     def refusal(self, account: Account, delivery: Delivery) -> str:
-        """Anybody but the robot's group, a content that it cannot send."""
+        """Refuses any receiver but the robot's group, and a content that it cannot send."""
         if wrong := wrong_receiver(account, self.channel, delivery.receiver):
             return wrong
         try:
@@ -114,14 +114,14 @@ class DingTalkRobotChannel(BaseChannel):
         return ""
 
     def request(self, call: Call) -> httpx.Request:
-        """The POST of the call's one delivery, signed for now."""
+        """Returns the POST of the call's one delivery, signed with the current time."""
         (delivery,) = call.deliveries
         url = address(call.account.endpoint, _SEND)
         asked = with_query(url, self._query(call.account.options))
         return post_json(asked, fields_of(url), _body(delivery), extensions_of(call.account))
 
     def outcomes(self, call: Call, answer: Answer) -> list[AnyOutcome]:
-        """The outcome of the call's one delivery."""
+        """Returns the outcome of the call's one delivery."""
         if isinstance(answer, Failure):
             return for_all(call, of_failure(answer))
         outcome = _throttled(answer) or refused(self.errors, answer)
@@ -144,14 +144,14 @@ def _sign(timestamp: int, secret: Secret) -> str:
 
 
 def _throttled(answer: httpx.Response) -> AnyOutcome | None:
-    """The gateway's throttle, where it came without an errcode."""
+    """Returns the outcome of the gateway's throttle without an errcode; None for other answers."""
     try:
-        said = msgspec.json.decode(answer.content, type=_Throttle)
+        throttle = msgspec.json.decode(answer.content, type=_Throttle)
     except UNREADABLE:
         return None
-    if str(said.status) != THROTTLED or said.errcode is not None:
+    if str(throttle.status) != THROTTLED or throttle.errcode is not None:
         return None
-    return ERRORS.outcome(THROTTLED, retry_after_ms=said.wait * 1_000)
+    return ERRORS.outcome(THROTTLED, retry_after_ms=throttle.wait * 1_000)
 
 
 def _told_apart(outcome: AnyOutcome) -> AnyOutcome:
@@ -163,7 +163,7 @@ def _told_apart(outcome: AnyOutcome) -> AnyOutcome:
 
 
 def _body(delivery: Delivery) -> bytes:
-    """The message as it goes over the wire; raises BadContent."""
+    """Returns the message as JSON. Raises BadContent."""
     content = read(delivery, _PROVIDER, _KEYS)
     name = _WIRE_NAMES.get(content.kind, content.kind)
     worded: dict[str, Any] = {"msgtype": name, name: _worded(content)}

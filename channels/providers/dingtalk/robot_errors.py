@@ -1,5 +1,5 @@
-"""The errors of DingTalk's robots. Not every code stands alone: 310000 with a word about keywords has a row
-of its own, and so has the gateway's throttle."""
+"""The errors of DingTalk's robots. 310000 with a text about keywords has a row of its own, and so has the
+gateway's throttle."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The answers of oapi.dingtalk.com, which work notices and robots share, and its addresses.
+"""The answers of oapi.dingtalk.com, for work notices and robots, and its addresses.
 
     {"errcode": 0, "errmsg": "ok", ...}                                           always with status 200
-    {"errcode": 88, "sub_code": "60011", "sub_msg": "...", "errmsg": "..."}       the sub_code tells
-    {"errcode": 15, "sub_code": "isv.…", "sub_msg": "...", "errmsg": "..."}       and here
+    {"errcode": 88, "sub_code": "60011", "sub_msg": "...", "errmsg": "..."}       the sub_code decides
+    {"errcode": 15, "sub_code": "isv.…", "sub_msg": "...", "errmsg": "..."}       here too
 
 Source: https://open.dingtalk.com/document/orgapp/server-api-error-codes-1
 """
@@ -27,7 +27,7 @@ _MAX_DETAIL: Final = 200
 
 
 class DingTalkAnswer(msgspec.Struct):
-    """What is read of an answer."""
+    """The fields of an answer that are used."""
 
     errcode: int
     errmsg: str | None = ""
@@ -37,7 +37,7 @@ class DingTalkAnswer(msgspec.Struct):
 
     @property
     def code(self) -> str:
-        """The code that tells: a `sub_code` where the gateway refused, and behind 15, of a service."""
+        """The deciding code: the `sub_code` of 88, `15.<sub_code>` of a service, else errcode."""
         code = str(self.errcode)
         if code == _SERVICE and self.sub_code:
             return f"{code}.{self.sub_code}"
@@ -45,7 +45,7 @@ class DingTalkAnswer(msgspec.Struct):
 
     @property
     def detail(self) -> str:
-        """The provider's sentence."""
+        """The provider's text, cut to `_MAX_DETAIL`."""
         return (self.sub_msg or self.errmsg or "")[:_MAX_DETAIL]
 
 
@@ -53,24 +53,24 @@ _decoder = msgspec.json.Decoder(DingTalkAnswer)
 
 
 def read(answer: httpx.Response) -> DingTalkAnswer | None:
-    """The answer's body; None where it cannot be read."""
+    """Returns the answer's body; None if it cannot be read."""
     return decoded(_decoder.decode, answer.content)
 
 
 def refused(errors: ErrorTable, answer: httpx.Response) -> AnyOutcome | None:
-    """What an answer means that is not `errcode` 0; None for that one."""
-    said = read(answer)
-    if said is not None and said.code != "0":
-        return errors.outcome(said.code, said.detail)
+    """Returns the outcome of an answer without `errcode` 0; None if it has it."""
+    reply = read(answer)
+    if reply is not None and reply.code != "0":
+        return errors.outcome(reply.code, reply.detail)
     outcome = refusal(answer)
-    if outcome is not None and said is not None:
+    if outcome is not None and reply is not None:
         return CONTRADICTION
-    if outcome is None and said is None:
+    if outcome is None and reply is None:
         return Unknown("malformed_answer", "an answer without an errcode")
     return outcome
 
 
 @lru_cache(maxsize=256)
 def address(endpoint: str, path: str) -> httpx.URL:
-    """A path of the provider's, below whatever path the account's endpoint has."""
+    """Returns the URL of a provider's path, below the path of the account's endpoint."""
     return below(endpoint_url(endpoint), path)

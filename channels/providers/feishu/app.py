@@ -10,13 +10,13 @@ r"""Feishu (and Lark) messages of an application's bot: `im/v1/messages`, one re
     POST <endpoint>/open-apis/auth/v3/tenant_access_token/internal   {"app_id", "app_secret"}
     {"code": 0, "msg": "ok", "tenant_access_token": "t-…", "expire": 7200}
 
-`content` is a text that holds JSON. A receiver is an open_id (`ou_…`), a union_id (`on_…`), an e-mail
-address, or else a user_id; a group is its chat_id (`oc_…`, `group:oc_…`), and no other name. What can be
-said: channels/providers/feishu/content.py.
+`content` on the wire is a JSON text. A receiver is an open_id (`ou_…`), a union_id (`on_…`), an e-mail
+address, or else a user_id. A group is its chat_id (`oc_…`, `group:oc_…`), and no other name. The
+notification's `content`: channels/providers/feishu/content.py.
 Lark's own endpoint is https://open.larksuite.com.
 
-Of requests with one `uuid` (at most 50 characters) at most one succeeds within an hour, and a repeat is
-answered with the first one's message_id: an attempt in doubt is repeated within 55 minutes.
+Of requests with one `uuid` (at most 50 characters) at most one succeeds within an hour. A repeat gets the
+first one's message_id, so an attempt in doubt is repeated within 55 minutes.
 
 Sources: https://open.feishu.cn/document/server-docs/im-v1/message/create,
 https://open.feishu.cn/document/server-docs/im-v1/message/delete,
@@ -96,18 +96,18 @@ _MAX_RICH: Final = 30 * 1_024
 _RICH: Final = frozenset({"post", "interactive"})
 _TYPES: Final = {"ou": "open_id", "on": "union_id"}
 _PERSON_ID = re.compile(r"(ou|on)_[0-9a-z]{20,64}", re.ASCII)
-"""An open_id or union_id. A company may give out user_ids that begin so, but none of so many characters."""
+"""An open_id or union_id. A company's user_ids may begin like it, but are shorter."""
 _TOKEN_CODES: Final = frozenset({"99991661", "99991663", "99991668", "99991671", "99991677"})
 _PASSING: Final = frozenset({RATE_LIMITED, "99991403", "11232", "1500", "2200"})
-"""Answers to a request for a token that are not about the login."""
+"""Codes of a token request that say nothing of the login."""
 _LATER: Final = frozenset({408, 425, 429, *range(500, 600)})
 _MESSAGE_ID = re.compile(r"om_[0-9A-Za-z_-]{1,128}", re.ASCII)
 _GONE: Final = frozenset({"230011", "230110"})
-"""What im/v1 says of a message that was taken back before, or deleted."""
+"""Codes of im/v1 for a message that was recalled before, or deleted."""
 
 
 class FeishuOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an account must say."""
+    """The fields of an account."""
 
     app_id: str
     app_secret: Secret
@@ -131,23 +131,23 @@ class _TokenGiven(msgspec.Struct):
 
 
 class FeishuTokens:
-    """The tenant's token; asked again it is the same one until half an hour before its end."""
+    """Tokens of the tenant; Feishu repeats a token until half an hour before its end."""
 
     def request(self, account: Account, stale: str) -> httpx.Request:
-        """Id and secret stand in the body."""
+        """Returns a POST with id and secret in its body."""
         options: FeishuOptions = account.options
         url = address(account.endpoint, _TENANT_TOKEN)
         body = msgspec.json.encode(_App(options.app_id, options.app_secret.reveal()))
         return post_json(url, fields_of(url), body, extensions_of(account))
 
     def read(self, answer: httpx.Response) -> Token:
-        """The token; raises LoginRefused with the provider's code, TokenRefused for one that passes."""
-        said = read(answer)
-        code = code_of(said)
-        if said is not None and code not in ("", "0"):
+        """Returns the token. Raises LoginRefused with the provider's code, TokenRefused if it may pass."""
+        reply = read(answer)
+        code = code_of(reply)
+        if reply is not None and code not in ("", "0"):
             passing = code in _PASSING or answer.status_code in _LATER
             refused = TokenRefused if passing else LoginRefused
-            raise refused(f"{code}: {said.detail}")
+            raise refused(f"{code}: {reply.detail}")
         try:
             given = msgspec.json.decode(answer.content, type=_TokenGiven)
         except UNREADABLE as exc:
@@ -156,7 +156,7 @@ class FeishuTokens:
 
 
 class FeishuChannel(BaseChannel):
-    """Holds nothing."""
+    """Stateless."""
 
     provider: ClassVar[str] = "feishu"
     channel: ClassVar[str] = "feishu"
@@ -165,7 +165,7 @@ class FeishuChannel(BaseChannel):
     endpoint: ClassVar[str] = ENDPOINT
     dedup_window_ms: ClassVar[int] = 55 * MINUTE
     recall_window_ms: ClassVar[int] = 24 * HOUR
-    """An upper bound of ours: the company's administrator sets the time, and Feishu refuses what is past it
+    """An upper bound of ours: the company's administrator sets the time, and Feishu refuses later recalls
     (https://open.larkoffice.com/document/uAjLw4CM/ukTMukTMukTM/reference/im-v1/message/delete.md, read
     2026-11-22)."""
     tokens: ClassVar[TokenSource | None] = FeishuTokens()
@@ -193,7 +193,7 @@ class FeishuChannel(BaseChannel):
     )
 
     def refusal(self, account: Account, delivery: Delivery) -> str:
-        """An address that cannot be one, a content that the provider cannot send."""
+        """Refuses an impossible receiver, and a content that Feishu cannot send."""
         if wrong := wrong_receiver(account, self.channel, delivery.receiver):
             return wrong
         try:
@@ -213,7 +213,7 @@ class FeishuChannel(BaseChannel):
         return ""
 
     def request(self, call: Call) -> httpx.Request:
-        """The POST of the call's one delivery."""
+        """Returns the POST of the call's one delivery."""
         (delivery,) = call.deliveries
         account = call.account
         receiver, id_type = _receive_id(delivery.receiver)
@@ -223,19 +223,19 @@ class FeishuChannel(BaseChannel):
         return post_json(url, [*fields_of(url), bearer], body, extensions_of(account))
 
     def outcomes(self, call: Call, answer: Answer) -> list[AnyOutcome]:
-        """The outcome of the call's one delivery; a repeat is answered as the first."""
+        """Returns the outcome of the call's one delivery; a repeat gets the first one's answer."""
         if isinstance(answer, Failure):
             return for_all(call, of_failure(answer))
         outcome = refused(self.errors, answer)
         if outcome is not None:
             return for_all(call, outcome)
-        said = read(answer)
-        if said is None or not said.message_id:
+        reply = read(answer)
+        if reply is None or not reply.message_id:
             return for_all(call, Unknown("no_message_id", "the answer names no message"))
-        return for_all(call, Accepted(said.message_id))
+        return for_all(call, Accepted(reply.message_id))
 
     def recall(self, account: Account, sent: SentCall) -> RecallDialogue | None:
-        """By the message_id."""
+        """Recalls by message_id. Returns None without one."""
         return self._recall(account, sent) if _MESSAGE_ID.fullmatch(sent.provider_id) else None
 
     def _recall(self, account: Account, sent: SentCall) -> RecallDialogue:
@@ -244,19 +244,19 @@ class FeishuChannel(BaseChannel):
         answer = yield httpx.Request(
             "DELETE", url, headers=[*fields_of(url), bearer], extensions=extensions_of(account)
         )
-        said = None if isinstance(answer, Failure) else read(answer)
-        code = code_of(said)
+        reply = None if isinstance(answer, Failure) else read(answer)
+        code = code_of(reply)
         if code in _GONE:
             return RecallResult(RecallStatus.BACK)
-        return taken_back(self.errors, answer, code, said.detail if said is not None else "")
+        return taken_back(self.errors, answer, code, reply.detail if reply is not None else "")
 
     def token_refused(self, answer: httpx.Response) -> bool:
-        """Missing, not valid or expired."""
+        """Returns whether the token was missing, not valid or expired."""
         return code_of(read(answer)) in _TOKEN_CODES
 
 
 def _receive_id(receiver: str) -> tuple[str, str]:
-    """The receiver as it goes over the wire, and its type."""
+    """Returns the receive_id of a receiver, and its type."""
     if (chat_id := group_of("feishu", receiver)) is not None:
         return chat_id, "chat_id"
     known = _PERSON_ID.fullmatch(receiver)

@@ -1,8 +1,8 @@
-"""What the `feishu` channel can say; the application and the robot word it alike.
+"""The content of the `feishu` channel, for the application and the robot.
 
-`content` holds exactly one of these keys, which names the kind of message:
+`content` holds exactly one of these keys, the kind of message:
 
-    text                        "a text", with <at user_id="…"></at> where someone is called on
+    text                        "a text", with <at user_id="…"></at> for a mention
     post                        {"zh_cn": {"title", "content": [[…]]}}
     card                        the card's JSON, or {"type": "template", "data": {"template_id", …}}
     image                       {"image_key"}
@@ -11,8 +11,7 @@
     share_chat                  {"chat_id"}
     share_user                  {"user_id"}                                         application alone
 
-A `template` of the provider's is a card made in its card builder: `id` is the card's, `params` are its
-variables.
+A provider's `template` is a card of its card builder: `id` is the card's, `params` are its variables.
 
 Sources: https://open.feishu.cn/document/server-docs/im-v1/message-content-description/create_json,
 https://open.feishu.cn/document/ukTMukTMukTM/ucTM5YjL3ETO24yNxkjN (robot),
@@ -34,7 +33,7 @@ Filled = Annotated[dict[str, Any], msgspec.Meta(min_length=1)]
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Part of a content: a key that is none of ours is a mistake, and would be lost."""
+    """Part of a content. An unknown key is refused: it would be lost."""
 
 
 class FeishuImage(_Part, frozen=True, kw_only=True):
@@ -50,7 +49,7 @@ class FeishuFile(_Part, frozen=True, kw_only=True):
 
 
 class FeishuMedia(_Part, frozen=True, kw_only=True, omit_defaults=True):
-    """A video, with the image that stands for it."""
+    """A video, with its cover image."""
 
     file_key: Text
     image_key: str = ""
@@ -88,23 +87,23 @@ _CARD: Final = "interactive"
 
 
 class FeishuWorded(msgspec.Struct, frozen=True):
-    """A message as both providers word it."""
+    """A message in the form of both providers."""
 
     msg_type: str
     body: Any
-    """What the application sends as a JSON text, and the robot as it is."""
+    """The content; the application sends it as a JSON text, the robot as an object."""
 
 
 def read(delivery: Delivery, provider: str, allowed: frozenset[str]) -> FeishuWorded:
-    """Returns what this provider sends of the delivery; raises BadContent. `allowed` are its keys."""
-    template, said = delivery.template_for(provider), delivery.content_for(provider)
+    """Returns the message for this provider. Raises BadContent. `allowed` are its keys."""
+    template, written = delivery.template_for(provider), delivery.content_for(provider)
     if template is not None:
         data = {"template_id": template.id, "template_variable": template.params}
         return FeishuWorded(_CARD, {"type": "template", "data": data})
-    if said is None and (refused := no_form(delivery, provider)):
+    if written is None and (refused := no_form(delivery, provider)):
         raise BadContent(refused)
     try:
-        content = msgspec.convert(said, FeishuContent)
+        content = msgspec.convert(written, FeishuContent)
     except msgspec.ValidationError as exc:
         raise BadContent(f"bad_content: {broken_rule(exc)}") from exc
     given = [key for key in _KEYS if getattr(content, key) is not None]

@@ -1,6 +1,6 @@
-"""Feishu's and Lark's errors, as far as `im/v1/messages` can answer them.
+"""Feishu's and Lark's errors that `im/v1/messages` can answer.
 
-What is wrong with the application is no reason to give a message up: it may be mended.
+A fault of the application is NotSent: it may be mended.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-r"""Feishu's (and Lark's) custom robot of a group: one message into the group that it was added to.
+r"""Feishu's (and Lark's) custom robot: one message into the robot's group.
 
     POST <endpoint>/open-apis/bot/v2/hook/<hook>
     {"timestamp": "1690000000", "sign": "…", "msg_type": "text", "content": {"text": "…"}}
@@ -7,14 +7,14 @@ r"""Feishu's (and Lark's) custom robot of a group: one message into the group th
 
     sign = base64(HMAC-SHA256(key="<timestamp>\n<secret>", message=""))              seconds, ±1 hour
 
-The key holds timestamp and secret, the message is empty: the reverse of DingTalk's. The hook alone
-decides which group gets it. An account is one robot and names its group: the receiver is `group:` and
-that name, and a notification to anybody else is refused. Where the name is the group's chat_id, `oc_…`
-alone will do, as for an application. `content`: channels/providers/feishu/content.py.
-There is no idempotency, no query and no name for what was sent: the call's key stands for it. 100
-messages a minute, 5 a second, 20 KB a request; on the hour and half past, 11232 may come below that.
+The HMAC key holds timestamp and secret, the message is empty: the reverse of DingTalk's. The hook alone
+decides which group gets it. An account is one robot and names its group: the receiver is `group:` and that
+name, and a notification to anybody else is refused. If the name is the group's chat_id, `oc_…` alone is
+enough, as for an application. `content`: channels/providers/feishu/content.py.
+There is no idempotency, no query and no message id: the call's key is the provider id. 100 messages a
+minute, 5 a second, 20 KB a request; on the hour and half past, 11232 may come below that.
 
-Code 9499 is said of a body that cannot be read and of too many requests; only its text tells which.
+Code 9499 means an unreadable body or too many requests; only its text separates them.
 
 Source: https://open.feishu.cn/document/ukTMukTMukTM/ucTM5YjL3ETO24yNxkjN
 """
@@ -95,7 +95,7 @@ _ERRORS: Final = ErrorTable(
 
 
 class FeishuRobotOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an account may say: the last part of the robot's address, and the secret it signs with."""
+    """The fields of an account: the last part of the robot's address, the signing secret, the group."""
 
     hook: Secret
     secret: Secret | None = None
@@ -112,7 +112,7 @@ class _Body(msgspec.Struct, omit_defaults=True):
 
 
 class FeishuRobotChannel(BaseChannel):
-    """Holds nothing but a clock."""
+    """Stateless but for a clock."""
 
     provider: ClassVar[str] = "feishu_robot"
     channel: ClassVar[str] = "feishu"
@@ -134,7 +134,7 @@ class FeishuRobotChannel(BaseChannel):
         self._now = now
 
     def refusal(self, account: Account, delivery: Delivery) -> str:
-        """Anybody but the robot's group, a content that it cannot send."""
+        """Refuses any receiver but the robot's group, and a content that it cannot send."""
         options: FeishuRobotOptions = account.options
         if wrong := wrong_receiver(account, self.channel, delivery.receiver):
             return wrong
@@ -149,7 +149,7 @@ class FeishuRobotChannel(BaseChannel):
         return ""
 
     def request(self, call: Call) -> httpx.Request:
-        """The POST of the call's one delivery, signed for now."""
+        """Returns the POST of the call's one delivery, signed with the current time."""
         (delivery,) = call.deliveries
         options: FeishuRobotOptions = call.account.options
         base = address(call.account.endpoint, _HOOK)
@@ -158,7 +158,7 @@ class FeishuRobotChannel(BaseChannel):
         return post_json(url, fields_of(url), body, extensions_of(call.account))
 
     def outcomes(self, call: Call, answer: Answer) -> list[AnyOutcome]:
-        """The outcome of the call's one delivery."""
+        """Returns the outcome of the call's one delivery."""
         if isinstance(answer, Failure):
             return for_all(call, of_failure(answer))
         outcome = refused(self.errors, answer)
@@ -178,7 +178,7 @@ class FeishuRobotChannel(BaseChannel):
 
 
 def _content(message: FeishuWorded) -> Any:
-    """Two types are worded otherwise than an application words them."""
+    """Returns the content of a message; two types differ from the application's form."""
     if message.msg_type == "post":
         return {"post": message.body}
     if isinstance(message.body, Chat):

@@ -1,4 +1,4 @@
-"""The answers of open.feishu.cn (and of open.larksuite.com), which application and robot share.
+"""The answers of open.feishu.cn and open.larksuite.com, for application and robot.
 
     {"code": 0, "msg": "success", "data": {"message_id": "om_…"}}
     {"code": 230002, "msg": "The bot can not be outside the group."}                        status 400
@@ -43,8 +43,8 @@ class _Data(msgspec.Struct):
 
 
 class FeishuAnswer(msgspec.Struct):
-    """What is read of an answer. The robot's older form has
-    `StatusCode` and `StatusMessage` alone."""
+    """The fields of an answer that are used. The robot's older form has only `StatusCode` and
+    `StatusMessage`."""
 
     code: int | None = None
     msg: str | None = ""
@@ -54,12 +54,12 @@ class FeishuAnswer(msgspec.Struct):
 
     @property
     def message_id(self) -> str:
-        """The provider's name for the message; a robot's has none."""
+        """The provider's id of the message; empty for a robot's."""
         return self.data.message_id if self.data is not None else ""
 
     @property
     def detail(self) -> str:
-        """The provider's sentence."""
+        """The provider's text, cut to `_MAX_DETAIL`."""
         return (self.msg or self.StatusMessage or "")[:_MAX_DETAIL]
 
 
@@ -67,24 +67,24 @@ _decoder = msgspec.json.Decoder(FeishuAnswer)
 
 
 def read(answer: httpx.Response) -> FeishuAnswer | None:
-    """The answer's body; None where it cannot be read."""
+    """Returns the answer's body; None if it cannot be read."""
     return decoded(_decoder.decode, answer.content)
 
 
-def code_of(said: FeishuAnswer | None) -> str:
-    """The answer's code; empty where it has none."""
-    if said is None:
+def code_of(reply: FeishuAnswer | None) -> str:
+    """Returns the answer's code; empty if it has none."""
+    if reply is None:
         return ""
-    code = said.StatusCode if said.code is None else said.code
+    code = reply.StatusCode if reply.code is None else reply.code
     return "" if code is None else str(code)
 
 
 def refused(errors: ErrorTable, answer: httpx.Response) -> AnyOutcome | None:
-    """What an answer means that is not code 0; None for that one."""
-    said = read(answer)
-    code = code_of(said)
-    if said is not None and code not in ("", "0"):
-        return errors.outcome(code, said.detail, _wait_ms(answer), status=answer.status_code)
+    """Returns the outcome of an answer without code 0; None if it has it."""
+    reply = read(answer)
+    code = code_of(reply)
+    if reply is not None and code not in ("", "0"):
+        return errors.outcome(code, reply.detail, _wait_ms(answer), status=answer.status_code)
     outcome = refusal(answer)
     if outcome is not None and code:
         return CONTRADICTION
@@ -97,13 +97,13 @@ def refused(errors: ErrorTable, answer: httpx.Response) -> AnyOutcome | None:
 
 @lru_cache(maxsize=256)
 def address(endpoint: str, path: str) -> httpx.URL:
-    """A path of the provider's, below whatever path the account's endpoint has."""
+    """Returns the URL of a provider's path, below the path of the account's endpoint."""
     return below(endpoint_url(endpoint), path)
 
 
 @lru_cache(maxsize=256)
 def address_for(endpoint: str, path: str, query: str) -> httpx.URL:
-    """The same with a query, quoted already, behind the one that the endpoint may have."""
+    """Returns the same URL with `query`, quoted already, behind the endpoint's own query."""
     return with_query(address(endpoint, path), query)
 
 
