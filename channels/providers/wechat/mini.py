@@ -4,9 +4,9 @@
     {"touser", "template_id", "page", "miniprogram_state", "lang", "data": {PLACE: {"value"}}}
     {"errcode": 0, "errmsg": "ok"}
 
-There is no client id and no query: an attempt in doubt stays so. 43101 (the user did not grant it, or the
-grant is used up) rejects. After an attempt in doubt it may be that one which used the grant: recovery knows
-of it, and leaves the delivery to a person (recovery/retry/stage.py).
+There is no client id and no query: an attempt in doubt stays in doubt. 43101 (the user did not grant it, or
+the grant is used up) rejects. An earlier attempt in doubt may have used the grant: recovery then parks the
+delivery for a person (recovery/retry/stage.py).
 
 Sources:
 https://developers.weixin.qq.com/miniprogram/dev/OpenApiDoc/mp-message-management/subscribe-message/sendMessage.html,
@@ -62,11 +62,11 @@ _DOCUMENT: Final = (
 _PLATFORM: Final = RowSource(
     "https://www.tencentcloud.com/zh/document/product/1219/67648", "2026-11-22"
 )
-"""Tencent's platform for mini-programs in other applications: the same call."""
+"""Tencent's platform for mini-programs in other applications, which has the same call."""
 
 
 class MiniOptions(AppOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an account may say: the version of the mini-program that a tap opens, and its language."""
+    """The fields of an account: the mini-program's version that a tap opens, and its language."""
 
     miniprogram_state: Literal["formal", "trial", "developer"] = "formal"
     lang: Literal["zh_CN", "en_US", "zh_HK", "zh_TW"] = "zh_CN"
@@ -85,7 +85,7 @@ _encoder = msgspec.json.Encoder(order="deterministic")
 
 
 class WechatMiniChannel(BaseChannel):
-    """Safe from many threads."""
+    """Thread-safe: its only state is a `PreparedAccounts`."""
 
     provider: ClassVar[str] = "wechat_mini"
     channel: ClassVar[str] = "wechat_mini"
@@ -135,7 +135,7 @@ class WechatMiniChannel(BaseChannel):
         return refusal_of(delivery, self.provider)
 
     def request(self, call: Call) -> httpx.Request:
-        """The call's one message."""
+        """Returns the POST of the call's one delivery."""
         (delivery,) = call.deliveries
         message, options = message_of(delivery, self.provider), call.account.options
         body = _Body(
@@ -151,12 +151,12 @@ class WechatMiniChannel(BaseChannel):
         )
 
     def outcomes(self, call: Call, answer: Answer) -> list[AnyOutcome]:
-        """The outcome of the call's one delivery."""
+        """Returns the outcome of the call's one delivery."""
         refused = failed(call, answer, self.errors)
         return refused or for_all(call, Accepted(message_id(call, answer)))
 
     def token_refused(self, answer: httpx.Response) -> bool:
-        """Nothing was sent: the token was looked at first."""
+        """Returns whether the token was refused; WeChat checks it before it sends."""
         return code_of(answer) in TOKEN_CODES
 
 

@@ -5,14 +5,14 @@
     {"errcode": 0, "errmsg": "ok", "msgid": 200228332}
 
 `client_msg_id`: "for the same openid and client_msg_id one message only, for 10 minutes"; it is the call's
-key. How a repeat is answered is not documented; errcode 0 is Accepted, and so is 45065 (the code that the
-mass-send API gives for a client id it knows): nobody else uses our keys, so it arrived before.
-Whether it was shown is told later by the event TEMPLATESENDJOBFINISH, by msgid.
+key. The answer to a repeat is not documented. errcode 0 is Accepted, and so is 45065 (the mass-send API's
+code for a known client id): nobody else uses our keys, so the message arrived before.
+The event TEMPLATESENDJOBFINISH reports later, by msgid, whether it was shown.
 
-The call names no AppID but that of the message's mini-program: 40013 says that it is not bound to the
+The call names only the AppID of the message's mini-program. 40013 means that it is not bound to the
 account, 40165 that its page path is not valid. Both are the message's fault
 (https://developers.weixin.qq.com/community/minihome/doc/000860335f4ca80cd0932f3dd66c00, the service's own
-answer, read 2026-11-22). A wrong AppID of the account is refused where the token is asked for.
+answer, read 2026-11-22). The token request refuses a wrong AppID of the account.
 
 Sources: https://developers.weixin.qq.com/doc/service/api/notify/template/api_sendtemplatemessage.html,
 https://developers.weixin.qq.com/doc/service/guide/product/template_message/Template_Message_Interface.html,
@@ -60,7 +60,7 @@ _PATH: Final = "cgi-bin/message/template/send"
 _DOCUMENTS: Final = "https://developers.weixin.qq.com/doc/service"
 _KNOWN_ID: Final = "45065"
 _DEDUP_MS: Final = 9 * MINUTE
-"""They promise 10 minutes; the repeat needs time to arrive."""
+"""WeChat promises 10 minutes; the repeat needs time to arrive."""
 
 
 _SEEN: Final = RowSource(
@@ -87,7 +87,7 @@ _encoder = msgspec.json.Encoder(order="deterministic")
 
 
 class WechatOfficialChannel(BaseChannel):
-    """Safe from many threads."""
+    """Thread-safe: its only state is a `PreparedAccounts`."""
 
     provider: ClassVar[str] = "wechat_official"
     channel: ClassVar[str] = "wechat_official"
@@ -150,7 +150,7 @@ class WechatOfficialChannel(BaseChannel):
         return refusal_of(delivery, self.provider)
 
     def request(self, call: Call) -> httpx.Request:
-        """The call's one message, under its key."""
+        """Returns the POST of the call's one delivery, with the call's key."""
         (delivery,) = call.deliveries
         message = message_of(delivery, self.provider)
         body = _Body(
@@ -166,14 +166,14 @@ class WechatOfficialChannel(BaseChannel):
         )
 
     def outcomes(self, call: Call, answer: Answer) -> list[AnyOutcome]:
-        """The outcome of the call's one delivery."""
+        """Returns the outcome of the call's one delivery."""
         if isinstance(answer, httpx.Response) and code_of(answer) == _KNOWN_ID:
             return for_all(call, Accepted(call.key))
         refused = failed(call, answer, self.errors)
         return refused or for_all(call, Accepted(message_id(call, answer)))
 
     def token_refused(self, answer: httpx.Response) -> bool:
-        """Nothing was sent: the token was looked at first."""
+        """Returns whether the token was refused; WeChat checks it before it sends."""
         return code_of(answer) in TOKEN_CODES
 
 

@@ -1,9 +1,9 @@
-"""What a template message of WeChat is made of, for Official Accounts and mini-programs alike.
+"""The content of a WeChat template message, for Official Accounts and mini-programs.
 
 A notification names the template in one of two ways:
 
     template   {"id": TEMPLATE_ID, "params": {"first": "…", "date": {"value": "…", "color": "#173177"}}}
-               and, if need be, attributes.wechat: {"url", "miniprogram": {"appid", "pagepath"}, "page"}
+               and optionally attributes.wechat: {"url", "miniprogram": {"appid", "pagepath"}, "page"}
     content    {"template_id", "data": {…}, and the same three}
 
 A value is a text, a number, or an object with `value`. `url` and `miniprogram` are for Official Accounts,
@@ -27,14 +27,14 @@ _PLACE = re.compile(r"\w{1,64}")
 
 
 class Miniprogram(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Where a tap leads to."""
+    """The mini-program that a tap opens."""
 
     appid: str
     pagepath: str = ""
 
 
 class Value(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What stands in one place of the template."""
+    """The value of one place of the template."""
 
     value: str | int | float
     color: str = ""
@@ -57,7 +57,7 @@ class _Leads(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def message_of(delivery: Delivery, provider: str) -> TemplateMessage:
-    """Returns what this provider sends of the delivery; raises BadContent."""
+    """Returns the message for this provider. Raises BadContent."""
     try:
         return msgspec.convert(_fields(delivery, provider), TemplateMessage)
     except msgspec.ValidationError as exc:
@@ -65,7 +65,7 @@ def message_of(delivery: Delivery, provider: str) -> TemplateMessage:
 
 
 def refusal_of(delivery: Delivery, provider: str) -> str:
-    """Why it can never be sent, as `code: sentence`; empty: it can."""
+    """Returns why it can never be sent, as `code: sentence`; empty if it can."""
     if not _OPENID.fullmatch(delivery.receiver):
         return "bad_openid: an OpenID is 6 to 64 letters, digits, - and _"
     try:
@@ -83,7 +83,7 @@ def refusal_of(delivery: Delivery, provider: str) -> str:
 
 
 def data_of(message: TemplateMessage) -> dict[str, Value]:
-    """What stands where, values as texts."""
+    """Returns the values by place, as texts."""
     return {key: _value(value) for key, value in message.data.items()}
 
 

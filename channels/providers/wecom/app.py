@@ -9,19 +9,18 @@
     {"errcode": 0, "errmsg": "ok"}                      (in WeCom; not what its WeChat plug-in shows)
 
 Duplicates, only with `duplicate_check = true` in the account: "messages of the same content (the request's
-JSON) are not received again" within the interval. So the JSON is written deterministically, members in
-alphabetical order, and the call's key stands in it: a repeat of the call has the same JSON, two calls with
-one text to one member do not, or the second would be dropped without a word. Its own member `client_call`
-is none that WeCom reads, and no document says that such a member counts: should WeCom compare the fields it
-knows, an equal text to one member within 30 minutes is dropped and answered as success. So the check is off
-until a live test has shown that it counts (docs/decisions/094). A template card has a place that WeCom does
-read, `task_id`; the call's key stands there too where the card has none. The ledger keeps the digest of the
-whole body (`fingerprint`).
+JSON) are not received again" within the interval. So the JSON is deterministic, with members in
+alphabetical order, and holds the call's key. A repeat of the call has the same JSON. Another call with the
+same text to the same member has not; otherwise WeCom would drop it silently. The key's field `client_call`
+is not WeCom's own, and no document says that such a field counts. If it does not, WeCom drops an equal text
+to one member within 30 minutes and answers success. So the check is off until a live test has shown that
+the field counts (docs/decisions/094). A template card without a `task_id`, which WeCom does read, gets the
+call's key there too. The ledger keeps the digest of the whole body (`fingerprint`).
 
-errcode 0 is partial: members in `invaliduser` (not there, or out of the application's sight) and
-`unlicenseduser` got nothing, userids in lower case. An application that sends a member more than 30
-messages a minute or 1,000 an hour is not told that WeCom drops the rest: `receiver_limits`.
-A receiver is a userid; `@all` is not one. Contents: `_wecom_content`, and beside the kind `safe` 0 or 1.
+errcode 0 is partial: members in `invaliduser` (unknown, or out of the application's sight) and
+`unlicenseduser` got nothing; userids are in lower case. WeCom silently drops messages above 30 a minute or
+1,000 an hour to a member: `receiver_limits`. A receiver is a userid; `@all` is not one. Contents:
+channels/providers/wecom/content.py, and beside the kind `safe` 0 or 1.
 
 Sources: https://developer.work.weixin.qq.com/document/path/90236 (send), …/91039 (gettoken),
 …/90313 (error codes), …/90312 (rate limits), …/94867 (recall)
@@ -90,21 +89,21 @@ _RECALL: Final = "cgi-bin/message/recall"
 _TOKEN: Final = "cgi-bin/gettoken"  # noqa: S105 (a path)
 _DOCUMENTS: Final = "https://developer.work.weixin.qq.com/document/path"
 _INTERVAL_S: Final = 1_800
-"""Their default; what is dropped wrongly, should they compare less than they say, is bounded by it."""
+"""WeCom's default. It bounds wrong drops, should WeCom compare less than documented."""
 _DEDUP_MS: Final = 28 * MINUTE
 """The interval, less the time that the repeat needs to arrive."""
 _LIMITS: Final = {"text": 2_048, "markdown": 2_048}
 _USERID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,63}")
 _TOGETHER: Final = 2
-"""Attempts that share a call: from the third on a delivery goes alone, so that one member whom WeCom
-refuses with the whole call cannot hold up the others for ever."""
+"""Attempts that share a call. From the third on a delivery goes alone: WeCom may refuse the whole call for
+one member, and that member must not hold up the others for ever."""
 _AGAIN_MS: Final = 1_000
 _NAMING: Final = frozenset({"0", "81013"})
-"""Answers that name the members who got nothing."""
+"""Codes whose answers name the members who got nothing."""
 
 
 class WecomOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an account may say."""
+    """The fields of an account."""
 
     corpid: str
     corpsecret: Secret
@@ -115,7 +114,7 @@ class WecomOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class _Named(msgspec.Struct):
-    """Whom it did not reach. Each is left out, empty or null where it names nobody."""
+    """The members whom it did not reach; a list without any is left out, empty or null."""
 
     invaliduser: str | None = None
     unlicenseduser: str | None = None
@@ -125,13 +124,13 @@ _encoder = msgspec.json.Encoder(order="sorted")
 
 
 class CorpToken:
-    """Asked again while its token is good, WeCom gives the same one: nobody voids anybody's.
+    """Tokens of the application. WeCom repeats a valid token, so no process voids another's.
 
     Source: https://developer.work.weixin.qq.com/document/path/91039
     """
 
     def request(self, account: Account, stale: str) -> httpx.Request:
-        """See `TokenSource.request`. The secret stands in the URL, where WeCom wants it."""
+        """See `TokenSource.request`. WeCom wants the secret in the URL."""
         options: WecomOptions = account.options
         query = {"corpid": options.corpid, "corpsecret": options.corpsecret.reveal()}
         return WechatPrepared(account, _TOKEN).get(query)
@@ -142,7 +141,7 @@ class CorpToken:
 
 
 class WecomChannel(BaseChannel):
-    """Safe from many threads."""
+    """Thread-safe: its only state is a `PreparedAccounts`."""
 
     provider: ClassVar[str] = _PROVIDER
     channel: ClassVar[str] = "wecom"
@@ -156,7 +155,7 @@ class WecomChannel(BaseChannel):
     counted_by: ClassVar[Sequence[str]] = ("corpid", "agentid")
     errors: ClassVar[ErrorTable] = ErrorTable(ROWS)
     receiver_limits: ClassVar[Sequence[tuple[int, int]]] = ((30, 60), (1_000, 3_600))
-    """Messages to one member of one application, and in how many seconds: more are dropped silently."""
+    """(messages, seconds) of one application to one member; WeCom drops more silently."""
     promises: ClassVar[Capabilities] = Capabilities(
         title="WeCom, application messages (企业微信应用消息)",
         idempotency="with `duplicate_check` in the account: the same JSON is received once in 30 minutes",
@@ -172,7 +171,7 @@ class WecomChannel(BaseChannel):
         self._accounts = PreparedAccounts(_SEND)
 
     def batch_key(self, delivery: Delivery) -> Hashable:
-        """The same content joins, whoever it is for."""
+        """Joins deliveries of one content; from the third attempt each goes alone."""
         content = _encoder.encode(delivery.content_for(_PROVIDER))
         return content if delivery.spent <= _TOGETHER else (content, delivery.key)
 
@@ -197,21 +196,21 @@ class WecomChannel(BaseChannel):
         return refusal_of(message, _LIMITS)
 
     def request(self, call: Call) -> httpx.Request:
-        """One message to every member of the call."""
+        """Returns the POST of one message to all members of the call."""
         return self._accounts.of(call.account).post({"access_token": call.token}, _body(call))
 
     def dedup_window(self, account: Account) -> int:
-        """None without the check."""
+        """Returns the window in milliseconds; 0 without the check."""
         options: WecomOptions = account.options
         return self.dedup_window_ms if options.duplicate_check else 0
 
     def fingerprint(self, call: Call) -> str:
-        """Of the body, which is what they compare; empty without the check."""
+        """Returns the digest of the body, which WeCom compares; empty without the check."""
         options: WecomOptions = call.account.options
         return sha256(_body(call)).hexdigest() if options.duplicate_check else ""
 
     def outcomes(self, call: Call, answer: Answer) -> list[AnyOutcome]:
-        """Per member; a member that stands twice in the call is served once, and the second not yet."""
+        """Returns outcomes per member; of two deliveries to one member only the first was sent."""
         whole = failed(call, answer, self.errors) or for_all(
             call, Accepted(message_id(call, answer))
         )
@@ -222,16 +221,16 @@ class WecomChannel(BaseChannel):
             if code in _NAMING:
                 whole = self._but_for_those_named(call, answer, whole)
             elif len(_members(call)) > 1:
-                told = "WeCom refused the call for one of its members and did not say which"
-                whole = for_all(call, NotSent(code, told, _AGAIN_MS))
+                reason = "WeCom refused the call for one of its members and did not say which"
+                whole = for_all(call, NotSent(code, reason, _AGAIN_MS))
         return _first_of_each_member(call, whole)
 
     def token_refused(self, answer: httpx.Response) -> bool:
-        """Nothing was sent: the token was looked at first."""
+        """Returns whether the token was refused; WeCom checks it before it sends."""
         return code_of(answer) in TOKEN_CODES
 
     def recall(self, account: Account, sent: SentCall) -> RecallDialogue | None:
-        """By the msgid."""
+        """Recalls by msgid. Returns None without one."""
         return self._recall(account, sent) if sent.provider_id else None
 
     def _recall(self, account: Account, sent: SentCall) -> RecallDialogue:
@@ -248,8 +247,8 @@ class WecomChannel(BaseChannel):
         if named is None and all(isinstance(other, Rejected) for other in others):
             return list(others)
         if named is None:
-            told = "the answer names members in a form that is not documented"
-            return for_all(call, Unknown("malformed", told))
+            reason = "the answer names members in a form that is not documented"
+            return for_all(call, Unknown("malformed", reason))
         codes = dict.fromkeys(_names(named.unlicenseduser), UNLICENSED)
         codes |= dict.fromkeys(_names(named.invaliduser), INVALID)
         members = (delivery.receiver.lower() for delivery in call.deliveries)
@@ -260,7 +259,7 @@ class WecomChannel(BaseChannel):
 
 
 def _body(call: Call) -> bytes:
-    """The same bytes for the same call, in whatever order its deliveries come."""
+    """Returns the body; the same call has the same bytes in any order of its deliveries."""
     message, safe = _parts(call.deliveries[0])
     body = message.body
     if message.kind == "template_card":
@@ -291,7 +290,7 @@ def _parts(delivery: Delivery) -> tuple[Message, Any]:
 
 
 def _members(call: Call) -> set[str]:
-    """Userids count without their case: of those that differ in it alone, the first is written."""
+    """Returns the call's userids; of those that differ only in case, the first."""
     first = {delivery.receiver.lower(): delivery.receiver for delivery in call.deliveries[::-1]}
     return set(first.values())
 

@@ -1,6 +1,6 @@
-"""What a WeCom message is made of, for applications and group robots alike.
+"""The content of a WeCom message, for applications and group robots.
 
-The content names its kind by the one key it has, spelt as WeCom spells its own fields:
+A content has one key, the kind of message, with WeCom's own field names:
 
     {"text": {"content": "…"}}                 or, for short, {"text": "…"}
     {"markdown": {"content": "…"}}             or {"markdown": "…"}
@@ -12,9 +12,8 @@ The content names its kind by the one key it has, spelt as WeCom spells its own 
     {"video": {"media_id", "title", "description"}}                             applications alone
     {"markdown_v2": {"content": "…"}}          or {"markdown_v2": "…"}          robots alone
 
-A text, and no other kind, may mention members, for a robot: `mentioned_list`, `mentioned_mobile_list`.
-WeCom cuts what is too long without a word: it is refused here instead. There are no templates of the
-provider's.
+Only a robot's text may mention members: `mentioned_list`, `mentioned_mobile_list`. WeCom silently cuts long
+texts, so they are refused here. There are no provider templates.
 
 Source: https://developer.work.weixin.qq.com/document/path/90236 (applications), …/91770 and …/99110
 (robots), read 2026-11-22
@@ -61,7 +60,7 @@ class WecomText(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
 
     @property
     def mentions(self) -> bool:
-        """Whether it calls anybody by name."""
+        """Whether it mentions anybody."""
         return bool(self.mentioned_list or self.mentioned_mobile_list)
 
 
@@ -75,7 +74,7 @@ class Textcard(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
 
 class Article(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One of a news message; a link, or a page of a mini-program."""
+    """One article of a news message: a link, or a page of a mini-program."""
 
     title: str
     description: str = ""
@@ -98,12 +97,12 @@ class WecomFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class WecomImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """An image: uploaded as temporary material, or itself."""
+    """An image: uploaded as temporary material, or its bytes in base64."""
 
     media_id: str = ""
     base64: str = ""
     md5: str = ""
-    """Of the image, in hexadecimal; made here where it is left out."""
+    """Digest of the image, in hexadecimal; computed here if left out."""
 
 
 class Video(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -115,7 +114,7 @@ class Video(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
 
 
 class WecomContent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Exactly one is set."""
+    """All keys of `content`; exactly one is set."""
 
     text: WecomText | str | None = None
     markdown: WecomText | str | None = None
@@ -137,7 +136,7 @@ class Message(msgspec.Struct, frozen=True):
 
 
 def content_of(delivery: Delivery, provider: str) -> Mapping[str, Any] | None:
-    """The content for this provider; raises BadContent where its template has nothing for it."""
+    """Returns the content for this provider. Raises BadContent if its template has none for it."""
     given = delivery.content_for(provider)
     if given is None and (refused := no_form(delivery, provider)):
         raise BadContent(refused)
@@ -145,7 +144,7 @@ def content_of(delivery: Delivery, provider: str) -> Mapping[str, Any] | None:
 
 
 def message_of(given: Mapping[str, Any] | None) -> Message:
-    """The message in a content; raises BadContent."""
+    """Returns the message in a content. Raises BadContent."""
     if given is None:
         raise BadContent("no_template: WeCom has no templates of its own; give a content")
     try:
@@ -165,7 +164,7 @@ def message_of(given: Mapping[str, Any] | None) -> Message:
 
 
 def _with_digest(image: WecomImage) -> WecomImage:
-    """The image with its MD5, which WeCom wants of one that is sent itself; raises BadContent."""
+    """Returns the image with its MD5, which WeCom wants beside base64. Raises BadContent."""
     if not image.base64:
         return image
     try:
@@ -181,7 +180,7 @@ def _with_digest(image: WecomImage) -> WecomImage:
 
 
 def refusal_of(message: Message, limits: Mapping[str, int]) -> str:
-    """Why it can never be sent, as `code: sentence`; empty: it can. `limits`: bytes of each kind's text."""
+    """Returns why it can never be sent, as `code: sentence`; empty if it can. `limits`: bytes by kind."""
     if _holds_control(msgspec.to_builtins(message.body)):
         return "bad_character: a control character is not taken"
     if isinstance(message.body, WecomText):

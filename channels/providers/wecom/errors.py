@@ -1,7 +1,7 @@
-"""WeCom's error codes, those that sending a message can meet.
+"""WeCom's error codes that sending a message can meet.
 
-Source: https://developer.work.weixin.qq.com/document/path/90313. What is wrong with the application is no
-reason to give a message up: it may be mended, or another account may send it.
+Source: https://developer.work.weixin.qq.com/document/path/90313. A fault of the application is NotSent: it
+may be mended, or another account may send the message.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ RECEIVER_ROWS: Final = documented(
     ErrorRow("60011", "rejected", "the application may not reach the member"),
     ErrorRow("60111", "rejected", "the userid does not exist"),
 )
-"""About a member: with several in the call nobody can say whom."""
+"""Codes about a member, whom the answer does not name."""
 RECEIVER_CODES: Final = frozenset(row.code for row in RECEIVER_ROWS)
 
 MESSAGE_ROWS: Final = (

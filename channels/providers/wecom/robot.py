@@ -1,12 +1,12 @@
-"""WeCom group robot (企业微信群机器人): messages to the group that the robot stands in.
+"""WeCom group robot (企业微信群机器人): messages to the robot's group.
 
     POST /cgi-bin/webhook/send?key=KEY      {"msgtype": "text", "text": {"content": "…"}}
     {"errcode": 0, "errmsg": "ok"}
 
-The key says which group, so it is the account's secret. An account names its group: the receiver is
-`group:` and that name, does not travel, and a notification to anybody else is refused. No client id, no
-message id, no query: an attempt in doubt stays so. Contents: `_wecom_content`; markdown may have 4,096
-bytes here, and a card no task_id of its own is needed.
+The key selects the group and is the account's secret. An account names its group: the receiver is `group:`
+and that name, which is not sent. A notification to anybody else is refused. There is no client id, message
+id or query: an attempt in doubt stays in doubt. Contents: channels/providers/wecom/content.py; markdown may
+have 4,096 bytes here, and a card needs no task_id.
 
 Sources: https://developer.work.weixin.qq.com/document/path/91770, error codes …/90313
 """
@@ -55,7 +55,7 @@ _LISTED: Final = "no page of WeCom's that was read has it, and no report of it w
 
 
 class RobotOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an account must say: the key at the end of the webhook's address, and the group."""
+    """The fields of an account: the key at the end of the webhook's address, and the group."""
 
     key: Secret
     group: GroupName
@@ -66,7 +66,7 @@ _encoder = msgspec.json.Encoder(order="deterministic")
 
 
 class WecomRobotChannel(BaseChannel):
-    """Safe from many threads."""
+    """Thread-safe: its only state is a `PreparedAccounts`."""
 
     provider: ClassVar[str] = "wecom_robot"
     channel: ClassVar[str] = "wecom"
@@ -74,7 +74,7 @@ class WecomRobotChannel(BaseChannel):
     endpoint: ClassVar[str] = "https://qyapi.weixin.qq.com"
     reach: ClassVar[Reach] = ONE_GROUP
     silencing_limits: ClassVar[Sequence[tuple[int, int]]] = ((20, 60),)
-    """Messages of one robot, and in how many seconds."""
+    """(messages, seconds) of one robot."""
     counted_by: ClassVar[Sequence[str]] = ("key",)
     errors: ClassVar[ErrorTable] = ErrorTable(
         (
@@ -121,7 +121,7 @@ class WecomRobotChannel(BaseChannel):
         return refusal_of(message, _LIMITS)
 
     def request(self, call: Call) -> httpx.Request:
-        """The call's one message."""
+        """Returns the POST of the call's one delivery."""
         (delivery,) = call.deliveries
         message = message_of(content_of(delivery, self.provider))
         body = {"msgtype": message.kind, message.kind: message.body}
@@ -131,7 +131,7 @@ class WecomRobotChannel(BaseChannel):
         )
 
     def outcomes(self, call: Call, answer: Answer) -> list[AnyOutcome]:
-        """The outcome of the call's one delivery; they have no name for it."""
+        """Returns the outcome of the call's one delivery; WeCom gives it no id."""
         return failed(call, answer, self.errors) or for_all(call, Accepted(call.key))
 
 
