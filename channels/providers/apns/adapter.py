@@ -11,10 +11,10 @@ A receiver is a device token, in hexadecimal. Contents: channels/providers/apns/
 tokens: channels/providers/apns/token_source.py. The sandbox is the endpoint https://api.sandbox.push.apple.com.
 
 `apns-id` is the call's key as a UUID, the same for every attempt. Apple documents it as a name in answers
-and in its delivery log, but not the effect of a second request with it: no idempotency. There is no query.
-So the policy decides on an attempt in doubt. `apns-collapse-id` makes a repeat replace the first in the
-device's list, if it is still there. The device shows and sounds it again: both were delivered. 200 means
-that Apple has the notification, not that the device has it.
+and in its delivery log. The effect of a second request is not documented, and there is no query. So the
+policy decides on an attempt in doubt. `apns-collapse-id` makes a repeat replace the first in the device's
+list, if it is still there. The device shows and sounds it again: both were delivered. 200 means that Apple
+has the notification, not that the device has it.
 
 The reason under its status decides. 5xx is in doubt: Apple may have acted before it. A refusal of an
 expired provider token sent nothing: the token is signed anew and the call repeated once. Wrong topics halt

@@ -3,11 +3,11 @@
     header     {"alg": "ES256", "kid": <key id>}
     claims     {"iss": <team id>, "iat": <seconds>}
 
-Apple refuses a token older than an hour (ExpiredProviderToken). It also refuses a new one within 20 minutes
-of the last (TooManyProviderTokenUpdates), over all of a team's keys and providers. So `iat` is the start of
-the current half hour. Every process that signs in it makes the same bytes (RFC 6979), even `hongyan
-accounts test` or a fleet with flushed stores. The fleet's token is replaced at an age of 51 to 55 minutes,
-at least 21 minutes after its first use.
+Apple refuses a token older than an hour (ExpiredProviderToken). It refuses a new one within 20 minutes of
+the last, counted over a team's keys and providers (TooManyProviderTokenUpdates). So `iat` is the start of
+the current half hour. All processes then sign the same bytes (RFC 6979), even `hongyan accounts test` or a
+fleet with flushed stores. The fleet replaces its token at an age of 51 to 55 minutes, 21 minutes or more
+after its first use.
 
 Sources, read 2026-11-22: "Establishing a token-based connection to APNs"
 (https://developer.apple.com/documentation/usernotifications/establishing-a-token-based-connection-to-apns),

@@ -6,8 +6,8 @@ r"""Slack's incoming webhooks: one message into the webhook's channel.
 
 Mentions and links are written between angle brackets. In `text` the adapter writes `&`, `<` and `>` as
 `&amp;`, `&lt;` and `&gt;`. In `markdown`, `blocks` and `attachments` it does so only for `<` before `!` and
-`@`, so that links work and mentions do not. `mention` names `channel`, `here`, `everyone`, a member (`U…`,
-`W…`) or a user group (`S…`). A plain text without a mention is sent with formatting turned off.
+`@`: links work, mentions do not. `mention` names `channel`, `here`, `everyone`, a member (`U…`, `W…`) or a
+user group (`S…`). A plain text without a mention is sent with formatting turned off.
 
 A webhook may send one message a second, with short bursts; above it comes 429 with Retry-After. Slack cuts
 a text after 40,000 characters, so the adapter refuses a longer one.
