@@ -216,8 +216,8 @@ class ApnsChannel(BaseChannel):
             return for_all(call, CONTRADICTION if reason else self._taken(call, answer))
         if reason:
             return for_all(call, self._refused(call, answer))
-        nobody = Unknown("malformed_answer", "an answer that is not Apple's")
-        return for_all(call, refusal(answer, self._now()) or nobody)
+        foreign = Unknown("malformed_answer", "an answer that is not Apple's")
+        return for_all(call, refusal(answer, self._now()) or foreign)
 
     def token_refused(self, answer: httpx.Response) -> bool:
         """Returns whether the provider token was too old."""

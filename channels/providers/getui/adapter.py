@@ -220,8 +220,8 @@ class GetuiChannel(BaseChannel):
             return for_all(call, of_failure(answer))
         reply = _read(answer)
         if reply is None:
-            nobody = Unknown("malformed_answer", "an answer that is not GeTui's")
-            return for_all(call, refusal(answer) or nobody)
+            foreign = Unknown("malformed_answer", "an answer that is not GeTui's")
+            return for_all(call, refusal(answer) or foreign)
         if reply.code == 0:
             return for_all(call, self._taken(reply.data) if answer.is_success else CONTRADICTION)
         code, detail = str(reply.code), reply.msg[:_MAX_DETAIL]
