@@ -13,8 +13,9 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from simulator.ledger import Record
-from simulator.receipts.formats import FORMATS, Format, Pushed, ReceiptReport
+from simulator.receipts.formats import FORMATS
 from simulator.receipts.plan import Plan, Planned, ReceiptOptions
+from simulator.receipts.receipt_format import Format, Pushed, ReceiptReport
 from simulator.wire import ProtocolContext
 
 _MS: Final = 1_000

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from simulator import ECHOING, Lists
-from tests.conformance.samples import ABSENCE_ALONE, UNLIMITED, Sample
+from tests.conformance.samples import UNLIMITED, Sample
 
 QUERY: Final = "query"
 WINDOW: Final = "window"
@@ -39,7 +39,7 @@ def proof_of(sample: Sample, *, switched: bool) -> str:
     """What settles a call in doubt that went through this account."""
     if sample.provider in _CONTEXTS:
         return PRESENCE if switched else NONE
-    if sample.provider in ABSENCE_ALONE:
+    if sample.absence_alone:
         return ABSENCE
     table = account_table(sample, switched=switched)
     account = sample._replace(account_table=table).account(f"{sample.scheme}://127.0.0.1")

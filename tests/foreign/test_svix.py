@@ -23,8 +23,9 @@ from channels.secret import Secret
 from receipts.parsers.resend import ResendSigning, ResendWebhooks
 from receipts.push import Push, Unauthentic
 from simulator.ledger import Record
-from simulator.receipts.formats import FORMATS, ReceiptReport
+from simulator.receipts.formats import FORMATS
 from simulator.receipts.plan import DELIVERED, Planned
+from simulator.receipts.receipt_format import ReceiptReport
 from simulator.wire import ProtocolContext
 from tests.channels.calls import delivery
 from tests.channels.providers.chats import account_of

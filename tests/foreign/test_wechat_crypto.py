@@ -19,8 +19,9 @@ from receipts.parsers.wechat_mini import WechatMiniEvents
 from receipts.parsers.wechat_official import WechatEvents
 from receipts.push import Push, Unauthentic
 from simulator.ledger import Record
-from simulator.receipts.formats import FORMATS, ReceiptReport
+from simulator.receipts.formats import FORMATS
 from simulator.receipts.plan import DELIVERED, Planned
+from simulator.receipts.receipt_format import ReceiptReport
 from simulator.wire import ProtocolContext
 
 TOKEN, APP = "spamtest", "wx2c2769f8efd9abc2"

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
@@ -14,7 +15,6 @@ from receipts.parsers._wechat_crypto import signature as wechat_signature
 from receipts.parsers._wechat_events import WechatSigning
 from receipts.parsers.aliyun_sms import AliyunSmsReports
 from receipts.parsers.getui import GetuiReceipts, GetuiSigning
-from receipts.parsers.huawei_sms import HuaweiSmsReports
 from receipts.parsers.resend import ResendSigning, ResendWebhooks
 from receipts.parsers.resend import signature as svix_signature
 from receipts.parsers.tencent_sms import TencentSmsStatuses, pulled
@@ -474,64 +474,12 @@ def test_every_parser_is_of_a_provider_there_is() -> None:
     from channels.registry import PROVIDERS
 
     assert set(PARSERS) <= set(PROVIDERS)
-    assert set(PARSERS) == {
-        "getui",
-        "huawei_sms",
-        "aliyun_sms",
-        "tencent_sms",
-        "twilio",
-        "resend",
-        "wechat_mini",
-        "wechat_official",
-    }
 
 
-HUAWEI = (
-    "sequence=1&total=1&updateTime=2018-10-31T08%3A43%3A41Z&source=2&extend=0123abcd"
-    "&smsMsgId=2ea20735-f856-4376-afbf-570bd70a46ee_11840135&status=DELIVRD&to=%2B8615123456789"
-)
-
-
-def huawei(body: str, query: str = "secret=s3cret") -> Parsed:
-    return HuaweiSmsReports().parse(push(body, query), SHARED)
-
-
-def test_huawei_reports_are_read_as_documented() -> None:
-    assert huawei(HUAWEI).receipts == [
-        Receipt(
-            "acc",
-            ReceiptState.DELIVERED,
-            "2ea20735-f856-4376-afbf-570bd70a46ee_11840135",
-            "0123abcd",
-            ("+8615123456789",),
-            at=1_540_975_421_000,
-        )
-    ]
-    (failed,) = huawei(HUAWEI.replace("DELIVRD", "MK:0041")).receipts
-    assert (failed.said, failed.code) == (ReceiptState.UNDELIVERED, "MK:0041")
-
-
-def test_a_part_of_a_long_huawei_message_that_arrived_is_not_the_message() -> None:
-    part = HUAWEI.replace("total=1", "total=2")
-    assert huawei(part).receipts == []
-    (last,) = huawei(part.replace("sequence=1", "sequence=2")).receipts
-    assert last.said is ReceiptState.DELIVERED
-    (lost,) = huawei(part.replace("DELIVRD", "UNDELIV")).receipts
-    assert (lost.said, lost.code) == (ReceiptState.UNDELIVERED, "UNDELIV")
-
-
-@pytest.mark.parametrize("status", ["ACCEPTD", "UNKNOWN"])
-def test_a_huawei_report_that_tells_no_end_moves_nothing(status: str) -> None:
-    assert huawei(HUAWEI.replace("DELIVRD", status)).receipts == []
-
-
-def test_a_huawei_report_without_its_secret_or_its_id_is_refused() -> None:
-    with pytest.raises(Unauthentic):
-        huawei(HUAWEI, "secret=wrong")
-    with pytest.raises(Malformed):
-        huawei(HUAWEI.replace("smsMsgId", "other"))
-    with pytest.raises(Malformed):
-        HuaweiSmsReports().parse(push(b"\xff", "secret=s3cret"), SHARED)
+def test_every_parser_is_in_the_document() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "receipts.md").read_text("utf-8")
+    for name in PARSERS:
+        assert f"\n| {name} | " in page, f"docs/receipts.md does not describe {name}"
 
 
 GETUI = GetuiSigning(Secret("ms"))

@@ -23,38 +23,35 @@ from idempotency.sql_ledger import SqlLedger
 from message.delivery import Delivery, deliveries_of
 from message.outcomes import Accepted
 from message.states import Event
+from receipts.parsers import PARSERS
 from receipts.process import _bound, _opened
+from receipts.push import SharedSecret
 from receipts.sources import load_sources
 from simulator import Simulator, spawn
-from simulator.receipts.formats import FORMATS, SIGNING_SECRET
+from simulator.receipts.formats import FORMATS
 from simulator.receipts.plan import SENT, Plan, ReceiptOptions
 from tests.conformance.samples import UNLIMITED, Sample, sample
 from tests.idempotency.making import NOON, World, claimed, settle, wait_until
 
 SECRET = "simulator-secret"
-AES_KEY = "abcdefghijklmnopqrstuvwxyz0123456789ABCDEFG"
 SEED = "7"
 EACH = 24
-CREDENTIALS = {
-    "resend": {"signing_secret": SIGNING_SECRET},
-    "wechat_official": {"aes_key": AES_KEY, "app_id": "wx-app"},
-}
 BEHAVIOURS = {**UNLIMITED, "wechat_mini": {"msgid": "true"}}
 numbers = count(50_000)
 
 
+def is_shared(provider: str) -> bool:
+    """Returns whether the provider signs nothing: a secret stands in the callback's address."""
+    return PARSERS[provider].options is SharedSecret
+
+
 def checked_with(provider: str, url: str) -> dict[str, Any]:
     """`[receipts.accounts.NAME]` for the simulator's signatures."""
-    return {
-        "aliyun_sms": {"secret": SECRET},
-        "tencent_sms": {"secret": SECRET},
-        "huawei_sms": {"secret": SECRET},
-        "getui": {"master_secret": SECRET},
-        "twilio": {"auth_token": SECRET, "public_url": url},
-        "resend": {"signing_secret": SIGNING_SECRET},
-        "wechat_mini": {"token": SECRET},
-        "wechat_official": {"token": SECRET, "aes_key": AES_KEY, "app_id": "wx-app"},
-    }[provider]
+    if is_shared(provider):
+        return {"secret": SECRET}
+    of = sample(provider)
+    assert of is not None
+    return {name: value.replace("{url}", url) for name, value in of.receipt_keys.items()}
 
 
 class Bench(NamedTuple):
@@ -126,7 +123,7 @@ def bench(
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/receipts/{of.provider}"
         _serve(of, url, listener, world, ledger, stack)
         options = ReceiptOptions(
-            url=f"{url}?secret={SECRET}" if of.provider.endswith("_sms") else url,
+            url=f"{url}?secret={SECRET}" if is_shared(of.provider) else url,
             delay_ms="5-60",
             undelivered={"30003": 0.2, "30005": 0.1},
             doubled=0.3,
@@ -137,7 +134,7 @@ def bench(
                 tmp_path,
                 fsync=False,
                 seed=SEED,
-                credentials=CREDENTIALS,
+                credentials={of.provider: of.signs_with} if of.signs_with else {},
                 behaviours=BEHAVIOURS,
                 receipts={of.provider: options},
             )
@@ -205,7 +202,7 @@ def test_a_delivery_in_doubt_is_proved_sent_where_the_receipt_names_our_call(
     bench.send(call)
     settle(bench.ledger, call.deliveries[0], Event.UNKNOWN, reason="timeout")
     wait_until(lambda: bench.pushed() == bench.planned(), timeout_s=30)
-    if bench.of.provider in ("aliyun_sms", "huawei_sms", "twilio"):
+    if bench.of.receipts_name_call:
         wait_until(lambda: bench.states(call.deliveries) == bench.wanted(), timeout_s=30)
     else:  # these name only what the answer would have told us
         assert set(bench.states(call.deliveries).values()) == {"UNKNOWN"}

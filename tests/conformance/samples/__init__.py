@@ -11,6 +11,11 @@ and, where the provider needs them:
     SCHEME          "smtp": the simulator's SMTP listener
     UNDOCUMENTED    a code that the provider could word and does not document
     BY_STATUS       True: the provider answers errors by HTTP status, such a code with a 4xx
+    LIMITED         True: its simulator keeps to the provider's limits (behaviour `limits`)
+    ABSENCE_ALONE   True: its query proves that nothing was sent, and never that something was; receipts do
+    RECEIPT_KEYS    what `[receipts.accounts.NAME]` says, if not a shared secret; `{url}` is the address
+    SIGNS_WITH      the simulator's credentials that its receipts are signed with, where not the usual ones
+    RECEIPTS_NAME_CALL  True: a receipt has the call's key, and proves a call in doubt
 """
 
 from __future__ import annotations
@@ -25,27 +30,8 @@ from channels.registry import PROVIDERS, load_accounts
 from message.envelope import Notification
 from simulator import Simulator
 
-UNLIMITED: Mapping[str, Mapping[str, str]] = {
-    one: {"limits": "off"}
-    for one in (
-        "apns",
-        "dingtalk_robot",
-        "discord",
-        "feishu",
-        "feishu_robot",
-        "mattermost",
-        "resend",
-        "slack",
-        "teams",
-        "wecom_robot",
-    )
-}
-"""Behaviours of a simulator whose one application, team or robot stands for as many as a test wants."""
 WITHOUT: frozenset[str] = frozenset({"webhook", "null"})
 """Ours: tests/channels/test_simulator.py and test_webhook.py hold the one, the other sends nothing."""
-
-ABSENCE_ALONE: frozenset[str] = frozenset({"twilio"})
-"""Their queries prove that nothing was sent, and never that something was: receipts do."""
 
 
 class Sample(NamedTuple):
@@ -60,6 +46,11 @@ class Sample(NamedTuple):
     scheme: str = "http"
     undocumented: str = ""
     by_status: bool = False
+    limited: bool = False
+    absence_alone: bool = False
+    receipt_keys: Mapping[str, str] = {}
+    signs_with: Mapping[str, str] = {}
+    receipts_name_call: bool = False
 
     @property
     def channel(self) -> Channel:
@@ -97,6 +88,11 @@ def sample(provider: str) -> Sample | None:
         getattr(module, "SCHEME", "http"),
         getattr(module, "UNDOCUMENTED", ""),
         getattr(module, "BY_STATUS", False),
+        getattr(module, "LIMITED", False),
+        getattr(module, "ABSENCE_ALONE", False),
+        getattr(module, "RECEIPT_KEYS", {}),
+        getattr(module, "SIGNS_WITH", {}),
+        getattr(module, "RECEIPTS_NAME_CALL", False),
     )
 
 
@@ -104,3 +100,9 @@ def samples() -> list[Sample]:
     """Those of all providers that have one, by name."""
     found = (sample(provider) for provider in sorted(PROVIDERS))
     return [one for one in found if one is not None]
+
+
+UNLIMITED: Mapping[str, Mapping[str, str]] = {
+    one.provider: {"limits": "off"} for one in samples() if one.limited
+}
+"""Behaviours of a simulator whose one application, team or robot stands for as many as a test wants."""

@@ -16,6 +16,7 @@ PER_RECEIVER: frozenset[str] = frozenset()
 """None: a call is refused whole."""
 UNREACHABLE: dict[str, str] = {}
 BY_STATUS = True
+RECEIPTS_NAME_CALL = True
 
 
 def notification(number: int) -> Notification:

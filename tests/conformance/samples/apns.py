@@ -27,6 +27,7 @@ PER_RECEIVER: frozenset[str] = frozenset()
 UNREACHABLE: dict[str, str] = {
     "ExpiredProviderToken": "of a token of this half hour it is a refused login; test_apns.py tries both",
 }
+LIMITED = True
 BY_STATUS = True
 
 

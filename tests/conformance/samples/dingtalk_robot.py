@@ -15,6 +15,7 @@ ACCOUNT: dict[str, Any] = {
 }
 PER_RECEIVER: frozenset[str] = frozenset()
 UNREACHABLE: dict[str, str] = {}
+LIMITED = True
 UNDOCUMENTED = "987654"
 
 

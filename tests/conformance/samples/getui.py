@@ -16,6 +16,7 @@ ACCOUNT: dict[str, Any] = {
 PER_RECEIVER: frozenset[str] = frozenset({"successed_ignore"})
 UNREACHABLE: dict[str, str] = {}
 BY_STATUS = True
+RECEIPT_KEYS = {"master_secret": "simulator-secret"}
 UNDOCUMENTED = "29999"
 
 

@@ -19,6 +19,7 @@ PER_RECEIVER: frozenset[str] = frozenset(
 """What stands in `status` of a number."""
 UNREACHABLE: dict[str, str] = {}
 BY_STATUS = True
+RECEIPTS_NAME_CALL = True
 UNDOCUMENTED = "E999999"
 
 

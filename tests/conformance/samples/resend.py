@@ -3,6 +3,7 @@
 from typing import Any
 
 from message.envelope import Notification
+from simulator.receipts.formats.resend import SIGNING_SECRET
 
 ACCOUNT: dict[str, Any] = {
     "api_key": "simulator-secret",
@@ -11,7 +12,10 @@ ACCOUNT: dict[str, Any] = {
 PATH = "/resend"
 PER_RECEIVER: frozenset[str] = frozenset()
 UNREACHABLE: dict[str, str] = {}
+LIMITED = True
 BY_STATUS = True
+SIGNS_WITH = {"signing_secret": SIGNING_SECRET}
+RECEIPT_KEYS = SIGNS_WITH
 
 
 def notification(number: int) -> Notification:

@@ -15,6 +15,9 @@ PATH = "/twilio"
 PER_RECEIVER: frozenset[str] = frozenset()
 """None: one receiver a call."""
 UNREACHABLE: dict[str, str] = {}
+ABSENCE_ALONE = True
+RECEIPT_KEYS = {"auth_token": "simulator-secret", "public_url": "{url}"}
+RECEIPTS_NAME_CALL = True
 BY_STATUS = True
 
 

@@ -10,6 +10,7 @@ ACCOUNT: dict[str, Any] = {"appid": "simulator-id", "secret": "simulator-secret"
 PATH = "/wechat_mini"
 PER_RECEIVER: frozenset[str] = frozenset()
 UNREACHABLE: dict[str, str] = {}
+RECEIPT_KEYS = {"token": "simulator-secret"}
 
 
 def notification(number: int) -> Notification:

@@ -10,6 +10,8 @@ ACCOUNT: dict[str, Any] = {"appid": "simulator-id", "secret": "simulator-secret"
 PATH = "/wechat_official"
 PER_RECEIVER: frozenset[str] = frozenset()
 UNREACHABLE: dict[str, str] = {}
+SIGNS_WITH = {"aes_key": "abcdefghijklmnopqrstuvwxyz0123456789ABCDEFG", "app_id": "wx-app"}
+RECEIPT_KEYS = {"token": "simulator-secret", **SIGNS_WITH}
 
 
 def notification(number: int) -> Notification:

@@ -10,6 +10,7 @@ ACCOUNT: dict[str, Any] = {"key": "simulator-secret", "group": "ops"}
 PATH = "/wecom_robot"
 PER_RECEIVER: frozenset[str] = frozenset()
 UNREACHABLE: dict[str, str] = {}
+LIMITED = True
 
 
 def notification(number: int) -> Notification:
