@@ -1,1 +1,2 @@
-"""Receipts that the simulator posts: their times, their formats, the poster."""
+"""Receipts that the simulator posts: `plan` (which follow, and when), `receipt_format` with `formats/` (in
+which words), `poster` (pushes them)."""
