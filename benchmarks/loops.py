@@ -151,7 +151,7 @@ def worker(settings: Settings, warm: int, span: int) -> dict[str, Any]:
         app = open_worker(settings, policy, lanes, stack, threading.Event())
         assert app is not None
         pools = list(app.pools.values())
-        meter = LoopMeter(lambda: sum(p.returned for p in pools), warm, span, app.worker.stop)
+        meter = LoopMeter(lambda: sum(p.settled_count for p in pools), warm, span, app.worker.stop)
         meter.start()
         app.worker.run()
     return dict(msgspec.to_builtins(meter.result))

@@ -262,13 +262,13 @@ def measure(make: MakeCall, threads: int, calls: int) -> tuple[float, float]:
         for _ in range(share):
             call()
 
-    crew = [threading.Thread(target=work) for _ in range(threads)]
-    for one in crew:
+    thread_group = [threading.Thread(target=work) for _ in range(threads)]
+    for one in thread_group:
         one.start()
     ready.wait()
     cpu, start = time.process_time(), time.perf_counter()
     go.wait()
-    for one in crew:
+    for one in thread_group:
         one.join()
     spent, took = time.process_time() - cpu, time.perf_counter() - start
     return spent / (share * threads) * 1e6, share * threads / took

@@ -110,9 +110,11 @@ class Engine:
         if not isinstance(found, Call):
             return found
         outcomes = self._send(channel, found, timeout_s)
-        return self.renewed(channel, found, timeout_s) if outcomes is None else outcomes
+        return self.send_with_new_token(channel, found, timeout_s) if outcomes is None else outcomes
 
-    def renewed(self, channel: Channel, call: Call, timeout_s: float) -> list[AnyOutcome]:
+    def send_with_new_token(
+        self, channel: Channel, call: Call, timeout_s: float
+    ) -> list[AnyOutcome]:
         """Makes a call whose token was refused once more with another token; returns as `send`."""
         source = _source(channel, call.account)
         assert source is not None
@@ -301,7 +303,7 @@ class NonBlockingEngine(Engine):
         if answer is None or isinstance(answer, list):
             return answer
         outcomes = _read(channel, call, answer)
-        return self.renewed(channel, call, timeout_s) if outcomes is None else outcomes
+        return self.send_with_new_token(channel, call, timeout_s) if outcomes is None else outcomes
 
 
 def _source(channel: Channel, account: Account) -> TokenSource | None:

@@ -23,8 +23,8 @@ class PolicyReload:
     def __init__(
         self,
         pools: Mapping[str, LanePool],
-        quotas: SendLimits,
-        gating: SendGates,
+        send_limits: SendLimits,
+        gates: SendGates,
         source: Source,
         routes_for: Callable[[Policy], AccountsByLane],
     ) -> None:
@@ -32,8 +32,8 @@ class PolicyReload:
         self.kept = 0
         """Lanes that could not follow, and keep their terms until the worker is started again."""
         self._pools = pools
-        self._quotas = quotas
-        self._gating = gating
+        self._quotas = send_limits
+        self._gates = gates
         self._source = source
         self._routes_for = routes_for
 
@@ -44,7 +44,7 @@ class PolicyReload:
         new, kept = followed(policy, {p.lane: (p.terms.version, p.policy) for p in pools})
         routes = self._routes_for(new)
         self._quotas.follow(new, routes)
-        self._gating.follow(new)
+        self._gates.follow(new)
         for lane, of_lane in routes.items():
             pool = self._pools.get(lane.name)
             if pool is None or lane.name in kept:

@@ -98,10 +98,10 @@ def open_worker(
         return None
     outage = Outage()
     outage.stop = stop
-    ledger = outage.persist("start", lambda: open_ledger(settings))
+    ledger = outage.until_available("start", lambda: open_ledger(settings))
     stack.callback(ledger.close)
     versions = Versions(ledger.database)
-    now = outage.persist("start", lambda: in_force_at_start(settings, versions))
+    now = outage.until_available("start", lambda: in_force_at_start(settings, versions))
     recorder = open_recorder(settings)
     stack.callback(recorder.close)
     transport = TransportRouter()
@@ -110,7 +110,7 @@ def open_worker(
     stack.callback(tokens.close)
     parts = OpenedBackends(
         ledger=ledger,
-        prefilter=open_prefilter(settings, outage.persist("start", ledger.identity)),
+        prefilter=open_prefilter(settings, outage.until_available("start", ledger.identity)),
         recorder=recorder,
         transport=transport,
         tokens=tokens,
@@ -121,7 +121,7 @@ def open_worker(
         protocol=kafka.resolve_group_protocol(settings.kafka),
     )
     followed = now.policy if now.number else policy
-    app = outage.persist("start", lambda: build(settings, followed, lanes, parts, stop))
+    app = outage.until_available("start", lambda: build(settings, followed, lanes, parts, stop))
     _open_alerts(settings, app, ledger, transport, stack)
     server = HealthServer(settings.worker.health_address, app.health, app.metrics.registry)
     server.start()

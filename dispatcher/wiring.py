@@ -36,13 +36,12 @@ from dispatcher.kafka.removed_records import LogBounds, RemovedRecords
 from dispatcher.kafka.source import Source
 from dispatcher.metrics import Metrics
 from dispatcher.pipeline.claims import BestEffortClaims, ClaimStrategy, LedgerClaims
-from dispatcher.pipeline.combined_commit import CombinedCommit
 from dispatcher.pipeline.completion import CompletionStage
 from dispatcher.pipeline.expand import ExpandStage, TemplateRejected
 from dispatcher.pipeline.gates import SendGates, open_gating
 from dispatcher.pipeline.intake import Intake
 from dispatcher.pipeline.lanes import LanePool
-from dispatcher.pipeline.settle import Settle
+from dispatcher.pipeline.settle import CombinedCommit, Settle
 from dispatcher.pipeline.telemetry import WorkerTelemetry
 from dispatcher.pipeline.work import Finished, KafkaRecord
 from dispatcher.policy_reload import PolicyReload
@@ -116,8 +115,8 @@ class _Core(NamedTuple):
     metrics: Metrics
     outage: Outage
     report: WorkerTelemetry
-    quotas: SendLimits
-    gating: SendGates
+    send_limits: SendLimits
+    gates: SendGates
     finished: SimpleQueue[Finished]
     done: SimpleQueue[Sequence[KafkaRecord | Poison]]
 
@@ -152,7 +151,7 @@ def build(
     SettingsError."""
     name, clock, metrics = worker_name(settings), Clock(), Metrics()
     routes = routes_for(settings, policy, lanes)
-    heart = _heart(settings, policy, routes, parts.ledger, name, clock)
+    lease = _lease(settings, policy, routes, parts.ledger, name, clock)
     identity = parts.ledger.identity()
     core = _Core(
         settings=settings,
@@ -165,37 +164,39 @@ def build(
         metrics=metrics,
         outage=Outage(),
         report=WorkerTelemetry(parts.recorder, metrics, clock=clock, worker=name),
-        quotas=open_quotas(settings, policy, routes, parts.ledger, identity, clock, parts.stack),
-        gating=open_gating(settings, policy, identity, clock, parts.stack),
+        send_limits=open_quotas(
+            settings, policy, routes, parts.ledger, identity, clock, parts.stack
+        ),
+        gates=open_gating(settings, policy, identity, clock, parts.stack),
         finished=SimpleQueue(),
         done=SimpleQueue(),
     )
-    pools = {lane.name: _pool(core, lane, heart) for lane, routes in core.routes.items() if routes}
-    doors = _doors(core, pools, heart)
-    screens = {lane: door.screen for door in doors for lane in door.lanes}
-    aftermath = _aftermath(core, pools, screens)
-    settle = _settle(core, pools, doors, aftermath)
+    pools = {lane.name: _pool(core, lane, lease) for lane, routes in core.routes.items() if routes}
+    entries = _entries(core, pools, lease)
+    screens = {lane: entry.screen for entry in entries for lane in entry.lanes}
+    completion = _completion(core, pools, screens)
+    settle = _settle(core, pools, entries, completion)
     dead_letters = _dead_letters(core)
     removed = _removed(core)
     source = _source(core, screens, dead_letters, removed)
     adoption = PolicyReload(
-        pools, core.quotas, core.gating, source, lambda new: routes_for(settings, new, lanes)
+        pools, core.send_limits, core.gates, source, lambda new: routes_for(settings, new, lanes)
     )
     watch = PolicyWatcher(parts.versions, settings.accounts, adoption, number=parts.number)
     stages = WorkerStages(
         source=source,
-        doors=doors,
+        entries=entries,
         pools=list(pools.values()),
         settle=settle,
-        aftermath=aftermath,
+        completion=completion,
         dead_letters=dead_letters,
         topics=_topics(core),
         removed=removed,
-        heart=heart,
+        lease=lease,
         outage=core.outage,
-        upkeep=core.quotas.upkeep,
+        upkeep=core.send_limits.upkeep,
         watch=watch,
-        crew=ThreadGroup(),
+        thread_group=ThreadGroup(),
         clock=core.clock,
     )
     worker = Worker(stages, lanes, settings.worker.drain_s, stop)
@@ -203,16 +204,16 @@ def build(
         lambda: (
             *_gauges(stages),
             *policy_gauges(watch, lambda: adoption.kept),
-            *core.quotas.gauges(),
-            *core.gating.gauges(),
-            *login_gauges(parts.tokens, core.quotas.rates),
+            *core.send_limits.gauges(),
+            *core.gates.gauges(),
+            *login_gauges(parts.tokens, core.send_limits.rates),
         )
     )
     show_drops(parts.recorder, core.metrics.registry)
     return BuiltWorker(worker, _health(worker, stages, parts.transport), core.metrics, pools)
 
 
-def _heart(
+def _lease(
     settings: Settings,
     policy: Policy,
     routes: AccountsByLane,
@@ -232,19 +233,19 @@ def _heart(
         program=program_version(),
     )
     interval = worker.heartbeat_s or worker.lease_s * _BEAT_SHARE
-    heart = WorkerLease(ledger, info, clock=clock, interval_s=interval)
-    heart.register()
-    return heart
+    lease = WorkerLease(ledger, info, clock=clock, interval_s=interval)
+    lease.register()
+    return lease
 
 
-def _pool(core: _Core, lane: Lane, heart: WorkerLease) -> LanePool:
+def _pool(core: _Core, lane: Lane, lease: WorkerLease) -> LanePool:
     return LanePool(
         lane,
         core.policy.of(lane),
         core.routes[lane],
-        core.quotas.accounts[lane.name],
+        core.send_limits.accounts[lane.name],
         NonBlockingEngine(core.parts.transport, core.parts.tokens),
-        permit=heart,
+        permit=lease,
         clock=core.clock,
         finished=core.finished,
         reroute=_reroute(core),
@@ -265,10 +266,10 @@ def _reroute(core: _Core) -> Callable[[Sequence[Delivery]], list[bool]]:
     return reroute
 
 
-def _doors(core: _Core, pools: Mapping[str, LanePool], heart: WorkerLease) -> list[LaneEntry]:
+def _entries(core: _Core, pools: Mapping[str, LanePool], lease: WorkerLease) -> list[LaneEntry]:
     """One way in for the lanes that the ledger answers for, one for those it does not: so that an
     outage of the database holds up only the former."""
-    doors = []
+    entries = []
     for best_effort in (False, True):
         mine = {
             name: pool
@@ -276,12 +277,12 @@ def _doors(core: _Core, pools: Mapping[str, LanePool], heart: WorkerLease) -> li
             if (pool.policy.guarantee is Guarantee.BEST_EFFORT) is best_effort
         }
         if mine:
-            doors.append(_door(core, mine, best_effort, heart))
-    return doors
+            entries.append(_entry(core, mine, best_effort, lease))
+    return entries
 
 
-def _door(
-    core: _Core, pools: Mapping[str, LanePool], best_effort: bool, heart: WorkerLease
+def _entry(
+    core: _Core, pools: Mapping[str, LanePool], best_effort: bool, lease: WorkerLease
 ) -> LaneEntry:
     gate: ClaimStrategy
     if best_effort:
@@ -295,18 +296,18 @@ def _door(
             outage=core.outage,
             clock=core.clock,
             count=core.metrics,
-            term=lambda: heart.term,
-            lease_holds=lambda: heart.valid,
+            term=lambda: lease.term,
+            lease_holds=lambda: lease.valid,
             ordered=frozenset(ordered),
         )
     intake = Intake(
         pools,
         gate,
-        core.quotas.receivers.delays,
+        core.send_limits.receivers.delays,
         report=core.report,
         clock=core.clock,
         finished=core.finished,
-        gating=core.gating,
+        gates=core.gates,
     )
     screen = ExpandStage(
         pools,
@@ -318,8 +319,8 @@ def _door(
         render=partial(_rendered, core.parts.templates),
     )
     intake.on_taken = screen.wanted
-    rider = CombinedCommit(intake, gate) if isinstance(gate, LedgerClaims) else None
-    return LaneEntry(screen, intake, [pool.lane for pool in pools.values()], rider)
+    combined_commit = CombinedCommit(intake, gate) if isinstance(gate, LedgerClaims) else None
+    return LaneEntry(screen, intake, [pool.lane for pool in pools.values()], combined_commit)
 
 
 def _rendered(templates: Templates, notification: Notification) -> Rendered | None:
@@ -341,7 +342,7 @@ def _rendered(templates: Templates, notification: Notification) -> Rendered | No
         raise TemplateRejected(f"template_failed: {cause}") from exc
 
 
-def _aftermath(
+def _completion(
     core: _Core, pools: Mapping[str, LanePool], screens: Mapping[Lane, ExpandStage]
 ) -> CompletionStage:
     ordered = frozenset(p.lane for p in pools.values() if p.policy.ordering is Ordering.KEY)
@@ -359,7 +360,7 @@ def _aftermath(
         report=core.report,
         clock=core.clock,
         on_records=on_records,
-        gating=core.gating,
+        gates=core.gates,
         hurried=ordered,
     )
 
@@ -367,12 +368,12 @@ def _aftermath(
 def _settle(
     core: _Core,
     pools: Mapping[str, LanePool],
-    doors: Sequence[LaneEntry],
-    aftermath: CompletionStage,
+    entries: Sequence[LaneEntry],
+    completion: CompletionStage,
 ) -> Settle:
     def on_room() -> None:
-        for door in doors:
-            door.intake.room_made()
+        for entry in entries:
+            entry.intake.room_made()
 
     return Settle(
         pools,
@@ -381,9 +382,11 @@ def _settle(
         report=core.report,
         clock=core.clock,
         finished=core.finished,
-        on_settled=aftermath.put,
+        on_settled=completion.put,
         on_room=on_room,
-        rider=next((door.rider for door in doors if door.rider is not None), None),
+        combined_commit=next(
+            (entry.combined_commit for entry in entries if entry.combined_commit is not None), None
+        ),
         ordered=frozenset(n for n, p in pools.items() if p.policy.ordering is Ordering.KEY),
     )
 
@@ -495,17 +498,17 @@ def _health(worker: Worker, stages: WorkerStages, transport: TransportRouter) ->
         "answers": lambda: transport.beat,
         "source": lambda: stages.source.beat,
         "settle": lambda: stages.settle.beat,
-        "aftermath": lambda: stages.aftermath.beat,
+        "aftermath": lambda: stages.completion.beat,
     }
-    for number, door in enumerate(stages.doors):
-        beats[f"screen-{number}"] = partial(getattr, door.screen, "beat")
-        beats[f"intake-{number}"] = partial(getattr, door.intake, "beat")
-    casualty = stages.crew
+    for number, entry in enumerate(stages.entries):
+        beats[f"screen-{number}"] = partial(getattr, entry.screen, "beat")
+        beats[f"intake-{number}"] = partial(getattr, entry.intake, "beat")
+    failure = stages.thread_group
     return Health(
         beats,
         ready=lambda: worker.not_ready,
         missing=lambda: stages.topics.missing,
-        dead=lambda: casualty.casualty[0] if casualty.casualty else None,
+        dead=lambda: failure.failure[0] if failure.failure else None,
         waiting=lambda: stages.outage.on,
         monotonic=stages.clock.monotonic,
     )
@@ -537,8 +540,8 @@ def _gauges(stages: WorkerStages) -> Iterable[Gauge]:
     for (held, reason), count in stages.dead_letters.held.items():
         text = "Poison that waits for a permit; its lane is paused."
         yield "dead_letters_held", text, {"lane": held.name, "reason": reason}, count
-    yield "lease_valid", "1 while the worker may send.", {}, float(stages.heart.valid)
-    yield "lease_lapses", "Times the lease lapsed.", {}, stages.heart.lapses
-    yield "swept", "Deliveries of dead workers put in doubt by this one.", {}, stages.heart.swept
+    yield "lease_valid", "1 while the worker may send.", {}, float(stages.lease.valid)
+    yield "lease_lapses", "Times the lease lapsed.", {}, stages.lease.lapses
+    yield "swept", "Deliveries of dead workers put in doubt by this one.", {}, stages.lease.swept
     yield "ledger_away", "1 while the database is away.", {}, float(stages.outage.on)
     yield "settle_abandoned", "Outcomes left unwritten.", {}, stages.settle.abandoned

@@ -23,12 +23,11 @@ from dispatcher.dead_letters.writer import DeadLetterWriter
 from dispatcher.kafka.missing_topics import MissingTopics
 from dispatcher.kafka.removed_records import RemovedRecords
 from dispatcher.kafka.source import Source
-from dispatcher.pipeline.combined_commit import CombinedCommit
 from dispatcher.pipeline.completion import CompletionStage
 from dispatcher.pipeline.expand import ExpandStage
 from dispatcher.pipeline.intake import Intake
 from dispatcher.pipeline.lanes import LanePool
-from dispatcher.pipeline.settle import Settle
+from dispatcher.pipeline.settle import CombinedCommit, Settle
 from idempotency.ledger import LedgerError
 from message.vocabulary import Lane
 from policy.schema import Guarantee
@@ -63,10 +62,10 @@ class LaneEntry(NamedTuple):
     screen: ExpandStage
     intake: Intake
     lanes: Sequence[Lane]
-    rider: CombinedCommit | None = None
+    combined_commit: CombinedCommit | None = None
     """Where the ledger answers for the lanes."""
 
-    def run_screen(self) -> None:
+    def run_expand(self) -> None:
         """Nothing is offered after the screen's end, so intake may end too."""
         self.screen.run()
         self.intake.close()
@@ -81,18 +80,18 @@ class WorkerStages(NamedTuple):
     """The worker's parts, built by `dispatcher.wiring`."""
 
     source: Source
-    doors: Sequence[LaneEntry]
+    entries: Sequence[LaneEntry]
     pools: Sequence[LanePool]
     settle: Settle
-    aftermath: CompletionStage
+    completion: CompletionStage
     dead_letters: DeadLetterWriter
     topics: MissingTopics
     removed: RemovedRecords
-    heart: WorkerLease
+    lease: WorkerLease
     outage: Outage
     upkeep: LimitsMaintenance
     watch: PolicyWatcher
-    crew: ThreadGroup
+    thread_group: ThreadGroup
     clock: Clock
 
 
@@ -136,7 +135,7 @@ class Worker:
         self._start()
         self.phase = WorkerPhase.RUNNING
         try:
-            while not self._stop.is_set() and not self._stages.crew.alarm.is_set():
+            while not self._stop.is_set() and not self._stages.thread_group.failed.is_set():
                 self.run_once()
         finally:
             self._drain()
@@ -154,36 +153,36 @@ class Worker:
         stages = self._stages
         for pool in stages.pools:
             pool.start()
-        stages.crew.start("settle", self._settle)
-        stages.crew.start("aftermath", stages.aftermath.run)
-        for number, door in enumerate(stages.doors):
-            stages.crew.start(f"intake-{number}", door.intake.run)
-            stages.crew.start(f"screen-{number}", door.run_screen)
-        stages.crew.start("dead-letters", stages.dead_letters.run)
-        stages.crew.start("topics", stages.topics.run)
-        stages.crew.start("removed-records", stages.removed.run)
-        stages.crew.start("upkeep", stages.upkeep.run)
-        stages.crew.start("policy", stages.watch.run)
-        stages.crew.start("heart", stages.heart.run)
+        stages.thread_group.start("settle", self._settle)
+        stages.thread_group.start("aftermath", stages.completion.run)
+        for number, entry in enumerate(stages.entries):
+            stages.thread_group.start(f"intake-{number}", entry.intake.run)
+            stages.thread_group.start(f"screen-{number}", entry.run_expand)
+        stages.thread_group.start("dead-letters", stages.dead_letters.run)
+        stages.thread_group.start("topics", stages.topics.run)
+        stages.thread_group.start("removed-records", stages.removed.run)
+        stages.thread_group.start("upkeep", stages.upkeep.run)
+        stages.thread_group.start("policy", stages.watch.run)
+        stages.thread_group.start("heart", stages.lease.run)
         stages.source.subscribe(self._lanes)
 
     def _settle(self) -> None:
         """Nothing follows after settle's last batch."""
         self._stages.settle.run()
-        self._stages.aftermath.stop()
+        self._stages.completion.stop()
 
     def _drain(self) -> None:
         stages, clock = self._stages, self._stages.clock
         self.phase = WorkerPhase.DRAINING
         deadline = clock.monotonic() + self._drain_s
         log.info("draining", unsettled=self._unsettled(), deadline_s=self._drain_s)
-        stages.heart.draining()
+        stages.lease.draining()
         stages.watch.stop()
         stages.topics.stop()
         stages.removed.stop()
         stages.source.quiet()
-        for door in stages.doors:
-            door.stop()
+        for entry in stages.entries:
+            entry.stop()
         for pool in stages.pools:
             pool.stop()
         drained = self._await_settled(deadline - min(_COMMIT_S, self._drain_s / 2))
@@ -197,7 +196,7 @@ class Worker:
         """Go round, polling the group, until nothing is between claim and settlement."""
         stages = self._stages
         while self._unsettled() or stages.source.busy:
-            if stages.clock.monotonic() >= deadline or stages.crew.alarm.is_set():
+            if stages.clock.monotonic() >= deadline or stages.thread_group.failed.is_set():
                 self.left = self._unsettled()
                 return False
             stages.source.run_once()
@@ -220,9 +219,9 @@ class Worker:
         closing = threading.Thread(target=self._stages.source.close, name="close", daemon=True)
         closing.start()
         closing.join(min(remaining, _CLOSE_S))
-        self._stages.heart.stop()
+        self._stages.lease.stop()
         try:
-            self._stages.heart.retire()
+            self._stages.lease.retire()
         except LedgerError as exc:
             log.warning("not_retired", cause=str(exc), what="the lease will lapse instead")
 
@@ -230,7 +229,7 @@ class Worker:
         return sum(pool.unsettled for pool in self._stages.pools)
 
     def _raise_casualty(self) -> None:
-        casualty = self._stages.crew.casualty
-        if casualty is not None:
-            name, cause = casualty
+        failure = self._stages.thread_group.failure
+        if failure is not None:
+            name, cause = failure
             raise WorkerFailed(f"thread {name} died: {cause!r}") from cause

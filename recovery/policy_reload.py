@@ -25,7 +25,7 @@ class RecoveryPolicyReload:
         routes: dict[str, RetryLane],
         callers: Mapping[str, RetryPool],
         releasing: Mapping[str, RetryPool],
-        quotas: SendLimits,
+        send_limits: SendLimits,
         *,
         routes_for: Callable[[Policy], AccountsByLane],
         threads: Callable[[LanePolicy], int],
@@ -38,7 +38,7 @@ class RecoveryPolicyReload:
         self._routes = routes
         self._callers = callers
         self._releasing = releasing
-        self._quotas = quotas
+        self._quotas = send_limits
         self._routes_for = routes_for
         self._threads = threads
 
@@ -63,7 +63,7 @@ class RecoveryPolicyReload:
 
 
 def retry_lane(
-    policy: Policy, lane: Lane, routes: Mapping[str, Route], quotas: SendLimits
+    policy: Policy, lane: Lane, routes: Mapping[str, Route], send_limits: SendLimits
 ) -> RetryLane:
     """Returns one lane under a policy that `quotas` follow."""
-    return RetryLane(lane, policy.version, policy.of(lane), routes, quotas.accounts[lane.name])
+    return RetryLane(lane, policy.version, policy.of(lane), routes, send_limits.accounts[lane.name])

@@ -28,7 +28,7 @@ _JOBS_END_S: Final = 5.0
 
 
 class Scheduling(Protocol):
-    """What calls the jobs, in threads of the recovery's crew."""
+    """Returns what calls the jobs, in threads of the recovery's group."""
 
     def start(self, recovery: Recovery) -> None:
         """Begin to call them."""
@@ -52,7 +52,7 @@ class Embedded:
     def start(self, recovery: Recovery) -> None:
         """See `Scheduling.start`."""
         loop = Loop(recovery, poll_s=recovery.poll_s, stop=recovery.stopping)
-        self._thread = recovery.crew.start("loop", loop.run)
+        self._thread = recovery.thread_group.start("loop", loop.run)
 
     def stop(self) -> None:
         """The loop watches `Recovery.stopping`."""
@@ -102,17 +102,17 @@ def run_recovery(
 def _run(
     opened: OpenedRecovery, scheduling: Scheduling, stop: threading.Event, drain_s: float
 ) -> int:
-    recovery, crew = opened.recovery, opened.recovery.crew
+    recovery, thread_group = opened.recovery, opened.recovery.thread_group
     recovery.start()
     scheduling.start(recovery)
-    while not stop.is_set() and not crew.alarm.wait(_WATCH_S):
+    while not stop.is_set() and not thread_group.failed.wait(_WATCH_S):
         pass
     stop.set()
     scheduling.stop()
     recovery.drain(drain_s)
     scheduling.join(_JOBS_END_S)
-    if crew.casualty is not None:
-        name, cause = crew.casualty
+    if thread_group.failure is not None:
+        name, cause = thread_group.failure
         log.critical("recovery_failed", thread=name, cause=repr(cause))
         return EXIT_FAILED
     return EXIT_DONE

@@ -53,7 +53,7 @@ class RecoveryParts(NamedTuple):
     """Of what was called before."""
     releasing: Mapping[str, RetryPool]
     """Of what was not."""
-    heart: WorkerLease
+    lease: WorkerLease
     upkeep: LimitsMaintenance
     """Of the accounts' rates."""
     watch: PolicyWatcher
@@ -62,7 +62,7 @@ class RecoveryParts(NamedTuple):
     report: RecoveryTelemetry
     lines: LineWatch
     clock: Clock
-    crew: ThreadGroup
+    thread_group: ThreadGroup
     finished: SimpleQueue[RetryWork | None]
     archiving: Archiving | None
     """None: switched off."""
@@ -161,9 +161,9 @@ class Recovery:
         return self._parts.poll_s
 
     @property
-    def crew(self) -> ThreadGroup:
+    def thread_group(self) -> ThreadGroup:
         """Its threads; a scheduler adds its own."""
-        return self._parts.crew
+        return self._parts.thread_group
 
     @property
     def stopping(self) -> threading.Event:
@@ -171,17 +171,17 @@ class Recovery:
         return self._parts.stop
 
     def start(self) -> None:
-        """Start the threads that call and settle, and the heart."""
+        """Start the threads that call and settle, and the lease."""
         for callers in self._callers:
             callers.start()
-        self._parts.crew.start("settle", self._parts.resending.settle_forever)
+        self._parts.thread_group.start("settle", self._parts.resending.settle_forever)
         resend = self._parts.resending.run_once
-        self._parts.crew.start("prompts", lambda: self._parts.prompts.run(resend))
-        self._parts.crew.start("heart", self._parts.heart.run)
-        self._parts.crew.start("upkeep", self._parts.upkeep.run)
-        self._parts.crew.start("policy", self._parts.watch.run)
-        self._parts.crew.start("backlog", self.measure_forever)
-        self._parts.crew.start("lines", self._parts.lines.run)
+        self._parts.thread_group.start("prompts", lambda: self._parts.prompts.run(resend))
+        self._parts.thread_group.start("heart", self._parts.lease.run)
+        self._parts.thread_group.start("upkeep", self._parts.upkeep.run)
+        self._parts.thread_group.start("policy", self._parts.watch.run)
+        self._parts.thread_group.start("backlog", self.measure_forever)
+        self._parts.thread_group.start("lines", self._parts.lines.run)
 
     def drain(self, deadline_s: float) -> None:
         """End within so many seconds; what cannot be ended is left to the ledger."""
@@ -192,12 +192,14 @@ class Recovery:
         parts.watch.stop()
         parts.lines.stop()
         parts.prompts.stop()
-        parts.heart.draining()
+        parts.lease.draining()
         for callers in self._callers:
             callers.stop()
         settled = threading.Event()
         while (
-            self.unsettled and parts.clock.monotonic() < deadline and not parts.crew.alarm.is_set()
+            self.unsettled
+            and parts.clock.monotonic() < deadline
+            and not parts.thread_group.failed.is_set()
         ):
             settled.wait(_POLL_S)
         self.left = self.unsettled
@@ -212,9 +214,9 @@ class Recovery:
         for callers in self._callers:
             callers.close()
         parts.upkeep.stop()
-        parts.heart.stop()
+        parts.lease.stop()
         try:
-            parts.heart.retire()
+            parts.lease.retire()
         except LedgerError as exc:
             log.warning("not_retired", cause=str(exc), what="the lease will lapse instead")
 

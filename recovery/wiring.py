@@ -115,17 +115,22 @@ def open_recovery(
     plain = routes_for(settings, core.policy, lanes)
     threads = {lane.name: _threads(settings, core.policy.of(lane)) for lane in plain}
     sending = Sending(core.clock.monotonic)
-    heart = _heart(core, threads, sending)
-    identity = core.outage.persist("start", core.ledger.identity)
-    quotas = open_quotas(settings, core.policy, plain, core.ledger, identity, core.clock, stack)
+    lease = _lease(core, threads, sending)
+    identity = core.outage.until_available("start", core.ledger.identity)
+    send_limits = open_quotas(
+        settings, core.policy, plain, core.ledger, identity, core.clock, stack
+    )
     marks = GateMarks(core.policy, open_marks(settings, identity, stack), clock=core.clock)
     routes = {
-        lane.name: retry_lane(core.policy, lane, of_lane, quotas) for lane, of_lane in plain.items()
+        lane.name: retry_lane(core.policy, lane, of_lane, send_limits)
+        for lane, of_lane in plain.items()
     }
-    callers = {lane: _callers(core, routes[lane], heart, n) for lane, n in threads.items()}
-    releasing = {lane: _releasing(core, of_lane, heart) for lane, of_lane in routes.items()}
+    callers = {lane: _callers(core, routes[lane], lease, n) for lane, n in threads.items()}
+    releasing = {lane: _releasing(core, of_lane, lease) for lane, of_lane in routes.items()}
     prompts = Prompts()
-    resending = _resending(core, routes, callers, releasing, heart, quotas, marks, prompts, sending)
+    resending = _resending(
+        core, routes, callers, releasing, lease, send_limits, marks, prompts, sending
+    )
     resolving = Resolving(
         core.rows,
         routes,
@@ -134,7 +139,7 @@ def open_recovery(
         report=core.report,
         stopping=stop.is_set,
     )
-    archiving, crew = _archiving(core), ThreadGroup()
+    archiving, thread_group = _archiving(core), ThreadGroup()
     parts = RecoveryParts(
         name=core.name,
         lanes=list(routes),
@@ -143,9 +148,9 @@ def open_recovery(
         resolving=resolving,
         callers=callers,
         releasing=releasing,
-        heart=heart,
-        upkeep=quotas.upkeep,
-        watch=_watch(core, routes, callers, releasing, quotas, marks, archiving),
+        lease=lease,
+        upkeep=send_limits.upkeep,
+        watch=_watch(core, routes, callers, releasing, send_limits, marks, archiving),
         outage=core.outage,
         report=core.report,
         lines=LineWatch(
@@ -159,7 +164,7 @@ def open_recovery(
             monotonic=core.clock.monotonic,
         ),
         clock=core.clock,
-        crew=crew,
+        thread_group=thread_group,
         finished=core.finished,
         archiving=archiving,
         schedule=Activity(core.clock.monotonic),
@@ -184,7 +189,7 @@ def _core(
     outage.stop = threading.Event()
     ledger = _ledger(settings, stack, stop)
     versions = Versions(ledger.database)
-    now = outage.persist("start", lambda: in_force_at_start(settings, versions))
+    now = outage.until_available("start", lambda: in_force_at_start(settings, versions))
     recorder = open_recorder(settings)
     stack.callback(recorder.close)
     wires = TransportRouter()
@@ -230,7 +235,7 @@ def _ledger(settings: Settings, stack: ExitStack, stop: threading.Event) -> SqlL
     """Waiting for a database that is away ends with `stop`; later, draining has its own time."""
     waiting = Outage()
     waiting.stop = stop
-    ledger = waiting.persist("start", lambda: open_ledger(settings))
+    ledger = waiting.until_available("start", lambda: open_ledger(settings))
     stack.callback(ledger.close)
     return ledger
 
@@ -252,7 +257,7 @@ def _alerts(
     return alerts
 
 
-def _heart(core: _Core, threads: Mapping[str, int], sending: Sending) -> WorkerLease:
+def _lease(core: _Core, threads: Mapping[str, int], sending: Sending) -> WorkerLease:
     """The recovery's lease, registered."""
     lease_s = core.settings.recovery.lease_s
     info = WorkerInfo(
@@ -265,30 +270,30 @@ def _heart(core: _Core, threads: Mapping[str, int], sending: Sending) -> WorkerL
         kind=RECOVERY,
         program=program_version(),
     )
-    heart = WorkerLease(
+    lease = WorkerLease(
         core.ledger,
         info,
         clock=core.clock,
         interval_s=lease_s * _BEAT_SHARE,
         idle=sending.idle,
     )
-    core.outage.persist("start", heart.register)
-    return heart
+    core.outage.until_available("start", lease.register)
+    return lease
 
 
-def _releasing(core: _Core, routes: RetryLane, heart: WorkerLease) -> RetryPool:
+def _releasing(core: _Core, routes: RetryLane, lease: WorkerLease) -> RetryPool:
     """First sends are no compensation: as many at once as the lane itself may have."""
-    return _callers(core, routes, heart, routes.policy.threads, lazy=True)
+    return _callers(core, routes, lease, routes.policy.threads, lazy=True)
 
 
 def _callers(
-    core: _Core, routes: RetryLane, heart: WorkerLease, threads: int, *, lazy: bool = False
+    core: _Core, routes: RetryLane, lease: WorkerLease, threads: int, *, lazy: bool = False
 ) -> RetryPool:
     return RetryPool(
         routes,
         threads,
         core.engine,
-        permit=heart,
+        permit=lease,
         clock=core.clock,
         finished=core.finished,
         reroute=core.ledger.reroute,
@@ -301,15 +306,15 @@ def _resending(
     routes: Mapping[str, RetryLane],
     callers: Mapping[str, RetryPool],
     releasing: Mapping[str, RetryPool],
-    heart: WorkerLease,
-    quotas: SendLimits,
+    lease: WorkerLease,
+    send_limits: SendLimits,
     marks: GateMarks,
     prompts: Prompts,
     sending: Sending,
 ) -> RetryStage:
     def on_sending() -> None:
         if sending.note():
-            heart.hurry()  # the others count this recovery from now on
+            lease.hurry()  # the others count this recovery from now on
 
     return RetryStage(
         core.ledger,
@@ -318,7 +323,7 @@ def _resending(
         callers,
         releasing,
         owner=core.name,
-        lease=heart,
+        lease=lease,
         pace=retry_pace(core.settings.recovery.rate_per_s, core.clock),
         release=RetryPace(lambda lane: routes[lane].policy.release_per_s, core.clock),
         render=core.render,
@@ -326,7 +331,7 @@ def _resending(
         clock=core.clock,
         outage=core.outage,
         finished=core.finished,
-        delays=quotas.receivers.delays,
+        delays=send_limits.receivers.delays,
         give_back=marks.give_back,
         on_woken=prompts.give,
         on_sending=on_sending,
@@ -338,7 +343,7 @@ def _watch(
     routes: dict[str, RetryLane],
     callers: Mapping[str, RetryPool],
     releasing: Mapping[str, RetryPool],
-    quotas: SendLimits,
+    send_limits: SendLimits,
     marks: GateMarks,
     archiving: Archiving | None,
 ) -> PolicyWatcher:
@@ -348,7 +353,7 @@ def _watch(
         routes,
         callers,
         releasing,
-        quotas,
+        send_limits,
         routes_for=lambda new: routes_for(settings, new, core.lanes),
         threads=partial(_threads, settings),
     )
@@ -382,7 +387,7 @@ def _health(parts: RecoveryParts) -> Health:
     return Health(
         {"settle": lambda: parts.resending.beat, "schedule": lambda: _scheduled_at(parts)},
         ready=lambda: _not_ready(parts),
-        dead=lambda: parts.crew.casualty[0] if parts.crew.casualty else None,
+        dead=lambda: parts.thread_group.failure[0] if parts.thread_group.failure else None,
         waiting=lambda: parts.outage.on,
         monotonic=parts.clock.monotonic,
     )
@@ -411,7 +416,7 @@ def _not_ready(parts: RecoveryParts) -> str | None:
         return "draining"
     if parts.outage.on:
         return "the ledger's database is away"
-    if not parts.heart.valid:
+    if not parts.lease.valid:
         return "the lease lapsed"
     silent_s = parts.schedule.silent_s()
     if silent_s > max(_LATE_LOOKS * parts.poll_s, _LEAST_LATE_S):

@@ -105,7 +105,7 @@ class Commits:
                 )
             elif assignment is not None and position is not None:
                 self._count("ok")
-                if assignment.hold is not PartitionState.GONE and position.offset == place.offset:
+                if assignment.state is not PartitionState.LOST and position.offset == place.offset:
                     self._acknowledged[assignment] = position
         if error is not None and not places:
             self._sent.clear()
@@ -113,7 +113,7 @@ class Commits:
     def _dirty(self, assignment: Assignment) -> Position | None:
         """The position to commit, or None when it is known, or not ours to commit."""
         watermark = assignment.offsets.watermark
-        if watermark is None or assignment.hold is PartitionState.GONE:
+        if watermark is None or assignment.state is PartitionState.LOST:
             return None
         metadata = runs.encode(watermark, assignment.offsets.runs(), self._metadata_limit)
         position = Position(watermark, metadata)

@@ -217,7 +217,7 @@ class Source:
         assignment = record.assignment
         self._flow[assignment.lane].remove(record.size)
         given_back = isinstance(record, KafkaRecord) and record.given_back
-        if assignment.hold is not PartitionState.GONE and not given_back:
+        if assignment.state is not PartitionState.LOST and not given_back:
             assignment.offsets.complete(record.offset)
 
     def _apply_backpressure(self) -> None:
@@ -405,7 +405,7 @@ class Source:
         """Partitions go: end what is begun, for a bounded time, commit once, then never again."""
         leaving = [a for p in places if (a := self._assignments.get((p.topic, p.partition)))]
         for assignment in leaving:
-            assignment.hold = PartitionState.LEAVING
+            assignment.state = PartitionState.REVOKING
         for inbox in {id(i): i for a in leaving if (i := self._inboxes.get(a.lane))}.values():
             inbox.leaving()
         deadline = self._clock.monotonic() + REVOKE_DRAIN_S
@@ -433,7 +433,7 @@ class Source:
 
     def _let_go(self, assignments: Iterable[Assignment]) -> None:
         for assignment in assignments:
-            assignment.hold = PartitionState.GONE
+            assignment.state = PartitionState.LOST
             self._commits.forget(assignment)
             self._assignments.pop((assignment.topic, assignment.partition), None)
 

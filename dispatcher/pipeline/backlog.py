@@ -61,7 +61,7 @@ class Backlog:
         return rest
 
     def _begin(self, record: KafkaRecord) -> None:
-        if record.assignment.hold is not PartitionState.OWNED:
+        if record.assignment.state is not PartitionState.OWNED:
             self._dropped.append(record)
             self.done(record)
             return

@@ -30,7 +30,7 @@ def choose(work: Work, terms: LaneConfig) -> Route | None:
     may take it now. A delivery that ends at its claim goes by any."""
     accounts = terms.accounts
     if type(work.intent) is Drop:
-        account = accounts.any()
+        account = accounts.any_account()
     else:
         account = accounts.choose(work.delivery, _refuses(work, terms) if terms.several else None)
     return None if account is None else terms.routes[account.name]
@@ -43,7 +43,7 @@ def waits_for(work: Work, terms: LaneConfig) -> tuple[str, ...]:
         return ()
     if work.waits_for is None or work.waits_for[0] is not terms:
         refuses = _refuses(work, terms) if terms.several else None
-        work.waits_for = terms, terms.accounts.only(work.delivery, refuses)
+        work.waits_for = terms, terms.accounts.restricted_to(work.delivery, refuses)
     return work.waits_for[1]
 
 

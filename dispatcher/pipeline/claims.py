@@ -119,7 +119,7 @@ class LedgerClaims:
                 work.term = term
             return self._ledger.claim(claims, self._owner, ordered=ordered)
 
-        answers = self._outage.persist("intake", enter)
+        answers = self._outage.until_available("intake", enter)
         self._count.claimed(len(works), self._clock.monotonic() - begun)
         _divide(works, claims, answers, to_send, ended)
 
@@ -145,7 +145,7 @@ class LedgerClaims:
                 work.term = term
             return self._ledger.settle_and_claim(settlements, claims, self._owner, self._ordered)
 
-        written, answers = self._outage.persist("settle", enter)
+        written, answers = self._outage.until_available("settle", enter)
         if answers is None:
             return written, None
         self._count.claimed(len(works), self._clock.monotonic() - begun)

@@ -63,7 +63,7 @@ class CompletionStage:
         report: WorkerTelemetry,
         clock: Clock,
         on_records: Callable[[list[KafkaRecord]], None],
-        gating: SendGates | None = None,
+        gates: SendGates | None = None,
         hurried: frozenset[Lane] = frozenset(),
     ) -> None:
         """`hurried`: lanes in which something waits for a record's end: those that keep an order."""
@@ -74,7 +74,7 @@ class CompletionStage:
         self._report = report
         self._clock = clock
         self._on_records = on_records
-        self._gating = gating
+        self._gates = gates
         self._hurried = hurried
         self._queue: SimpleQueue[SettledBatch] = SimpleQueue()
         self._hurry = threading.Event()
@@ -110,8 +110,8 @@ class CompletionStage:
         if marks:
             self._prefilter.mark(marks)
         for settled, ended in pairs:
-            if self._gating is not None:
-                self._gating.settled(*_ends(settled))
+            if self._gates is not None:
+                self._gates.settled(*_ends(settled))
             self._report_batch(settled, ended)
         self._complete([item for settled in several for item in settled.batch])
 

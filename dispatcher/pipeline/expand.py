@@ -63,7 +63,7 @@ class ClaimQueue(Protocol):
 
 
 class ExpandStage:
-    """Owns the backlogs of its lanes. The source puts records in, aftermath says which ended."""
+    """Owns the backlogs of its lanes. The source puts records in; `record_ended` takes those that ended."""
 
     def __init__(
         self,

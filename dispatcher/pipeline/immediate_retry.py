@@ -113,7 +113,7 @@ class ImmediateRetry:
             return []
         terms = first.bound
         refuses = terms.refuses(first.delivery)
-        other = terms.accounts.other(first.delivery, first.answer, tried, refuses)
+        other = terms.accounts.failover(first.delivery, first.answer, tried, refuses)
         if other is None:
             return []
         route = terms.routes[other.name]
@@ -159,7 +159,7 @@ class ImmediateRetry:
         """Those that go through their account again, on record."""
         first = works[0]
         route, accounts = first.chosen, first.bound.accounts
-        if self._stopping.is_set() or not accounts.again(route[0]):
+        if self._stopping.is_set() or not accounts.reacquire(route[0]):
             return []
         going = self._on_record(self._fitting(works, first, route), route)
         if not going:

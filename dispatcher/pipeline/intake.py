@@ -4,7 +4,7 @@ It claims only what a lane has room for and an account may take, so a slow lane 
 unclaimed and holds up nobody else. Which account a delivery goes through, and which other deliveries
 share its call, is decided before the claim, since the claim puts it on record. Who takes and claims holds
 `claiming`: this stage's thread, or settle's when claims ride along with its commit
-(dispatcher/pipeline/combined_commit.py).
+(`dispatcher.pipeline.settle.CombinedCommit`).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Intake:
         report: WorkerTelemetry,
         clock: Clock,
         finished: SimpleQueue[Finished],
-        gating: SendGates | None = None,
+        gates: SendGates | None = None,
     ) -> None:
         """`delays`: per (account, receiver), for how many milliseconds its provider's limit holds it."""
         self.beat = clock.monotonic()
@@ -65,7 +65,7 @@ class Intake:
         self._report = report
         self._clock = clock
         self._finished = finished
-        self._gating = gating
+        self._gates = gates
         self._inbox: SimpleQueue[list[Work]] = SimpleQueue()
         self._ready: dict[str, deque[Work]] = {name: deque() for name in pools}
         self._since: dict[str, float] = {}
@@ -162,7 +162,7 @@ class Intake:
         calls = calls_of(works, self._pools)
         for work in works:
             work.taken = True
-            self._pools[work.delivery.lane].taken += 1
+            self._pools[work.delivery.lane].claimed_count += 1
         return calls
 
     def admit(self, works: list[Work], calls: list[list[Work]]) -> None:
@@ -181,8 +181,8 @@ class Intake:
         for work in ended:
             self._pools[work.delivery.lane].release(work)
             self._finished.put(work)
-        if self._gating is not None and ended:
-            self._gating.unclaimed(ended)
+        if self._gates is not None and ended:
+            self._gates.unclaimed(ended)
 
     def abandon(self, works: Sequence[Work]) -> None:
         """What was prepared cannot be claimed: the worker stops."""
@@ -207,7 +207,7 @@ class Intake:
 
     def _make_ready(self, work: Work) -> None:
         lane = work.delivery.lane
-        if work.record.assignment.hold is not PartitionState.OWNED:
+        if work.record.assignment.state is not PartitionState.OWNED:
             self._taken[lane] += 1
             self._give_up(work)
             return
@@ -218,11 +218,11 @@ class Intake:
     def _purge(self) -> None:
         """Those whose partition is leaving are given up: whoever gets it reads them again."""
         for lane, ready in self._ready.items():
-            kept = [work for work in ready if work.record.assignment.hold is PartitionState.OWNED]
+            kept = [work for work in ready if work.record.assignment.state is PartitionState.OWNED]
             if len(kept) == len(ready):
                 continue
             for work in ready:
-                if work.record.assignment.hold is not PartitionState.OWNED:
+                if work.record.assignment.state is not PartitionState.OWNED:
                     self._give_up(work)
             self._taken[lane] += len(ready) - len(kept)
             self._ready[lane] = deque(kept)
@@ -250,7 +250,7 @@ class Intake:
         shut: set[tuple[str, ...]] = set()
         while ready and len(taken) < room:
             work = ready.popleft()
-            if work.record.assignment.hold is not PartitionState.OWNED:
+            if work.record.assignment.state is not PartitionState.OWNED:
                 self._give_up(work)
                 self._taken[lane] += 1
                 continue
@@ -274,8 +274,8 @@ class Intake:
 
     def _hold_back(self, works: list[Work]) -> None:
         """What a gate holds or drops; and what its provider would drop in silence waits instead."""
-        if self._gating is not None:
-            self._gating.judge(works)
+        if self._gates is not None:
+            self._gates.judge(works)
         going = [work for work in works if work.intent is SEND]
         pairs = [(work.chosen[0].name, work.delivery.receiver) for work in going]
         for work, delay_ms in zip(going, self._delays(pairs), strict=True):

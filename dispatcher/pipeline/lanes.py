@@ -66,7 +66,9 @@ class LaneEngine(Protocol):
         """As `send`; None: `done` is told by another thread, which must not wait."""
         ...
 
-    def renewed(self, channel: Channel, call: Call, timeout_s: float) -> Sequence[AnyOutcome]:
+    def send_with_new_token(
+        self, channel: Channel, call: Call, timeout_s: float
+    ) -> Sequence[AnyOutcome]:
         """A Refused call, made once more with another token."""
         ...
 
@@ -84,7 +86,7 @@ class _Begun(NamedTuple):
 
 
 class LanePool(CallPool[Work]):
-    """One lane's threads and queue. `taken` is written by intake, `returned` by settle."""
+    """One lane's threads and queue. `claimed_count` is written by intake, `settled_count` by settle."""
 
     def __init__(
         self,
@@ -106,8 +108,8 @@ class LanePool(CallPool[Work]):
         self.lane = lane
         self.terms = LaneConfig(version, policy, routes, accounts)
         """Exchanged by `adopt`; a stage reads it once for what must go together."""
-        self.taken = 0
-        self.returned = 0
+        self.claimed_count = 0
+        self.settled_count = 0
         self._engine = engine
         self._finished = finished
         self._queue: SlottedQueue[Sequence[Work] | _Begun | None] = SlottedQueue(policy.threads)
@@ -149,7 +151,7 @@ class LanePool(CallPool[Work]):
     @property
     def room(self) -> int:
         """Deliveries that may still be claimed: what is claimed and not settled is bounded."""
-        return self.terms.capacity - (self.taken - self.returned)
+        return self.terms.capacity - (self.claimed_count - self.settled_count)
 
     def pause_s(self, accounts: Sequence[str]) -> float:
         """How long intake leaves the lane alone when none of these accounts may take a delivery; empty: no
@@ -160,7 +162,7 @@ class LanePool(CallPool[Work]):
     @property
     def unsettled(self) -> int:
         """Claimed and not yet settled."""
-        return self.taken - self.returned
+        return self.claimed_count - self.settled_count
 
     def start(self) -> None:
         """Start the threads."""
@@ -210,9 +212,9 @@ class LanePool(CallPool[Work]):
     def _serve(self, name: str) -> None:
         """Serve until told to stop; a thread that dies is replaced and its delivery is in doubt."""
         held: Sequence[Work] | None = None  # what nobody but this thread can end
-        seat = self._queue.seat()
+        waiter = self._queue.waiter()
         try:
-            while (task := self._queue.take(seat)) is not None:
+            while (task := self._queue.take(waiter)) is not None:
                 if isinstance(task, _Begun):
                     held = task.works
                     self._follow(task)
@@ -236,7 +238,7 @@ class LanePool(CallPool[Work]):
         """One call for all that may still start, and what follows at once on a definite non-send; False: it
         is under way without this thread."""
         terms, (account, channel) = works[0].bound, works[0].chosen
-        shut = self.leased and not terms.accounts.passes(account)
+        shut = self.leased and not terms.accounts.still_allowed(account)
         starting = [work for work in works if self._may_start(work, shut)]
         if not starting:
             return True
@@ -254,11 +256,11 @@ class LanePool(CallPool[Work]):
         """Told by the thread that reads answers: what may have to wait goes back to the pool."""
         try:
             if isinstance(outcomes, TokenRejected):
-                self._queue.urge(begun._replace(refused=outcomes.call))
+                self._queue.put_first(begun._replace(refused=outcomes.call))
             elif self._note(begun, outcomes) or not self._again.wanted(begun.starting):
                 self._end(begun.works)
             else:
-                self._queue.urge(begun)
+                self._queue.put_first(begun)
         except BaseException as exc:
             log.exception("answer_not_noted", lane=self.lane.name, cause=repr(exc))
             self._doubt(begun.works, exc)
@@ -269,7 +271,7 @@ class LanePool(CallPool[Work]):
         if refused is not None:
             account, channel = starting[0].chosen
             timeout_s = starting[0].bound.limits[account.name].total
-            if self._note(begun, self._engine.renewed(channel, refused, timeout_s)):
+            if self._note(begun, self._engine.send_with_new_token(channel, refused, timeout_s)):
                 return
         self._again.follow(starting, begun.begun_at)
 

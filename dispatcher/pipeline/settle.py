@@ -10,9 +10,11 @@ import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from queue import Empty, SimpleQueue
+from typing import Final
 
-from dispatcher.pipeline.combined_commit import CombinedCommit
+from dispatcher.pipeline.claims import LedgerClaims
 from dispatcher.pipeline.completion import SettledBatch
+from dispatcher.pipeline.intake import Intake
 from dispatcher.pipeline.lanes import LanePool
 from dispatcher.pipeline.telemetry import WorkerTelemetry
 from dispatcher.pipeline.work import Finished, Work
@@ -27,6 +29,8 @@ from sending.settlement import Luck, after_call
 SETTLE_BATCH = 1_000
 """Outcomes in one statement, at most."""
 _IDLE_S = 0.5
+_WAIT_S: Final = 0.02
+"""How long a settlement waits for a claim under way, which may itself wait seconds for locked lines."""
 
 
 class Settle:
@@ -43,11 +47,11 @@ class Settle:
         finished: SimpleQueue[Finished],
         on_settled: Callable[[SettledBatch], None],
         on_room: Callable[[], None],
-        rider: CombinedCommit | None = None,
+        combined_commit: CombinedCommit | None = None,
         ordered: frozenset[str] = frozenset(),
     ) -> None:
-        """`rider`: whose claims may go with a commit. `ordered`: lanes whose outcomes call on the next
-        of their line."""
+        """`combined_commit`: claims that may go with a commit. `ordered`: lanes whose outcomes wake the
+        next of their line."""
         self.beat = clock.monotonic()
         """When the loop last went round; for the stuck detector."""
         self.abandoned = 0
@@ -60,7 +64,7 @@ class Settle:
         self._finished = finished
         self._on_settled = on_settled
         self._on_room = on_room
-        self._rider = rider
+        self._combined_commit = combined_commit
         self._ordered = ordered
         self._stopping = False
 
@@ -118,9 +122,13 @@ class Settle:
         settlements = [settlement for _, settlement in pairs]
         begun = self._clock.monotonic()
         try:
-            written = None if self._rider is None else self._rider.settle(settlements, places)
+            written = (
+                None
+                if self._combined_commit is None
+                else self._combined_commit.settle(settlements, places)
+            )
             if written is None:
-                written = self._outage.persist(
+                written = self._outage.until_available(
                     "settle", lambda: self._ledger.settle(settlements, self._ordered)
                 )
         except LedgerUnavailable:
@@ -138,8 +146,51 @@ class Settle:
 
     def _free_room(self, places: Mapping[str, int]) -> None:
         for lane, count in places.items():
-            self._pools[lane].returned += count
+            self._pools[lane].settled_count += count
         self._on_room()
+
+
+class CombinedCommit:
+    """Intake's claims, made by settle's thread: one commit for what ends and what begins.
+
+    At saturation every place that a claim takes was freed by a settlement. Apart, each pays its own way to
+    the database and back, and a place is empty in between (docs/decisions/050-claims-ride-along.md).
+    """
+
+    def __init__(self, intake: Intake, gate: LedgerClaims) -> None:
+        self._intake = intake
+        self._gate = gate
+
+    def settle(
+        self, settlements: Sequence[Settlement], freed: Mapping[str, int]
+    ) -> list[bool] | None:
+        """Commit the outcomes, which free so many places a lane, together with claims for these; as
+        `Ledger.settle`. None: there is nothing to claim, or intake is at it; nothing was done. Raises
+        LedgerUnavailable only when the worker stops."""
+        if not self._intake.claiming.acquire(timeout=_WAIT_S):
+            return None
+        try:
+            return self._together(settlements, freed)
+        finally:
+            self._intake.claiming.release()
+
+    def _together(
+        self, settlements: Sequence[Settlement], freed: Mapping[str, int]
+    ) -> list[bool] | None:
+        works = self._intake.take(freed, self._gate.rides)
+        if not works:
+            return None
+        calls = self._intake.prepared(works)
+        try:
+            written, answered = self._gate.settle_and_claim(settlements, works)
+        except LedgerUnavailable:
+            self._intake.abandon(works)
+            raise
+        if answered is None:
+            self._intake.admit(works, calls)
+        else:
+            self._intake.claimed(calls, *answered)
+        return written
 
 
 def _places(works: Sequence[Work]) -> Counter[str]:

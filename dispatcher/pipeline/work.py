@@ -23,19 +23,19 @@ class PartitionState(Enum):
     """How firmly a partition is ours. Only moves forward."""
 
     OWNED = 0
-    LEAVING = 1
+    REVOKING = 1
     """Being revoked: nothing more of it is claimed; what is claimed may still end and be committed."""
-    GONE = 2
+    LOST = 2
     """Not ours: nothing of it is ever committed again under this assignment."""
 
 
 class Assignment:
     """One partition for one stretch of ownership: the fence for commits.
 
-    Written by the source's thread, but for the two counters; other threads read `hold`.
+    Written by the source's thread, but for the two counters; other threads read `state`.
     """
 
-    __slots__ = ("begun", "ended", "hold", "lane", "lane_name", "offsets", "partition", "topic")
+    __slots__ = ("begun", "ended", "lane", "lane_name", "offsets", "partition", "state", "topic")
 
     def __init__(self, topic: str, partition: int, lane: Lane, offsets: Offsets) -> None:
         self.topic = topic
@@ -43,11 +43,11 @@ class Assignment:
         self.lane = lane
         self.lane_name = lane.name
         self.offsets = offsets
-        self.hold = PartitionState.OWNED
+        self.state = PartitionState.OWNED
         self.begun = 0
         """Records whose deliveries intake has begun to claim; intake writes."""
         self.ended = 0
-        """Of those, the ones whose last delivery ended; aftermath writes."""
+        """Of those, the records whose last delivery ended; `CompletionStage` writes it."""
 
     @property
     def busy(self) -> bool:
@@ -55,7 +55,7 @@ class Assignment:
         return self.begun > self.ended
 
     def __repr__(self) -> str:
-        return f"{self.topic}/{self.partition} ({self.hold.name.lower()})"
+        return f"{self.topic}/{self.partition} ({self.state.name.lower()})"
 
 
 class KafkaRecord:

@@ -165,9 +165,9 @@ class RetryPool(CallPool[RetryWork]):
     def _serve(self, name: str) -> None:
         """Serve until closed; a thread that dies is replaced, and what it called is in doubt."""
         call: Sequence[RetryWork] | None = None
-        seat = self._queue.seat()
+        waiter = self._queue.waiter()
         try:
-            while (call := self._queue.take(seat)) is not None:
+            while (call := self._queue.take(waiter)) is not None:
                 self._run(call)
                 for resend in call:
                     self._finished.put(resend)
@@ -210,7 +210,7 @@ class RetryPool(CallPool[RetryWork]):
             return []
         routes = self._routes
         refuses = routes.refuses(first.delivery)
-        other = routes.accounts.other(first.delivery, first.answer, tried, refuses)
+        other = routes.accounts.failover(first.delivery, first.answer, tried, refuses)
         route = None if other is None else routes.of(other.name)
         if route is None:
             return []
@@ -256,7 +256,7 @@ class RetryPool(CallPool[RetryWork]):
     def _shut(self, resend: RetryWork) -> NotStarted | None:
         """Its account was shut since it was chosen: given back, to whichever account may send it first."""
         accounts, account = self._routes.accounts, resend.route.account
-        if self._routes.of(account.name) is None or accounts.passes(account):
+        if self._routes.of(account.name) is None or accounts.still_allowed(account):
             return None
         wait_s = accounts.opens_in_s(resend.delivery, account)
         delay_ms = ceil(wait_s / _STEP_S) * int(_STEP_S * _MS)  # several share a statement

@@ -59,7 +59,7 @@ class RetryLane(LaneRoutes):
         """How long to leave a delivery alone that no account may send now, or the one it is bound to."""
         if account is not None:
             return self.pause_ms(account)
-        return self.pause_ms(*self.accounts.only(delivery, self.refuses(delivery)))
+        return self.pause_ms(*self.accounts.restricted_to(delivery, self.refuses(delivery)))
 
     def pause_ms(self, *accounts: str) -> int:
         """How long to leave alone what none of these accounts may send now; without any, nobody."""

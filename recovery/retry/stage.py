@@ -160,7 +160,9 @@ class RetryStage:
         ordered = policy.ordering is Ordering.KEY
         ask = DueQuery(routes.lane.name, policy.retry.attempts, ordered, room, first)
         # The same token until it is answered: rows taken by a try whose reply was lost are found again.
-        taking = self._outage.persist("take", partial(self._rows.take, ask, self._owner, token))
+        taking = self._outage.until_available(
+            "take", partial(self._rows.take, ask, self._owner, token)
+        )
         self._report.ended(taking.ended)
         if ordered and taking.ended:
             self._on_woken(ask.lane)
@@ -189,7 +191,7 @@ class RetryStage:
 
     def _put_off(self, taken: Sequence[DueDelivery], delay_ms: int) -> None:
         """They are due again later, their attempt not counted."""
-        self._outage.persist("settle", partial(self._rows.give_back, taken, delay_ms))
+        self._outage.until_available("settle", partial(self._rows.give_back, taken, delay_ms))
 
     def _held_back(self, resends: Sequence[RetryWork], routes: RetryLane) -> list[RetryWork]:
         """Without those that their provider would drop in silence: these wait in the ledger."""
@@ -234,7 +236,7 @@ class RetryStage:
         if not calls:
             return []
         made = [_called(resend.delivery) for call in calls for resend in call]
-        answers = iter(self._outage.persist("keep", partial(self._rows.keep, made)))
+        answers = iter(self._outage.until_available("keep", partial(self._rows.keep, made)))
         ours = ([r for r in call if self._ours(r, next(answers))] for call in calls)
         return [call for call in ours if call]
 
@@ -301,7 +303,7 @@ class RetryStage:
         """Write outcomes; where a head ended, the next of its line is looked for at once."""
         ordered = self._ordered()
         settle = partial(self._ledger.settle, settlements, ordered)
-        written = self._outage.persist("settle", settle)
+        written = self._outage.until_available("settle", settle)
         for lane in {line.lane for s in settlements if (line := line_ended(s, ordered))}:
             self._on_woken(lane)
         return written

@@ -62,9 +62,11 @@ class Celery:
             mend=self._keys.mend,
         )
         self._threads = [
-            recovery.crew.start("celery-worker", lambda: self._persist("worker", self._work)),
-            recovery.crew.start("celery-beat", lambda: self._persist("beat", self._tick)),
-            recovery.crew.start("stand-in", stand_in.run),
+            recovery.thread_group.start(
+                "celery-worker", lambda: self._persist("worker", self._work)
+            ),
+            recovery.thread_group.start("celery-beat", lambda: self._persist("beat", self._tick)),
+            recovery.thread_group.start("stand-in", stand_in.run),
         ]
 
     def stop(self) -> None:

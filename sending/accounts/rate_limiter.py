@@ -67,10 +67,10 @@ class RateLimiter:
             "rates", "each worker keeps to its fair share", monotonic=monotonic
         )
         self._accounts: dict[str, Account] = {}
-        self._purses: dict[str, TokenLease] = {}
+        self._leases: dict[str, TokenLease] = {}
         """Of the accounts that have a rate, their own or a learnt one; `serve` and `_pace` exchange it."""
         self._paces = AccountPaces(paces, workers=workers, apply=self._pace, monotonic=monotonic)
-        self._lock = threading.Lock()  # guards the purses; never held while waiting
+        self._lock = threading.Lock()  # guards the leases; never held while waiting
         self._asking = threading.Lock()  # one question at a time; those who waited look again
         self.serve(accounts)
 
@@ -79,14 +79,14 @@ class RateLimiter:
         every = {account.name: account for account in accounts}
         with self._lock:
             self._accounts = every | self._accounts
-            new = [a for a in every.values() if a.rate_per_s and a.name not in self._purses]
+            new = [a for a in every.values() if a.rate_per_s and a.name not in self._leases]
             # A new dict: others may be walking through the old one.
-            self._purses = self._purses | {a.name: TokenLease(a) for a in new}
+            self._leases = self._leases | {a.name: TokenLease(a) for a in new}
         self._paces.serve(every.values())  # last: the upkeep thread may apply a pace at once
 
     def limits(self, account: str) -> bool:
         """Whether the account has a rate now, its own or a learnt one."""
-        return account in self._purses
+        return account in self._leases
 
     def meter(self, account: str) -> Meter:
         """Where to count what the account's provider took."""
@@ -109,48 +109,48 @@ class RateLimiter:
 
     def shut_s(self, account: str) -> float:
         """Seconds for which the provider wants to be left alone; 0 where it does not."""
-        purse = self._purses.get(account)
-        return 0.0 if purse is None else max(0.0, purse.shut_until - self._monotonic())
+        lease = self._leases.get(account)
+        return 0.0 if lease is None else max(0.0, lease.shut_until - self._monotonic())
 
     def rooms(self, accounts: Sequence[str]) -> list[int]:
         """Deliveries that may go through each account now; one question for all that need one."""
-        purses = self._purses
-        limited = [purses[name] for name in accounts if name in purses]
+        leases = self._leases
+        limited = [leases[name] for name in accounts if name in leases]
         if not limited:
             return [UNBOUNDED] * len(accounts)
         if self._wanting(limited):
             self._fetch(limited)
         now = self._monotonic()
         with self._lock:
-            return [purses[name].usable(now) if name in purses else UNBOUNDED for name in accounts]
+            return [leases[name].usable(now) if name in leases else UNBOUNDED for name in accounts]
 
     def take(self, account: str) -> bool:
         """Use one token of those at hand."""
-        purse = self._purses.get(account)
-        if purse is None:
+        lease = self._leases.get(account)
+        if lease is None:
             return True
         with self._lock:
-            if not purse.usable(self._monotonic()):
+            if not lease.usable(self._monotonic()):
                 return False
-            purse.tokens -= 1
-            purse.spent += not self.shared
+            lease.tokens -= 1
+            lease.spent += not self.shared
             return True
 
     def give_back(self, account: str, count: int = 1) -> None:
         """So many that were taken are not used after all."""
-        if (purse := self._purses.get(account)) is not None:
+        if (lease := self._leases.get(account)) is not None:
             with self._lock:
-                purse.back += count
-                purse.spent = max(0, purse.spent - count)
+                lease.back += count
+                lease.spent = max(0, lease.spent - count)
 
     def wait_s(self, account: str) -> float:
         """Seconds until the account may have room; 0 where it has, or where asking will tell."""
-        purse = self._purses.get(account)
-        if purse is None:
+        lease = self._leases.get(account)
+        if lease is None:
             return 0.0
         now = self._monotonic()
         with self._lock:
-            return purse.wait_s(now)
+            return lease.wait_s(now)
 
     def tidy(self) -> None:
         """Follow what refusals taught the fleet. Give back what was held for too long, so that others may
@@ -158,36 +158,36 @@ class RateLimiter:
         self._paces.tick()
         now = self._monotonic()
         with self._lock:
-            for purse in self._purses.values():
-                purse.expire(now)
-            idle = [p for p in self._purses.values() if p.back and not p.tokens]
+            for lease in self._leases.values():
+                lease.expire(now)
+            idle = [p for p in self._leases.values() if p.back and not p.tokens]
         if idle:
             self._exchange(idle, want=False)
 
     def close(self) -> None:
         """Give back everything; idempotent."""
         with self._lock:
-            purses = list(self._purses.values())
-            for purse in purses:
-                purse.back += purse.tokens
-                purse.tokens = 0
-            held = [purse for purse in purses if purse.back]
+            leases = list(self._leases.values())
+            for lease in leases:
+                lease.back += lease.tokens
+                lease.tokens = 0
+            held = [lease for lease in leases if lease.back]
         if held:
             self._exchange(held, want=False)
 
     def gauges(self) -> Iterator[Gauge]:
         """What `/metrics` shows."""
-        if self._purses:
+        if self._leases:
             text = "1 while the fleet's buckets answer, 0 while this worker keeps to its share."
             yield "rates_shared", text, {}, float(self.shared)
-        for purse in self._purses.values():
-            account = {"account": purse.name}
-            yield "rate_tokens", "Deliveries that may go without asking.", account, purse.tokens
-            workers = self._workers(purse.name)
+        for lease in self._leases.values():
+            account = {"account": lease.name}
+            yield "rate_tokens", "Deliveries that may go without asking.", account, lease.tokens
+            workers = self._workers(lease.name)
             yield "rate_workers", "Live workers that share the account.", account, workers
-            yield "rate_per_s", "Deliveries a second that the fleet may send.", account, purse.rate
+            yield "rate_per_s", "Deliveries a second that the fleet may send.", account, lease.rate
             shut = "Seconds for which the provider wants to be left alone."
-            yield "rate_shut_seconds", shut, account, self.shut_s(purse.name)
+            yield "rate_shut_seconds", shut, account, self.shut_s(lease.name)
         for name, refused in self._paces.refusals.items():
             text = "Calls that the provider refused for the account's pace."
             yield "paced", text, {"account": name}, refused
@@ -195,53 +195,53 @@ class RateLimiter:
     def _pace(self, name: str, pace: Pace | None) -> None:
         """Let an account follow a pace; None: its own rate, or none."""
         with self._lock:
-            purse = self._purses.get(name)
-            if purse is None and pace is not None:
-                purse = TokenLease(self._accounts[name])
-                self._purses = self._purses | {name: purse}
-            if purse is None:
+            lease = self._leases.get(name)
+            if lease is None and pace is not None:
+                lease = TokenLease(self._accounts[name])
+                self._leases = self._leases | {name: lease}
+            if lease is None:
                 return
-            purse.follow(pace, self._monotonic())
-            if pace is None and not purse.bounded:
-                self._purses = {n: p for n, p in self._purses.items() if n != name}
+            lease.follow(pace, self._monotonic())
+            if pace is None and not lease.bounded:
+                self._leases = {n: p for n, p in self._leases.items() if n != name}
 
     # ---- asking ------------------------------------------------------------------------------
 
-    def _wanting(self, purses: Sequence[TokenLease]) -> list[TokenLease]:
+    def _wanting(self, leases: Sequence[TokenLease]) -> list[TokenLease]:
         now = self._monotonic()
         with self._lock:
-            for purse in purses:
-                purse.expire(now)
-            return [purse for purse in purses if purse.wants(now)]
+            for lease in leases:
+                lease.expire(now)
+            return [lease for lease in leases if lease.wants(now)]
 
-    def _fetch(self, purses: Sequence[TokenLease]) -> None:
+    def _fetch(self, leases: Sequence[TokenLease]) -> None:
         with self._asking:
-            if wanting := self._wanting(purses):
+            if wanting := self._wanting(leases):
                 self._ask(wanting, want=True)
 
-    def _exchange(self, purses: Sequence[TokenLease], *, want: bool) -> None:
+    def _exchange(self, leases: Sequence[TokenLease], *, want: bool) -> None:
         with self._asking:
-            self._ask(purses, want=want)
+            self._ask(leases, want=want)
 
-    def _ask(self, purses: Sequence[TokenLease], *, want: bool) -> None:
+    def _ask(self, leases: Sequence[TokenLease], *, want: bool) -> None:
         """Ask the fleet's buckets, or tell them what went and ask our own. Under `_asking`."""
         with self._lock:
-            backs = [purse.back for purse in purses]
-            debts = [min(purse.spent, self._share(purse)) for purse in purses]
-        wanted = [self._chunk(p) if want else (0, 0) for p in purses]
-        grants = self._of_fleet(purses, wanted, backs, debts)
+            backs = [lease.back for lease in leases]
+            debts = [min(lease.spent, self._share(lease)) for lease in leases]
+        wanted = [self._chunk(p) if want else (0, 0) for p in leases]
+        grants = self._of_fleet(leases, wanted, backs, debts)
         if grants is None:
-            grants = self._of_own(purses, wanted, backs)
+            grants = self._of_own(leases, wanted, backs)
         now = self._monotonic()
         with self._lock:
-            for purse, grant, back in zip(purses, grants, backs, strict=True):
-                purse.back -= back
+            for lease, grant, back in zip(leases, grants, backs, strict=True):
+                lease.back -= back
                 if want:
-                    purse.accept(grant, now)
+                    lease.accept(grant, now)
 
     def _of_fleet(
         self,
-        purses: Sequence[TokenLease],
+        leases: Sequence[TokenLease],
         wanted: Sequence[tuple[int, int]],
         backs: Sequence[int],
         debts: Sequence[int],
@@ -252,14 +252,14 @@ class RateLimiter:
         trusted = self._monotonic() >= self._trusted_at
         asks = [
             Ask(p.bucket, p.rate, p.burst, *(chunk if trusted else (0, 0)), back - debt)
-            for p, chunk, back, debt in zip(purses, wanted, backs, debts, strict=True)
+            for p, chunk, back, debt in zip(leases, wanted, backs, debts, strict=True)
         ]
         grants = self._patience.ask(lambda: fleet.take(asks))
         self._note(grants is not None, trusted)
         if grants is not None:
             with self._lock:
-                for purse, debt in zip(purses, debts, strict=True):
-                    purse.spent = 0 if debt else purse.spent
+                for lease, debt in zip(leases, debts, strict=True):
+                    lease.spent = 0 if debt else lease.spent
         return grants if trusted else None
 
     def _note(self, answered: bool, trusted: bool) -> None:
@@ -273,20 +273,20 @@ class RateLimiter:
         self.shared = answered and trusted
 
     def _of_own(
-        self, purses: Sequence[TokenLease], wanted: Sequence[tuple[int, int]], backs: Sequence[int]
+        self, leases: Sequence[TokenLease], wanted: Sequence[tuple[int, int]], backs: Sequence[int]
     ) -> list[Grant]:
         asks = []
-        for purse, chunk, back in zip(purses, wanted, backs, strict=True):
-            rate = purse.rate / max(1, self._workers(purse.name))
-            asks.append(Ask(purse.bucket, rate, self._share(purse), *chunk, back))
+        for lease, chunk, back in zip(leases, wanted, backs, strict=True):
+            rate = lease.rate / max(1, self._workers(lease.name))
+            asks.append(Ask(lease.bucket, rate, self._share(lease), *chunk, back))
         return self._own.take(asks)
 
-    def _share(self, purse: TokenLease) -> int:
+    def _share(self, lease: TokenLease) -> int:
         """This worker's part of the burst."""
-        return max(1, purse.burst // max(1, self._workers(purse.name)))
+        return max(1, lease.burst // max(1, self._workers(lease.name)))
 
-    def _chunk(self, purse: TokenLease) -> tuple[int, int]:
+    def _chunk(self, lease: TokenLease) -> tuple[int, int]:
         """Tokens to be taken at once, and tokens to be promised: later ones would only come later."""
-        workers = max(1, self._workers(purse.name))
-        ahead = max(1, min(purse.burst, int(purse.rate * CHUNK_S / workers)))
-        return max(ahead, int(purse.burst * CHUNK / workers)), ahead
+        workers = max(1, self._workers(lease.name))
+        ahead = max(1, min(lease.burst, int(lease.rate * CHUNK_S / workers)))
+        return max(ahead, int(lease.burst * CHUNK / workers)), ahead

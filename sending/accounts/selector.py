@@ -140,7 +140,7 @@ class AccountSelector:
         self.release(account)
         return self._next(refusing)
 
-    def only(self, delivery: Delivery, refuses: Refuses | None = None) -> tuple[str, ...]:
+    def restricted_to(self, delivery: Delivery, refuses: Refuses | None = None) -> tuple[str, ...]:
         """The accounts that alone may send it, by name; empty: any of the lane's."""
         named = delivery.notification.account
         if named is not None:
@@ -150,7 +150,7 @@ class AccountSelector:
             unfit = self._refusing(unfit, refuses) or unfit
         return tuple(name for name in self._routes if name not in unfit) if unfit else ()
 
-    def any(self) -> Account | None:
+    def any_account(self) -> Account | None:
         """An account for what will not be sent; to be released like any that was chosen."""
         return self._next(())
 
@@ -165,7 +165,7 @@ class AccountSelector:
         of_all = {name: route.breaker for name, route in self._routes.items()}
         return {name: b for name, b in of_all.items() if b.policy == policy.breaker}
 
-    def other(
+    def failover(
         self,
         delivery: Delivery,
         outcome: AnyOutcome,
@@ -187,7 +187,7 @@ class AccountSelector:
         self.failovers += account is not None
         return account
 
-    def again(self, account: Account) -> bool:
+    def reacquire(self, account: Account) -> bool:
         """Whether this very account may take one more now; then it is chosen."""
         route = self._routes.get(account.name)
         return route is not None and self._one_of([route], ()) is not None
@@ -223,7 +223,7 @@ class AccountSelector:
                 self._tell(account, turned, breaker.wait_s(now), outcomes)
         return accepted
 
-    def passes(self, account: Account) -> bool:
+    def still_allowed(self, account: Account) -> bool:
         """Whether a call chosen earlier should still be made: its breaker has not opened since, and its
         provider has not asked to be left alone."""
         route = self._routes[account.name]
@@ -234,7 +234,7 @@ class AccountSelector:
     def opens_in_s(self, delivery: Delivery, account: Account) -> float:
         """Seconds until the delivery, whose call through this account may not be made, may be called for: 0
         where another account may take it now."""
-        others = self.only(delivery) or tuple(self._routes)
+        others = self.restricted_to(delivery) or tuple(self._routes)
         here = max(
             self._routes[account.name].breaker.wait_s(self._monotonic()),
             self._rates.shut_s(account.name),

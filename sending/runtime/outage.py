@@ -31,7 +31,7 @@ class Outage:
         """Some user of the ledger is waiting for it."""
         return bool(self._away)
 
-    def persist(self, who: str, call: Callable[[], T]) -> T:
+    def until_available(self, who: str, call: Callable[[], T]) -> T:
         """Repeat `call` until the ledger answers; raises LedgerUnavailable only after `stop`.
 
         Calls are repeatable by contract, so one whose reply was lost is simply made again.

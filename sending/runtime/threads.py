@@ -15,12 +15,12 @@ log = structlog.get_logger(__name__)
 
 
 class ThreadGroup:
-    """Starts named threads; the first one that ends by an exception is kept as `casualty`."""
+    """Starts named threads; the first one that ends by an exception is kept as `failure`."""
 
     def __init__(self) -> None:
-        self.casualty: tuple[str, BaseException] | None = None
-        self.alarm = threading.Event()
-        """Set once there is a casualty."""
+        self.failure: tuple[str, BaseException] | None = None
+        self.failed = threading.Event()
+        """Set once a thread failed."""
         self._threads: list[threading.Thread] = []
 
     def start(self, name: str, run: Callable[[], None]) -> threading.Thread:
@@ -35,5 +35,5 @@ class ThreadGroup:
             run()
         except BaseException as exc:  # whatever it was: nobody else will ever see it
             log.critical("thread_died", thread=name, cause=repr(exc), exc_info=exc)
-            self.casualty = self.casualty or (name, exc)
-            self.alarm.set()
+            self.failure = self.failure or (name, exc)
+            self.failed.set()

@@ -38,19 +38,19 @@ class WorkQueue(Generic[T]):
         self._items.append(item)
         self._call()
 
-    def seat(self) -> threading.Lock:
+    def waiter(self) -> threading.Lock:
         """What a taking thread waits on; each makes one and brings it to every `take`."""
-        seat = threading.Lock()
-        seat.acquire()
-        return seat
+        waiter = threading.Lock()
+        waiter.acquire()
+        return waiter
 
-    def take(self, seat: threading.Lock) -> T:
+    def take(self, waiter: threading.Lock) -> T:
         """The next item; waits for one."""
         while True:
             try:
                 item = self._next()
             except IndexError:
-                self._waiting.append(seat)
+                self._waiting.append(waiter)
             else:
                 self._call()
                 return item
@@ -58,10 +58,10 @@ class WorkQueue(Generic[T]):
             try:
                 item = self._next()
             except IndexError:
-                seat.acquire()
+                waiter.acquire()
                 self._calls.append(None)
                 continue
-            self._stand_up(seat)
+            self._stand_up(waiter)
             self._call()
             return item
 
@@ -73,12 +73,12 @@ class WorkQueue(Generic[T]):
         """Whether there may be something to take."""
         return bool(self._items)
 
-    def _stand_up(self, seat: threading.Lock) -> None:
-        """Got an item without waiting. Was the seat called meanwhile, the call is given back."""
+    def _stand_up(self, waiter: threading.Lock) -> None:
+        """Got an item without waiting. Gives the call back if the waiter was called meanwhile."""
         try:
-            self._waiting.remove(seat)
+            self._waiting.remove(waiter)
         except ValueError:
-            seat.acquire()
+            waiter.acquire()
             self._calls.append(None)
 
     def _call(self) -> None:
@@ -90,12 +90,12 @@ class WorkQueue(Generic[T]):
             except IndexError:
                 return
             try:
-                seat = self._waiting.pop()
+                waiter = self._waiting.pop()
             except IndexError:
                 # Who came to wait just now may have been left to us by whoever found no call to make.
                 self._calls.append(None)
                 continue
-            seat.release()
+            waiter.release()
             return
 
 
@@ -116,7 +116,7 @@ class SlottedQueue(WorkQueue[T]):
         """Pieces under way."""
         return max(self._all + len(self._owed) - len(self._slots), 0)
 
-    def urge(self, item: T) -> None:
+    def put_first(self, item: T) -> None:
         """Something that belongs to a piece under way, before all others."""
         self._urgent.append(item)
         self._call()

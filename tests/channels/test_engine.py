@@ -267,7 +267,7 @@ def test_a_refused_token_is_told_and_the_call_made_again_with_another() -> None:
     (refused,) = told
     assert isinstance(refused, TokenRejected)
     assert refused.call.token == "token-1"
-    assert engine.renewed(WithToken(), refused.call, 1.0) == [Accepted("7")]
+    assert engine.send_with_new_token(WithToken(), refused.call, 1.0) == [Accepted("7")]
     assert issuer.refused == ["token-1"]
 
 
@@ -280,7 +280,7 @@ def test_a_token_refused_twice_is_the_accounts_fault(at_once: bool) -> None:
         sender.tell()
         (refused,) = told
         assert isinstance(refused, TokenRejected)
-        known = engine.renewed(WithToken(), refused.call, 1.0)
+        known = engine.send_with_new_token(WithToken(), refused.call, 1.0)
     assert known == [NotSent("token_refused", account=True)]
 
 
@@ -290,7 +290,7 @@ def test_without_a_token_nothing_is_sent() -> None:
     known = begun(NonBlockingEngine(sender, issuer), WithToken(), told)
     assert known == [NotSent("token_unavailable", "nobody answers")]
     assert sender.sent == []
-    assert NonBlockingEngine(sender, issuer).renewed(WithToken(), call(), 1.0) == known
+    assert NonBlockingEngine(sender, issuer).send_with_new_token(WithToken(), call(), 1.0) == known
 
 
 def test_a_refused_login_is_the_accounts_and_spends_no_attempt() -> None:

@@ -104,14 +104,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "what was given back keeps its offset",
         "dispatcher.kafka.source:Source._complete",
-        "if assignment.hold is not PartitionState.GONE and not given_back:",
-        "if assignment.hold is not PartitionState.GONE:",
+        "if assignment.state is not PartitionState.LOST and not given_back:",
+        "if assignment.state is not PartitionState.LOST:",
         (_SOURCE + "test_a_record_given_back_keeps_its_offset",),
     ),
     Mutation(
-        "nothing is committed for a partition that is gone (PartitionState.GONE)",
+        "nothing is committed for a partition that is gone (PartitionState.LOST)",
         "dispatcher.kafka.source:Source._complete",
-        "        if assignment.hold is not PartitionState.GONE and not given_back:\n"
+        "        if assignment.state is not PartitionState.LOST and not given_back:\n"
         "            assignment.offsets.complete(record.offset)\n",
         "        if not given_back:\n"
         "            place = (assignment.topic, assignment.partition)\n"
@@ -121,7 +121,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a partition let go is forgotten by the commits",
         "dispatcher.kafka.source:Source._let_go",
-        "            assignment.hold = PartitionState.GONE\n"
+        "            assignment.state = PartitionState.LOST\n"
         "            self._commits.forget(assignment)\n"
         "            self._assignments.pop((assignment.topic, assignment.partition), None)\n",
         "            self._commits.forget(assignment)\n",
@@ -239,7 +239,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a claim that nobody answered is not won",
         "dispatcher.pipeline.claims:LedgerClaims._claim",
-        '        answers = self._outage.persist("intake", enter)\n',
+        '        answers = self._outage.until_available("intake", enter)\n',
         "        try:\n"
         "            answers = enter()\n"
         "        except LedgerUnavailable:\n"
@@ -409,7 +409,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "the thread that reads answers makes no call",
         "dispatcher.pipeline.lanes:LanePool._answered",
-        "                self._queue.urge(begun)\n",
+        "                self._queue.put_first(begun)\n",
         "                self._follow(begun)\n                self._end(begun.works)\n",
         (_LANES + "test_the_thread_that_reads_answers_makes_no_call",),
     ),
@@ -748,7 +748,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "after Unknown no other account is tried",
-        "sending.accounts.selector:AccountSelector.other",
+        "sending.accounts.selector:AccountSelector.failover",
         "        if delivery.notification.account is not None or not may_fail_over(outcome):\n",
         "        if delivery.notification.account is not None:\n",
         (

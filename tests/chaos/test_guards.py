@@ -178,7 +178,7 @@ class Bench(AtOnce):
     def settling(self) -> Settle:
         contract: Any = self
         pools = {LANE.name: self.pool}
-        aftermath = CompletionStage(
+        completion = CompletionStage(
             pools,
             contract,
             report=self.report,
@@ -192,16 +192,16 @@ class Bench(AtOnce):
             report=self.report,
             clock=self.clock,
             finished=self.finished,
-            on_settled=aftermath.follow,
+            on_settled=completion.follow,
             on_room=lambda: self.calls.append("room"),
         )
 
-    def heart(self) -> WorkerLease:
+    def lease(self) -> WorkerLease:
         contract: Any = self
         info = WorkerInfo("w", "host", 1, [], 1, int(LEASE_S * 1_000))
-        heart = WorkerLease(contract, info, clock=self.clock, interval_s=1.0)
-        heart.register()
-        return heart
+        lease = WorkerLease(contract, info, clock=self.clock, interval_s=1.0)
+        lease.register()
+        return lease
 
     # -- what goes through them --
 
@@ -418,17 +418,17 @@ def test_a_record_is_done_with_its_last_delivery_and_not_before(bench: Bench) ->
 
 
 def test_nobody_is_called_dead_right_after_an_outage(bench: Bench) -> None:
-    heart = bench.heart()
+    lease = bench.lease()
     bench.time += LEASE_S
-    heart.beat()
+    lease.beat()
     assert bench.swept == 1
     bench.away = True
-    heart.beat()
+    lease.beat()
     bench.away = False
-    heart.beat()
+    lease.beat()
     assert bench.swept == 1, "their heartbeats are as old as the outage is long"
     bench.time += LEASE_S
-    heart.beat()
+    lease.beat()
     assert bench.swept == 2
 
 

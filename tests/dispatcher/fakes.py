@@ -41,7 +41,9 @@ class AtOnce:
     ) -> Sequence[AnyOutcome] | None:
         return self.send(channel, call, timeout_s)
 
-    def renewed(self, channel: Any, call: Call, timeout_s: float) -> Sequence[AnyOutcome]:
+    def send_with_new_token(
+        self, channel: Any, call: Call, timeout_s: float
+    ) -> Sequence[AnyOutcome]:
         raise NotImplementedError
 
 

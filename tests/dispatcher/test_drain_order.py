@@ -44,31 +44,31 @@ class Bench:
             "pool", note, lane=LANE.name, policy=LanePolicy(), unsettled=unsettled
         )
         self.source: Any = Double("source", note, busy=False, absence=None, run_once=self._round)
-        self.heart: Any = Double("heart", note)
+        self.lease: Any = Double("heart", note)
         self.outage = SimpleNamespace(stop=threading.Event(), on=False)
         self.settle: Any = Double("settle", note, run=self._settle)
         self.settle_stopped = threading.Event()
-        self.crew = ThreadGroup()
+        self.thread_group = ThreadGroup()
         idle: Callable[[], None] = lambda: None  # noqa: E731
-        door: Any = LaneEntry(
+        entry: Any = LaneEntry(
             Double("screen", note, run=idle),  # type: ignore[arg-type]
             Double("intake", note, run=idle),  # type: ignore[arg-type]
             [LANE],
         )
         stages: Any = WorkerStages(
             source=self.source,  # type: ignore[arg-type]
-            doors=[door],
+            entries=[entry],
             pools=[self.pool],  # type: ignore[list-item]
             settle=self.settle,  # type: ignore[arg-type]
-            aftermath=Double("aftermath", note, run=idle),  # type: ignore[arg-type]
+            completion=Double("aftermath", note, run=idle),  # type: ignore[arg-type]
             dead_letters=Double("dead_letters", note, run=idle, spent=frozenset()),  # type: ignore[arg-type]
             topics=Double("topics", note, run=idle, nothing_to_read=None),  # type: ignore[arg-type]
             removed=Double("removed", note, run=idle),  # type: ignore[arg-type]
-            heart=self.heart,  # type: ignore[arg-type]
+            lease=self.lease,  # type: ignore[arg-type]
             outage=self.outage,  # type: ignore[arg-type]
             upkeep=Double("upkeep", note, run=idle),  # type: ignore[arg-type]
             watch=Double("watch", note, run=idle),  # type: ignore[arg-type]
-            crew=self.crew,
+            thread_group=self.thread_group,
             clock=SimpleNamespace(monotonic=lambda: self.time),  # type: ignore[arg-type]
         )
         self.worker = Worker(stages, [LANE], DRAIN_S, self.stop)
@@ -148,7 +148,7 @@ def test_a_ledger_that_is_away_does_not_hold_up_the_end() -> None:
     def retire() -> None:
         raise LedgerUnavailable("away")
 
-    bench.heart.retire = retire
+    bench.lease.retire = retire
     bench.drained()
     assert bench.worker.phase is WorkerPhase.STOPPED
 

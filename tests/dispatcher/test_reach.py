@@ -204,7 +204,7 @@ class Case(AtOnce):
                 self.chooser.record(route.account, [outcome])
                 tried.append(route.account.name)
                 refuses = routes.refuses(delivery)
-                other = self.chooser.other(delivery, outcome, tried, refuses)
+                other = self.chooser.failover(delivery, outcome, tried, refuses)
                 route = None if other is None else routes.of(other.name)
 
     def _pool(self) -> LanePool:

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from dispatcher.metrics import Metrics
-from dispatcher.pipeline import gates as gating
+from dispatcher.pipeline import gates as gates
 from dispatcher.pipeline.telemetry import WorkerTelemetry
 from dispatcher.pipeline.work import AlreadyKnown, Drop, EndedAtClaim
 from message.reasons import BY_CODE, GATE_REASONS, INTAKE, code_of
@@ -47,7 +47,7 @@ def test_each_gate_gives_a_reason_of_the_table(gate: str) -> None:
 
 
 def test_every_verdict_that_drops_has_its_reason_in_the_table() -> None:
-    assert set(gating._DROPS.values()) <= set(GATE_REASONS)
+    assert set(gates._DROPS.values()) <= set(GATE_REASONS)
     assert {row.gate for row in INTAKE if row.gate} == set(GATES)
 
 
@@ -59,7 +59,7 @@ def test_every_template_error_has_its_reason_in_the_table() -> None:
     assert codes <= BY_CODE.keys()
 
 
-class _Curfew(gating.SendGates):
+class _Curfew(gates.SendGates):
     """As one who adds a gate and forgets the table."""
 
     def _keep_quiet(self, works: object) -> None:
@@ -69,7 +69,7 @@ class _Curfew(gating.SendGates):
 
 def test_a_reason_that_nobody_entered_is_counted_under_its_own_name() -> None:
     bench = Bench(quiet_hours=DROPPING)
-    bench.gating.__class__ = _Curfew
+    bench.gates.__class__ = _Curfew
     assert bench.judge(bench.work()) == ["curfew: nobody goes out"]
     assert bench.gauge("gates_dropped", reason="curfew") == 1
     end = EndedAtClaim(State.DROPPED, "curfew: nobody goes out")

@@ -245,11 +245,11 @@ def test_an_account_that_is_named_is_not_exchanged(templates: Templates) -> None
 def test_who_may_send_it_is_told_of_what_waits(templates: Templates) -> None:
     bench = Bench(templates, {"tw": 1, "ali": 1, "ten": 1})
     accounts = bench.pool.terms.accounts
-    assert accounts.only(bench.delivery(1)[1]) == ("ali", "ten")
-    assert accounts.only(bench.delivery(1, "tw")[1]) == ("tw",)
+    assert accounts.restricted_to(bench.delivery(1)[1]) == ("ali", "ten")
+    assert accounts.restricted_to(bench.delivery(1, "tw")[1]) == ("tw",)
     _, plain = bench.delivery(1)
     plain.rendered = None
-    assert accounts.only(plain) == ()
+    assert accounts.restricted_to(plain) == ()
 
 
 def test_a_worker_names_the_accounts_that_a_template_leaves_out(templates: Templates) -> None:

@@ -75,15 +75,15 @@ def stages_of(app: BuiltWorker) -> WorkerStages:
 
 
 def test_lanes_with_a_ledger_and_lanes_without_have_a_door_each(app: BuiltWorker) -> None:
-    doors = [{lane.name for lane in door.lanes} for door in stages_of(app).doors]
-    assert doors == [{ORDERED.name, PLAIN.name}, {LOOSE.name}]
+    entries = [{lane.name for lane in entry.lanes} for entry in stages_of(app).entries]
+    assert entries == [{ORDERED.name, PLAIN.name}, {LOOSE.name}]
 
 
 def test_every_lane_has_a_pool_and_is_served_by_one_screen(app: BuiltWorker) -> None:
     stages = stages_of(app)
     assert set(app.pools) == {lane.name for lane in LANES}
     assert stages.pools == list(app.pools.values())
-    screens = {lane: door.screen for door in stages.doors for lane in door.lanes}
+    screens = {lane: entry.screen for entry in stages.entries for lane in entry.lanes}
     assert stages.source._inboxes == screens
 
 
@@ -91,32 +91,32 @@ def test_whatever_ends_goes_to_settle_over_one_queue(app: BuiltWorker) -> None:
     stages = stages_of(app)
     queue = stages.settle._finished
     assert all(pool._finished is queue for pool in stages.pools)
-    assert all(door.intake._finished is queue for door in stages.doors)
-    assert all(door.screen._finished is queue for door in stages.doors)
+    assert all(entry.intake._finished is queue for entry in stages.entries)
+    assert all(entry.screen._finished is queue for entry in stages.entries)
 
 
 def test_claims_ride_with_the_commits_of_the_ledgers_lanes_alone(app: BuiltWorker) -> None:
-    ledger, loose = stages_of(app).doors
-    assert ledger.rider is not None
-    assert stages_of(app).settle._rider is ledger.rider
-    assert loose.rider is None
+    ledger, loose = stages_of(app).entries
+    assert ledger.combined_commit is not None
+    assert stages_of(app).settle._combined_commit is ledger.combined_commit
+    assert loose.combined_commit is None
 
 
 def test_the_lanes_that_keep_order_are_known_where_it_counts(app: BuiltWorker) -> None:
     stages = stages_of(app)
-    gate: Any = stages.doors[0].intake._gate
+    gate: Any = stages.entries[0].intake._gate
     assert stages.settle._ordered == gate._ordered == {ORDERED.name}
-    assert stages.aftermath._hurried == {ORDERED}
+    assert stages.completion._hurried == {ORDERED}
 
 
 def test_what_intake_takes_its_own_screen_hears_of(app: BuiltWorker) -> None:
-    for door in stages_of(app).doors:
-        assert door.intake.on_taken == door.screen.wanted
+    for entry in stages_of(app).entries:
+        assert entry.intake.on_taken == entry.screen.wanted
 
 
 def test_one_outage_of_the_ledger_is_seen_by_all_that_use_it(app: BuiltWorker) -> None:
     stages = stages_of(app)
-    gate: Any = stages.doors[0].intake._gate
+    gate: Any = stages.entries[0].intake._gate
     assert stages.settle._outage is gate._outage is stages.outage
 
 
@@ -129,9 +129,9 @@ def test_the_health_page_watches_every_loop_that_may_stand_still(app: BuiltWorke
 
 
 def test_the_worker_is_registered_before_it_starts(app: BuiltWorker) -> None:
-    heart = stages_of(app).heart
-    ledger: Any = heart._ledger
+    lease = stages_of(app).lease
+    ledger: Any = lease._ledger
     with ledger.database.connection() as connection:
         found = connection.execute("SELECT id, lanes FROM hongyan_workers").fetchall()
     assert [row[0] for row in found] == ["wired"]
-    assert heart.term
+    assert lease.term

@@ -36,7 +36,7 @@ class Gate:
         lane = Lane("webhook", "notice")
         policy = load_for(ground.settings)
         identity = ground.ledger.identity()
-        self.gating: SendGates = open_gating(ground.settings, policy, identity, Clock(), stack)
+        self.gates: SendGates = open_gating(ground.settings, policy, identity, Clock(), stack)
         contract: Any = None
         self._terms = LaneConfig("v1", policy.of(lane), {}, contract)
         self._assignment = Assignment(lane.topic(), 0, lane, Offsets())
@@ -44,7 +44,7 @@ class Gate:
     def passes(self, delivery: Delivery) -> bool:
         record = KafkaRecord(self._assignment, 0, delivery.notification, b"{}", 0, None)
         work = Work(delivery, record, terms=self._terms)
-        self.gating.judge([work])
+        self.gates.judge([work])
         return not isinstance(work.intent, Drop)
 
 

@@ -19,11 +19,11 @@ def run(ground: Ground, **wanted: int) -> None:
         recovery = opened.recovery
         recovery.start()
         loop = Loop(recovery, poll_s=0.02, stop=recovery.stopping)
-        thread = recovery.crew.start("loop", loop.run)
+        thread = recovery.thread_group.start("loop", loop.run)
         ground.await_states(**wanted)
         recovery.stopping.set()
         thread.join(10)
-        assert recovery.crew.casualty is None
+        assert recovery.thread_group.failure is None
 
 
 def test_what_was_not_sent_is_sent_again_within_its_ttl(ground: MakeGround) -> None:
@@ -105,7 +105,7 @@ def test_in_doubt_without_an_answer_at_least_once_is_resent_and_counted(
     with one.recovery() as opened:
         opened.recovery.start()
         loop = Loop(opened.recovery, poll_s=0.02, stop=opened.recovery.stopping)
-        opened.recovery.crew.start("loop", loop.run)
+        opened.recovery.thread_group.start("loop", loop.run)
         one.await_states(SENT=1)
         doubles = "hongyan_recovery_possible_duplicates_total"
         assert opened.metrics.registry.get_sample_value(doubles, {"lane": LANE}) == 1

@@ -67,7 +67,7 @@ def test_records_of_a_leaving_partition_are_passed_over_and_named() -> None:
     backlog = KeyedBacklog(expand)
     gone = KafkaRecord(leaving, 7, notification(7, ordering_key="a"), b"", NOW_MS, None)
     backlog.add(gone)
-    leaving.hold = PartitionState.LEAVING
+    leaving.state = PartitionState.REVOKING
     assert backlog.take(10) == []
     assert backlog.dropped() == [gone]
     backlog.add(record(0, "a"))

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from dispatcher.pipeline.combined_commit import CombinedCommit
 from dispatcher.pipeline.intake import Intake
+from dispatcher.pipeline.settle import CombinedCommit
 from dispatcher.pipeline.work import GIVEN_UP, AlreadyKnown, Work
 from idempotency.ledger import Claimed, LedgerUnavailable, Settlement
 from message.outcomes import Accepted
@@ -29,13 +29,13 @@ class Riding(Bench):
         self.calls.clear()
         self.claimed.clear()
         self.taking.offer([self.work(10 + number) for number in range(waiting)])
-        self.rider = CombinedCommit(self.taking, self.gate)
+        self.combined_commit = CombinedCommit(self.taking, self.gate)
 
     def outcomes(self, count: int = 2) -> list[Settlement]:
         return [Settlement(work.delivery, Event.ACCEPTED) for work in self.flying[:count]]
 
     def ride(self, count: int = 2) -> list[bool] | None:
-        return self.rider.settle(self.outcomes(count), {LANE.name: count})
+        return self.combined_commit.settle(self.outcomes(count), {LANE.name: count})
 
     def queued(self) -> list[Work]:
         return [work for call in self.pool._queue._items if isinstance(call, list) for work in call]
@@ -124,7 +124,7 @@ def test_when_the_worker_must_go_and_the_ledger_is_away_the_claims_are_given_up(
 
 def test_settle_goes_with_claims_where_there_are_any(bench: Riding) -> None:
     settle = bench.settling()
-    settle._rider = bench.rider
+    settle._combined_commit = bench.combined_commit
     for work in bench.flying:
         work.end = Accepted("p")
         work.record.open_deliveries = 1

@@ -31,7 +31,7 @@ class Bench:
         self.marks: list[tuple[str, bytes]] = []
         contract: Any = self
         pool: Any = SimpleNamespace(leased=True)
-        self.aftermath = CompletionStage(
+        self.completion = CompletionStage(
             {LANE.name: pool},
             contract,
             report=contract,
@@ -51,7 +51,7 @@ class Bench:
         """Nothing ended at intake here."""
 
     def run(self) -> threading.Thread:
-        thread = threading.Thread(target=self.aftermath.run, daemon=True)
+        thread = threading.Thread(target=self.completion.run, daemon=True)
         thread.start()
         return thread
 
@@ -76,11 +76,11 @@ def committed(*numbers: int) -> SettledBatch:
 
 def test_several_commits_are_followed_together_and_each_is_told_of() -> None:
     bench = Bench()
-    bench.aftermath.put(committed(1, 2))
-    bench.aftermath.put(committed(3))
+    bench.completion.put(committed(1, 2))
+    bench.completion.put(committed(3))
     bench.run()
     assert bench.hear(4) == ["redis 3", "settled 2", "settled 1", "source 3"]
-    bench.aftermath.stop()
+    bench.completion.stop()
 
 
 def test_an_ordered_lane_is_not_kept_waiting(monkeypatch: Any) -> None:
@@ -88,18 +88,18 @@ def test_an_ordered_lane_is_not_kept_waiting(monkeypatch: Any) -> None:
     bench = Bench(hurried=frozenset({LANE}))
     bench.run()
     for number in range(3):
-        bench.aftermath.put(committed(number))
+        bench.completion.put(committed(number))
         assert bench.hear(3) == ["redis 1", "settled 1", "source 1"]
-    bench.aftermath.stop()
+    bench.completion.stop()
 
 
 def test_the_stop_waits_for_nothing_and_leaves_nothing(monkeypatch: Any) -> None:
     monkeypatch.setattr(stage, "LINGER_S", 2 * PATIENCE_S)
     bench = Bench()
     thread = bench.run()
-    bench.aftermath.put(committed(1))
-    bench.aftermath.put(committed(2, 3))
-    bench.aftermath.stop()
+    bench.completion.put(committed(1))
+    bench.completion.put(committed(2, 3))
+    bench.completion.stop()
     thread.join(PATIENCE_S)
     assert not thread.is_alive()
     assert sum(int(said.split()[1]) for said in drained(bench) if "source" in said) == 3
@@ -109,17 +109,17 @@ def test_no_question_to_redis_grows_beyond_its_bound(monkeypatch: Any) -> None:
     monkeypatch.setattr(stage, "_AT_ONCE", 4)
     bench = Bench()
     for first in (0, 3, 6):
-        bench.aftermath.put(committed(first, first + 1, first + 2))
+        bench.completion.put(committed(first, first + 1, first + 2))
     bench.run()
     assert [said for said in bench.hear(7) if "redis" in said] == ["redis 6", "redis 3"]
-    bench.aftermath.stop()
+    bench.completion.stop()
 
 
 def test_a_mark_is_the_digest_that_the_claim_put_on_record_or_the_same() -> None:
     bench = Bench()
     known, unknown = committed(1), committed(2)
     known.pairs[0][0].delivery.body_digest = b"as the claim made it"
-    bench.aftermath.follow(known, unknown)
+    bench.completion.follow(known, unknown)
     assert [digest for _, digest in bench.marks] == [b"as the claim made it", body_digest(b"{}")]
 
 

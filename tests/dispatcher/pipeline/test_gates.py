@@ -89,7 +89,7 @@ class Bench:
         self.terms = LaneConfig("v1", self.policy, {}, contract)
         self.fleet = Fleet(self)
         whole = Policy(lanes={LANE.name: self.policy})
-        self.gating = SendGates(whole, self.fleet if shared else None, clock=clock)
+        self.gates = SendGates(whole, self.fleet if shared else None, clock=clock)
         self._number = 0
 
     def work(self, receiver: str = "li", text: str = "hello", **changes: Any) -> Work:
@@ -102,11 +102,11 @@ class Bench:
         return Work(delivery, record, terms=self.terms)
 
     def judge(self, *works: Work) -> list[str | None]:
-        self.gating.judge(works)
+        self.gates.judge(works)
         return [getattr(work.intent, "reason", None) for work in works]
 
     def gauge(self, name: str, **labels: str) -> float:
-        return sum(v for n, _, held, v in self.gating.gauges() if n == name and labels == held)
+        return sum(v for n, _, held, v in self.gates.gauges() if n == name and labels == held)
 
 
 def test_a_lane_without_gates_is_not_asked_about() -> None:
@@ -226,7 +226,7 @@ def test_only_what_surely_was_not_sent_and_will_not_be_gives_its_place_back(
     bench = Bench(frequency=ONE_AN_HOUR, dedup=DEDUP)
     work = bench.work()
     bench.judge(work)
-    bench.gating.settled([work], [event])
+    bench.gates.settled([work], [event])
     assert (bench.judge(bench.work()) == [None]) is again
 
 
@@ -255,7 +255,7 @@ def test_a_claim_that_was_not_won_gives_back_what_it_had_just_marked(end: End, b
     work = bench.work()
     bench.judge(work)
     work.end = end
-    bench.gating.unclaimed([work])
+    bench.gates.unclaimed([work])
     assert bool(bench.fleet.given_back) is back
 
 
@@ -266,7 +266,7 @@ def test_a_claim_that_was_not_won_leaves_the_mark_that_was_there_before() -> Non
     again = Work(work.delivery, work.record, terms=bench.terms)
     bench.judge(again)
     again.end = AlreadyKnown(State.SENT, "duplicate")
-    bench.gating.unclaimed([again])
+    bench.gates.unclaimed([again])
     assert bench.judge(bench.work()) == ["duplicate_content"]
 
 
@@ -315,7 +315,7 @@ def test_while_redis_is_away_a_mark_stays_until_its_window_ends() -> None:
     work = bench.work()
     bench.judge(work)
     bench.fleet.away = True
-    bench.gating.marks.give_back([(work.delivery.lane, work.delivery.key)])
+    bench.gates.marks.give_back([(work.delivery.lane, work.delivery.key)])
     bench.fleet.away = False
     bench.ms += 2_000
     assert bench.judge(bench.work()) == ["duplicate_content"]
@@ -326,7 +326,7 @@ def test_while_redis_is_away_a_mark_stays_until_its_window_ends() -> None:
 def test_a_lane_without_gates_asks_redis_nothing_when_its_deliveries_end() -> None:
     bench = Bench()
     work = bench.work()
-    bench.gating.marks.give_back([(work.delivery.lane, work.delivery.key)])
+    bench.gates.marks.give_back([(work.delivery.lane, work.delivery.key)])
     assert bench.fleet.given_back == []
 
 
@@ -335,7 +335,7 @@ def test_a_mark_is_given_back_by_the_delivery_whatever_the_policy_says_by_then()
     work = bench.work()
     bench.judge(work)
     work.delivery.rendered = Rendered(content={"text": "the template was changed"})
-    bench.gating.marks.give_back([(work.delivery.lane, work.delivery.key)])
+    bench.gates.marks.give_back([(work.delivery.lane, work.delivery.key)])
     assert bench.judge(bench.work()) == [None]
 
 

@@ -168,10 +168,10 @@ def test_the_screen_is_called_when_one_lane_full_is_left() -> None:
     one.intake.on_taken = lambda: called.append(one.intake.waiting(LANE.name))
     one.screen.put(one.records(100))
     one.screen.run_once()
-    one.pool.taken = one.pool.capacity - 1
+    one.pool.claimed_count = one.pool.capacity - 1
     assert len(one.intake.take()) == 1
     assert called == []
-    one.pool.returned = one.pool.taken
+    one.pool.settled_count = one.pool.claimed_count
     assert len(one.intake.take()) == 4
     assert called == [3]
 
@@ -219,7 +219,7 @@ def test_what_was_screened_of_a_leaving_partition_is_given_up_without_room() -> 
     one.turn(one.records(20))
     one.turn()
     assert one.intake.waiting(LANE.name) == 8
-    one.assignment.hold = PartitionState.LEAVING
+    one.assignment.state = PartitionState.REVOKING
     one.screen.leaving()
     one.intake.run_once()
     assert len(one.given_up) == 8
@@ -314,7 +314,7 @@ def test_intake_is_woken_by_what_may_be_claimed_and_by_nothing_else() -> None:
     one.screen.run_once()
     assert one.intake.waiting(LANE.name) == 4
     assert not awake.is_set(), "there is something to claim, and no room"
-    one.pool.returned += 1
+    one.pool.settled_count += 1
     one.intake.room_made()
     assert awake.is_set()
     awake.clear()

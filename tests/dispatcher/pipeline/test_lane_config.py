@@ -175,7 +175,7 @@ def test_a_lane_with_calls_of_several_has_room_for_whole_ones() -> None:
 # -- accounts --
 
 
-def quotas(held: ExitStack, policy: Policy, routes: Any) -> SendLimits:
+def send_limits(held: ExitStack, policy: Policy, routes: Any) -> SendLimits:
     ledger: Any = type("Ledger", (), {"sending_lanes": lambda _: []})()
     return open_quotas(Settings(), policy, routes, ledger, "ledger", Clock(), held)
 
@@ -186,7 +186,7 @@ def test_a_breaker_keeps_what_it_learnt_where_its_own_settings_stay() -> None:
     a, b = (Account(name, "null", "", rate_per_s=5.0) for name in "ab")
     routes = {LANE: {account.name: Route(account, NullChannel()) for account in (a, b)}}
     with ExitStack() as held:
-        mine = quotas(held, before, routes)
+        mine = send_limits(held, before, routes)
         old = mine.accounts[LANE.name]
         old.record(a, [NotSent("closed")])
         mine.follow(Policy("v2", before.lanes), routes)
@@ -195,10 +195,10 @@ def test_a_breaker_keeps_what_it_learnt_where_its_own_settings_stay() -> None:
         mine.follow(Policy("v3", {LANE.name: weighed}), {LANE: {"a": routes[LANE]["a"]}})
         new = mine.accounts[LANE.name]
         assert new is not old
-        assert not new.passes(a), "the breaker is open still"
+        assert not new.still_allowed(a), "the breaker is open still"
         other = LanePolicy(breaker=BreakerPolicy(min_calls=2), accounts={"a": 5})
         mine.follow(Policy("v4", {LANE.name: other}), {LANE: {"a": routes[LANE]["a"]}})
-        assert mine.accounts[LANE.name].passes(a)
+        assert mine.accounts[LANE.name].still_allowed(a)
         new.release(b)
         assert new.record(b, [Accepted("1")]), "one that the lane has no more"
         assert BreakerState.OPEN in {BreakerState(int(v)) for _, _, _, v in old.gauges() if v == 2}
@@ -207,7 +207,7 @@ def test_a_breaker_keeps_what_it_learnt_where_its_own_settings_stay() -> None:
 def test_an_account_that_a_policy_adds_keeps_to_its_rate() -> None:
     a, b = (Account(name, "null", "", rate_per_s=1.0, burst=1) for name in "ab")
     with ExitStack() as held:
-        mine = quotas(held, Policy(), {LANE: {"a": Route(a, NullChannel())}})
+        mine = send_limits(held, Policy(), {LANE: {"a": Route(a, NullChannel())}})
         both = {LANE: {"a": Route(a, NullChannel()), "b": Route(b, NullChannel())}}
         mine.follow(Policy("v2"), both)
         chosen = [mine.accounts[LANE.name].choose(work().delivery) for _ in range(4)]

@@ -168,10 +168,10 @@ def mail_bench(**policy: Any) -> tuple[Bench, Dialogue]:
     return bench, dialogue
 
 
-def pass_time(bench: Bench, renewed: bool) -> None:
+def pass_time(bench: Bench, send_with_new_token: bool) -> None:
     """Longer than the lease was to last."""
     bench.ms += 500
-    if renewed:
+    if send_with_new_token:
         bench.lease_ends = bench.ms / 1_000 + 30
 
 
@@ -204,14 +204,14 @@ def test_a_mail_under_way_as_the_worker_stops_is_given_back_before_the_dot() -> 
 
 
 def test_a_mail_goes_under_a_lease_that_was_renewed_and_not_under_one_that_lapsed() -> None:
-    for renewed, sent in ((True, ["u1"]), (False, [])):
+    for send_with_new_token, sent in ((True, ["u1"]), (False, [])):
         bench, dialogue = mail_bench()
         bench.lease_ends = bench.ms / 1_000 + 0.1
-        dialogue.between = partial(pass_time, bench, renewed)
+        dialogue.between = partial(pass_time, bench, send_with_new_token)
         (work,) = bench.serve("u1")
         assert dialogue.sent == sent
         lapsed = NotSent("withdrawn", "lease_lapsed")
-        assert work.end == (Accepted(work.delivery.key) if renewed else lapsed)
+        assert work.end == (Accepted(work.delivery.key) if send_with_new_token else lapsed)
 
 
 NO_BALANCE = NotSent("no_balance", account=True)
@@ -367,7 +367,7 @@ class Pending(Bench):
     def asked(self) -> Asked:
         return self.under_way.get(timeout=10)
 
-    def renewed(self, channel: Any, call: Call, timeout_s: float) -> list[AnyOutcome]:
+    def send_with_new_token(self, channel: Any, call: Call, timeout_s: float) -> list[AnyOutcome]:
         assert call.token == "old"
         return self.send(channel, call, timeout_s)
 

@@ -72,9 +72,9 @@ def test_a_batch_is_one_commit_then_room_then_what_follows(bench: Settling) -> N
 
 
 def test_as_many_places_are_freed_as_the_batch_held(bench: Settling) -> None:
-    before = bench.pool.returned
+    before = bench.pool.settled_count
     bench.stage().settle([bench.ended(0), bench.ended(1, taken=False), bench.ended(2)])
-    assert bench.pool.returned - before == 2
+    assert bench.pool.settled_count - before == 2
 
 
 def test_what_follows_gets_the_whole_batch_and_what_was_written(bench: Settling) -> None:
@@ -132,13 +132,15 @@ def test_claims_ride_along_with_the_commit_for_the_places_that_it_frees(bench: S
         bench.rode.append((len(settlements), dict(places)))
         return [True] * len(settlements)
 
-    bench.stage(rider=SimpleNamespace(settle=ride)).settle([bench.ended(0), bench.ended(1)])
+    bench.stage(combined_commit=SimpleNamespace(settle=ride)).settle(
+        [bench.ended(0), bench.ended(1)]
+    )
     assert bench.rode == [(2, {LANE.name: 2})]
     assert bench.settled == []
 
 
 def test_without_claims_to_ride_the_commit_is_its_own(bench: Settling) -> None:
-    bench.stage(rider=SimpleNamespace(settle=lambda *_: None)).settle([bench.ended(0)])
+    bench.stage(combined_commit=SimpleNamespace(settle=lambda *_: None)).settle([bench.ended(0)])
     assert len(bench.settled) == 1
 
 

@@ -72,7 +72,7 @@ def test_a_template_that_has_nothing_for_a_provider_keeps_to_the_other_accounts(
     item = delivery()
     item.rendered = Rendered(providers={"null": Rendered(), "other": Rendered(content={})})
     assert [chosen(of, item), chosen(of, item)] == ["b", None]
-    assert of.pause_ms(*of.accounts.only(item)) > 1_000, (
+    assert of.pause_ms(*of.accounts.restricted_to(item)) > 1_000, (
         "the other account has room, and is no help"
     )
     item.account = "a"

@@ -63,19 +63,19 @@ def made_long_ago(url: str) -> None:
         raw.hset("hongyan:ledger-a:rate:main", mapping={"level": "1000", "at": "0"})
 
 
-def used(quotas: SendLimits, lane: Lane) -> int:
+def used(send_limits: SendLimits, lane: Lane) -> int:
     delivery, count = deliveries_of(notification(), b"", expires_at=0)[0], 0
-    while quotas.accounts[lane.name].choose(delivery) is not None:
+    while send_limits.accounts[lane.name].choose(delivery) is not None:
         count += 1
     return count
 
 
 def test_without_redis_the_share_is_by_those_who_serve_the_accounts_lanes(held: ExitStack) -> None:
-    quotas = opened(held)
-    assert used(quotas, NOTICE) == 20
-    assert used(quotas, MARKETING) == 0, "one account, one rate, whatever the lane"
-    assert quotas.receivers.delays([("main", "li"), ("smtp", "li")]) == [0, 0]
-    assert quotas.receivers.delays([("main", "li")]) != [0]
+    send_limits = opened(held)
+    assert used(send_limits, NOTICE) == 20
+    assert used(send_limits, MARKETING) == 0, "one account, one rate, whatever the lane"
+    assert send_limits.receivers.delays([("main", "li"), ("smtp", "li")]) == [0, 0]
+    assert send_limits.receivers.delays([("main", "li")]) != [0]
 
 
 def test_with_redis_several_workers_use_one_rate_and_one_limit(
@@ -98,10 +98,11 @@ def test_what_a_stopped_worker_held_goes_to_the_others(held: ExitStack, redis_ur
 
 
 def test_every_lane_and_account_is_shown(held: ExitStack) -> None:
-    quotas = opened(held)
-    used(quotas, NOTICE)
+    send_limits = opened(held)
+    used(send_limits, NOTICE)
     shown = {
-        (name, labels.get("lane"), labels.get("account")) for name, _, labels, _ in quotas.gauges()
+        (name, labels.get("lane"), labels.get("account"))
+        for name, _, labels, _ in send_limits.gauges()
     }
     assert ("breaker_state", NOTICE.name, "main") in shown
     assert ("breaker_state", MAIL.name, "smtp") in shown

@@ -48,7 +48,7 @@ class Bench:
         return chosen.name if chosen else None
 
     def other(self, outcome: AnyOutcome, *tried: str, named: str | None = None) -> str | None:
-        chosen = self.accounts.other(delivery(named), outcome, tried)
+        chosen = self.accounts.failover(delivery(named), outcome, tried)
         return chosen.name if chosen else None
 
     def record(
@@ -116,8 +116,8 @@ def test_while_its_breaker_is_open_an_account_is_passed_over() -> None:
     bench = Bench(["a", "b"])
     bench.record("a", HALTED)
     assert {bench.choose() for _ in range(10)} == {"b"}
-    assert not bench.accounts.passes(bench.of["a"])
-    assert bench.accounts.passes(bench.of["b"])
+    assert not bench.accounts.still_allowed(bench.of["a"])
+    assert bench.accounts.still_allowed(bench.of["b"])
 
 
 def test_a_named_account_with_an_open_breaker_is_waited_for() -> None:
@@ -336,7 +336,7 @@ def test_a_provider_that_asks_to_be_left_alone_is_not_called_until_then() -> Non
     bench = Bench(["a"])
     bench.record("a", [SLOWER], begun_at=bench.time)
     assert bench.choose() is None
-    assert (bench.accounts.room(), bench.accounts.passes(bench.of["a"])) == (0, False)
+    assert (bench.accounts.room(), bench.accounts.still_allowed(bench.of["a"])) == (0, False)
     assert bench.accounts.seconds_until_room() == pytest.approx(2.0)
     assert bench.gauges()["breaker_state", "a"] == 0, "a healthy account's breaker opened"
     bench.time += 2.01

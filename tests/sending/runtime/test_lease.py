@@ -41,53 +41,53 @@ class Bench:
         info = WorkerInfo("w", "host", 1, [], 1, int(LEASE_S * 1_000))
         clock = Clock(lambda: self.time, lambda: self.time)
         contract: LedgerContract = self.ledger  # type: ignore[assignment]  # as much as is asked
-        self.heart = WorkerLease(contract, info, clock=clock, interval_s=1.0)
-        self.heart.register()
+        self.lease = WorkerLease(contract, info, clock=clock, interval_s=1.0)
+        self.lease.register()
 
     def may_send(self, term: int) -> bool:
-        return self.heart.wait_valid(term, until=lambda: True)
+        return self.lease.wait_valid(term, until=lambda: True)
 
 
 def test_a_send_may_begin_while_the_lease_holds() -> None:
     bench = Bench()
-    assert bench.may_send(bench.heart.term)
+    assert bench.may_send(bench.lease.term)
 
 
 def test_no_send_begins_in_the_last_part_of_a_lease() -> None:
     bench = Bench()
     bench.time += LEASE_S * 0.85
-    assert not bench.may_send(bench.heart.term)
+    assert not bench.may_send(bench.lease.term)
 
 
 def test_a_heartbeat_after_an_outage_gives_the_right_back() -> None:
     bench = Bench()
-    term = bench.heart.term
+    term = bench.lease.term
     bench.time += LEASE_S * 0.95
-    bench.heart.beat()
+    bench.lease.beat()
     assert bench.may_send(term)
 
 
 def test_what_was_claimed_before_a_lapse_may_not_be_sent_after_it() -> None:
     bench = Bench()
-    old = bench.heart.term
+    old = bench.lease.term
     bench.ledger.dead = True
-    bench.heart.beat()
-    assert bench.heart.valid
+    bench.lease.beat()
+    assert bench.lease.valid
     assert not bench.may_send(old)
-    assert bench.may_send(bench.heart.term)
+    assert bench.may_send(bench.lease.term)
 
 
 def test_the_end_of_a_lease_counts_from_before_it_was_asked_for() -> None:
     bench = Bench()
-    assert bench.heart.ends_at(bench.heart.term) == 100.0 + LEASE_S
+    assert bench.lease.ends_at(bench.lease.term) == 100.0 + LEASE_S
 
 
 def test_the_end_of_an_earlier_lease_is_past_whatever_holds_now() -> None:
     bench = Bench()
-    old = bench.heart.term
+    old = bench.lease.term
     bench.ledger.dead = True
-    bench.heart.beat()
-    assert bench.heart.ends_at(old) == -inf
+    bench.lease.beat()
+    assert bench.lease.ends_at(old) == -inf
 
 
 def test_a_beat_tells_whether_the_process_sends_and_hurry_tells_it_at_once() -> None:
@@ -100,20 +100,20 @@ def test_a_beat_tells_whether_the_process_sends_and_hurry_tells_it_at_once() -> 
 
     contract: LedgerContract = Listening()  # type: ignore[assignment]
     info = WorkerInfo("r", "host", 1, [], 1, int(LEASE_S * 1_000))
-    heart = WorkerLease(contract, info, clock=Clock(), interval_s=3_600.0, idle=lambda: idle[0])
-    heart.register()
-    thread = threading.Thread(target=heart.run)
+    lease = WorkerLease(contract, info, clock=Clock(), interval_s=3_600.0, idle=lambda: idle[0])
+    lease.register()
+    thread = threading.Thread(target=lease.run)
     thread.start()
     try:
-        heart.hurry()
+        lease.hurry()
         assert told.get(timeout=30) == "IDLE"
         idle[0] = False
-        heart.hurry()
+        lease.hurry()
         assert told.get(timeout=30) == "RUNNING"
-        heart.draining()
-        heart.hurry()
+        lease.draining()
+        lease.hurry()
         assert told.get(timeout=30) == "DRAINING"
     finally:
-        heart.stop()
+        lease.stop()
         thread.join(30)
     assert not thread.is_alive()

@@ -29,8 +29,8 @@ def takers(
     handoff: WorkQueue[int | None], count: int, taken: SimpleQueue[int]
 ) -> list[threading.Thread]:
     def serve() -> None:
-        seat = handoff.seat()
-        while (item := handoff.take(seat)) is not None:
+        waiter = handoff.waiter()
+        while (item := handoff.take(waiter)) is not None:
             taken.put(item)
 
     threads = [threading.Thread(target=serve, daemon=True) for _ in range(count)]
@@ -81,17 +81,17 @@ class Interrupted(deque[threading.Lock]):
         super().__init__()
         self.before, self.after = before, after
 
-    def append(self, seat: threading.Lock) -> None:
+    def append(self, waiter: threading.Lock) -> None:
         before, after = self.before, self.after
         self.before = self.after = lambda: None
         before()
-        super().append(seat)
+        super().append(waiter)
         after()
 
 
 def started(handoff: WorkQueue[int], taken: SimpleQueue[int]) -> None:
     def serve() -> None:
-        taken.put(handoff.take(handoff.seat()))
+        taken.put(handoff.take(handoff.waiter()))
 
     threading.Thread(target=serve, daemon=True).start()
 
@@ -122,21 +122,21 @@ def test_items_are_taken_in_the_order_they_came() -> None:
     handoff: WorkQueue[int] = WorkQueue()
     for item in range(5):
         handoff.put(item)
-    seat = handoff.seat()
-    assert [handoff.take(seat) for _ in range(5)] == [0, 1, 2, 3, 4]
+    waiter = handoff.waiter()
+    assert [handoff.take(waiter) for _ in range(5)] == [0, 1, 2, 3, 4]
 
 
 def test_of_all_who_wait_one_is_called_at_a_time() -> None:
     """Those at work take what there is before one that was called has even come."""
     handoff: WorkQueue[int] = WorkQueue()
-    seats = [handoff.seat() for _ in range(5)]
+    seats = [handoff.waiter() for _ in range(5)]
     handoff._waiting.extend(seats)
     for item in range(5):
         handoff.put(item)
-    assert sum(seat.acquire(blocking=False) for seat in seats) == 1
+    assert sum(waiter.acquire(blocking=False) for waiter in seats) == 1
     handoff._calls.append(None)  # it came
-    assert handoff.take(handoff.seat()) == 0
-    assert sum(seat.acquire(blocking=False) for seat in seats) == 1, "there is more: the next"
+    assert handoff.take(handoff.waiter()) == 0
+    assert sum(waiter.acquire(blocking=False) for waiter in seats) == 1, "there is more: the next"
 
 
 # ---- slots ---------------------------------------------------------------------------------------
@@ -162,34 +162,34 @@ def test_no_more_is_taken_than_there_are_slots() -> None:
 
 def test_what_belongs_to_a_piece_under_way_goes_first_and_needs_no_slot() -> None:
     slotted: SlottedQueue[str] = SlottedQueue(1)
-    seat = slotted.seat()
+    waiter = slotted.waiter()
     slotted.put("a")
-    assert slotted.take(seat) == "a"
+    assert slotted.take(waiter) == "a"
     slotted.put("b")
-    slotted.urge("a, once more")
-    assert slotted.take(seat) == "a, once more"
+    slotted.put_first("a, once more")
+    assert slotted.take(waiter) == "a, once more"
     slotted.free()
-    assert slotted.take(seat) == "b"
+    assert slotted.take(waiter) == "b"
 
 
 def test_what_is_urgent_wakes_a_thread_while_all_slots_are_taken() -> None:
     slotted: SlottedQueue[int] = SlottedQueue(1)
     taken: SimpleQueue[int] = SimpleQueue()
     slotted.put(1)
-    assert slotted.take(slotted.seat()) == 1
+    assert slotted.take(slotted.waiter()) == 1
     started(slotted, taken)
-    slotted.urge(2)
+    slotted.put_first(2)
     assert taken.get(timeout=SOON_S) == 2
 
 
 def test_slots_come_at_once_and_go_as_they_come_free() -> None:
     slotted: SlottedQueue[int] = SlottedQueue(2)
-    seat = slotted.seat()
+    waiter = slotted.waiter()
     for item in range(9):
         slotted.put(item)
-    assert [slotted.take(seat), slotted.take(seat)] == [0, 1]
+    assert [slotted.take(waiter), slotted.take(waiter)] == [0, 1]
     slotted.resize(3)
-    assert slotted.take(seat) == 2
+    assert slotted.take(waiter) == 2
     slotted.resize(1)
     assert slotted.busy == 3
     slotted.free()
@@ -198,7 +198,7 @@ def test_slots_come_at_once_and_go_as_they_come_free() -> None:
     slotted.free()
     assert (slotted.busy, slotted._ready()) == (0, True)
     slotted.resize(2)
-    assert [slotted.take(seat), slotted.take(seat)] == [3, 4]
+    assert [slotted.take(waiter), slotted.take(waiter)] == [3, 4]
     assert not slotted._ready()
 
 
@@ -210,8 +210,8 @@ def test_no_slot_is_lost_and_no_item_left_lying_whoever_comes_when() -> None:
 
     def serve() -> None:
         nonlocal under_way, most
-        seat = slotted.seat()
-        while (item := slotted.take(seat)) is not None:
+        waiter = slotted.waiter()
+        while (item := slotted.take(waiter)) is not None:
             with lock:
                 under_way += 1
                 most = max(most, under_way)
