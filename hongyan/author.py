@@ -1,4 +1,4 @@
-"""Who gives an order by a command: for the trace, the ledger and the policy's history."""
+"""The author of a command, for the trace, the ledger and the policy's history."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hongyan.errors import WrongUsage
 
 
 def author_of(given: str) -> str:
-    """The name given, else `user@host`. Raises WrongUsage for a user without a name, as in containers."""
+    """Returns the given name, else `user@host`. Raises WrongUsage for a user without a name."""
     if given.strip():
         return given.strip()
     try:

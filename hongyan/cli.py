@@ -36,7 +36,7 @@ from hongyan.terminal import PROBLEMS, Options, complain, explained, serves
 
 INTERRUPTED = 130
 DEBUG = "HONGYAN_DEBUG"
-"""Set to anything: an unforeseen error shows its traceback."""
+"""If set, an unforeseen error shows its traceback."""
 
 app = typer.Typer(
     name="hongyan",
@@ -92,14 +92,14 @@ def _options(
             "--config",
             "-c",
             metavar="FILE",
-            help="Instead of $HONGYAN_CONFIG, or hongyan.toml in this folder.",
+            help="Configuration; default: $HONGYAN_CONFIG, else hongyan.toml in this folder.",
             show_default=False,
         ),
     ] = None,
     version: Annotated[
         bool,
         typer.Option(
-            "--version", help="Say the version.", callback=_say_version, is_eager=True, metavar=""
+            "--version", help="Show the version.", callback=_say_version, is_eager=True, metavar=""
         ),
     ] = False,
 ) -> None:
@@ -119,8 +119,7 @@ def main() -> None:
 
 
 def _unforeseen(exc: Exception) -> str:
-    """A fault of ours, in one sentence; with its traceback where that was asked for. A process that
-    serves writes it to its log."""
+    """Returns a sentence for a bug. Writes the traceback to a serving process's log, or on demand."""
     if serves():
         import structlog
 

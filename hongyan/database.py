@@ -1,4 +1,4 @@
-"""Opening the ledger's database for reading."""
+"""Opens the ledger's database for reading."""
 
 from __future__ import annotations
 
@@ -9,10 +9,7 @@ from backends.sql.database import Database, database_url
 
 
 def existing(settings: Settings) -> Database:
-    """The database of the settings. An SQLite file that is not there is not made by looking into it.
-
-    Raises SettingsError.
-    """
+    """Returns the ledger's database. Raises SettingsError; creates no missing SQLite file."""
     try:
         url = database_url(settings.database.url, settings.base)
     except ValueError as exc:

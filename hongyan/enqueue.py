@@ -1,6 +1,6 @@
-"""Handing notifications to Kafka from the command line: checked first, acknowledged before done.
+"""Produces notifications from the command line: checks each, then waits for Kafka's acknowledgement.
 
-Applications use a client of their own; this is the twin for people, tests and the demo.
+Applications use a client of their own; this module serves people, tests and the demo.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _decoder = msgspec.json.Decoder(dict[str, Any])
 
 
 class Ready(msgspec.Struct, frozen=True):
-    """A checked notification and the bytes that will travel."""
+    """A checked notification and the bytes to produce."""
 
     notification: Notification
     value: bytes
 
 
 class BadLine(msgspec.Struct, frozen=True):
-    """A line of which nothing was sent."""
+    """A rejected line; nothing of it was sent."""
 
     line: int
     code: str
@@ -39,7 +39,7 @@ class BadLine(msgspec.Struct, frozen=True):
 
 
 class EnqueuedNotification(msgspec.Struct, frozen=True):
-    """One acknowledged notification and where it stands."""
+    """One acknowledged notification and its place in Kafka."""
 
     id: str
     topic: str
@@ -48,7 +48,7 @@ class EnqueuedNotification(msgspec.Struct, frozen=True):
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """One notification that Kafka did not take, or of which it is not known."""
+    """One notification that Kafka refused or did not confirm."""
 
     id: str
     topic: str
@@ -56,7 +56,7 @@ class Failed(msgspec.Struct, frozen=True):
 
 
 class EnqueueOutcome(msgspec.Struct):
-    """What became of a run. `in_doubt`: not acknowledged in time; they may be in Kafka or not."""
+    """Result of a run. `in_doubt` counts those not acknowledged in time; Kafka may have them."""
 
     sent: int = 0
     last: EnqueuedNotification | None = None
@@ -66,12 +66,12 @@ class EnqueueOutcome(msgspec.Struct):
 
     @property
     def ok(self) -> bool:
-        """Everything was sent."""
+        """Whether everything was sent."""
         return not (self.failed or self.bad or self.in_doubt)
 
 
 Check = Callable[[Notification], None]
-"""Raises EnvelopeError for what cannot be sent (hongyan/reach_check.py)."""
+"""Raises EnvelopeError for a notification that cannot be sent (hongyan/reach_check.py)."""
 
 
 def prepared(
@@ -80,10 +80,9 @@ def prepared(
     templates: Templates | None = None,
     check: Check | None = None,
 ) -> Ready:
-    """Fill in what the sender of a line leaves out (v, id, created_at), and check the rest.
+    """Fills in missing v, id and created_at, and checks the rest. Keeps unknown fields.
 
-    A template that `templates` has is tried with its parameters; any other is the worker's to know.
-    Unknown fields travel on. Raises EnvelopeError.
+    Renders a template that `templates` has; any other is left to the worker. Raises EnvelopeError.
     """
     filled = {"v": envelope.VERSION, "id": new_id(), "created_at": now_ms, **fields}
     try:
@@ -109,10 +108,7 @@ def _try_template(notification: Notification, templates: Templates) -> None:
 
 
 def typed(fields: dict[str, Any], templates: Templates) -> dict[str, Any]:
-    """The fields with a template's parameters, which flags give as texts, read by their types.
-
-    Raises EnvelopeError.
-    """
+    """Returns the fields; parses texts of template parameters by type. Raises EnvelopeError."""
     named = fields.get("template")
     template = templates.get(named["id"]) if named else None
     if named is None or template is None:
@@ -131,7 +127,7 @@ def read_lines(
     templates: Templates | None = None,
     check: Check | None = None,
 ) -> Iterator[Ready]:
-    """The good lines, made ready; the bad ones go into `bad` by number. Empty lines are passed over."""
+    """Yields the good lines, checked. Adds the bad ones to `bad` by number; skips empty lines."""
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -152,7 +148,7 @@ def _fields(line: bytes) -> dict[str, Any]:
 
 
 class NotificationSender:
-    """Produces notifications and counts what became of them. One thread."""
+    """Produces notifications and counts their outcomes. For one thread."""
 
     def __init__(self, settings: KafkaSettings, outcome: EnqueueOutcome) -> None:
         """Raises KafkaUnavailable, SettingsError."""
@@ -162,7 +158,7 @@ class NotificationSender:
         self._topics = kafka.existing_topics(settings)
 
     def send(self, ready: Ready) -> None:
-        """Queue one; waits while the producer's buffer is full."""
+        """Queues one; waits while the producer's buffer is full."""
         notification = ready.notification
         topic = notification.lane.topic(self._prefix)
         if self._topics is not None and topic not in self._topics:
@@ -173,7 +169,7 @@ class NotificationSender:
         self._producer.poll(0)
 
     def finish(self, timeout_s: float) -> None:
-        """Wait for the acknowledgements still open, for at most `timeout_s` seconds."""
+        """Waits for open acknowledgements, for at most `timeout_s` seconds."""
         self.outcome.in_doubt = self._producer.flush(timeout_s)
 
     def _produce(self, topic: str, ready: Ready) -> bool:

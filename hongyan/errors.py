@@ -1,4 +1,4 @@
-"""Expected errors, as one sentence and an exit code; any other is a bug and keeps its traceback."""
+"""Maps expected errors to a sentence and an exit code; any other error is a bug."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ class WrongUsage(Exception):
 
 
 class NotDone(Exception):
-    """It could not be done now, or not all of it; one sentence says what to do."""
+    """An order that was not, or only partly, carried out; the text says what to do."""
 
 
 def judged(exc: BaseException) -> tuple[str, int] | None:
-    """The sentence and the exit code; None for what nobody expected.
+    """Returns the sentence and the exit code; None for an unexpected error.
 
-    Looks only at classes of modules that were loaded: one that was not cannot have raised.
+    Looks only at classes of loaded modules: any other cannot have been raised.
     """
     for module, name, code, sentence in _EXPECTED:
         known = getattr(sys.modules.get(module), name, None)

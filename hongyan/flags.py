@@ -1,4 +1,4 @@
-"""Fields of a notification out of command line flags."""
+"""Reads fields of a notification from command line flags."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DURATION: Final = re.compile(r"^([0-9]{1,6})(s|m|min|h|d)$")
 
 
 def duration_ms(flag: str, text: str) -> int:
-    """`30s`, `90m` or `90min`, `6h`, `7d` in milliseconds. Raises WrongUsage."""
+    """Returns `30s`, `90m` or `90min`, `6h`, `7d` in milliseconds. Raises WrongUsage."""
     found = _DURATION.match(text)
     if found is None:
         raise WrongUsage(f"{flag} {text!r}: write a number and s, m or min, h or d, such as 6h")
@@ -22,12 +22,12 @@ def duration_ms(flag: str, text: str) -> int:
 
 
 def optional(**fields: Any) -> dict[str, Any]:
-    """Those that were given."""
+    """Returns the fields that were given."""
     return {name: value for name, value in fields.items() if value}
 
 
 def pairs(flag: str, given: Iterable[str] | None) -> dict[str, str]:
-    """`KEY=VALUE` as a table."""
+    """Returns texts of `KEY=VALUE` as a table. Raises WrongUsage."""
     table = {}
     for text in given or ():
         key, equals, value = text.partition("=")
@@ -38,7 +38,7 @@ def pairs(flag: str, given: Iterable[str] | None) -> dict[str, str]:
 
 
 def lane_fields(name: str) -> dict[str, Any]:
-    """Channel and kind of a lane's name."""
+    """Returns channel and kind of a lane's name. Raises WrongUsage."""
     from message.vocabulary import lanes_matching
 
     lane = lanes_matching([name])
@@ -50,7 +50,7 @@ def lane_fields(name: str) -> dict[str, Any]:
 def body_fields(
     template: str | None, param: Iterable[str] | None, content: str | None
 ) -> dict[str, Any]:
-    """Template or content; one of them must be given."""
+    """Returns template or content; exactly one must be given. Raises WrongUsage."""
     if (template is None) == (content is None):
         raise WrongUsage("give either --template or --content")
     if template is not None:

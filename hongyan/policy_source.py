@@ -1,4 +1,4 @@
-"""The policy that counts, for commands that also work without a database."""
+"""The policy in force, for commands that also work without a database."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def policy_in_force(settings: Settings) -> Policy:
-    """The applied version, where a database can be asked and has one; else the file's."""
+    """Returns the newest applied version if a database has one; else the file's policy."""
     from contextlib import closing
 
     from backends.settings import SettingsError
@@ -31,5 +31,5 @@ def policy_in_force(settings: Settings) -> Policy:
         err().print(f"the database does not answer, so this is the file's policy: {exc}")
         return load_for(settings)
     if now.file_differs:
-        err().print(f"the file says something else than {now.policy.version}, which counts")
+        err().print(f"the file differs from {now.policy.version}, which is in force")
     return now.policy

@@ -1,7 +1,7 @@
-"""Whether the accounts of hongyan.toml reach a notification's receivers: asked before it is handed over.
+"""Checks, before a notification is produced, that accounts of hongyan.toml reach its receivers.
 
-Only of channels on which a receiver may be a group, and only where hongyan.toml has accounts for them: a
-sender without any leaves it to the workers, which reject what no account of theirs reaches.
+Checks only channels with group receivers, and only if hongyan.toml has accounts of the channel. Workers
+check again with their own accounts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ CODE = "unreachable"
 
 
 class ReachCheck:
-    """Reads accounts without their secrets, when it first needs them."""
+    """Reads accounts, without their secrets, at first need."""
 
     def __init__(self, tables: Mapping[str, Mapping[str, Any]]) -> None:
         self._tables = tables
@@ -38,7 +38,7 @@ class ReachCheck:
                 raise EnvelopeError(CODE, f"$.receivers[{number}]", why)
 
     def _of(self, notification: Notification) -> Mapping[str, Reach]:
-        """The accounts that may send it: the named one, or all of its channel."""
+        """Returns the accounts that may send it: the named one, or all of its channel."""
         from channels.registry import reach_of, serves
 
         channel, named = notification.channel, notification.account

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 BATCH: Final = 100
 """Letters that are held, put on record and produced together; each may have 1 MiB."""
 _SHOWN: Final = 50
-"""Letters that people are shown; programs get all."""
+"""Letters shown to people; programs get all."""
 _BATCH_BYTES: Final = 32 << 20
 _HEADING: Final = '{"letters": ['
 
 
 class ReplayRun:
-    """Counts and shows what becomes of each letter; keeps no letter longer than its batch."""
+    """Counts and shows each letter's fate; keeps no letter longer than its batch."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class ReplayRun:
         self._as_json = as_json
 
     def through(self, letters: Iterable[DeadLetter]) -> None:
-        """Send them, or say what would be. What fails before the first says nothing on standard output."""
+        """Sends the letters, or shows the plan. A failure before the first letter prints no result."""
         for batch in batches(letters):
             self.matched += len(batch)
             for one in self._done(batch):
@@ -57,7 +57,7 @@ class ReplayRun:
             self._say_sums()
 
     def _done(self, batch: Sequence[DeadLetter]) -> list[ReplayResult]:
-        """The first ones that may be sent, up to the limit; of the others only what they are."""
+        """Returns the results of a batch; counts letters beyond the limit in `left` instead."""
         from dispatcher.dead_letters.replay import ReplayStatus
 
         planned = self._plan(batch)
@@ -100,7 +100,7 @@ class ReplayRun:
 
 
 def batches(letters: Iterable[DeadLetter]) -> Iterator[list[DeadLetter]]:
-    """In the order they come, the oldest of each batch first; an origin once in a batch."""
+    """Yields batches in topic order, each sorted by age; an origin occurs once in a batch."""
     batch: dict[str, DeadLetter] = {}
     size = 0
     for letter in letters:

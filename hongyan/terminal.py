@@ -1,4 +1,4 @@
-"""How commands speak: results to standard output, everything else to standard error."""
+"""Output of commands: results to standard output, everything else to standard error."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _serves = False
 
 
 class Options(NamedTuple):
-    """The options that stand before the command."""
+    """Options given before the command."""
 
     config: Path | None
 
 
 def settings_of(context: typer.Context, *, quiet: bool = True) -> Settings:
-    """The settings this call runs with; sets up logging, which `quiet` keeps to warnings."""
+    """Returns the settings of this call. Sets up logging; `quiet` keeps it to warnings."""
     from backends import logs
     from backends.settings import load
 
@@ -43,13 +43,13 @@ def settings_of(context: typer.Context, *, quiet: bool = True) -> Settings:
 
 
 def serves() -> bool:
-    """Whether this is a process that serves, whose log is read by others than who started it."""
+    """Whether this command serves (worker, recovery, receipts) and so reports bugs to its log."""
     return _serves
 
 
 @cache
 def out() -> Console:
-    """Standard output. Without a terminal there are no colours, and nothing is cut."""
+    """Returns standard output. Without a terminal it has no colours and cuts nothing."""
     from rich.console import Console
 
     width = None if sys.stdout.isatty() else _PIPE_WIDTH
@@ -58,27 +58,27 @@ def out() -> Console:
 
 @cache
 def err() -> Console:
-    """Standard error: progress, remarks, errors."""
+    """Returns standard error, for progress, remarks and errors."""
     from rich.console import Console
 
     return Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 def print_json(value: Any) -> None:
-    """One JSON value on standard output, for programs."""
+    """Prints one JSON value to standard output."""
     import msgspec
 
     print(json.dumps(msgspec.to_builtins(value), ensure_ascii=False))
 
 
 def complain(text: str) -> None:
-    """One sentence on standard error."""
+    """Prints one sentence to standard error."""
     from rich.text import Text
 
     err().print(Text.assemble(("error: ", "bold red"), text))
 
 
 def explained(text: str, *examples: str) -> str:
-    """A command's help: what it does, then examples, one a line."""
+    """Returns a command's help: its purpose, then examples, one a line."""
     shown = "\n".join(f"  {example}" for example in examples)
     return f"{text}\n\n\b\nExamples:\n{shown}"

@@ -1,4 +1,4 @@
-"""What `hongyan accounts test` sends: its account, its one delivery, and how long it waits."""
+"""The test send of `hongyan accounts test`: its account, delivery and time limits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def account_named(settings: Settings, name: str) -> Account:
-    """The account of that name; raises WrongUsage where there is none, or one that sends nothing."""
+    """Returns the account of that name. Raises WrongUsage if it is unknown or of provider null."""
     from channels.providers.null import NullChannel
     from channels.registry import load_accounts
 
@@ -38,7 +38,7 @@ def body_of(
     subject: str | None,
     content: str | None,
 ) -> dict[str, Any]:
-    """Template or content; `--text` is the shortest content that the channel takes. Raises WrongUsage."""
+    """Returns template or content; `--text` becomes the channel's shortest content. Raises WrongUsage."""
     if text is None:
         if subject is not None:
             raise WrongUsage("--subject goes with --text")
@@ -56,7 +56,7 @@ def body_of(
 def delivery_of(
     settings: Settings, channel: str, account: Account, to: str, fields: dict[str, Any]
 ) -> Delivery:
-    """The one delivery, as intake would make it; raises EnvelopeError, TemplateError."""
+    """Returns the delivery, as intake would make it. Raises EnvelopeError, TemplateError."""
     from channels.template_support import TEMPLATE_SUPPORT
     from hongyan.enqueue import prepared, typed
     from message.delivery import deliveries_of
@@ -77,7 +77,7 @@ def delivery_of(
 def limits_for(
     settings: Settings, channel: Channel, account: Account, kind: str, timeout_s: float | None
 ) -> Limits:
-    """Those of the lane, unless a person gave one."""
+    """Returns the lane's time limits, or `timeout_s` if given. Raises WrongUsage for an unknown kind."""
     from channels.accounts.time_limits import Limits, limits_of
     from hongyan.policy_source import policy_in_force
     from message.vocabulary import KINDS, lane_named
@@ -97,7 +97,7 @@ def tried(
     limits: Limits,
     resolve_s: float | None,
 ) -> Trial:
-    """One send on transports of its own."""
+    """Sends it once, over transports of its own."""
     from channels.probe.probe import try_out
     from channels.transports import TransportRouter
 

@@ -1,1 +1,1 @@
-"""One module per command. Each imports what it needs when it runs, so that `--help` is quick."""
+"""One module per command. Each imports its libraries when it runs, so that `--help` is quick."""

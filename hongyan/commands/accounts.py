@@ -23,11 +23,11 @@ LIST = explained(
     "hongyan accounts list --json",
 )
 TEST = explained(
-    "Send one real message through an account and show all that went over the wire; secrets, tokens and "
-    "the receiver are masked. Waits as long as a worker would in the lane of the account's channel and the "
-    "kind. Asks nothing of Kafka; of the ledger only the policy in force. --resolve then asks what became "
-    "of it, as recovery would of a call in doubt, and says what has to be switched on where the provider's "
-    "query does not show it. Exits 0 when the provider accepted, and with --resolve showed it; else 1.",
+    "Send one real message through an account and show every exchange; secrets, tokens and the receiver "
+    "are masked. The time limits are those of the lane of the account's channel and the kind. Needs no "
+    "Kafka, and of the ledger only the policy in force. --resolve then queries the outcome, as recovery "
+    "does for a call in doubt, and names the setting to switch on if the query does not show it. Exits 0 "
+    "if the provider accepted the message and, with --resolve, showed it; else 1.",
     "hongyan accounts test aliyun --to +8613800000001 --template SMS_123 --param code=4711",
     "hongyan accounts test mail --to ann@example.com --text 'A test' --subject Hello",
     'hongyan accounts test wecom --to li --content \'{"markdown": "**A test**"}\'',
@@ -35,12 +35,12 @@ TEST = explained(
     "hongyan accounts test hook --to u1 --text hi --resolve --json",
 )
 CATALOGUE = explained(
-    "Print docs/channels.md: what each provider's adapter can and cannot promise.",
+    "Print docs/channels.md: the guarantees of each provider's adapter.",
     "hongyan accounts catalogue > docs/channels.md",
 )
 _JSON = Annotated[bool, typer.Option("--json", help="For programs.", metavar="")]
 _PATIENCE_S = 60.0
-"""A person who may have to wait for longer is told so."""
+"""Above this time limit the command announces the wait."""
 
 
 @app.command("list", help=LIST)
@@ -62,26 +62,24 @@ def list_accounts(context: typer.Context, as_json: _JSON = False) -> None:
 @app.command("test", help=TEST)
 def try_account(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Of an account in hongyan.toml.")],
-    to: Annotated[str, typer.Option(metavar="RECEIVER", help="Who gets it.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="An account in hongyan.toml.")],
+    to: Annotated[str, typer.Option(metavar="RECEIVER", help="The receiver.")],
     template: Annotated[str | None, typer.Option(metavar="ID", help="A template.")] = None,
-    param: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="Of it.")] = None,
-    text: Annotated[str | None, typer.Option(metavar="TEXT", help="Instead: a text.")] = None,
+    param: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="Repeat it.")] = None,
+    text: Annotated[str | None, typer.Option(metavar="TEXT", help="A plain text.")] = None,
     subject: Annotated[str | None, typer.Option(metavar="TEXT", help="Of an e-mail.")] = None,
-    content: Annotated[str | None, typer.Option(metavar="JSON", help="Instead: inline.")] = None,
+    content: Annotated[str | None, typer.Option(metavar="JSON", help="Inline content.")] = None,
     attribute: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE")] = None,
     resolve: Annotated[
         bool,
-        typer.Option(
-            "--resolve", help="Then ask what became of it, until that is proven.", metavar=""
-        ),
+        typer.Option("--resolve", help="Then query the outcome until it is proven.", metavar=""),
     ] = False,
     wait: Annotated[
         float,
-        typer.Option(metavar="SECONDS", min=0, max=3_600, help="With --resolve: for so long."),
+        typer.Option(metavar="SECONDS", min=0, max=3_600, help="Longest time for --resolve."),
     ] = 60.0,
     kind: Annotated[
-        str, typer.Option(metavar="KIND", help="Whose lane's limits hold: notice, …")
+        str, typer.Option(metavar="KIND", help="Of the lane with the time limits: notice, …")
     ] = "notice",
     timeout: Annotated[
         float | None,
@@ -89,7 +87,7 @@ def try_account(
             metavar="SECONDS",
             min=0.1,
             max=3_600,
-            help="For each request, instead.",
+            help="Time limit of each request.",
             show_default="the lane's limits",
         ),
     ] = None,
@@ -125,7 +123,7 @@ def catalogue() -> None:
 
 
 def _refused(refusal: str, *, as_json: bool) -> None:
-    """The adapter will not have it: nothing was sent, and a worker would not send it either."""
+    """Prints the adapter's refusal and exits 1: nothing was sent."""
     code, _, sentence = refusal.partition(": ")
     if as_json:
         print_json(

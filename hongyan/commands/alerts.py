@@ -17,17 +17,17 @@ from hongyan.terminal import DONE, PROBLEMS, complain, err, explained, out, prin
 if TYPE_CHECKING:
     from idempotency.alerts.book import AlertBook, AlertShown, SilenceShown
 
-app = typer.Typer(name="alerts", help="What a person has to look at.", no_args_is_help=True)
+app = typer.Typer(name="alerts", help="Open alerts and silences.", no_args_is_help=True)
 
 LIST = explained(
-    "List the open alerts, oldest first: since when, what was not told yet, who silenced them, and where "
-    "docs/alerts.md says what to do.",
+    "List the open alerts, oldest first, with their start, the count not sent yet, silences, and the "
+    "section of docs/alerts.md that says what to do.",
     "hongyan alerts list",
     "hongyan alerts list --all --json",
 )
 SILENCE = explained(
     "Keep alerts of a rule quiet for a while: they are counted and listed, but not posted and not "
-    "logged. The silence ends by itself. That an alert is over is still told where its beginning was.",
+    "logged. The silence ends by itself. The end of an alert is still sent wherever its beginning was.",
     "hongyan alerts silence lag --for 2h --reason 'spring campaign'",
     "hongyan alerts silence breaker_open 'sms.notice main' --for 30m --reason 'provider repairs'",
 )
@@ -53,7 +53,7 @@ _MS: Final = 1_000
 def list_(
     context: typer.Context,
     every: Annotated[
-        bool, typer.Option("--all", help="Also those that are over.", metavar="")
+        bool, typer.Option("--all", help="Include alerts that are over.", metavar="")
     ] = False,
     as_json: _JSON = False,
 ) -> None:
@@ -74,14 +74,14 @@ def silence(
     rule: _RULE,
     subject: _SUBJECT = "",
     for_: Annotated[
-        str, typer.Option("--for", metavar="TIME", help="30m, 2h, 1d.", show_default=False)
+        str, typer.Option("--for", metavar="TIME", help="How long: 30m, 2h.", show_default=False)
     ] = "",
     reason: Annotated[
         str,
-        typer.Option("--reason", metavar="TEXT", help="Why; others see it.", show_default=False),
+        typer.Option("--reason", metavar="TEXT", help="Shown to others.", show_default=False),
     ] = "",
     author: Annotated[
-        str, typer.Option("--author", metavar="NAME", help="Who.", show_default="user@host")
+        str, typer.Option("--author", metavar="NAME", help="Silenced by.", show_default="user@host")
     ] = "",
     as_json: _JSON = False,
 ) -> None:

@@ -18,15 +18,15 @@ HELP = explained(
     "hongyan bench worker --json --rounds 5",
 )
 RECOVERY_HELP = explained(
-    "Measure what live traffic feels of 100,000 due retries while recovery sends them again, in one run "
-    "on the local stack, as a ratio. Takes some two minutes. Exits 1 below 0.9.",
+    "Measure live traffic while recovery sends 100,000 due retries, beside the same without them, in one "
+    "run on the local stack, as a ratio. Takes some two minutes. Exits 1 below 0.9.",
     "hongyan bench recovery",
     "hongyan bench recovery --json --rounds 5",
 )
 ISOLATION_HELP = explained(
-    "Measure throughput and p99 (from a notification's making to its provider) of one lane while another "
-    "lane's provider hangs and a third one's refuses everything, in one run on the local stack, beside "
-    "the same traffic with all providers well. Takes some minutes. Exits 1 when it is off by a tenth.",
+    "Measure throughput and p99 (from a notification's creation to its provider) of one lane while "
+    "another lane's provider hangs and a third one's refuses everything, beside the same traffic with all "
+    "providers well, in one run on the local stack. Takes some minutes. Exits 1 when it is off by a tenth.",
     "hongyan bench isolation",
     "hongyan bench isolation --json --rounds 5",
 )
@@ -46,9 +46,9 @@ SPREAD_HELP = explained(
     "hongyan bench spread --json --rounds 1",
 )
 PACING_HELP = explained(
-    "Count what becomes of bursts at providers that only say 'slower', on the local stack: 2,000 notices "
-    "at one that refuses all for a minute and then takes 20 a second, and 200 mails at one that takes 2 a "
-    "second. Takes some seven minutes. Exits 1 where one is not sent, or at more than 1.3 calls each.",
+    "Send bursts to providers that only answer 'slower', on the local stack: 2,000 notices to one that "
+    "refuses all for a minute and then takes 20 a second, and 200 mails to one that takes 2 a second. "
+    "Takes some seven minutes. Exits 1 if one is not sent, or at more than 1.3 calls each.",
     "hongyan bench pacing",
     "hongyan bench pacing --json",
 )
@@ -76,7 +76,7 @@ _COLUMNS = {
     "resent_per_second": "resent/s",
 }
 REDIS_DATABASE = 63
-"""The last of the local stack's: tests take theirs from the front."""
+"""The local stack's last database: tests take the first ones."""
 app = typer.Typer(name="bench", help="Measure.", no_args_is_help=True)
 
 
@@ -200,8 +200,7 @@ def turns(
 
 
 def _bench(name: str) -> tuple[Any, Any]:
-    """The module of that benchmark, and the running stack it stands on. Sets up logging, to standard
-    error: migrations and clients of this process have their say there."""
+    """Returns the benchmark's module and the running stack. Sets up logging to standard error."""
     from backends import logs
     from backends.settings import LogSettings
 
@@ -226,7 +225,7 @@ def _say(line: str) -> None:
 
 
 def _end(report: dict[str, Any], *, as_json: bool) -> None:
-    """Print it; exit 1 when a ratio is missed."""
+    """Prints the report; exits 1 when a ratio is missed."""
     if as_json:
         print_json(report)
     else:

@@ -22,8 +22,8 @@ UPGRADE = explained(
     "HONGYAN_DATABASE__URL=postgresql://hongyan@db/hongyan hongyan db upgrade --json",
 )
 ARCHIVE = explained(
-    "Let days that are over leave the ledger: into the schema `archive` on PostgreSQL, into compressed "
-    "files on SQLite. A day with an open row stays, whole; exits 1 if one does.",
+    "Move past days out of the ledger: into the schema `archive` on PostgreSQL, into compressed files "
+    "on SQLite. A day with an open row stays, whole; exits 1 if one does.",
     "hongyan db archive --dry-run",
     "hongyan db archive",
     "hongyan db archive --before 30 --json",
@@ -55,12 +55,12 @@ def archive(
         typer.Option(
             "--before",
             metavar="DAYS",
-            help="Days that are older than so many. Without it: the policy's retention_days.",
+            help="Days older than so many; default: the policy's retention_days.",
             show_default=False,
         ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would leave; change nothing.", metavar="")
+        bool, typer.Option("--dry-run", help="Show what would leave; change nothing.", metavar="")
     ] = False,
     as_json: _JSON = False,
 ) -> None:
@@ -96,17 +96,17 @@ def _keep_days(settings: Settings, ledger: SqlLedger, asked: int | None) -> int:
         name = "retention_days" if asked is None else "--before"
         raise WrongUsage(
             f"{name} {keep_days} is less than {least} days: Kafka keeps topics for up to {kept} days, and"
-            " what is read again must find its row or be past its TTL"
+            " a record that is read again must find its row or be past its TTL"
         )
     return keep_days
 
 
 def _one(way_out: Archive, day: int, *, dry_run: bool) -> dict[str, Any]:
-    """What became of one day, or would."""
+    """Archives one day, unless it is open or `dry_run`. Returns its report for JSON."""
     from idempotency.archive.contract import DayOpen
 
     found = way_out.survey(day)
-    said: dict[str, Any] = {
+    report: dict[str, Any] = {
         "day": found.date,
         "rows": found.rows,
         "open": found.open,
@@ -115,11 +115,11 @@ def _one(way_out: Archive, day: int, *, dry_run: bool) -> dict[str, Any]:
         "stays": found.open > 0,
     }
     if dry_run or found.open:
-        return said
+        return report
     try:
-        return said | {"where": way_out.archive(day).where}
+        return report | {"where": way_out.archive(day).where}
     except DayOpen:
-        return said | {"stays": True}
+        return report | {"stays": True}
 
 
 def _show(days: list[dict[str, Any]], keep_days: int, finished: int) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 app = typer.Typer(name="dead", help="Records that could not be sent at all.", no_args_is_help=True)
 
 LIST = explained(
-    "List the dead letters, the newest first: why each is one, and where it came from.",
+    "List the dead letters, newest first, with reason and origin.",
     "hongyan dead list",
     "hongyan dead list --reason unknown_account --lane sms.notice --since 24h --json",
 )
@@ -33,20 +33,20 @@ SHOW = explained(
     "hongyan dead show hongyan.dispatch.sms.notice/3/1745",
 )
 REPLAY = explained(
-    "Send dead letters again, as they came, to the topic they came from. Without --yes it only says "
-    "what it would do. One that was replayed before is left alone unless --again is given. All that match "
-    "are sent, or --limit of them; exits 1 if some are left, failed or cannot be sent.",
+    "Send dead letters again, unchanged, to the topic they came from. Without --yes it only shows its "
+    "plan. A letter that was replayed before is skipped unless --again is given. Sends all matching "
+    "letters, or --limit of them; exits 1 if some are left, failed or cannot be sent.",
     "hongyan dead replay hongyan.dispatch.sms.notice/3/1745 --yes",
     "hongyan dead replay --reason unknown_account --since 2h",
     "hongyan dead replay --reason wrong_topic --to-lane sms.notice --yes",
 )
 _GOOD: Final = ("replayed", "would_replay", "replayed_before")
-_REASON = Annotated[str, typer.Option("--reason", metavar="CODE", help="Only these.")]
+_REASON = Annotated[str, typer.Option("--reason", metavar="CODE", help="Only this reason.")]
 _LANE = Annotated[str, typer.Option("--lane", metavar="LANE", help="Only from this lane.")]
 _SINCE = Annotated[
     str, typer.Option("--since", metavar="AGE", help="Only younger ones: 30m, 12h, 7d.")
 ]
-_LIMIT = Annotated[int, typer.Option("--limit", min=1, metavar="N", help="At most.")]
+_LIMIT = Annotated[int, typer.Option("--limit", min=1, metavar="N", help="N at most.")]
 _JSON = Annotated[bool, typer.Option("--json", help="For programs.", metavar="")]
 
 
@@ -101,15 +101,15 @@ def replay(
     lane: _LANE = "",
     since: _SINCE = "",
     to_lane: Annotated[
-        str, typer.Option("--to-lane", metavar="LANE", help="Instead of where each came from.")
+        str, typer.Option("--to-lane", metavar="LANE", help="Send to this lane instead.")
     ] = "",
     again: Annotated[
-        bool, typer.Option("--again", help="Also those that were replayed before.", metavar="")
+        bool, typer.Option("--again", help="Include letters replayed before.", metavar="")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do it.", metavar="")] = False,
     limit: Annotated[
         int | None,
-        typer.Option("--limit", min=1, metavar="N", help="At most; else all that match."),
+        typer.Option("--limit", min=1, metavar="N", help="N at most; default: all that match."),
     ] = None,
     as_json: _JSON = False,
 ) -> None:
@@ -144,7 +144,7 @@ def _replayer(settings: Settings, target: str) -> Iterator[Replayer]:
 def _matching(
     settings: Settings, wanted: DeadLetterFilter, missing: set[str]
 ) -> Iterator[DeadLetter]:
-    """The letters that fit, as the topic has them; `missing` loses the origins that were found."""
+    """Yields the matching letters in topic order; removes each origin found from `missing`."""
     for letter in _letters(settings, wanted.since_ms):
         if wanted.fits(letter):
             missing.discard(letter.origin)
@@ -226,6 +226,6 @@ def _table(letters: list[DeadLetter]) -> None:
     for letter in letters:
         at = datetime.fromtimestamp(letter.at / 1_000).astimezone().isoformat(" ", "seconds")[:19]
         kept = f"(stub of {letter.stub.value_bytes:,} bytes) " if letter.stub else ""
-        told = (letter.message_id, ", ".join(letter.receivers()), kept + letter.detail)
-        table.add_row(*map(Text, (at, letter.reason, letter.origin, *told)))
+        rest = (letter.message_id, ", ".join(letter.receivers()), kept + letter.detail)
+        table.add_row(*map(Text, (at, letter.reason, letter.origin, *rest)))
     out().print(table)

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from idempotency.recovery.selection import Pick, Wanted
     from idempotency.sql_ledger import SqlLedger
 
-app = typer.Typer(name="deliveries", help="What the ledger has.", no_args_is_help=True)
+app = typer.Typer(name="deliveries", help="Deliveries in the ledger.", no_args_is_help=True)
 
 LIST = explained(
-    "List deliveries by state, the oldest first, lane by lane: without --state what waits for a person or "
-    "is in doubt. Receivers are masked. What was sent is found by `hongyan trace ID`.",
+    "List deliveries by state, oldest first, lane by lane; without --state those that wait for a person or "
+    "are in doubt. Receivers are masked. `hongyan trace ID` finds a delivery that was sent.",
     "hongyan deliveries list",
     "hongyan deliveries list --state REJECTED --lane 'sms.*' --since 6h --account main",
     "hongyan deliveries list --state RETRY --limit 500 --json",
@@ -36,7 +36,7 @@ _STATES: Final = (
     "RETRY",
     "IN_FLIGHT",
 )
-"""Those that indexes find (idempotency/recovery/selection.py)."""
+"""States that indexes find (idempotency/recovery/selection.py)."""
 _DEFAULT: Final = ("PARKED", "UNKNOWN")
 _TITLES: Final = (
     *("KEY", "LANE", "RECEIVER", "STATE", "SINCE", "REASON"),
@@ -57,19 +57,21 @@ def list_(
         typer.Option("--state", metavar="STATE", help="Repeat it.", show_default="PARKED, UNKNOWN"),
     ] = None,
     lane: Annotated[
-        list[str] | None, typer.Option("--lane", metavar="PATTERN", help="Only these.")
+        list[str] | None, typer.Option("--lane", metavar="PATTERN", help="Only these lanes.")
     ] = None,
     since: Annotated[
         str,
         typer.Option("--since", metavar="AGO", help="In that state since 90m, 6h, 7d or later."),
     ] = "",
     account: Annotated[
-        str, typer.Option("--account", metavar="NAME", help="Last tried through it.")
+        str, typer.Option("--account", metavar="NAME", help="Last tried through this one.")
     ] = "",
     row_reason: Annotated[
-        str, typer.Option("--row-reason", metavar="CODE", help="For this reason.")
+        str, typer.Option("--row-reason", metavar="CODE", help="Only with this reason.")
     ] = "",
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, metavar="N", help="At most.")] = 50,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, metavar="N", help="N at most.")
+    ] = 50,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
 ) -> None:
     """See LIST."""
@@ -77,7 +79,7 @@ def list_(
     from hongyan.database import existing
     from idempotency.sql_ledger import open_ledger
 
-    existing(settings).close()  # an SQLite file is not made by looking into it
+    existing(settings).close()  # raises before `open_ledger` makes a missing SQLite file
     filters = Filters(state or _DEFAULT, lane, since, account, row_reason)
     with closing(open_ledger(settings)) as ledger:
         chosen = wanted(filters, _STATES, ledger.now_ms(), doubted=None)
@@ -104,7 +106,7 @@ def _found(ledger: SqlLedger, chosen: Wanted, limit: int) -> Iterator[Pick]:
 
 
 def _receivers(ledger: SqlLedger, picks: list[Pick]) -> dict[str, str]:
-    """Delivery key to receiver, masked; without those that `database.payload_key` does not open."""
+    """Returns masked receivers by delivery key, but for those that `database.payload_key` does not open."""
     from tracing.masks import mask
 
     opened = ledger.queries().receivers([pick.key for pick in picks])

@@ -81,7 +81,7 @@ def _play(folder: Path, file: Path, as_json: bool) -> None:
 
 
 class _Progress:
-    """A live bar on standard error; plain lines where that is no terminal."""
+    """A live bar on standard error; plain lines if that is no terminal."""
 
     def __init__(self) -> None:
         from rich.progress import (
@@ -111,11 +111,11 @@ class _Progress:
         self._bar.stop()
 
     def say(self, text: str) -> None:
-        """One line that stays."""
+        """Prints one line that stays."""
         err().print(f"[green]▸[/] {text}")
 
     def show(self, states: Mapping[str, int], expected: int) -> None:
-        """How far it is."""
+        """Updates the bar."""
         shown = "  ".join(f"{state} {count:,}" for state, count in sorted(states.items()))
         done = sum(states.values()) - states.get("IN_FLIGHT", 0)
         self._bar.update(self._task, completed=done, total=expected, states=shown)
@@ -139,11 +139,11 @@ def _table(result: Tally) -> Table:
         "doubled", f"[{good if not result.doubled else 'bold red'}]{result.doubled}[/]", ""
     )
     missing = result.in_doubt - result.in_doubt_arrived
-    told = (
+    note = (
         f"at the kill; recovery asked the provider: {result.in_doubt_arrived} had arrived, "
         f"{missing} had not and were sent again"
     )
-    table.add_row("in doubt", f"[yellow]{result.in_doubt}[/]", told)
+    table.add_row("in doubt", f"[yellow]{result.in_doubt}[/]", note)
     waits = f"{result.p50_ms:,.0f} / {result.p99_ms:,.0f} ms"
     table.add_row("p50 / p99", waits, "from creation to the provider; all came in one burst")
     rate = f"{result.per_second:,.0f}/s"

@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from policy.problems import Problem
     from policy.schema import LanePolicy, Policy, RetryPolicy
 
-app = typer.Typer(name="policy", help="What each lane promises.", no_args_is_help=True)
+app = typer.Typer(name="policy", help="The policy of each lane.", no_args_is_help=True)
 
 CHECK = explained(
-    "Say everything that is wrong with the policy, with file, line and key. Exits 1 if anything is. What "
-    "may stand and deserves a look, such as limits of SMTP below the protocol's own, is a warning.",
+    "Report every problem of the policy with file, line and key. Exits 1 if there is one. Valid values "
+    "that deserve a look, such as limits of SMTP below the protocol's own, are warnings.",
     "hongyan policy check",
     "hongyan policy check draft.toml --json",
 )
 SHOW = explained(
-    "Show the policy of every lane as a worker would follow it: the newest applied version, where there "
-    "is one, else the file. What differs from the built-in defaults stands out.",
+    "Show the policy of every lane as a worker would follow it: the newest applied version if there is "
+    "one, else the file. Values that differ from the built-in defaults are highlighted.",
     "hongyan policy show",
     "hongyan policy show --lanes 'sms.*' --json",
 )
@@ -88,7 +88,7 @@ def show(
     file: _FILE = None,
     lanes: Annotated[
         list[str] | None,
-        typer.Option("--lanes", "-l", metavar="PATTERN", help="Only these.", show_default="all"),
+        typer.Option("--lanes", "-l", metavar="PATTERN", help="Lanes.", show_default="all"),
     ] = None,
     as_json: _JSON = False,
 ) -> None:
@@ -148,13 +148,13 @@ def _cells(lane: Lane, policy: LanePolicy) -> list[str]:
 
 
 def _retry(retry: RetryPolicy) -> str:
-    """`10 × 5 s`, and `10 (2) × 1 s` where the worker's thread makes two of them by itself."""
+    """Returns `10 × 5 s`, or `10 (2) × 1 s` if two of the calls are made again at once."""
     at_once = f" ({retry.immediate})" if retry.immediate else ""
     return f"{retry.attempts}{at_once} × {_span(retry.base_ms)}"
 
 
 def _accounts(policy: LanePolicy) -> str:
-    """`aliyun 3, tencent 1` where the policy weighs them."""
+    """Returns `aliyun 3, tencent 1` if the policy has weights, else the names alone."""
     if isinstance(policy.accounts, dict):
         return ", ".join(f"{name} {weight}" for name, weight in policy.accounts.items())
     return ", ".join(policy.accounts) or "all"
@@ -164,7 +164,7 @@ _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
 
 
 def _span(ms: int) -> str:
-    """`24 h` for 86,400,000: the largest unit that leaves no fraction."""
+    """Returns `1 d` for 86,400,000: the largest unit that leaves no fraction."""
     for size, unit in _UNITS:
         if ms % size == 0:
             return f"{ms // size} {unit}"

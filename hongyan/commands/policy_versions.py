@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from policy.versions import Version
 
 APPLY = explained(
-    "Put a policy in force: every worker and recovery acts under it within seconds, without a restart. "
-    "Shows what changes and what that means for deliveries that wait. Exits 1 if it must not be applied "
+    "Put a policy in force: every worker and recovery follows it within seconds, without a restart. "
+    "Shows the changes and their effects on waiting deliveries. Exits 1 if it must not be applied "
     "now: a lane at work cannot follow, another version than the expected one is in force, or whole "
     "tables are dropped and --yes is not given.",
     "hongyan policy apply policy.toml --dry-run",
@@ -43,7 +43,7 @@ _MS = 1_000
 
 
 class PolicyPlan(NamedTuple):
-    """What applying would do."""
+    """The effects of applying a policy."""
 
     now: ActivePolicy
     policy: Policy
@@ -52,11 +52,11 @@ class PolicyPlan(NamedTuple):
     effects: Sequence[Effect]
     refusals: Sequence[str]
     dropped: Sequence[str]
-    """Tables that the text in force has and this one has not."""
+    """Tables that the text in force has and the new one lacks."""
     resets: Sequence[Change]
-    """What changes for the lanes for which these tables stood."""
+    """Changes of the lanes that a dropped table applies to."""
     warnings: Sequence[Problem]
-    """What may stand, and somebody should look at."""
+    """Valid values that a person should check."""
 
 
 def register(app: typer.Typer) -> None:
@@ -73,7 +73,7 @@ def apply(
     ] = False,
     author: Annotated[
         str,
-        typer.Option(metavar="TEXT", help="Who changes it.", show_default="user@host"),
+        typer.Option(metavar="TEXT", help="The author.", show_default="user@host"),
     ] = "",
     expect: Annotated[
         str,
@@ -117,7 +117,7 @@ def history(
     number: Annotated[
         int | None, typer.Argument(metavar="[NUMBER]", help="One version.", show_default=False)
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="So many at most.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Most versions.")] = 20,
     text: Annotated[
         bool, typer.Option("--text", help="With NUMBER: the policy as it was applied.", metavar="")
     ] = False,
@@ -145,7 +145,7 @@ def history(
 
 
 def _ledger(settings: Settings) -> SqlLedger:
-    """The ledger, which is not made by looking into it."""
+    """Opens the ledger. Raises SettingsError for a missing SQLite file."""
     from hongyan.database import existing
     from idempotency.sql_ledger import open_ledger
 
@@ -154,7 +154,7 @@ def _ledger(settings: Settings) -> SqlLedger:
 
 
 def _number(expect: str) -> int:
-    """`v12`, `12` or the whole name `v12:3f…` as 12."""
+    """Returns 12 for `v12`, `12` or the whole name `v12:3f…`. Raises WrongUsage."""
     number = expect.partition(":")[0].removeprefix("v")
     if not (number.isascii() and number.isdigit()):
         raise WrongUsage(
@@ -164,10 +164,10 @@ def _number(expect: str) -> int:
 
 
 def _unconfirmed(plan: PolicyPlan) -> str:
-    said = "is empty" if not plan.content.strip() else f"drops {', '.join(plan.dropped)}"
+    does = "is empty" if not plan.content.strip() else f"drops {', '.join(plan.dropped)}"
     lanes = len({change.lane for change in plan.resets})
     return (
-        f"the policy {said}, which resets {len(plan.resets)} values of {lanes} lanes: give --yes if that is"
+        f"the policy {does}, which resets {len(plan.resets)} values of {lanes} lanes: give --yes if that is"
         " meant"
     )
 
@@ -287,7 +287,7 @@ def _table(found: Sequence[Version]) -> None:
 
 
 def _lines(diff: str) -> str:
-    """`+3 −1`."""
+    """Returns the counts of added and removed lines as `+3 −1`."""
     lines = diff.splitlines()[2:]
     added = sum(line.startswith("+") for line in lines)
     return f"+{added} −{sum(line.startswith('-') for line in lines)}"

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from recovery.recall.recall import Recalled
 
 HELP = explained(
-    "Recall a notification: what is queued, held or waiting is cancelled, what was sent is taken back "
-    "where the provider can, and of each delivery it is said which. Safe to repeat. Exits 1 when "
-    "something was sent and stays sent, or when the ledger has nothing of that name: the recall stands all "
-    "the same, since what it names may still be in Kafka, but the name may be mistyped.",
+    "Recall a notification: cancel its deliveries that are queued, held or waiting, take sent ones back "
+    "where the provider can, and report each. Safe to repeat. Exits 1 if a delivery stays sent, or if the "
+    "ledger has nothing of that name. The recall holds in that case, too: its records may still be in "
+    "Kafka, but the name may be mistyped.",
     "hongyan recall 0192f3c47b1a7cc0a1b2c3d4e5f60718",
     "hongyan recall --biz-id order-1001 --json",
     "hongyan recall 0192f3c47b1a7cc0a1b2c3d4e5f60718 --ahead     before anything of it was read",
@@ -53,7 +53,7 @@ def recall(
             "--biz-id",
             "--biz",
             metavar="BIZ_ID",
-            help="Instead: every notification of this business id that was created until now.",
+            help="Every notification of this business id that was created until now.",
             show_default=False,
         ),
     ] = None,
@@ -68,13 +68,11 @@ def recall(
     ] = False,
     ahead: Annotated[
         bool,
-        typer.Option(
-            "--ahead", help="It is no problem that nothing of it was read yet.", metavar=""
-        ),
+        typer.Option("--ahead", help="Accept that nothing of it was read yet.", metavar=""),
     ] = False,
     wait_s: Annotated[
         float,
-        typer.Option("--wait", min=0, metavar="SECONDS", help="For calls under way to end."),
+        typer.Option("--wait", min=0, metavar="SECONDS", help="Longest wait for calls under way."),
     ] = 5.0,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
 ) -> None:
@@ -93,18 +91,18 @@ def recall(
         print_json(found)
     else:
         _show(found, opened.unseen)
-    good = all(told.verdict in _GOOD for told in found.deliveries)
+    good = all(one.verdict in _GOOD for one in found.deliveries)
     if not found.deliveries and not ahead:
         good = False
         complain(
-            f"nothing is known of {found.name!r}: check the name; the recall stands, and --ahead says that"
-            " nothing of it was read yet"
+            f"nothing is known of {found.name!r}: check the name; the recall holds, and --ahead accepts"
+            " that nothing of it was read yet"
         )
     raise typer.Exit(DONE if good else PROBLEMS)
 
 
 def _until(wait_s: float) -> Callable[[], bool]:
-    """Pauses a moment each time it is asked; False once `wait_s` is over."""
+    """Returns a function that pauses a moment and returns True, or False once `wait_s` is over."""
     deadline = time.monotonic() + wait_s
 
     def wait() -> bool:
@@ -123,14 +121,14 @@ def _show(found: Recalled, unseen: Sequence[str]) -> None:
         table = Table(box=None, pad_edge=False, header_style="bold")
         for title in ("ID", "RECEIVER", "LANE", "STATE", "RECALL", "WHY"):
             table.add_column(title, no_wrap=title in ("ID", "RECALL"))
-        for told in found.deliveries:
-            verdict = f"[{_STYLES[told.verdict]}]{told.verdict}[/]"
-            row = (told.message_id, told.receiver, told.lane, told.state.value, verdict, told.why)
+        for one in found.deliveries:
+            verdict = f"[{_STYLES[one.verdict]}]{one.verdict}[/]"
+            row = (one.message_id, one.receiver, one.lane, one.state.value, verdict, one.why)
             table.add_row(*row)
         out().print(table)
     else:
         out().print(f"the ledger has nothing of {found.name!r} yet", markup=False)
-    out().print("whatever of it still stands in Kafka is dropped when it is read", style="dim")
+    out().print("its records that are still in Kafka are dropped when they are read", style="dim")
     if unseen:
         lanes = ", ".join(unseen)
         err().print(f"best_effort lanes have no ledger: what is queued there goes out ({lanes})")

@@ -11,7 +11,7 @@ from hongyan.errors import WrongUsage
 from hongyan.terminal import explained, settings_of
 
 HELP = explained(
-    "Take in what providers say of deliveries after they were sent, until SIGTERM or Ctrl-C.",
+    "Take in providers' receipts for sent deliveries, until SIGTERM or Ctrl-C.",
     "hongyan receipts",
     "hongyan receipts --listen 127.0.0.1:9470      behind a proxy that speaks TLS",
     "HONGYAN_RECEIPTS__ACCOUNTS__TWILIO__AUTH_TOKEN=… hongyan receipts",
@@ -30,8 +30,8 @@ def receipts(
         typer.Option(
             "--listen",
             metavar="HOST:PORT",
-            help="Where providers, or the proxy before them, reach it; port 0: any free one. "
-            "Without it: receipts.listen of hongyan.toml.",
+            help="Address that providers, or the proxy before them, reach; port 0: any free one. "
+            "Default: receipts.listen of hongyan.toml.",
             show_default=False,
         ),
     ] = "",

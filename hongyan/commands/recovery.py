@@ -10,7 +10,7 @@ from backends.signals import stopped_by_signals
 from hongyan.terminal import explained, settings_of
 
 HELP = explained(
-    "Send again what is due, and find out what became of what is in doubt, until SIGTERM or Ctrl-C.",
+    "Send due deliveries again and resolve those in doubt, until SIGTERM or Ctrl-C.",
     "hongyan recovery",
     "hongyan recovery --embedded",
     "hongyan recovery --lanes 'sms.*,email.notice'",
@@ -31,7 +31,7 @@ def recovery(
             "-l",
             metavar="PATTERN",
             help="Lanes to recover, as CHANNEL.KIND with * and ?; repeat it, or separate by commas. "
-            "Without it: recovery.lanes of hongyan.toml.",
+            "Default: recovery.lanes of hongyan.toml.",
             show_default=False,
         ),
     ] = None,
@@ -39,7 +39,7 @@ def recovery(
         bool,
         typer.Option(
             "--embedded",
-            help="Schedule by the built-in loop, without Celery; so it is where redis.url is empty.",
+            help="Schedule by the built-in loop, without Celery; the default if redis.url is empty.",
             metavar="",
         ),
     ] = False,

@@ -25,10 +25,10 @@ _T = TypeVar("_T")
 
 HELP = explained(
     "Have deliveries sent again that ended badly: by delivery key, message id or business id, or all of a "
-    "state. Recovery sends them, and not before quiet hours end; what is under way, was sent or was "
-    "recalled is left alone and said so. Other orders: --new-id makes a second copy under an id of its "
-    "own; --arrived, --not-arrived and --accept-risk decide by hand what is in doubt; --discard ends what "
-    "still waits. Exits 1 if any was refused, or more match than --limit.",
+    "state. Recovery sends them, and not before quiet hours end. Deliveries that are under way, sent or "
+    "recalled are skipped and reported. Other orders: --new-id makes a second copy under an id of its own; "
+    "--arrived, --not-arrived and --accept-risk decide by hand about a delivery in doubt; --discard ends "
+    "one that still waits. Exits 1 if any was refused, or more match than --limit.",
     "hongyan resend 0192f3c47b1a7cc0a1b2c3d4e5f60718",
     "hongyan resend --biz-id order-1001 --new-id",
     "hongyan resend --state PARKED --lane 'sms.*' --since 6h --account main --dry-run",
@@ -46,9 +46,9 @@ _STATES: Final = {
     "discard": ("PARKED", "RETRY", "UNKNOWN"),
     "copy": ("PARKED", "REJECTED", "EXPIRED", "UNDELIVERED", "DROPPED"),
 }
-"""What --state may be, by what is done."""
+"""States that --state may name, by the order."""
 _DOUBTED: Final = {"arrived": True, "not_arrived": True, "accept_risk": True, "discard": None}
-"""Whether only rows are meant that an earlier call may have sent; None: both."""
+"""Whether an order takes only rows that an earlier call may have sent; None: all rows."""
 
 
 def register(app: typer.Typer) -> None:
@@ -109,7 +109,7 @@ def resend(
 
 
 def _check_filters(filters: Filters) -> None:
-    """Raises WrongUsage for a selection that is only half said."""
+    """Raises WrongUsage for an incomplete selection."""
     if bool(filters.states) != bool(filters.since):
         raise WrongUsage("--state wants --since, and --since wants --state")
     if "DROPPED" in map(str.upper, filters.states) and not filters.row_reason:
@@ -128,7 +128,7 @@ def _verb(given: dict[str, bool], *, copy: bool) -> str:
 
 
 def _named(desk: ResendDesk, names: Sequence[str], biz: str | None, output: ResendOutput) -> bool:
-    """Whether everything named was found."""
+    """Acts on what is named. Returns whether all of it was found."""
     found = True
     if biz:
         found = _in_chunks(desk.picks.of_biz(biz), desk.act, output)
@@ -156,7 +156,7 @@ def _in_chunks(
 def _selected(
     desk: ResendDesk, filters: Filters, limit: int | None, output: ResendOutput, *, in_doubt: bool
 ) -> bool:
-    """Page by page, by one job at a time; what was moved is not met again, so it may be begun anew.
+    """Acts page by page. Rows that were moved match no more, so a repeat goes on where this one ended.
     Returns whether more match than the limit."""
     from recovery.operator_results import OperatorVerdict
 
@@ -172,11 +172,11 @@ def _selected(
                 if left == 0:
                     return True
                 still()
-                told = desk.act(chunk[:left], selected=True)
-                chunk = chunk[len(told) :]
-                output.take(told)
+                results = desk.act(chunk[:left], selected=True)
+                chunk = chunk[len(results) :]
+                output.take(results)
                 if left is not None:
-                    left -= sum(one.verdict is not OperatorVerdict.COPIED_BEFORE for one in told)
+                    left -= sum(one.verdict is not OperatorVerdict.COPIED_BEFORE for one in results)
     return False
 
 

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from policy.templates.templates import Templates
 
 HELP = explained(
-    "Hand notifications to Kafka and wait until they are safely there: one from flags, or every line "
-    "of a file. A bad line is reported by its number and not sent; the good ones go. Missing id and "
+    "Hand notifications to Kafka and wait for its acknowledgement: one from flags, or every line of a "
+    "file. A bad line is reported by its number and not sent; the good ones go. Missing id and "
     "created_at are filled in. A template of templates.toml is tried with its parameters first. A person "
     "or a group (group:NAME) that no account of hongyan.toml reaches gets nothing. Exits 1 when anything "
     "was not sent.",
@@ -57,24 +57,24 @@ def send(
     check: Annotated[
         bool, typer.Option("--check", help="Only check, send nothing.", metavar="")
     ] = False,
-    lane: Annotated[str | None, typer.Option(metavar="CHANNEL.KIND", help="Where it goes.")] = None,
+    lane: Annotated[str | None, typer.Option(metavar="CHANNEL.KIND", help="The lane.")] = None,
     to: Annotated[list[str] | None, typer.Option(metavar="RECEIVER", help="Repeat it.")] = None,
     template: Annotated[str | None, typer.Option(metavar="ID", help="A template.")] = None,
-    param: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="Of it.")] = None,
-    content: Annotated[str | None, typer.Option(metavar="JSON", help="Instead: inline.")] = None,
+    param: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="Repeat it.")] = None,
+    content: Annotated[str | None, typer.Option(metavar="JSON", help="Inline content.")] = None,
     biz_id: Annotated[
-        str | None, typer.Option("--biz-id", "--biz", metavar="ID", help="Yours, to find it by.")
+        str | None, typer.Option("--biz-id", "--biz", metavar="ID", help="Your own id of it.")
     ] = None,
     ttl: Annotated[float | None, typer.Option(metavar="SECONDS", min=0.001)] = None,
     ordering_key: Annotated[str | None, typer.Option(metavar="KEY", help="Keeps order.")] = None,
-    account: Annotated[str | None, typer.Option(metavar="NAME", help="Send through it.")] = None,
+    account: Annotated[str | None, typer.Option(metavar="NAME", help="No other sends it.")] = None,
     message_id: Annotated[
-        str | None, typer.Option("--id", metavar="ID", help="Instead of a new one.")
+        str | None, typer.Option("--id", metavar="ID", help="Its id; default: a new one.")
     ] = None,
-    resend_of: Annotated[str | None, typer.Option(metavar="ID", help="Second copy of.")] = None,
+    resend_of: Annotated[str | None, typer.Option(metavar="ID", help="Of the original.")] = None,
     attribute: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE")] = None,
     timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0.1, help="For acknowledgements.")
+        float, typer.Option(metavar="SECONDS", min=0.1, help="Wait for acknowledgements.")
     ] = 30.0,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
 ) -> None:
@@ -130,14 +130,14 @@ def _send(sender: NotificationSender, ready: Iterable[Ready], timeout_s: float) 
     try:
         for one in ready:
             sender.send(one)
-    finally:  # an interrupt too: what was handed over is waited for, and counted
+    finally:  # after an interrupt, too: wait for the acknowledgements and count them
         sender.finish(timeout_s)
 
 
 def _with_progress(
     file: Path, bad: list[BadLine], templates: Templates, reach: Check
 ) -> Iterator[Ready]:
-    """The file's good lines, with a progress bar where somebody watches."""
+    """Yields the file's good lines, with a progress bar on a terminal."""
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
     from hongyan.enqueue import read_lines

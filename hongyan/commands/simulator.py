@@ -1,4 +1,4 @@
-"""`hongyan simulator`: the provider of simulator/, which reads its own flags."""
+"""`hongyan simulator`. The package simulator/ reads the flags."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ def register(app: typer.Typer) -> None:
     """Add the command."""
     app.command(
         "simulator",
-        help="Play a provider, as badly as asked to.",
+        help="Simulate a provider and its faults.",
         context_settings=_THEIRS,
         add_help_option=False,
     )(simulator)
 
 
 def simulator(context: typer.Context) -> None:
-    """Hand the rest of the command line on."""
+    """Passes the rest of the command line on."""
     from simulator.cli import main
 
     raise typer.Exit(main(context.args))

@@ -27,14 +27,14 @@ HELP: Final = explained(
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("status", help=HELP, short_help="What lives, what waits, what is in doubt.")(status)
+    app.command("status", help=HELP, short_help="Processes, lanes, alerts, held lines.")(status)
 
 
 def status(
     context: typer.Context,
     lane: Annotated[
         list[str] | None,
-        typer.Option("--lane", "-l", metavar="PATTERN", help="Only these; repeat it."),
+        typer.Option("--lane", "-l", metavar="PATTERN", help="Only these lanes; repeat it."),
     ] = None,
     limit: Annotated[
         int, typer.Option("--limit", "-n", min=1, metavar="N", help="Ordering keys of one lane.")
@@ -49,7 +49,7 @@ def status(
     from idempotency.sql_ledger import open_ledger
     from message.vocabulary import lanes_matching
 
-    existing(settings).close()  # an SQLite file is not made by looking into it
+    existing(settings).close()  # raises before `open_ledger` makes a missing SQLite file
     lanes = [one.name for one in lanes_matching(patterns(lane) or ["*"])]
     if not lanes:
         raise WrongUsage(f"--lane {', '.join(lane or [])}: it matches no lane")
@@ -62,7 +62,7 @@ def status(
 
 
 def _status(ledger: SqlLedger, lanes: list[str], limit: int, *, every: bool) -> ShownStatus:
-    """`every`: alerts that are about no lane are shown, too."""
+    """Reads the status from the ledger; `every`: with the alerts of no lane."""
     from hongyan.output.status import ShownStatus
     from policy.versions import Versions
 
@@ -80,7 +80,7 @@ def _status(ledger: SqlLedger, lanes: list[str], limit: int, *, every: bool) -> 
 
 
 def _lines(ledger: SqlLedger, states: list[LaneStatus], limit: int) -> list[LinesOfLane]:
-    """The lines that are held, of lanes in which rows sleep, or so many wait that some may."""
+    """Returns the held lines of each lane with sleeping rows, or with so many later rows that some may."""
     from idempotency.fleet.status import BOUND
 
     asked = [one.lane for one in states if one.behind or one.later >= BOUND]

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 app = typer.Typer(name="templates", help="Named texts and their variables.", no_args_is_help=True)
 
 CHECK = explained(
-    "Say everything that is wrong with the templates, with file, line and key, and which accounts a "
-    "template has nothing for. Exits 1 if anything is wrong, or no account could send a template.",
+    "Report every problem of the templates with file, line and key, and the accounts that a template has "
+    "nothing for. Exits 1 if there is a problem, or no account could send a template.",
     "hongyan templates check",
     "hongyan templates check draft.toml --json",
 )
@@ -32,9 +32,8 @@ SHOW = explained(
     "hongyan templates show --json",
 )
 RENDER = explained(
-    "Fill a template in, as a worker would, and show what would be sent. Lists and tables are given as "
-    "JSON. Exits 1 when a variable is missing, too much or of another type, or there is nothing for the "
-    "provider.",
+    "Fill a template in, as a worker would, and show the result. Lists and tables are given as JSON. Exits "
+    "1 when a variable is missing, too much or of another type, or there is nothing for the provider.",
     "hongyan templates render login-code --var code=4711",
     'hongyan templates render order-paid --var order=o-1 --var \'lines=[{"name":"tea","price":12}]\'',
     "hongyan templates render order-paid --vars order.json --part html > order.html",
@@ -73,8 +72,8 @@ def check(context: typer.Context, file: _FILE = None, as_json: _JSON = False) ->
         print_json({"version": version, "problems": problems, **left_out._asdict()})
     elif templates is not None:
         count = f"{len(templates):,} template{'' if len(templates) == 1 else 's'}"
-        said = f"{path}  {count}  ({templates.version})" if path else "no template file"
-        out().print(f"[green]ok[/] {said}")
+        summary = f"{path}  {count}  ({templates.version})" if path else "no template file"
+        out().print(f"[green]ok[/] {summary}")
         for warning in (*left_out.unsendable, *left_out.warnings):
             out().print("[yellow]warning[/] ", end="")
             out().print(warning, markup=False, soft_wrap=True)
@@ -123,7 +122,7 @@ def render(
     ] = None,
     provider: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="What this one gets.", show_default="all of them"),
+        typer.Option(metavar="NAME", help="Only for this one.", show_default="all of them"),
     ] = None,
     file: _FROM = None,
     as_json: _JSON = False,
@@ -154,14 +153,14 @@ def render(
 
 
 class _LeftOut(NamedTuple):
-    """What no account, or not every account, could send: sentences."""
+    """Sentences on templates that no account, or not every account, could send."""
 
     unsendable: list[str]
     warnings: list[str]
 
 
 def _left_out(settings: Settings, templates: Templates) -> _LeftOut:
-    """By the accounts there are, and by the lanes as the policy in force has them."""
+    """Compares the templates with the accounts, and with the lanes under the policy in force."""
     from backends.settings import SettingsError
     from channels.accounts.lane_accounts import lane_accounts
     from channels.registry import load_accounts
@@ -177,11 +176,11 @@ def _left_out(settings: Settings, templates: Templates) -> _LeftOut:
             for lane in lanes_matching(["*"])
         }
     except (SettingsError, PolicyError) as exc:
-        err().print(f"which accounts could send them was not looked at: {exc}", markup=False)
+        err().print(f"the accounts that could send them were not checked: {exc}", markup=False)
         return _LeftOut([], [])
-    never = {one.name: said for one in templates if (said := unsendable(one, accounts))}
+    never = {one.name: why for one in templates if (why := unsendable(one, accounts))}
     sometimes = (gap for gap in gaps(templates, lanes) if gap.template.name not in never)
-    return _LeftOut([f"{name}: {said}" for name, said in never.items()], list(map(str, sometimes)))
+    return _LeftOut([f"{name}: {why}" for name, why in never.items()], list(map(str, sometimes)))
 
 
 def _templates(context: typer.Context, file: Path | None) -> Templates:
@@ -202,7 +201,7 @@ def _check_provider(template: DeclaredTemplate, provider: str) -> None:
 
 
 def _of(template: DeclaredTemplate, rendered: Rendered, provider: str) -> Rendered:
-    """What this provider gets; raises TemplateError in an adapter's words where that is nothing."""
+    """Returns the provider's rendering. Raises TemplateError, in an adapter's words, if it is empty."""
     import msgspec
 
     from policy.templates.templates import TemplateError
@@ -223,7 +222,7 @@ def _named(templates: Templates, name: str) -> DeclaredTemplate:
 
 
 def _read(file: Path | None) -> dict[str, Any]:
-    """The variables in a file of JSON."""
+    """Returns the variables in a file of JSON; none without a file. Raises WrongUsage."""
     if file is None:
         return {}
     import msgspec

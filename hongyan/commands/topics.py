@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 app = typer.Typer(name="topics", help="The topics in Kafka.", no_args_is_help=True)
 
 APPLY = explained(
-    "Make the topics of lanes, dead letters and trace that are missing, and say which differ. "
-    "Nothing is ever changed or deleted. Exits 1 when a topic falls short of what was asked for.",
+    "Create the missing topics of lanes, dead letters and trace, and report those that differ. "
+    "Changes and deletes nothing. Exits 1 if a topic falls short of what was asked for.",
     "hongyan topics apply",
     "hongyan topics apply --lanes 'sms.*' --partitions 24 --dry-run",
     "hongyan topics apply --replication 3 --min-isr 2 --json",
@@ -56,11 +56,11 @@ def apply(
         bool,
         typer.Option(
             "--uncompressed",
-            help="Let brokers keep lanes uncompressed, so that they refuse what inflates too far.",
+            help="Let brokers keep lanes uncompressed, so that their size limit counts inflated records.",
             metavar="",
         ),
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Make nothing.", metavar="")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Create nothing.", metavar="")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
 ) -> None:
     """See APPLY."""

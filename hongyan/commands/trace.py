@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tracing.timeline import DeliveryStory, Moment, Story
 
 HELP = explained(
-    "Tell what became of a message, receiver by receiver: by its id, a delivery key, your own "
+    "Show what became of a message, receiver by receiver: by its id, a delivery key, your own "
     "biz_id, or a record's place in Kafka. Exits 1 when nothing is known of it.",
     "hongyan trace 0192f3c47b1a7cc0a1b2c3d4e5f60718",
     "hongyan trace order-1001",
@@ -65,7 +65,7 @@ _PLACE = re.compile(r"(?P<topic>[^/]+)/(?P<partition>\d{1,9})/(?P<offset>\d{1,18
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("trace", help=HELP, short_help="Tell what became of a message.")(trace)
+    app.command("trace", help=HELP, short_help="Show what became of a message.")(trace)
 
 
 def trace(
@@ -92,7 +92,7 @@ def trace(
 
 
 def show(story: Story) -> None:
-    """Print one message's story."""
+    """Prints one message's story."""
     from rich.padding import Padding
     from rich.text import Text
 
@@ -139,7 +139,7 @@ def _headline(delivery: DeliveryStory) -> Text:
 
 
 def _policy_of(delivery: DeliveryStory) -> str:
-    """The version of its last attempt."""
+    """Returns the policy version of its last attempt."""
     if delivery.row is not None:
         return delivery.row.policy_version
     return next((m.policy_version for m in reversed(delivery.moments) if m.policy_version), "")
@@ -165,7 +165,7 @@ def _table(moments: list[Moment], version: str) -> Table:
 
 
 def _details(moment: Moment, before: str, version: str) -> Text:
-    """`before`: the worker of the moment before. `version`: the policy's, which goes without saying."""
+    """`before` is the previous moment's worker, `version` the delivery's policy; neither is repeated."""
     from rich.text import Text
 
     line = Text()
@@ -191,14 +191,14 @@ def _details(moment: Moment, before: str, version: str) -> Text:
 
 
 def place_of(name: str) -> tuple[str, int, int] | None:
-    """(topic, partition, offset) of `topic/partition/offset`; None for another name."""
+    """Returns (topic, partition, offset) of `topic/partition/offset`; None for another name."""
     found = _PLACE.fullmatch(name)
     return (found["topic"], int(found["partition"]), int(found["offset"])) if found else None
 
 
 def _id_at(settings: Settings, place: tuple[str, int, int]) -> str:
-    """The id of the record there, as Kafka has it: neither ledger nor trace is sorted by places. Exits 1
-    where it cannot be had."""
+    """Returns the id of the record there, from Kafka, since ledger and trace have no index by place.
+    Exits 1 if the record cannot be read."""
     from backends.kafka.clients import KafkaUnavailable
     from backends.kafka.topic_reader import record_at
     from message.envelope import EnvelopeError, decode
@@ -215,7 +215,7 @@ def _id_at(settings: Settings, place: tuple[str, int, int]) -> str:
     try:
         return decode(record.value() or b"").id
     except EnvelopeError:
-        return ""  # not a notification: a dead letter stands in the trace by its place
+        return ""  # not a notification: the trace has a dead letter by its place, not by an id
 
 
 def _clock(ms: int) -> str:

@@ -10,7 +10,7 @@ from backends.signals import stopped_by_signals
 from hongyan.terminal import explained, settings_of
 
 HELP = explained(
-    "Send what stands in Kafka, until SIGTERM or Ctrl-C; then drain and end.",
+    "Send notifications from Kafka, until SIGTERM or Ctrl-C; then drain and end.",
     "hongyan worker",
     "hongyan worker --lanes 'sms.*,email.notice'",
     "HONGYAN_WORKER__ID=worker-1 hongyan -c /etc/hongyan.toml worker",
@@ -19,7 +19,7 @@ HELP = explained(
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("worker", help=HELP, short_help="Send what stands in Kafka.")(worker)
+    app.command("worker", help=HELP, short_help="Send notifications from Kafka.")(worker)
 
 
 def worker(
@@ -31,7 +31,7 @@ def worker(
             "-l",
             metavar="PATTERN",
             help="Lanes to serve, as CHANNEL.KIND with * and ?; repeat it, or separate by commas. "
-            "Without it: worker.lanes of hongyan.toml.",
+            "Default: worker.lanes of hongyan.toml.",
             show_default=False,
         ),
     ] = None,

@@ -1,5 +1,5 @@
-"""The play: two workers, a few thousand notifications, one worker killed with −9 in the middle; then
-recovery, which finds out what became of the deliveries that the dead one left in doubt."""
+"""Runs the demo: two workers send a few thousand notifications, and one is killed with −9 midway.
+Recovery then settles the deliveries that the killed worker left in doubt."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _TRACE_S: Final = 3.0
 
 Say = Callable[[str], None]
 Show = Callable[[Mapping[str, int], int], None]
-"""Called with the deliveries by state, and how many are expected."""
+"""Takes the deliveries by state, and the expected number of deliveries."""
 
 
 class DemoFailed(RuntimeError):
@@ -43,7 +43,7 @@ class DemoFailed(RuntimeError):
 
 
 def run(folder: Path, file: Path, *, say: Say, show: Show) -> tuple[Tally, list[Story]]:
-    """Play it; returns the result and some messages' stories."""
+    """Runs the demo. Returns the tally and some messages' stories. Raises DemoFailed."""
     with DemoEnvironment(folder) as stage:
         say("embedded Kafka, SQLite ledger and provider are up; starting two workers")
         stage.start_worker(FIRST)
@@ -77,7 +77,7 @@ def _send(stage: DemoEnvironment, file: Path) -> Book:
 
 
 def _watch(stage: DemoEnvironment, database: Database, expected: int, say: Say, show: Show) -> None:
-    """Show progress, kill the first worker midway, wait until everything has a named state."""
+    """Shows progress, kills the first worker midway, waits until no delivery is in flight."""
     deadline = time.monotonic() + PATIENCE_S
     killed = False
     while True:
@@ -96,7 +96,7 @@ def _watch(stage: DemoEnvironment, database: Database, expected: int, say: Say, 
 def _recover(
     stage: DemoEnvironment, database: Database, expected: int, doubt: Doubt, say: Say, show: Show
 ) -> None:
-    """Start the recovery and wait until nothing is open any more."""
+    """Starts the recovery and waits until nothing is open."""
     say(f"{len(doubt.messages)} are in doubt; recovery asks the provider about each of them")
     stage.start_recovery(RECOVERY)
     deadline = time.monotonic() + PATIENCE_S
@@ -116,12 +116,12 @@ def _check(stage: DemoEnvironment, deadline: float) -> None:
 
 
 def _stories(database: Database, doubt: Doubt) -> list[Story]:
-    """The timelines of a few messages, once their trace has been written."""
+    """Returns the timelines of a few messages, once their trace has been written."""
     deadline = time.monotonic() + _TRACE_S
     while True:
         stories = [story for name in witnesses(database, doubt) for story in find(database, name)]
-        # A claim is told by the ledger row; the rest comes with the trace, a moment later.
-        told = all(len(d.moments) > 1 for story in stories for d in story.deliveries)
-        if told or time.monotonic() > deadline:
+        # The ledger row gives the claim; the trace adds the rest a moment later.
+        complete = all(len(d.moments) > 1 for story in stories for d in story.deliveries)
+        if complete or time.monotonic() > deadline:
             return stories
         time.sleep(_LOOK_S)

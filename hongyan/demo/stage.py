@@ -1,4 +1,4 @@
-"""What the demo runs on: the embedded Kafka, SQLite, a provider process, and worker processes."""
+"""The demo's environment: the embedded Kafka, SQLite, a provider process, and worker processes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from simulator import Faults, Lists, Simulator, spawn
 CHANNEL: Final = "webhook"
 LATENCY_MS: Final = "p50=12,p99=70"
 LEASE_S: Final = 3.0
-"""Short, so that nobody waits half a minute to see what the ledger does about a dead worker."""
+"""Short, so that the ledger declares a killed worker dead within seconds."""
 SESSION_S: Final = 4.0
 DRAIN_S: Final = 10.0
 _CONFIGURATION: Final = """\
@@ -54,7 +54,7 @@ query_lag_s = 1
 
 
 class DemoEnvironment:
-    """Everything outside the play itself; a context manager that leaves nothing running."""
+    """Settings and processes of one run; a context manager that leaves nothing running."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -85,11 +85,11 @@ class DemoEnvironment:
         self._open.close()
 
     def start_worker(self, name: str) -> None:
-        """Start one worker process; as every process, it logs to a file of the demo's folder."""
+        """Starts one worker process; it logs to NAME.log in the demo's folder."""
         self._start(name, "worker")
 
     def start_recovery(self, name: str) -> None:
-        """Start a recovery process: it asks the provider about what is in doubt."""
+        """Starts a recovery process with the built-in scheduler."""
         self._start(name, "recovery", "--embedded")
 
     def _start(self, name: str, *arguments: str) -> None:
@@ -104,19 +104,19 @@ class DemoEnvironment:
             )
 
     def end(self, name: str) -> None:
-        """Let a process end in order: what it had to tell is told then."""
+        """Sends SIGTERM and waits for the end: the process writes its trace events first."""
         process = self.processes.pop(name)
         process.terminate()
         process.wait(DRAIN_S + 5)
 
     def kill_worker(self, name: str) -> None:
-        """SIGKILL: no drain, no goodbye."""
+        """Sends SIGKILL: the worker does not drain."""
         process = self.processes.pop(name)
         process.send_signal(signal.SIGKILL)
         process.wait()
 
     def dead_processes(self) -> list[str]:
-        """Processes that ended by themselves: the demo cannot go on without them."""
+        """Returns the processes that ended by themselves."""
         return [name for name, process in self.processes.items() if process.poll() is not None]
 
     def _configured(self, bootstrap: str) -> Settings:
@@ -144,7 +144,7 @@ class DemoEnvironment:
 
 
 def lanes() -> list[Lane]:
-    """The lanes that the demo uses."""
+    """Returns the demo's lanes."""
     return [lane for lane in LANES if lane.channel == CHANNEL]
 
 

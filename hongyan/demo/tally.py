@@ -1,4 +1,4 @@
-"""Counting: what was accepted by Kafka against what the ledger and the provider say of it."""
+"""Compares the deliveries that Kafka accepted with the ledger and the provider's report."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class Tally(msgspec.Struct, frozen=True):
     """Deliveries handed to Kafka and acknowledged."""
     sent: int
     lost: int
-    """Accepted, and the ledger does not know them."""
+    """Accepted deliveries without a ledger row."""
     doubled: int
     in_doubt: int
     """Left in doubt by the kill, before recovery began."""
     in_doubt_arrived: int
-    """Of those, the ones that the provider had: sending them again blindly would have doubled them."""
+    """Of those, deliveries that the provider had: a blind repeat would have doubled them."""
     other: dict[str, int]
     """Deliveries in any other state."""
     p50_ms: float
@@ -46,7 +46,7 @@ class Tally(msgspec.Struct, frozen=True):
 
 
 class Doubt(msgspec.Struct, frozen=True):
-    """What was in doubt before recovery began."""
+    """Deliveries in doubt before recovery began."""
 
     messages: dict[str, str]
     """Delivery key to message id."""
@@ -61,7 +61,7 @@ class Book:
         self.notifications = 0
 
     def add(self, notification: Notification, value: bytes) -> None:
-        """One acknowledged notification."""
+        """Adds one acknowledged notification."""
         self.notifications += 1
         for delivery in deliveries_of(notification, value, expires_at=0):
             self._created_at[delivery.key] = notification.created_at
@@ -70,11 +70,11 @@ class Book:
         return len(self._created_at)
 
     def lost(self, known: Collection[str]) -> int:
-        """How many of them are not among `known`."""
+        """Returns how many deliveries are not among `known`."""
         return len(self._created_at.keys() - set(known))
 
     def waits_ms(self, report: Report) -> list[int]:
-        """How long each took to reach the provider."""
+        """Returns the milliseconds from each delivery's creation to the provider."""
         return [
             max(key.first_ms - self._created_at[key.key], 0)
             for key in report.keys
@@ -83,25 +83,25 @@ class Book:
 
 
 def progress(database: Database) -> Counter[str]:
-    """Deliveries by state, now."""
+    """Returns the deliveries by state now."""
     with database.begin() as connection:
         return Counter(dict(connection.execute(_COUNTS).all()))
 
 
 def is_over(states: Mapping[str, int], expected: int, running: Collection[str] = IN_FLIGHT) -> bool:
-    """Every delivery is in the ledger, and none in one of the states that do not last."""
+    """Whether every delivery is in the ledger, none of them in a state of `running`."""
     return sum(states.values()) >= expected and not any(states.get(state) for state in running)
 
 
 def doubt_in(database: Database, report: Report) -> Doubt:
-    """What is in doubt now, and how much of it the provider has."""
+    """Returns the deliveries in doubt now, and how many of them the provider has."""
     arrived = {key.key for key in report.keys if key.accepted}
     doubt = {key: message for key, state, message in _rows(database) if state == IN_DOUBT}
     return Doubt(doubt, len(doubt.keys() & arrived))
 
 
 def tally(book: Book, database: Database, report: Report, doubt: Doubt, seconds: float) -> Tally:
-    """Put the three books beside one another. `seconds` without the recovery."""
+    """Compares book, ledger and report. `seconds` leaves the recovery out."""
     states = {key: state for key, state, _ in _rows(database)}
     counts = Counter(states.values())
     waits = book.waits_ms(report)
@@ -122,7 +122,7 @@ def tally(book: Book, database: Database, report: Report, doubt: Doubt, seconds:
 
 
 def witnesses(database: Database, doubt: Doubt) -> list[str]:
-    """Messages worth a look: one that was simply sent, and one that was in doubt if there was any."""
+    """Returns up to two message ids: one that was simply sent, one that was in doubt."""
     sent = (m for key, state, m in _rows(database) if state == "SENT" and key not in doubt.messages)
     return [*islice(sent, 1), *islice(doubt.messages.values(), 1)]
 

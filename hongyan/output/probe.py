@@ -1,4 +1,4 @@
-"""A test send on a terminal: each exchange as it went over the wire, then what it means."""
+"""Output of a test send: each exchange, then the outcome and its meaning."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _RESOLVED = {
 
 
 def show(shown: Shown) -> None:
-    """One request and its answer."""
+    """Prints one request and its answer."""
     out().print(
         Rule(f"{_TITLES[shown.purpose]}  {shown.took_ms:,.0f} ms", align="left", style="dim")
     )
@@ -46,7 +46,7 @@ def show(shown: Shown) -> None:
 
 
 def told(trial: Trial, channel: Channel, masks: Masks) -> None:
-    """The outcome and what it means; what the provider said afterwards, if it was asked."""
+    """Prints the outcome and its meaning, then the query's result, if one was made."""
     outcome = trial.outcome
     name = type(outcome).__name__
     code = outcome.provider_id if isinstance(outcome, Accepted) else outcome.code
@@ -63,7 +63,7 @@ def told(trial: Trial, channel: Channel, masks: Masks) -> None:
 
 
 def meaning(outcome: AnyOutcome, channel: Channel) -> str:
-    """What a worker would do about it."""
+    """Returns a worker's reaction to the outcome, in one sentence."""
     if isinstance(outcome, Accepted) and outcome.queued:
         return (
             "the provider took a task and says later whom it reached; a worker would settle it UNKNOWN"
@@ -85,14 +85,13 @@ def meaning(outcome: AnyOutcome, channel: Channel) -> str:
 
 
 def advice(trial: Trial, channel: Channel) -> str:
-    """What has to be switched on so that a call in doubt can be settled; empty where nothing has to, or
-    nobody asked."""
+    """Returns the setting that a query of calls in doubt needs; empty if none, or without a query."""
     shown = trial.resolved is not None and trial.resolved.resolution is Resolution.SENT
     if not trial.asked or not isinstance(trial.outcome, Accepted):
         return ""
     if trial.denied_s:
-        told = f"for {trial.denied_s:.0f} s the query denied what the provider had accepted"
-        return f"{told}: set query_lag_s to much more, or what is in doubt is sent twice."
+        denied = f"for {trial.denied_s:.0f} s the query denied what the provider had accepted"
+        return f"{denied}: set query_lag_s to much more, or what is in doubt is sent twice."
     if shown:
         return ""
     needs = channel.promises.needs
@@ -119,7 +118,7 @@ def _fields(fields: list[tuple[str, str]]) -> None:
 
 
 def _body(body: Any) -> None:
-    """JSON with colours; a form a line each; a text as it is."""
+    """Prints JSON in colours, a form one field a line, a text as it is."""
     if body is None:
         return
     out().print()

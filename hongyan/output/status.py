@@ -1,4 +1,4 @@
-"""What `hongyan status` says, to people and to programs. Ordering keys may be personal: they are masked."""
+"""Output of `hongyan status`. Ordering keys may be personal, so they are masked."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _DECIDE: Final = (
 
 
 class ShownStatus(NamedTuple):
-    """Everything that is shown."""
+    """The contents of the screen."""
 
     now: int
     """Epoch milliseconds by the database's clock."""
@@ -45,7 +45,7 @@ class ShownStatus(NamedTuple):
 
 
 def as_builtins(status: ShownStatus) -> dict[str, Any]:
-    """For programs."""
+    """Returns the status for JSON."""
     policy = status.policy
     lost = _lost(status)
     return {
@@ -68,7 +68,7 @@ def as_builtins(status: ShownStatus) -> dict[str, Any]:
 
 
 def show(status: ShownStatus) -> None:
-    """For people."""
+    """Prints the status for people."""
     _heading(status)
     _processes(status)
     _lanes(status)
@@ -77,7 +77,7 @@ def show(status: ShownStatus) -> None:
 
 
 def next_step(line: HeldLine, now: int, lost: frozenset[str]) -> str:
-    """What becomes of the head, and what a person may do about it. `lost`: processes without heartbeat."""
+    """Returns the head's next step and what a person may do. `lost`: processes without heartbeat."""
     if line.state is State.UNKNOWN:
         asked = "recovery asks about it or decides by policy"
         if line.next_at is not None and line.next_at > now:
@@ -112,12 +112,12 @@ def _line(line: HeldLine, now: int, lost: frozenset[str]) -> dict[str, Any]:
 
 def _heading(status: ShownStatus) -> None:
     policy = status.policy
-    told = (
+    text = (
         f"policy {policy.name}, applied {_time(policy.at)} by {policy.author}"
         if policy
         else "the policy file's: none was applied"
     )
-    out().print(f"{_time(status.now)}  {told}", markup=False)
+    out().print(f"{_time(status.now)}  {text}", markup=False)
 
 
 def _processes(status: ShownStatus) -> None:
@@ -224,7 +224,7 @@ def _with_age(rows: int, age_ms: int) -> str:
 
 
 def _age(ms: int) -> str:
-    """In the largest unit of which there are two, at least seconds."""
+    """Returns the age in the largest unit of which it has two; else in seconds."""
     for size, unit in _UNITS:
         if ms >= 2 * size:
             return f"{ms // size:,} {unit}"

@@ -1,4 +1,4 @@
-"""How `hongyan templates` shows templates, and what is made of them."""
+"""Output of `hongyan templates`: templates and their renderings."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from policy.templates.variables import Variable
 
 _OTHERS = "others"
-"""Stands for the providers that have no form of their own."""
+"""Label of the form for providers without one of their own."""
 
 
 def described(template: DeclaredTemplate) -> dict[str, Any]:
-    """For programs."""
+    """Returns the template for JSON."""
     return {
         "channel": template.channel,
         "version": template.version,
@@ -30,7 +30,7 @@ def described(template: DeclaredTemplate) -> dict[str, Any]:
 
 
 def table(templates: list[DeclaredTemplate]) -> None:
-    """A template a line."""
+    """Prints one template a line."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -53,7 +53,7 @@ def table(templates: list[DeclaredTemplate]) -> None:
 
 
 def page(template: DeclaredTemplate) -> None:
-    """One template: a provider a line, where there are such, and a variable a line."""
+    """Prints one template: its providers, if any, and its variables, one a line."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -78,14 +78,14 @@ def page(template: DeclaredTemplate) -> None:
 
 
 def as_json(rendered: Rendered) -> dict[str, Any]:
-    """Template and content; the providers' own forms only where there are such."""
+    """Returns template and content for JSON, with the providers' own forms if there are any."""
     forms = {name: as_json(one) for name, one in rendered.providers.items()}
     made = {"template": rendered.template, "content": rendered.content}
     return {**made, "providers": forms} if forms else made
 
 
 def part_of(rendered: Rendered, key: str) -> str:
-    """One part; a text as it is, anything else as JSON."""
+    """Returns one part: a text as it is, anything else as JSON. Raises WrongUsage."""
     import msgspec
 
     if rendered.empty:
@@ -98,7 +98,7 @@ def part_of(rendered: Rendered, key: str) -> str:
 
 
 def filled_in(template: DeclaredTemplate, rendered: Rendered) -> None:
-    """Each part under its name, and under its provider's where there are several."""
+    """Prints each part under its name, and under its provider's if there are several."""
     if not rendered.providers:
         _print_parts(rendered)
     else:
@@ -118,7 +118,7 @@ def _makes(form: Form) -> list[str]:
 
 
 def _forms(template: DeclaredTemplate) -> Iterator[tuple[str, Form]]:
-    """The providers' own by their names, and the one for all others under none."""
+    """Yields each provider's own form by its name, and the form for all others under no name."""
     yield from template.providers.items()
     if not (template.empty and template.providers):
         yield "", template
@@ -153,16 +153,16 @@ def _rows(shown: Any, variables: dict[str, Variable], indent: str) -> None:
     from rich.markup import escape
 
     for name, one in variables.items():
-        said = _variable(one)
-        kind = f"list of {said['items']}" if "items" in said else one.type
-        shown.add_row(f"{indent}{name}", kind, escape(_when(said)))
+        described = _variable(one)
+        kind = f"list of {described['items']}" if "items" in described else one.type
+        shown.add_row(f"{indent}{name}", kind, escape(_when(described)))
         _rows(shown, one.fields, f"{indent}  ")
 
 
-def _when(said: dict[str, Any]) -> str:
-    if said["required"]:
+def _when(variable: dict[str, Any]) -> str:
+    if variable["required"]:
         return "required"
-    return f"default {said['default']!r}" if "default" in said else "optional"
+    return f"default {variable['default']!r}" if "default" in variable else "optional"
 
 
 def _parts(rendered: Rendered) -> dict[str, Any]:

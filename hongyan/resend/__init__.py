@@ -1,1 +1,1 @@
-"""`hongyan resend`: options, selection, the work, what it prints."""
+"""`hongyan resend`: options, selection, actions, output."""

@@ -1,4 +1,4 @@
-"""What `hongyan resend` works with, and what it does to a batch of deliveries."""
+"""Resources of `hongyan resend`, and its actions on a batch of deliveries."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ResendOrders(NamedTuple):
-    """What is to be done, and how."""
+    """One order: the action, its note and its job."""
 
     verb: str
     """A `Verb`, or `copy`."""
@@ -29,7 +29,7 @@ class ResendOrders(NamedTuple):
 
 
 class ResendDesk:
-    """What the command works with; everything outside is closed by the stack."""
+    """Resources of one run; `stack` closes them."""
 
     def __init__(self, settings: Settings, stack: ExitStack, orders: ResendOrders) -> None:
         from idempotency.sql_ledger import open_ledger
@@ -61,7 +61,7 @@ class ResendDesk:
         )
 
     def act(self, picks: Sequence[Pick], *, selected: bool = False) -> list[OperatorResult]:
-        """Do what was ordered to these; `selected`: nobody named them one by one."""
+        """Applies the order; `selected`: the deliveries were found by state, not named."""
         from recovery.operator_rules import Verb
 
         orders = self.orders
@@ -79,7 +79,7 @@ class ResendDesk:
         return self.operator.copy(pick, self.orders.job)
 
     def act_on_archived(self, rows: Sequence[ArchivedRow]) -> list[OperatorResult]:
-        """These left the ledger with their day: a copy can be made of them, and nothing else."""
+        """Copies deliveries that left the ledger with their day; refuses any other order."""
         from recovery.operator_results import OperatorVerdict, archived_told
 
         if self.orders.verb == "copy":
@@ -101,7 +101,7 @@ class ResendDesk:
 
 
 def _copied(desk: ResendDesk, made: Sequence[Copy | OperatorResult]) -> list[OperatorResult]:
-    """Told as copied once Kafka acknowledged them all; else the job says how to go on."""
+    """Produces the copies and returns the results. Raises NotDone without Kafka's acknowledgements."""
     import msgspec
 
     from hongyan import enqueue as sending
@@ -121,10 +121,10 @@ def _copied(desk: ResendDesk, made: Sequence[Copy | OperatorResult]) -> list[Ope
                 "Kafka did not acknowledge every copy: run it again with --job "
                 f"{desk.orders.job}, which doubles nothing"
             )
-    told = [one.told if isinstance(one, Copy) else one for one in made]
+    results = [one.told if isinstance(one, Copy) else one for one in made]
     return [
         msgspec.structs.replace(one, verdict=OperatorVerdict.COPIED_BEFORE)
         if one.new_id in known
         else one
-        for one in told
+        for one in results
     ]

@@ -13,7 +13,7 @@ State = Annotated[
     typer.Option(
         "--state",
         metavar="STATE",
-        help="All of it: PARKED, REJECTED or EXPIRED; other orders take others. Repeat it.",
+        help="All in this state: PARKED, REJECTED or EXPIRED; other orders take others. Repeat it.",
     ),
 ]
 Lane = Annotated[list[str] | None, typer.Option("--lane", metavar="PATTERN", help="With --state.")]
@@ -27,11 +27,11 @@ Since = Annotated[
 ]
 Account = Annotated[
     str,
-    typer.Option("--account", metavar="NAME", help="With --state: last tried through it."),
+    typer.Option("--account", metavar="NAME", help="With --state: last tried through this one."),
 ]
 RowReason = Annotated[
     str,
-    typer.Option("--row-reason", metavar="CODE", help="With --state: for this reason of the row."),
+    typer.Option("--row-reason", metavar="CODE", help="With --state: only with this reason."),
 ]
 Limit = Annotated[
     int | None, typer.Option("--limit", min=1, metavar="N", help="With --state: N at most.")
@@ -39,7 +39,7 @@ Limit = Annotated[
 InDoubt = Annotated[
     bool,
     typer.Option(
-        "--in-doubt", help="With --state: also what an earlier call may have sent.", metavar=""
+        "--in-doubt", help="With --state: include those a call may have sent.", metavar=""
     ),
 ]
 NewId = Annotated[bool, typer.Option("--new-id", help="A second copy.", metavar="")]
@@ -47,7 +47,7 @@ Job = Annotated[
     str, typer.Option("--job", metavar="NAME", help="With --new-id: go on with that job.")
 ]
 Arrived = Annotated[
-    bool, typer.Option("--arrived", help="In doubt: somebody saw it arrive.", metavar="")
+    bool, typer.Option("--arrived", help="In doubt: it arrived; somebody saw it.", metavar="")
 ]
 NotArrived = Annotated[
     bool, typer.Option("--not-arrived", help="In doubt: it surely was not sent.", metavar="")
@@ -60,10 +60,10 @@ Discard = Annotated[bool, typer.Option("--discard", help="End it unsent, for goo
 Sent = Annotated[str, typer.Option("--sent", metavar="KEY", help="Short for KEY --arrived.")]
 Reason = Annotated[
     str,
-    typer.Option("--reason", metavar="TEXT", help="Why; for the trace and the ledger."),
+    typer.Option("--reason", metavar="TEXT", help="The reason, for the trace and the ledger."),
 ]
 Author = Annotated[
-    str, typer.Option("--author", metavar="NAME", help="Who.", show_default="user@host")
+    str, typer.Option("--author", metavar="NAME", help="Who decides.", show_default="user@host")
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing.", metavar="")]
 AsJson = Annotated[bool, typer.Option("--json", help="For programs.", metavar="")]

@@ -1,4 +1,4 @@
-"""What `hongyan resend` says: each delivery as it is done, then the sums; nothing is kept but these."""
+"""Output of `hongyan resend`: each delivery as it is done, then the sums."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from recovery.operator_results import OperatorResult
 
 _SHOWN: Final = 50
-"""Deliveries that people are shown; programs get all."""
+"""Deliveries shown to people; programs get all."""
 _BAD: Final = ("refused", "overtaken")
 
 
@@ -25,19 +25,19 @@ class ResendOutput:
     """One run's output."""
 
     def __init__(self, *, as_json: bool, heading: dict[str, Any]) -> None:
-        """`heading` is what the JSON object begins with."""
+        """`heading` has the first fields of the JSON object."""
         self._as_json = as_json
         self._sums: Counter[str] = Counter()
         self._heading = f'{_json(heading)[:-1]}, "deliveries": [' if as_json else ""
-        """Written with the first delivery or the end: what fails before says nothing on standard output."""
+        """Written with the first delivery or the end: an earlier failure prints no result."""
 
     @property
     def total(self) -> int:
-        """Deliveries told of."""
+        """Deliveries counted so far."""
         return self._sums.total()
 
     def take(self, some: Sequence[OperatorResult]) -> None:
-        """Show and count them."""
+        """Shows and counts them."""
         for one in some:
             if self._as_json:
                 sys.stdout.write(f"{', ' if self.total else self._heading}{_json(one)}")
@@ -48,7 +48,7 @@ class ResendOutput:
             err().print(f"{self.total:,} …")
 
     def end(self, job: str, *, found: bool, more: bool, dry_run: bool) -> None:
-        """The sums; exits 1 where a name was not found, some were refused or more were asked for.
+        """Prints the sums. Exits 1 if a name was not found, one was refused or more match.
         `job` is empty unless copies were made."""
         if self._as_json:
             begun = "" if self.total else self._heading
@@ -68,12 +68,12 @@ def _json(value: Any) -> str:
     return json.dumps(msgspec.to_builtins(value), ensure_ascii=False)
 
 
-def _show(told: OperatorResult) -> None:
+def _show(result: OperatorResult) -> None:
     from rich.text import Text
 
-    verdict = told.verdict.value
+    verdict = result.verdict.value
     style = "yellow" if verdict in (*_BAD, "held") else "green"
-    rest = [told.delivery_key, told.lane, told.state]
-    rest += [f"→ {told.new_id}"] if told.new_id else []
-    rest += [told.detail] if told.detail else []
+    rest = [result.delivery_key, result.lane, result.state]
+    rest += [f"→ {result.new_id}"] if result.new_id else []
+    rest += [result.detail] if result.detail else []
     out().print(Text.assemble((f"{verdict:<9} ", style), "  ".join(rest)))

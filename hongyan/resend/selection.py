@@ -1,4 +1,4 @@
-"""Which deliveries `hongyan resend` and `hongyan deliveries list` are about."""
+"""Selects the deliveries of `hongyan resend` and `hongyan deliveries list`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from idempotency.sql_ledger import SqlLedger
 
 LEASE_MS: Final = 60_000
-"""How long another resend job has to wait for one that died."""
+"""A job that died keeps others out for at most so long."""
 _MS: Final = 1_000
 
 
@@ -32,7 +32,7 @@ class Filters(NamedTuple):
 
 
 def wanted(filters: Filters, allowed: Sequence[str], now: int, *, doubted: bool | None) -> Wanted:
-    """The rows that the options name. Raises WrongUsage for a state that is not allowed."""
+    """Returns the selection that the options name. Raises WrongUsage for a state that is not allowed."""
     from hongyan.lane_flags import patterns
     from idempotency.recovery.selection import Wanted
     from message.states import State
@@ -54,8 +54,8 @@ def wanted(filters: Filters, allowed: Sequence[str], now: int, *, doubted: bool 
 
 
 def archived_note(archived: ArchivedDeliveries, since: int) -> str:
-    """Says that days after `since` (epoch milliseconds) left the ledger: no selection finds what they had.
-    Empty if none did. Raises LedgerError."""
+    """Returns a note if days after `since` (epoch milliseconds) left the ledger; else an empty text.
+    Raises LedgerError."""
     newest = archived.newest()
     if newest is None or newest < datetime.fromtimestamp(since / _MS, UTC).date():
         return ""
@@ -67,7 +67,7 @@ def archived_note(archived: ArchivedDeliveries, since: int) -> str:
 
 @contextmanager
 def alone(ledger: SqlLedger, job: str, *, dry_run: bool) -> Iterator[Callable[[], None]]:
-    """Lets one job at a time go through a selection; the callable renews its right. Raises NotDone."""
+    """Holds the lease of selections for one job; yields a function that renews it. Raises NotDone."""
     from recovery.operator_actions import DUTY
 
     rows, holder = ledger.recovering(), f"{job}-{secrets.token_hex(4)}"

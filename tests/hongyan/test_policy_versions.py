@@ -66,7 +66,7 @@ def test_what_is_applied_counts_and_the_file_no_more(ready: Path, hongyan: Run) 
     shown = hongyan("policy", "show", "--json")
     assert shown.json["lanes"]["webhook.notice"]["threads"] == 4
     assert shown.json["version"].startswith("v1:")
-    assert "the file says something else than v1:" in shown.err
+    assert "the file differs from v1:" in shown.err
     again = hongyan("policy", "apply", "new.toml")
     assert (again.code, "says so already" in again.out) == (0, True)
 

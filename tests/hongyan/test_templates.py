@@ -213,7 +213,7 @@ def test_what_no_account_could_send_is_a_problem(hongyan: Run, file: Path, folde
     (folder / "policy.toml").write_text("lanes = 3")
     said = hongyan("templates", "check")
     assert said.code == 0
-    assert "which accounts could send them was not looked at" in said.err
+    assert "the accounts that could send them were not checked" in said.err
 
 
 def test_a_provider_that_there_is_not_is_a_problem(hongyan: Run, file: Path) -> None:
