@@ -65,7 +65,9 @@ def try_account(
     name: Annotated[str, typer.Argument(metavar="NAME", help="An account in hongyan.toml.")],
     to: Annotated[str, typer.Option(metavar="RECEIVER", help="The receiver.")],
     template: Annotated[str | None, typer.Option(metavar="ID", help="A template.")] = None,
-    param: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="Repeat it.")] = None,
+    param: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Parameter; repeat it.")
+    ] = None,
     text: Annotated[str | None, typer.Option(metavar="TEXT", help="A plain text.")] = None,
     subject: Annotated[str | None, typer.Option(metavar="TEXT", help="Of an e-mail.")] = None,
     content: Annotated[str | None, typer.Option(metavar="JSON", help="Inline content.")] = None,
@@ -79,7 +81,7 @@ def try_account(
         typer.Option(metavar="SECONDS", min=0, max=3_600, help="Longest time for --resolve."),
     ] = 60.0,
     kind: Annotated[
-        str, typer.Option(metavar="KIND", help="Of the lane with the time limits: notice, …")
+        str, typer.Option(metavar="KIND", help="Kind of the lane whose limits apply: notice, …")
     ] = "notice",
     timeout: Annotated[
         float | None,

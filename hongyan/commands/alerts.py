@@ -81,7 +81,8 @@ def silence(
         typer.Option("--reason", metavar="TEXT", help="Shown to others.", show_default=False),
     ] = "",
     author: Annotated[
-        str, typer.Option("--author", metavar="NAME", help="Silenced by.", show_default="user@host")
+        str,
+        typer.Option("--author", metavar="NAME", help="Who silences.", show_default="user@host"),
     ] = "",
     as_json: _JSON = False,
 ) -> None:

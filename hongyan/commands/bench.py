@@ -77,7 +77,7 @@ _COLUMNS = {
 }
 REDIS_DATABASE = 63
 """The local stack's last database: tests take the first ones."""
-app = typer.Typer(name="bench", help="Measure.", no_args_is_help=True)
+app = typer.Typer(name="bench", help="Benchmarks.", no_args_is_help=True)
 
 
 @app.command("worker", help=HELP, short_help="The worker beside loops that do less.")

@@ -58,20 +58,26 @@ def send(
         bool, typer.Option("--check", help="Only check, send nothing.", metavar="")
     ] = False,
     lane: Annotated[str | None, typer.Option(metavar="CHANNEL.KIND", help="The lane.")] = None,
-    to: Annotated[list[str] | None, typer.Option(metavar="RECEIVER", help="Repeat it.")] = None,
+    to: Annotated[
+        list[str] | None, typer.Option(metavar="RECEIVER", help="Receiver; repeat it.")
+    ] = None,
     template: Annotated[str | None, typer.Option(metavar="ID", help="A template.")] = None,
-    param: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="Repeat it.")] = None,
+    param: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Parameter; repeat it.")
+    ] = None,
     content: Annotated[str | None, typer.Option(metavar="JSON", help="Inline content.")] = None,
     biz_id: Annotated[
         str | None, typer.Option("--biz-id", "--biz", metavar="ID", help="Your own id of it.")
     ] = None,
     ttl: Annotated[float | None, typer.Option(metavar="SECONDS", min=0.001)] = None,
     ordering_key: Annotated[str | None, typer.Option(metavar="KEY", help="Keeps order.")] = None,
-    account: Annotated[str | None, typer.Option(metavar="NAME", help="No other sends it.")] = None,
+    account: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Send only through it.")
+    ] = None,
     message_id: Annotated[
         str | None, typer.Option("--id", metavar="ID", help="Its id; default: a new one.")
     ] = None,
-    resend_of: Annotated[str | None, typer.Option(metavar="ID", help="Of the original.")] = None,
+    resend_of: Annotated[str | None, typer.Option(metavar="ID", help="Id of the original.")] = None,
     attribute: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE")] = None,
     timeout: Annotated[
         float, typer.Option(metavar="SECONDS", min=0.1, help="Wait for acknowledgements.")

@@ -16,7 +16,9 @@ State = Annotated[
         help="All in this state: PARKED, REJECTED or EXPIRED; other orders take others. Repeat it.",
     ),
 ]
-Lane = Annotated[list[str] | None, typer.Option("--lane", metavar="PATTERN", help="With --state.")]
+Lane = Annotated[
+    list[str] | None, typer.Option("--lane", metavar="PATTERN", help="With --state: these lanes.")
+]
 Since = Annotated[
     str | None,
     typer.Option(
