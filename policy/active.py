@@ -1,4 +1,4 @@
-"""Which policy counts: the newest applied version, else the file's, else the built-in defaults."""
+"""Finds the policy in force: the newest applied version, else the file's, else the built-in defaults."""
 
 from __future__ import annotations
 
@@ -12,22 +12,19 @@ from policy.versions import Version, Versions
 
 
 class ActivePolicy(NamedTuple):
-    """The policy that counts, and where it comes from."""
+    """The policy in force and its source."""
 
     policy: Policy
     number: int
-    """Of the applied version; 0: none was ever applied."""
+    """Number of the applied version; 0: none was ever applied."""
     text: str
-    """What it was read from; empty for the built-in defaults."""
+    """Its source text; empty for the built-in defaults."""
     file_differs: bool
-    """The file says something else than the applied version: it counts for nothing."""
+    """Whether the file differs from the applied version and so has no effect."""
 
 
 def in_force(settings: Settings, versions: Versions) -> ActivePolicy:
-    """What counts now. The file must be right even where it does not count: it is the next version.
-
-    Raises PolicyError, SqlError.
-    """
+    """Returns the policy in force. Raises PolicyError, even for a file that has no effect, and SqlError."""
     of_file = load_for(settings)
     path = file_of(settings)
     text = read(path).decode() if path is not None else ""
@@ -41,5 +38,5 @@ def in_force(settings: Settings, versions: Versions) -> ActivePolicy:
 
 
 def policy_of(version: Version, accounts: Collection[str] | None) -> Policy:
-    """The policy of an applied version; raises PolicyError, whose problems name the version."""
+    """Returns the policy of an applied version. Raises PolicyError, whose problems name the version."""
     return parse(version.name, version.text.encode(), accounts, version=version.name)

@@ -1,4 +1,4 @@
-"""What one policy changes against another, and what that means for deliveries that wait: pure."""
+"""The changes between two policies, and their effects on waiting deliveries. Pure functions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from message.vocabulary import LANES, Lane
 from policy.schema import LanePolicy, Policy
 
 FIXED: Final = ("guarantee", "ordering")
-"""Fields that a lane at work cannot change: how it counts, queues and claims is built on them."""
+"""Fields that a lane at work cannot change: its counts, queues and claims depend on them."""
 
 
 class Change(NamedTuple):
@@ -21,24 +21,24 @@ class Change(NamedTuple):
 
     lane: Lane
     key: str
-    """`retry.attempts` for one of an inner table."""
+    """Such as `retry.attempts` for a field of an inner table."""
     before: Any
     after: Any
 
 
 class Waiting(NamedTuple):
-    """So many open deliveries of one lane that are alike."""
+    """Number of equal open deliveries of one lane."""
 
     lane: str
     state: str
     account: str
     spent: int
-    """Attempts of the lane's policy that are spent: calls, less those refused for pace alone."""
+    """Attempts spent: calls, less those refused for pace alone."""
     rows: int
 
 
 class Effect(NamedTuple):
-    """What becomes of deliveries that wait."""
+    """The effect on waiting deliveries of a lane."""
 
     lane: str
     rows: int
@@ -46,12 +46,12 @@ class Effect(NamedTuple):
 
 
 def changes(before: Policy, after: Policy) -> list[Change]:
-    """Every field that differs, lane by lane."""
+    """Returns every field that differs, lane by lane."""
     return [change for lane in LANES for change in _of_lane(lane, before.of(lane), after.of(lane))]
 
 
 def grouped(found: Sequence[Change]) -> list[tuple[str, Any, Any, list[Lane]]]:
-    """Equal changes once, with all their lanes: (key, before, after, lanes)."""
+    """Returns equal changes once, with all their lanes: (key, before, after, lanes)."""
     groups: dict[str, tuple[str, Any, Any, list[Lane]]] = {}
     for lane, key, before, after in found:
         group = groups.setdefault(repr((key, before, after)), (key, before, after, []))
@@ -62,8 +62,8 @@ def grouped(found: Sequence[Change]) -> list[tuple[str, Any, Any, list[Lane]]]:
 def refusals(
     found: Sequence[Change], waiting: Sequence[Waiting], serving: Sequence[frozenset[str]]
 ) -> list[str]:
-    """Why these changes must not be applied now, a sentence each; `serving` has the lanes of each
-    process that is alive."""
+    """Returns the reasons against applying these changes now, a sentence each. `serving` has the lanes of
+    each live process."""
     open_rows: dict[str, int] = defaultdict(int)
     for one in waiting:
         open_rows[one.lane] += one.rows
@@ -82,7 +82,7 @@ def refusals(
 def effects(
     before: Policy, after: Policy, found: Sequence[Change], waiting: Sequence[Waiting]
 ) -> list[Effect]:
-    """What the changes mean for what waits, most deliveries first."""
+    """Returns the effects of the changes on waiting deliveries, most deliveries first."""
     keys: dict[str, set[str]] = defaultdict(set)
     lanes = {change.lane.name: change.lane for change in found}
     for change in found:
@@ -93,12 +93,12 @@ def effects(
             lane = lanes[one.lane]
             for text in _said(one, keys[one.lane], before.of(lane), after.of(lane)):
                 counted[one.lane, text] += one.rows
-    said = [Effect(lane, rows, text) for (lane, text), rows in counted.items()]
-    return sorted(said, key=lambda effect: (-effect.rows, effect.lane, effect.text))
+    listed = [Effect(lane, rows, text) for (lane, text), rows in counted.items()]
+    return sorted(listed, key=lambda effect: (-effect.rows, effect.lane, effect.text))
 
 
 def _said(one: Waiting, keys: set[str], before: LanePolicy, after: LanePolicy) -> Iterator[str]:
-    """What the changed fields mean for one group."""
+    """Yields the effects of the changed fields on one group."""
     if {"ttl_ms", "max_ttl_ms"} & keys:
         yield "keep the end of life they were entered with"
     gone = _named(before) - _named(after) if _named(after) else set()
@@ -133,7 +133,7 @@ def _of_lane(lane: Lane, before: LanePolicy, after: LanePolicy) -> Iterator[Chan
 
 
 def _flat(policy: LanePolicy) -> dict[str, Any]:
-    """Fields by dotted name; an account's weights are one value."""
+    """Returns fields by dotted name; the weights of accounts are one value."""
     flat: dict[str, Any] = {}
     for key, value in msgspec.to_builtins(policy).items():
         if isinstance(value, Mapping) and key != "accounts":

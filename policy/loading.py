@@ -1,4 +1,4 @@
-"""policy.toml: what it may say, and every mistake in it with file, line and key (docs/policy.md).
+"""Loads policy.toml; reports every problem with file, line and key (docs/policy.md).
 
 A lane's policy is its kind's built-in defaults, then `[defaults]`, then `[defaults.KIND]`, then
 `[lanes."CHANNEL.KIND"]`; each may set any field, and any field of its inner tables.
@@ -22,7 +22,7 @@ _DIGEST: Final = 12
 
 
 def file_of(settings: Settings) -> Path | None:
-    """`policy.file`, else policy.toml beside hongyan.toml if it is there, else None."""
+    """Returns `policy.file`, else policy.toml beside hongyan.toml if it is there, else None."""
     base = Path(settings.base)
     if settings.policy.file:
         return base / settings.policy.file
@@ -31,12 +31,12 @@ def file_of(settings: Settings) -> Path | None:
 
 
 def load_for(settings: Settings) -> Policy:
-    """The policy of the file that `settings` names, its accounts checked; raises PolicyError."""
+    """Returns the policy of the file that `settings` names; checks its accounts. Raises PolicyError."""
     return load(file_of(settings), settings.accounts)
 
 
 def load(path: str | Path | None, accounts: Collection[str] | None = None) -> Policy:
-    """The policy in `path`, or the defaults for None; raises PolicyError.
+    """Returns the policy in `path`; the defaults for None. Raises PolicyError.
 
     `accounts` are the names that hongyan.toml has; None: they are not checked.
     """
@@ -49,7 +49,7 @@ def load(path: str | Path | None, accounts: Collection[str] | None = None) -> Po
 def parse(
     name: str, content: bytes, accounts: Collection[str] | None = None, *, version: str
 ) -> Policy:
-    """The policy in a text, known as `version`; problems call it `name`. Raises PolicyError."""
+    """Returns the policy in a text, known as `version`; problems call it `name`. Raises PolicyError."""
     reader = PolicyParser(name, content, accounts)
     lanes = reader.lanes()
     if reader.problems:
@@ -58,7 +58,7 @@ def parse(
 
 
 def cautions_in(path: str | Path | None) -> list[Problem]:
-    """What of a file that can be used somebody should look at. Raises PolicyError if it cannot be read."""
+    """Returns the valid values that a person should check. Raises PolicyError for an unreadable file."""
     if path is None:
         return []
     reader = PolicyParser(str(path), read(path), None)
@@ -67,7 +67,7 @@ def cautions_in(path: str | Path | None) -> list[Problem]:
 
 
 def read(path: str | Path) -> bytes:
-    """A policy file as it is; raises PolicyError."""
+    """Returns a policy file's bytes. Raises PolicyError."""
     try:
         return Path(path).read_bytes()
     except OSError as exc:
@@ -76,5 +76,5 @@ def read(path: str | Path) -> bytes:
 
 
 def digest(content: bytes) -> str:
-    """The first hex digits of the text's SHA-256."""
+    """Returns the first hex digits of the text's SHA-256."""
     return sha256(content).hexdigest()[:_DIGEST]

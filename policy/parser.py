@@ -1,4 +1,4 @@
-"""One policy file being read: its tables merged per lane, and every mistake in it with line and key."""
+"""Parses a policy file: merges its tables per lane, and collects every problem with line and key."""
 
 from __future__ import annotations
 
@@ -54,20 +54,20 @@ _TOP: Final = ("defaults", "lanes")
 _LANE_NAMES: Final = tuple(lane.name for lane in LANES)
 
 Layer = dict[Place, tuple[Any, Place]]
-"""Fields of one table, `("threads",)` or `("breaker", "share")`: value and where it stands."""
+"""Fields of one table, `("threads",)` or `("breaker", "share")`: value and place."""
 
 
 class PolicyParser(TomlDocument):
-    """One policy file being read."""
+    """Parses one file; collects problems instead of stopping at the first."""
 
     def __init__(self, file: str, content: bytes, accounts: Collection[str] | None) -> None:
         super().__init__(file, content)
         self.cautions: list[Problem] = []
-        """What may stand, and somebody should look at."""
+        """Valid values that a person should check."""
         self._accounts = accounts
 
     def lanes(self) -> dict[str, LanePolicy]:
-        """Every lane's policy; the fields that have problems are left at their defaults."""
+        """Returns every lane's policy; fields with problems keep their defaults."""
         self._check_top()
         shared = self.table(self.data, ("defaults",))
         kinds = {kind: shared.pop(kind) for kind in KINDS if kind in shared}
@@ -84,7 +84,7 @@ class PolicyParser(TomlDocument):
     def _check_top(self) -> None:
         for key in self.data:
             if key in _FIELDS:
-                self.report((key,), "stands outside of any table; put it under [defaults]")
+                self.report((key,), "is outside of any table; put it under [defaults]")
             elif key not in _TOP:
                 self.report((key,), f"unknown table{did_you_mean(key, _TOP)}")
 
@@ -102,7 +102,7 @@ class PolicyParser(TomlDocument):
                 )
 
     def _layer(self, path: Place, table: Any) -> Layer:
-        """The fields that one table sets, each with its place; wrong ones are reported and left out."""
+        """Returns the fields that one table sets, with places. Reports wrong ones and leaves them out."""
         if not isinstance(table, dict):
             self.report(path, "must be a table")
             return {}
@@ -118,7 +118,7 @@ class PolicyParser(TomlDocument):
         return layer
 
     def _inner(self, path: Place, table: Any) -> Layer:
-        """The fields of a lane's inner table; other layers may set others of them."""
+        """Returns the fields of a lane's inner table; other layers may set others of them."""
         name = path[-1]
         struct = _TABLES[name]
         if not isinstance(table, dict):
@@ -134,14 +134,14 @@ class PolicyParser(TomlDocument):
         return layer
 
     def _reported(self, place: Place, problems: Iterable[tuple[Place, str]]) -> bool:
-        """Report what is wrong with the value at `place`, or below it; whether anything was."""
+        """Reports the problems of the value at `place`, or below it. Returns whether there were any."""
         found = list(problems)
         for below, text in found:
             self.report((*place, *below), text)
         return bool(found)
 
     def _wrong(self, key: str, value: Any) -> Iterator[tuple[Place, str]]:
-        """What is wrong with one value by itself: (where below the key, what)."""
+        """Yields the problems of one value by itself: (place below the key, text)."""
         if (key,) in _CHOICES:
             yield from _wrong_choice((key,), value)
         elif key == "accounts":
@@ -150,7 +150,7 @@ class PolicyParser(TomlDocument):
             yield from misfit(LanePolicy, key, value)
 
     def _wrong_inner(self, table: str, key: str, value: Any) -> Iterator[tuple[Place, str]]:
-        """The same for a value in an inner table."""
+        """Yields the same for a value in an inner table."""
         if (table, key) in _CHOICES:
             yield from _wrong_choice((table, key), value)
         elif problems := list(misfit(_TABLES[table], key, value)):
@@ -189,7 +189,7 @@ class PolicyParser(TomlDocument):
         return policy
 
     def _check_exempt(self, lane: Lane, layer: Layer, values: Mapping[str, Any]) -> None:
-        """A gate that a kind's or a lane's own table asks for, and that its kind is exempt from unsaid."""
+        """Reports a gate that the kind's or the lane's table sets in vain, since the kind is exempt."""
         for (*tables, _), (_, place) in layer.items():
             gate = tables[0] if tables else ""
             if gate not in GATES or place[:2] == ("defaults", gate):
@@ -200,7 +200,7 @@ class PolicyParser(TomlDocument):
 
 
 def _place(lane: Lane, layer: Layer, key: str) -> Place:
-    """Where the lane has that key from; its own table where nobody wrote it."""
+    """Returns the place that sets the lane's key; in its own table if none does."""
     path = tuple(key.split("."))
     return layer[path][1] if path in layer else ("lanes", lane.name, *path)
 

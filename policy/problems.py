@@ -1,4 +1,4 @@
-"""What is wrong with a policy: every problem, with file, line and key."""
+"""Problems of a policy, with file, line and key."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class Problem(msgspec.Struct, frozen=True, order=True):
-    """One thing wrong with the file."""
+    """One problem of the file."""
 
     file: str
     line: int
@@ -18,7 +18,7 @@ class Problem(msgspec.Struct, frozen=True, order=True):
 
 
 class PolicyError(ValueError):
-    """A policy file that cannot be used; says the first problem, and keeps all of them."""
+    """A policy file that cannot be used; the text has the first problem, `problems` has all."""
 
     def __init__(self, problems: list[Problem]) -> None:
         more = (

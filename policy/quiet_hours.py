@@ -1,4 +1,4 @@
-"""Whether it is quiet now, and until when: pure, for the worker and for recovery."""
+"""How long quiet hours last, for the worker and for recovery. Pure functions."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from policy.gates import DAY_MINUTES, QuietHours, minutes_of
 
 _MS: Final = 1_000
 _MOST_WINDOWS_ON_END: Final = 64
-"""Windows that follow one upon the other; a policy leaves some time open, so that they come to an end."""
+"""Most windows that follow one upon the other; a valid policy leaves some time of the day open."""
 
 
 def quiet_ms(quiet: QuietHours, now_ms: int) -> int:
-    """For how many milliseconds it stays quiet from `now_ms` (epoch milliseconds); 0: it is not."""
+    """Returns how many milliseconds quiet hours last from `now_ms` (epoch milliseconds); 0: not quiet."""
     if not quiet.holds:
         return 0
     until = now_ms
@@ -29,7 +29,7 @@ def quiet_ms(quiet: QuietHours, now_ms: int) -> int:
 
 
 def _around(quiet: QuietHours, now_ms: int) -> Iterator[tuple[int, int]]:
-    """The windows that begin today or yesterday, by the zone's calendar, as epoch milliseconds."""
+    """Yields the windows that begin today or yesterday in the zone, as epoch milliseconds."""
     zone = _zone(quiet.zone)
     today = datetime.fromtimestamp(now_ms / _MS, zone).date()
     for day in (today - timedelta(days=1), today):
@@ -42,7 +42,7 @@ def _around(quiet: QuietHours, now_ms: int) -> Iterator[tuple[int, int]]:
 
 
 def _instant(zone: ZoneInfo, day: int, minute: int) -> int:
-    """A time on the zone's clock; where the clock is turned, the one that `fold` 0 names."""
+    """Returns a time on the zone's clock in epoch milliseconds; an ambiguous one as with `fold` 0."""
     days, minute = divmod(minute, DAY_MINUTES)
     at = datetime.fromordinal(day + days).replace(
         hour=minute // 60, minute=minute % 60, tzinfo=zone

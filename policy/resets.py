@@ -1,4 +1,4 @@
-"""What a policy text no longer says: tables that are gone, and what that sets back; pure."""
+"""Tables that a new policy text drops, and the changes that follow from it. Pure functions."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from policy.schema import DEFAULTS_BY_KIND
 
 
 def dropped_tables(before: str, after: str) -> list[str]:
-    """Tables that set something in `before` and are not in `after`; both texts are valid policies."""
+    """Returns the tables that set something in `before` and are not in `after`. Both texts are valid."""
     kept = set(_tables(after))
     return [name for name in _tables(before) if name not in kept]
 
 
 def resets(found: Sequence[Change], dropped: Sequence[str]) -> list[Change]:
-    """The changes of lanes for which one of the dropped tables stood."""
+    """Returns the changes of lanes that one of the dropped tables applied to."""
     return [
         one
         for one in found
@@ -27,7 +27,7 @@ def resets(found: Sequence[Change], dropped: Sequence[str]) -> list[Change]:
 
 
 def _tables(text: str) -> list[str]:
-    """As they are written, without those that set nothing."""
+    """Returns the headers of the tables that set something."""
     content = tomllib.loads(text)
     defaults: Mapping[str, Any] = content.get("defaults", {})
     own = {key: value for key, value in defaults.items() if key not in DEFAULTS_BY_KIND}

@@ -1,4 +1,4 @@
-"""One lane's reliability policy: data only; decisions are pure functions elsewhere."""
+"""One lane's reliability policy. Data only; decisions are pure functions elsewhere."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HOUR_MS = 3_600_000
 
 
 class Guarantee(StrEnum):
-    """What a lane promises; design: three guarantees, chosen per lane."""
+    """The delivery guarantee of a lane."""
 
     BEST_EFFORT = "best_effort"
     AT_MOST_ONCE = "at_most_once"
@@ -31,73 +31,70 @@ class Ordering(StrEnum):
 
 
 class InDoubt(StrEnum):
-    """What becomes of a delivery in doubt about which nobody can tell anything."""
+    """Handling of a delivery in doubt that no query and no dedup window can settle."""
 
     RESEND = "resend"
     PARK = "park"
 
 
 class TraceLevel(StrEnum):
-    """What of a lane is traced."""
+    """Extent of a lane's trace."""
 
     ALL = "all"
     TROUBLE = "trouble"
-    """What did not simply go well: all but SENT and duplicates."""
+    """All but SENT and duplicates."""
     NONE = "none"
 
 
 class BreakerPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """When an account is left alone, and how it is tried again; times in milliseconds."""
+    """The circuit breaker of an account; times in milliseconds."""
 
     window_ms: Annotated[int, msgspec.Meta(ge=100, le=600_000)] = 10_000
-    """Calls that ended within it are judged together."""
+    """Calls that ended within this window are judged together."""
     share: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.5
-    """Of the window's calls, the failed ones that open the breaker."""
+    """Share of failed calls in the window that opens the breaker."""
     min_calls: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 20
-    """Fewer calls in the window say nothing."""
+    """Fewer calls in the window never open the breaker."""
     open_ms: Annotated[int, msgspec.Meta(ge=10, le=3_600_000)] = 5_000
-    """How long it stays open at first; twice as long each time that the probes fail."""
+    """First time for which it stays open; doubled each time that the probes fail."""
     max_open_ms: Annotated[int, msgspec.Meta(ge=10, le=3_600_000)] = 60_000
     probes: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 3
-    """Deliveries that may try an account again at once; so many must go well to close the breaker."""
+    """Deliveries that may try a half-open account at once; as many successes close the breaker."""
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How often and when what was definitely not sent is tried again; times in milliseconds."""
+    """Retries after a definite non-send; times in milliseconds."""
 
     attempts: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 10
-    """Provider calls of one delivery in all, the first included; then it is parked. Calls that the provider
+    """Provider calls of one delivery, the first included; then it is parked. Calls that the provider
     refused for pace alone do not count."""
     immediate: Annotated[int, msgspec.Meta(ge=0, le=5)] = 0
-    """Of these, how many the pool's thread makes by itself a moment after the one before, while no other
-    delivery waits for it, and within a second."""
+    """Of these, calls that the pool's thread repeats at once, within a second and while none waits."""
     base_ms: Annotated[int, msgspec.Meta(ge=1, le=86_400_000)] = 5_000
-    """Wait after the first, where the provider named no time."""
+    """Wait after the first call, if the provider named no time."""
     factor: Annotated[float, msgspec.Meta(ge=1, le=100)] = 2.0
-    """Each wait is so many times the one before."""
+    """Factor from one wait to the next."""
     cap_ms: Annotated[int, msgspec.Meta(ge=1, le=86_400_000)] = 600_000
     """The longest wait."""
     jitter: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.5
-    """Share of each wait that is left to chance, so that what failed together does not return
-    together."""
+    """Random share of each wait: deliveries that failed together do not return together."""
     horizon_ms: Positive = 7 * 24 * _HOUR_MS
-    """From the notification's making: past it nothing is tried again, whatever its TTL."""
+    """Age of a notification past which nothing is tried again, whatever its TTL."""
     patience: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.9
-    """Share of the TTL for which a delivery is tried again that its provider refuses for pace alone; then
-    it is parked. Such refusals spend none of the `attempts`."""
+    """Share of the TTL within which refusals for pace alone are tried again; then the delivery is parked.
+    Such refusals spend none of the `attempts`."""
 
 
 StepLimit = Annotated[int, msgspec.Meta(ge=10, le=3_600_000)]
 
 
 class SmtpPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How long each step of a call over SMTP may take, in milliseconds. The built-in values are those of
-    RFC 5321 §4.5.3.2, or above: what is cut off after the dot is in doubt and may be sent twice, what is
-    cut off before it never gets out to a server that is so slow."""
+    """Time limits of the steps of a call over SMTP, in milliseconds. The built-in values are those of
+    RFC 5321 §4.5.3.2, or above. A call that is cut off after the dot is in doubt and may be sent twice.
+    One that is cut off before it never gets out to a slow server."""
 
     connect_ms: StepLimit = 30_000
-    """The TCP connection. No document limits it; a server that is there answers within a few of TCP's
-    own repeats."""
+    """The TCP connection. No document limits it; a live server answers within a few of TCP's repeats."""
     greeting_ms: StepLimit = 300_000
     """The server's first word (§4.5.3.2.1: 5 minutes)."""
     command_ms: StepLimit = 300_000
@@ -107,8 +104,7 @@ class SmtpPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     final_ms: StepLimit = 600_000
     """The reply to the dot that ends the message (§4.5.3.2.6: 10 minutes)."""
     total_ms: StepLimit = 1_200_000
-    """The whole call. The dot is written only while `final_ms` of it is left, so that the reply to it
-    always has its time."""
+    """The whole call. The dot is written only while `final_ms` of it is left, for the reply to it."""
 
 
 class LanePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -119,26 +115,26 @@ class LanePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Names in hongyan.toml, or a table of names and weights (0: a reserve); none: every account whose
     provider serves the channel, equal weights."""
     breaker: BreakerPolicy = BreakerPolicy()
-    """Of each account in this lane."""
+    """The breaker of each account in this lane."""
     threads: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 16
     queue: Annotated[int, msgspec.Meta(ge=0, le=10_000)] | None = None
     """Deliveries claimed and waiting for a thread; None: as many as threads."""
     batch: Annotated[int, msgspec.Meta(ge=1, le=1_000)] | None = None
     """Deliveries that may share a provider call; None: as many as the account's provider takes."""
     linger_ms: Annotated[int, msgspec.Meta(ge=0, le=1_000)] = 5
-    """How long a delivery waits for others to share its call, where the provider takes several."""
+    """Wait of a delivery for others to share its call, if the provider takes several."""
     max_in_flight: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 5_000
     """Records taken from Kafka and not yet done, per lane and worker: bounds memory and replay."""
     timeout_ms: Annotated[int, msgspec.Meta(ge=10, le=600_000)] = 5_000
-    """One provider call over HTTP, connecting and all."""
+    """One provider call over HTTP, with connecting."""
     smtp: SmtpPolicy = SmtpPolicy()
-    """The limits of calls over SMTP, in the place of `timeout_ms`."""
+    """The limits of calls over SMTP, in place of `timeout_ms`."""
     ttl_ms: Positive = 24 * _HOUR_MS
     max_ttl_ms: Positive = 7 * 24 * _HOUR_MS
     ordering: Ordering = Ordering.NONE
     release_per_s: Annotated[float, msgspec.Meta(gt=0, le=100_000)] = 500.0
-    """Deliveries that one recovery sends for the first time in a second: what waited for quiet hours to
-    end, for its receiver's limit or for its turn."""
+    """First sends a second by one recovery, of deliveries that waited for quiet hours to end, for the
+    receiver's limit or for their turn."""
     retry: RetryPolicy = RetryPolicy()
     unknown: InDoubt | None = None
     """None: as the guarantee says."""
@@ -147,11 +143,11 @@ class LanePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     dedup: ContentDedup = ContentDedup()
     trace: TraceLevel = TraceLevel.ALL
     retention_days: Annotated[int, msgspec.Meta(ge=1, le=3_650)] = 90
-    """How long the ledger keeps what is settled."""
+    """Days for which the ledger keeps settled deliveries."""
 
     @property
     def resends_unproven(self) -> bool:
-        """Whether a delivery in doubt is sent again where no query and no dedup window helps."""
+        """Whether a delivery in doubt is sent again if no query and no dedup window helps."""
         if self.unknown is None:
             return self.guarantee is Guarantee.AT_LEAST_ONCE
         return self.unknown is InDoubt.RESEND
@@ -167,11 +163,11 @@ class LanePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return list(self.accounts)
 
     def weight(self, account: str) -> int:
-        """The account's share of what names no account; 0: only when no other may send."""
+        """Returns the account's share of deliveries that name none; 0: only when no other may send."""
         return self.accounts.get(account, 0) if isinstance(self.accounts, dict) else 1
 
     def lifetime_ms(self, own_ttl_ms: int | None) -> int:
-        """How long a notification lives: its own ttl, capped, else the lane's."""
+        """Returns a notification's lifetime: its own ttl, capped, else the lane's."""
         return min(own_ttl_ms or self.ttl_ms, self.max_ttl_ms)
 
 
@@ -198,12 +194,12 @@ class Policy(msgspec.Struct, frozen=True):
     lanes: dict[str, LanePolicy] = {}
 
     def of(self, lane: Lane) -> LanePolicy:
-        """This lane's policy; its kind's defaults where the file says nothing."""
+        """Returns this lane's policy; its kind's defaults if the file has none."""
         return self.lanes.get(lane.name) or DEFAULTS_BY_KIND[lane.kind]
 
     @property
     def retention_days(self) -> int:
-        """The days that the ledger keeps: a day's rows of all lanes go together, so the longest counts."""
+        """Days that the ledger keeps: the longest of all lanes, since a day's rows leave together."""
         kept = {**DEFAULTS, **self.lanes}
         return max(policy.retention_days for policy in kept.values())
 

@@ -1,4 +1,4 @@
-"""What can be wrong with the values of policy.toml, by themselves and together."""
+"""Checks the values of policy.toml, by themselves and together."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _OF_PROTOCOL: Final = {
         "what a slower server takes is in doubt, and may be sent again",
     ),
 }
-"""The protocol's own limits: milliseconds, where they stand, and what a shorter one does."""
+"""The protocol's own limits: milliseconds, section of RFC 5321, and the effect of a shorter one."""
 
 
 def contradictions(policy: LanePolicy) -> Iterator[tuple[str, str]]:
-    """Fields that are right by themselves and wrong together: (key to change, what is wrong)."""
+    """Yields fields that are right by themselves and wrong together: (key to change, problem)."""
     p = policy
     if p.ttl_ms > p.max_ttl_ms:
         yield "ttl_ms", f"{p.ttl_ms} is above max_ttl_ms {p.max_ttl_ms}; lower it, or raise that"
@@ -67,8 +67,8 @@ def contradictions(policy: LanePolicy) -> Iterator[tuple[str, str]]:
 
 
 def cautions(lane: Lane, policy: LanePolicy) -> Iterator[tuple[str, str]]:
-    """Fields that may stand, and that somebody should look at: (key, why). Limits of SMTP below the
-    protocol's own make copies, or keep mail from a slow server."""
+    """Yields valid fields that a person should check: (key, why). Limits of SMTP below the protocol's own
+    make copies, or keep mail from a slow server."""
     if lane.channel != "email":
         return
     usual = SmtpPolicy()
@@ -83,7 +83,7 @@ def cautions(lane: Lane, policy: LanePolicy) -> Iterator[tuple[str, str]]:
 
 
 def _unfit(p: LanePolicy) -> Iterator[tuple[str, str]]:
-    """What does not go with the guarantee, or with time."""
+    """Yields fields that do not fit the guarantee or other times."""
     if p.unknown is InDoubt.RESEND and p.guarantee is Guarantee.AT_MOST_ONCE:
         yield "unknown", 'cannot be "resend" where guarantee is "at_most_once"; park it'
     if p.retention_days * _DAY_MS < p.max_ttl_ms:
@@ -105,7 +105,7 @@ def _unfit(p: LanePolicy) -> Iterator[tuple[str, str]]:
 
 
 def all_day(quiet: QuietHours) -> bool:
-    """Whether the windows leave nothing of the day."""
+    """Whether the windows cover the whole day."""
     minutes: set[int] = set()
     for window in quiet.windows:
         begin, end = minutes_of(window)
@@ -115,7 +115,7 @@ def all_day(quiet: QuietHours) -> bool:
 
 
 def wrong_time(key: str, value: Any) -> Iterator[tuple[Place, str]]:
-    """What is wrong with a zone or windows that have the right type."""
+    """Yields the problems of a zone or windows of the right type."""
     if key == "zone":
         try:
             ZoneInfo(value)
@@ -131,7 +131,7 @@ def wrong_time(key: str, value: Any) -> Iterator[tuple[Place, str]]:
 
 
 def misfit(struct: type[msgspec.Struct], key: str, value: object) -> Iterator[tuple[Place, str]]:
-    """The value's type or range, where it is not the field's: (where below the key, what is wrong)."""
+    """Yields a problem of the value's type or range: (place below the key, text)."""
     try:
         msgspec.convert({key: value}, struct)
     except msgspec.ValidationError as exc:
@@ -139,7 +139,7 @@ def misfit(struct: type[msgspec.Struct], key: str, value: object) -> Iterator[tu
 
 
 def wrong_weights(weights: dict[str, Any]) -> Iterator[tuple[Place, str]]:
-    """Told account by account: the table may have a line for each."""
+    """Yields the problems of each account, since the table may have a line for each."""
     wrong = False
     for name, weight in weights.items():
         try:
@@ -152,13 +152,13 @@ def wrong_weights(weights: dict[str, Any]) -> Iterator[tuple[Place, str]]:
 
 
 def _within(exc: msgspec.ValidationError) -> str:
-    """Where below the key, in a table in a list."""
+    """Returns the place below the key, for a table in a list."""
     where = str(exc).partition(" - at `$.")[2].rstrip("`")
     return f" (at {where})" if "." in where else ""
 
 
 def _plain(exc: msgspec.ValidationError, value: object) -> str:
-    """`expected int, got str` out of msgspec's "Expected `int`, got `str` - at `$.threads`"."""
+    """Returns `expected int, got str` for msgspec's "Expected `int`, got `str` - at `$.threads`"."""
     text = str(exc).partition(" - at ")[0].replace("`", "").replace(" | null", "")
     found = "" if ", got " in text else f", got {value!r}"
     return text[:1].lower() + text[1:] + found

@@ -1,7 +1,6 @@
-"""The policy's versions in the database: only ever added to, the newest is in force.
+"""The policy's versions in the database. They are only ever added to; the newest is in force.
 
-The first is applied on top of the file; from then on the file alone changes nothing
-(docs/decisions/047-policy-versions.md).
+Once the first is applied, the file alone changes nothing (docs/decisions/047-policy-versions.md).
 """
 
 from __future__ import annotations
@@ -33,14 +32,14 @@ _NOW: Final = text("SELECT hongyan_now()")
 
 
 class Overtaken(Exception):
-    """Somebody else applied a version meanwhile; what this one changes must be looked at anew."""
+    """Another version was applied meanwhile; compare the changes with it."""
 
 
 class Version(msgspec.Struct, frozen=True):
     """One applied policy."""
 
     number: int
-    """From 1, one after the other."""
+    """From 1, without gaps."""
     name: str
     """`v3:` and the first hex digits of the text's SHA-256."""
     author: str
@@ -48,11 +47,11 @@ class Version(msgspec.Struct, frozen=True):
     """Epoch milliseconds by the database's clock."""
     text: str
     diff: str
-    """Against the version before; the first one's against the file that held until then."""
+    """Against the version before; for the first one, against the file in force until then."""
 
 
 def overtaken(newest: Version | None, expected: int) -> str:
-    """Who applied what, where version `expected` (0: none) should have been the newest."""
+    """Returns the error text for a version `expected` (0: none) that is not the newest."""
     wanted = f"v{expected}" if expected else "no applied version"
     if newest is None:
         return f"{wanted} is expected, but no policy was ever applied: look at the file's, and apply again"
@@ -70,26 +69,26 @@ class Versions:
         self._database = database
 
     def newest(self) -> Version | None:
-        """The one in force; None where none was ever applied."""
+        """Returns the version in force; None if none was ever applied."""
         return self.newer_than(0)
 
     def newer_than(self, number: int) -> Version | None:
-        """The one in force, if its number is greater: one look at the end of an index."""
+        """Returns the version in force if its number is greater; else None. Reads the end of an index."""
         return self._one(_NEWER, known=number)
 
     def numbered(self, number: int) -> Version | None:
-        """That one; None where there is none."""
+        """Returns the version of that number; None if there is none."""
         return self._one(_ONE, number=number)
 
     def history(self, limit: int) -> list[Version]:
-        """The newest first."""
+        """Returns up to `limit` versions, the newest first."""
         with self._database.begin() as connection:
             return [Version(*row) for row in connection.execute(_HISTORY, {"limit": limit})]
 
     def add(self, content: str, author: str, *, base: int, before: str) -> Version:
-        """Put a text in force, after the version numbered `base` (0: none) whose text is `before`.
+        """Puts a text in force, after the version numbered `base` (0: none) whose text is `before`.
 
-        Raises Overtaken where `base` is not the newest any more.
+        Raises Overtaken if `base` is no longer the newest.
         """
         number = base + 1
         name = f"v{number}:{digest(content.encode())}"

@@ -1,7 +1,7 @@
-"""Watching for another policy: one look a second at the database, by a thread that does nothing else.
+"""Watches for a new policy version: a thread of its own asks the database once a second.
 
-What it finds is handed to `adopt` as a whole. A version that cannot be followed changes nothing and is said
-once; a database that is away is waited for.
+`adopt` gets the whole policy. A version that cannot be followed changes nothing and is logged once. While
+the database is away, the policy stays as it is.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ log = structlog.get_logger(__name__)
 
 
 class VersionSource(Protocol):
-    """What is asked of the database (policy/versions.py)."""
+    """The policy's versions in the database (policy/versions.py)."""
 
     def newer_than(self, number: int) -> Version | None:
-        """The version in force, if its number is greater."""
+        """Returns the version in force if its number is greater; else None."""
         ...
 
 
 class PolicyWatcher:
-    """`look` is one thread's; anyone may read the numbers, and stop it."""
+    """One thread calls `look`; any thread may read the numbers and call `stop`."""
 
     def __init__(
         self,
@@ -44,9 +44,9 @@ class PolicyWatcher:
         """`number` is that of the version followed now, 0 for none; `accounts` are those of hongyan.toml.
         `adopt` raises ValueError for a policy that this process cannot follow, and then changed nothing."""
         self.number = number
-        """Of the version that is followed."""
+        """Number of the version that is followed."""
         self.seen = number
-        """Of the newest version that was found: above `number` while that one is refused."""
+        """Number of the newest version found; above `number` while that one is refused."""
         self._versions = versions
         self._accounts = accounts
         self._adopt = adopt
@@ -60,19 +60,19 @@ class PolicyWatcher:
         return self.seen != self.number
 
     def run(self) -> None:
-        """Look again and again until `stop`."""
+        """Looks again and again until `stop`."""
         while not self._stop.wait(self._look_s):
             self.look()
 
     def stop(self) -> None:
-        """Adopt nothing more; idempotent, safe before `run`."""
+        """Adopts nothing more; idempotent, safe before `run`."""
         self._stop.set()
 
     def look(self) -> None:
-        """Adopt the newest version, if there is another than the last time. Never raises."""
+        """Adopts the newest version if there is a newer one than last time. Never raises."""
         try:
             found = self._versions.newer_than(self.seen)
-        except Exception as exc:  # whatever it is, the policy that is followed still holds
+        except Exception as exc:  # after any error the policy that is followed still holds
             self._note_away(exc)
             return
         if self._away:
@@ -87,7 +87,7 @@ class PolicyWatcher:
             self._adopt(policy_of(version, self._accounts))
         except ValueError as exc:  # PolicyError and SettingsError among them
             log.error("policy_refused", version=version.name, cause=str(exc), keeps=self.number)
-        except Exception:  # whatever adopting it raises: the policy before stays in force
+        except Exception:  # after any error of `adopt` the policy before stays in force
             log.exception("policy_refused", version=version.name, keeps=self.number)
         else:
             self.number = version.number

@@ -17,16 +17,16 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 
 
 def variables(page: Page, table: dict[str, Any], place: Place) -> dict[str, Variable]:
-    """Every variable that has no problem; the others are reported."""
-    found = ((name, _variable(page, name, said, (*place, name))) for name, said in table.items())
+    """Returns every variable without a problem; reports the others."""
+    found = ((name, _variable(page, name, one, (*place, name))) for name, one in table.items())
     return {name: variable for name, variable in found if variable is not None}
 
 
-def _variable(page: Page, name: str, said: Any, place: Place) -> Variable | None:
+def _variable(page: Page, name: str, declared: Any, place: Place) -> Variable | None:
     if not _NAME.fullmatch(name):
         page.report(place, "a variable's name has letters, digits and _, a letter first")
         return None
-    table = {"type": said} if isinstance(said, str) else said
+    table = {"type": declared} if isinstance(declared, str) else declared
     if not isinstance(table, dict):
         page.report(place, f"must be a type ({', '.join(TYPES)}), or a table with type")
         return None
@@ -45,27 +45,27 @@ def _variable(page: Page, name: str, said: Any, place: Place) -> Variable | None
 
 
 def _sound(page: Page, table: dict[str, Any], place: Place) -> bool:
-    """Whether the declaration says what it may."""
+    """Reports the declaration's problems. Returns True if it has none."""
     before = len(page.problems)
     for key in table:
         if key not in _KEYS:
             page.report((*place, key), f"unknown key{did_you_mean(key, _KEYS)}")
     for key in ("type", "items"):
         if (key == "type" or key in table) and table.get(key) not in TYPES:
-            said = f"{table[key]!r} is no type" if key in table else "is missing"
+            problem = f"{table[key]!r} is no type" if key in table else "is missing"
             hint = did_you_mean(table.get(key), TYPES) or f"; write one of {', '.join(TYPES)}"
-            page.report((*place, key), f"{said}{hint}")
+            page.report((*place, key), f"{problem}{hint}")
     if not isinstance(table.get("optional", False), bool):
         page.report((*place, "optional"), "must be true or false")
     if table.get("type") != "list" and (odd := table.keys() & {"items", "fields"}):
         page.report((*place, min(odd)), "goes with lists")
     if {"items", "fields"} <= table.keys():
-        page.report((*place, "items"), "stands beside fields; give one of them")
+        page.report((*place, "items"), "does not go with fields; give one of them")
     return len(page.problems) == before
 
 
 def _with_default(page: Page, variable: Variable, place: Place) -> Variable | None:
-    """The variable, its default found to be of its type."""
+    """Returns the variable; None if its default is not of its type, which is reported."""
     if variable.default is msgspec.UNSET:
         return variable
     if isinstance(variable.default, date):  # TOML has dates of its own

@@ -1,4 +1,4 @@
-"""templates.toml: what it may say, and every mistake in it with file, line and key (docs/templates.md).
+"""Loads templates.toml; reports every problem with file, line and key (docs/templates.md).
 
 [templates."order-paid"]             channel, and the content's keys: subject, text, html, …
 [templates."order-paid".variables]
@@ -28,7 +28,7 @@ DEFAULT_FILE: Final = "templates.toml"
 
 
 class TemplateFileError(ValueError):
-    """A template file that cannot be used; says the first problem, and keeps all of them."""
+    """A template file that cannot be used; the text has the first problem, `problems` has all."""
 
     def __init__(self, problems: list[Problem]) -> None:
         count = len(problems) - 1
@@ -38,12 +38,12 @@ class TemplateFileError(ValueError):
 
 
 _READ_TAGS: Final = frozenset({"wecom", "dingtalk", "feishu"})
-"""Channels whose texts call on members by tags. Not all of `message.receivers.CHATS`: the adapters of
-channel `chat` make mentions in a content harmless themselves."""
+"""Channels whose texts mention members by tags. Not all of `message.receivers.CHATS`: the adapters of
+channel `chat` disable mentions in a content themselves."""
 
 
 def file_of(settings: Settings) -> Path | None:
-    """`templates.file`, else templates.toml beside hongyan.toml if it is there, else None."""
+    """Returns `templates.file`, else templates.toml beside hongyan.toml if it is there, else None."""
     base = Path(settings.base)
     if settings.templates.file:
         return base / settings.templates.file
@@ -52,14 +52,13 @@ def file_of(settings: Settings) -> Path | None:
 
 
 def load_for(settings: Settings, takers: Takers | None = None) -> Templates:
-    """The templates that `settings` names; raises TemplateFileError. Without `takers` any name under
-    `providers` is believed."""
+    """Returns the templates that `settings` names. Without `takers` names under `providers` are not
+    checked. Raises TemplateFileError."""
     return load(file_of(settings), takers)
 
 
 def load(path: str | Path | None, takers: Takers | None = None) -> Templates:
-    """The templates in `path`, compiled, or none for None; raises TemplateFileError. `takers`: see
-    `load_for`."""
+    """Returns the compiled templates in `path`; none for None. Raises TemplateFileError. See `load_for`."""
     if path is None:
         return Templates()
     page = Page(Path(path))
@@ -70,7 +69,7 @@ def load(path: str | Path | None, takers: Takers | None = None) -> Templates:
 
 
 def _templates(page: Page, takers: Takers | None) -> dict[str, DeclaredTemplate]:
-    """Every template that has no problem."""
+    """Returns every template without a problem; reports the others."""
     for key in page.data:
         if key != "templates":
             page.report((key,), f"unknown table{did_you_mean(key, ['templates'])}")
@@ -82,7 +81,7 @@ def _templates(page: Page, takers: Takers | None) -> dict[str, DeclaredTemplate]
 def _template(
     page: Page, name: str, tables: dict[str, Any], takers: Takers | None
 ) -> DeclaredTemplate | None:
-    """One template; None where something is wrong with it, which is reported."""
+    """Returns one template; None if it has a problem, which is reported."""
     before, place = len(page.problems), ("templates", name)
     table = page.table(tables, place)
     if not 0 < len(name) <= MAX_RECEIVER or not name.isprintable():
@@ -102,22 +101,22 @@ def _template(
     _check_names(page, template, place)
     if len(page.problems) > before:
         return None
-    said = msgspec.json.encode(expanded(page, table), order="deterministic")
+    content = msgspec.json.encode(expanded(page, table), order="deterministic")
     forms = {**nothing(template, takers or {}), **template.providers}
-    return msgspec.structs.replace(template, version=digest(said), providers=forms)
+    return msgspec.structs.replace(template, version=digest(content), providers=forms)
 
 
 def _channel(page: Page, table: dict[str, Any], place: Place) -> str:
     channel = page.string(table, "channel", place)
     if channel not in CHANNELS:
-        said = f"{channel!r} is no channel" if channel else "is missing"
+        problem = f"{channel!r} is no channel" if channel else "is missing"
         hint = did_you_mean(channel, CHANNELS) or f"; write one of {', '.join(CHANNELS)}"
-        page.report((*place, "channel"), f"{said}{hint}")
+        page.report((*place, "channel"), f"{problem}{hint}")
     return channel
 
 
 def _check_names(page: Page, template: DeclaredTemplate, place: Place) -> None:
-    """Every variable that is read is declared: a misspelt one would fail every notification."""
+    """Reports variables that are read and not declared: each would fail every notification."""
     known = template.variables
     reading = [*readers(template.params, ("params",)), *readers(template.content)]
     for provider, one in template.providers.items():
@@ -125,5 +124,5 @@ def _check_names(page: Page, template: DeclaredTemplate, place: Place) -> None:
         reading += [*readers(one.params, (*at, "params")), *readers(one.content, at)]
     for where, names in reading:
         for name in sorted(names - known.keys()):
-            said = f"reads {name}, which is not among its variables{did_you_mean(name, known)}"
-            page.report((*place, *where), said)
+            problem = f"reads {name}, which is not among its variables{did_you_mean(name, known)}"
+            page.report((*place, *where), problem)

@@ -1,4 +1,4 @@
-"""What a template says: texts compiled, `{ var = … }` and `{ file = … }` taken for what they stand for."""
+"""Compiles the parts of a template: texts, `{ var = … }` and `{ file = … }`."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class OwnValue(msgspec.Struct, frozen=True):
 
     name: str
     chat: bool = False
-    """Its texts call on nobody."""
+    """Whether mentions in its texts are disabled."""
 
 
 def filled(part: Part, values: Mapping[str, Any]) -> Any:
-    """The part with its values (of `bound`); raises Overrun, Broken."""
+    """Returns the part filled with values (of `bound`). Raises Overrun, Broken."""
     if isinstance(part, Text):
         return part.render(values)
     if isinstance(part, dict):
@@ -53,7 +53,7 @@ def _without_mentions(value: Any) -> Any:
 
 
 def readers(part: Part, where: Place = ()) -> Iterator[tuple[Place, frozenset[str]]]:
-    """Every part that reads variables: where it stands, and which."""
+    """Yields the place and the variables of every part that reads some."""
     if isinstance(part, Text):
         yield where, part.names
     elif isinstance(part, OwnValue):
@@ -69,7 +69,7 @@ def readers(part: Part, where: Place = ()) -> Iterator[tuple[Place, frozenset[st
 def parts(
     page: Page, table: dict[str, Any], place: Place, *, html: bool = False
 ) -> dict[str, Part]:
-    """The table made ready; what is wrong in it is reported."""
+    """Returns the table with its parts compiled. Reports their problems."""
     return {
         key: _part(page, value, (*place, key), html=html or key == HTML_KEY)
         for key, value in table.items()
@@ -77,7 +77,7 @@ def parts(
 
 
 def expanded(page: Page, value: Any) -> Any:
-    """What was written, with the texts of the files in it: what a template's version is taken over."""
+    """Returns the value with the texts of its files: the input of a template's version."""
     if isinstance(value, list):
         return [expanded(page, one) for one in value]
     if not isinstance(value, dict):

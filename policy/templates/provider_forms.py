@@ -1,7 +1,7 @@
-"""What a template gives a provider: one form for all of them, and `[templates.NAME.providers.PROVIDER]`.
+"""Forms of a template: one for all providers, and `[templates.NAME.providers.PROVIDER]` for single ones.
 
-This package knows no provider. Who reads a file in a process that has adapters says which there are and
-what they take (`channels.template_support.TEMPLATE_SUPPORT`).
+This package knows no provider. A caller that has adapters passes the providers and what each takes
+(`channels.template_support.TEMPLATE_SUPPORT`).
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from policy.templates.templates import PROVIDER_TEMPLATES, DeclaredTemplate, For
 
 _FORM: Final = ("template_id", "params", "content")
 _ABOUT: Final = ("channel", "description", "variables", "providers")
-"""Of the template as a whole."""
+"""Keys of the template as a whole."""
 
 
 class Taker(NamedTuple):
-    """What is known of a provider where a file is read."""
+    """A provider's channel, and the kinds of form that it takes."""
 
     channel: str
     templates: bool
-    """It has templates of its own, known by id."""
+    """Whether it has templates of its own, known by id."""
     contents: bool
-    """It takes contents."""
+    """Whether it takes contents."""
 
     def takes(self, form: Form) -> bool:
         """Whether the form is of a kind that it sends."""
@@ -39,7 +39,7 @@ Takers = Mapping[str, Taker]
 
 
 def form(page: Page, table: dict[str, Any], place: Place) -> Form:
-    """What the table gives a provider; its parts that are wrong are reported."""
+    """Returns the form in a table. Reports its wrong parts."""
     return Form(
         template_id=page.string(table, "template_id", place),
         params=parts(page, page.table(table, (*place, "params")), (*place, "params")),
@@ -48,7 +48,7 @@ def form(page: Page, table: dict[str, Any], place: Place) -> Form:
 
 
 def providers(page: Page, table: dict[str, Any], place: Place) -> dict[str, Form]:
-    """A form for each provider that is named."""
+    """Returns a form for each provider that is named."""
     place = (*place, "providers")
     tables, found = page.table(table, place), {}
     if table.get("providers") == {}:
@@ -57,7 +57,7 @@ def providers(page: Page, table: dict[str, Any], place: Place) -> dict[str, Form
         before, where = len(page.problems), (*place, name)
         one = page.table(tables, where)
         for key in one.keys() & set(_ABOUT):
-            page.report((*where, key), "is said of the whole template, not of one provider")
+            page.report((*where, key), "belongs to the whole template, not to one provider")
         found[name] = form(page, one, where)
         if len(page.problems) == before:
             _check_kind(page, found[name], one, where)
@@ -65,8 +65,8 @@ def providers(page: Page, table: dict[str, Any], place: Place) -> dict[str, Form
 
 
 def nothing(template: DeclaredTemplate, takers: Takers) -> dict[str, Form]:
-    """Of a template with forms for single providers: the providers that the form for all others does not
-    suit, each with an empty one."""
+    """Returns an empty form for each provider that does not take the form for all. None if the template
+    has no forms for single providers."""
     if not template.providers:
         return {}
     channel = template.channel
@@ -84,7 +84,7 @@ def check(
     place: Place,
     takers: Takers | None,
 ) -> None:
-    """Report what is wrong with the form for all providers, or with whom the others are for."""
+    """Reports problems of the form for all providers, and of the providers that the others are for."""
     _check_kind(page, template, table, place)
     if takers is not None and template.channel in CHANNELS:
         for name, one in template.providers.items():
@@ -92,17 +92,17 @@ def check(
 
 
 def _content(page: Page, table: dict[str, Any], place: Place) -> dict[str, Part]:
-    """The keys that are not ours, and what stands in `content`, where all names are free."""
+    """Returns the content: keys that are not ours, and those in `content`, where all names are free."""
     top = {key: value for key, value in table.items() if key not in (*_FORM, *_ABOUT)}
     inner = page.table(table, (*place, "content"))
     for key in sorted(top.keys() & inner.keys()):
-        page.report((*place, key), "stands in content too; give it once")
+        page.report((*place, key), "is in content too; give it once")
     return {**parts(page, top, place), **parts(page, inner, (*place, "content"))}
 
 
 def _check_kind(page: Page, form: Form, table: dict[str, Any], place: Place) -> None:
-    """Ours, with a content, or a provider's, with parameters: one of the two. Neither where all that can be
-    sent stands under `providers`."""
+    """Reports a form that is not one of the two: a content, or a provider's template with parameters. It
+    may be empty if the template has `providers`."""
     if not form.template_id and "params" in table:
         page.report((*place, "params"), "goes with template_id")
     elif form.empty and "providers" not in table:
@@ -122,7 +122,7 @@ def _check_has_templates(page: Page, channel: str, place: Place) -> None:
 def _check_taker(
     page: Page, channel: str, name: str, form: Form, place: Place, takers: Takers
 ) -> None:
-    """There is such a provider, of the template's channel, and it takes what it is given."""
+    """Reports an unknown provider, one of another channel, or one that does not take the form."""
     taker, known = takers.get(name), sorted(n for n, t in takers.items() if t.channel == channel)
     if taker is None:
         hint = did_you_mean(name, known) or f"; {channel} has {', '.join(known)}"
@@ -133,5 +133,5 @@ def _check_taker(
         page.report((*place, "template_id"), f"{name} has no templates of its own; give a content")
     elif form.content and not taker.contents:
         odd = next(iter(form.content))
-        said = f"{name} sends templates of its own alone; give template_id and params"
-        page.report((*place, odd), said)
+        problem = f"{name} sends templates of its own alone; give template_id and params"
+        page.report((*place, odd), problem)

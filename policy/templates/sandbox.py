@@ -1,9 +1,8 @@
-"""The Jinja dialect of templates: no code, no chance, no end without a bound.
+"""The Jinja dialect of templates: no code, no randomness, bounded loops and output.
 
-A rendering is a pure function of its variables, since a repeat must have the same bytes: no randomness, no
-clock. What could grow without bound is not in the dialect (macros, recursion, powers, `namespace`) or is
-counted while it runs (loops, output). `safe` is not there either: in HTML every value is escaped.
-Values are data: nothing of what comes out is read as a template again.
+A rendering is a pure function of its variables, since a repeat must have the same bytes. Constructs
+without bound are left out (macros, recursion, powers, `namespace`) or counted (loops, output). `safe` is
+left out: in HTML every value is escaped. Output is never read as a template again.
 
 Jinja on sandboxes, and why one alone bounds neither time nor memory:
 https://jinja.palletsprojects.com/en/stable/sandbox/
@@ -29,7 +28,7 @@ MAX_OUTPUT: Final = 1 << 20
 """Characters of one rendering, all parts together: the size an envelope may have."""
 _MAX_DIGITS: Final = 12
 _BUDGET: Final = "_budget"
-"""Under this name the budget travels among the variables, whose own names begin with a letter."""
+"""Name of the budget among the variables, whose own names begin with a letter."""
 
 _QUOTED = re.compile(r"'([^']*)'")
 _FILTERS: Final = (
@@ -63,7 +62,7 @@ _BANNED: Final[Mapping[type[nodes.Node], str]] = {
 
 
 class Unfit(Exception):
-    """A text that is no template of this dialect: what is wrong, and in which of its lines, from 1."""
+    """A text that is no template of this dialect; `line` counts from 1."""
 
     def __init__(self, text: str, line: int) -> None:
         super().__init__(text)
@@ -79,7 +78,7 @@ class Broken(Exception):
 
 
 class Budget:
-    """What one rendering may still use up. One thread."""
+    """Loops and characters that one rendering may still use. For one thread."""
 
     __slots__ = ("_loops", "_room")
 
@@ -88,7 +87,7 @@ class Budget:
         self._room = room
 
     def counted(self, iterable: Iterable[Any]) -> Iterator[Any]:
-        """The same, a round at a time; raises Overrun."""
+        """Yields the same items and counts them. Raises Overrun."""
         for item in iterable:
             self._loops -= 1
             if self._loops < 0:
@@ -96,7 +95,7 @@ class Budget:
             yield item
 
     def written(self, size: int) -> None:
-        """So many characters came out; raises Overrun."""
+        """Counts characters of output. Raises Overrun."""
         self._room -= size
         if self._room < 0:
             raise Overrun(f"it would be longer than {MAX_OUTPUT:,} characters")
@@ -114,7 +113,7 @@ class Text:
         """The variables it reads."""
 
     def render(self, values: Mapping[str, Any]) -> str:
-        """The text with its values (of `bound`); raises Overrun, Broken."""
+        """Returns the text with its values (of `bound`). Raises Overrun, Broken."""
         budget: Budget = values[_BUDGET]
         pieces = []
         try:
@@ -129,13 +128,13 @@ class Text:
 
 
 def bound(values: Mapping[str, Any], budget: Budget | None = None) -> dict[str, Any]:
-    """The variables of one rendering, with the budget that all of its parts share."""
+    """Returns the variables of one rendering, with the budget that all of its parts share."""
     return {**values, _BUDGET: budget or Budget()}
 
 
 def compiled(source: str, *, html: bool, chat: bool = False) -> Text | str:
-    """The text made ready, or itself where nothing is to be filled in; raises Unfit. `chat`: values call on
-    nobody (`without_mentions`)."""
+    """Returns the compiled text; the text itself if there is nothing to fill in. Raises Unfit. `chat`
+    disables mentions in values (`without_mentions`)."""
     if "{{" not in source and "{%" not in source and "{#" not in source:
         return source
     dialect = _HTML if html else _CHAT if chat else _PLAIN
@@ -152,7 +151,7 @@ def compiled(source: str, *, html: bool, chat: bool = False) -> Text | str:
 
 
 def _check(tree: nodes.Template) -> None:
-    """What the grammar of Jinja takes and this dialect does not."""
+    """Raises Unfit for Jinja that is not in this dialect."""
     for node in tree.find_all(nodes.Node):
         if (word := _BANNED.get(type(node))) is not None:
             raise Unfit(f"{word!r} is not taken in templates", node.lineno)
@@ -169,7 +168,7 @@ def _callable(node: nodes.Expr) -> bool:
 
 
 class _Dialect(ImmutableSandboxedEnvironment):
-    """The sandbox with what is left of filters and globals."""
+    """The sandbox with the filters and globals of this dialect."""
 
     intercepted_binops = frozenset({"*"})
 
@@ -186,7 +185,7 @@ class _Dialect(ImmutableSandboxedEnvironment):
         self.filters |= {"counted": _counted, "date": _date, "fixed": _fixed}
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """A product of numbers; of a text and a number, one of a bounded length."""
+        """Bounds the product of a text or list and a number. Raises Overrun."""
         for many, times in ((left, right), (right, left)):
             repeated = isinstance(many, str | list | tuple) and isinstance(times, int)
             if repeated and len(many) * times > MAX_OUTPUT:
@@ -214,7 +213,7 @@ def _fixed(value: float, digits: int = 2, group: str = "") -> str:
 
 
 def _shown(value: Any) -> Any:
-    """How a value is written where no filter says: an optional one that is missing, not at all."""
+    """Returns a value as it prints without a filter; an empty text for a missing optional one."""
     if value is None:
         return ""
     if isinstance(value, datetime):
@@ -223,14 +222,14 @@ def _shown(value: Any) -> Any:
 
 
 def _shown_in_chat(value: Any) -> Any:
-    """As `_shown`; the template's own words may call on somebody, a value may not."""
+    """As `_shown`, without mentions: only the template's own words may mention members."""
     return without_mentions(str(_shown(value)))
 
 
 def without_mentions(text: str) -> str:
-    """The text with a zero-width space in each `<at` and `<@`: tags by which Feishu and WeCom call on
-    members, or on all (`<at user_id="all">`). Neither documents an escape for them in texts. A last `<`
-    gets one, too: the next value may go on with the tag."""
+    """Returns the text with a zero-width space in each `<at` and `<@`: tags by which Feishu and WeCom
+    mention members, or all (`<at user_id="all">`). Neither documents an escape for them in texts. A last
+    `<` gets one, too: the next value may complete the tag."""
     return _MENTION.sub("<\u200b", text)
 
 
@@ -238,15 +237,16 @@ def _explained(exc: Exception, source: str) -> str:
     line = next((n for file, n in _frames(exc) if file == "<template>"), 0)
     where = f"line {line}: " if line else ""
     if isinstance(exc, UndefinedError | SecurityError):
-        said = exc.message or ""
+        message = exc.message or ""
         # A name that the template does not hold came from a value: `{{ table[code] }}`.
-        if all(name in source for name in _QUOTED.findall(said) if not name.endswith(" object")):
-            return f"{where}{said}"
+        named = (name for name in _QUOTED.findall(message) if not name.endswith(" object"))
+        if all(name in source for name in named):
+            return f"{where}{message}"
     return f"{where}a value does not fit here ({type(exc).__name__})"
 
 
 def _frames(exc: Exception) -> list[tuple[str, int]]:
-    """File and line of each frame, the innermost first."""
+    """Returns file and line of each frame, the innermost first."""
     frames = [(frame.f_code.co_filename, line) for frame, line in walk_tb(exc.__traceback__)]
     return frames[::-1]
 

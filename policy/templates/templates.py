@@ -31,26 +31,26 @@ __all__ = ["PROVIDER_TEMPLATES", "DeclaredTemplate", "Form", "TemplateError", "T
 PROVIDER_TEMPLATES: Final = frozenset(
     {"sms", "wechat_official", "wechat_mini", "feishu", "webhook"}
 )
-"""Channels with a provider that knows templates by id; whether the account's own does, its adapter
-says. The others send contents only."""
+"""Channels with a provider that knows templates by id; the adapter knows whether the account's does. The
+others send contents only."""
 
 
 class Form(msgspec.Struct, frozen=True, kw_only=True):
-    """What a provider is given: one of `template_id` and `content`; nothing where both are empty."""
+    """Input of a provider: one of `template_id` and `content`; nothing if both are empty."""
 
     template_id: str = ""
-    """The provider's."""
+    """Id of the provider's template."""
     params: dict[str, Part] = {}
-    """Of the provider's template."""
+    """Parameters of the provider's template."""
     content: dict[str, Part] = {}
 
     @property
     def empty(self) -> bool:
-        """It gives nothing."""
+        """Whether it gives nothing."""
         return not (self.template_id or self.content)
 
     def filled(self, values: Mapping[str, Any]) -> Rendered:
-        """With the values (of `bound`); raises Overrun, Broken."""
+        """Returns the form filled with values (of `bound`). Raises Overrun, Broken."""
         if self.template_id:
             return Rendered(template=Named(self.template_id, filled(self.params, values)))
         return Rendered(content=filled(self.content, values) if self.content else None)
@@ -62,18 +62,18 @@ class DeclaredTemplate(Form, frozen=True, kw_only=True):
     name: str
     channel: str
     version: str = ""
-    """First 12 hex digits of SHA-256 over what the file says of it."""
+    """First 12 hex digits of SHA-256 over its table in the file."""
     description: str = ""
     variables: dict[str, Variable] = {}
     providers: dict[str, Form] = {}
-    """What these providers get instead, by name; an empty one says that there is nothing for it."""
+    """Forms of single providers, by name; an empty one means that there is nothing for it."""
 
     def of(self, provider: str) -> Form:
-        """What this provider gets: its own form, else the one for all."""
+        """Returns this provider's form: its own, else the one for all."""
         return self.providers.get(provider, self)
 
     def render(self, params: Mapping[str, Any]) -> Rendered:
-        """What is sent for these parameters, by whichever provider; raises TemplateError."""
+        """Returns the renderings for these parameters, for every provider. Raises TemplateError."""
         values = self._checked(params)
         rendered = self._filled(self, values)
         if not self.providers:
@@ -82,7 +82,7 @@ class DeclaredTemplate(Form, frozen=True, kw_only=True):
         return msgspec.structs.replace(rendered, providers=forms)
 
     def _filled(self, form: Form, values: Mapping[str, Any], provider: str = "") -> Rendered:
-        """Each form within bounds of its own: one of them is sent."""
+        """Renders one form. Each has bounds of its own, since only one of them is sent."""
         where = f"providers.{provider}: " if provider else ""
         try:
             return form.filled(bound(values))
@@ -92,7 +92,7 @@ class DeclaredTemplate(Form, frozen=True, kw_only=True):
             raise self._error("template_failed", f"{where}{exc}") from exc
 
     def parsed(self, texts: Mapping[str, str]) -> dict[str, Any]:
-        """Parameters from a command line's texts, each by its variable's type; raises TemplateError."""
+        """Returns parameters parsed from a command line's texts by type. Raises TemplateError."""
         return {
             name: self.variables[name].parsed(text, name) if name in self.variables else text
             for name, text in texts.items()
@@ -109,7 +109,7 @@ class DeclaredTemplate(Form, frozen=True, kw_only=True):
 
 
 class Templates:
-    """All templates of one file, by name. Never changed once made; safe from many threads."""
+    """All templates of one file, by name. Immutable; safe from many threads."""
 
     def __init__(
         self, templates: Mapping[str, DeclaredTemplate] | None = None, version: str = ""
@@ -125,27 +125,24 @@ class Templates:
         return len(self._templates)
 
     def get(self, name: str) -> DeclaredTemplate | None:
-        """The template of that name; None where it is not ours."""
+        """Returns the template of that name; None if it is not ours."""
         return self._templates.get(name)
 
     def named(self, name: str) -> DeclaredTemplate:
-        """As `get`; raises TemplateError where there is none."""
+        """Returns the template of that name. Raises TemplateError if it is not ours."""
         template = self._templates.get(name)
         if template is None:
             raise TemplateError("template_unknown", self._unknown(name))
         return template
 
     def version_of(self, notification: Notification) -> str:
-        """The version of the template that makes it; empty where none of ours does."""
+        """Returns the version of the notification's template; empty if that is not ours."""
         named = notification.template
         template = self._templates.get(named.id) if named is not None else None
         return template.version if template is not None else ""
 
     def render(self, notification: Notification) -> Rendered | None:
-        """What the notification's template makes of it; None: it is sent as it was written.
-
-        Raises TemplateError, before anything is claimed for it.
-        """
+        """Returns the filled-in template; None: it is sent as written. Raises TemplateError."""
         named = notification.template
         if named is None:
             return None

@@ -1,4 +1,4 @@
-"""Typed variables of templates: what one may hold, and what is wrong with a value, in one sentence.
+"""Typed variables of templates, and the checks of their values.
 
     string | int | number | bool      as JSON has them; a bool is no int
     date                              ISO 8601, a day or a day and time
@@ -44,23 +44,23 @@ class Variable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     type: Type
     optional: bool = False
-    """May be left out; then it is null, and nothing is written where it stands."""
+    """May be left out; then it is null and prints nothing."""
     default: Any = msgspec.UNSET
-    """What it is when left out, as the file wrote it: of the variable's type."""
+    """Value of a variable that is left out, as written in the file."""
     items: Type = "string"
-    """Of a list: what each one is. Only with `list`."""
+    """Type of a list's items. Only with `list`."""
     fields: dict[str, Variable] = {}
-    """Of a list: what each one's table holds, instead of `items`."""
+    """Fields of a list's tables, instead of `items`."""
     anything: bool = False
-    """A list that says neither. Not a key of the file."""
+    """Whether it is a list with neither of the two. Not a key of the file."""
 
     @property
     def required(self) -> bool:
-        """It must be given."""
+        """Whether it must be given."""
         return not self.optional and self.default is msgspec.UNSET
 
     def checked(self, value: Any, path: str) -> Any:
-        """The value as templates see it; raises TemplateError with its path."""
+        """Returns the value as templates see it. Raises TemplateError with its path."""
         if value is None and self.optional:
             return None
         if self.type == "list":
@@ -68,7 +68,7 @@ class Variable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return _CHECKS[self.type](value, path)
 
     def parsed(self, text: str, path: str) -> Any:
-        """The value that a command line's text stands for, not yet checked; raises TemplateError."""
+        """Returns the value of a command line's text, not yet checked. Raises TemplateError."""
         if self.type in ("string", "date"):
             return text
         if self.type == "bool":
@@ -98,8 +98,8 @@ class Variable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 def checked_all(
     variables: Mapping[str, Variable], given: Mapping[str, Any], prefix: str = ""
 ) -> dict[str, Any]:
-    """Every variable with its value; raises TemplateError for the first that is missing, too much or of
-    another type. `prefix` stands before their names in errors."""
+    """Returns every variable's value. Raises TemplateError for the first that is missing, surplus or of
+    another type. `prefix` comes before names in errors."""
     for name in given:
         if name not in variables:
             known = _hint(name, variables)
@@ -178,7 +178,7 @@ _KINDS: Final = (
 
 
 def _kind(value: Any) -> str:
-    """The type of a JSON value, in the file's words."""
+    """Returns the type of a JSON value, in the file's words."""
     return next((name for kind, name in _KINDS if isinstance(value, kind)), "null")
 
 

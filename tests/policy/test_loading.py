@@ -138,7 +138,7 @@ def test_the_version_follows_the_content(file: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("threads = 3\n", "1 threads: stands outside of any table; put it under [defaults]"),
+        ("threads = 3\n", "1 threads: is outside of any table; put it under [defaults]"),
         ("[lane]\n", "1 lane: unknown table; did you mean lanes?"),
         (
             '\n[lanes."sms.verfication"]\n',
@@ -322,7 +322,7 @@ def test_each_field_of_a_breaker_is_taken_from_the_nearest_table(file: Path) -> 
                 "lower it, or raise that"
             ),
         ),
-        ("[breaker]\n", "1 breaker: stands outside of any table; put it under [defaults]"),
+        ("[breaker]\n", "1 breaker: is outside of any table; put it under [defaults]"),
     ],
 )
 def test_a_mistake_in_a_breaker_is_told_with_line_and_key(file: Path, text: str, said: str) -> None:

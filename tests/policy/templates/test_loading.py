@@ -125,7 +125,7 @@ def test_every_mistake_is_told_with_line_and_key(
         ),
         (
             'providers.smtp = { text = "x", variables = {} }',
-            "3 templates.t.providers.smtp.variables: is said of the whole template, not of one",
+            "3 templates.t.providers.smtp.variables: belongs to the whole template, not to one",
         ),
         (
             "[templates.t.providers.smtp]\ntext = '{{ x }}'",
