@@ -12,7 +12,7 @@ _MAX_PORT: Final = 65_535
 
 
 class Address(NamedTuple):
-    """Where to listen; port 0: any that is free."""
+    """Host and port to listen on; port 0: any that is free."""
 
     host: str
     port: int
@@ -27,7 +27,7 @@ class Address(NamedTuple):
 
 
 def address_of(text: str, key: str, example: str) -> Address:
-    """The address that the setting `key` names; raises SettingsError."""
+    """Returns the address in `text`, the value of setting `key`. Raises SettingsError."""
     host, colon, port = text.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
     bare = host[1:-1] if bracketed else host

@@ -1,7 +1,7 @@
 """Logs: one event a line to standard error, for people on a terminal and as JSON elsewhere.
 
-What could be a secret is blacked out here, whoever logs it: values under telling keys, and credentials
-inside URLs. Tracebacks come without local variables: some of them hold tokens.
+Possible secrets are blacked out here: values under suspicious keys, and credentials inside URLs.
+Tracebacks come without local variables, since some of them hold tokens.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _URL_LOGIN = re.compile(r"(?P<head>://[^\s/:@]*):[^\s/@]+@")
 _URL_QUERY = re.compile(
     r"(?P<head>[?&][a-z_-]*(?:token|secret|key|sign|signature|password)=)[^&\s\"']+", re.IGNORECASE
 )
-"""Some providers have them there: WeCom's corpsecret, WeChat's access_token, a robot's key."""
+"""Some providers put them there: WeCom's corpsecret, WeChat's access_token, a robot's key."""
 _DEPTH: Final = 5
 _FRAMES: Final = 8
 _HEAD: Final = ("time", "level", "event")
 
 
 def configure(settings: LogSettings, *, quiet: bool = False, stream: TextIO | None = None) -> None:
-    """Set up structlog and what libraries log. `quiet`, for short commands: warnings only."""
+    """Sets up structlog and the logs of libraries. `quiet`, for short commands: warnings only."""
     stream = stream or sys.stderr
     level = logging.getLevelNamesMapping()[settings.level.upper()]
     if quiet and level == logging.INFO:
@@ -49,7 +49,7 @@ def configure(settings: LogSettings, *, quiet: bool = False, stream: TextIO | No
 
 
 class LibraryLog(logging.Handler):
-    """Turns each record of a library into one event among ours. `emit` is any thread's."""
+    """Turns each record of a library into one event among ours. Any thread may call `emit`."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """See `logging.Handler.emit`."""
@@ -60,8 +60,8 @@ class LibraryLog(logging.Handler):
 
 
 def where(exc: BaseException) -> list[str]:
-    """The innermost frames of an exception, as `file:line in function`. For exceptions whose own text may
-    hold what a message held."""
+    """Returns the innermost frames as `file:line in function`, for exceptions whose text may quote a
+    message."""
     frames = [
         f"{frame.f_code.co_filename}:{line} in {frame.f_code.co_name}"
         for frame, line in walk_tb(exc.__traceback__)
@@ -98,14 +98,14 @@ def _processors(console: bool, *, colors: bool) -> list[Any]:
 def _head_first(
     _logger: object, _method: str, event: MutableMapping[str, Any]
 ) -> MutableMapping[str, Any]:
-    """When, how bad and what, then the rest as it was given."""
+    """Puts time, level and event first."""
     return {**{key: event.pop(key) for key in _HEAD if key in event}, **event}
 
 
 def redact(
     _logger: object, _method: str, event: MutableMapping[str, Any]
 ) -> MutableMapping[str, Any]:
-    """The processor that blacks out secrets, at any depth."""
+    """Blacks out secrets in an event, at any depth."""
     for key, value in event.items():
         event[key] = _shown(key, value, _DEPTH)
     return event

@@ -6,7 +6,7 @@ from importlib import metadata
 
 
 def program_version() -> str:
-    """As the installed package tells it; empty where it runs uninstalled."""
+    """Returns the installed package's version; empty if it is not installed."""
     try:
         return metadata.version("hongyan")
     except metadata.PackageNotFoundError:

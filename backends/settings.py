@@ -1,7 +1,7 @@
-"""Configuration: `hongyan.toml`, every key overridable by environment, secrets never in the file.
+"""Configuration: `hongyan.toml`. The environment overrides every key; the file holds no secret.
 
-`HONGYAN_KAFKA__BOOTSTRAP` overrides `[kafka] bootstrap`. A secret is given by environment, or as
-`KEY_file = "/path"` where KEY would stand (docs/configuration.md).
+`HONGYAN_KAFKA__BOOTSTRAP` overrides `[kafka] bootstrap`. A secret comes from the environment, or from
+`KEY_file = "/path"` in place of KEY (docs/configuration.md).
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from backends.toml_text import MAX_DEPTH, TomlTrouble, did_you_mean, parsed
 
 PREFIX: Final = "HONGYAN_"
 _ALIKE: Final = 0.9
-"""How much a misspelt variable is like the right one."""
+"""Least likeness of a misspelt variable to the right one."""
 CONFIG_VARIABLE: Final = "HONGYAN_CONFIG"
 DEFAULT_FILE: Final = "hongyan.toml"
 _NOT_SETTINGS: Final = frozenset({"HONGYAN_CONFIG", "HONGYAN_DEBUG"})
 _OF_TOOLS: Final = ("HONGYAN_REQUIRE_", "HONGYAN_STACK_", "HONGYAN_TEST_", "HONGYAN_BENCH_")
-"""Beginnings of what this repository's own tests and stack read."""
+"""Prefixes of variables for this repository's own tests and stack."""
 _BY_NAME: Final = ("accounts",)
 """Tables of tables that people name."""
 _LITERAL: Final = (("alerts", "secret"), ("database", "payload_key"))
-"""Secrets, beside those of accounts."""
+"""Secrets outside of accounts."""
 
 _PATHS: Final = frozenset({"ca_file"})
 """Keys that hold a path and end like a reference to a secret."""
@@ -39,17 +39,17 @@ Seconds = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
 
 
 class SettingsError(ValueError):
-    """A configuration that cannot be used; the text says where, and what to write instead."""
+    """A configuration that cannot be used; the text has the place and the remedy."""
 
 
 class KafkaSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How to reach Kafka and under which name."""
+    """Addresses, group and client properties for Kafka."""
 
     bootstrap: str = "127.0.0.1:9092"
     group_id: str = "hongyan"
     group_protocol: Literal["auto", "consumer", "classic"] = "auto"
     group_instance_id: str = ""
-    """Static membership; empty: none."""
+    """Name for static membership; empty: none."""
     assignor: str = ""
     """The assignor that shares the partitions out; empty: `range` under KIP-848, else `roundrobin`."""
     session_timeout_s: Annotated[float, msgspec.Meta(ge=1, le=1_800)] = 15.0
@@ -57,9 +57,9 @@ class KafkaSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     KIP-848 the broker decides (`group.consumer.session.timeout.ms`, 45 s)."""
     topic_prefix: str = "hongyan"
     connect_timeout_s: Seconds = 60.0
-    """How long a starting worker waits for the first broker before it gives up."""
+    """Longest wait of a starting worker for the first broker."""
     client: dict[str, str | int | float | bool] = {}
-    """Further librdkafka properties (TLS, SASL); those that safety rests on cannot be set here."""
+    """Further librdkafka properties (TLS, SASL), except those that safety depends on."""
 
 
 class DatabaseSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -67,7 +67,7 @@ class DatabaseSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     url: str = "sqlite:///hongyan.db"
     payload_key: str = ""
-    """Base64 of 32 bytes: payloads are kept encrypted (AES-256-GCM) when given."""
+    """Base64 of 32 bytes: encrypts stored payloads (AES-256-GCM); empty: no encryption."""
 
 
 class RedisSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -94,19 +94,19 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class PolicySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where the policy file is; empty: policy.toml beside hongyan.toml, or the defaults."""
+    """The policy file; empty: policy.toml beside hongyan.toml, or the defaults."""
 
     file: str = ""
 
 
 class TemplatesSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where the templates are; empty: templates.toml beside hongyan.toml, or none."""
+    """The template file; empty: templates.toml beside hongyan.toml, or none."""
 
     file: str = ""
 
 
 class TraceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where trace events go."""
+    """Sinks of trace events."""
 
     kafka: bool = True
     database: bool = True
@@ -117,17 +117,17 @@ class TraceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class ReceiptsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the providers say of deliveries after they were sent (docs/receipts.md)."""
+    """Providers' receipts (docs/receipts.md)."""
 
     listen: str = "127.0.0.1:9470"
     match_s: Seconds = 5.0
-    """How often receipts that no delivery was found for, or whose delivery was not ready, are looked at."""
+    """Interval between two looks at receipts without a delivery, or with one that was not ready."""
     pull_s: Seconds = 10.0
-    """How often providers whose receipts are pulled are asked, once nothing more is waiting there."""
+    """Interval between two pulls from a provider, once it has no more receipts."""
     keep_days: Annotated[int, msgspec.Meta(ge=1, le=365)] = 14
     """Days for which receipts are kept, applied or not."""
     accounts: dict[str, dict[str, Any]] = {}
-    """`[receipts.accounts.NAME]`: what the receipts of this account are checked with."""
+    """`[receipts.accounts.NAME]`: keys that check the receipts of this account."""
 
 
 class RecoverySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -137,43 +137,43 @@ class RecoverySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Empty: host name, pid and a random part."""
     lanes: list[str] = msgspec.field(default_factory=lambda: ["*"])
     share: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.25
-    """Of a lane's threads: so many calls at once belong to what is sent again, at least one."""
+    """Share of a lane's threads for calls that recovery repeats, at least one."""
     rate_per_s: Annotated[float, msgspec.Meta(gt=0, le=1e6)] | None = None
     """Deliveries a second that one recovery sends again in one lane, at most; None: 50, and up to 200 while
     more is due than goes."""
     poll_s: Seconds = 1.0
-    """How often it looks for what is due and what is in doubt."""
+    """Interval between two looks for deliveries that are due or in doubt."""
     lease_s: Seconds = 30.0
     drain_s: Seconds = 30.0
     archive: bool = True
-    """Whether days that are over leave the ledger (docs/archive.md)."""
+    """Whether past days leave the ledger (docs/archive.md)."""
     archive_dir: str = ""
-    """Where SQLite's files of them go; empty: `archive` beside the database."""
+    """Folder of SQLite's archive files; empty: `archive` beside the database."""
     topic_days: Annotated[int, msgspec.Meta(ge=0, le=3_650)] = 0
-    """How long Kafka keeps the lanes' topics, in days; 0: the archive asks the broker."""
+    """Days for which Kafka keeps the lanes' topics; 0: the archive asks the broker."""
     health_address: str = "127.0.0.1:9466"
 
 
 class DeadLetterSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How many dead letters one worker may write for one lane and reason (docs/dead-letters.md)."""
+    """Limit on the dead letters that one worker writes per lane and reason (docs/dead-letters.md)."""
 
     burst: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 5_000
-    """So many at once; then the lane is paused until permits are earned."""
+    """Most dead letters at once; then the lane is paused until it earns permits."""
     rate_per_s: Annotated[float, msgspec.Meta(gt=0, le=1e6)] = 50.0
     """Permits earned per second."""
 
 
 class AlertSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """When a person is called, and how (docs/alerts.md). A threshold of 0 switches its rule off."""
+    """Thresholds and webhook of alerts (docs/alerts.md). A threshold of 0 switches its rule off."""
 
     window_s: Seconds = 300.0
-    """The same alert is told once in so long in the whole fleet, with the number of those kept back."""
+    """Period within which the whole fleet sends the same alert once, with the count of those held back."""
     webhook: str = ""
-    """Where alerts are posted as JSON; empty: the log and the metric alone."""
+    """URL to which alerts are posted as JSON; empty: the log and the metric alone."""
     secret: str = ""
-    """Signs what is posted (HMAC-SHA256)."""
+    """Key that signs each post (HMAC-SHA256)."""
     timeout_s: Seconds = 5.0
-    """Of one post."""
+    """Time limit of one post."""
     ca_file: str = ""
     """A PEM file of authorities to trust beside the public ones."""
     uncommitted_s: Annotated[float, msgspec.Meta(ge=0, le=604_800)] = 300.0
@@ -181,11 +181,11 @@ class AlertSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     lag: Annotated[int, msgspec.Meta(ge=0)] = 100_000
     """Records that a lane of one worker is behind."""
     breaker_s: Annotated[float, msgspec.Meta(ge=0, le=604_800)] = 60.0
-    """How long an account's breaker is open without a break."""
+    """Time for which an account's breaker has been open without a break."""
     unknown_s: Annotated[float, msgspec.Meta(ge=0, le=604_800)] = 600.0
     """Age of a delivery in doubt."""
     overdue_s: Annotated[float, msgspec.Meta(ge=0, le=604_800)] = 120.0
-    """How long a row is due, or to be asked about, and no recovery takes it."""
+    """Time for which no recovery takes a row that is due or to be asked about."""
 
 
 class LogSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -211,13 +211,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     alerts: AlertSettings = AlertSettings()
     log: LogSettings = LogSettings()
     accounts: dict[str, dict[str, Any]] = {}
-    """`[accounts.NAME]`: provider, endpoint and what the provider's adapter reads."""
+    """`[accounts.NAME]`: provider, endpoint and the keys of the provider's adapter."""
     base: str = "."
     """Folder of the file read; relative paths start here. Not a key of the file."""
 
 
 def load(path: str | Path | None = None, environ: Mapping[str, str] | None = None) -> Settings:
-    """The settings from `path`, else $HONGYAN_CONFIG, else ./hongyan.toml if it is there, then the
+    """Returns the settings from `path`, else $HONGYAN_CONFIG, else ./hongyan.toml if it is there, with the
     environment on top. Raises SettingsError, which names the file or variable and the key."""
     environ = os.environ if environ is None else environ
     file = _file(path, environ)
@@ -236,7 +236,7 @@ def load(path: str | Path | None = None, environ: Mapping[str, str] | None = Non
 
 
 def _explained(exc: msgspec.ValidationError, file: Path | None, environ: Mapping[str, str]) -> str:
-    """Where the wrong value stands, its key, and what is wrong with it."""
+    """Returns source, key and problem of the wrong value."""
     text, _, where = str(exc).partition(" - at `$.")
     key = where.rstrip("`")
     if unknown := _UNKNOWN.search(text):
@@ -279,8 +279,8 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def _check_literals(data: dict[str, Any], file: Path | None) -> None:
-    """Mark the texts of accounts as the file's, where no secret may stand; raises SettingsError for a
-    secret that does."""
+    """Marks the texts of accounts as the file's, which may hold no secret. Raises SettingsError for another
+    secret in the file."""
     for table, key in _LITERAL:
         around = data.get(table)
         if isinstance(around, dict) and isinstance(around.get(key), str) and around[key]:
@@ -294,14 +294,14 @@ def _check_literals(data: dict[str, Any], file: Path | None) -> None:
 
 
 class FileText(str):
-    """A text that stands in hongyan.toml itself, as no secret may."""
+    """A text from hongyan.toml itself, which may hold no secret."""
 
 
 def no_literal(path: str) -> str:
-    """Returns the text to write instead of a secret that stands in the file."""
+    """Returns the error text for a secret in the file."""
     variable = PREFIX + path.upper().replace(".", "__").replace("-", "_")
     key = path.rpartition(".")[2]
-    return f'a secret must not stand in the file; write {key}_file = "/path", or set {variable}'
+    return f'a secret must not be in the file; write {key}_file = "/path", or set {variable}'
 
 
 def _apply_environment(data: dict[str, Any], environ: Mapping[str, str]) -> None:
@@ -326,7 +326,7 @@ def _apply_environment(data: dict[str, Any], environ: Mapping[str, str]) -> None
 
 
 def _as_named(found: str, tables: Mapping[str, Any]) -> str:
-    """The name in the file that a shell's variable can only spell as `main_sms`: `main-sms`, `Main.SMS`."""
+    """Returns the file's name, `main-sms` or `Main.SMS`, that a variable can only spell as `main_sms`."""
     if found in tables:
         return found
     alike = [name for name in tables if _UNSPELT.sub("_", name.lower()) == found]
@@ -334,8 +334,8 @@ def _as_named(found: str, tables: Mapping[str, Any]) -> str:
 
 
 def meant_by(name: str) -> str:
-    """The setting that a variable without two underscores most likely means, such as
-    HONGYAN_DATABASE_URL; empty: none. Kubernetes makes variables of our prefix, too."""
+    """Returns the setting that a variable without two underscores most likely means, such as
+    HONGYAN_DATABASE_URL; empty: none. Kubernetes makes variables with our prefix, too."""
     spelt = [
         f"{PREFIX}{table}__{key}".upper()
         for table, of_table in get_type_hints(Settings).items()
@@ -352,7 +352,7 @@ def _list_or_text(text: str) -> list[str]:
 
 
 def _resolve_secret_files(table: dict[str, Any], base: Path) -> None:
-    """Replace every `KEY_file = path` by KEY with that file's text, at any depth."""
+    """Replaces every `KEY_file = path` by KEY with that file's text, at any depth."""
     for key, value in list(table.items()):
         if isinstance(value, dict):
             _resolve_secret_files(value, base)

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT as an event. Imports nothing heavy: a command asks for it before all it needs."""
+"""SIGTERM and SIGINT as an event. Imports nothing heavy, since commands use it before their own imports."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NUMBERS: Final = (signal.SIGTERM, signal.SIGINT)
 
 @contextmanager
 def stopped_by_signals() -> Iterator[threading.Event]:
-    """The event is set by either signal, a second one changes nothing; main thread only."""
+    """Yields an event that either signal sets; a second signal changes nothing. Main thread only."""
     stop = threading.Event()
 
     def handle(_number: int, _frame: object) -> None:

@@ -1,7 +1,7 @@
-"""TOML as people write it: whatever is wrong with the text is one error with its line.
+"""Parses TOML; every problem of the text is one error with its line.
 
-The library's own errors are three: of syntax, of depth (RecursionError), of numbers with too many digits
-(ValueError). It also reads numbers that no other reader takes.
+The library raises three errors: for syntax, for depth (RecursionError), for numbers with too many digits
+(ValueError). It also reads numbers that no other parser takes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _AT_LINE: Final = re.compile(r"at line (\d+)")
 
 
 class TomlTrouble(ValueError):
-    """A text that cannot be used; `line` is 0 where it is not known."""
+    """A text that cannot be used; `line` is 0 if it is not known."""
 
     def __init__(self, text: str, line: int = 0) -> None:
         super().__init__(text)
@@ -27,7 +27,7 @@ class TomlTrouble(ValueError):
 
 
 def parsed(text: str) -> dict[str, Any]:
-    """The document; raises TomlTrouble."""
+    """Returns the document. Raises TomlTrouble."""
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as exc:
@@ -59,7 +59,7 @@ def did_you_mean(found: object, known: Iterable[str]) -> str:
 
 
 def _leaves(data: dict[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Every value with its path; a list's items have its path. Without recursion, whatever the depth."""
+    """Yields every value with its path; a list's items share its path. No recursion, for any depth."""
     waiting: list[tuple[tuple[str, ...], Any]] = [((), data)]
     while waiting:
         path, value = waiting.pop()

@@ -1,4 +1,4 @@
-"""librdkafka's log lines, passed on to structlog; no flood of them while a broker is away."""
+"""Passes librdkafka's log lines on to structlog, without a flood of them while a broker is away."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CHATTER: Final = frozenset({"CONFWARN", "MOCK", "TERMINATE"})
 
 
 class ClientLog(logging.Logger):
-    """What `logger=` of a client wants. Served by whichever thread polls that client."""
+    """The `logger=` of a client. The thread that polls the client calls `log`."""
 
     def __init__(
         self,
@@ -26,7 +26,7 @@ class ClientLog(logging.Logger):
         fatal: bool = True,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Without `fatal` lines about fatal errors are left to whoever polls the client."""
+        """Without `fatal`, fatal errors are not logged: the thread that polls the client gets them."""
         super().__init__("kafka")
         self._quiet = quiet
         self._chatter = _CHATTER if fatal else _CHATTER | {"FATAL"}
@@ -38,12 +38,12 @@ class ClientLog(logging.Logger):
         facility, client, text = (str(a) for a in args) if len(args) == 3 else ("", "", str(msg))
         if self._quiet or facility in self._chatter or self._just_said(facility, client):
             return
-        # librdkafka tries again by itself, and what it cannot mend is raised elsewhere.
+        # librdkafka tries again by itself; errors that it cannot mend are raised elsewhere.
         level = min(level, logging.WARNING)
         log.log(level, "kafka_client", facility=facility, client=client, text=text)
 
     def on_error(self, error: Any) -> None:
-        """The client's `error_cb`: what concerns no single message."""
+        """The client's `error_cb`, for errors of no single message."""
         self.log(logging.WARNING, "", error.name(), "", error.str())
 
     def _just_said(self, facility: str, client: str) -> bool:

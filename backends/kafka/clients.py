@@ -1,13 +1,13 @@
-"""Kafka clients with settings that keep every promise; backends/kafka/config.py says which and why.
+"""Kafka clients with safe settings; backends/kafka/config.py has the settings and their reasons.
 
-This is the only home of confluent_kafka: what others need of it is re-exported here.
+Other packages import confluent_kafka only through this module.
 
     KafkaTrouble
      ├─ KafkaUnavailable   no broker answered in time; trying again may help
      └─ TopicsRefused      topics cannot be made as asked (backends/kafka/topics.py)
 
-A wrong property in `kafka.client` is a SettingsError. Single messages fail by their delivery
-report, commits by on_commit, and BufferError from `produce` is back-pressure: none of them is here.
+A wrong property in `kafka.client` is a SettingsError. Not in the ladder: delivery reports of single
+messages, errors of commits (on_commit), and BufferError from `produce`, which is back-pressure.
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ def consumer(
     on_commit: OnCommit | None = None,
     on_error: OnError | None = None,
 ) -> Consumer:
-    """A group member, not yet subscribed. One thread owns it and runs its callbacks inside poll, whose
-    messages tell of fatal errors; the log does not."""
+    """Returns a group member, not yet subscribed. One thread owns it and runs its callbacks inside poll.
+    Polled messages report fatal errors; the log does not."""
     config = consumer_config(settings, protocol, client_id, assignor)
     if on_commit is not None:
         config["on_commit"] = on_commit
@@ -117,9 +117,9 @@ def consumer(
 
 
 def group_refusal(error: KafkaError) -> str:
-    """Returns the name of the error with which a group turned its member away; empty for any other error.
+    """Returns the name of the error with which a group refused its member; empty for any other error.
 
-    A polled fatal error has but one code, and the reason in its text.
+    Polled fatal errors all have one code, and the reason in their text.
     """
     if error.code() != KafkaError._FATAL:  # noqa: SLF001 - its name
         return error.name() if error.code() in _GROUP_REFUSALS else ""
@@ -130,7 +130,7 @@ def group_refusal(error: KafkaError) -> str:
 def member_epoch(consumer: Consumer) -> int:
     """Returns the epoch (classic protocol: the generation) of the member, above 0 once it has joined.
 
-    librdkafka tells it by its group metadata alone: a magic, then 4 bytes little-endian.
+    librdkafka gives it only in its group metadata: a magic, then 4 bytes little-endian.
     """
     metadata = consumer.consumer_group_metadata()
     if not isinstance(metadata, bytes) or not metadata.startswith(_METADATA_MAGIC):
@@ -146,12 +146,12 @@ def producer(
     on_error: OnError | None = None,
     changes: Mapping[str, int | str | bool] | None = None,
 ) -> Producer:
-    """An idempotent producer, safe from many threads. `changes` to properties are for our code."""
+    """Returns an idempotent producer, safe from many threads. `changes` to properties are for our code."""
     return _client(Producer, producer_config(settings, client_id, changes or {}), on_error)
 
 
 def admin(settings: KafkaSettings, *, quiet: bool = False) -> AdminClient:
-    """For topics and groups; `quiet` logs nothing, for a caller that says itself what is wrong."""
+    """Returns a client for topics and groups; `quiet` logs nothing, for callers that report errors."""
     return _client(AdminClient, common_config(settings), None, quiet=quiet)
 
 
@@ -179,10 +179,9 @@ def _text(exc: BaseException) -> str:
 def wait_for_broker(
     settings: KafkaSettings, timeout_s: float | None = None, stop: threading.Event | None = None
 ) -> bool:
-    """True once a broker answers; until then say so once and ask again with back-off.
+    """Returns True once a broker answers, False if `stop` was set. Warns once and asks with back-off.
 
-    False when `stop` was set meanwhile. Gives up after `timeout_s` (None:
-    `kafka.connect_timeout_s`) with KafkaUnavailable.
+    Raises KafkaUnavailable after `timeout_s` (None: `kafka.connect_timeout_s`).
     """
     limit = settings.connect_timeout_s if timeout_s is None else timeout_s
     stop = stop or threading.Event()
@@ -205,7 +204,7 @@ def wait_for_broker(
 
 
 def _ask(client: AdminClient, deadline: float) -> str | None:
-    """None when a broker answered, else why not."""
+    """Returns None if a broker answered, else the cause."""
     client.poll(0)
     try:
         client.list_topics(timeout=max(0.1, min(_ASK_S, _left(deadline))))
@@ -219,10 +218,8 @@ def _left(deadline: float) -> float:
 
 
 def existing_topics(settings: KafkaSettings) -> frozenset[str] | None:
-    """The topics there are; None on the embedded cluster, where one comes to be when it is used.
-
-    Raises KafkaUnavailable.
-    """
+    """Returns the existing topics; None on the embedded cluster, which makes them at first use. Raises
+    KafkaUnavailable."""
     client = admin(settings, quiet=True)
     try:
         metadata = client.list_topics(timeout=_LIST_S)
@@ -236,7 +233,7 @@ def existing_topics(settings: KafkaSettings) -> frozenset[str] | None:
 
 
 def is_embedded(client: AdminClient | Producer | Consumer, timeout_s: float = _ASK_S) -> bool:
-    """Whether the cluster is librdkafka's in-process one; raises KafkaUnavailable."""
+    """Whether the cluster is librdkafka's in-process one. Raises KafkaUnavailable."""
     try:
         cluster = client.list_topics(timeout=timeout_s).cluster_id
     except KafkaException as exc:
@@ -245,12 +242,12 @@ def is_embedded(client: AdminClient | Producer | Consumer, timeout_s: float = _A
 
 
 def resolve_group_protocol(settings: KafkaSettings, timeout_s: float = _PROBE_S) -> GroupProtocol:
-    """What `kafka.group_protocol` comes to on this cluster; raises KafkaUnavailable.
+    """Returns the protocol that `kafka.group_protocol` means on this cluster. Raises KafkaUnavailable.
 
-    `auto` is found out by doing: a consumer in a group of its own joins by KIP-848, and the brokers
-    are asked for their groups' types. A version proves nothing, since the protocol can be switched
-    off; and whatever goes wrong, `classic` works everywhere. The embedded cluster gets `classic`
-    unasked: only so it finds new topics, and a query it does not know aborts the asking process.
+    `auto` is tried out: a consumer in a group of its own joins by KIP-848, and the brokers list the types
+    of their groups. A version proves nothing, since the protocol can be switched off. On any failure the
+    answer is `classic`, which works everywhere. The embedded cluster gets `classic` without a try: only so
+    it finds new topics, and an unknown query aborts the process that asks.
     """
     if settings.group_protocol != "auto":
         return settings.group_protocol
@@ -279,14 +276,14 @@ def _probe(settings: KafkaSettings, client: AdminClient, timeout_s: float) -> Gr
 
 
 def _is_refused(message: Message | None) -> bool:
-    """A broker without the protocol answers the first heartbeat with a fatal error."""
+    """Whether the poll gave a refusal: a broker without the protocol answers with a fatal error."""
     error = message.error() if message is not None else None
     return error is not None and (error.fatal() or error.code() in _REFUSALS)
 
 
 def _is_new_style(client: AdminClient, group: str) -> bool:
-    """Not by describing the group: librdkafka 2.16 aborts the process when the coordinator dies while
-    it is asked. A list comes from every broker, and from whichever is there."""
+    """Whether the brokers list the group with the new type. Describing the group is no alternative:
+    librdkafka 2.16 aborts the process if the coordinator dies meanwhile."""
     try:
         listed = client.list_consumer_groups(request_timeout=_ASK_S).result()
     except KafkaException:

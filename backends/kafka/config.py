@@ -1,7 +1,7 @@
-"""What each Kafka client of ours is configured with: pure dictionaries, and the reasons.
+"""Configuration of our Kafka clients, with its reasons. Pure functions.
 
-`kafka.client` in hongyan.toml may add anything (TLS, SASL, timeouts) but for `OURS`, on which rests
-that no message is lost, doubled or reordered.
+`kafka.client` in hongyan.toml may add any property (TLS, SASL, timeouts) except `OURS`. These keep messages
+from being lost, doubled or reordered.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SAFE: Final = {
 _SAFE_CONSUMER: Final = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,  # it would be stored before the message is handed over
-    "auto.offset.reset": "earliest",  # a lane nobody has read yet is read from its start
+    "auto.offset.reset": "earliest",  # a lane without commits is read from its start
     "isolation.level": "read_committed",
     "check.crcs": True,
     "enable.partition.eof": False,
@@ -37,7 +37,7 @@ _SAFE_CONSUMER: Final = {
     "max.partition.fetch.bytes": 256 << 10,
     # A batch that zstd would inflate beyond this is refused by the client (docs/decisions/066).
     "receive.message.max.bytes": 32 << 20,
-    "fetch.queue.backoff.ms": 10,  # the default second stalls a consumer that is quick
+    "fetch.queue.backoff.ms": 10,  # the default second stalls a quick consumer
     "fetch.error.backoff.ms": 200,
     # A topic created later is found within this time.
     "topic.metadata.refresh.interval.ms": 5_000,
@@ -58,8 +58,8 @@ _SAFE_PRODUCER: Final = {
 
 CLASSIC_ASSIGNORS: Final = frozenset({"range", "roundrobin", "cooperative-sticky"})
 _ASSIGNORS: Final[dict[GroupProtocol, tuple[str, ...]]] = {
-    # The first of each spreads every topic. The second lets a worker in at all: the broker's own, and the
-    # one that older workers use (docs/decisions/063-every-lane-over-all-workers.md).
+    # The first of each spreads every topic. The second lets a worker join at all: the broker's own choice,
+    # and the one of older workers (docs/decisions/063-every-lane-over-all-workers.md).
     "consumer": ("range", ""),
     "classic": ("roundrobin", "cooperative-sticky"),
 }
@@ -91,19 +91,19 @@ _SETTING_FOR: Final = {
 
 
 def check_client(extra: Mapping[str, object]) -> None:
-    """Refuse properties that safety rests on; raises SettingsError naming the first such key."""
+    """Raises SettingsError for the first property that safety depends on."""
     for key in extra:
         if key in _SETTING_FOR:
             raise SettingsError(f"kafka.client: set {_SETTING_FOR[key]} instead of {key!r}")
         if key in OURS or key.endswith("_cb"):
             raise SettingsError(
                 f"kafka.client: {key!r} cannot be set, because the promise that no message is "
-                "lost, doubled or reordered rests on it; remove the line"
+                "lost, doubled or reordered depends on it; remove the line"
             )
 
 
 def common_config(settings: KafkaSettings, client_id: str = "") -> Config:
-    """What every client shares: address, the user's own properties, quiet reconnects."""
+    """Returns the part that all clients share: address, the user's own properties, quiet reconnects."""
     check_client(settings.client)
     return {
         **_SAFE,
@@ -126,7 +126,7 @@ def consumer_config(
     client_id: str = "",
     assignor: str | None = None,
 ) -> Config:
-    """A member of the worker group, with the first of `assignors` unless another one is named; see
+    """Returns the configuration of a group member, with the first of `assignors` unless one is named; see
     `backends.kafka.clients.consumer`."""
     chosen = assignors(settings, protocol)[0] if assignor is None else assignor
     config = {
@@ -137,7 +137,9 @@ def consumer_config(
     }
     if settings.group_instance_id:
         config["group.instance.id"] = settings.group_instance_id
-    if protocol == "classic":  # under KIP-848 both are the broker's, and refused from a client
+    if (
+        protocol == "classic"
+    ):  # under KIP-848 the broker decides both and refuses them from a client
         config["partition.assignment.strategy"] = chosen
         config["session.timeout.ms"] = int(settings.session_timeout_s * 1_000)
     elif chosen:
@@ -148,5 +150,5 @@ def consumer_config(
 def producer_config(
     settings: KafkaSettings, client_id: str, changes: Mapping[str, int | str | bool]
 ) -> Config:
-    """An idempotent producer; `changes` are our own code's, in place of the defaults above."""
+    """Returns the configuration of an idempotent producer; `changes` of our code replace defaults."""
     return {**_SAFE_PRODUCER, **changes, **common_config(settings, client_id)}

@@ -3,9 +3,9 @@
     with EmbeddedKafka() as kafka:
         settings = KafkaSettings(bootstrap=kafka.bootstrap)
 
-Produce, groups, commits and transactions work. Topics appear on first use with 4 partitions; there
-is no CreateTopics, no topic configuration and no compaction, and a partition keeps 5 MiB or 100,000
-messages and silently drops older ones. Good for a demo and for tests, never for a soak.
+Produce, groups, commits and transactions work. Topics appear on first use with 4 partitions. There is no
+CreateTopics, no topic configuration and no compaction. A partition keeps 5 MiB or 100,000 messages and
+silently drops older ones. Good for a demo and for tests, never for a soak.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _ASK_S = 5.0
 
 
 class EmbeddedKafka:
-    """Starts the process and knows its address. It dies with us, however we die: it reads our pipe.
+    """Starts the cluster's process and knows its address. It reads our pipe, and so ends with us.
 
-    An interrupt from the terminal is left to us, so that workers can still drain.
+    It ignores an interrupt from the terminal, so that workers can still drain.
     """
 
     def __init__(self, *, brokers: int = 1, topics: Iterable[str] = ()) -> None:
@@ -41,7 +41,7 @@ class EmbeddedKafka:
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> Self:
-        """Start it and wait until it answers; raises KafkaUnavailable. Idempotent."""
+        """Starts it and waits until it answers. Raises KafkaUnavailable. Idempotent."""
         if self._process is not None:
             return self
         self._process = subprocess.Popen(  # noqa: S603 - our own program
@@ -55,11 +55,11 @@ class EmbeddedKafka:
             watchdog.cancel()
         if not self.bootstrap:
             self.stop()
-            raise KafkaUnavailable("the embedded Kafka did not start; its reason stands above")
+            raise KafkaUnavailable("the embedded Kafka did not start; see its output above")
         return self
 
     def stop(self) -> None:
-        """End it and all its topics; idempotent, and safe before start."""
+        """Ends it and all its topics; idempotent, and safe before start."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -89,7 +89,7 @@ class EmbeddedKafka:
 
 
 def touch_topics(client: Producer, topics: Sequence[str]) -> None:
-    """Make topics by asking for them, which is how the embedded cluster makes them."""
+    """Makes topics by asking for them. Raises KafkaTrouble."""
     for topic in topics:
         try:
             client.list_topics(topic, timeout=_ASK_S)
@@ -98,7 +98,7 @@ def touch_topics(client: Producer, topics: Sequence[str]) -> None:
 
 
 def host(brokers: int, topics: Sequence[str]) -> None:
-    """Host a cluster, print where, and stay until standard input ends."""
+    """Hosts a cluster, prints its address, and stays until standard input ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     client = Producer(
         {"bootstrap.servers": "embedded", "test.mock.num.brokers": brokers, "log_level": 0}

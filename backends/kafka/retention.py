@@ -1,4 +1,4 @@
-"""How long Kafka keeps the lanes' topics: so long the ledger must know what it may give again."""
+"""Time for which Kafka keeps the lanes' topics: the ledger must keep their rows for as long."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from backends.settings import Settings
 from message.vocabulary import LANES
 
 TOPIC_DAYS: Final = 8
-"""What `hongyan topics apply` asks for (backends/kafka/topics.py); also where no topic is there yet."""
+"""Days that `hongyan topics apply` asks for (backends/kafka/topics.py), and the answer without topics."""
 _DAY_MS: Final = 86_400_000
 
 
 class TopicKeptForever(KafkaTrouble):
-    """A topic whose records never go; the text says what to do."""
+    """A topic that keeps its records for ever; the text says what to do."""
 
 
 def topic_days(settings: Settings) -> int:
-    """Whole days after which no lane's record can be read again: `recovery.topic_days`, else by the
-    topics' own configuration. Raises KafkaUnavailable, TopicKeptForever."""
+    """Returns the whole days after which no lane's record can be read again: `recovery.topic_days`, else
+    by the topics' own configuration. Raises KafkaUnavailable, TopicKeptForever."""
     if settings.recovery.topic_days:
         return settings.recovery.topic_days
     client = admin(settings.kafka, quiet=True)
@@ -40,7 +40,7 @@ def topic_days(settings: Settings) -> int:
 
 
 def _kept_ms(topic: str, config: Mapping[str, str]) -> int:
-    """Kafka removes whole segments: the oldest record goes when the newest of its segment may."""
+    """Returns retention plus segment time, since Kafka removes whole segments. Raises KafkaTrouble."""
     if "retention.ms" not in config or "segment.ms" not in config:
         raise KafkaUnavailable(
             f"how long Kafka keeps {topic} cannot be read: say it with recovery.topic_days"

@@ -1,4 +1,4 @@
-"""Reading a topic from end to end, outside of any group: nothing is committed, nobody is disturbed."""
+"""Reads a topic from end to end, outside of any group and without commits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from backends.settings import KafkaSettings
 _ASK_S: Final = 10.0
 _POLL_S: Final = 0.5
 _SILENCE_S: Final = 15.0
-"""Without a message for so long although some are missing: the broker is away."""
+"""Time without a message, while some are missing, after which the broker counts as away."""
 _BATCH: Final = 500
 _EARLIEST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
@@ -34,8 +34,8 @@ _NOT_THERE: Final = (KafkaError._NOENT, KafkaError.UNKNOWN_TOPIC_OR_PART)  # noq
 
 
 def read_topic(settings: KafkaSettings, topic: str, since_ms: int = 0) -> Iterator[Message]:
-    """Every record that the topic has now and that was written since then (epoch milliseconds), in no
-    order across partitions. Nothing for a topic that is not there. Raises KafkaUnavailable."""
+    """Yields the topic's records up to now and since `since_ms` (epoch milliseconds), in no order across
+    partitions. Nothing for a topic that is not there. Raises KafkaUnavailable."""
     alone = msgspec.structs.replace(
         settings, group_id=f"{settings.group_id}-reader", group_instance_id=""
     )
@@ -50,7 +50,7 @@ def read_topic(settings: KafkaSettings, topic: str, since_ms: int = 0) -> Iterat
 
 
 def record_at(settings: KafkaSettings, topic: str, partition: int, offset: int) -> Message | None:
-    """The record at that place; None where there is none (any more). Raises KafkaUnavailable."""
+    """Returns the record at that place; None if there is none (any more). Raises KafkaUnavailable."""
     alone = msgspec.structs.replace(
         settings, group_id=f"{settings.group_id}-reader", group_instance_id=""
     )
@@ -69,8 +69,7 @@ def record_at(settings: KafkaSettings, topic: str, partition: int, offset: int) 
 def log_bounds(
     client: AdminClient, places: Iterable[tuple[str, int]]
 ) -> dict[tuple[str, int], tuple[int, int]]:
-    """Each partition's first offset and its end; one that is not there is left out. Raises
-    KafkaUnavailable."""
+    """Returns the first offset and the end of each existing partition. Raises KafkaUnavailable."""
     wanted = [TopicPartition(topic, partition) for topic, partition in places]
     first = _listed(client, wanted, _EARLIEST)
     ends = _listed(client, wanted, _LATEST)
@@ -100,7 +99,7 @@ def _until(reader: Consumer, topic: str, ends: dict[int, int]) -> Iterator[Messa
                 partition, offset = message.partition(), message.offset()
                 if partition in ends and offset is not None and offset < ends[partition]:
                     yield message
-        # By position, since the last records of a partition may be none that a reader is given.
+        # By position, since the last records of a partition may never reach a reader.
         for place in reader.position([TopicPartition(topic, p) for p in ends]):
             if place.offset >= ends[place.partition]:
                 del ends[place.partition]
@@ -109,7 +108,7 @@ def _until(reader: Consumer, topic: str, ends: dict[int, int]) -> Iterator[Messa
 
 
 def _bounds(reader: Consumer, topic: str, since_ms: int) -> dict[int, tuple[int, int]]:
-    """Partition to first offset wanted and the end."""
+    """Returns, by partition, the first offset wanted and the end."""
     metadata = reader.list_topics(topic, timeout=_ASK_S).topics[topic]
     if metadata.error is not None:
         return {}

@@ -1,6 +1,6 @@
-"""Topics: what should be there, what is there, and `hongyan topics apply` in between.
+"""Plans, creates and compares topics, for `hongyan topics apply`.
 
-Nothing is ever deleted or altered: a topic that is there and differs is reported with what to do.
+Never deletes or alters a topic: one that differs is reported with a remedy.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class TopicsRefused(KafkaTrouble):
 
 
 class TopicPlan(msgspec.Struct, frozen=True):
-    """One topic as it should be."""
+    """The wanted state of one topic."""
 
     name: str
     partitions: int
@@ -71,7 +71,7 @@ class TopicPlan(msgspec.Struct, frozen=True):
 
 
 class TopicReport(msgspec.Struct, kw_only=True):
-    """What became of one topic. `remarks` are sentences, and no problems where it `exists`."""
+    """Result for one topic. `remarks` are sentences; for a topic that `exists` they are no problems."""
 
     name: str
     status: Status
@@ -81,7 +81,7 @@ class TopicReport(msgspec.Struct, kw_only=True):
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
-    """What was asked for; None: what suits the cluster."""
+    """The request of a person; None: as suits the cluster."""
 
     partitions: int = 12
     dead_partitions: int = 3
@@ -89,14 +89,13 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     replication: int | None = None
     min_isr: int | None = None
     uncompressed: bool = False
-    """Whether brokers keep lanes uncompressed: only so their limit counts what a record inflates to."""
+    """Whether brokers keep lanes uncompressed: only then their limit counts inflated records."""
 
 
 def plan(prefix: str, lanes: Iterable[Lane], wish: Wish, brokers: int) -> list[TopicPlan]:
-    """Every topic for these lanes, dead letters and trace on a cluster of so many brokers.
+    """Returns the topics of these lanes, dead letters and trace on a cluster of so many brokers.
 
-    Three copies of which two must have a record, where there are brokers for it. Raises
-    TopicsRefused.
+    With enough brokers there are three copies, of which two must have a record. Raises TopicsRefused.
     """
     copies = wish.replication or min(3, brokers)
     in_sync = wish.min_isr or (2 if copies >= 3 else 1)
@@ -132,9 +131,9 @@ def _check(prefix: str, wish: Wish, *, copies: int, in_sync: int, brokers: int) 
 def apply(
     settings: KafkaSettings, lanes: Sequence[Lane], wish: Wish, *, dry_run: bool = False
 ) -> list[TopicReport]:
-    """Make what is missing, compare what is there; raises KafkaUnavailable, TopicsRefused.
+    """Makes missing topics, compares existing ones. Raises KafkaUnavailable, TopicsRefused.
 
-    With `dry_run` nothing is made: what is missing is reported as `created` all the same.
+    With `dry_run` it makes none, and reports the missing ones as `created` all the same.
     """
     client = admin(settings, quiet=True)
     metadata = metadata_of(client)
@@ -156,7 +155,7 @@ def apply(
 
 
 def metadata_of(client: AdminClient) -> ClusterMetadata:
-    """The cluster and its topics. Raises KafkaUnavailable."""
+    """Returns the cluster and its topics. Raises KafkaUnavailable."""
     try:
         return client.list_topics(timeout=_ASK_S)
     except KafkaException as exc:
@@ -166,13 +165,13 @@ def metadata_of(client: AdminClient) -> ClusterMetadata:
 
 
 def _told_of(client: AdminClient, names: Collection[str]) -> ClusterMetadata:
-    """The cluster with these topics, which somebody else made a moment ago: the controller knows them at
-    once, and the brokers tell of them shortly after."""
+    """Returns the cluster with these topics, which another process made a moment ago. The controller knows
+    them at once, the brokers shortly after."""
     deadline = monotonic() + _TOLD_S
     while True:
         metadata = metadata_of(client)
-        told = [metadata.topics.get(name) for name in names]
-        if all(t is not None and t.error is None for t in told) or monotonic() >= deadline:
+        found = [metadata.topics.get(name) for name in names]
+        if all(t is not None and t.error is None for t in found) or monotonic() >= deadline:
             return metadata
         sleep(_POLL_S)
 
@@ -227,7 +226,7 @@ def _as_made(plan: TopicPlan) -> TopicReport:
 
 
 def configs_of(client: AdminClient, topics: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Each topic's configuration; left out where we may not read it."""
+    """Returns each topic's configuration, but for those that we may not read."""
     if not topics:
         return {}
     asked = client.describe_configs(
@@ -243,7 +242,7 @@ def configs_of(client: AdminClient, topics: Sequence[str]) -> dict[str, dict[str
 
 
 def _compare(plan: TopicPlan, found: TopicMetadata, config: Mapping[str, str]) -> TopicReport:
-    """Fewer partitions or copies, or weaker settings, are problems; more are remarks."""
+    """Compares a topic with its plan. Less than planned is a problem, more partitions are a remark."""
     partitions = len(found.partitions)
     replication = min((len(p.replicas) for p in found.partitions.values()), default=0)
     problems = [*_too_few(plan, partitions, replication), *_too_weak(plan, config)]

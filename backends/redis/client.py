@@ -1,9 +1,8 @@
-"""Redis for the pre-filter: few commands, a hard time limit, no retries of the client's own.
+"""Redis clients: few commands, a hard time limit, no retries of the client's own.
 
-Whatever goes wrong is one error, RedisAway: those who use this have no use for the difference. A script
-sets many keys with a time to live in one command, which costs the client a tenth of a pipeline
-(docs/decisions/014). One server or a replicated pair; the keys of a batch would not share a slot of a
-cluster.
+Every failure is one error, RedisAway: no caller needs the difference. A script sets many keys with a time
+to live in one command, which costs the client a tenth of a pipeline (docs/decisions/014). One server or a
+replicated pair; the keys of a batch would not share a slot of a cluster.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ CLIENT_ERRORS: Final = (redis.RedisError, OSError)
 
 
 class RedisAway(Exception):
-    """Redis did not do it: away, too slow, full, loading, read-only or not what we took it for."""
+    """Redis did not do it: away, too slow, full, loading, read-only, or no Redis."""
 
 
 def connect(settings: RedisSettings) -> redis.Redis:
-    """A client that gives up after `timeout_ms` and repeats nothing; connects to nothing yet.
+    """Returns a client that gives up after `timeout_ms` and repeats nothing; connects to nothing yet.
 
     Raises ValueError for a URL that cannot be read.
     """
@@ -68,7 +67,7 @@ def _client(settings: RedisSettings, timeout_s: float) -> redis.Redis:
 
 
 def guarded(call: Any, *arguments: Any) -> Any:
-    """What the call answers; raises RedisAway for whatever went wrong."""
+    """Returns the answer of the call. Raises RedisAway for every failure."""
     try:
         return call(*arguments)
     except CLIENT_ERRORS as exc:
@@ -85,15 +84,15 @@ class RedisStore:
         self._set_new = self._client.register_script(_SET_NEW)
 
     def get(self, keys: Sequence[str]) -> list[bytes | None]:
-        """The values, None where there is none or no string. Raises RedisAway."""
+        """Returns the values; None for a missing key or one that holds no string. Raises RedisAway."""
         return cast("list[bytes | None]", guarded(self._client.mget, keys))
 
     def set(self, keys: Sequence[str], values: Sequence[bytes], ttl_ms: int) -> None:
-        """Set each key, whatever stood there. Raises RedisAway."""
+        """Sets each key, whatever its value was. Raises RedisAway."""
         guarded(self._set, keys, [ttl_ms, *values])
 
     def set_new(self, keys: Sequence[str], ttl_ms: int) -> list[bool]:
-        """Set the keys that are not there; which they were. Raises RedisAway."""
+        """Sets the missing keys. Returns True for each key that was missing. Raises RedisAway."""
         return [made == 1 for made in guarded(self._set_new, keys, [ttl_ms])]
 
     def close(self) -> None:

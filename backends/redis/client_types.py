@@ -1,6 +1,6 @@
-"""Keys of somebody else's that hold another type than wanted: found and moved aside, in one script.
+"""Finds foreign keys of a wrong type and moves them aside, in one script.
 
-Redis refuses every command on such a key (WRONGTYPE), and whoever needs it fails until it is gone.
+Redis refuses every command on such a key (WRONGTYPE), so its users fail until it is gone.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class KeyTypes:
     """One round trip per call; thread-safe."""
 
     def __init__(self, settings: RedisSettings, wanted: Mapping[str, str]) -> None:
-        """`wanted` tells each key's type. Raises ValueError for a URL that cannot be read."""
+        """`wanted` has each key's type. Raises ValueError for a URL that cannot be read."""
         self._client = connect(settings)
         self._script = self._client.register_script(_SCRIPT)
         self._wanted = dict(wanted)

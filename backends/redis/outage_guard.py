@@ -1,4 +1,4 @@
-"""Leaves a Redis that failed alone for a while: an outage costs one time limit a second, not one a call."""
+"""Skips a failed Redis for a while: an outage costs one time limit a second, not one a call."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import structlog
 from backends.redis.client import RedisAway
 
 PAUSE_S: Final = 1.0
-"""Between two questions to a Redis that is away."""
+"""Pause between two calls to a Redis that is away."""
 
 T = TypeVar("T")
 _log = structlog.get_logger(__name__)
@@ -24,11 +24,11 @@ class OutageGuard:
     def __init__(
         self, who: str, effect: str, *, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
-        """`who` asks, and `effect` says what an outage means for it; both for the log."""
+        """`who` names the caller, `effect` an outage's effect on it; both for the log."""
         self.errors = 0
         """Calls that Redis did not answer."""
         self.skipped = 0
-        """Calls not made while it was left alone."""
+        """Calls skipped during an outage."""
         self._who = who
         self._effect = effect
         self._monotonic = monotonic
@@ -42,7 +42,7 @@ class OutageGuard:
         return self._away
 
     def ask(self, call: Callable[[], T]) -> T | None:
-        """The answer, or None where Redis gave none or is being left alone."""
+        """Returns the answer; None if Redis gave none or is skipped."""
         if not self._may_ask():
             return None
         try:
@@ -62,7 +62,7 @@ class OutageGuard:
             if now < self._again_at:
                 self.skipped += 1
                 return False
-            self._again_at = now + PAUSE_S  # one asks; the others wait for what it finds
+            self._again_at = now + PAUSE_S  # one thread asks; the others skip until it knows
             return True
 
     def _failed(self, exc: RedisAway) -> None:

@@ -1,11 +1,11 @@
-"""The pace that a provider's refusals teach, shared by a fleet: how fast an account may go, and when.
+"""The pace that a fleet learns from a provider's refusals: how fast an account may go, and when.
 
-    refused        the account is shut for as long as the provider asked, for the whole fleet at once; what
-                   it asked before is kept to, however short this time is
+    refused        the account is shut for as long as the provider asked, for the whole fleet at once; a
+                   shorter time than one asked before does not replace it
     refused again  without a call that went well in between: shut twice as long, up to `LONGEST_MS`
     open again     from a low rate, doubled each second up to the last that went well, then slowly above it,
                    and after `LINEAR_S` without a refusal quickly
-    not refused    for `FORGET_MS`: there is no pace any more
+    not refused    for `FORGET_MS`: the pace ends
 
 A refusal of a call that began before the last refusal was counted is not counted again. Redis keeps the
 pace on its own clock; `LocalPaces` is the same in one process.
@@ -23,21 +23,21 @@ from backends.redis.client import connect, guarded
 from backends.settings import RedisSettings
 
 DEFAULT_MS: Final = 500
-"""How long an account is shut whose provider named no time."""
+"""Time for which an account is shut if its provider named none."""
 LONGEST_MS: Final = 30_000
-"""Beyond what the provider asked nobody is shut for longer."""
+"""Longest time for which an account is shut, unless the provider asks for more."""
 FORGET_MS: Final = 60_000
 LEAST_PER_S: Final = 0.2
 """The lowest rate that refusals lead to."""
 START_PER_S: Final = 1.0
-"""At most so fast it begins after a refusal without a call that went well."""
+"""Highest first rate after a refusal without a call that went well."""
 KEPT, LEAST_KEPT, MOST_KEPT = 0.9, 0.5, 0.9
-"""Of the rate that went well the part that is kept; of the rate before at least and at most so much."""
+"""Share kept of the rate that went well; least and most share of the rate before."""
 GROWTH, LEAST_GROWTH_PER_S = 0.03, 0.02
-"""Part of the last good rate by which it rises each second, and by how much at least."""
+"""Rise each second: a share of the last good rate, and the least rise."""
 LINEAR_S, DOUBLED_S = 10, 2
-"""So long it rises by `GROWTH`, which finds any limit near the last good rate. Then it doubles each
-`DOUBLED_S`: no refusal so far above it means that it was no limit."""
+"""The rate rises by `GROWTH` for `LINEAR_S`, which finds any limit near the last good rate. Then it
+doubles each `DOUBLED_S`: without a refusal so far above it, that rate was no limit."""
 _MOST_STRIKES: Final = 16
 _NUMBERS: Final = (
     DEFAULT_MS,
@@ -105,7 +105,7 @@ end
 local rate = rate_of(low, good, since, growth, least)
 return {string.format('%.6f', rate), math.ceil(math.max(0, since - now))}"""
 )
-"""KEYS: the pace, then the buckets, which give one token when it opens. ARGV: of `Refusal`, `_NUMBERS`."""
+"""KEYS: the pace, then the buckets, which give one token when it opens. ARGV: `Refusal`, `_NUMBERS`."""
 _PACES: Final = (
     _RATE
     + """
@@ -129,35 +129,35 @@ class Refusal(NamedTuple):
     """One call that was refused for pace alone."""
 
     name: str
-    """Under which the provider counts."""
+    """The name under which the provider counts."""
     wait_ms: int
-    """As the provider asked; 0: it named no time."""
+    """The wait that the provider asked for; 0: it named none."""
     age_ms: int
-    """Since the call began."""
+    """Time since the call began."""
     seen_per_s: float
     """Deliveries a second that the provider took of the fleet just before."""
     buckets: tuple[str, ...] = ()
-    """Of `backends.redis.token_bucket`, shut until it opens, and then with one token."""
+    """Buckets of `backends.redis.token_bucket`: shut until the account opens, then with one token."""
 
 
 class Pace(NamedTuple):
-    """How an account may go now."""
+    """The rate of an account now."""
 
     rate_per_s: float
-    """Of the whole fleet."""
+    """Rate of the whole fleet."""
     shut_ms: int
-    """From now on nothing may go for so long."""
+    """Time from now on for which nothing may go."""
 
 
 class Paces(Protocol):
-    """The fleet's paces. Raises RedisAway; then nobody knows whether a refusal counted."""
+    """The fleet's paces. Raises RedisAway; a refusal may have counted then."""
 
     def refused(self, refusal: Refusal) -> Pace:
-        """Count one refusal."""
+        """Counts one refusal. Returns the new pace."""
         ...
 
     def paces(self, names: Sequence[str]) -> list[Pace | None]:
-        """In the order asked; None: nothing slows it."""
+        """Returns the paces in the order asked; None: nothing slows it."""
         ...
 
 
@@ -175,8 +175,8 @@ class RedisPaces:
     def refused(self, refusal: Refusal) -> Pace:
         """See `Paces.refused`; one round trip."""
         keys = [self._key(refusal.name), *(f"{self._prefix}:rate:{b}" for b in refusal.buckets)]
-        told = [refusal.wait_ms, max(0, refusal.age_ms), refusal.seen_per_s]
-        rate, shut = guarded(self._refused, keys, [*told, *_NUMBERS])
+        of_call = [refusal.wait_ms, max(0, refusal.age_ms), refusal.seen_per_s]
+        rate, shut = guarded(self._refused, keys, [*of_call, *_NUMBERS])
         return Pace(float(rate), int(shut))
 
     def paces(self, names: Sequence[str]) -> list[Pace | None]:
@@ -198,13 +198,13 @@ class RedisPaces:
 
 
 class _Known(NamedTuple):
-    """Times in milliseconds."""
+    """The state of one pace; times in milliseconds."""
 
     low: float
     good: float
     """0: no rate is known to go well."""
     since: float
-    """When it opens, or opened."""
+    """Time at which it opens, or opened."""
     struck: float
     strikes: int
 

@@ -4,9 +4,9 @@
              Leased   nobody else asks until the lease ends: ask the provider, then `put` or `give_up`
              Busy     another process is asking: come back
 
-A lease is bounded, and its fence is random: whoever slept past its lease puts nothing. Times are told as
-milliseconds left or gone by the store's own clock, so that no two machines' clocks are compared. What is
-kept is opaque here: tokens come sealed. On Redis in this module, in SQL in `backends.sql.token_cache`.
+A lease is bounded, and its fence is random: a process that slept past its lease puts nothing. Times are
+milliseconds left or gone by the store's own clock, so that no two machines' clocks are compared. Tokens
+come sealed. On Redis in this module, in SQL in `backends.sql.token_cache`.
 """
 
 from __future__ import annotations
@@ -80,16 +80,16 @@ class TokenCache(Protocol):
     def take(
         self, name: str, stale: str, fresh_ms: int, lease_ms: int
     ) -> StoredToken | Leased | Busy:
-        """A token whose digest is not `stale`, or one no older than `fresh_ms`; else the lease, if
-        nobody has it."""
+        """Returns a token whose digest is not `stale` or that is no older than `fresh_ms`; else the lease;
+        Busy if another has it."""
         ...
 
     def put(self, name: str, fence: str, token: StoredToken) -> bool:
-        """Keep the token and end the lease; False, and nothing is kept, if the lease was lost."""
+        """Keeps the token and ends the lease. Returns False, and keeps nothing, if the lease was lost."""
         ...
 
     def give_up(self, name: str, fence: str) -> None:
-        """End the lease without a token."""
+        """Ends the lease without a token."""
         ...
 
     def close(self) -> None:
@@ -98,7 +98,7 @@ class TokenCache(Protocol):
 
 
 def new_fence() -> str:
-    """A name for one lease that no other has: a counter would begin again when a store is flushed."""
+    """Returns a unique name for one lease. A counter would begin again after a flush of the store."""
     return secrets.token_hex(16)
 
 

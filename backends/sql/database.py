@@ -1,4 +1,4 @@
-"""The SQL databases: PostgreSQL through psycopg 3, or one SQLite file. Errors: see sql_errors."""
+"""The SQL databases: PostgreSQL through psycopg 3, or one SQLite file. Errors: backends.sql.errors."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from sqlalchemy.engine import URL, make_url
 from backends.sql.errors import SqlAway, judged
 
 BUSY_MS: Final = 5_000
-"""How long a statement waits for another one's lock before it gives up for now."""
+"""Longest wait of a statement for a lock."""
 STATEMENT_MS: Final = 10_000
-"""How long the server works on a statement before it gives up."""
+"""Longest time that the server works on a statement."""
 ANSWER_S: Final = 12.0
-"""How long we wait for an answer: a frozen server keeps its connections, and its own limits stand still."""
+"""Longest wait for an answer: a frozen server keeps its connections and enforces no limits."""
 CONNECT_S: Final = 5
 _MAX_PORT: Final = 65_535
 DEAD_PEER_MS: Final = 6_000
-"""How long sent bytes may stay unacknowledged before their connection counts as dead."""
+"""Time after which a connection with unacknowledged bytes counts as dead."""
 
 _SESSION = {
     "default_transaction_isolation": "read committed",
@@ -33,9 +33,9 @@ _SESSION = {
     "statement_timeout": str(STATEMENT_MS),
     "idle_in_transaction_session_timeout": str(STATEMENT_MS),
 }
-# The ledger finds every row by an index, in batches whose size it knows, in tables whose statistics
-# may be a minute old: a plan that was right for an empty partition must not survive into a full one.
-# So the planner gets no other choice, and does not plan again for every batch (docs/decisions/012).
+# The ledger finds every row by an index, in batches of known size. Statistics may be a minute old: a plan
+# that was right for an empty partition must not survive into a full one. So the planner gets no other
+# choice, and does not plan again for every batch (docs/decisions/012).
 _FIXED_PLANS = {
     "plan_cache_mode": "force_generic_plan",
     "enable_seqscan": "off",
@@ -48,7 +48,7 @@ _FIXED_PLANS = {
 
 
 def database_url(url: str, base: str | Path = ".") -> URL:
-    """The URL with our driver; a relative SQLite file stands in `base`. Raises ValueError."""
+    """Returns the URL with our driver; a relative SQLite file is in `base`. Raises ValueError."""
     try:
         parsed = make_url(url.replace("postgres://", "postgresql://", 1))
     except (sa.ArgumentError, ValueError):
@@ -68,19 +68,19 @@ def database_url(url: str, base: str | Path = ".") -> URL:
 
 
 def _checked(url: URL) -> URL:
-    """The same, if libpq knows its options; raises ValueError with the option's name alone."""
+    """Returns the same URL. Raises ValueError, with the name alone, for an option that libpq lacks."""
     try:
         _, options = url.get_dialect()().create_connect_args(url)
         make_conninfo("", **options)
     except psycopg.ProgrammingError as exc:
-        raise ValueError(f"libpq takes it not: {str(exc).strip()}") from None
+        raise ValueError(f"libpq does not take it: {str(exc).strip()}") from None
     except (TypeError, ValueError):
         raise ValueError("its options cannot be read") from None
     return url
 
 
 def masked(url: str | URL) -> str:
-    """The URL for logs and errors, without whatever might be secret."""
+    """Returns the URL for logs and errors, without password and query."""
     try:
         return make_url(url).set(query={}).render_as_string(hide_password=True)
     except (sa.ArgumentError, ValueError):
@@ -88,16 +88,16 @@ def masked(url: str | URL) -> str:
 
 
 class Database:
-    """A pool of driver connections in autocommit; one that fails is replaced.
+    """A pool of driver connections in autocommit; a failed connection is replaced.
 
     `hot` is for the ledger's own few statements: fixed plans, see `_FIXED_PLANS`. Connections are
-    not pinged before use: a dead one costs one SqlAway, and whoever gets it repeats anyway.
+    not pinged before use: a dead one costs one SqlAway, which every caller repeats.
     """
 
     def __init__(self, url: URL, *, hot: bool = False, pool_size: int = 4) -> None:
         self.url = url
         self.is_postgres = url.get_backend_name() == "postgresql"
-        self._generation = 0  # written by whichever thread saw the server go; a race renews twice
+        self._generation = 0  # `_reraise` of any thread adds to it; a race renews twice
         self.engine = (
             _postgres(url, hot, pool_size) if self.is_postgres else _sqlite(url, pool_size)
         )
@@ -106,9 +106,9 @@ class Database:
 
     @contextmanager
     def connection(self) -> Iterator[Any]:
-        """A driver connection (psycopg's or sqlite3's). Raises SqlError for what it names.
+        """Yields a driver connection (psycopg's or sqlite3's). Raises SqlError.
 
-        After SqlAway no connection made before it is used again: they led to the same server.
+        After SqlAway no earlier connection is used again: all of them led to the same server.
         """
         with self.errors():
             pooled = self.engine.raw_connection()
@@ -122,7 +122,7 @@ class Database:
 
     @contextmanager
     def begin(self) -> Iterator[Connection]:
-        """One transaction of SQLAlchemy's, with the same errors; SQLite's is its only writer."""
+        """Yields a SQLAlchemy connection in a transaction; on SQLite the only writer. Raises SqlError."""
         with self.errors(), self.engine.connect() as connection:
             if self.is_postgres:
                 connection.execution_options(isolation_level="READ COMMITTED")
@@ -131,14 +131,14 @@ class Database:
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Around SQLAlchemy's own connections (`engine.connect()`): the same errors."""
+        """Maps errors of SQLAlchemy's own connections (`engine.connect()`) likewise."""
         try:
             yield
         except (sa.SQLAlchemyError, psycopg.Error, sqlite3.Error) as exc:
             self._reraise(exc)
 
     def close(self) -> None:
-        """Close what idles in the pool; idempotent."""
+        """Closes the pool's idle connections; idempotent."""
         self.engine.dispose()
 
     def _reraise(self, exc: BaseException) -> None:
@@ -197,11 +197,11 @@ def _connect_impatiently(_dialect: object, _record: object, _args: object, named
 
 
 def _prepare(connection: psycopg.Connection[Any], session: dict[str, str]) -> None:
-    """Set what must hold whatever the server's or the role's defaults are."""
+    """Sets the session, whatever the defaults of the server and the role are."""
     connection.autocommit = True
     settings = ", ".join(["set_config(%s, %s, false)"] * len(session))
     connection.execute(f"SELECT {settings}", [text for pair in session.items() for text in pair])
-    # A commit that a crash may take back would break every promise made on top of it.
+    # A commit that a crash may undo would break every promise made after it.
     connection.execute(
         "SELECT set_config('synchronous_commit', 'on', false)"
         " WHERE current_setting('synchronous_commit') = 'off'"

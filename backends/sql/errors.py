@@ -1,10 +1,10 @@
-"""What database drivers raise, judged once, so that no other package needs to know a driver.
+"""Maps errors of database drivers, so that no other package needs to know a driver.
 
     SqlError
      ├─ SqlAway        the server cannot be reached, went away, is busy or refuses writes for now
      └─ SqlNoSchema    a table, column or function that ours needs is not there
 
-Anything else a driver raises is a bug of ours and travels on as it is.
+Any other error of a driver is a bug of ours and stays as it is.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class SqlError(Exception):
 
 
 class SqlAway(SqlError):
-    """Nothing is wrong with the statement: repeat it as it was, once the database is back."""
+    """The statement is right: repeat it as it was, once the database is back."""
 
 
 class SqlNoSchema(SqlError):
@@ -47,7 +47,7 @@ class SqlNoSchema(SqlError):
 
 
 def judged(exc: BaseException) -> BaseException:
-    """Ours for what the ladder names, else `exc` itself."""
+    """Returns our error for one that the ladder names, else `exc` itself."""
     if isinstance(exc, sa.TimeoutError):
         return SqlAway("every connection of the pool is in use")
     cause = exc.orig if isinstance(exc, sa.DBAPIError) else exc
@@ -62,7 +62,7 @@ def _judged_postgres(cause: psycopg.Error, exc: BaseException) -> BaseException:
     state = cause.sqlstate or ""
     if state in _NO_SCHEMA_STATES:
         return SqlNoSchema(_sentence(cause))
-    # Without a state it is libpq that speaks, and it has no server to speak to.
+    # An error without a state is libpq's own: it has no server.
     lost = isinstance(cause, psycopg.OperationalError | psycopg.InterfaceError) and not state
     if lost or state[:2] in _AWAY_CLASSES or state in _AWAY_STATES:
         return SqlAway(_sentence(cause))
@@ -79,5 +79,5 @@ def _judged_sqlite(cause: sqlite3.Error, exc: BaseException) -> BaseException:
 
 
 def _sentence(exc: BaseException) -> str:
-    """The first line: drivers put the statement and its values on the others."""
+    """Returns the first line: drivers put the statement and its values on the others."""
     return str(exc).strip().partition("\n")[0] or type(exc).__name__

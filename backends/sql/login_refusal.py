@@ -1,7 +1,7 @@
-"""Whether a database refuses us: a wrong password, a name that is not there. Waiting helps no more.
+"""Finds out whether a database refuses our login, such as for a wrong password. Waiting does not help then.
 
-A connection that fails has no SQLSTATE in libpq's interface, and its text is in the server's language:
-so the one attempt made here is traced (PQtrace), into memory, and the code is read from the trace.
+A failed connection has no SQLSTATE in libpq's interface, and its text is in the server's language. So the
+one attempt made here is traced (PQtrace) into memory, and the code is read from the trace.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _EVENTS: Final = {pq.PollingStatus.READING: select.POLLIN, pq.PollingStatus.WRIT
 
 
 def refusal(url: URL) -> str | None:
-    """What the server says, in one sentence; None where it lets us in, is away, or only busy."""
+    """Returns the server's refusal in one sentence; None if it lets us in, is away or only busy."""
     if url.get_backend_name() == "sqlite":
         folder = Path(url.database or "").parent
         return None if folder.is_dir() else f"there is no folder {folder}"
@@ -41,7 +41,7 @@ def refusal(url: URL) -> str | None:
 
 
 class _Answer(NamedTuple):
-    """What came of an attempt; of several hosts, what came of each."""
+    """Result of an attempt: a text, the SQLSTATE of each host, and whether a password is missing."""
 
     said: str
     codes: list[str]
@@ -54,7 +54,7 @@ def _conninfo(url: URL) -> str:
 
 
 def _attempt(conninfo: str) -> _Answer:
-    """For at most CONNECT_S seconds."""
+    """Tries to connect, for at most CONNECT_S seconds."""
     trace = os.memfd_create("refusal")
     try:
         connection = pq.PGconn.connect_start(conninfo.encode())
@@ -84,5 +84,5 @@ def _connect(connection: pq.abc.PGconn, deadline: float) -> None:
 
 
 def _sentence(text: str) -> str:
-    """The first line, less the server's address and the word FATAL in whatever language."""
+    """Returns the first line without the server's address and the word FATAL in any language."""
     return text.strip().partition("\n")[0].rpartition(":  ")[2]

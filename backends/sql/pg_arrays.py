@@ -1,10 +1,9 @@
 """PostgreSQL arrays for whole columns, at a fraction of the driver's cost per element.
 
-A driver adapts a list value by value in Python; a JSON encoder written in C gives the same text once
-its brackets are exchanged, because JSON and array literals quote and escape `"` and `\\` alike and
-spell null alike. Only JSON's other escapes (control characters) mean something else: those columns
-go the long way. Bytes travel in the server's binary form: as text they would be twice as long, and the
-server would read them character by character, twice. Figures: docs/decisions/011.
+A driver adapts a list value by value in Python. A JSON encoder in C gives the same text once its brackets
+are exchanged: JSON and array literals quote and escape `"` and `\\` alike and spell null alike. A column
+with JSON's other escapes (control characters) is quoted in Python. Bytes have the server's binary form:
+as text they would be twice as long, and the server would read them twice. Figures: docs/decisions/011.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def array(values: Sequence[str | int | None]) -> str:
-    """`{…}` of text or of integers, for a parameter that is cast to text[] or bigint[]."""
+    """Returns `{…}` of text or of integers, for a parameter that is cast to text[] or bigint[]."""
     try:
         text = _encode(values).decode()
     except UnicodeEncodeError:  # half a surrogate pair
@@ -56,7 +55,7 @@ adapters.register_dumper(ByteArray, _AsItIs)
 
 
 def byte_array(values: Collection[bytes | None]) -> ByteArray:
-    """A parameter that is a bytea[]."""
+    """Returns a parameter of type bytea[]."""
     parts = [_HEAD.pack(_DIMENSIONS, None in values, _BYTEA, len(values), _FIRST)]
     for value in values:
         if value is None:

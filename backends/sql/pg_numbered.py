@@ -1,7 +1,7 @@
-"""Statements that are too long for psycopg to remember how their named parameters are written.
+"""Numbered parameters for statements that are too long for psycopg's cache of named ones.
 
-psycopg keeps what it made of a statement with `%(name)s` only up to 4,096 characters, and reads a longer
-one anew each time. One that has the server's own `$1, $2, …` is sent as it is, whatever its length.
+psycopg caches the conversion of `%(name)s` for statements of up to 4,096 characters, and converts a longer
+one each time. A statement with the server's own `$1, $2, …` needs no conversion.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ _NAMED: Final = re.compile(r"%\((\w+)\)s")
 
 
 def numbered(statement: str) -> tuple[str, list[str]]:
-    """The statement with numbers for `%(name)s`, and the names in their order. Raises ValueError for a
-    `%%`, which only psycopg's own way of writing has."""
+    """Returns the statement with numbers for `%(name)s`, and the names in that order. Raises ValueError for
+    `%%`, which only named parameters need."""
     if "%%" in statement:
         raise ValueError("write a lone % in a numbered statement, not %%")
     names = list(dict.fromkeys(_NAMED.findall(statement)))
@@ -26,6 +26,6 @@ def numbered(statement: str) -> tuple[str, list[str]]:
 
 
 def fetched(connection: Any, statement: str, parameters: Sequence[Any]) -> Any:
-    """The first row that a numbered statement, prepared by the server, gives."""
+    """Returns the first row of a numbered statement, prepared by the server."""
     with psycopg.RawCursor(connection) as cursor:
         return cursor.execute(statement, parameters, prepare=True).fetchone()

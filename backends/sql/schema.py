@@ -1,7 +1,7 @@
-"""The database's schema: bring it to this version, and say which one it has.
+"""Upgrades the database's schema, and reads its version.
 
-Two processes may upgrade at once: on PostgreSQL an advisory lock, on SQLite the write lock lets the
-second wait and then find nothing to do. A migration happens whole or not at all.
+Two processes may upgrade at once: the second waits, on PostgreSQL for an advisory lock, on SQLite for the
+write lock, and then finds nothing to do. A migration happens whole or not at all.
 """
 
 from __future__ import annotations
@@ -22,14 +22,11 @@ VERSION_TABLE: Final = "hongyan_schema"
 _LOCK: Final = 0x686F6E6779616E  # "hongyan"
 _SCRIPTS = Path(__file__).parent / "migrations"
 _WAIT_MS: Final = 600_000
-"""A migration of a large table may take its time, and so may the one that waits for it."""
+"""Time limit of a migration of a large table, and of the wait for it."""
 
 
 def upgrade(url: URL) -> str:
-    """Bring the database to `head()`; returns the version it had before ("" for none).
-
-    Raises SqlAway.
-    """
+    """Brings the database to `head()`. Returns the version before, "" for none. Raises SqlAway."""
     database = Database(url, pool_size=1)
     try:
         with database.begin() as connection:
@@ -50,13 +47,13 @@ def _upgrade(connection: Connection, is_postgres: bool) -> str:
 
 
 def current(database: Database) -> str:
-    """The version the database has, "" for none. Raises SqlAway."""
+    """Returns the version of the database, "" for none. Raises SqlAway."""
     with database.errors(), database.engine.connect() as connection:
         return _version(connection)
 
 
 def head() -> str:
-    """The version this program wants."""
+    """Returns the version that this program needs."""
     return ScriptDirectory.from_config(_config()).get_current_head() or ""
 
 

@@ -1,6 +1,6 @@
 """Access tokens in the ledger's database, table access_tokens; see `backends.redis.token_cache`.
 
-Where there is no Redis this is the fleet's store, and where there is one, its stand-in while it is away.
+Without Redis this is the fleet's store; with Redis it takes over during an outage.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class SqlTokenCache:
     def take(
         self, name: str, stale: str, fresh_ms: int, lease_ms: int
     ) -> StoredToken | Leased | Busy:
-        """See `TokenCache.take`; what is kept is read without a lock."""
+        """See `TokenCache.take`; a usable token is read without a lock."""
         fence = new_fence()
 
         def look(connection: Connection) -> StoredToken | None:
@@ -104,8 +104,8 @@ class SqlTokenCache:
         return row, self._now(connection)
 
     def _now(self, connection: Connection) -> int:
-        """The database's clock where it has one, in epoch milliseconds. After the lock, not before: it
-        may have been waited for, and PostgreSQL's hongyan_now() stands still in a transaction."""
+        """Returns epoch milliseconds by the database's clock, else ours. Read after the lock, since the
+        wait for it may be long and PostgreSQL's hongyan_now() is constant within a transaction."""
         if self._database.is_postgres:
             clock = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
             return int(connection.execute(text(clock)).scalar_one())

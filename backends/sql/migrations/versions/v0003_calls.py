@@ -1,4 +1,4 @@
-"""What recovery needs of a call before it is made: its key, its body's digest, since when it is open."""
+"""Columns that recovery needs of a call before it is made: key, digest of the body, time of the first."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ branch_labels = None
 depends_on = None
 
 _STATEMENTS = (
-    # The name under which the provider knows the call; NULL: the delivery's own key.
+    # The call's name at the provider; NULL: the delivery's own key.
     "ALTER TABLE deliveries ADD COLUMN call_key {text}",
-    # Where the provider dedups by the body's bytes: their digest.
+    # Digest of the body's bytes, for a provider that dedups by them.
     "ALTER TABLE deliveries ADD COLUMN call_digest {text}",
     # Epoch milliseconds of the earliest call whose outcome is open; NULL: none was made since the last
     # definite outcome. A provider's dedup window counts from here.

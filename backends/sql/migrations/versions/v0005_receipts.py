@@ -1,4 +1,4 @@
-"""Receipts, kept until the delivery they are of is found (docs/receipts.md)."""
+"""Receipts, kept until their delivery is found (docs/receipts.md)."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ CREATE TABLE receipts (
 _INDEXES = (
     "CREATE INDEX receipts_open ON receipts (next_at) WHERE next_at IS NOT NULL",
     "CREATE INDEX receipts_received ON receipts (received_at)",
-    # A delivery without a provider's id is found by the key of its call; in flight it has nothing to be
-    # told yet, so that a send that goes well pays for no entry here.
+    # A delivery without a provider's id is found by the key of its call. In flight it needs no receipt yet,
+    # so that a send that goes well pays for no entry here.
     """CREATE INDEX deliveries_call_key ON deliveries (call_key)
         WHERE call_key IS NOT NULL AND provider_id IS NULL AND state IN ('UNKNOWN', 'SENT')""",
 )
 
 
 def upgrade() -> None:
-    """One row per thing a provider said."""
+    """Makes a table with one row per receipt."""
     is_postgres = op.get_context().dialect.name == "postgresql"
     run = op.get_bind().exec_driver_sql
     run(_TABLE.format(text='TEXT COLLATE "C"' if is_postgres else "TEXT"))

@@ -1,4 +1,4 @@
-"""What recovery looks for, found by an index; and who may act as the one scheduler (docs/recovery.md)."""
+"""Indexes for recovery's queries, and a table of duties for its one scheduler (docs/recovery.md)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ branch_labels = None
 depends_on = None
 
 _STATEMENTS = (
-    # Lane by lane, so that a hundred thousand due rows of one do not stand in another's way; a row is
-    # looked at when it is due or when its time is over, whichever comes first.
+    # Lane by lane, so that a hundred thousand due rows of one do not delay another's. A row is looked at
+    # when it is due or when it expires, whichever comes first.
     """CREATE INDEX deliveries_waiting ON deliveries (lane, ({least}(next_at, expires_at)))
         WHERE state = 'RETRY'""",
     "DROP INDEX deliveries_due",

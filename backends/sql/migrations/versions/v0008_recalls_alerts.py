@@ -1,4 +1,4 @@
-"""Recalls, alerts told, dead letters replayed (docs/recall.md, docs/alerts.md, docs/dead-letters.md)."""
+"""Recalls, alerts sent, dead letters replayed (docs/recall.md, docs/alerts.md, docs/dead-letters.md)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ depends_on = None
 
 # Times are epoch milliseconds by the database's clock.
 _STATEMENTS = (
-    # What is not to be sent any more. Every claim looks here, under a lock that a new recall waits for.
+    # Orders to send something no more. Every claim looks here, under a lock that a new recall waits for.
     """CREATE TABLE recalls (
         -- `message`: a notification's id. `biz`: a business id, for what was created until made_at.
         kind     {text}  NOT NULL,
@@ -22,12 +22,12 @@ _STATEMENTS = (
         PRIMARY KEY (kind, name)
     )""",
     "CREATE INDEX recalls_live ON recalls (until)",
-    # What a provider took back: the row itself stays SENT, since it was.
+    # Deliveries that a provider took back: the row itself stays SENT, since it was.
     """CREATE TABLE recalled (
         delivery_key {text}  PRIMARY KEY,
         at           BIGINT  NOT NULL
     )""",
-    # When an alert was last told by anybody in the fleet, and how often it was kept back since.
+    # The time at which the fleet last sent an alert, and how often it was held back since.
     """CREATE TABLE alerts (
         rule     {text}  NOT NULL,
         subject  {text}  NOT NULL,

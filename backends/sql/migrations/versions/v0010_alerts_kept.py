@@ -1,4 +1,4 @@
-"""Alerts with their text, state and posts, and who silenced them (docs/alerts.md)."""
+"""Alerts with their text, state and posts, and silences with their author (docs/alerts.md)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _COLUMNS = (
     # How often it came up while it was silenced.
     "silenced BIGINT NOT NULL DEFAULT 0",
     "told_by {text} NOT NULL DEFAULT ''",
-    # The news that the webhook has not heard; next_try is NULL when there is none.
+    # The post that has not reached the webhook; next_try is NULL when there is none.
     "post_state {text} NOT NULL DEFAULT ''",
     "post_count BIGINT NOT NULL DEFAULT 0",
     "post_at BIGINT NOT NULL DEFAULT 0",

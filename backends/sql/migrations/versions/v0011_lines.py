@@ -1,4 +1,4 @@
-"""The head of a line is found by one descent, whatever stands behind it (idempotency/lines.py)."""
+"""An index finds the head of a line by one descent, however long the line is (idempotency/lines.py)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ branch_labels = None
 depends_on = None
 
 _STATEMENTS = (
-    # In the order of a line: of two open rows the one that was claimed first stands first.
+    # In the order of a line: of two open rows the one that was claimed first comes first.
     """CREATE INDEX deliveries_heads
         ON deliveries (lane, ordering_key, created_at, (coalesce(kafka_offset, -1)), message_id)
      WHERE ordering_key IS NOT NULL AND state IN ('IN_FLIGHT', 'RETRY', 'UNKNOWN')""",

@@ -1,4 +1,4 @@
-"""Copies of a notification are found by their original."""
+"""An index finds the copies of a notification by their original."""
 
 from __future__ import annotations
 

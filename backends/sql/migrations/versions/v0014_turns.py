@@ -1,4 +1,4 @@
-"""First sends and retries that are due are found apart (idempotency/recovery/statements.py)."""
+"""An index separates due first sends from due retries (idempotency/recovery/statements.py)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ down_revision = "0013"
 branch_labels = None
 depends_on = None
 
-# Many of one kind do not hide the other. The two times stand in this order so that a query for one kind
-# cannot use `deliveries_waiting`, which has both kinds.
+# Many rows of one kind do not hide the other kind. The order of the two times keeps a query for one kind
+# off `deliveries_waiting`, which has both kinds.
 _TURNS = """
 CREATE INDEX deliveries_turns ON deliveries (lane, (attempt > 0), ({least}(expires_at, next_at)))
  WHERE state = 'RETRY'"""

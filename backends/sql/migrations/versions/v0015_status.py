@@ -12,7 +12,7 @@ depends_on = None
 _COLUMNS = (
     # worker or recovery.
     "kind {text} NOT NULL DEFAULT 'worker'",
-    # The program's version; empty: registered by a version that did not tell it.
+    # The program's version; empty: registered by a version that did not give it.
     "program {text} NOT NULL DEFAULT ''",
 )
 # Columns are only ever added, at the end.

@@ -1,4 +1,4 @@
-"""When the latest call in doubt was made, and through whom earlier ones went (decision 093)."""
+"""Time of the latest call in doubt, and accounts of the earlier ones (decision 093)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ branch_labels = None
 depends_on = None
 
 _COLUMNS = (
-    # Both are recovery's: a live claim leaves them as they are, so they hold only while `called_at`, which
-    # stays that of the first call in doubt, is earlier. Epoch milliseconds.
+    # Recovery writes both; a live claim leaves them as they are. So they hold only while `called_at`, the
+    # time of the first call in doubt, is earlier. Epoch milliseconds.
     "last_called_at BIGINT",
     # Names of other accounts that earlier calls in doubt went through, a line each.
     "earlier_accounts TEXT",
