@@ -1,4 +1,4 @@
-"""Puts a process's alerts together: its desk, its rules, and the webhook if there is one."""
+"""Builds a process's alerts: notifier, rules, and the webhook if there is one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def open_desk(
     sender: Sender,
     name: str,
 ) -> D:
-    """A desk of that kind; raises SettingsError for a webhook that is no address."""
+    """Returns a notifier of that kind. Raises SettingsError for a webhook that is no address."""
     alerts = settings.alerts
     options: dict[str, Any] = {"windows": ledger.alerting(), "name": name}
     if alerts.webhook:
@@ -43,7 +43,7 @@ def open_watchman(
     desk: AlertNotifier,
     monotonic: Callable[[], float],
 ) -> AlertMonitor:
-    """Over what `/metrics` shows of this process, and over the fleet; not started."""
+    """Returns a monitor of this process's `/metrics` and of the fleet; not started."""
     lanes = [lane.name for lane in lanes_matching(["*"])]
     fleet = FleetAlerts(
         desk, ledger.fleet_health(), ledger.duties(), settings.alerts, lanes, monotonic

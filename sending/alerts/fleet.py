@@ -1,7 +1,7 @@
-"""Alerts about the fleet: one process at a time asks the ledger, and keeps what all processes raised.
+"""Alerts about the fleet: one process at a time asks the ledger, and does the upkeep of all alerts.
 
-The duty moves to another process when its holder ends or is paused. So no alert depends on a recovery that
-runs, and none on the process that raised it.
+The duty moves to another process when its holder ends or is paused. So no alert depends on a running
+recovery, or on the process that raised it.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ log = structlog.get_logger(__name__)
 DUTY: Final = "alerts"
 LEASE_S: Final = 15.0
 CLEAR_S: Final = 30.0
-"""A lasting alert that nobody raised for so long is over. For so long the ledger must have answered, too,
-before anything is taken for over or lost: after an outage every time in it is old."""
+"""A lasting alert that no process raised for so long is over. The ledger must have answered for as long
+before an alert counts as over or a process as lost: after an outage every time in it is old."""
 OVERDUE_EVERY_S: Final = 10.0
 _MS: Final = 1_000
 
 
 class Asked(Protocol):
-    """What the ledger knows (idempotency/fleet/health.py). Raises LedgerError."""
+    """Queries of the ledger (idempotency/fleet/health.py). Raises LedgerError."""
 
     def lost(self, within_ms: int) -> list[Lost]:
-        """Workers and recoveries lost in the last so many milliseconds, and not told of yet."""
+        """Returns workers and recoveries lost in the last `within_ms` and without an alert yet."""
         ...
 
     def doubts(self, age_ms: int) -> dict[str, int]:
-        """Lane to the age of its oldest doubt, in milliseconds, where that is at least `age_ms`."""
+        """Returns, by lane, the age of its oldest doubt in milliseconds, if that is at least `age_ms`."""
         ...
 
     def overdue(self, lanes: Sequence[str]) -> list[Overdue]:
-        """For each lane, how long its oldest row waits for recovery."""
+        """Returns, for each lane, the time for which its oldest row waits for recovery."""
         ...
 
 
@@ -50,16 +50,16 @@ class Holding(Protocol):
     """See `idempotency.fleet.duties.Duties`. Raises LedgerError."""
 
     def hold(self, duty: str, holder: str, lease_ms: int) -> bool:
-        """Take or renew a duty; False: another has it."""
+        """Takes or renews a duty. Returns False if another holder has it."""
         ...
 
     def drop(self, duty: str, holder: str) -> None:
-        """Give it up."""
+        """Gives the duty up."""
         ...
 
 
 class FleetAlerts:
-    """`look` and `stop` are the watchman's thread's; anyone may read `gauges`."""
+    """The thread of `AlertMonitor` calls `look` and `stop`; any thread may read `gauges`."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class FleetAlerts:
         lanes: Sequence[str],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`lanes` are all that there are: those that nobody serves, too."""
+        """`lanes` are all lanes, even those that no process serves."""
         self._desk = desk
         self._asked = asked
         self._duties = duties
@@ -81,12 +81,12 @@ class FleetAlerts:
         self._answers_since = float("-inf")
         self._overdue_at = float("-inf")
         self._overdue: tuple[float, Sequence[Overdue]] = (float("-inf"), ())
-        """Until when it holds, and what was measured; replaced as a whole by `look`."""
+        """End of validity, and measurements; `look` replaces it as a whole."""
         self._going_on: set[tuple[str, str]] = set()
         """Lasting alerts that the last look found."""
 
     def look(self) -> None:
-        """Raise and tell what the fleet calls for, if the duty is ours. Raises nothing."""
+        """Raises and sends the fleet's alerts, if this process has the duty. Throws nothing."""
         try:
             if self._duties.hold(DUTY, self._holder, int(LEASE_S * _MS)):
                 self._look()
@@ -95,14 +95,14 @@ class FleetAlerts:
             log.debug("ledger_not_asked", cause=str(exc))
 
     def stop(self) -> None:
-        """Give the duty to another process."""
+        """Leaves the duty to another process."""
         try:
             self._duties.drop(DUTY, self._holder)
         except LedgerError as exc:
             log.debug("duty_not_dropped", cause=str(exc))
 
     def gauges(self) -> Iterable[Gauge]:
-        """What was measured lately, by the process that has the duty."""
+        """Yields the last measurements, if this process has the duty."""
         valid_until, overdue = self._overdue
         if self._monotonic() >= valid_until:
             return

@@ -1,8 +1,8 @@
-"""Alerts: what a person has to look at, told once in a window by the whole fleet and always counted.
+"""Alerts for a person: always counted, and sent once in a window by the whole fleet.
 
-Any thread raises; one thread notes them in the ledger, which says what is this process's to tell. It tells
-the log; the webhook hears of it from whichever process claims the post, until one arrived. While the ledger
-is away every process tells and posts by a window of its own, since an outage is no time for silence.
+Any thread raises them. One thread notes them in the ledger, which returns those that this process must
+send, and writes these to the log. The process that claims the post tries the webhook, until one arrived.
+While the ledger is away, every process logs and posts by a window of its own.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LASTING: Final = frozenset(
         "policy_lanes_kept",
     }
 )
-"""Rules that are raised at every look until they are over; all others tell what happened."""
+"""Rules that are raised at every look until they are over; each other one reports an event."""
 RULES: Final = LASTING | {
     "parked",
     "retries_spent",
@@ -44,42 +44,42 @@ RULES: Final = LASTING | {
     "records_removed",
     "log_began_anew",
 }
-"""All that there are; docs/alerts.md has a section for each."""
+"""All rules; docs/alerts.md has a section for each."""
 _MS: Final = 1_000
 _POST_TRIES: Final = 3
 _POST_PAUSE_S: Final = 1.0
 _POST_LEASE_MS: Final = 30_000
-"""Beyond the time limit of a post: who claimed it and died holds it up for so long."""
+"""Beyond the time limit of a post: a process that claimed it and died delays it for so long."""
 _MOST_POSTS: Final = 20
-"""Of one flush."""
+"""Most posts of one flush."""
 _MOST_SUBJECTS: Final = 1_000
-"""Different alerts between two flushes; what is more is counted in the metric alone."""
+"""Most different alerts between two flushes; the metric alone counts any more."""
 
 Send = Callable[[Mapping[str, Any]], str | None]
-"""Posts one alert; why it did not arrive, or None."""
+"""Posts one alert. Returns the error, or None if it arrived."""
 
 
 class AlertWindow(Protocol):
     """The fleet's alerts (idempotency/alerts/windows.py). Every method raises LedgerError."""
 
     def note(self, raised: Sequence[Raised], window_ms: int, by: str) -> list[Told]:
-        """Counts what came up; returns what is ours to tell now."""
+        """Counts the alerts. Returns those that this process must send now."""
         ...
 
     def upkeep(self, window_ms: int, clear_ms: int, by: str) -> list[Told]:
-        """Tells what was kept back, and what is over; returns what is ours to tell."""
+        """Returns held-back alerts that are due and alerts that are over, for this process to send."""
         ...
 
     def claim_post(self, lease_ms: int) -> Post | None:
-        """The next post that is due, ours for that long; None if there is none."""
+        """Claims the next due post for `lease_ms`. Returns None if there is none."""
         ...
 
     def posted(self, post: Post) -> None:
-        """It arrived."""
+        """Notes that the post arrived."""
         ...
 
     def not_posted(self, post: Post, error: str) -> None:
-        """It did not; it is due again later."""
+        """Notes that it did not arrive; it is due again later."""
         ...
 
 
@@ -87,26 +87,26 @@ class Alert(NamedTuple):
     """One thing that went wrong."""
 
     rule: str
-    """As docs/alerts.md names it."""
+    """Its name in docs/alerts.md."""
     lane: str
-    """Empty where it is none of a lane."""
+    """Empty if it concerns no lane."""
     about: str
     """The reason, the account, the worker: with rule and lane it names the alert."""
     text: str
-    """One sentence for whoever is called; no receiver, no content, no secret."""
+    """One sentence for the person on call; no receiver, no content, no secret."""
 
     @property
     def subject(self) -> Subject:
-        """What it is deduplicated by."""
+        """The key of its window."""
         return self.rule, f"{self.lane} {self.about}".strip()
 
     def raised(self, count: int, after: int) -> Raised:
-        """As the ledger counts it."""
+        """Returns the alert as the ledger counts it."""
         return Raised(*self, count, lasting=self.rule in LASTING, after=after)
 
 
 class AlertNotifier:
-    """`raise_` is any thread's, the rest the desk's own."""
+    """Any thread may call `raise_` and `stop`; the thread of `AlertMonitor` calls the rest."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class AlertNotifier:
         post_s: float = 5.0,
         name: str = "",
     ) -> None:
-        """Without `windows` it tells by its own. `name` is whose desk it is, `post_s` a post's limit."""
+        """Without `windows` it uses its own. `name` is the process's, `post_s` a post's time limit."""
         self._raised = _metric(registry, "alerts", "Times that an alert came up.", "lane")
         self._not_posted = _metric(registry, "alerts_not_posted", "Posts that failed.")
         self._window_ms = int(window_s * _MS)
@@ -135,8 +135,8 @@ class AlertNotifier:
         self._stop = threading.Event()
 
     def raise_(self, alert: Alert, count: int = 1, *, after: int = 0) -> None:
-        """It came up; `count` 0: it goes on. With `after` it counts only where nobody in the fleet noted
-        it since then, in epoch milliseconds. Returns at once."""
+        """Counts an alert; `count` 0: it goes on. With `after`, in epoch milliseconds, it counts only if
+        the fleet has not noted it since then. Returns at once."""
         self._raised.labels(alert.rule, alert.lane).inc(count)
         with self._lock:
             if alert.subject in self._latest or len(self._latest) < _MOST_SUBJECTS:
@@ -145,7 +145,7 @@ class AlertNotifier:
                 self._after[alert.subject] = after
 
     def flush(self) -> None:
-        """Tell what came up since the last time and is due, and post what is to be posted."""
+        """Sends the due alerts that were raised since the last flush, and makes the due posts."""
         with self._lock:
             seen, latest, after = self._seen, self._latest, self._after
             self._seen, self._latest, self._after = Counter(), {}, {}
@@ -157,15 +157,15 @@ class AlertNotifier:
             log.debug("alerts_not_posted_now", cause=str(exc))
 
     def upkeep(self, clear_s: float) -> None:
-        """Tell what was kept back in windows that are over, and what nobody raised for `clear_s`; 0:
-        nothing is taken for over. For one process of the fleet at a time. Raises LedgerError."""
+        """Sends held-back alerts whose window is over, and the end of those not raised for `clear_s`
+        seconds; 0: of none. For one process of the fleet at a time. Raises LedgerError."""
         if self._windows is not None:
-            for told in self._windows.upkeep(self._window_ms, int(clear_s * _MS), self._name):
-                self._say(told)
+            for notice in self._windows.upkeep(self._window_ms, int(clear_s * _MS), self._name):
+                self._say(notice)
             self._post_due()
 
     def stop(self) -> None:
-        """Do not try a webhook again; idempotent."""
+        """Tries no post again; idempotent."""
         self._stop.set()
 
     def _note(self, raised: Sequence[Raised]) -> None:
@@ -176,30 +176,30 @@ class AlertNotifier:
         if not raised:
             return
         try:
-            told = self._windows.note(raised, self._window_ms, self._name)
+            notices = self._windows.note(raised, self._window_ms, self._name)
         except LedgerError as exc:
             log.warning("alerts_by_own_window", cause=str(exc))
             self._tell_alone(raised)
         else:
-            for one in told:
-                self._say(one)
+            for notice in notices:
+                self._say(notice)
 
     def _tell_alone(self, raised: Sequence[Raised]) -> None:
-        for told in self._own.note(raised, self._window_ms):
-            self._say(told)
-            error = self._posted(self._body(told, int(time.time() * _MS), self._name))
+        for notice in self._own.note(raised, self._window_ms):
+            self._say(notice)
+            error = self._posted(self._body(notice, int(time.time() * _MS), self._name))
             if error is not None:
-                self._count_failure(told, error)
+                self._count_failure(notice, error)
 
-    def _say(self, told: Told) -> None:
-        fields = {"rule": told.rule, "lane": told.lane, "about": told.about, "text": told.text}
-        if told.state == CLEARED:
-            log.info("alert_cleared", **fields, count=told.count)
+    def _say(self, one: Told) -> None:
+        fields = {"rule": one.rule, "lane": one.lane, "about": one.about, "text": one.text}
+        if one.state == CLEARED:
+            log.info("alert_cleared", **fields, count=one.count)
         else:
-            log.error("alert", **fields, count=told.count)
+            log.error("alert", **fields, count=one.count)
 
     def _post_due(self) -> None:
-        """Posts that any process of the fleet told and none got through; the first failure ends it."""
+        """Makes posts of the whole fleet that have not arrived; ends at the first failure."""
         if self._windows is None or self._post is None:
             return
         for _ in range(_MOST_POSTS):
@@ -213,15 +213,15 @@ class AlertNotifier:
                 return
             self._windows.posted(post)
 
-    def _body(self, told: Told, at: int, by: str) -> dict[str, Any]:
-        return {**msgspec.structs.asdict(told), "from": by, "at": at}
+    def _body(self, notice: Told, at: int, by: str) -> dict[str, Any]:
+        return {**msgspec.structs.asdict(notice), "from": by, "at": at}
 
-    def _count_failure(self, told: Told, error: str) -> None:
-        self._not_posted.labels(told.rule).inc()
-        log.warning("alert_not_posted", rule=told.rule, about=told.about, cause=error)
+    def _count_failure(self, notice: Told, error: str) -> None:
+        self._not_posted.labels(notice.rule).inc()
+        log.warning("alert_not_posted", rule=notice.rule, about=notice.about, cause=error)
 
     def _posted(self, body: Mapping[str, Any]) -> str | None:
-        """None once the webhook took it, or where there is none."""
+        """Posts, with repeats. Returns the error; None if it arrived or there is no webhook."""
         error = None
         for attempt in range(_POST_TRIES if self._post else 0):
             assert self._post is not None
@@ -234,12 +234,12 @@ class AlertNotifier:
 
 
 def runbook(rule: str) -> str:
-    """Where it is written what to do."""
+    """Returns the place of the rule's instructions."""
     return f"docs/alerts.md#{rule}"
 
 
 def _merged(raised: Sequence[Raised]) -> list[Raised]:
-    """One of each subject, the last one's words with the sum of the counts."""
+    """Returns one alert of each subject: the last one's text with the sum of the counts."""
     merged: dict[Subject, Raised] = {}
     for one in raised:
         before = merged.get((one.rule, one.subject))

@@ -1,7 +1,7 @@
-"""When a person is called: rules over what `/metrics` shows, and over what the ledger knows of the fleet.
+"""Alert rules over the numbers of `/metrics`, and the monitor that applies them.
 
-They read the numbers that everybody sees, so an alert and a dashboard cannot disagree. What one process
-alone cannot know (who was lost, what is in doubt) is asked of the ledger (sending/alerts/fleet.py).
+They read the numbers that everybody sees, so an alert and a dashboard cannot disagree. The ledger answers
+questions about the whole fleet, such as lost workers (sending/alerts/fleet.py).
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _RISING: Final = (
         "a topic was made anew or cut below its committed offset; the log names it",
     ),
 )
-"""Rule, counter, text: each rise calls."""
+"""Rule, counter, text: each rise raises an alert."""
 Key = tuple[str, str, str]
-"""Rule, lane, and what it is about."""
+"""Rule, lane and label, such as the account."""
 
 
 class Sample(NamedTuple):
@@ -48,18 +48,18 @@ class Sample(NamedTuple):
 
 
 class ThresholdRule(NamedTuple):
-    """Calls while a gauge is at its limit or above."""
+    """Raises an alert while a gauge is at its limit or above."""
 
     rule: str
     metric: str
     limit: float
     text: str
     about: str = ""
-    """The label that tells one such alert of a lane from another."""
+    """Label that distinguishes alerts of one lane."""
 
 
 class DurationRule(NamedTuple):
-    """Calls when a gauge has not been 0 for so many seconds."""
+    """Raises an alert while a gauge has not been 0 for so many seconds."""
 
     rule: str
     metric: str
@@ -69,14 +69,14 @@ class DurationRule(NamedTuple):
 
 
 class AlertRules(NamedTuple):
-    """What is looked at."""
+    """The rules of a process."""
 
     levels: Sequence[ThresholdRule]
     lasting: Sequence[DurationRule]
 
 
 def rules_of(settings: AlertSettings) -> AlertRules:
-    """The rules with these thresholds; one whose threshold is 0 is left out."""
+    """Returns the rules with these thresholds; leaves out one whose threshold is 0."""
     levels = (
         ThresholdRule(
             "oldest_uncommitted",
@@ -129,7 +129,7 @@ def rules_of(settings: AlertSettings) -> AlertRules:
 
 
 class RuleEvaluator:
-    """Remembers since when something lasts, and how far a counter had come. One thread's."""
+    """Remembers the start of lasting conditions and the last counts. For one thread."""
 
     def __init__(self, rules: AlertRules, monotonic: Callable[[], float]) -> None:
         self._rules = rules
@@ -140,7 +140,7 @@ class RuleEvaluator:
         self._risen: dict[tuple[str, str], float] = {}
 
     def look(self, samples: Iterable[Sample]) -> list[tuple[Alert, int]]:
-        """What these numbers call for, and how often it came up; 0: it goes on since the last look."""
+        """Returns the alerts of these numbers, each with a count; 0: it goes on since the last look."""
         by_name: dict[str, list[Sample]] = {}
         for sample in samples:
             by_name.setdefault(sample.name, []).append(sample)
@@ -175,7 +175,7 @@ class RuleEvaluator:
         return alerts
 
     def _newly_parked(self, settled: Iterable[Sample]) -> list[tuple[Alert, int]]:
-        """A worker parks what has no retry left, and nothing else."""
+        """Returns alerts of newly parked deliveries: a worker parks only those without a retry left."""
         alerts = []
         for _, labels, value in settled:
             if labels.get("outcome") != "PARKED":
@@ -189,7 +189,7 @@ class RuleEvaluator:
 
 
 class AlertMonitor:
-    """Looks every few seconds and keeps the desk. Whatever goes wrong here ends nobody's work."""
+    """Looks every few seconds, in a thread of its own. An error here ends no other work."""
 
     def __init__(
         self,
@@ -209,18 +209,18 @@ class AlertMonitor:
         self._thread = threading.Thread(target=self._run, name="alerts", daemon=True)
 
     def start(self) -> None:
-        """Begin to look."""
+        """Starts the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Look once more, for what happened last, then end; idempotent."""
+        """Lets the thread look once more, for the last events, and end; idempotent."""
         self._stop.set()
         self._desk.stop()
         if self._thread.is_alive():
             self._thread.join(self._every_s)
 
     def look_once(self) -> None:
-        """Look, and tell what is due."""
+        """Looks once, and sends the due alerts."""
         for alert, count in self._looking.look(_samples(self._registry)):
             self._desk.raise_(alert, count)
         self._desk.flush()
@@ -231,7 +231,7 @@ class AlertMonitor:
             stopping = self._stop.wait(self._every_s)
             try:
                 self.look_once()
-            except Exception:  # whatever one look dies of: the next comes
+            except Exception:  # after any error the next look comes
                 log.exception("alerts_failed")
             if stopping:
                 self._fleet.stop()
@@ -239,7 +239,7 @@ class AlertMonitor:
 
 
 def parked(lane: str, reason: str) -> Alert:
-    """A delivery waits for a person; `reason` is ours up to a colon, the provider's code behind it."""
+    """Returns the alert of a parked delivery; `reason` is ours up to a colon, then the provider's code."""
     short = reason.partition(":")[0]
     if short in _SPENT:
         return Alert("retries_spent", lane, short, "deliveries are parked: their retries are spent")

@@ -47,7 +47,7 @@ class AlertHook:
         self._now = now
 
     def post(self, alert: Mapping[str, Any]) -> str | None:
-        """Post one; why it did not arrive, or None. Never raises."""
+        """Posts one. Returns the error, or None if it arrived. Never raises."""
         body = msgspec.json.encode(alert)
         fields = {"Content-Type": "application/json", "User-Agent": "hongyan", **self._signed(body)}
         request = httpx.Request(

@@ -1,4 +1,4 @@
-"""The windows of one process alone: what tells alerts while the ledger is away."""
+"""Alert windows of one process alone, for use while the ledger is away."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from idempotency.alerts.windows import FIRING, Raised, Told
 
 _MS: Final = 1_000
 Subject = tuple[str, str]
-"""Rule, and what it is about: the unit of the window."""
+"""Rule, and lane with label: the unit of the window."""
 
 
 class OwnWindows:
-    """One thread's."""
+    """For one thread."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
@@ -25,8 +25,8 @@ class OwnWindows:
         self._latest: dict[Subject, Raised] = {}
 
     def note(self, raised: Sequence[Raised], window_ms: int) -> list[Told]:
-        """Counts what came up. Returns what is to be told now: what was not told within the window, and
-        what was kept back once its window is over."""
+        """Counts the alerts. Returns those to send now: not sent within the window, or held back until it
+        was over."""
         now, lasting = self._monotonic(), set()
         for one in raised:
             subject = one.rule, one.subject
@@ -43,7 +43,7 @@ class OwnWindows:
         return [self._told(subject, now) for subject in due]
 
     def left(self) -> list[Raised]:
-        """Takes what was kept back and not told: the ledger counts it from now on."""
+        """Removes and returns the held-back alerts: the ledger counts them from now on."""
         kept, latest = self._kept, self._latest
         self._kept, self._latest = Counter(), {}
         return [

@@ -1,6 +1,6 @@
-"""The worker's clock: the database's time, carried on by the monotonic clock between heartbeats.
+"""The worker's clock: the database's time, continued by the monotonic clock between heartbeats.
 
-A jump of the machine's wall clock moves nothing here: every heartbeat brings the database's now, and
+A jump of the machine's wall clock has no effect: every heartbeat brings the database's time, and
 `time.monotonic` counts on from it.
 """
 
@@ -13,7 +13,7 @@ _MS = 1_000
 
 
 class Clock:
-    """Epoch milliseconds by the database. `calibrate` is the heartbeat thread's; anyone may read."""
+    """Epoch milliseconds by the database. `WorkerLease` calls `calibrate`; any thread may read."""
 
     def __init__(
         self,
@@ -24,9 +24,9 @@ class Clock:
         self._ahead = wall() - monotonic()
 
     def calibrate(self, database_ms: int, asked_at: float) -> None:
-        """The database said `database_ms` in answer to a question put at monotonic `asked_at`."""
+        """Takes `database_ms`, the answer of the database to a query sent at monotonic `asked_at`."""
         self._ahead = database_ms / _MS - (asked_at + self.monotonic()) / 2
 
     def now_ms(self) -> int:
-        """Epoch milliseconds, now."""
+        """Returns the time in epoch milliseconds."""
         return int((self.monotonic() + self._ahead) * _MS)

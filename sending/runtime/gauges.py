@@ -1,4 +1,4 @@
-"""Gauges of a process: read from its stages when a scrape asks for them."""
+"""Gauges of a process: read from its stages at each scrape."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Gauges = Callable[[], Iterable[Gauge]]
 
 
 def show_gauges(registry: CollectorRegistry, gauges: Gauges) -> None:
-    """Let a scrape of this registry ask `gauges`."""
+    """Adds the gauges to this registry."""
     registry.register(_Gauges(gauges))
 
 

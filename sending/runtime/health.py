@@ -1,8 +1,7 @@
 """`/healthz`, `/readyz`, `/metrics`, and the stuck detector.
 
-Alive means: no thread died, and every loop went round lately, or waits for a database that is away
-(a restart would not bring that back). When a loop stands still the stacks of
-all threads go into the log once, so that whoever looks at 3 a.m. sees where.
+Alive means: no thread died, and every loop went round lately or waits for a database that is away, which a
+restart would not mend. When a loop is stuck, the stacks of all threads go into the log once.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ from backends.settings import SettingsError
 log = structlog.get_logger(__name__)
 
 STUCK_AFTER_S = 60.0
-"""A loop that has not gone round for so long is stuck; the longest rightful wait, a revoke's bounded
-drain, is far shorter."""
+"""A loop that has not gone round for so long is stuck. The longest legitimate wait, the bounded drain of a
+revoke, is far shorter."""
 _PORTS_TRIED = 100
 _JSON = "application/json"
 
@@ -55,7 +54,7 @@ class Health:
         self._dumped = False
 
     def alive(self) -> tuple[bool, dict[str, Any]]:
-        """(alive, what to show)."""
+        """Returns whether it is alive, and the page's fields."""
         now = self._monotonic()
         ages = {name: round(now - beat(), 3) for name, beat in self._beats.items()}
         late = [name for name, age in ages.items() if age > self._stuck_after_s]
@@ -69,7 +68,7 @@ class Health:
         return not stuck and dead is None, {"stuck": stuck, "dead": dead, "loop_age_s": ages}
 
     def ready(self) -> tuple[bool, dict[str, Any]]:
-        """(ready, what to show); a reason means: send no more work here yet."""
+        """Returns whether it is ready, and the page's fields; a reason means: send no work here yet."""
         reason = self._ready()
         return reason is None, {"reason": reason, "missing_topics": list(self._missing())}
 
@@ -94,18 +93,18 @@ class HealthServer:
         )
 
     def start(self) -> None:
-        """Begin to answer."""
+        """Starts to answer."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Answer no more; idempotent."""
+        """Stops to answer; idempotent."""
         if self._thread.is_alive():
             self._server.shutdown()
         self._server.server_close()
 
 
 def thread_stacks() -> str:
-    """Every thread's stack as text."""
+    """Returns every thread's stack as text."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     parts = []
     frames = sys._current_frames()  # noqa: SLF001 (documented; there is no other way to see them)
@@ -158,6 +157,6 @@ def _handler(health: Health, registry: CollectorRegistry) -> type[BaseHTTPReques
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (its name)
-            """Probes are no news."""
+            """Logs no request."""
 
     return Handler

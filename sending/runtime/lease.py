@@ -1,9 +1,9 @@
 """The worker's lease: a heartbeat row in the ledger, and the right to send that it gives.
 
-A fence cannot stop a byte. So besides the token on every ledger write, a thread asks `wait_valid`
-before each call: the lease must hold on the monotonic clock, less a margin. A worker that was paused past
-its lease finds it lapsed before it can send anything; and since it may be paused between that question
-and the first byte, the call carries the lease's end, which is looked at once more as the byte is written.
+The token on ledger writes cannot stop a byte to a provider. So a thread asks `wait_valid` before each call:
+the lease must hold on the monotonic clock, less a margin. A worker that was paused past its lease finds it
+lapsed before it sends. It may also be paused between that check and the first byte: the call carries the
+lease's end, which is checked again as the byte is written.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from sending.runtime.clock import Clock
 log = structlog.get_logger(__name__)
 
 MARGIN = 0.2
-"""Share of the lease that is not used for sending: room for a call that begins at its last moment
-to be written, and for the clocks to differ."""
+"""Share of the lease that is not used for sending: time to write a call that begins at the last moment,
+and for a difference of the clocks."""
 _RETRY_S = 0.5
 _WAIT_S = 0.05
 
 
 class WorkerLease:
-    """Registers, beats, sweeps dead peers. Its thread writes; lanes ask `wait_valid`."""
+    """Registers, beats, sweeps dead peers. `register`, `beat`, `retire` write; lanes ask `wait_valid`."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class WorkerLease:
         interval_s: float,
         idle: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`idle` tells whether the process sends nothing now; asked with each beat."""
+        """`idle` returns whether the process sends nothing now; each beat asks it."""
         self.swept = 0
         """Deliveries of dead workers that this one turned UNKNOWN."""
         self.lapses = 0
@@ -57,7 +57,7 @@ class WorkerLease:
         self._draining = False
         self._bell = threading.Event()
         self._beating = threading.Lock()
-        """A beat under way must not register anew what `retire` just took out."""
+        """A beat under way must not register again a worker that `retire` just took out."""
 
     @property
     def valid(self) -> bool:
@@ -71,7 +71,7 @@ class WorkerLease:
 
     @property
     def term(self) -> int:
-        """The ledger's number of the lease as it now stands; a lapse begins a new one."""
+        """The ledger's number of the present lease; a lapse begins a new one."""
         return self._lease.epoch if self._lease is not None else 0
 
     def wait_valid(self, term: int, until: Callable[[], bool]) -> bool:
@@ -88,23 +88,23 @@ class WorkerLease:
         return end if term == self.term else float("-inf")
 
     def register(self) -> None:
-        """Enter the worker; raises LedgerError."""
+        """Enters the worker into the ledger. Raises LedgerError."""
         asked_at = self._clock.monotonic()
         self._adopt(self._ledger.register(self._worker), asked_at)
 
     def run(self) -> None:
-        """Beat until `stop`."""
+        """Beats until `stop`."""
         while not self._stop.is_set():
             self._bell.wait(self._pause())
             self._bell.clear()
             self.beat()
 
     def hurry(self) -> None:
-        """Beat at once: what the process is doing has changed. Any thread's."""
+        """Lets `run` beat at once, after a change of the process's state. Any thread may call it."""
         self._bell.set()
 
     def beat(self) -> None:
-        """One heartbeat; after an outage, or a lapse that peers took for death, begin anew."""
+        """Sends one heartbeat; registers again after a lapse."""
         with self._beating:
             if not self._stop.is_set():
                 self._beat()
@@ -124,16 +124,16 @@ class WorkerLease:
             log.warning("heartbeat_failed", cause=str(exc), valid=self.valid)
 
     def draining(self) -> None:
-        """Show in `hongyan_workers` that this worker takes no more."""
+        """Shows in `hongyan_workers` that this worker takes no more."""
         self._draining = True
 
     def stop(self) -> None:
-        """End the thread; idempotent."""
+        """Ends the thread; idempotent."""
         self._stop.set()
         self._bell.set()
 
     def retire(self) -> None:
-        """Take the worker out of the ledger's list; what it still held becomes UNKNOWN at once."""
+        """Takes the worker out of the ledger's list; its open deliveries become UNKNOWN at once."""
         self.stop()
         self._valid_until = float("-inf")
         with self._beating:
@@ -150,7 +150,7 @@ class WorkerLease:
         return self._interval_s if self._healthy_since is not None else _RETRY_S
 
     def _adopt(self, lease: Lease, asked_at: float) -> None:
-        """The lease counts from before the question was put, so it can only be shorter than real."""
+        """Counts the lease from before the query, so that it ends no later than the ledger's."""
         self._lease = lease
         self._clock.calibrate(lease.now_ms, asked_at)
         self._ends_at = asked_at + self._lease_s
@@ -165,8 +165,8 @@ class WorkerLease:
         log.error("lease_lapsed", worker=self._worker.id, what="what was in flight is in doubt now")
 
     def _sweep(self) -> None:
-        """Only a worker that saw the database for a whole lease may call others dead: after an
-        outage everyone's heartbeat is old, and nobody is dead."""
+        """Sweeps dead workers, but only if this one saw the database for a whole lease: right after an
+        outage every heartbeat is old."""
         if self._healthy_since is None or not self.valid:
             return
         if self._clock.monotonic() - self._healthy_since < self._lease_s:

@@ -1,4 +1,4 @@
-"""The ledger may be away: calls are repeated until it answers, and its users are known."""
+"""Repeats ledger calls until the ledger answers, and knows who waits for it."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
 
 
 class Outage:
-    """Whether the ledger is away, as seen by those who use it; the source pauses its lanes then."""
+    """Whether the ledger is away for any of its users; the source pauses its lanes then."""
 
     def __init__(self) -> None:
         self.stop = threading.Event()
-        """Set when the worker gives up waiting."""
+        """Set when the worker stops to wait."""
         self._away: set[str] = set()
 
     @property
     def on(self) -> bool:
-        """Some user of the ledger is waiting for it."""
+        """Whether a user of the ledger is waiting for it."""
         return bool(self._away)
 
     def until_available(self, who: str, call: Callable[[], T]) -> T:
-        """Repeat `call` until the ledger answers; raises LedgerUnavailable only after `stop`.
+        """Repeats `call` until the ledger answers. Raises LedgerUnavailable only after `stop`.
 
-        Calls are repeatable by contract, so one whose reply was lost is simply made again.
+        Calls are repeatable by contract, so one whose reply was lost is made again.
         """
         try:
             return call()

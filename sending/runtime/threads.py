@@ -1,7 +1,6 @@
-"""The worker's background threads. One that dies takes the process down, loudly.
+"""The worker's background threads. The death of one ends the process.
 
-A thread that stops working in silence is the worst failure a dispatcher can have: everything looks
-healthy and nothing moves.
+Without it the process would look healthy and do nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ log = structlog.get_logger(__name__)
 
 
 class ThreadGroup:
-    """Starts named threads; the first one that ends by an exception is kept as `failure`."""
+    """Starts named threads; keeps the first one that ends by an exception as `failure`."""
 
     def __init__(self) -> None:
         self.failure: tuple[str, BaseException] | None = None
@@ -24,7 +23,7 @@ class ThreadGroup:
         self._threads: list[threading.Thread] = []
 
     def start(self, name: str, run: Callable[[], None]) -> threading.Thread:
-        """Run `run` in a daemon thread called `name`."""
+        """Runs `run` in a daemon thread called `name`."""
         thread = threading.Thread(target=self._watch, args=(name, run), name=name, daemon=True)
         self._threads.append(thread)
         thread.start()
@@ -33,7 +32,7 @@ class ThreadGroup:
     def _watch(self, name: str, run: Callable[[], None]) -> None:
         try:
             run()
-        except BaseException as exc:  # whatever it was: nobody else will ever see it
+        except BaseException as exc:  # any error: no other code will see it
             log.critical("thread_died", thread=name, cause=repr(exc), exc_info=exc)
             self.failure = self.failure or (name, exc)
             self.failed.set()

@@ -1,9 +1,9 @@
-"""Handing work from one thread to many, few of them woken at a time.
+"""Hands work from one thread to many, and wakes few of them at a time.
 
-`queue.SimpleQueue` has one lock for all who wait. Here every waiting thread has a lock of its own, and
-they form a stack, so that the thread that worked last (its connection warm) works next. Of all who wait
-one is called at a time, and calls the next when it has taken something and there is more: a thread that is
-called must first get the interpreter, and until it has it, those at work take what there is
+`queue.SimpleQueue` has one lock for all waiting threads. Here every waiting thread has a lock of its own,
+in a stack, so that the thread that worked last (its connection warm) works next. At most one waiting thread
+is woken at a time. It wakes the next one after it took an item, if more are queued: a woken thread must
+first get the interpreter, and until then the working threads take the items
 (docs/decisions/041-handing-work-to-lanes.md).
 """
 
@@ -15,14 +15,14 @@ from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
 _CALLED: Final = 1
-"""Threads that are called and have not yet come, at most."""
+"""Most threads that are woken and do not run yet."""
 
 
 class WorkQueue(Generic[T]):
-    """Any thread puts, many take; first in, first out. Unbounded: whoever puts keeps the bound.
+    """Any thread puts, many take; first in, first out. Unbounded: the callers of `put` keep a bound.
 
-    `deque`'s own operations are atomic; a call is a token taken from `_calls`, and brought back by whom it
-    woke before that one looks for work.
+    `deque`'s own operations are atomic. To wake a thread takes a token from `_calls`; the woken thread
+    returns it before it looks for work.
     """
 
     def __init__(self) -> None:
@@ -34,18 +34,18 @@ class WorkQueue(Generic[T]):
         return len(self._items)
 
     def put(self, item: T) -> None:
-        """Queue the item and see that a thread comes for it."""
+        """Queues the item; wakes a waiting thread unless one is on its way."""
         self._items.append(item)
         self._call()
 
     def waiter(self) -> threading.Lock:
-        """What a taking thread waits on; each makes one and brings it to every `take`."""
+        """Returns the lock on which a taking thread waits; it passes the same one to every `take`."""
         waiter = threading.Lock()
         waiter.acquire()
         return waiter
 
     def take(self, waiter: threading.Lock) -> T:
-        """The next item; waits for one."""
+        """Returns the next item; waits for one."""
         while True:
             try:
                 item = self._next()
@@ -54,7 +54,7 @@ class WorkQueue(Generic[T]):
             else:
                 self._call()
                 return item
-            # Between the look and the announcement something may have come, and called nobody.
+            # Between the look and the append an item may have come, and have woken no thread.
             try:
                 item = self._next()
             except IndexError:
@@ -66,7 +66,7 @@ class WorkQueue(Generic[T]):
             return item
 
     def _next(self) -> T:
-        """Raises IndexError where there is none."""
+        """Returns the next item. Raises IndexError if there is none."""
         return self._items.popleft()
 
     def _ready(self) -> bool:
@@ -74,7 +74,7 @@ class WorkQueue(Generic[T]):
         return bool(self._items)
 
     def _stand_up(self, waiter: threading.Lock) -> None:
-        """Got an item without waiting. Gives the call back if the waiter was called meanwhile."""
+        """Takes the lock off the stack. If its thread was woken meanwhile, returns the token."""
         try:
             self._waiting.remove(waiter)
         except ValueError:
@@ -82,8 +82,8 @@ class WorkQueue(Generic[T]):
             self._calls.append(None)
 
     def _call(self) -> None:
-        """Wake one who waits, if there is something to take and nobody is on the way. All others are at
-        work, and look here before they wait."""
+        """Wakes a waiting thread, if there is an item and no thread is on its way. All others are at work,
+        and look here before they wait."""
         while self._calls and self._waiting and self._ready():
             try:
                 self._calls.pop()
@@ -92,7 +92,7 @@ class WorkQueue(Generic[T]):
             try:
                 waiter = self._waiting.pop()
             except IndexError:
-                # Who came to wait just now may have been left to us by whoever found no call to make.
+                # A thread may have begun to wait while we had the token, and its waker found none.
                 self._calls.append(None)
                 continue
             waiter.release()
@@ -100,15 +100,15 @@ class WorkQueue(Generic[T]):
 
 
 class SlottedQueue(WorkQueue[T]):
-    """Work of which only so many pieces are under way at once, each from `take` to `free`, whichever
-    threads they are with. `urge` adds to a piece that is under way: it goes first, and needs no slot."""
+    """Bounds the pieces of work under way, each from `take` to `free`, in any threads. `put_first` adds to a
+    piece that is under way: it goes first, and needs no slot."""
 
     def __init__(self, slots: int) -> None:
         super().__init__()
         self._urgent: deque[T] = deque()
         self._slots: deque[None] = deque([None] * slots)
         self._owed: deque[None] = deque()
-        """Slots that are to go when they come free."""
+        """Slots to remove when they come free."""
         self._all = slots
 
     @property
@@ -117,12 +117,12 @@ class SlottedQueue(WorkQueue[T]):
         return max(self._all + len(self._owed) - len(self._slots), 0)
 
     def put_first(self, item: T) -> None:
-        """Something that belongs to a piece under way, before all others."""
+        """Queues an item of a piece under way, before all others."""
         self._urgent.append(item)
         self._call()
 
     def free(self) -> None:
-        """A piece is no more under way."""
+        """Frees the slot of a piece that has ended."""
         try:
             self._owed.pop()
         except IndexError:
@@ -130,7 +130,7 @@ class SlottedQueue(WorkQueue[T]):
             self._call()
 
     def resize(self, slots: int) -> None:
-        """From now on so many; one thread's at a time. Those too many go as they come free."""
+        """Sets the number of slots; for one thread at a time. Surplus slots go as they come free."""
         for _ in range(self._all, slots):
             self.free()
         for _ in range(slots, self._all):
