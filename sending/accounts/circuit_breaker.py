@@ -1,11 +1,11 @@
-"""A circuit breaker for one account in one lane: what keeps failing is left alone, then tried anew.
+"""A circuit breaker for one account in one lane.
 
     CLOSED ──enough calls, too many failed──▶ OPEN      CLOSED ──an outcome about the account──▶ OPEN
     OPEN ──its time is over──▶ HALF_OPEN                a bounded number of deliveries may try
     HALF_OPEN ──so many went well──▶ CLOSED             HALF_OPEN ──a call failed──▶ OPEN, twice as long
 
-`now` is monotonic seconds everywhere. A call speaks only of the state in which it was begun: the late
-timeouts of an outage neither fail the probes after it nor open the breaker again.
+`now` is monotonic seconds everywhere. A call counts only in the state in which it began: late timeouts of
+an outage neither fail the probes after it nor open the breaker again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from policy.schema import BreakerPolicy
 
 _MS: Final = 1_000
 _PARTS: Final = 10
-"""Of the sliding window: what is older than the window goes a tenth at a time."""
+"""Parts of the sliding window: old calls leave it a tenth at a time."""
 _OVERLOADED: Final = "http_503"
 
 
@@ -34,35 +34,32 @@ class BreakerState(IntEnum):
 
 
 class CallVerdict(Enum):
-    """What one call says of its account."""
+    """The verdict of one call on its account."""
 
     WELL = "well"
-    """The provider is there and answers, if only to refuse this message."""
+    """The provider answered, if only to refuse this message."""
     FAILED = "failed"
     HALTED = "halted"
-    """The account itself is refused: no call through it will end otherwise."""
+    """The account itself is refused: every call through it would end so."""
 
 
 def judgement_of(outcomes: Sequence[AnyOutcome]) -> CallVerdict:
-    """The judgement of one call by what became of its deliveries.
-
-    One that halts the account decides; else one that went well does, since the provider works.
-    """
+    """Returns one call's verdict: HALTED if any outcome halts the account, else WELL if any went well."""
     if any(_halts(outcome) for outcome in outcomes):
         return CallVerdict.HALTED
     return CallVerdict.FAILED if all(_failed(o) for o in outcomes) else CallVerdict.WELL
 
 
 def _halts(outcome: AnyOutcome) -> bool:
-    """Whether it is about the account. Of the refusals that only pace, a refused login is."""
+    """Whether the outcome is about the account. Of the refusals for pace, only a refused login is."""
     if isinstance(outcome, NotSent) and outcome.limit is not None:
         return outcome.limit is Limit.LOGIN
     return isinstance(outcome, Rejected | NotSent) and outcome.account
 
 
 def _failed(outcome: AnyOutcome) -> bool:
-    """Unknown, and NotSent without a time: no connection, "system busy". A refusal that only paces is a
-    limit kept: the account is well, and slowed by its rate. Only a 503 paces and is down."""
+    """Whether it is Unknown, or NotSent without a time: no connection, "system busy". A refusal for pace is
+    no failure, since the rate slows the account. Only a 503 is both."""
     if isinstance(outcome, NotSent):
         if outcome.code == _OVERLOADED:
             return True
@@ -80,35 +77,35 @@ class CircuitBreaker:
         self._lock = threading.Lock()  # guards everything below
         self._state = BreakerState.CLOSED
         self._since = float("-inf")
-        """When the present state began."""
+        """Start of the present state."""
         self._pause_s = 0.0
-        """How long it was last opened for."""
+        """Length of its last open time."""
         self._window = _Window(policy.window_ms / _MS)
         self._probes: deque[float] = deque()
-        """When each delivery that tries the account counts as lost, oldest first."""
+        """Time at which each probe counts as lost, oldest first."""
         self._well = 0
-        """Deliveries that went well since it is half open."""
+        """Deliveries that went well since it became half open."""
 
     @property
     def closed(self) -> bool:
-        """Whether it lets everything pass: known without a lock, since only a failure ends it."""
+        """Whether everything may pass. Read without the lock, since only a failure ends this state."""
         return self._state is BreakerState.CLOSED
 
     def well(self, now: float) -> bool:
-        """Count a call that went well, if it is closed; False where `record` must judge. Without the
-        lock: of two that count at once one may be lost, which shifts a share by nothing that matters."""
+        """Counts a call that went well, if it is closed. Returns False if `record` must judge. Takes no
+        lock: a lost count hardly shifts the share."""
         if self._state is not BreakerState.CLOSED:
             return False
         self._window.add(now, failed=False)
         return True
 
     def state(self, now: float) -> BreakerState:
-        """The state at `now`."""
+        """Returns the state at `now`."""
         with self._lock:
             return self._turned(now)
 
     def room(self, now: float) -> int | None:
-        """Deliveries that may go now; None: as many as there are."""
+        """Returns the deliveries that may go now; None: no limit."""
         with self._lock:
             state = self._turned(now)
             if state is BreakerState.CLOSED:
@@ -116,7 +113,7 @@ class CircuitBreaker:
             return self._probes_left(now) if state is BreakerState.HALF_OPEN else 0
 
     def wait_s(self, now: float) -> float:
-        """Seconds until `room` may be above 0 by time alone; 0 where it is."""
+        """Returns seconds until `room` may be above 0 by time alone; 0 if it is."""
         with self._lock:
             state = self._turned(now)
             if state is BreakerState.OPEN:
@@ -126,7 +123,7 @@ class CircuitBreaker:
             return 0.0
 
     def take(self, now: float) -> bool:
-        """Let one delivery go, if it may: half open, it is then one of the probes."""
+        """Lets one delivery go, if it may. At a half-open breaker it becomes one of the probes."""
         with self._lock:
             state = self._turned(now)
             if state is not BreakerState.HALF_OPEN:
@@ -137,7 +134,7 @@ class CircuitBreaker:
             return True
 
     def give_back(self) -> None:
-        """One that was taken is not going to be sent after all."""
+        """Gives back the place of a delivery that is not sent after all."""
         if not self._probes:
             return
         with self._lock:
@@ -151,7 +148,7 @@ class CircuitBreaker:
         deliveries: int = 1,
         begun_at: float | None = None,
     ) -> BreakerState | None:
-        """One call of so many deliveries ended; the state that this led to, None where it stays."""
+        """Records the end of one call. Returns the state that it led to; None if that stays."""
         with self._lock:
             state = self._turned(now)
             if state is BreakerState.OPEN or (begun_at is not None and begun_at < self._since):
@@ -164,7 +161,7 @@ class CircuitBreaker:
             return None
 
     def _turned(self, now: float) -> BreakerState:
-        """The state, after an open one whose time is over became half open."""
+        """Returns the state. An open one whose time is over becomes half open first."""
         if self._state is BreakerState.OPEN and now >= self._since + self._pause_s:
             self._enter(BreakerState.HALF_OPEN, self._since + self._pause_s)
             self._probes.clear()
@@ -188,7 +185,7 @@ class CircuitBreaker:
         return calls >= self.policy.min_calls and failed >= self.policy.share * calls
 
     def _open(self, now: float) -> BreakerState:
-        """Longer than last time, unless it was closed for as long as it had been open."""
+        """Opens for longer than last time, unless it was closed for at least its last open time."""
         shortest, longest = self.policy.open_ms / _MS, self.policy.max_open_ms / _MS
         recovered = self._state is BreakerState.CLOSED and now - self._since >= self._pause_s
         self._pause_s = shortest if recovered else min(max(self._pause_s * 2, shortest), longest)

@@ -1,7 +1,7 @@
-"""How many workers share an account, and the thread that keeps rates in order.
+"""The number of workers that share an account, and the thread that keeps rates up to date.
 
-Who lives is known from the ledger's heartbeats. It is asked rarely and never by those who send: the
-count matters only where Redis is away, and then an old one serves.
+The ledger's heartbeats show which workers live. Sending threads never ask for the count, and others rarely:
+it matters only while Redis is away, and then an old one serves.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import structlog
 from idempotency.ledger import LedgerUnavailable
 
 REFRESH_S: Final = 10.0
-"""Between two counts of the live workers."""
+"""Interval between two counts of the live workers."""
 TIDY_S: Final = 0.5
-"""Between two looks for tokens that nobody used."""
+"""Interval between two looks for unused tokens."""
 _log = structlog.get_logger(__name__)
 
 
 class SendingLanes(Protocol):
-    """What is asked of the ledger."""
+    """The ledger's heartbeats."""
 
     def sending_lanes(self) -> list[frozenset[str]]:
         """See `idempotency.ledger.Ledger`."""
@@ -30,25 +30,25 @@ class SendingLanes(Protocol):
 
 
 class FleetSize:
-    """`refresh` is the upkeep thread's; anyone may read."""
+    """`open_quotas`, then the thread of `LimitsMaintenance`, call `refresh`; any thread may read."""
 
     def __init__(self, ledger: SendingLanes, lanes: Mapping[str, Collection[str]]) -> None:
-        """`lanes` tells for each account the lanes that send through it."""
+        """`lanes` has for each account the lanes that send through it."""
         self._ledger = ledger
         self._workers: dict[str, int] = {}
         self.serve(lanes)
 
     def serve(self, lanes: Mapping[str, Collection[str]]) -> None:
-        """From the next count on these lanes send through these accounts."""
+        """Sets the lanes of each account, from the next count on."""
         self._lanes = {account: frozenset(names) for account, names in lanes.items()}
 
     def workers(self, account: str) -> int:
-        """Live workers that serve a lane of this account, and recoveries that send now, this one with them;
-        1 before any count."""
+        """Returns the live workers that serve a lane of this account, and the recoveries that send now,
+        with this one; 1 before any count."""
         return self._workers.get(account, 1)
 
     def refresh(self) -> None:
-        """Count anew; while the ledger is away the last count stands."""
+        """Counts anew; keeps the last count while the ledger is away."""
         try:
             living = self._ledger.sending_lanes()
         except LedgerUnavailable as exc:
@@ -61,7 +61,7 @@ class FleetSize:
 
 
 class LimitsMaintenance:
-    """Runs in a thread of its own: it may wait for Redis and the database, those who send may not."""
+    """Runs in a thread of its own: it may wait for Redis and the database, sending threads may not."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class LimitsMaintenance:
         self._stop = threading.Event()
 
     def run(self) -> None:
-        """Until `stop`; then what is left of the tokens goes back to the fleet."""
+        """Runs until `stop`; then gives the unused tokens back to the fleet."""
         rounds = round(REFRESH_S / TIDY_S)
         turn = 0
         while True:
@@ -94,6 +94,6 @@ class LimitsMaintenance:
         self._close()
 
     def stop(self) -> None:
-        """End the thread; idempotent, safe before `run`."""
+        """Ends the thread; idempotent, safe before `run`."""
         self._stop.set()
         self._bell.set()

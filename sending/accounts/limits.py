@@ -1,4 +1,4 @@
-"""What a worker's lanes share in order to keep to their providers' limits, put together.
+"""Builds the limits that a worker's lanes share: accounts, rates, receivers.
 
 Redis is optional, as for the pre-filter: without one, or while it is away, every worker keeps to its share.
 """
@@ -28,7 +28,7 @@ AccountsByLane = Mapping[Lane, Mapping[str, Route]]
 
 
 class SendLimits(NamedTuple):
-    """One worker's."""
+    """The limits of one worker."""
 
     accounts: dict[str, AccountSelector]
     """By the lane's name; lanes without an account have none."""
@@ -36,12 +36,11 @@ class SendLimits(NamedTuple):
     rates: RateLimiter
     fleet: FleetSize
     upkeep: LimitsMaintenance
-    """To be run in a thread; when it is stopped it gives back what is left."""
+    """Runs in a thread; gives back unused tokens when it is stopped."""
     clock: Clock
 
     def follow(self, policy: Policy, routes: AccountsByLane) -> None:
-        """Keep to another policy's accounts, weights and breakers. Accounts that nothing changes for stay
-        the ones they are, and so do breakers."""
+        """Follows another policy's accounts, weights and breakers. Unchanged ones stay as they are."""
         every = _every(routes)
         self.rates.serve(account for account, _ in every)
         self.receivers.serve(limits_of(every))
@@ -54,7 +53,7 @@ class SendLimits(NamedTuple):
                 )
 
     def gauges(self) -> Iterator[Gauge]:
-        """What `/metrics` shows."""
+        """Yields the gauges of `/metrics`."""
         for accounts in tuple(self.accounts.values()):  # `follow` may add one
             yield from accounts.gauges()
         yield from self.rates.gauges()
@@ -70,7 +69,7 @@ def open_quotas(
     clock: Clock,
     stack: ExitStack,
 ) -> SendLimits:
-    """The quotas of the lanes in `routes`, for the ledger of that identity; `stack` closes connections.
+    """Returns the limits of the lanes in `routes`, for a ledger's identity; `stack` closes connections.
 
     The worker must be in the ledger's list already, since it counts itself. Raises SettingsError for a
     redis.url that cannot be read; a Redis or ledger that is away is no error.
@@ -125,7 +124,7 @@ def _every(routes: AccountsByLane) -> list[Route]:
 
 
 def _lanes_of(routes: AccountsByLane) -> dict[str, set[str]]:
-    """The lanes of every account, and of those that its provider counts as the same."""
+    """Returns the lanes of every account, with those of accounts that its provider counts as the same."""
     lanes: dict[str, set[str]] = {}
     for lane, of_lane in routes.items():
         for account, _ in of_lane.values():

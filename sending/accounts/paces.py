@@ -1,15 +1,14 @@
-"""What this worker knows of the pace that providers' refusals teach (backends/redis/paces.py).
+"""This worker's view of the paces that providers' refusals teach (backends/redis/paces.py).
 
-    refused         by whoever notes an answer: slows the account here at once, and asks nobody
+    refused         by any thread with an answer: slows the account here at once, without I/O
     login_refused   the same where the provider refuses the account's login: shut for `LOGIN_MS`
     tick            by the upkeep thread: tells the fleet of refusals, asks it for every account's pace
     meter           counts what a provider took, so that a refusal knows which rate went well
 
-A limit is kept under the name by which the provider counts, a refused login under one made of the
-credentials: of two accounts of one application one may have a wrong secret, and who has the mended one does
-not meet the refusal.
-The slower of what the fleet and this worker know holds. So a Redis that is away, or that lost its keys,
-lifts nothing that this worker learnt itself.
+A limit has the name by which the provider counts, a refused login one made of the credentials: of two
+accounts of one application one may have a wrong secret. A process with the mended secret does not meet the
+refusal. The slower of the fleet's and this worker's pace holds. So a Redis that is away, or that lost its
+keys, lifts nothing that this worker learnt itself.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ from channels.channel import Account
 from channels.tokens.seal import TokenCipher
 
 SEEN_S: Final = 1.0
-"""The rate that went well is that of the last second, or little more."""
+"""Time over which the rate that went well is measured, or little more."""
 LOGIN_MS: Final = 60_000
 """One call a minute of the whole fleet is enough for a login that nobody has mended."""
 LATE_MS: Final = 10_000
 """Each process tries such a login so much later, by chance: the first that does tells the others."""
 SHARE_S: Final = 10.0
-"""The share of refusals is that of so many seconds."""
+"""Time over which the share of refusals is measured."""
 STRAYS: Final = 2
 STRAY: Final = 0.1
 """Up to so many, or up to this share of the calls, refusals that name no time slow nobody: a provider of
@@ -47,7 +46,7 @@ process three are refused by chance."""
 _log = structlog.get_logger(__name__)
 
 Apply = Callable[[str, Pace | None], None]
-"""Told an account and its pace; None: nothing slows it."""
+"""Takes an account and its pace; None: nothing slows it."""
 
 
 class _Mark(NamedTuple):
@@ -71,11 +70,11 @@ class Meter:
         self.total = 0
         self.refused = 0
         self._marks: tuple[_Mark, ...] = (_Mark(now, 0, 0),)
-        """Oldest first, of the last `SHARE_S`. `AccountPaces.tick` replaces it as a whole: others may be
-        walking through the old one."""
+        """Oldest first, of the last `SHARE_S`. `AccountPaces.tick` replaces it as a whole, since other
+        threads may iterate over the old one."""
 
     def mark(self, now: float) -> None:
-        """Remember the counts of this moment."""
+        """Remembers the counts of this moment."""
         marks = self._marks
         oldest = 0
         while oldest + 1 < len(marks) and marks[oldest + 1].at <= now - SHARE_S:
@@ -83,12 +82,12 @@ class Meter:
         self._marks = (*marks[oldest:], _Mark(now, self.total, self.refused))
 
     def begin(self, now: float) -> None:
-        """Count from now on: nothing goes at this moment, which says nothing of a rate."""
+        """Starts to count anew: a time in which nothing may go shows no rate."""
         self._marks = (_Mark(now, self.total, self.refused),)
 
     def per_s(self, now: float) -> float:
-        """Returns deliveries a second over the last `SEEN_S`. Of a shorter time it says too little rather
-        than too much."""
+        """Returns deliveries a second over the last `SEEN_S`; after a shorter time too few rather than too
+        many."""
         marks = self._marks
         mark = next((one for one in reversed(marks) if one.at <= now - SEEN_S), marks[0])
         return max(0, self.total - mark.total) / max(now - mark.at, SEEN_S)
@@ -124,8 +123,8 @@ class _Refused(NamedTuple):
 
 
 class _Served(NamedTuple):
-    """The accounts at one moment. `AccountPaces.serve` replaces it as a whole: whoever reads two of its
-    maps reads both from the same one."""
+    """The accounts at one moment. `AccountPaces.serve` replaces it as a whole, so that its maps always
+    agree."""
 
     meters: Mapping[str, Meter]
     keys: Mapping[str, str]
@@ -147,7 +146,7 @@ class _Served(NamedTuple):
 
 
 class AccountPaces:
-    """`refused` is anyone's; `tick` is the upkeep thread's, `serve` the policy thread's."""
+    """Any thread calls `refused`, that of `LimitsMaintenance` `tick`, the policy thread `serve`."""
 
     def __init__(
         self,
@@ -158,8 +157,7 @@ class AccountPaces:
         monotonic: Callable[[], float] = time.monotonic,
         luck: Callable[[], float] = random.random,
     ) -> None:
-        """`fleet` is None where there is no Redis; `workers` is `Fleet.workers`; `luck` draws from
-        [0, 1)."""
+        """`fleet` is None without Redis; `workers` is `FleetSize.workers`; `luck` draws from [0, 1)."""
         self.refusals: dict[str, int] = {}
         """Calls refused for pace, by account; a lost count is worth no lock."""
         self._fleet = fleet
@@ -179,7 +177,7 @@ class AccountPaces:
         self._untold: deque[_Refused] = deque()
 
     def serve(self, accounts: Iterable[Account]) -> None:
-        """Know these accounts too."""
+        """Adds these accounts."""
         every = {a.name: a for a in accounts}
         before, now = self._served, self._monotonic()
         self.refusals = dict.fromkeys(every, 0) | self.refusals
@@ -191,11 +189,11 @@ class AccountPaces:
         )
 
     def meter(self, account: str) -> Meter:
-        """Where to count what the account's provider took."""
+        """Returns the meter of deliveries that the account's provider took."""
         return self._served.meters[account]
 
     def refused(self, account: str, wait_ms: int, begun_at: float) -> None:
-        """A call that began at `begun_at`, monotonic, was refused for the account's pace. Does no I/O."""
+        """Notes that a call, begun at monotonic `begun_at`, was refused for the account's pace. No I/O."""
         self.refusals[account] += 1
         now, served = self._monotonic(), self._served
         key, meter = served.keys[account], served.meters[account]
@@ -211,8 +209,8 @@ class AccountPaces:
             self._apply(name, pace)
 
     def login_refused(self, account: str, wait_ms: int, code: str, begun_at: float) -> None:
-        """A call that began at `begun_at`, monotonic, was refused for the account's login, with the
-        provider's `code`. Nothing goes through it for `wait_ms`, at most `LOGIN_MS`. Does no I/O."""
+        """Notes that a call, begun at monotonic `begun_at`, was refused for the account's login, with the
+        provider's `code`. Shuts the account for `wait_ms`, at most `LOGIN_MS`. No I/O."""
         if account not in self._shut_out:
             _log.error("login_refused", account=account, code=code, check=_CHECK)
         key, wait_ms = self._served.logins[account], min(wait_ms or LOGIN_MS, LOGIN_MS)
@@ -224,11 +222,11 @@ class AccountPaces:
         self._apply(account, pace)
 
     def refused_logins(self) -> list[str]:
-        """Accounts whose login was refused lately, in this process or another one of the fleet."""
+        """Returns the accounts whose login was refused lately, anywhere in the fleet."""
         return sorted(self._shut_out)
 
     def tick(self) -> None:
-        """Tell, ask, and let every account follow what is known."""
+        """Sends refusals to the fleet, asks for its paces, and lets every account follow them."""
         now, served = self._monotonic(), self._served
         for meter in served.meters.values():
             meter.mark(now)
@@ -275,7 +273,7 @@ class AccountPaces:
                 served.meters[account].begin(self._monotonic())
 
     def _late(self, account: str, pace: Pace) -> Pace:
-        """The pace of a refused login, shut for as long as this process is late."""
+        """Returns the pace of a refused login, shut for longer by this process's own lateness."""
         now = self._monotonic()
         if pace.shut_ms:
             self._tries[account] = now + (pace.shut_ms + self._late_ms) / 1_000
@@ -295,7 +293,7 @@ class AccountPaces:
 
 
 def _careful(own: Pace | None, fleet: Pace | None) -> Pace | None:
-    """The slower of two."""
+    """Returns the slower of two."""
     if own is None or fleet is None:
         return own or fleet
     return Pace(min(own.rate_per_s, fleet.rate_per_s), max(own.shut_ms, fleet.shut_ms))

@@ -7,10 +7,10 @@
     or there is none by the number of live workers
 
 A provider's refusals (sending/accounts/paces.py) lower an account's rate, or give it one, and shut it for a
-while: then nothing goes, whatever is at hand.
+while: then nothing goes.
 
-An outage is no second burst: what went meanwhile is taken off the fleet's bucket afterwards, and a worker
-that sees Redis again keeps to its share until every other one must have seen it too.
+An outage allows no second burst: tokens used meanwhile are taken off the fleet's bucket afterwards. A
+worker that sees Redis again keeps to its share until every other one must have seen it too.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from sending.accounts.token_lease import TokenLease
 from sending.runtime.gauges import Gauge
 
 CHUNK_S: Final = 0.1
-"""Worth of tokens that the whole fleet may be promised at once, beyond one token each."""
+"""Seconds of the rate whose tokens the whole fleet may be promised at once, beyond one token each."""
 CHUNK: Final = 0.1
 """Part of the burst that the whole fleet may hold at once, beyond one token each."""
 TRUST_S: Final = 1.5 * PAUSE_S
-"""After an outage, until the fleet's buckets decide again: a busy worker asks once every PAUSE_S."""
+"""Time after an outage until the fleet's buckets decide again: a busy worker asks once every PAUSE_S."""
 UNBOUNDED: Final = 1_000_000
 """The room of an account without a rate."""
 
@@ -51,15 +51,14 @@ class RateLimiter:
         monotonic: Callable[[], float] = time.monotonic,
         paces: Paces | None = None,
     ) -> None:
-        """`buckets` and `paces` are the fleet's, None where there is no Redis. `workers` is
-        `Fleet.workers`."""
+        """`buckets` and `paces` are the fleet's, None without Redis. `workers` is `FleetSize.workers`."""
         self.bell = threading.Event()
-        """Set where `tidy` should come soon: a refusal waits to be told."""
+        """Set to have `tidy` called soon: a refusal waits for the way to the fleet."""
         self.shared = False
-        """Whether the fleet's buckets answered last time; written under `_asking`, read by anyone."""
+        """Whether the fleet's buckets answered last time. `_note` writes it under `_asking`."""
         self._fleet = buckets
         self._trusted_at = float("-inf")
-        """From when on the fleet's buckets decide; infinite while Redis is away. Under `_asking`."""
+        """Time from which the fleet's buckets decide; infinite while Redis is away. Under `_asking`."""
         self._workers = workers
         self._monotonic = monotonic
         self._own = LocalBuckets(monotonic)
@@ -68,19 +67,19 @@ class RateLimiter:
         )
         self._accounts: dict[str, Account] = {}
         self._leases: dict[str, TokenLease] = {}
-        """Of the accounts that have a rate, their own or a learnt one; `serve` and `_pace` exchange it."""
+        """Leases of the accounts with a rate, own or learnt; `serve` and `_pace` replace the dict."""
         self._paces = AccountPaces(paces, workers=workers, apply=self._pace, monotonic=monotonic)
-        self._lock = threading.Lock()  # guards the leases; never held while waiting
-        self._asking = threading.Lock()  # one question at a time; those who waited look again
+        self._lock = threading.Lock()  # guards the token leases; never held while waiting
+        self._asking = threading.Lock()  # one query at a time; a thread that waited looks again
         self.serve(accounts)
 
     def serve(self, accounts: Iterable[Account]) -> None:
-        """Keep to these accounts' rates too; those it knows stay as they are."""
+        """Adds these accounts' rates; known ones stay as they are."""
         every = {account.name: account for account in accounts}
         with self._lock:
             self._accounts = every | self._accounts
             new = [a for a in every.values() if a.rate_per_s and a.name not in self._leases]
-            # A new dict: others may be walking through the old one.
+            # A new dict, since other threads may iterate over the old one.
             self._leases = self._leases | {a.name: TokenLease(a) for a in new}
         self._paces.serve(every.values())  # last: the upkeep thread may apply a pace at once
 
@@ -89,31 +88,31 @@ class RateLimiter:
         return account in self._leases
 
     def meter(self, account: str) -> Meter:
-        """Where to count what the account's provider took."""
+        """Returns the meter of deliveries that the account's provider took."""
         return self._paces.meter(account)
 
     def refused(self, account: str, wait_ms: int, begun_at: float | None) -> None:
-        """The provider refused a call for the account's pace: see `AccountPaces.refused`. Does no I/O."""
+        """Notes a refusal for the account's pace: see `AccountPaces.refused`. Does no I/O."""
         self._paces.refused(account, wait_ms, self._monotonic() if begun_at is None else begun_at)
         self.bell.set()
 
     def login_refused(self, account: str, wait_ms: int, code: str, begun_at: float | None) -> None:
-        """The provider refused the account's login: see `AccountPaces.login_refused`. Does no I/O."""
+        """Notes a refusal of the account's login: see `AccountPaces.login_refused`. Does no I/O."""
         begun_at = self._monotonic() if begun_at is None else begun_at
         self._paces.login_refused(account, wait_ms, code, begun_at)
         self.bell.set()
 
     def refused_logins(self) -> list[str]:
-        """Accounts whose login the provider refused lately."""
+        """Returns the accounts whose login the provider refused lately."""
         return self._paces.refused_logins()
 
     def shut_s(self, account: str) -> float:
-        """Seconds for which the provider wants to be left alone; 0 where it does not."""
+        """Returns seconds of the pause that the provider asked for; 0: none."""
         lease = self._leases.get(account)
         return 0.0 if lease is None else max(0.0, lease.shut_until - self._monotonic())
 
     def rooms(self, accounts: Sequence[str]) -> list[int]:
-        """Deliveries that may go through each account now; one question for all that need one."""
+        """Returns the deliveries that may go through each account now; at most one query for all."""
         leases = self._leases
         limited = [leases[name] for name in accounts if name in leases]
         if not limited:
@@ -125,7 +124,7 @@ class RateLimiter:
             return [leases[name].usable(now) if name in leases else UNBOUNDED for name in accounts]
 
     def take(self, account: str) -> bool:
-        """Use one token of those at hand."""
+        """Uses one token at hand. Returns False if there is none."""
         lease = self._leases.get(account)
         if lease is None:
             return True
@@ -137,14 +136,14 @@ class RateLimiter:
             return True
 
     def give_back(self, account: str, count: int = 1) -> None:
-        """So many that were taken are not used after all."""
+        """Gives back tokens that were taken and not used."""
         if (lease := self._leases.get(account)) is not None:
             with self._lock:
                 lease.back += count
                 lease.spent = max(0, lease.spent - count)
 
     def wait_s(self, account: str) -> float:
-        """Seconds until the account may have room; 0 where it has, or where asking will tell."""
+        """Returns seconds until the account may have room; 0 if it has, or if only a query shows."""
         lease = self._leases.get(account)
         if lease is None:
             return 0.0
@@ -153,8 +152,7 @@ class RateLimiter:
             return lease.wait_s(now)
 
     def tidy(self) -> None:
-        """Follow what refusals taught the fleet. Give back what was held for too long, so that others may
-        use it."""
+        """Follows the fleet's paces. Gives back tokens held for too long, for others to use."""
         self._paces.tick()
         now = self._monotonic()
         with self._lock:
@@ -165,7 +163,7 @@ class RateLimiter:
             self._exchange(idle, want=False)
 
     def close(self) -> None:
-        """Give back everything; idempotent."""
+        """Gives back all tokens; idempotent."""
         with self._lock:
             leases = list(self._leases.values())
             for lease in leases:
@@ -176,7 +174,7 @@ class RateLimiter:
             self._exchange(held, want=False)
 
     def gauges(self) -> Iterator[Gauge]:
-        """What `/metrics` shows."""
+        """Yields the gauges of `/metrics`."""
         if self._leases:
             text = "1 while the fleet's buckets answer, 0 while this worker keeps to its share."
             yield "rates_shared", text, {}, float(self.shared)
@@ -193,7 +191,7 @@ class RateLimiter:
             yield "paced", text, {"account": name}, refused
 
     def _pace(self, name: str, pace: Pace | None) -> None:
-        """Let an account follow a pace; None: its own rate, or none."""
+        """Lets an account follow a pace; None: its own rate, or none."""
         with self._lock:
             lease = self._leases.get(name)
             if lease is None and pace is not None:
@@ -224,7 +222,7 @@ class RateLimiter:
             self._ask(leases, want=want)
 
     def _ask(self, leases: Sequence[TokenLease], *, want: bool) -> None:
-        """Ask the fleet's buckets, or tell them what went and ask our own. Under `_asking`."""
+        """Asks the fleet's buckets, or reports the use to them and asks our own. Under `_asking`."""
         with self._lock:
             backs = [lease.back for lease in leases]
             debts = [min(lease.spent, self._share(lease)) for lease in leases]
@@ -246,7 +244,7 @@ class RateLimiter:
         backs: Sequence[int],
         debts: Sequence[int],
     ) -> list[Grant] | None:
-        """What Redis grants; None where it is away, or was until just now."""
+        """Returns the grants of Redis; None if it is away, or was until just now."""
         if (fleet := self._fleet) is None:
             return None
         trusted = self._monotonic() >= self._trusted_at
@@ -263,7 +261,7 @@ class RateLimiter:
         return grants if trusted else None
 
     def _note(self, answered: bool, trusted: bool) -> None:
-        """Whom to ask from now on."""
+        """Sets which buckets decide from now on."""
         if not answered:
             self._trusted_at = float("inf")
             if self.shared:
@@ -282,11 +280,11 @@ class RateLimiter:
         return self._own.take(asks)
 
     def _share(self, lease: TokenLease) -> int:
-        """This worker's part of the burst."""
+        """Returns this worker's part of the burst."""
         return max(1, lease.burst // max(1, self._workers(lease.name)))
 
     def _chunk(self, lease: TokenLease) -> tuple[int, int]:
-        """Tokens to be taken at once, and tokens to be promised: later ones would only come later."""
+        """Returns the tokens to take at once, and the tokens to have promised."""
         workers = max(1, self._workers(lease.name))
         ahead = max(1, min(lease.burst, int(lease.rate * CHUNK_S / workers)))
         return max(ahead, int(lease.burst * CHUNK / workers)), ahead

@@ -1,9 +1,9 @@
-"""Limits beyond which a provider drops messages or silences an account: who must wait, asked once a batch.
+"""Limits beyond which a provider drops messages or silences an account; one query a batch.
 
-    Redis answers   the fleet's windows decide; what this worker let go is remembered here as well
-    Redis is away   every worker lets its share go, of what it remembers
+    Redis answers   the fleet's windows decide; this worker also remembers its own deliveries
+    Redis is away   every worker lets its share go, by its own memory
 
-The limits are the adapters', and counted under the provider's own names (`counted_by`), whatever accounts
+The adapters have the limits. They count under the provider's own names (`counted_by`), whatever accounts
 and receivers are called here:
 
     receiver_limits     for each receiver of an application, such as WeCom's 30 a minute and 1,000 an hour,
@@ -27,17 +27,17 @@ from sending.runtime.gauges import Gauge
 _MS: Final = 1_000
 _SLACK: Final = 0.1
 _SLACK_AT_MOST_MS: Final = 2_000
-"""By how much a window is taken longer than the provider's: what is counted now is sent a little later,
-and not always by the same little."""
+"""Lengthening of a window beyond the provider's: a delivery is sent a little, and varying, time after it is
+counted."""
 
 
 class Limited(NamedTuple):
-    """What one account keeps to."""
+    """The limits of one account."""
 
     most: Sequence[tuple[int, float]]
     """(deliveries, seconds)."""
     name: str
-    """Under which its provider counts."""
+    """The name under which its provider counts."""
     each: bool = True
     """Whether each receiver is counted by itself; False: all of them together."""
 
@@ -47,14 +47,13 @@ Limits = Mapping[str, Limited]
 
 
 def limits_of(routes: Iterable[tuple[Account, Channel]]) -> Limits:
-    """The limits of the accounts whose adapters have some. A robot has one receiver: its limits are all
-    there is."""
+    """Returns the limits of the accounts whose adapters have some."""
     found = {a.name: _limited(a, channel) for a, channel in routes}
     return {name: limited for name, limited in found.items() if limited.most}
 
 
 def _limited(account: Account, channel: Channel) -> Limited:
-    """An own rate above the documented limit says that the provider takes more from this robot."""
+    """Returns one account's limits. A configured rate above a robot's documented limit lifts that."""
     silencing, rate = channel.silencing_limits, account.rate_per_s
     if not silencing:
         return Limited(channel.receiver_limits, account.counted)
@@ -73,7 +72,7 @@ class ReceiverLimits:
         workers: Callable[[str], int],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`windows` are the fleet's, None where there is no Redis; `workers` is `Fleet.workers`."""
+        """`windows` are the fleet's, None without Redis; `workers` is `FleetSize.workers`."""
         self._fleet = windows
         self._workers = workers
         self._own = LocalWindows(monotonic)
@@ -83,13 +82,13 @@ class ReceiverLimits:
         self._held: dict[str, int] = {}
         """Deliveries that had to wait; a lost count is worth no lock."""
         self._names: dict[str, tuple[str, bool]] = {}
-        """Account to the name under which it is counted, and whether with each receiver's."""
+        """Account to the name under which it is counted, and whether each receiver counts by itself."""
         self._windows: dict[str, list[Window]] = {}
         self._slack: dict[str, list[Window]] = {}
         self.serve(limits)
 
     def serve(self, limits: Limits) -> None:
-        """Keep to these accounts' limits too. New dicts: others may be walking through the old ones."""
+        """Adds these accounts' limits, in new dicts: other threads may iterate over the old ones."""
         windows = {name: _windows(limited.most) for name, limited in limits.items()}
         self._names = self._names | {n: (one.name, one.each) for n, one in limits.items()}
         self._slack = self._slack | {n: _with_slack(some) for n, some in windows.items()}
@@ -97,8 +96,8 @@ class ReceiverLimits:
         self._windows = self._windows | windows
 
     def delays(self, batch: Sequence[tuple[str, str]]) -> list[int]:
-        """Per (account, receiver) 0, and it counts from now on, else the milliseconds that it must wait;
-        one question for the whole batch, none where no account of it has limits."""
+        """Returns, per (account, receiver), 0 and counts it from now on, or the milliseconds that it must
+        wait. One query for the whole batch; none if no account of it has limits."""
         delays = [0] * len(batch)
         places = [n for n, (account, _) in enumerate(batch) if account in self._windows]
         if places:
@@ -109,7 +108,7 @@ class ReceiverLimits:
         return delays
 
     def gauges(self) -> Iterator[Gauge]:
-        """What `/metrics` shows."""
+        """Yields the gauges of `/metrics`."""
         for account, held in self._held.items():
             text = "Deliveries that had to wait for the limit of their receiver, or of the robot."
             yield "receivers_held", text, {"account": account}, held
@@ -123,8 +122,7 @@ class ReceiverLimits:
         return self._remember(batch, delays)
 
     def _remember(self, batch: Sequence[tuple[str, str]], delays: Sequence[int]) -> list[int]:
-        """What Redis let go counts here too. Here it is refused only if Redis forgot: then what this worker
-        sent before still holds."""
+        """Counts here what Redis let go. Delays a delivery only if Redis forgot earlier ones."""
         going = [pair for pair, delay in zip(batch, delays, strict=True) if not delay]
         own = iter(self._own.enter([Passage(self._name(*p), self._windows[p[0]]) for p in going]))
         return [delay or next(own) for delay in delays]
@@ -134,7 +132,7 @@ class ReceiverLimits:
         return [Window(max(1, w.most // workers), w.span_ms) for w in self._slack[account]]
 
     def _name(self, account: str, receiver: str) -> str:
-        """Receivers are people: Redis gets to see a digest."""
+        """Returns the digest under which Redis counts: receivers are people."""
         counted, each = self._names[account]
         text = f"{counted}\x1f{receiver}" if each else counted
         return blake2b(text.encode(), digest_size=16).hexdigest()

@@ -1,16 +1,16 @@
-"""One lane's accounts: through which one a delivery goes, and how many may go at all.
+"""Selects the account of each delivery of a lane, within breakers and rates.
 
     named in the notification   that account or none
-    whom it is for              only those that reach the receiver, person or group (accounts/reach.py)
+    its receiver                only accounts that reach it, person or group (accounts/reach.py)
     its template has forms      only those for whose provider it has one
     an adapter refuses it       only those whose adapter does not
     otherwise                   by weight, among those whose breaker lets it pass and whose rate has room;
                                 a reserve (weight 0) only when no other may send
 
-Where nobody is left, any is chosen, and its adapter refuses the delivery: nothing is sent.
+If no account is left, any is chosen, and its adapter refuses the delivery: nothing is sent.
 
-What is chosen has used a token, and half open a place among the probes: whatever is not sent after all
-is given back by `release`; what was sent is told by `record`.
+A choice uses a token and, at a half-open breaker, a place among the probes. `release` gives both back for
+a delivery that is not sent after all; `record` takes the outcomes of a call.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from sending.accounts.rate_limiter import UNBOUNDED, RateLimiter
 from sending.runtime.gauges import Gauge
 
 ACCOUNT_SHUT: Final = "account_shut"
-"""Why a delivery did not begin: its account was shut since it was chosen."""
+"""Reason of a delivery that did not begin: its account was shut since the choice."""
 _UNREACHED: Final = frozenset(
     {"closed", "connect", "dns", "pool", "reset", "timeout", "tls", "token_unavailable"}
 )
@@ -48,7 +48,7 @@ Refuses = Callable[[Account], bool]
 
 
 def may_fail_over(outcome: AnyOutcome) -> bool:
-    """Whether another account may be tried at once: nothing was sent, and the account is why."""
+    """Whether another account may be tried at once: nothing was sent, and the account is the cause."""
     if isinstance(outcome, NotSent):
         return outcome.account or outcome.code in _UNREACHED
     return isinstance(outcome, Rejected) and outcome.account
@@ -84,9 +84,8 @@ class AccountSelector:
         monotonic: Callable[[], float] = time.monotonic,
         before: AccountSelector | None = None,
     ) -> None:
-        """`accounts` are the lane's, as `channels.registry.accounts_for` gives them; `rates` are shared by
-        the worker's lanes. What was learnt `before` of the same account under the same breaker's policy
-        still holds."""
+        """`accounts` are the lane's, as `channels.registry.accounts_for` gives them; the worker's lanes
+        share `rates`. Breakers of `before` with the same account and policy go on."""
         self.failovers: int = before.failovers if before is not None else 0
         """Deliveries that another account took over; a lost count is worth no lock."""
         self._lane, self._channel = lane.name, lane.channel
@@ -114,9 +113,9 @@ class AccountSelector:
             self._simple = None
 
     def choose(self, delivery: Delivery, refuses: Refuses | None = None) -> Account | None:
-        """The account for one delivery; None: nobody may send it now, ask again in `seconds_until_room`.
+        """Returns the account for one delivery; None if none may send it before `seconds_until_room`.
 
-        Raises KeyError for a named account that the lane has not; the source lets none in.
+        Raises KeyError for a named account that is not the lane's; the source lets none in.
         """
         named = delivery.notification.account
         if named is not None:
@@ -141,7 +140,7 @@ class AccountSelector:
         return self._next(refusing)
 
     def restricted_to(self, delivery: Delivery, refuses: Refuses | None = None) -> tuple[str, ...]:
-        """The accounts that alone may send it, by name; empty: any of the lane's."""
+        """Returns the names of the only accounts that may send it; empty: any of the lane's."""
         named = delivery.notification.account
         if named is not None:
             return (named,)
@@ -151,17 +150,17 @@ class AccountSelector:
         return tuple(name for name in self._routes if name not in unfit) if unfit else ()
 
     def any_account(self) -> Account | None:
-        """An account for what will not be sent; to be released like any that was chosen."""
+        """Returns an account for a delivery that will not be sent; it has to be released as any other."""
         return self._next(())
 
     def follows(self, policy: LanePolicy, accounts: Sequence[Account]) -> bool:
-        """Whether it is as it would be made of these."""
+        """Whether a selector made of these would be equal."""
         wanted = {account.name: policy.weight(account.name) for account in accounts}
         mine = {name: route.weight for name, route in self._routes.items()}
         return mine == wanted and len(self.breakers(policy)) == len(mine)
 
     def breakers(self, policy: LanePolicy) -> dict[str, CircuitBreaker]:
-        """Those that follow this policy's rules."""
+        """Returns the breakers that follow this policy's rules."""
         of_all = {name: route.breaker for name, route in self._routes.items()}
         return {name: b for name, b in of_all.items() if b.policy == policy.breaker}
 
@@ -172,9 +171,9 @@ class AccountSelector:
         tried: Collection[str],
         refuses: Refuses | None = None,
     ) -> Account | None:
-        """Another account after a definite non-send that is the account's fault; None where there is
-        none that reaches the receiver, where the notification names its account, and after every other
-        outcome: above all after Unknown. The ledger must have it before the call."""
+        """Returns another account after a definite non-send that is the account's fault. None if no other
+        reaches the receiver, if the notification names its account, and after any other outcome, above all
+        Unknown. The ledger must have the account before the call."""
         if delivery.notification.account is not None or not may_fail_over(outcome):
             return None
         away = self._away(delivery)
@@ -188,13 +187,13 @@ class AccountSelector:
         return account
 
     def reacquire(self, account: Account) -> bool:
-        """Whether this very account may take one more now; then it is chosen."""
+        """Chooses this very account once more. Returns False if it may take none now."""
         route = self._routes.get(account.name)
         return route is not None and self._one_of([route], ()) is not None
 
     def release(self, account: Account, count: int = 1) -> None:
-        """So many chosen deliveries are not sent after all: duplicates, expired, given back. One that the
-        lane has no more had its place at a breaker that is gone."""
+        """Gives back choices of deliveries that are not sent: duplicates, expired, given back. An account
+        that left the lane has no breaker any more."""
         self._rates.give_back(account.name, count)
         if (route := self._routes.get(account.name)) is not None:
             for _ in range(count):
@@ -203,14 +202,14 @@ class AccountSelector:
     def record(
         self, account: Account, outcomes: Sequence[AnyOutcome], begun_at: float | None = None
     ) -> bool:
-        """One call ended; whether all of it was accepted. `begun_at` is when it began, monotonic: a late
-        answer then judges nobody anew."""
+        """Records the end of one call. Returns whether all of it was accepted. `begun_at` is its monotonic
+        start, so that a late answer does not judge a later state."""
         well = [type(outcome) for outcome in outcomes].count(Accepted)
         accepted = well == len(outcomes)
         if not accepted:
             self._heed(account, outcomes, begun_at)
         route = self._routes.get(account.name)
-        if route is None:  # called under terms that had it
+        if route is None:  # the account left the lane during the call
             return accepted
         route.meter.total += well
         now, breaker = self._monotonic(), route.breaker
@@ -224,16 +223,16 @@ class AccountSelector:
         return accepted
 
     def still_allowed(self, account: Account) -> bool:
-        """Whether a call chosen earlier should still be made: its breaker has not opened since, and its
-        provider has not asked to be left alone."""
+        """Whether a call chosen earlier should still be made: its breaker is not open, and its provider
+        asked for no pause."""
         route = self._routes[account.name]
         if not route.breaker.closed and route.breaker.state(self._monotonic()) is BreakerState.OPEN:
             return False
         return not self._rates.shut_s(account.name)
 
     def opens_in_s(self, delivery: Delivery, account: Account) -> float:
-        """Seconds until the delivery, whose call through this account may not be made, may be called for: 0
-        where another account may take it now."""
+        """Returns seconds until a delivery that this account may not send can be sent: 0 if another account
+        may take it now."""
         others = self.restricted_to(delivery) or tuple(self._routes)
         here = max(
             self._routes[account.name].breaker.wait_s(self._monotonic()),
@@ -243,18 +242,18 @@ class AccountSelector:
         return min(here, self.seconds_until_room(*there)) if there else here
 
     def room(self) -> int:
-        """Deliveries that may be claimed now, by rates and breakers; at most UNBOUNDED."""
+        """Returns how many deliveries may be claimed now, by rates and breakers; at most UNBOUNDED."""
         return min(UNBOUNDED, self._room_of(self._regular) or self._room_of(self._reserve))
 
     def seconds_until_room(self, *accounts: str) -> float:
-        """Until `room` may be above 0, by time alone; with `accounts`, until one of those may send. 0 where
-        it may now, or where only asking will tell."""
+        """Returns seconds until `room` may be above 0, by time alone; with `accounts`, until one of those
+        may send. 0 if one may now, or if only a query shows."""
         routes = [self._routes[name] for name in accounts or self._routes]
         now = self._monotonic()
         return min(max(r.breaker.wait_s(now), self._rates.wait_s(r.account.name)) for r in routes)
 
     def gauges(self) -> Iterator[Gauge]:
-        """What `/metrics` shows."""
+        """Yields the gauges of `/metrics`."""
         now = self._monotonic()
         for name, route in self._routes.items():
             labels = {"lane": self._lane, "account": name}
@@ -267,8 +266,7 @@ class AccountSelector:
     def _heed(
         self, account: Account, outcomes: Sequence[AnyOutcome], begun_at: float | None
     ) -> None:
-        """Slow the account down where its provider refused some of a call for the account's pace, and shut
-        it where it refused the login."""
+        """Slows the account down after a refusal for its pace; shuts it after a refusal of its login."""
         waits = [
             outcome.retry_after_ms or 0
             for outcome in outcomes
@@ -276,17 +274,17 @@ class AccountSelector:
         ]
         if waits:
             self._rates.refused(account.name, min(max(waits), MAX_PACED_MS), begun_at)
-        for told in outcomes:
-            if isinstance(told, NotSent) and told.limit is Limit.LOGIN:
-                wait_ms = told.retry_after_ms or 0
-                self._rates.login_refused(account.name, wait_ms, told.code, begun_at)
+        for one in outcomes:
+            if isinstance(one, NotSent) and one.limit is Limit.LOGIN:
+                wait_ms = one.retry_after_ms or 0
+                self._rates.login_refused(account.name, wait_ms, one.code, begun_at)
                 return
 
     # ---- choosing ----------------------------------------------------------------------------
 
     def _unfit(self, delivery: Delivery) -> Collection[str]:
-        """The accounts that do not reach the receiver, and those for whose provider its template has
-        nothing; without what would leave no account at all."""
+        """Returns the accounts that do not reach the receiver or whose provider has no form of its
+        template. A condition that would leave no account is ignored."""
         rendered, away = delivery.rendered, self._away(delivery) if self._apart else ()
         if len(away) == len(self._routes):
             return ()
@@ -296,7 +294,7 @@ class AccountSelector:
         return unfit if len(unfit) < len(self._routes) else away
 
     def _away(self, delivery: Delivery) -> Collection[str]:
-        """The accounts that do not reach the receiver."""
+        """Returns the accounts that do not reach the receiver."""
         group = group_of(self._channel, delivery.receiver)
         return [name for name, r in self._routes.items() if not r.account.reach.takes(group)]
 
@@ -305,18 +303,18 @@ class AccountSelector:
         return [name for name, route in routes if rendered.of(route.account.provider).empty]
 
     def _refusing(self, unfit: Collection[str], refuses: Refuses) -> Collection[str]:
-        """The unfit accounts and those whose adapter refuses; none where that leaves no account."""
+        """Returns the unfit accounts and those whose adapter refuses; none if that leaves no account."""
         routes = self._routes.items()
         found = [name for name, r in routes if name in unfit or refuses(r.account)]
         return found if len(found) < len(routes) else ()
 
     def _next(self, tried: Collection[str]) -> Account | None:
-        """By weight among the regular accounts, else one of the reserve."""
+        """Chooses by weight among the regular accounts, else one of the reserve."""
         return self._one_of(self._regular, tried) or self._one_of(self._reserve, tried)
 
     def _one_of(self, group: Sequence[_Route], tried: Collection[str]) -> Account | None:
-        """One that gives a token and a place. Others choose at the same time, so that one which was ready
-        may be no more: then look again."""
+        """Chooses an account that gives a token and a place. Other threads choose at the same time, so a
+        ready account may refuse: then it looks again."""
         while ready := self._ready(group, tried):
             for route in self._in_turn(ready):
                 if self._take(route):
@@ -324,14 +322,14 @@ class AccountSelector:
         return None
 
     def _ready(self, group: Sequence[_Route], tried: Collection[str]) -> list[_Route]:
-        """Those that may send now."""
+        """Returns the accounts that may send now."""
         now = self._monotonic()
         passing = [r for r in group if r.account.name not in tried and r.breaker.room(now) != 0]
         rooms = self._rates.rooms([route.account.name for route in passing])
         return [route for route, room in zip(passing, rooms, strict=True) if room]
 
     def _in_turn(self, routes: list[_Route]) -> list[_Route]:
-        """Smooth weighted round-robin: the one whose turn it is goes first, the others stand in for it."""
+        """Orders by smooth weighted round-robin: the account whose turn it is first, then substitutes."""
         if len(routes) < 2:
             return routes
         with self._turns:

@@ -1,4 +1,4 @@
-"""What one worker holds of an account's rate: tokens, and the time within which they may be used."""
+"""The tokens that one worker holds of an account's rate, and the time within which they may be used."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from backends.redis.token_bucket import Grant
 from channels.channel import Account
 
 LEASE_S: Final = 1.0
-"""How long tokens may be held: later they would come on top of what the bucket gained meanwhile."""
+"""Longest time to hold tokens: later they would come on top of the bucket's gain meanwhile."""
 PACED_BURST_S: Final = 0.1
-"""Worth of a learnt rate that may go at once."""
+"""Seconds of a learnt rate whose tokens may go at once."""
 
 
 class TokenLease:
@@ -42,11 +42,11 @@ class TokenLease:
         self.rate = 0.0
         self.burst = 1
         self.shut_until = 0.0
-        """Before this time nothing may go, whatever is at hand: the provider wants to be left alone."""
+        """Before this time nothing may go: the provider asked for a pause."""
         self.tokens = 0
         self.usable_at = 0.0
         self.until = 0.0
-        """When the tokens must be used or given back."""
+        """Time by which the tokens must be used or given back."""
         self.again_at = 0.0
         """Before this time the bucket has nothing."""
         self.back = 0
@@ -61,7 +61,7 @@ class TokenLease:
         return self._rate is not None
 
     def follow(self, pace: Pace | None, now: float) -> None:
-        """Keep to the account's own rate, or to what its provider's refusals taught where that is less."""
+        """Follows the account's own rate, or the learnt pace if that is lower."""
         own = self._rate if self._rate is not None else 0.0
         self.rate, self.burst = own, self._burst or max(1, int(own))
         self.shut_until = now
@@ -78,13 +78,13 @@ class TokenLease:
         self.tokens = min(self.tokens, self.burst)
 
     def usable(self, now: float) -> int:
-        """Tokens that may be used now."""
+        """Returns the tokens that may be used now."""
         if now < self.shut_until:
             return 0
         return self.tokens if self.usable_at <= now <= self.until else 0
 
     def expire(self, now: float) -> None:
-        """Put what was held for too long aside, to be given back."""
+        """Moves tokens that were held for too long to `back`."""
         if self.tokens and now > self.until:
             self.back += self.tokens
             self.tokens = 0
@@ -96,12 +96,12 @@ class TokenLease:
         return self.tokens == 0 and (now >= self.again_at or self.back > 0)
 
     def wait_s(self, now: float) -> float:
-        """Seconds until tokens may be at hand; 0 where they are, or where asking will tell."""
+        """Returns seconds until tokens may be at hand; 0 if they are, or if only a query shows."""
         usable_at = self.usable_at if self.tokens else self.again_at
         return max(0.0, usable_at - now, self.shut_until - now)
 
     def accept(self, grant: Grant, now: float) -> None:
-        """What a bucket answered at `now`."""
+        """Takes a bucket's answer of `now`."""
         self.tokens = grant.tokens
         self.again_at = self.usable_at = now + grant.wait_ms / 1_000
         self.until = self.usable_at + LEASE_S

@@ -136,7 +136,7 @@ RESOLVERS: tuple[Mutation, ...] = (
     Mutation(
         "a login that is refused in an answer is the fleet's to leave alone",
         "sending.accounts.selector:AccountSelector._heed",
-        "            if isinstance(told, NotSent) and told.limit is Limit.LOGIN:\n",
+        "            if isinstance(one, NotSent) and one.limit is Limit.LOGIN:\n",
         "            if False:\n",
         (
             _LOGINS + "test_six_workers_ask_about_once_a_minute_and_the_other_login_goes_on",
