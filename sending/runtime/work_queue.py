@@ -100,7 +100,7 @@ class WorkQueue(Generic[T]):
 
 
 class SlottedQueue(WorkQueue[T]):
-    """Bounds the pieces of work under way, each from `take` to `free`, in any threads. `put_first` adds to a
+    """Bounds the pieces of work under way, each from `take` to `free`. `put_first` adds to a
     piece that is under way: it goes first, and needs no slot."""
 
     def __init__(self, slots: int) -> None:
