@@ -133,8 +133,7 @@ class LanePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     max_ttl_ms: Positive = 7 * 24 * _HOUR_MS
     ordering: Ordering = Ordering.NONE
     release_per_s: Annotated[float, msgspec.Meta(gt=0, le=100_000)] = 500.0
-    """First sends a second by one recovery, of deliveries that waited for quiet hours to end, for the
-    receiver's limit or for their turn."""
+    """First sends a second by one recovery, after quiet hours, a receiver's limit or a wait in line."""
     retry: RetryPolicy = RetryPolicy()
     unknown: InDoubt | None = None
     """None: as the guarantee says."""

@@ -137,9 +137,7 @@ def consumer_config(
     }
     if settings.group_instance_id:
         config["group.instance.id"] = settings.group_instance_id
-    if (
-        protocol == "classic"
-    ):  # under KIP-848 the broker decides both and refuses them from a client
+    if protocol == "classic":  # under KIP-848 the broker decides both and refuses ours
         config["partition.assignment.strategy"] = chosen
         config["session.timeout.ms"] = int(settings.session_timeout_s * 1_000)
     elif chosen:

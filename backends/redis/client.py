@@ -1,8 +1,8 @@
 """Redis clients: few commands, a hard time limit, no retries of the client's own.
 
-Every failure is one error, RedisAway: no caller needs the difference. A script sets many keys with a time
-to live in one command, which costs the client a tenth of a pipeline (docs/decisions/014). One server or a
-replicated pair; the keys of a batch would not share a slot of a cluster.
+Every failure is one error, RedisAway: no caller needs the difference. One script sets many keys with a
+time to live; it costs the client a tenth of a pipeline (docs/decisions/014). One server or a replicated
+pair; the keys of a batch would not share a slot of a cluster.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Upgrades the database's schema, and reads its version.
 
-Two processes may upgrade at once: the second waits, on PostgreSQL for an advisory lock, on SQLite for the
-write lock, and then finds nothing to do. A migration happens whole or not at all.
+Two processes may upgrade at once: the second waits for a lock (PostgreSQL's advisory one, SQLite's write
+lock), and then finds nothing to do. A migration happens whole or not at all.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class Taker(NamedTuple):
 
 
 Takers = Mapping[str, Taker]
-"""The providers there are, by name."""
+"""All providers, by name."""
 
 
 def form(page: Page, table: dict[str, Any], place: Place) -> Form:

@@ -2,8 +2,8 @@
 
 A template of ours makes a content (`subject`, `text`, `html`, …: the keys of its channel), or names a
 provider's template and fills its parameters; or one of the two for each of several providers, so that
-another can take over. An id that is not ours is the provider's own and passes through untouched, where the
-channel has providers with templates; docs/templates.md.
+another can take over. Any other id is the provider's own and passes through untouched, if the channel has
+providers with templates; docs/templates.md.
 
     Templates.render(notification) ─▶ Rendered    one of ours, filled in
                                       None        sent as it was written

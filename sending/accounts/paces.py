@@ -31,15 +31,15 @@ from channels.tokens.seal import TokenCipher
 SEEN_S: Final = 1.0
 """Time over which the rate that went well is measured, or little more."""
 LOGIN_MS: Final = 60_000
-"""One call a minute of the whole fleet is enough for a login that nobody has mended."""
+"""One call a minute of the whole fleet is enough for a login that is still wrong."""
 LATE_MS: Final = 10_000
-"""Each process tries such a login so much later, by chance: the first that does tells the others."""
+"""Each process tries such a login up to so much later, by chance: the others learn from the first."""
 SHARE_S: Final = 10.0
 """Time over which the share of refusals is measured."""
 STRAYS: Final = 2
 STRAY: Final = 0.1
-"""Up to so many, or up to this share of the calls, refusals that name no time slow nobody: a provider of
-which one server in twenty is overloaded has no rate that a lower one would keep to."""
+"""Up to so many refusals without a time, or up to this share of the calls, slow no account: a lower rate
+does not help where one of a provider's twenty servers is overloaded."""
 SURE: Final = 3.0
 """The share must be above `STRAY` by so many standard deviations of a count: of the first thirty calls of a
 process three are refused by chance."""

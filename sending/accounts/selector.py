@@ -171,9 +171,11 @@ class AccountSelector:
         tried: Collection[str],
         refuses: Refuses | None = None,
     ) -> Account | None:
-        """Returns another account after a definite non-send that is the account's fault. None if no other
-        reaches the receiver, if the notification names its account, and after any other outcome, above all
-        Unknown. The ledger must have the account before the call."""
+        """Returns another account after a definite non-send that is the account's fault.
+
+        Returns None after any other outcome, above all Unknown; if the notification names its account; if
+        no account reaches the receiver. The ledger must have the account before the call.
+        """
         if delivery.notification.account is not None or not may_fail_over(outcome):
             return None
         away = self._away(delivery)

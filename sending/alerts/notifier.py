@@ -1,8 +1,8 @@
 """Alerts for a person: always counted, and sent once in a window by the whole fleet.
 
-Any thread raises them. One thread notes them in the ledger, which returns those that this process must
-send, and writes these to the log. The process that claims the post tries the webhook, until one arrived.
-While the ledger is away, every process logs and posts by a window of its own.
+Any thread raises them. One thread notes them in the ledger, and logs those that the ledger gives this
+process to send. The process that claims the post tries the webhook, until one arrived. While the ledger is
+away, every process logs and posts by a window of its own.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`/healthz`, `/readyz`, `/metrics`, and the stuck detector.
 
-Alive means: no thread died, and every loop went round lately or waits for a database that is away, which a
-restart would not mend. When a loop is stuck, the stacks of all threads go into the log once.
+Alive means: no thread died, and every loop went round lately or waits for a database that is away. A
+restart would not bring that back. When a loop is stuck, the stacks of all threads go into the log once.
 """
 
 from __future__ import annotations

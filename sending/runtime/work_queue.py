@@ -1,9 +1,9 @@
 """Hands work from one thread to many, and wakes few of them at a time.
 
-`queue.SimpleQueue` has one lock for all waiting threads. Here every waiting thread has a lock of its own,
-in a stack, so that the thread that worked last (its connection warm) works next. At most one waiting thread
-is woken at a time. It wakes the next one after it took an item, if more are queued: a woken thread must
-first get the interpreter, and until then the working threads take the items
+`queue.SimpleQueue` has one lock for all waiting threads. Here every waiting thread has a lock of its own.
+The locks form a stack: the thread that worked last, with a warm connection, works next. At most one waiting
+thread is woken at a time. It wakes the next one after it took an item, if more are queued. A woken thread
+must first get the interpreter; until then the working threads take the items
 (docs/decisions/041-handing-work-to-lanes.md).
 """
 

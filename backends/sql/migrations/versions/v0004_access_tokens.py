@@ -1,4 +1,4 @@
-"""Access tokens of the providers, kept for the whole fleet where there is no Redis or it is away."""
+"""Access tokens of the providers, kept for the whole fleet without Redis or while it is away."""
 
 from __future__ import annotations
 
