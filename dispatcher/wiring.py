@@ -33,13 +33,14 @@ from dispatcher.kafka.commits import Commits
 from dispatcher.kafka.group_member import GroupMember
 from dispatcher.kafka.missing_topics import MissingTopics
 from dispatcher.kafka.removed_records import LogBounds, RemovedRecords
-from dispatcher.kafka.source import Source
+from dispatcher.kafka.source import Downstream, Source
 from dispatcher.metrics import Metrics
 from dispatcher.pipeline.claims import BestEffortClaims, ClaimStrategy, LedgerClaims
 from dispatcher.pipeline.completion import CompletionStage
 from dispatcher.pipeline.expand import ExpandStage, TemplateRejected
 from dispatcher.pipeline.gates import SendGates, open_gating
 from dispatcher.pipeline.intake import Intake
+from dispatcher.pipeline.lane_config import LaneConfig
 from dispatcher.pipeline.lanes import LanePool
 from dispatcher.pipeline.settle import CombinedCommit, Settle
 from dispatcher.pipeline.telemetry import WorkerTelemetry
@@ -149,28 +150,10 @@ def build(
 ) -> BuiltWorker:
     """Wire the stages and register the worker, which drains when `stop` is set; raises LedgerError,
     SettingsError."""
-    name, clock, metrics = worker_name(settings), Clock(), Metrics()
+    name, clock = worker_name(settings), Clock()
     routes = routes_for(settings, policy, lanes)
     lease = _lease(settings, policy, routes, parts.ledger, name, clock)
-    identity = parts.ledger.identity()
-    core = _Core(
-        settings=settings,
-        policy=policy,
-        lanes=lanes,
-        parts=parts,
-        name=name,
-        routes=routes,
-        clock=clock,
-        metrics=metrics,
-        outage=Outage(),
-        report=WorkerTelemetry(parts.recorder, metrics, clock=clock, worker=name),
-        send_limits=open_quotas(
-            settings, policy, routes, parts.ledger, identity, clock, parts.stack
-        ),
-        gates=open_gating(settings, policy, identity, clock, parts.stack),
-        finished=SimpleQueue(),
-        done=SimpleQueue(),
-    )
+    core = _core(settings, policy, lanes, parts, name, routes, clock)
     pools = {lane.name: _pool(core, lane, lease) for lane, routes in core.routes.items() if routes}
     entries = _entries(core, pools, lease)
     screens = {lane: entry.screen for entry in entries for lane in entry.lanes}
@@ -200,17 +183,52 @@ def build(
         clock=core.clock,
     )
     worker = Worker(stages, lanes, settings.worker.drain_s, stop)
+    _show(core, stages, watch, adoption)
+    show_drops(parts.recorder, core.metrics.registry)
+    return BuiltWorker(worker, _health(worker, stages, parts.transport), core.metrics, pools)
+
+
+def _core(
+    settings: Settings,
+    policy: Policy,
+    lanes: Sequence[Lane],
+    parts: OpenedBackends,
+    name: str,
+    routes: AccountsByLane,
+    clock: Clock,
+) -> _Core:
+    identity, metrics = parts.ledger.identity(), Metrics()
+    return _Core(
+        settings=settings,
+        policy=policy,
+        lanes=lanes,
+        parts=parts,
+        name=name,
+        routes=routes,
+        clock=clock,
+        metrics=metrics,
+        outage=Outage(),
+        report=WorkerTelemetry(parts.recorder, metrics, clock=clock, worker=name),
+        send_limits=open_quotas(
+            settings, policy, routes, parts.ledger, identity, clock, parts.stack
+        ),
+        gates=open_gating(settings, policy, identity, clock, parts.stack),
+        finished=SimpleQueue(),
+        done=SimpleQueue(),
+    )
+
+
+def _show(core: _Core, stages: WorkerStages, watch: PolicyWatcher, adoption: PolicyReload) -> None:
+    """Let `/metrics` show what the stages count."""
     core.metrics.show(
         lambda: (
             *_gauges(stages),
             *policy_gauges(watch, lambda: adoption.kept),
             *core.send_limits.gauges(),
             *core.gates.gauges(),
-            *login_gauges(parts.tokens, core.send_limits.rates),
+            *login_gauges(core.parts.tokens, core.send_limits.rates),
         )
     )
-    show_drops(parts.recorder, core.metrics.registry)
-    return BuiltWorker(worker, _health(worker, stages, parts.transport), core.metrics, pools)
 
 
 def _lease(
@@ -241,15 +259,17 @@ def _lease(
 def _pool(core: _Core, lane: Lane, lease: WorkerLease) -> LanePool:
     return LanePool(
         lane,
-        core.policy.of(lane),
-        core.routes[lane],
-        core.send_limits.accounts[lane.name],
+        LaneConfig(
+            core.policy.version,
+            core.policy.of(lane),
+            core.routes[lane],
+            core.send_limits.accounts[lane.name],
+        ),
         NonBlockingEngine(core.parts.transport, core.parts.tokens),
         permit=lease,
         clock=core.clock,
         finished=core.finished,
         reroute=_reroute(core),
-        version=core.policy.version,
     )
 
 
@@ -387,7 +407,6 @@ def _settle(
         combined_commit=next(
             (entry.combined_commit for entry in entries if entry.combined_commit is not None), None
         ),
-        ordered=frozenset(n for n, p in pools.items() if p.policy.ordering is Ordering.KEY),
     )
 
 
@@ -429,13 +448,10 @@ def _source(
         consumer,
         commits,
         Backpressure(limits, core.settings.worker.max_in_flight_bytes),
-        screens,
-        dead_letters,
-        removed,
+        Downstream(screens, dead_letters, removed, core.done),
         accounts={lane: frozenset(routes) for lane, routes in core.routes.items()},
         topic_prefix=core.settings.kafka.topic_prefix,
         place=kafka.TopicPartition,
-        done=core.done,
         clock=core.clock,
         metrics=core.metrics,
     )

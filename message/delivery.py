@@ -61,8 +61,8 @@ class Delivery(msgspec.Struct, kw_only=True):
     """One notification to one receiver, on its way through a worker.
 
     `key` to `payload` never change. Until the claim `dispatcher.pipeline.binding.bind` sets `expires_at`
-    and `policy_version`. The thread that claims writes `attempt`, `token`, `day` and `body_digest` before
-    it hands the delivery on; a call that follows at once raises `attempt`
+    and `policy_version`. The thread that claims writes `attempt`, `token` and `day` before it hands the
+    delivery on; a call that follows at once raises `attempt`
     (dispatcher/pipeline/immediate_retry.py).
     """
 
@@ -91,7 +91,7 @@ class Delivery(msgspec.Struct, kw_only=True):
     day: int = 0
     """Ledger partition, as days since 1970-01-01 by the database's clock."""
     body_digest: bytes = b""
-    """Digest of the payload, set by the claim; empty before it, and for a second claim of one batch."""
+    """Digest of the payload; `LedgerClaims.screen` sets it, for other claims `ClaimBatch` does."""
     account: str = ""
     """Account chosen for this attempt; in the ledger before the call."""
     call_key: str = ""

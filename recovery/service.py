@@ -23,6 +23,7 @@ from recovery.archive_job import Archiving
 from recovery.retry.line_watch import LineWatch
 from recovery.retry.pool import RetryPool, RetryWork
 from recovery.retry.prompts import Prompts
+from recovery.retry.settler import RetrySettler
 from recovery.retry.stage import RetryStage
 from recovery.telemetry import RecoveryTelemetry
 from recovery.unknown.resolver import Resolving
@@ -48,6 +49,7 @@ class RecoveryParts(NamedTuple):
     lanes: Sequence[str]
     rows: RecoveryStore
     resending: RetryStage
+    settler: RetrySettler
     resolving: Resolving
     callers: Mapping[str, RetryPool]
     """Of what was called before."""
@@ -174,7 +176,7 @@ class Recovery:
         """Start the threads that call and settle, and the lease."""
         for callers in self._callers:
             callers.start()
-        self._parts.thread_group.start("settle", self._parts.resending.settle_forever)
+        self._parts.thread_group.start("settle", self._parts.settler.settle_forever)
         resend = self._parts.resending.run_once
         self._parts.thread_group.start("prompts", lambda: self._parts.prompts.run(resend))
         self._parts.thread_group.start("heart", self._parts.lease.run)

@@ -38,6 +38,7 @@ from recovery.retry.pace import RetryPace, retry_pace
 from recovery.retry.pool import RetryPool, RetryWork
 from recovery.retry.prompts import Prompts
 from recovery.retry.retry_lane import RetryLane
+from recovery.retry.settler import RetryContext, RetryKind, RetrySettler
 from recovery.retry.stage import RetryStage, served
 from recovery.service import Recovery, RecoveryParts
 from recovery.telemetry import RecoveryMetrics, RecoveryTelemetry
@@ -128,24 +129,16 @@ def open_recovery(
     callers = {lane: _callers(core, routes[lane], lease, n) for lane, n in threads.items()}
     releasing = {lane: _releasing(core, of_lane, lease) for lane, of_lane in routes.items()}
     prompts = Prompts()
-    resending = _resending(
-        core, routes, callers, releasing, lease, send_limits, marks, prompts, sending
-    )
-    resolving = Resolving(
-        core.rows,
-        routes,
-        core.engine,
-        render=core.render,
-        report=core.report,
-        stopping=stop.is_set,
-    )
-    archiving, thread_group = _archiving(core), ThreadGroup()
+    context = _retries(core, routes, callers, releasing)
+    settler = RetrySettler(context, core.finished, give_back=marks.give_back, on_woken=prompts.give)
+    archiving = _archiving(core)
     parts = RecoveryParts(
         name=core.name,
         lanes=list(routes),
         rows=core.rows,
-        resending=resending,
-        resolving=resolving,
+        resending=_resending(core, context, settler, lease, send_limits, sending),
+        settler=settler,
+        resolving=_resolving(core, routes),
         callers=callers,
         releasing=releasing,
         lease=lease,
@@ -153,18 +146,9 @@ def open_recovery(
         watch=_watch(core, routes, callers, releasing, send_limits, marks, archiving),
         outage=core.outage,
         report=core.report,
-        lines=LineWatch(
-            list(routes),
-            core.rows,
-            core.ledger.held_lines(),
-            keeps_order=resending.keeps_order,
-            report=core.report,
-            prompts=prompts,
-            poll_s=settings.recovery.poll_s,
-            monotonic=core.clock.monotonic,
-        ),
+        lines=_line_watch(core, routes, settler, prompts),
         clock=core.clock,
-        thread_group=thread_group,
+        thread_group=ThreadGroup(),
         finished=core.finished,
         archiving=archiving,
         schedule=Activity(core.clock.monotonic),
@@ -303,13 +287,10 @@ def _callers(
 
 def _resending(
     core: _Core,
-    routes: Mapping[str, RetryLane],
-    callers: Mapping[str, RetryPool],
-    releasing: Mapping[str, RetryPool],
+    context: RetryContext,
+    settler: RetrySettler,
     lease: WorkerLease,
     send_limits: SendLimits,
-    marks: GateMarks,
-    prompts: Prompts,
     sending: Sending,
 ) -> RetryStage:
     def on_sending() -> None:
@@ -317,24 +298,58 @@ def _resending(
             lease.hurry()  # the others count this recovery from now on
 
     return RetryStage(
-        core.ledger,
-        core.rows,
-        routes,
-        callers,
-        releasing,
+        context,
+        settler,
         owner=core.name,
         lease=lease,
-        pace=retry_pace(core.settings.recovery.rate_per_s, core.clock),
-        release=RetryPace(lambda lane: routes[lane].policy.release_per_s, core.clock),
         render=core.render,
+        delays=send_limits.receivers.delays,
+        on_sending=on_sending,
+    )
+
+
+def _resolving(core: _Core, routes: Mapping[str, RetryLane]) -> Resolving:
+    return Resolving(
+        core.rows,
+        routes,
+        core.engine,
+        render=core.render,
+        report=core.report,
+        stopping=core.stop.is_set,
+    )
+
+
+def _retries(
+    core: _Core,
+    routes: Mapping[str, RetryLane],
+    callers: Mapping[str, RetryPool],
+    releasing: Mapping[str, RetryPool],
+) -> RetryContext:
+    release = RetryPace(lambda lane: routes[lane].policy.release_per_s, core.clock)
+    return RetryContext(
+        ledger=core.ledger,
+        rows=core.rows,
+        lanes=routes,
+        retries=RetryKind(callers, retry_pace(core.settings.recovery.rate_per_s, core.clock)),
+        releases=RetryKind(releasing, release),
         report=core.report,
         clock=core.clock,
         outage=core.outage,
-        finished=core.finished,
-        delays=send_limits.receivers.delays,
-        give_back=marks.give_back,
-        on_woken=prompts.give,
-        on_sending=on_sending,
+    )
+
+
+def _line_watch(
+    core: _Core, routes: Mapping[str, RetryLane], settler: RetrySettler, prompts: Prompts
+) -> LineWatch:
+    return LineWatch(
+        list(routes),
+        core.rows,
+        core.ledger.held_lines(),
+        keeps_order=settler.keeps_order,
+        report=core.report,
+        prompts=prompts,
+        poll_s=core.settings.recovery.poll_s,
+        monotonic=core.clock.monotonic,
     )
 
 
@@ -385,7 +400,7 @@ def _archiving(core: _Core) -> Archiving | None:
 
 def _health(parts: RecoveryParts) -> Health:
     return Health(
-        {"settle": lambda: parts.resending.beat, "schedule": lambda: _scheduled_at(parts)},
+        {"settle": lambda: parts.settler.beat, "schedule": lambda: _scheduled_at(parts)},
         ready=lambda: _not_ready(parts),
         dead=lambda: parts.thread_group.failure[0] if parts.thread_group.failure else None,
         waiting=lambda: parts.outage.on,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import structlog
 
@@ -88,6 +88,16 @@ class Poisons(Protocol):
         ...
 
 
+class Downstream(NamedTuple):
+    """Where the source hands records on, and where they come back."""
+
+    inboxes: Mapping[Lane, Inbox]
+    poisons: Poisons
+    removals: Removals
+    done: SimpleQueue[Sequence[KafkaRecord | Poison]]
+    """Records and poison that are done with."""
+
+
 class Source:
     """One consumer group member; every method runs on the thread that runs `run_once`.
 
@@ -99,14 +109,11 @@ class Source:
         consumer: Any,
         commits: Commits,
         flow: Backpressure,
-        inboxes: Mapping[Lane, Inbox],
-        poisons: Poisons,
-        removals: Removals,
+        downstream: Downstream,
         *,
         accounts: Mapping[Lane, frozenset[str]],
         topic_prefix: str,
         place: Any,
-        done: SimpleQueue[Sequence[KafkaRecord | Poison]],
         clock: Clock,
         metrics: Metrics,
     ) -> None:
@@ -121,9 +128,9 @@ class Source:
         self._consumer = consumer
         self._commits = commits
         self._flow = flow
-        self._inboxes = inboxes
-        self._poisons = poisons
-        self._removals = removals
+        self._inboxes = downstream.inboxes
+        self._poisons = downstream.poisons
+        self._removals = downstream.removals
         self._accounts = dict(accounts)
         """`follow` writes whole entries, from another thread."""
         self._topic_prefix = topic_prefix
@@ -131,7 +138,7 @@ class Source:
         self._clock = clock
         self._metrics = metrics
         self._assignments: dict[tuple[str, int], Assignment] = {}
-        self._done = done
+        self._done = downstream.done
         self._unreadable = UnreadableBatches()
         self._closed_lanes: frozenset[Lane] = frozenset()
         self._quiet = False

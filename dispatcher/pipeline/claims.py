@@ -84,11 +84,16 @@ class LedgerClaims:
         marks = self._prefilter.lookup([work.delivery.key for work in works])
         unknown: list[Work] = []
         ended: list[Work] = []
+        payload, digest = b"", body_digest(b"")
         for work, mark in zip(works, marks, strict=True):
+            delivery = work.delivery
+            if delivery.payload is not payload:  # those of one notification follow one another
+                payload, digest = delivery.payload, body_digest(delivery.payload)
+            delivery.body_digest = digest  # here and not at the claim, which lanes wait for
             if mark is None:
                 unknown.append(work)
             else:
-                same = mark == body_digest(work.delivery.payload)
+                same = mark == digest
                 work.end = AlreadyKnown(State.SENT, DUPLICATE_PREFILTER if same else CONFLICT)
                 ended.append(work)
         if ended:

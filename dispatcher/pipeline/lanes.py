@@ -15,7 +15,7 @@ worker is stopping. What does not start goes to settle with the reason.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from queue import SimpleQueue
 from random import SystemRandom
@@ -35,7 +35,7 @@ from message.outcomes import AnyOutcome, NotSent, Rejected, Unknown
 from message.states import Event
 from message.vocabulary import Lane
 from policy.schema import Guarantee, LanePolicy
-from sending.accounts.selector import ACCOUNT_SHUT, AccountSelector
+from sending.accounts.selector import ACCOUNT_SHUT
 from sending.attempts import note_refusals
 from sending.call_pool import CallPool, SendPermit
 from sending.endings import NotStarted
@@ -91,28 +91,27 @@ class LanePool(CallPool[Work]):
     def __init__(
         self,
         lane: Lane,
-        policy: LanePolicy,
-        routes: Mapping[str, Route],
-        accounts: AccountSelector,
+        terms: LaneConfig,
         engine: LaneEngine,
         *,
         permit: SendPermit,
         clock: Clock,
         finished: SimpleQueue[Finished],
         reroute: Callable[[Sequence[Delivery]], list[bool]],
-        version: str = "",
     ) -> None:
         """`reroute` puts another call on record before it is made; per delivery, whether it did."""
-        leased = policy.guarantee is not Guarantee.BEST_EFFORT
+        leased = terms.policy.guarantee is not Guarantee.BEST_EFFORT
         super().__init__(lane.name, permit=permit, clock=clock, leased=leased)
         self.lane = lane
-        self.terms = LaneConfig(version, policy, routes, accounts)
+        self.terms = terms
         """Exchanged by `adopt`; a stage reads it once for what must go together."""
         self.claimed_count = 0
         self.settled_count = 0
         self._engine = engine
         self._finished = finished
-        self._queue: SlottedQueue[Sequence[Work] | _Begun | None] = SlottedQueue(policy.threads)
+        self._queue: SlottedQueue[Sequence[Work] | _Begun | None] = SlottedQueue(
+            terms.policy.threads
+        )
         self._luck = SystemRandom().random
         self._again = ImmediateRetry(
             self._call,

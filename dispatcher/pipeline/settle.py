@@ -7,6 +7,7 @@ What follows a commit is `dispatcher.pipeline.completion`'s.
 from __future__ import annotations
 
 import random
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from queue import Empty, SimpleQueue
@@ -20,7 +21,7 @@ from dispatcher.pipeline.telemetry import WorkerTelemetry
 from dispatcher.pipeline.work import Finished, Work
 from idempotency.ledger import Ledger, LedgerUnavailable, Settlement
 from message.states import Event
-from policy.schema import Guarantee, LanePolicy
+from policy.schema import Guarantee, LanePolicy, Ordering
 from sending.endings import NotStarted, outcome_of
 from sending.runtime.clock import Clock
 from sending.runtime.outage import Outage
@@ -28,6 +29,11 @@ from sending.settlement import Luck, after_call
 
 SETTLE_BATCH = 1_000
 """Outcomes in one statement, at most."""
+LINGER_S: Final = 0.001
+"""How long a commit waits for others, where much more is under way than ended."""
+_SHARE: Final = 0.75
+"""Of what is under way: less than it is worth the wait. Commits of half of it each, in turns, cost the
+database a third more a delivery than one of all (docs/decisions/110-one-intent-and-one-end.md)."""
 _IDLE_S = 0.5
 _WAIT_S: Final = 0.02
 """How long a settlement waits for a claim under way, which may itself wait seconds for locked lines."""
@@ -48,10 +54,8 @@ class Settle:
         on_settled: Callable[[SettledBatch], None],
         on_room: Callable[[], None],
         combined_commit: CombinedCommit | None = None,
-        ordered: frozenset[str] = frozenset(),
     ) -> None:
-        """`combined_commit`: claims that may go with a commit. `ordered`: lanes whose outcomes wake the
-        next of their line."""
+        """`combined_commit`: claims that may go with a commit."""
         self.beat = clock.monotonic()
         """When the loop last went round; for the stuck detector."""
         self.abandoned = 0
@@ -65,7 +69,10 @@ class Settle:
         self._on_settled = on_settled
         self._on_room = on_room
         self._combined_commit = combined_commit
-        self._ordered = ordered
+        self._ordered = frozenset(
+            name for name, pool in pools.items() if pool.policy.ordering is Ordering.KEY
+        )
+        """Lanes whose outcomes wake the next of their line. A lane at work keeps its ordering."""
         self._stopping = False
 
     def stop(self) -> None:
@@ -92,14 +99,29 @@ class Settle:
         self._on_settled(settled)
 
     def _gather(self) -> list[Finished]:
+        """Returns what ended since the last commit. Where much more is under way, waits for a moment: one
+        commit for several costs hardly more than one for each."""
         batch: list[Finished] = []
         try:
             batch.append(self._finished.get(timeout=_IDLE_S))
+        except Empty:
+            return batch
+        self._drain(batch)
+        if len(batch) < self._under_way() * _SHARE and not self._stopping:
+            time.sleep(LINGER_S)
+            self._drain(batch)
+        return batch
+
+    def _drain(self, batch: list[Finished]) -> None:
+        try:
             while len(batch) < SETTLE_BATCH:
                 batch.append(self._finished.get_nowait())
         except Empty:
-            pass
-        return batch
+            return
+
+    def _under_way(self) -> int:
+        """Returns the deliveries that hold places of lanes with a ledger."""
+        return sum(pool.unsettled for pool in self._pools.values() if pool.leased)
 
     def _settlement(self, work: Work) -> Settlement | None:
         policy = (work.terms or self._pools[work.delivery.lane].terms).policy

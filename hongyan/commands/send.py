@@ -25,6 +25,7 @@ from hongyan.terminal import (
 )
 
 if TYPE_CHECKING:
+    from backends.settings import Settings
     from hongyan.enqueue import BadLine, Check, EnqueueOutcome, NotificationSender, Ready
     from policy.templates.templates import Templates
 
@@ -87,15 +88,8 @@ def send(
     """See HELP."""
     settings = settings_of(context)
     _check_source(file, lane)
-    from hongyan.enqueue import EnqueueOutcome, NotificationSender
-    from hongyan.reach_check import ReachCheck
-    from policy.templates.loading import load_for
-
-    templates, reach = load_for(settings), ReachCheck(settings.accounts)
-    outcome = EnqueueOutcome()
-    if file is not None:
-        ready = _with_progress(file, outcome.bad, templates, reach)
-    else:
+    fields: dict[str, Any] = {}
+    if file is None:
         fields = optional(
             id=message_id,
             biz_id=biz_id,
@@ -107,13 +101,29 @@ def send(
             attributes=pairs("--attribute", attribute),
         )
         fields |= lane_fields(lane or "") | body_fields(template, param, content)
-        ready = _one(fields, templates, reach)
-    if check:
-        outcome.sent = sum(1 for _ in ready)
-    else:
-        _send(NotificationSender(settings.kafka, outcome), ready, timeout)
+    outcome = _outcome(settings, file, fields, None if check else timeout)
     _report(outcome, check=check, as_json=as_json)
     raise typer.Exit(DONE if outcome.ok else PROBLEMS)
+
+
+def _outcome(
+    settings: Settings, file: Path | None, fields: dict[str, Any], timeout_s: float | None
+) -> EnqueueOutcome:
+    """Sends the notifications of the file, or of the fields. `timeout_s` None: only checks them."""
+    from hongyan.enqueue import EnqueueOutcome, NotificationSender
+    from hongyan.reach_check import ReachCheck
+    from policy.templates.loading import load_for
+
+    templates, reach, outcome = load_for(settings), ReachCheck(settings.accounts), EnqueueOutcome()
+    if file is not None:
+        ready = _with_progress(file, outcome.bad, templates, reach)
+    else:
+        ready = _one(fields, templates, reach)
+    if timeout_s is None:
+        outcome.sent = sum(1 for _ in ready)
+    else:
+        _send(NotificationSender(settings.kafka, outcome), ready, timeout_s)
+    return outcome
 
 
 def _check_source(file: Path | None, lane: str | None) -> None:

@@ -110,8 +110,15 @@ class ClaimBatch:
         notification, origin = delivery.notification, delivery.origin
         state = _ENTRY.get(event) or after(None, event)
         if delivery.payload is not self._payload:
-            self._payload, self._digest = delivery.payload, body_digest(delivery.payload)
+            self._payload = delivery.payload
+            self._digest = delivery.body_digest or body_digest(delivery.payload)
         delivery.body_digest = self._digest
+        receiver: bytes = delivery.receiver.encode()
+        payload: bytes | None = delivery.payload
+        if self._sealer.seals:
+            receiver = self._sealer.seal(receiver, notification.id)
+        if self._sealer.seals or len(notification.receivers) >= SHARED_FROM:
+            payload = self._own_payload(notification)
         self.rows.append(
             ClaimRow(
                 delivery.key,
@@ -133,9 +140,9 @@ class ClaimBatch:
                 delivery.account or None,
                 delivery.call_key or None,
                 delivery.call_digest or None,
-                self._sealer.seal(delivery.receiver.encode(), notification.id),
+                receiver,
                 self._digest,
-                self._own_payload(notification),
+                payload,
                 notification.created_at,
             )
         )

@@ -83,8 +83,8 @@ RECOVERY: tuple[Mutation, ...] = (
     ),
     Mutation(
         "what recovery ends has its lane looked at again at once",
-        "recovery.retry.stage:RetryStage._settled",
-        "            self._on_woken(lane)\n",
+        "recovery.retry.settler:RetrySettler.put_in_ledger",
+        "            self.on_woken(lane)\n",
         "            pass\n",
         (_LINE_WATCH + f"test_what_recovery_sends_of_one_key_follows_at_once{_LITE}",),
     ),
@@ -101,9 +101,9 @@ RECOVERY: tuple[Mutation, ...] = (
     ),
     Mutation(
         "what was held is released at the rate of the policy in force",
-        "recovery.wiring:_resending",
-        "release=RetryPace(lambda lane: routes[lane].policy.release_per_s, core.clock),\n",
-        "release=RetryPace(lambda lane: 500.0, core.clock),\n",
+        "recovery.wiring:_retries",
+        "release = RetryPace(lambda lane: routes[lane].policy.release_per_s, core.clock)\n",
+        "release = RetryPace(lambda lane: 500.0, core.clock)\n",
         (_POLICY + f"test_what_was_held_is_released_at_the_rate_of_the_policy_in_force{_LITE}",),
     ),
     Mutation(
@@ -247,7 +247,7 @@ RECOVERY: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a repeat that was not sent says nothing of the call before it",
-        "recovery.retry.stage:settled",
+        "recovery.retry.settler:settlement_of",
         "    if resend.doubted and isinstance(end, NotSent):\n",
         "    if False:\n",
         (_RESENDING + "test_a_repeat_that_was_not_sent_says_nothing_of_the_call_before_it",),

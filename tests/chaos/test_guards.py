@@ -18,6 +18,7 @@ from dispatcher.kafka.offsets import Offsets
 from dispatcher.pipeline.claims import LedgerClaims
 from dispatcher.pipeline.completion import CompletionStage
 from dispatcher.pipeline.intake import Intake
+from dispatcher.pipeline.lane_config import LaneConfig
 from dispatcher.pipeline.lanes import LanePool
 from dispatcher.pipeline.settle import Settle
 from dispatcher.pipeline.work import GIVEN_UP, Assignment, Finished, KafkaRecord, Work
@@ -140,10 +141,13 @@ class Bench(AtOnce):
         routes: dict[str, Route] = {"demo": Route(account, WebhookChannel())}
         return LanePool(
             LANE,
-            policy,
-            routes,
-            AccountSelector(
-                LANE, policy, [account], RateLimiter([account], None, workers=lambda _: 1)
+            LaneConfig(
+                "",
+                policy,
+                routes,
+                AccountSelector(
+                    LANE, policy, [account], RateLimiter([account], None, workers=lambda _: 1)
+                ),
             ),
             self,
             permit=self,

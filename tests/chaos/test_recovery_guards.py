@@ -45,7 +45,7 @@ def taken(line: Line, not_after: int = 0) -> RetryWork:
     (item,) = claimed(line.ledger, delivery())
     settle(line.ledger, item, Event.NOT_SENT, reason="http_429")
     (one,) = line.rows.take(DueQuery(LANE, attempts=9), "r1", new_token()).taken
-    route = line.resending._routes[LANE].of("a")
+    route = line.resending._context.lanes[LANE].of("a")
     assert route is not None
     return RetryWork(one, route, 1, not_after)
 

@@ -13,7 +13,7 @@ from channels.engine import TokenRejected
 from dispatcher.dead_letters.writer import Poison
 from dispatcher.kafka.backpressure import Backpressure
 from dispatcher.kafka.commits import Commits
-from dispatcher.kafka.source import Source
+from dispatcher.kafka.source import Downstream, Source
 from dispatcher.metrics import Metrics
 from dispatcher.pipeline.work import KafkaRecord
 from message.envelope import Notification, encode
@@ -253,13 +253,12 @@ class Bench:
             self.consumer,
             self.commits,
             Backpressure({LANE: max_records}, max_bytes),
-            {LANE: self.inbox} if accounts else {},
-            self.inbox,
-            self.removals,
+            Downstream(
+                {LANE: self.inbox} if accounts else {}, self.inbox, self.removals, self.done
+            ),
             accounts={LANE: accounts},
             topic_prefix="hongyan",
             place=Place,
-            done=self.done,
             clock=clock,
             metrics=metrics,
         )

@@ -22,6 +22,7 @@ from channels.registry import AccountError, channel_for
 from dispatcher.kafka.offsets import Offsets
 from dispatcher.pipeline.batching import calls_of
 from dispatcher.pipeline.binding import waits_for
+from dispatcher.pipeline.lane_config import LaneConfig
 from dispatcher.pipeline.lanes import LanePool
 from dispatcher.pipeline.work import Assignment, Finished, KafkaRecord, Work
 from message.delivery import Delivery, deliveries_of
@@ -211,9 +212,7 @@ class Case(AtOnce):
         routes: dict[str, Route] = {a.name: Route(a, channel_for(a)) for a in self.accounts}
         return LanePool(
             self.lane,
-            self.policy,
-            routes,
-            self.chooser,
+            LaneConfig("", self.policy, routes, self.chooser),
             self,
             permit=self,
             clock=Clock(lambda: NOW_MS / 1_000, lambda: 1.0),

@@ -20,6 +20,7 @@ from channels.registry import channel_for, load_accounts
 from channels.template_support import TEMPLATE_SUPPORT
 from dispatcher.kafka.offsets import Offsets
 from dispatcher.pipeline.batching import calls_of
+from dispatcher.pipeline.lane_config import LaneConfig
 from dispatcher.pipeline.lanes import LanePool
 from dispatcher.pipeline.work import Assignment, Finished, KafkaRecord, Work
 from dispatcher.process import _tell_gaps
@@ -102,13 +103,11 @@ class Bench(AtOnce):
         self.finished: SimpleQueue[Finished] = SimpleQueue()
         accounts = [one for n, one in load_accounts(TABLES).items() if n in weights]
         policy = LanePolicy(threads=1, accounts=weights)
+        routes = {one.name: Route(one, channel_for(one)) for one in accounts}
+        limiter = RateLimiter(accounts, None, workers=lambda _: 1)
         self.pool = LanePool(
             LANE,
-            policy,
-            {one.name: Route(one, channel_for(one)) for one in accounts},
-            AccountSelector(
-                LANE, policy, accounts, RateLimiter(accounts, None, workers=lambda _: 1)
-            ),
+            LaneConfig("", policy, routes, AccountSelector(LANE, policy, accounts, limiter)),
             self,
             permit=self,
             clock=Clock(lambda: NOW_MS / 1_000, lambda: NOW_MS / 1_000),

@@ -22,11 +22,13 @@ PACKAGES: Final = (
     *("hongyan", "dispatcher", "recovery", "receipts", "sending", "channels", "idempotency"),
     *("tracing", "policy", "backends", "message", "simulator"),
 )
+TOOLS: Final = ("benchmarks", "deploy")
+"""Packages whose class names count, too."""
 WORDS: Final = ("told", "said", "stands", "whoever")
 HEAVY: Final = ("alembic", "sqlalchemy", "redis")
 _OPENINGS: Final = re.compile(r"(What|Which|Who|Those|Whose|One that)\b")
 _SENTENCE_END: Final = re.compile(r"(?<=[.!?:;])\s+")
-_CODE_BLOCK: Final = re.compile(r"^```.*?^```\s*$|^ {4,}.*$", re.MULTILINE | re.DOTALL)
+_CODE_BLOCK: Final = re.compile(r"^```.*?^```\s*$|^ {4,}[^\n]*$", re.MULTILINE | re.DOTALL)
 _NO_PROSE: Final = ("|", "#", ">", "<", "![")
 _LONG_SENTENCE: Final = 30
 

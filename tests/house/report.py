@@ -30,14 +30,15 @@ Row = tuple[str, str, str, Sequence[str]]
 def rows(root: Path = REPOSITORY) -> Iterator[Row]:
     """Yields figure, value, aim and the places that it comes from."""
     paths = [path.relative_to(root) for path in measures.modules(root)]
-    yield from _names(paths)
+    yield from _names(root, paths)
     yield from _imports(root)
     yield from _prose(root, paths)
     yield "product lines", f"{measures.lines(paths):,} in {len(paths)} modules", "fewer", ()
 
 
-def _names(paths: Sequence[Path]) -> Iterator[Row]:
-    reused = measures.reused_class_names(paths)
+def _names(root: Path, paths: Sequence[Path]) -> Iterator[Row]:
+    tools = [path.relative_to(root) for path in measures.modules(root, measures.TOOLS)]
+    reused = measures.reused_class_names([*paths, *tools])
     places = [f"{name}: {', '.join(map(str, where))}" for name, where in reused.items()]
     yield "class names with several meanings", str(len(reused)), f"<= {_NAMES}", places
     counted = measures.folder_sizes(path for path in paths if path.parent not in _REGISTRIES)

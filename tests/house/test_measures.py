@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from deploy.local.layout import REPOSITORY
 from tests.house import measures
 
 
@@ -65,9 +66,11 @@ def test_crossings_are_found_in_both_directions() -> None:
 def test_a_sentence_ends_at_its_stop_and_tables_are_no_prose(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     long = " ".join(["word"] * 31)
-    page.write_text(f"# Title\n\nOne. {long}.\n\n- An item\n- {long}\n\n| {long} |\n\n    {long}\n")
-    assert measures.long_sentences([page]) == (2, 4)
+    shown = f"| {long} |\n\n    {long}\n\n```\n{long}\n```\n"
+    page.write_text(f"# Title\n\nOne. {long}.\n\n- An item\n- {long}\n\n{shown}\n{long}\n")
+    assert measures.long_sentences([page]) == (3, 5)
 
 
-def test_an_import_of_a_light_module_loads_nothing_heavy() -> None:
-    assert measures.loaded_with("message.ids", Path.cwd()) == []
+@pytest.mark.parametrize("module", ["message.ids", "idempotency.ledger"])
+def test_an_import_of_a_light_module_loads_nothing_heavy(module: str) -> None:
+    assert measures.loaded_with(module, REPOSITORY) == []

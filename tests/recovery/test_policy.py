@@ -90,7 +90,7 @@ def test_a_recovery_that_starts_follows_what_is_applied(ground: MakeGround) -> N
     version = apply(one, threads=40)
     with one.recovery() as opened:
         assert opened.recovery._parts.watch.number == version.number
-        assert opened.recovery._parts.resending._routes[LANE].version == version.name
+        assert opened.recovery._parts.resending._context.lanes[LANE].version == version.name
 
 
 def _row(ground: Ground, item: Any) -> Any:

@@ -14,6 +14,7 @@ from channels.channel import Account
 from dispatcher.kafka.offsets import Offsets
 from dispatcher.pipeline.expand import ExpandStage, TemplateRejected
 from dispatcher.pipeline.intake import Intake
+from dispatcher.pipeline.lane_config import LaneConfig
 from dispatcher.pipeline.lanes import LanePool
 from dispatcher.pipeline.work import (
     GIVEN_UP,
@@ -77,15 +78,12 @@ class Bench:
         gate: Any = SimpleNamespace(screen=self.screen_, admit=self.admit)
         self.pool = LanePool(
             LANE,
-            policy,
-            routes,
-            chooser,
+            LaneConfig("v1", policy, routes, chooser),
             contract,
             permit=contract,
             clock=clock,
             finished=self.finished,
             reroute=lambda deliveries: [True] * len(deliveries),
-            version="v1",
         )
         self.calls: list[list[Work]] = []
         self.pool.put = lambda call: self.calls.append(list(call))  # type: ignore[method-assign]

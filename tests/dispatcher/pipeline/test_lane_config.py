@@ -57,15 +57,12 @@ class Lane(AtOnce):
         self.terms = terms("v1", LanePolicy(threads=threads))
         self.pool = LanePool(
             LANE,
-            self.terms.policy,
-            self.terms.routes,
-            self.terms.accounts,
+            self.terms,
             self,
             permit=self,
             clock=Clock(lambda: NOW_MS / 1_000, lambda: NOW_MS / 1_000),
             finished=self.finished,
             reroute=lambda deliveries: [True] * len(deliveries),
-            version="v1",
         )
 
     def send(self, _channel: Any, call: Call, timeout_s: float) -> list[AnyOutcome]:

@@ -82,9 +82,7 @@ class Bench(Later):
         )
         self.pool = LanePool(
             LANE,
-            lane_policy,
-            routes,
-            chooser,
+            LaneConfig("", lane_policy, routes, chooser),
             self,
             permit=self,
             clock=clock,

@@ -10,14 +10,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from dispatcher.pipeline import settle as stage_module
 from dispatcher.pipeline.binding import bind
 from dispatcher.pipeline.completion import SettledBatch
 from dispatcher.pipeline.lane_config import LaneConfig
-from dispatcher.pipeline.settle import SETTLE_BATCH, Settle
+from dispatcher.pipeline.settle import LINGER_S, SETTLE_BATCH, Settle
 from dispatcher.pipeline.work import EndedAtClaim, HandOver, Work
 from message.outcomes import Accepted
 from message.states import Event, State
-from policy.schema import Guarantee
+from policy.schema import Guarantee, Ordering
 from sending.endings import NotStarted
 from tests.chaos.test_guards import Bench
 from tests.dispatcher.fakes import LANE
@@ -153,7 +154,10 @@ def test_the_lanes_that_keep_order_are_named_to_the_ledger(bench: Settling) -> N
         return write(settlements, ordered)
 
     bench.settle = settle  # type: ignore[method-assign, assignment]
-    bench.stage(ordered=frozenset({LANE.name})).settle([bench.ended(0)])
+    terms = bench.pool.terms
+    policy = msgspec.structs.replace(terms.policy, ordering=Ordering.KEY)
+    bench.pool.adopt(LaneConfig("", policy, terms.routes, terms.accounts))
+    bench.stage().settle([bench.ended(0)])
     assert named == [{LANE.name}]
 
 
@@ -169,3 +173,25 @@ def test_the_thread_ends_only_when_nothing_is_left(bench: Settling) -> None:
     assert not thread.is_alive()
     assert [len(one.batch) for one in bench.followed] == [SETTLE_BATCH, 1]
     assert len(bench.settled) == count
+
+
+@pytest.mark.parametrize(("under_way", "ended", "waits"), [(8, 2, 1), (8, 6, 0), (1, 1, 0)])
+def test_a_commit_waits_for_a_moment_where_much_more_is_under_way(
+    bench: Settling, monkeypatch: pytest.MonkeyPatch, under_way: int, ended: int, waits: int
+) -> None:
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        bench.finished.put(bench.ended(99))
+
+    monkeypatch.setattr(stage_module, "time", SimpleNamespace(sleep=sleep))
+    stage = bench.stage()
+    bench.pool.claimed_count = bench.pool.settled_count + under_way
+    for number in range(ended):
+        bench.finished.put(bench.ended(number))
+    assert len(stage._gather()) == ended + waits
+    assert slept == [LINGER_S] * waits
+    stage.stop()
+    bench.finished.put(bench.ended(100))
+    assert len(stage._gather()) == 1, "the drain waits for nothing"

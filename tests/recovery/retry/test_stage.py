@@ -27,6 +27,7 @@ from recovery.alerts import Alerts
 from recovery.retry.pace import RetryPace
 from recovery.retry.pool import RetryPool, RetryWork
 from recovery.retry.retry_lane import RetryLane
+from recovery.retry.settler import RetryContext, RetryKind, RetrySettler
 from recovery.retry.stage import RetryStage
 from recovery.telemetry import RecoveryMetrics, RecoveryTelemetry
 from recovery.unknown.resolver import Resolving
@@ -154,21 +155,25 @@ class Line:
         report = RecoveryTelemetry(
             self.told, RecoveryMetrics(), Alerts(registry, 60.0), clock=clock, name="r1"
         )
-        self.resending = RetryStage(
-            self.ledger,
-            self.rows,
-            routes,
-            {LANE: self.callers},
-            {LANE: self.releasing},
-            owner="r1",
-            lease=Held(),
-            pace=RetryPace(lambda _: 50, clock),
-            release=RetryPace(lambda _: self.release_per_s, clock),
-            render=lambda _: True,
+        context = RetryContext(
+            ledger=self.ledger,
+            rows=self.rows,
+            lanes=routes,
+            retries=RetryKind({LANE: self.callers}, RetryPace(lambda _: 50, clock)),
+            releases=RetryKind(
+                {LANE: self.releasing}, RetryPace(lambda _: self.release_per_s, clock)
+            ),
             report=report,
             clock=clock,
             outage=Outage(),
-            finished=self.finished,
+        )
+        self.settler = RetrySettler(context, self.finished)
+        self.resending = RetryStage(
+            context,
+            self.settler,
+            owner="r1",
+            lease=Held(),
+            render=lambda _: True,
             delays=lambda pairs: [self.held.get(receiver, 0) for _, receiver in pairs],
         )
         self.resolving = Resolving(
@@ -186,7 +191,7 @@ class Line:
         for _ in range(self.resending.run_once(LANE) or 0):
             one = self.finished.get(timeout=10)
             assert one is not None
-            self.resending.settle([one])
+            self.settler.settle([one])
 
     def row(self, item: Delivery) -> tuple[str, str | None, int]:
         row = self.ledger.queries().by_key(item.key)
@@ -270,7 +275,7 @@ def test_outside_the_window_the_policy_decides(line: Line, item: Delivery) -> No
     line.world.advance(WINDOW_MS - 6_000)
     line.resolving.run_once(LANE)
     state, reason, _attempt = line.row(item)
-    parked = line.resending._routes[LANE].policy.guarantee is Guarantee.AT_MOST_ONCE
+    parked = line.resending._context.lanes[LANE].policy.guarantee is Guarantee.AT_MOST_ONCE
     assert (state, reason) == ("PARKED" if parked else "RETRY", "unproven")
 
 
@@ -365,7 +370,7 @@ def test_a_lane_takes_no_more_than_its_threads_and_its_rate_have_room_for(line: 
     for _ in range(2):
         done = line.finished.get(timeout=10)
         assert done is not None
-        line.resending.settle([done])
+        line.settler.settle([done])
     assert line.callers.unsettled == 0
 
 
@@ -389,14 +394,14 @@ def test_first_sends_and_retries_have_a_rate_and_places_of_their_own(line: Line)
     for _ in range(10):
         done = line.finished.get(timeout=10)
         assert done is not None
-        line.resending.settle([done])
+        line.settler.settle([done])
     assert (line.callers.unsettled, line.releasing.unsettled) == (0, 0)
 
 
 def test_what_no_account_may_send_now_is_due_again_later_with_its_attempt(line: Line) -> None:
     (one,) = claimed(line.ledger, delivery())
     settle(line.ledger, one, Event.NOT_SENT, reason="http_429")
-    accounts = line.resending._routes[LANE].accounts
+    accounts = line.resending._context.lanes[LANE].accounts
 
     def nobody(delivery: Delivery, refuses: object = None) -> Account | None:
         return None
@@ -419,7 +424,7 @@ def test_what_no_account_may_send_now_hides_nobody_however_much_it_is(line: Line
     (free,) = claimed(line.ledger, delivery(account="b"))
     settle(line.ledger, free, Event.NOT_SENT, reason="x")
     line.world.advance(10)
-    accounts = line.resending._routes[LANE].accounts
+    accounts = line.resending._context.lanes[LANE].accounts
     choose = accounts.choose
 
     def other(delivery: Delivery, refuses: Any = None) -> Account | None:
@@ -458,7 +463,7 @@ def test_what_its_provider_could_never_take_is_rejected_without_a_call(line: Lin
 
 def test_a_busy_lane_makes_room_for_half_of_what_may_wait_at_once(line: Line) -> None:
     callers = RetryPool(
-        line.resending._routes[LANE],
+        line.resending._context.lanes[LANE],
         8,
         line.provider,
         permit=Held(),
@@ -509,7 +514,7 @@ def joined(world: World) -> Iterator[Line]:
 
 def one_account(line: Line) -> None:
     """The lane's other one is out of order."""
-    other = line.resending._routes[LANE].accounts._regular.pop()
+    other = line.resending._context.lanes[LANE].accounts._regular.pop()
     assert other.account.name == "b"
 
 
@@ -553,7 +558,7 @@ def test_what_an_account_refuses_goes_through_another_at_once(line: Line) -> Non
 
 
 def test_the_last_attempt_goes_through_no_other_account(line: Line) -> None:
-    routes = line.resending._routes[LANE]
+    routes = line.resending._context.lanes[LANE]
     retry = RetryPolicy(attempts=2)
     routes.policy = msgspec.structs.replace(routes.policy, retry=retry)
     (one,) = due(line, "a")

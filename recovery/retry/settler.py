@@ -1,0 +1,194 @@
+"""What recovery's calls come to: outcomes go to the ledger in one transaction, and the next of a line is
+looked for at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Final, NamedTuple
+
+import structlog
+
+from idempotency.ledger import Ledger, LedgerUnavailable, Settlement
+from idempotency.lines import line_ended
+from idempotency.recovery.contract import DueDelivery, RecoveryStore
+from message.outcomes import NotSent, Rejected
+from message.states import Event
+from policy.schema import LanePolicy, Ordering
+from recovery.retry.pace import RetryPace
+from recovery.retry.pool import RetryPool, RetryWork
+from recovery.retry.retry_lane import RetryLane
+from recovery.telemetry import RecoveryTelemetry
+from recovery.unknown.decisions import REFUSED
+from sending.endings import NotStarted
+from sending.receiver_marks import NEVER_SENT
+from sending.runtime.clock import Clock
+from sending.runtime.outage import Outage
+from sending.settlement import after_call
+
+log = structlog.get_logger(__name__)
+SETTLE_BATCH: Final = 200
+_IDLE_S: Final = 0.5
+
+
+class RetryKind(NamedTuple):
+    """The pools and the pace of deliveries of one kind, by lane."""
+
+    pools: Mapping[str, RetryPool]
+    pace: RetryPace
+
+
+class RetryContext(NamedTuple):
+    """What taking and settling share."""
+
+    ledger: Ledger
+    rows: RecoveryStore
+    lanes: Mapping[str, RetryLane]
+    retries: RetryKind
+    """Of deliveries that were called before."""
+    releases: RetryKind
+    """Of deliveries that were not: they waited for quiet hours to end, a receiver's limit or their turn."""
+    report: RecoveryTelemetry
+    clock: Clock
+    outage: Outage
+
+    def kind(self, *, first: bool) -> RetryKind:
+        """Returns the pools and pace of first calls, or of all others."""
+        return self.releases if first else self.retries
+
+
+class RetrySettler:
+    """`settle_forever` is one thread's; the rest may be called by several."""
+
+    def __init__(
+        self,
+        context: RetryContext,
+        finished: SimpleQueue[RetryWork | None],
+        *,
+        give_back: Callable[[Sequence[tuple[str, str]]], None] = lambda _: None,
+        on_woken: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """`give_back` gets (lane, key) of each delivery that surely was not sent
+        (dispatcher/pipeline/gates.py). `on_woken` gets the lane in which the head of a line ended: the next
+        of it may be due."""
+        self.beat = context.clock.monotonic()
+        """When settling last went round; for the stuck detector."""
+        self._context = context
+        self._finished = finished
+        self.give_back = give_back
+        self.on_woken = on_woken
+
+    def settle_forever(self) -> None:
+        """Until None comes, after which nothing is put any more."""
+        while True:
+            batch, last = self._gather()
+            self.beat = self._context.clock.monotonic()
+            if batch:
+                self.settle(batch)
+            if last:
+                return
+
+    def settle(self, batch: Sequence[RetryWork]) -> None:
+        """Write and report one batch, then free its places."""
+        given_back: dict[int, list[DueDelivery]] = {}
+        pairs = []
+        for resend in batch:
+            if isinstance(resend.end, NotStarted) and resend.end.event is Event.GIVEN_BACK:
+                given_back.setdefault(resend.end.delay_ms, []).append(resend.taken)
+            else:
+                pairs.append((resend, settlement_of(resend, self._policy(resend))))
+        try:
+            self._write(pairs, given_back)
+        except LedgerUnavailable:
+            log.error("outcomes_left", rows=len(batch), what="they become UNKNOWN with this life")
+        for resend in batch:
+            pools = self._context.kind(first=resend.first).pools
+            pools[resend.taken.delivery.lane].take_up(-1)
+
+    def _write(
+        self,
+        pairs: Sequence[tuple[RetryWork, Settlement]],
+        given_back: Mapping[int, Sequence[DueDelivery]],
+    ) -> None:
+        for delay_ms, taken in given_back.items():
+            self.put_off(taken, delay_ms)
+        if pairs:
+            settlements = [settlement for _, settlement in pairs]
+            written = self.put_in_ledger(settlements)
+            self._context.report.resent(pairs, written)
+            self._tell_gates(pairs, written)
+
+    def _tell_gates(
+        self, pairs: Sequence[tuple[RetryWork, Settlement]], written: Sequence[bool]
+    ) -> None:
+        """What ended as surely not sent gives back what the gates noted of it."""
+        self.give_back(
+            [
+                (settlement.delivery.lane, settlement.delivery.key)
+                for (resend, settlement), ours in zip(pairs, written, strict=True)
+                if ours and settlement.event in NEVER_SENT and not resend.doubted
+            ]
+        )
+
+    def put_in_ledger(self, settlements: Sequence[Settlement]) -> list[bool]:
+        """Write outcomes; where a head ended, the next of its line is looked for at once."""
+        ordered = self._ordered()
+        settle = partial(self._context.ledger.settle, settlements, ordered)
+        written = self._context.outage.until_available("settle", settle)
+        for lane in {line.lane for s in settlements if (line := line_ended(s, ordered))}:
+            self.on_woken(lane)
+        return written
+
+    def keeps_order(self, lane: str) -> bool:
+        """Whether the lane's deliveries of one key follow one another."""
+        return self._context.lanes[lane].policy.ordering is Ordering.KEY
+
+    def _ordered(self) -> frozenset[str]:
+        return frozenset(lane for lane in self._context.lanes if self.keeps_order(lane))
+
+    def _policy(self, resend: RetryWork) -> LanePolicy:
+        return self._context.lanes[resend.taken.delivery.lane].policy
+
+    def _gather(self) -> tuple[list[RetryWork], bool]:
+        batch: list[RetryWork] = []
+        try:
+            one = self._finished.get(timeout=_IDLE_S)
+            while one is not None:
+                batch.append(one)
+                if len(batch) == SETTLE_BATCH:
+                    return batch, False
+                one = self._finished.get_nowait()
+        except Empty:
+            return batch, False
+        return batch, True
+
+    def put_off(self, taken: Sequence[DueDelivery], delay_ms: int) -> None:
+        """They are due again later, their attempt not counted."""
+        give_back = partial(self._context.rows.give_back, taken, delay_ms)
+        self._context.outage.until_available("settle", give_back)
+
+    def end_unsent(self, settlement: Settlement, *, doubted: bool) -> None:
+        """Write the end of a delivery that nothing was called for."""
+        (ours,) = self.put_in_ledger([settlement])
+        self._context.report.unsendable(settlement)
+        if ours and settlement.event in NEVER_SENT and not doubted:
+            self.give_back([(settlement.delivery.lane, settlement.delivery.key)])
+
+
+def settlement_of(resend: RetryWork, policy: LanePolicy) -> Settlement:
+    """Returns how one retry ends in the ledger.
+
+    A definite non-send of this call says nothing of an earlier one in doubt: that stays in doubt. So does
+    one that is refused now: who left in between, or is blocked since, may have got the first.
+    """
+    delivery, end = resend.taken.delivery, resend.end
+    if isinstance(end, NotStarted):
+        return Settlement(delivery, end.event, end.reason)
+    if end is None:
+        return Settlement(delivery, Event.UNKNOWN)
+    if resend.doubted and isinstance(end, NotSent):
+        return Settlement(delivery, Event.UNKNOWN, end.code)
+    if resend.doubted and isinstance(end, Rejected):
+        return Settlement(delivery, Event.UNKNOWN, f"{REFUSED}:{end.code}")
+    return after_call(delivery, end, resend.answered_at, policy)
