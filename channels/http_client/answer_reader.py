@@ -46,17 +46,17 @@ class AnswerReader:
         self._starting = threading.Lock()  # guards the four below
         self._thread: threading.Thread | None = None
         self._epoll: select.epoll | None = None
-        self._bell = -1  # the eventfd that ends the thread's wait
+        self._wakeup_fd = -1  # the eventfd that ends the thread's wait
         self._closed = False
-        self._resting = False
-        """True while the thread waits for the eventfd alone, without a deadline. `_told` writes it."""
+        self._idle = False
+        """True while the thread waits for the eventfd alone, without a deadline. `_ready` writes it."""
         self._round_at = 0.0
-        """Time of the thread's last pass, monotonic. `_told` writes it, at first `_start`."""
+        """Time of the thread's last pass, monotonic. `_ready` writes it, at first `_start`."""
 
     @property
     def beat(self) -> float:
         """Time of the thread's last pass, monotonic; now if it has nothing to do."""
-        idle = self._resting or self._closed or self._thread is None
+        idle = self._idle or self._closed or self._thread is None
         return monotonic() if idle else self._round_at
 
     def add(self, exchange: Exchange, ended: Ended) -> bool:
@@ -71,7 +71,7 @@ class AnswerReader:
         except (OSError, ValueError) as exc:  # no room for more, or closed just now
             log.warning("answer_not_watched", cause=str(exc))
             return self._pending.pop(descriptor, None) is None
-        if self._resting:
+        if self._idle:
             self._wake()
         return True
 
@@ -85,8 +85,8 @@ class AnswerReader:
         with self._starting:
             if self._epoll is None and not self._closed:
                 epoll = select.epoll()
-                self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-                epoll.register(self._bell, select.EPOLLIN)
+                self._wakeup_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+                epoll.register(self._wakeup_fd, select.EPOLLIN)
                 self._thread = threading.Thread(
                     target=self._run, args=(epoll,), name="answers", daemon=True
                 )
@@ -99,7 +99,7 @@ class AnswerReader:
         """Ends the thread's wait, unless it has ended: its descriptors may be another file's by then."""
         with self._starting:
             if self._epoll is not None and not self._epoll.closed:
-                os.eventfd_write(self._bell, 1)
+                os.eventfd_write(self._wakeup_fd, 1)
 
     def _run(self, epoll: select.epoll) -> None:
         """Runs until closed. An error leaves the pending calls in doubt, and the thread goes on."""
@@ -112,33 +112,33 @@ class AnswerReader:
                     self._give_up(descriptor, "thread_died", exc)
         with self._starting:
             epoll.close()
-            os.close(self._bell)
+            os.close(self._wakeup_fd)
         for descriptor in list(self._pending):  # added while it was closed
             self._end(descriptor, Exchange.wait)
 
     def _serve(self, epoll: select.epoll) -> None:
         look_at = monotonic() + _LOOK_S
         while self._pending or not self._closed:
-            for descriptor, _ in self._told(epoll):
+            for descriptor, _ in self._ready(epoll):
                 self._read(epoll, descriptor)
             now = monotonic()
             if now >= look_at:
                 look_at = now + _LOOK_S
                 self._expire(now)
 
-    def _told(self, epoll: select.epoll) -> list[tuple[int, int]]:
+    def _ready(self, epoll: select.epoll) -> list[tuple[int, int]]:
         """Returns the readable sockets. With no call pending, epoll waits without a timeout; `add` wakes it
         through the eventfd."""
-        self._resting = True
-        if self._pending or self._closed:  # read after `_resting` is set
-            self._resting = False
-        found = epoll.poll(None if self._resting else _LOOK_S, _AT_ONCE)
-        self._round_at = monotonic()  # before `_resting` is cleared
-        self._resting = False
+        self._idle = True
+        if self._pending or self._closed:  # read after `_idle` is set
+            self._idle = False
+        found = epoll.poll(None if self._idle else _LOOK_S, _AT_ONCE)
+        self._round_at = monotonic()  # before `_idle` is cleared
+        self._idle = False
         return found
 
     def _read(self, epoll: select.epoll, descriptor: int) -> None:
-        if descriptor == self._bell:
+        if descriptor == self._wakeup_fd:
             os.eventfd_read(descriptor)
             return
         exchange, _ = self._pending.get(descriptor, (None, None))

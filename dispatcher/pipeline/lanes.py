@@ -1,16 +1,16 @@
-"""A lane's bounded pool: so many calls at once, each of one claimed delivery or several.
+"""A lane's bounded pool of calls, each with one or several claimed deliveries.
 
     take ──▶ may it start? ──▶ begin ──▶ answered ──▶ settle
                                  │           │
-                                 │           └─▶ refused: once more, or elsewhere (immediate_retry.py)
-                                 └─▶ what must be waited for (mail, a first connection) holds its thread
+                                 │           └─▶ refused: again, or by another account (immediate_retry.py)
+                                 └─▶ a blocking call (mail, a first connection) holds its thread
 
-A thread begins a call and goes on to the next; the answer is told by the thread that reads all answers
-(channels/http_client/answer_reader.py), which must not wait, and hands what needs more back to the pool. A
-call under way has one of the lane's slots, as many as the policy's `threads`, whichever thread it is with.
+A thread begins a call and goes on to the next. The answer reader (channels/http_client/answer_reader.py)
+ends the call; it must not wait, so it hands a call with more work back to the pool. Each call under way has
+one of the lane's slots, as many as the policy's `threads`.
 
-Nothing starts here that must not: not past its expires_at, not under a lapsed lease, not while the
-worker is stopping. What does not start goes to settle with the reason.
+A delivery does not start past its expires_at, under a lapsed lease, or while the worker stops. It then goes
+to settle with the reason.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ _LEAST_PAUSE_S, _MOST_PAUSE_S = 0.005, 0.5
 
 
 class LaneEngine(Protocol):
-    """What runs one provider call and never raises (channels/engine.py)."""
+    """Runs one provider call and never raises (channels/engine.py)."""
 
     def send(self, channel: Channel, call: Call, timeout_s: float) -> Sequence[AnyOutcome]:
-        """One outcome per delivery of the call."""
+        """Returns one outcome per delivery of the call."""
         ...
 
     def begin(
@@ -63,13 +63,13 @@ class LaneEngine(Protocol):
         timeout_s: float,
         done: Callable[[Sequence[AnyOutcome] | TokenRejected], None],
     ) -> Sequence[AnyOutcome] | None:
-        """As `send`; None: `done` is told by another thread, which must not wait."""
+        """As `send`; None if another thread will call `done`, which must not wait."""
         ...
 
     def send_with_new_token(
         self, channel: Channel, call: Call, timeout_s: float
     ) -> Sequence[AnyOutcome]:
-        """A Refused call, made once more with another token."""
+        """Makes a call whose token was rejected once more, with another token."""
         ...
 
 
@@ -77,16 +77,17 @@ class _Begun(NamedTuple):
     """A call under way."""
 
     works: Sequence[Work]
-    """All that were taken together."""
+    """The works that were taken together."""
     starting: Sequence[Work]
-    """Those that it carries."""
+    """The works that the call carries."""
     begun_at: float
     refused: Call | None = None
-    """Its token was: what it was made with."""
+    """The call as it was made, if its token was rejected."""
 
 
 class LanePool(CallPool[Work]):
-    """One lane's threads and queue. `claimed_count` is written by intake, `settled_count` by settle."""
+    """One lane's threads and queue. `Intake.prepared` writes `claimed_count`, `Settle._free_room`
+    `settled_count`."""
 
     def __init__(
         self,
@@ -99,7 +100,7 @@ class LanePool(CallPool[Work]):
         finished: SimpleQueue[Finished],
         reroute: Callable[[Sequence[Delivery]], list[bool]],
     ) -> None:
-        """`reroute` puts another call on record before it is made; per delivery, whether it did."""
+        """`reroute` puts another call on record before it is made; returns per delivery whether it did."""
         leased = terms.policy.guarantee is not Guarantee.BEST_EFFORT
         super().__init__(lane.name, permit=permit, clock=clock, leased=leased)
         self.lane = lane
@@ -134,7 +135,7 @@ class LanePool(CallPool[Work]):
 
     @property
     def policy(self) -> LanePolicy:
-        """What the lane's terms say now."""
+        """The lane's policy now."""
         return self.terms.policy
 
     @property
@@ -149,54 +150,54 @@ class LanePool(CallPool[Work]):
 
     @property
     def room(self) -> int:
-        """Deliveries that may still be claimed: what is claimed and not settled is bounded."""
+        """Number of deliveries that may still be claimed."""
         return self.terms.capacity - (self.claimed_count - self.settled_count)
 
     def pause_s(self, accounts: Sequence[str]) -> float:
-        """How long intake leaves the lane alone when none of these accounts may take a delivery; empty: no
-        account at all."""
+        """Returns how long intake leaves the lane alone if none of these accounts may take a delivery;
+        empty: if no account may."""
         wait_s = self.terms.accounts.seconds_until_room(*accounts)
         return min(max(wait_s, _LEAST_PAUSE_S), _MOST_PAUSE_S)
 
     @property
     def unsettled(self) -> int:
-        """Claimed and not yet settled."""
+        """Number of deliveries claimed and not yet settled."""
         return self.claimed_count - self.settled_count
 
     def start(self) -> None:
-        """Start the threads."""
+        """Starts the threads."""
         with self._sizing:
             self._follow_size(self.terms.policy.threads)
 
     def adopt(self, terms: LaneConfig) -> None:
-        """Follow other terms from now on: what is claimed later acts under them, what is claimed ends under
-        its own. Threads too many end when they have taken what stands in the queue before."""
+        """Replaces the terms for later claims; claimed deliveries keep theirs. Surplus threads end after
+        the calls that were queued before."""
         with self._sizing:
             self.terms = terms
             if self._spawned and not self._closed:
                 self._follow_size(terms.policy.threads)
 
     def route(self, work: Work) -> Route | None:
-        """Bind the delivery to the terms, and choose its account; None where none may take it now."""
+        """Binds the delivery to the terms. Returns its account; None if none may take it now."""
         terms = self.terms
         bind(work, terms)
         return choose(work, terms)
 
     def release(self, work: Work) -> None:
-        """Its account was chosen, and nothing will be sent."""
+        """Gives back the account's permit: nothing will be sent."""
         work.bound.accounts.release(work.chosen[0])
 
     def put(self, call: Sequence[Work]) -> None:
-        """Hand a call's claimed deliveries over; intake keeps to `room`."""
+        """Queues a call's claimed deliveries; intake keeps to `room`."""
         self._queue.put(call)
 
     def stop(self) -> None:
-        """Begin nothing more: what waits is given back, what has begun ends. Idempotent."""
+        """Begins nothing more: waiting deliveries are given back, begun calls end. Idempotent."""
         self._stopping = True
         self._again.stop()
 
     def close(self) -> None:
-        """End the threads, once nobody puts anything in any more."""
+        """Ends the threads; called after the last `put`."""
         with self._sizing:
             self._closed = True
             self._resize(0)
@@ -209,8 +210,8 @@ class LanePool(CallPool[Work]):
         self._queue.put(None)
 
     def _serve(self, name: str) -> None:
-        """Serve until told to stop; a thread that dies is replaced and its delivery is in doubt."""
-        held: Sequence[Work] | None = None  # what nobody but this thread can end
+        """Serves until `_end_thread`; a thread that dies is replaced and its deliveries are in doubt."""
+        held: Sequence[Work] | None = None  # works that only this thread can end
         waiter = self._queue.waiter()
         try:
             while (task := self._queue.take(waiter)) is not None:
@@ -234,8 +235,8 @@ class LanePool(CallPool[Work]):
             self._queue.free()
 
     def _begin(self, works: Sequence[Work]) -> bool:
-        """One call for all that may still start, and what follows at once on a definite non-send; False: it
-        is under way without this thread."""
+        """Starts one call for the works that may start, and retries at once after a definite non-send.
+        Returns True if it has ended, False if the answer reader will end it."""
         terms, (account, channel) = works[0].bound, works[0].chosen
         shut = self.leased and not terms.accounts.still_allowed(account)
         starting = [work for work in works if self._may_start(work, shut)]
@@ -252,7 +253,7 @@ class LanePool(CallPool[Work]):
         return True
 
     def _answered(self, begun: _Begun, outcomes: Sequence[AnyOutcome] | TokenRejected) -> None:
-        """Told by the thread that reads answers: what may have to wait goes back to the pool."""
+        """Ends a call in the answer reader's thread; a call that may have to wait goes back to the pool."""
         try:
             if isinstance(outcomes, TokenRejected):
                 self._queue.put_first(begun._replace(refused=outcomes.call))
@@ -265,7 +266,7 @@ class LanePool(CallPool[Work]):
             self._doubt(begun.works, exc)
 
     def _follow(self, begun: _Begun) -> None:
-        """What is left to do of a call that was answered."""
+        """Does the rest of an answered call: a new token, or retries."""
         starting, refused = begun.starting, begun.refused
         if refused is not None:
             account, channel = starting[0].chosen
@@ -282,24 +283,24 @@ class LanePool(CallPool[Work]):
             self._finished.put(work)
 
     def _doubt(self, works: Sequence[Work], cause: BaseException) -> None:
-        """Nobody knows what became of those that have no end."""
+        """Ends the works without an end as Unknown."""
         for work in works:
             if work.end is None:
                 work.end = Unknown(code="thread_died", detail=repr(cause))
         self._end(works)
 
     def _call(self, works: Sequence[Work]) -> bool:
-        """Make the call and wait for its answer; whether all of it was accepted."""
+        """Makes the call and waits for its answer. Returns whether all of it was accepted."""
         account, channel = works[0].chosen
         limits = works[0].bound.limits[account.name]
         call = self._call_for(works, limits)
         begun = _Begun(works, works, self._clock.monotonic())
         for work in works:
-            work.end = None  # what was answered before says nothing of this call
+            work.end = None  # the end of the call before
         return self._note(begun, self._engine.send(channel, call, limits.total))
 
     def _note(self, begun: _Begun, outcomes: Sequence[AnyOutcome]) -> bool:
-        """Keep what was answered; whether all of it was accepted."""
+        """Writes the outcomes on the works. Returns whether all were accepted."""
         works = begun.starting
         accounts, account = works[0].bound.accounts, works[0].chosen[0]
         now = self._clock.now_ms()
@@ -312,8 +313,8 @@ class LanePool(CallPool[Work]):
         return accepted
 
     def _may_start(self, work: Work, shut: bool) -> bool:
-        """Returns False for a delivery that must not start or can never be sent; its end says why. `shut`:
-        its account was shut since it was chosen."""
+        """Returns whether the delivery may start; writes its end if not. `shut`: its account was shut since
+        it was chosen."""
         refusal: NotStarted | Rejected | None = self._refusal(work)
         if refusal is None and shut:
             refusal = self._shut(work)
@@ -327,8 +328,8 @@ class LanePool(CallPool[Work]):
         return False
 
     def _refusal(self, work: Work) -> NotStarted | None:
-        """Why this delivery must not start, or None. The lease is the last question: it is the one
-        that can change while a thread sleeps."""
+        """Returns why the delivery must not start; None if it may. Asks the lease last: it can change while
+        a thread sleeps."""
         reason = self._too_late(work)
         if reason is not None or not self.leased:
             return reason
@@ -337,8 +338,8 @@ class LanePool(CallPool[Work]):
         return self._too_late(work) or NotStarted(Event.NOT_SENT, LEASE_LAPSED)
 
     def _shut(self, work: Work) -> NotStarted:
-        """Its account was shut since it was chosen: it goes back to the ledger, for whichever account may
-        send it first."""
+        """Returns the end of a delivery whose account was shut since it was chosen: it goes back to the
+        ledger, for the first account that may send it."""
         accounts, account = work.bound.accounts, work.chosen[0]
         wait_s = accounts.opens_in_s(work.delivery, account)
         spread = spread_ms(work.bound.policy.retry, 1, self._luck()) if wait_s else 0

@@ -142,7 +142,7 @@ def _report(
     account: Account, channel: Channel, delivery: Delivery, trial: Trial, *, as_json: bool
 ) -> None:
     from channels.probe.redaction import Masks
-    from hongyan.output.probe import advice, meaning, show, told
+    from hongyan.output.probe import advice, meaning, show, show_outcome
     from message.outcomes import Accepted
     from tracing.masks import mask
 
@@ -166,7 +166,7 @@ def _report(
     else:
         for one in shown:
             show(one)
-        told(trial, channel, masks)
+        show_outcome(trial, channel, masks)
     good = isinstance(trial.outcome, Accepted) and not trial.unproven
     raise typer.Exit(DONE if good else PROBLEMS)
 

@@ -45,7 +45,7 @@ def show(shown: Shown) -> None:
     _body(shown.answer_body)
 
 
-def told(trial: Trial, channel: Channel, masks: Masks) -> None:
+def show_outcome(trial: Trial, channel: Channel, masks: Masks) -> None:
     """Prints the outcome and its meaning, then the query's result, if one was made."""
     outcome = trial.outcome
     name = type(outcome).__name__

@@ -391,7 +391,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a thread that dies of a second call leaves that in doubt",
         "dispatcher.pipeline.lanes:LanePool._call",
-        "            work.end = None  # what was answered before says nothing of this call\n",
+        "            work.end = None  # the end of the call before\n",
         "            pass\n",
         (_LANES + "test_a_thread_that_dies_of_the_second_call_leaves_it_in_doubt",),
     ),
@@ -423,7 +423,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a deadline is looked at whoever is at rest",
         "channels.http_client.answer_reader:AnswerReader.add",
-        "        if self._resting:\n            self._wake()\n",
+        "        if self._idle:\n            self._wake()\n",
         "",
         (_ANSWERS + "test_a_deadline_is_kept_by_a_thread_that_was_at_rest",),
     ),

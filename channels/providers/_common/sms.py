@@ -131,7 +131,7 @@ def places_refusal(delivery: Delivery, provider: str) -> str:
     )
 
 
-def told(message: str) -> str:
+def shown_message(message: str) -> str:
     """Returns the provider's message with numbers masked and its length limited."""
     return shown(message, most=_MAX_TOLD)
 
@@ -161,7 +161,7 @@ def refused(
     if code in about_one and len(call.deliveries) > 1:
         detail = "one number of the call was refused; each goes alone next time"
         return for_all(call, NotSent(code, detail, _ALONE_MS))
-    return for_all(call, table.outcome(code, told(message), wait_ms, status=status))
+    return for_all(call, table.outcome(code, shown_message(message), wait_ms, status=status))
 
 
 def wait_of(answer: Any, now_s: float) -> int | None:

@@ -180,7 +180,7 @@ class TencentSms(BaseChannel):
             return Unknown("no_status", "the answer does not speak of this number")
         if status.Code == _OK:
             return Accepted(status.SerialNo)
-        return self.errors.outcome(status.Code, sms.told(status.Message))
+        return self.errors.outcome(status.Code, sms.shown_message(status.Message))
 
 
 def _by_place(call: Call, statuses: list[wire.TencentStatus]) -> list[wire.TencentStatus | None]:

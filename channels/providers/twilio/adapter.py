@@ -102,7 +102,8 @@ class Twilio(BaseChannel):
         """Returns the POST of the call's one delivery."""
         (delivery,) = call.deliveries
         prepared = self._accounts.get(call.account)
-        form = {"To": delivery.receiver} | _sender(prepared.options, call.key) | wire.said(delivery)
+        sender = _sender(prepared.options, call.key)
+        form = {"To": delivery.receiver} | sender | wire.content_fields(delivery)
         body = urlencode(form).encode("ascii")
         fields = [
             *prepared.fields,

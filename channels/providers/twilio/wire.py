@@ -109,7 +109,7 @@ def callback(options: TwilioOptions, call_key: str) -> str:
     return f"{options.status_callback}{mark}{CALL_PARAMETER}={call_key}"
 
 
-def said(delivery: Delivery) -> dict[str, str]:
+def content_fields(delivery: Delivery) -> dict[str, str]:
     """Returns the form fields of the text, or of the content template and its variables."""
     template = delivery.template_for(PROVIDER)
     if template is None:

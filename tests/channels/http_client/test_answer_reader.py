@@ -249,7 +249,7 @@ def test_a_call_added_as_the_thread_ends_is_read_by_it(transport: Transport) -> 
         answers = transport._answers
         with answers._starting:
             answers._closed = True
-            os.eventfd_write(answers._bell, 1)
+            os.eventfd_write(answers._wakeup_fd, 1)
             pause(0.1)  # it stands before the lock
             begin(transport, told, provider.url)
         assert status(told) == 200
@@ -262,7 +262,7 @@ class Interrupted(AnswerReader):
     adder: threading.Thread | None = None
 
     @property
-    def _resting(self) -> bool:
+    def _idle(self) -> bool:
         if self._rests and threading.current_thread() is self.adder:
             self.adder, thread = None, self._thread
             assert thread is not None
@@ -272,8 +272,8 @@ class Interrupted(AnswerReader):
             return True
         return self._rests
 
-    @_resting.setter
-    def _resting(self, rests: bool) -> None:
+    @_idle.setter
+    def _idle(self, rests: bool) -> None:
         self._rests = rests
 
 
@@ -284,7 +284,7 @@ def test_who_adds_wakes_nobody_once_the_thread_has_ended(transport: Transport) -
     with Wire() as provider:
         begin(transport, told, provider.url)
         assert status(told) == 200
-        while not answers._resting:
+        while not answers._idle:
             pause(0.01)
         answers.adder = threading.current_thread()
         begin(transport, told, provider.url)
