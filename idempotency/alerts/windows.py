@@ -49,7 +49,7 @@ class Raised(msgspec.Struct, frozen=True):
         return f"{self.lane} {self.about}".strip()
 
 
-class Told(msgspec.Struct, frozen=True):
+class AlertReport(msgspec.Struct, frozen=True):
     """An alert that the caller must report."""
 
     rule: str
@@ -67,7 +67,7 @@ class Post(NamedTuple):
     """One post and its alert's row. Times are epoch milliseconds."""
 
     subject: str
-    told: Told
+    report: AlertReport
     at: int
     by: str
     """The process that reported it."""
@@ -81,7 +81,7 @@ class AlertWindows:
         self._clock = clock
         self._lock = " FOR UPDATE SKIP LOCKED" if database.is_postgres else ""
 
-    def note(self, raised: Sequence[Raised], window_ms: int, by: str) -> list[Told]:
+    def note(self, raised: Sequence[Raised], window_ms: int, by: str) -> list[AlertReport]:
         """Counts the alerts. Returns those that this caller must report; other callers get none of them
         within the window."""
         reports = []
@@ -93,7 +93,7 @@ class AlertWindows:
                     reports += _tell(connection, row, FIRING, now, by)
         return reports
 
-    def upkeep(self, window_ms: int, clear_ms: int, by: str) -> list[Told]:
+    def upkeep(self, window_ms: int, clear_ms: int, by: str) -> list[AlertReport]:
         """Ends alerts that are over: a lasting one after `clear_ms` without a raise (0: never). Returns the
         alerts that the caller must report: those kept back until now, and lasting ones that are over."""
         reports = []
@@ -125,13 +125,15 @@ class AlertWindows:
             row.post_count,
             row.since,
         )
-        return Post(row.subject, Told(*fields), row.post_at, row.told_by)
+        return Post(row.subject, AlertReport(*fields), row.post_at, row.told_by)
 
     def posted(self, post: Post) -> None:
         """Records that it arrived; a later report of the alert is due now."""
         with errors(), self._database.begin() as connection:
             now = self._clock(connection)
-            connection.execute(sql.POSTED, _of_post(post) | {"count": post.told.count, "now": now})
+            connection.execute(
+                sql.POSTED, _of_post(post) | {"count": post.report.count, "now": now}
+            )
 
     def not_posted(self, post: Post, error: str) -> None:
         """Records that it did not arrive; it is due again after a growing pause."""
@@ -153,7 +155,9 @@ def _noted(connection: Connection, one: Raised, now: int) -> Row[Any]:
     return connection.execute(sql.STANDS, name | {"now": now}).one()
 
 
-def _kept_up(connection: Connection, row: Row[Any], times: dict[str, int], by: str) -> list[Told]:
+def _kept_up(
+    connection: Connection, row: Row[Any], times: dict[str, int], by: str
+) -> list[AlertReport]:
     """Writes the row's state. Returns the report that is due for it now, if any."""
     now, window_ms, clear_ms = times["now"], times["window"], times["clear"]
     tail = row.kept > 0 and row.told_at + window_ms <= now
@@ -171,7 +175,9 @@ def _kept_up(connection: Connection, row: Row[Any], times: dict[str, int], by: s
     return _tell(connection, row, CLEARED if state == CLEARED else FIRING, now, by)
 
 
-def _tell(connection: Connection, row: Row[Any], state: str, now: int, by: str) -> list[Told]:
+def _tell(
+    connection: Connection, row: Row[Any], state: str, now: int, by: str
+) -> list[AlertReport]:
     """Marks the row as reported, for the webhook too. A silenced alert is counted instead; its end is
     reported all the same if its beginning was."""
     name = {"rule": row.rule, "subject": row.subject}
@@ -183,8 +189,8 @@ def _tell(connection: Connection, row: Row[Any], state: str, now: int, by: str) 
     told_at = row.told_at if state == CLEARED and begun else now
     telling = {"state": state, "count": count, "told_at": told_at, "now": now, "by": by}
     connection.execute(sql.TELL, name | telling)
-    return [Told(row.rule, row.lane, row.about, row.text, state, count, row.since)]
+    return [AlertReport(row.rule, row.lane, row.about, row.text, state, count, row.since)]
 
 
 def _of_post(post: Post) -> dict[str, Any]:
-    return {"rule": post.told.rule, "subject": post.subject, "at": post.at}
+    return {"rule": post.report.rule, "subject": post.subject, "at": post.at}

@@ -18,7 +18,7 @@ import structlog
 from prometheus_client import CollectorRegistry
 from prometheus_client import Counter as Metric
 
-from idempotency.alerts.windows import CLEARED, Post, Raised, Told
+from idempotency.alerts.windows import CLEARED, AlertReport, Post, Raised
 from idempotency.ledger import LedgerError
 from sending.alerts.windows import OwnWindows, Subject
 
@@ -62,11 +62,11 @@ Send = Callable[[Mapping[str, Any]], str | None]
 class AlertWindow(Protocol):
     """The fleet's alerts (idempotency/alerts/windows.py). Every method raises LedgerError."""
 
-    def note(self, raised: Sequence[Raised], window_ms: int, by: str) -> list[Told]:
+    def note(self, raised: Sequence[Raised], window_ms: int, by: str) -> list[AlertReport]:
         """Counts the alerts. Returns those that this process must send now."""
         ...
 
-    def upkeep(self, window_ms: int, clear_ms: int, by: str) -> list[Told]:
+    def upkeep(self, window_ms: int, clear_ms: int, by: str) -> list[AlertReport]:
         """Returns held-back alerts that are due and alerts that are over, for this process to send."""
         ...
 
@@ -191,7 +191,7 @@ class AlertNotifier:
             if error is not None:
                 self._count_failure(notice, error)
 
-    def _say(self, one: Told) -> None:
+    def _say(self, one: AlertReport) -> None:
         fields = {"rule": one.rule, "lane": one.lane, "about": one.about, "text": one.text}
         if one.state == CLEARED:
             log.info("alert_cleared", **fields, count=one.count)
@@ -206,17 +206,17 @@ class AlertNotifier:
             post = self._windows.claim_post(self._lease_ms)
             if post is None:
                 return
-            error = self._post(self._body(post.told, post.at, post.by))
+            error = self._post(self._body(post.report, post.at, post.by))
             if error is not None:
-                self._count_failure(post.told, error)
+                self._count_failure(post.report, error)
                 self._windows.not_posted(post, error)
                 return
             self._windows.posted(post)
 
-    def _body(self, notice: Told, at: int, by: str) -> dict[str, Any]:
+    def _body(self, notice: AlertReport, at: int, by: str) -> dict[str, Any]:
         return {**msgspec.structs.asdict(notice), "from": by, "at": at}
 
-    def _count_failure(self, notice: Told, error: str) -> None:
+    def _count_failure(self, notice: AlertReport, error: str) -> None:
         self._not_posted.labels(notice.rule).inc()
         log.warning("alert_not_posted", rule=notice.rule, about=notice.about, cause=error)
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from idempotency.alerts.windows import FIRING, Raised, Told
+from idempotency.alerts.windows import FIRING, AlertReport, Raised
 
 _MS: Final = 1_000
 Subject = tuple[str, str]
@@ -16,15 +16,15 @@ Subject = tuple[str, str]
 
 
 class OwnWindows:
-    """For one thread."""
+    """Counts and windows of alerts, for one thread."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
-        self._told_at: dict[Subject, float] = {}
+        self._reported_at: dict[Subject, float] = {}
         self._kept: Counter[Subject] = Counter()
         self._latest: dict[Subject, Raised] = {}
 
-    def note(self, raised: Sequence[Raised], window_ms: int) -> list[Told]:
+    def note(self, raised: Sequence[Raised], window_ms: int) -> list[AlertReport]:
         """Counts the alerts. Returns those to send now: not sent within the window, or held back until it
         was over."""
         now, lasting = self._monotonic(), set()
@@ -40,7 +40,7 @@ class OwnWindows:
             if (self._kept[subject] or subject in lasting)
             and self._is_over(subject, now, window_ms)
         ]
-        return [self._told(subject, now) for subject in due]
+        return [self._report(subject, now) for subject in due]
 
     def left(self) -> list[Raised]:
         """Removes and returns the held-back alerts: the ledger counts them from now on."""
@@ -51,10 +51,10 @@ class OwnWindows:
         ]
 
     def _is_over(self, subject: Subject, now: float, window_ms: int) -> bool:
-        told_at = self._told_at.get(subject)
-        return told_at is None or now - told_at >= window_ms / _MS
+        reported_at = self._reported_at.get(subject)
+        return reported_at is None or now - reported_at >= window_ms / _MS
 
-    def _told(self, subject: Subject, now: float) -> Told:
-        self._told_at[subject] = now
+    def _report(self, subject: Subject, now: float) -> AlertReport:
+        self._reported_at[subject] = now
         one, count = self._latest[subject], self._kept.pop(subject, 0)
-        return Told(one.rule, one.lane, one.about, one.text, FIRING, count, 0)
+        return AlertReport(one.rule, one.lane, one.about, one.text, FIRING, count, 0)

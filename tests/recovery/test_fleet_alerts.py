@@ -192,7 +192,7 @@ def test_what_is_told_while_a_post_is_under_way_is_posted_after_it(
     windows.posted(post)
     more = windows.claim_post(20_000)
     assert more is not None
-    assert more.told.count == 4
+    assert more.report.count == 4
     windows.posted(more)
     assert windows.claim_post(20_000) is None
 
