@@ -1,4 +1,4 @@
-"""What recovery tells the outside: metrics, trace events and alerts."""
+"""Metrics, trace events and alerts of recovery."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _SECONDS = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0)
 
 
 class RecoveryMetrics:
-    """One recovery's counters and gauges. Safe from any thread."""
+    """One recovery's counters and gauges. Thread-safe."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.registry = CollectorRegistry()
@@ -85,7 +85,7 @@ class RecoveryTelemetry:
         self._name = name
 
     def ended(self, rows: Sequence[Ended]) -> None:
-        """Due rows whose time, attempts or payload are over."""
+        """Reports due rows whose time, attempts or payload are over."""
         for row in rows:
             self._metrics.ended.labels(row.lane, row.state.value, row.reason).inc()
             if row.state is State.PARKED:
@@ -96,7 +96,7 @@ class RecoveryTelemetry:
     def resent(
         self, pairs: Sequence[tuple[RetryWork, Settlement]], written: Sequence[bool]
     ) -> None:
-        """These outcomes are in the ledger, or were fenced."""
+        """Reports outcomes that are in the ledger, or were fenced."""
         events = []
         for (resend, settlement), ours in zip(pairs, written, strict=True):
             state = after(State.IN_FLIGHT, settlement.event) if ours else None
@@ -114,7 +114,7 @@ class RecoveryTelemetry:
         self._recorder.record(events)
 
     def unsendable(self, settlement: Settlement) -> None:
-        """No call could be made of it: there is no account for it, or no template any more."""
+        """Reports a delivery without a call: its account or template is gone."""
         delivery, state = settlement.delivery, after(State.IN_FLIGHT, settlement.event)
         reason = settlement.reason or ""
         self._metrics.ended.labels(delivery.lane, state.value, reason).inc()
@@ -125,7 +125,7 @@ class RecoveryTelemetry:
         self._recorder.record([event])
 
     def resolved(self, doubt: UnknownDelivery, move: Transition) -> None:
-        """A doubt ended, for the move's reason."""
+        """Reports the end of a doubt, with the move's reason."""
         lane, state = doubt.delivery.lane, after(State.UNKNOWN, move.event)
         self._metrics.resolved.labels(lane, move.event.name.lower()).inc()
         if move.event is Event.RESEND_UNPROVEN:
@@ -138,7 +138,7 @@ class RecoveryTelemetry:
         self._recorder.record([*self._death(doubt), event])
 
     def _death(self, doubt: UnknownDelivery) -> list[TraceEvent]:
-        """What the dead worker could not tell: the ledger's row forgets it with the next attempt."""
+        """Returns the dead worker's missing event: the next attempt erases its facts from the row."""
         if doubt.reason != OWNER_DEAD:
             return []
         event = self._event(doubt.delivery, Stage.OWNER_DEAD, State.UNKNOWN.value)
@@ -147,21 +147,21 @@ class RecoveryTelemetry:
         return [event]
 
     def asked_again(self, doubt: UnknownDelivery) -> None:
-        """Nothing was found out yet."""
+        """Counts a doubt that has no answer yet."""
         self._metrics.asked_again.labels(doubt.delivery.lane).inc()
 
     def woken(self, lane: str, rows: int) -> None:
-        """Rows that nobody had woken: normally none."""
+        """Counts rows that no settlement had woken: normally none."""
         self._metrics.woken.labels(lane).inc(rows)
         if rows:
             log.warning("line_woken_late", lane=lane, rows=rows)
 
     def backlog(self, backlog: Sequence[DueBacklog], valid_s: float) -> None:
-        """What waits now; the number counts for so many seconds."""
+        """Shows the backlog for `valid_s` seconds."""
         self._metrics.backlog.show(backlog, valid_s)
 
     def behind(self, lines: Mapping[str, int], valid_s: float) -> None:
-        """Lane to ordering keys whose head holds others; the numbers count for so many seconds."""
+        """Shows, per lane, the number of ordering keys whose head holds others, for `valid_s` seconds."""
         self._metrics.backlog.show_behind(lines, valid_s)
 
     def _resent_event(
@@ -182,9 +182,9 @@ class RecoveryTelemetry:
         return event
 
     def _tried_events(self, resend: RetryWork) -> list[TraceEvent]:
-        """The calls before the last, each as what it was."""
+        """Returns an event for each call before the last."""
         return [
-            tried.told_by(self._event(resend.delivery, Stage.ATTEMPTED, ""))
+            tried.as_event(self._event(resend.delivery, Stage.ATTEMPTED, ""))
             for tried in resend.tries
         ]
 

@@ -1,1 +1,1 @@
-"""What every process that calls providers needs: accounts, time, leases, alerts. No Kafka here."""
+"""Parts of every process that calls providers: accounts, time, leases, alerts. No Kafka here."""

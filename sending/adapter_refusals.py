@@ -1,7 +1,6 @@
-"""What an adapter says of a delivery that it can never send: asked before its account is chosen for good.
+"""Asks an adapter whether it can ever send a delivery, before the account is final.
 
-An adapter that fails over a message refuses that message: it must not take the process down, which would
-read it again and again.
+A message over which the adapter raises is refused: it must not end the process, which would read it again.
 """
 
 from __future__ import annotations
@@ -13,12 +12,12 @@ from message.foreign_text import shown
 
 
 def refusal_of(delivery: Delivery, account: Account, channel: Channel) -> str:
-    """Returns `code: sentence`, without what it may repeat of the message; empty: it can be sent."""
+    """Returns `code: sentence`, without private texts of the message; empty if it can be sent."""
     if channel.takes_anything:
         return ""
     try:
         refused = channel.refusal(account, delivery)
-    except Exception as exc:  # whatever an adapter raises over one message
+    except Exception as exc:  # any error of an adapter over one message
         return f"adapter_error: {adapter_failed(channel, 'refusal', exc)}"
     if not refused:
         return ""

@@ -1,5 +1,5 @@
-"""Calls that another call followed under the same claim: what the trace shows of each, and what is as
-before where the next one may not be made after all.
+"""Calls that another call followed under the same claim: their trace events, and the way back if the next
+call may not be made.
 
 Used by a live lane (dispatcher/pipeline/immediate_retry.py) and by recovery (recovery/retry/pool.py).
 """
@@ -21,7 +21,7 @@ from tracing.events import Stage, TraceEvent
 
 
 class PastCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A call that was answered, and not accepted; times in epoch milliseconds."""
+    """A call that was answered and not accepted; times in epoch milliseconds."""
 
     account: str
     attempt: int
@@ -35,7 +35,7 @@ class PastCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @classmethod
     def of(cls, one: CallCarrier) -> PastCall:
-        """The call that was just answered."""
+        """Returns the call that was just answered."""
         delivery, answer = one.delivery, outcome_of(one.end)
         assert answer is not None
         assert not isinstance(answer, Accepted)
@@ -52,12 +52,12 @@ class PastCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         )
 
     def put_back(self, delivery: Delivery) -> None:
-        """The call is the delivery's last after all: no other one was made."""
+        """Restores the call as the delivery's last: no other one was made."""
         delivery.account = self.account
         delivery.call_key, delivery.call_digest = self.call_key, self.call_digest
 
-    def told_by(self, event: TraceEvent) -> TraceEvent:
-        """The event, of the same delivery, made to tell of this call."""
+    def as_event(self, event: TraceEvent) -> TraceEvent:
+        """Fills in this call on an event of the same delivery, and returns it."""
         event.stage, event.at, event.state = Stage.ATTEMPTED, self.answered_at, ""
         event.attempt, event.account, event.reason = self.attempt, self.account, self.code
         event.started_at, event.answered_at = self.started_at, self.answered_at
@@ -66,14 +66,14 @@ class PastCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def note_refusals(some: Sequence[CallCarrier]) -> None:
-    """Count on each delivery the answer that refused it for pace alone, so that it spends no attempt."""
+    """Counts each refusal for pace alone on its delivery, so that it spends no attempt."""
     for one in some:
         if is_paced(one.end):
             one.delivery.refusals += 1
 
 
 class CallCarrier(Protocol):
-    """What carries one delivery: a lane's Work, recovery's RetryWork."""
+    """Carries one delivery: a lane's Work, recovery's RetryWork."""
 
     end: Any
     started_at: int
@@ -93,9 +93,8 @@ C = TypeVar("C", bound=CallCarrier)
 def fitting(
     some: Sequence[C], first: C, account: Account, channel: Channel, may: Callable[[C], bool]
 ) -> list[C]:
-    """As many as the account takes in one call with the first, in their order: of those that `may`, and
-    that its adapter would not refuse. None where the adapter fails over one: nothing was sent, and that
-    stands."""
+    """Returns as many as the account takes in one call with `first`, in their order, of those that `may`
+    and that its adapter does not refuse. Empty if the adapter raises over one."""
     try:
         key = channel.batch_key(first.delivery)
         return [
@@ -105,7 +104,7 @@ def fitting(
             and not channel.refusal(account, one.delivery)
             and (one is first or channel.batch_key(one.delivery) == key)
         ][: channel.max_batch]
-    except Exception as exc:  # whatever an adapter raises over one message
+    except Exception as exc:  # any error of an adapter over one message
         adapter_failed(channel, "again", exc)
         return []
 
@@ -118,9 +117,9 @@ def on_record(
     kept: Callable[[Sequence[C]], list[bool]],
     may: Callable[[C], bool],
 ) -> list[C]:
-    """Those whose next call, one for all of them, stands in the ledger and may begin; the others are as
-    they were. `put` writes it on their deliveries under its key, `kept` says of each whether the ledger has
-    it."""
+    """Puts their next joint call on record. Returns those whose call is in the ledger and may begin;
+    restores the others. `put` writes the call on their deliveries under its key; `kept` returns for each
+    whether the ledger has it."""
     if not some:
         return []
     first, before = some[0].delivery, [(one.route, PastCall.of(one)) for one in some]

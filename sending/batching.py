@@ -1,4 +1,4 @@
-"""Which deliveries share a provider call, and what is put on record of that call before it is made.
+"""Batching: divides deliveries into provider calls, and puts a call on record before it is made.
 
 Used by a live lane (dispatcher/pipeline/batching.py) and by recovery (recovery/retry/batching.py). Pure.
 """
@@ -13,7 +13,7 @@ from message.delivery import Delivery
 
 
 class RouteCarrier(Protocol):
-    """What carries one delivery and its route: a lane's Work, recovery's RetryWork."""
+    """Carries one delivery and its route: a lane's Work, recovery's RetryWork."""
 
     route: Any
 
@@ -27,10 +27,10 @@ C = TypeVar("C", bound=RouteCarrier)
 
 
 class Sharing(NamedTuple):
-    """Which call a delivery may join."""
+    """The call that a delivery may join."""
 
     limit: int
-    """Deliveries that the call may carry, at most."""
+    """Most deliveries in the call."""
     key: Hashable
     """Deliveries of one key may share a call."""
 
@@ -39,7 +39,7 @@ ALONE = Sharing(1, None)
 
 
 class _OpenCall:
-    """A call that others may still join."""
+    """A call that more deliveries may join."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -47,7 +47,7 @@ class _OpenCall:
         self.receivers: set[str] = set()
 
     def takes(self, receiver: str) -> bool:
-        """A provider's answer could not tell one receiver's two deliveries apart."""
+        """Returns whether there is room and the receiver is new: an answer names each receiver once."""
         return len(self.some) < self.limit and receiver not in self.receivers
 
     def add(self, one: RouteCarrier) -> None:
@@ -73,12 +73,12 @@ def batch_into_calls(some: Iterable[C], sharing: Callable[[C], Sharing]) -> list
 
 
 def within(limit: int, most: int | None) -> int:
-    """Returns the provider's limit or the policy's, whichever is lower; None: the policy has none."""
+    """Returns the lower of the provider's limit and the policy's; `most` is None if the policy has none."""
     return limit if most is None else min(limit, most)
 
 
 def put_on_record(call: Sequence[RouteCarrier], call_key: str) -> None:
-    """Write the one call's account, key and digest on its deliveries."""
+    """Writes the call's account, key and digest on its deliveries."""
     account, channel = call[0].route
     digest = _digest(call) if channel.dedup_window_ms else ""
     for one in call:
@@ -87,12 +87,12 @@ def put_on_record(call: Sequence[RouteCarrier], call_key: str) -> None:
 
 
 def _digest(call: Sequence[RouteCarrier]) -> str:
-    """Returns the digest of the call's body; empty where the adapter fails over it: no process relies on a
-    repeat then."""
+    """Returns the digest of the call's body; empty if the adapter raises: no process relies on a repeat
+    then."""
     route = call[0].route
     try:
         digest: str = route.digest([one.delivery for one in call])
-    except Exception as exc:  # whatever an adapter raises over one message
+    except Exception as exc:  # any error of an adapter over one message
         adapter_failed(route.channel, "fingerprint", exc)
         return ""
     return digest

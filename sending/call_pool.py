@@ -1,8 +1,8 @@
-"""What every pool that calls providers does: a live lane's (dispatcher/pipeline/lanes.py) and recovery's
+"""Base of the pools that call providers: a live lane's (dispatcher/pipeline/lanes.py) and recovery's
 (recovery/retry/pool.py).
 
-A call under way ends early where one of its deliveries is too late, or the lease under which it was made is
-over: the transport asks before the step that cannot be taken back (`channels.channel.Call.withdrawn`).
+A call under way ends early if one of its deliveries is too late, or if its lease is over: the transport
+asks before the step that cannot be taken back (`channels.channel.Call.withdrawn`).
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ class SendPermit(Protocol):
 
     def wait_valid(self, term: int, until: Callable[[], bool]) -> bool:
         """Returns True while the lease of that term holds; waits through an outage of the database until it
-        holds again. False once a new term began, since what was claimed in the old one is in doubt and no
-        longer ours, or when `until` says that waiting is over."""
+        holds again. Returns False once a new term began, since the old term's claims are in doubt by then,
+        or when `until` returns True."""
         ...
 
     def ends_at(self, term: int) -> float:
-        """Returns when the lease of that term ends for its calls, monotonic: no first byte leaves later.
-        In the past once a new term began."""
+        """Returns the monotonic time after which no first byte of that term's calls may leave. It is past
+        once a new term began."""
         ...
 
 
 class PooledWork(Protocol):
-    """What carries one delivery: a lane's Work, recovery's RetryWork."""
+    """Carries one delivery: a lane's Work, recovery's RetryWork."""
 
     end: Any
     route: Any
     term: int
-    """Of the lease under which it was claimed."""
+    """Term of the lease under which it was claimed."""
     started_at: int
 
     @property
@@ -64,31 +64,31 @@ class CallPool(Generic[W]):
         """`prefix` of the threads' names. `leased`: deliveries are claimed under a lease, on record
         in the ledger."""
         self.replaced = 0
-        """Threads that died and were replaced."""
+        """Number of threads that died and were replaced."""
         self._prefix = prefix
         self._permit = permit
         self._clock = clock
         self.leased = leased
-        """Whether what is given back is taken up again by whoever reads the ledger."""
+        """Whether deliveries are claimed under a lease; recovery then sends those given back."""
         self._stopping = False
         self._sizing = threading.Lock()  # guards the two below
         self._threads = 0  # without those that were asked to end
         self._spawned = 0
 
     def _serve(self, name: str) -> None:
-        """A thread's work, until it takes what `_end_thread` put. Calls `_replace` where it dies."""
+        """Serves until it takes the item that `_end_thread` put. Calls `_replace` if it dies."""
         raise NotImplementedError
 
     def _end_thread(self) -> None:
-        """Let one thread end once what was queued before is taken."""
+        """Lets one thread end after the calls that were queued before."""
         raise NotImplementedError
 
     def _too_late(self, work: W) -> NotStarted | None:
-        """Returns why the delivery must not be sent any more; None: it may."""
+        """Returns why the delivery must not be sent any more; None if it may."""
         raise NotImplementedError
 
     def _resize(self, threads: int) -> None:
-        """Under `_sizing`."""
+        """Starts or ends threads; called under `_sizing`."""
         for _ in range(self._threads, threads):
             self._spawned += 1
             self._replace(f"{self._prefix}-{self._spawned - 1}")
@@ -97,7 +97,7 @@ class CallPool(Generic[W]):
         self._threads = threads
 
     def _replace(self, name: str) -> None:
-        """Start a thread of that name."""
+        """Starts a thread of that name."""
         threading.Thread(target=self._serve, args=(name,), name=name, daemon=True).start()
 
     def _call_for(self, works: Sequence[W], limits: Limits) -> Call:
@@ -111,22 +111,23 @@ class CallPool(Generic[W]):
         return Call(account, deliveries, not_after=not_after, steps=steps, withdrawn=ask)
 
     def _not_after(self, works: Sequence[W]) -> float:
-        """A thread may sleep between the lease's question and the first byte, too."""
+        """Returns the monotonic end of their leases: a thread may sleep between the check of the lease and
+        the first byte."""
         if not self.leased:
             return inf
         return min([self._permit.ends_at(work.term) for work in works])
 
     def _withdrawn(self, works: Sequence[W]) -> str:
-        """Returns why the call must not be finished any more; empty: it may. The lease is asked last, since
-        a thread may sleep between the questions."""
+        """Returns why the call must not be finished any more; empty if it may. Asks the lease last, since a
+        thread may sleep in between."""
         late = next((late for late in map(self._too_late, works) if late is not None), None)
         if late is not None:
             return late.reason
         return LEASE_LAPSED if self._clock.monotonic() >= self._not_after(works) else ""
 
     def _take_back(self, work: W) -> None:
-        """End a delivery whose call was withdrawn as not started. Where the lease was why, its outcome is
-        kept."""
+        """Ends a delivery whose call was withdrawn as not started. Keeps the outcome if the lease was the
+        cause."""
         end = work.end
         if type(end) is NotSent and end.code == WITHDRAWN:
             work.end = self._too_late(work) or end

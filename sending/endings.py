@@ -1,4 +1,4 @@
-"""How a delivery ends in a process that may call its provider, where no provider's answer says so."""
+"""Ends of deliveries in a process that calls providers."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class NotStarted(msgspec.Struct, frozen=True, gc=False):
     """The delivery's move in the ledger."""
     reason: str
     delay_ms: int = 0
-    """The time for which the delivery waits then."""
+    """Milliseconds for which the delivery waits then."""
 
 
 Ending = AnyOutcome | NotStarted
-"""What `after_call` or the event itself turns into a settlement."""
+"""An end that becomes a settlement, by `after_call` or by its own event."""
 _OUTCOMES = (Accepted, Rejected, NotSent, Unknown)
 
 
 def outcome_of(end: object) -> AnyOutcome | None:
-    """Returns the provider's outcome; None where the end is another one, or is open."""
+    """Returns the provider's outcome; None if the end is another one, or open."""
     return end if isinstance(end, _OUTCOMES) else None

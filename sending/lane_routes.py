@@ -1,6 +1,6 @@
-"""A lane's accounts under one version of its policy, as the worker and recovery have them.
+"""A lane's accounts under one version of its policy, for worker and recovery.
 
-`LaneRoutes` never changes: another policy brings another one, which a lane exchanges as a whole
+`LaneRoutes` never changes: a lane replaces it as a whole for another policy
 (docs/decisions/047-policy-versions.md).
 """
 
@@ -21,7 +21,7 @@ from sending.accounts.selector import AccountSelector, Refuses
 from sending.adapter_refusals import refusal_of
 
 MARGIN: Final = 0.1
-"""Share of a provider's dedup window that is not relied on: its clock, and the way there."""
+"""Unused share of a provider's dedup window, for its clock and the network."""
 
 
 class Route(NamedTuple):
@@ -31,13 +31,13 @@ class Route(NamedTuple):
     channel: Channel
 
     def window_ends(self, called_at: int, timeout_ms: int) -> int:
-        """Returns until when a repeat of a call begun at `called_at` may begin, so that it surely arrives
-        inside the provider's dedup window; epoch milliseconds. 0: there is no window."""
+        """Returns the epoch milliseconds until which a repeat of a call begun at `called_at` may begin, so
+        that it surely arrives inside the provider's dedup window. 0: there is no window."""
         window = self.channel.dedup_window(self.account)
         return called_at + int(window * (1 - MARGIN)) - timeout_ms if window else 0
 
     def digest(self, deliveries: Sequence[Delivery]) -> str:
-        """Returns the digest under which the provider would know one call for all of these; empty where it
+        """Returns the digest of one call for all of these, as the provider's dedup compares it; empty if it
         compares no bodies."""
         return self.channel.fingerprint(Call(self.account, deliveries))
 
@@ -55,25 +55,25 @@ class LaneRoutes:
         accounts: AccountSelector,
     ) -> None:
         self.version = version
-        """Of the policy, as rows and trace events have it."""
+        """The policy's version, as in rows and trace events."""
         self.policy = policy
         self.routes = routes
         self.accounts = accounts
         self.most = 1 if policy.ordering is Ordering.KEY else policy.batch
-        """Deliveries a call may carry by the policy; None: as many as the provider takes. An ordered lane
-        has calls of one: a key's next delivery may go only once the one before is settled."""
+        """Most deliveries in a call by the policy; None: as many as the provider takes. An ordered lane has
+        calls of one: a key's next delivery waits until the one before is settled."""
         taken = max((route.channel.max_batch for route in routes.values()), default=1)
         self.batch = taken if self.most is None else min(taken, self.most)
-        """Deliveries a call of this lane commonly carries."""
+        """Usual number of deliveries in a call of this lane."""
         self.limits = {name: limits_of(route.account, policy) for name, route in routes.items()}
         """Time limits of a call, by account."""
 
     def of(self, account: str) -> Route | None:
-        """Returns the route of that account; None where the lane has it no more."""
+        """Returns the route of that account; None if the lane has it no more."""
         return self.routes.get(account)
 
     def refuses(self, delivery: Delivery) -> Refuses:
-        """Returns the question whether an account's adapter refuses the delivery."""
+        """Returns a function: whether an account's adapter refuses the delivery."""
         return lambda account: bool(refusal_of(delivery, *self.routes[account.name]))
 
 

@@ -1,4 +1,4 @@
-"""Another policy in a process that is at work: what it can follow, and what it shows of it."""
+"""Changes of policy in a running process: the part it can follow, and its gauges."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = structlog.get_logger(__name__)
 
 
 def policy_gauges(watch: PolicyWatcher, kept: Callable[[], int]) -> Iterable[Gauge]:
-    """Of every process that follows policies; `kept` tells how many lanes could not."""
+    """Yields the gauges of a process that follows policies; `kept`: number of lanes that could not."""
     text = "The applied policy version that is followed; 0: the file."
     yield "policy_number", text, {}, watch.number
     text = "1 while the newest applied version is one that this process cannot follow."
@@ -30,15 +30,16 @@ def policy_gauges(watch: PolicyWatcher, kept: Callable[[], int]) -> Iterable[Gau
 
 
 class Followed(NamedTuple):
-    """What a process that is at work makes of another policy."""
+    """The part of a new policy that a running process can follow."""
 
     policy: Policy
-    """With the lanes that cannot follow as they are."""
+    """The new policy, with the lanes of `kept` unchanged."""
     kept: frozenset[str]
+    """Names of the lanes that cannot follow."""
 
 
 def followed(policy: Policy, now: Mapping[Lane, tuple[str, LanePolicy]]) -> Followed:
-    """The policy, as far as lanes that now follow these (version, policy) can; says which cannot."""
+    """Returns the policy as far as lanes with these (version, policy) can follow; logs the others."""
     kept = {}
     for lane, (version, of_lane) in now.items():
         key = unfit(of_lane, policy.of(lane))
@@ -50,12 +51,12 @@ def followed(policy: Policy, now: Mapping[Lane, tuple[str, LanePolicy]]) -> Foll
 
 
 def unfit(before: LanePolicy, after: LanePolicy) -> str | None:
-    """The field that a lane at work cannot change, if it differs."""
+    """Returns a differing field that a running lane cannot change; None without one."""
     return next((key for key in FIXED if getattr(before, key) != getattr(after, key)), None)
 
 
 def in_force_at_start(settings: Settings, versions: Versions) -> ActivePolicy:
-    """What counts now; a file that does not is worth a word. Raises PolicyError, LedgerError."""
+    """Returns the policy in force; logs if the file differs. Raises PolicyError, LedgerError."""
     with errors():
         now = in_force(settings, versions)
     if now.file_differs:

@@ -1,6 +1,7 @@
-"""Marks of what passed a lane's gates: the fleet's in Redis, and this process's own beside them.
+"""Marks of deliveries that passed a lane's gates: the fleet's in Redis, and this process's own.
 
-Workers mark; whoever ends a delivery that surely was not sent gives its marks back (docs/policy.md, Gates).
+Workers mark. The process that ends a delivery as surely not sent gives its marks back (docs/policy.md,
+Gates).
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ from sending.runtime.clock import Clock
 
 _STOPPED: Final = frozenset({MarkResult.REPEAT, MarkResult.ABOVE})
 NEVER_SENT: Final = frozenset({Event.REJECTED, Event.TTL, Event.BUDGET_SPENT})
-"""Ends of a claimed delivery under which surely nothing went, and nothing will by itself."""
+"""Ends of a claimed delivery that surely was not sent, and will not be without a person."""
 
 
 class GateMarks:
     """Thread-safe; never raises."""
 
     def __init__(self, policy: Policy, marks: Marks | None, *, clock: Clock) -> None:
-        """`marks` are the fleet's, None where there is no Redis."""
+        """`marks` are the fleet's; None without Redis."""
         self.alone = 0
-        """Deliveries judged without the fleet's marks; a lost count is worth no lock."""
+        """Number of deliveries judged without the fleet's marks; unlocked, so a count may be lost."""
         self._fleet = marks
         self._own = LocalMarks(clock.monotonic)
         self._patience = OutageGuard(
@@ -50,12 +51,12 @@ class GateMarks:
         self.follow(policy)
 
     def follow(self, policy: Policy) -> None:
-        """Keep marks for as long as these lanes ask, from now on."""
+        """Keeps marks for as long as the policy's lanes ask, from now on."""
         self._keeps = {lane.name: gates_ms(policy.of(lane)) for lane in LANES}
 
     def give_back(self, ended: Sequence[tuple[str, str]]) -> None:
-        """These deliveries (lane, key) were surely not sent, and will not be by themselves. While Redis is
-        away their marks stay until their windows end."""
+        """Gives back the marks of deliveries (lane, key) that surely were not sent. While Redis is away
+        they stay until their windows end."""
         back = [Returned(key, keep) for lane, key in ended if (keep := self._keeps.get(lane, 0))]
         if back:
             self._own.give_back(back)
@@ -63,7 +64,8 @@ class GateMarks:
                 self._patience.ask(lambda: fleet.give_back(back))
 
     def enter(self, batch: Sequence[SendRequest]) -> list[MarkResult]:
-        """By the fleet's marks; what this worker let pass before counts even if Redis forgot it."""
+        """Marks the deliveries by the fleet's marks and this worker's own, in case Redis lost some. Returns
+        one result for each."""
         fleet = self._fleet
         verdicts = None if fleet is None else self._patience.ask(lambda: fleet.enter(batch))
         if verdicts is None:
@@ -81,8 +83,8 @@ class GateMarks:
         return [f if f in _STOPPED else v for f, v in zip(found, verdicts, strict=True)]
 
     def _remembered(self, batch: Sequence[SendRequest], fleet: Marks | None) -> list[MarkResult]:
-        """What this worker's own marks say. Where they stop what the fleet's let pass, either Redis forgot
-        or another process gave marks back: the fleet is asked which, once."""
+        """Returns the results by this worker's own marks. Where only they stop a delivery, Redis lost marks
+        or another process gave them back: asks the fleet once which."""
         found = self._own.enter(batch)
         stopped = [place for place, verdict in enumerate(found) if verdict in _STOPPED]
         if not stopped or fleet is None:
@@ -99,7 +101,7 @@ class GateMarks:
 
 
 def gates_ms(policy: LanePolicy) -> int:
-    """How long a mark of the lane may hold; 0: it marks nothing."""
+    """Returns the longest time of a lane's mark in milliseconds; 0 if it marks nothing."""
     dedup = policy.dedup.window_ms if policy.dedup.holds else 0
     limits = policy.frequency.limits if policy.frequency.holds else ()
     return max([dedup, *(limit.span_ms for limit in limits)])
@@ -130,13 +132,12 @@ def open_marks(settings: Settings, identity: str, stack: ExitStack) -> Marks | N
 
 
 def mark_of(delivery: Delivery, policy: LanePolicy) -> ReceiverMark:
-    """Where a delivery is marked under its lane's policy. Receivers are people, and contents theirs: Redis
-    gets to see digests."""
+    """Returns the delivery's marks under its lane's policy: digests, since Redis gets no personal data."""
     lane, receiver = delivery.lane, delivery.receiver
     content = counted = ""
     if policy.dedup.holds and delivery.notification.resend_of is None:
-        said = msgspec.json.encode(_said(delivery), order="deterministic")
-        content = _name(lane, receiver, said.decode())
+        text = msgspec.json.encode(_said(delivery), order="deterministic")
+        content = _name(lane, receiver, text.decode())
     if policy.frequency.holds:
         within = delivery.notification.channel if policy.frequency.scope is Scope.CHANNEL else lane
         counted = _name(within, receiver)
@@ -144,10 +145,9 @@ def mark_of(delivery: Delivery, policy: LanePolicy) -> ReceiverMark:
 
 
 def _said(delivery: Delivery) -> tuple[object, ...]:
-    """What is said, by whichever provider: no account is chosen yet."""
-    said = (delivery.template, delivery.content)
-    rendered = delivery.rendered
-    return (*said, rendered.providers) if rendered is not None and rendered.providers else said
+    """Returns the content for all providers: no account is chosen yet."""
+    own, rendered = (delivery.template, delivery.content), delivery.rendered
+    return (*own, rendered.providers) if rendered is not None and rendered.providers else own
 
 
 def _name(*parts: str) -> str:

@@ -1,4 +1,4 @@
-"""What an outcome means for the ledger row: pure functions from outcome and policy to a settlement."""
+"""Settlements: pure functions from a call's outcome and the policy to the move of the ledger row."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from policy.schema import LanePolicy, RetryPolicy
 from sending.accounts.paces import LOGIN_MS
 
 MAX_RETRY_AFTER_MS: Final = 3_600_000
-"""A provider's wish is kept to, but not beyond an hour: past that somebody mistyped a unit. A refusal that
-only paces is kept to for longer (MAX_PACED_MS): limits of a day last that long, and no attempt is lost."""
+"""Longest wait that a provider's answer can set; a longer one is likely a wrong unit. A refusal for pace
+alone may set a longer one (MAX_PACED_MS): limits of a day last that long, and no attempt is lost."""
 ATTEMPTS_SPENT: Final = "attempts_spent"
 HORIZON_OVER: Final = "horizon_over"
 PACED: Final = "paced"
-"""Refused for pace alone until the patience was gone."""
+"""Refused for pace alone until `patience_ends`."""
 
 Luck = Callable[[], float]
 """Draws from [0, 1)."""
 
 
 def backoff_ms(retry: RetryPolicy, attempt: int, luck: float) -> int:
-    """The wait after the `attempt`-th call, from 1: `base_ms` times `factor` for each one before, at
-    most `cap_ms`; of it the share `jitter` shrinks by chance (`luck` from [0, 1))."""
+    """Returns the wait after the `attempt`-th call, from 1: `base_ms` times `factor` for each one before,
+    at most `cap_ms`. Up to the share `jitter` is taken off by chance (`luck` from [0, 1))."""
     steps = min(max(attempt, 1) - 1, _STEPS)
     wait = min(retry.base_ms * retry.factor**steps, retry.cap_ms)
     return max(1, int(wait * (1 - retry.jitter * luck)))
 
 
 _STEPS: Final = 100
-"""Past so many the cap holds for any factor worth its name, and floats still do."""
+"""By then any sensible factor has reached the cap, and floats do not overflow."""
 
 
 def after_call(
@@ -46,7 +46,7 @@ def after_call(
     policy: LanePolicy,
     luck: Luck = random.random,
 ) -> Settlement:
-    """What an outcome means; `answered_at` is when it came, epoch milliseconds."""
+    """Returns the settlement of an outcome that came at `answered_at`, epoch milliseconds."""
     match outcome:
         case Accepted(provider_id=provider_id, queued=True):
             return Settlement(delivery, Event.QUEUED, QUEUED, provider_id=provider_id)
@@ -54,10 +54,10 @@ def after_call(
             return Settlement(delivery, Event.ACCEPTED, provider_id=provider_id)
         case Rejected(code=code):
             return Settlement(delivery, Event.REJECTED, code)
-        case NotSent() as told if is_paced(told):
-            return _paced(delivery, told, answered_at, policy, luck)
-        case NotSent() as told:
-            return _not_sent(delivery, told, answered_at, policy.retry, luck)
+        case NotSent() as refusal if is_paced(refusal):
+            return _paced(delivery, refusal, answered_at, policy, luck)
+        case NotSent() as refusal:
+            return _not_sent(delivery, refusal, answered_at, policy.retry, luck)
         case Unknown(code=code):
             return Settlement(delivery, Event.UNKNOWN, code)
 
@@ -65,7 +65,7 @@ def after_call(
 def _not_sent(
     delivery: Delivery, outcome: NotSent, answered_at: int, retry: RetryPolicy, luck: Luck
 ) -> Settlement:
-    """Tried again later while attempts and horizon last; never later than its TTL, where it ends."""
+    """Returns a retry while attempts and horizon last; never later than the TTL."""
     code = outcome.code
     if delivery.spent >= retry.attempts:
         return Settlement(delivery, Event.BUDGET_SPENT, f"{ATTEMPTS_SPENT}:{code}")
@@ -78,7 +78,7 @@ def _not_sent(
 
 
 def retry_delay_ms(outcome: NotSent, retry: RetryPolicy, waits: int, luck: Luck) -> int:
-    """The provider's wish, within bounds; without one the lane's own back-off."""
+    """Returns the wait that the provider asked for, within bounds; else the lane's own back-off."""
     if outcome.retry_after_ms is not None:
         return min(max(outcome.retry_after_ms, 0), MAX_RETRY_AFTER_MS)
     return backoff_ms(retry, waits, luck())
@@ -87,21 +87,21 @@ def retry_delay_ms(outcome: NotSent, retry: RetryPolicy, waits: int, luck: Luck)
 def _paced(
     delivery: Delivery, outcome: NotSent, answered_at: int, policy: LanePolicy, luck: Luck
 ) -> Settlement:
-    """Waits for as long as the provider asked, and a while by chance, until the patience is gone. A refused
-    login is tried once a minute, so that nothing waits for long once it is mended."""
+    """Returns a retry after the time that the provider asked for and a random while, until `patience_ends`.
+    A refused login is tried once a minute, so that deliveries go soon after it is mended."""
     left = patience_ends(delivery, policy) - answered_at
     most_ms = LOGIN_MS if outcome.limit is Limit.LOGIN else MAX_PACED_MS
     asked = min(max(outcome.retry_after_ms or 0, 0), most_ms)
     if asked >= left:
         return Settlement(delivery, Event.BUDGET_SPENT, f"{PACED}:{outcome.code}")
     delay = asked + spread_ms(policy.retry, delivery.refusals, luck())
-    # The last try still falls within the patience.
+    # The last try comes before `patience_ends`.
     return Settlement(delivery, Event.NOT_SENT, outcome.code, delay_ms=min(delay, left))
 
 
 def patience_ends(delivery: Delivery, policy: LanePolicy) -> int:
-    """Until when a delivery that is refused for pace alone is tried again, epoch milliseconds: its TTL but
-    for the share that `retry.patience` leaves, and the horizon."""
+    """Returns the end of retries after refusals for pace alone, epoch milliseconds: the share
+    `retry.patience` of its TTL, at most the horizon."""
     created_at = delivery.notification.created_at
     # An operator may have given it a longer life, another policy a shorter one.
     lifetime_ms = policy.lifetime_ms(delivery.notification.ttl_ms)
@@ -111,8 +111,8 @@ def patience_ends(delivery: Delivery, policy: LanePolicy) -> int:
 
 
 def spread_ms(retry: RetryPolicy, refusals: int, luck: float) -> int:
-    """The wait above what the provider asked, by chance (`luck` from [0, 1)): at first up to `base_ms`, up
-    to `factor` times as much with each refusal for pace, at most `cap_ms`. What was refused together so
-    does not return together."""
+    """Returns a random wait on top of the provider's (`luck` from [0, 1)): at first up to `base_ms`, up to
+    `factor` times as much with each refusal for pace, at most `cap_ms`. So deliveries that were refused
+    together do not return together."""
     steps = min(max(refusals, 1) - 1, _STEPS)
     return max(1, int(min(retry.base_ms * retry.factor**steps, retry.cap_ms) * luck))

@@ -1,4 +1,4 @@
-"""What the stages tell the outside: metrics and trace events, a batch at a time."""
+"""Metrics and trace events of the stages, a batch at a time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _STAGE_OF_EVENT = {Event.TTL: Stage.EXPIRED}
 
 
 class WorkerTelemetry:
-    """Used by intake and settle, each from its own thread."""
+    """`Intake` calls `claimed`, `Settle` `best_effort`, `CompletionStage` the rest, each in its thread."""
 
     def __init__(self, recorder: Recorder, metrics: Metrics, *, clock: Clock, worker: str) -> None:
         self._recorder = recorder
@@ -31,7 +31,7 @@ class WorkerTelemetry:
         self._worker = worker
 
     def claimed(self, works: Sequence[Work]) -> None:
-        """These are ours now and go to their lanes."""
+        """Notes the time of the claim on deliveries that go to their lanes."""
         now = self._clock.now_ms()
         for work in works:
             work.claimed_at = now
@@ -39,7 +39,7 @@ class WorkerTelemetry:
     def settled(
         self, pairs: Sequence[tuple[Work, Settlement]], written: Sequence[bool], seconds: float
     ) -> None:
-        """These outcomes are in the ledger, or were fenced."""
+        """Reports outcomes that are in the ledger, or were fenced."""
         self._metrics.settle_batch.observe(len(pairs))
         self._metrics.settle_seconds.observe(seconds)
         now = self._clock.now_ms()
@@ -58,7 +58,7 @@ class WorkerTelemetry:
         self._recorder.record(events)
 
     def best_effort(self, work: Work, settlement: Settlement) -> None:
-        """An outcome that no ledger keeps."""
+        """Reports an outcome that no ledger keeps."""
         state = after(State.IN_FLIGHT, settlement.event)
         self._metrics.settled.labels(work.delivery.lane, state.value).inc()
         self._time([work])
@@ -67,7 +67,7 @@ class WorkerTelemetry:
             self._recorder.record([*self._tried_events(work), event])
 
     def ended(self, works: Sequence[Work]) -> None:
-        """These ended at intake: duplicates, conflicts, expired, behind."""
+        """Reports deliveries that ended at intake: duplicates, conflicts, expired, behind."""
         if not works:
             return
         now = self._clock.now_ms()
@@ -104,9 +104,9 @@ class WorkerTelemetry:
         return event
 
     def _tried_events(self, work: Work) -> list[TraceEvent]:
-        """The calls before the last, each as what it was."""
+        """Returns an event for each call before the last."""
         return [
-            tried.told_by(self._event(work, Stage.ATTEMPTED, tried.answered_at, "", None))
+            tried.as_event(self._event(work, Stage.ATTEMPTED, tried.answered_at, "", None))
             for tried in work.tries
         ]
 
@@ -151,6 +151,6 @@ def stage_of(end: EndedAtClaim | AlreadyKnown) -> Stage:
 
 
 def _traced(work: Work, *, smooth: bool) -> bool:
-    """Whether the lane's policy wants it in the trace; `smooth`: nothing about it is worth a look."""
+    """Returns whether the lane's policy wants it in the trace; `smooth`: it went without trouble."""
     level = work.terms.policy.trace if work.terms is not None else TraceLevel.ALL
     return level is TraceLevel.ALL or (level is TraceLevel.TROUBLE and not smooth)

@@ -31,7 +31,7 @@ class SendLimits(NamedTuple):
     """The limits of one worker."""
 
     accounts: dict[str, AccountSelector]
-    """By the lane's name; lanes without an account have none."""
+    """Selectors by the lane's name; lanes without an account have none."""
     receivers: ReceiverLimits
     rates: RateLimiter
     fleet: FleetSize
