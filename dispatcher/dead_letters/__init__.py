@@ -1,1 +1,1 @@
-"""Records that no delivery can be made of: writing, reading and replaying them, and their quota."""
+"""Records that cannot become deliveries: writing, reading and replaying them, and their quota."""

@@ -1,8 +1,8 @@
-"""Dead letters read back: what each is, where it came from, and what of it may be shown.
+"""Reads dead letters back and masks them for display.
 
-A letter may hold anything, receivers and codes included. What is shown of it is bounded: receivers are
-masked, values of contents and parameters hidden, and in what is no JSON at all whatever looks like a number
-or an address is.
+A letter may hold anything, receivers and codes included. Receivers are masked; values of contents and
+parameters are hidden. In a value that is not JSON, everything that looks like a number or an address is
+masked.
 """
 
 from __future__ import annotations
@@ -26,43 +26,43 @@ _OURS: Final = "hongyan-dead-"
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
-    """One dead letter as it stands in its topic."""
+    """One record of the dead letters' topic."""
 
     place: str
     """topic/partition/offset among the dead letters."""
     origin: str
-    """topic/partition/offset where it was poison; it tells repeats."""
+    """topic/partition/offset where it was poison; repeats share it."""
     at: int
-    """When it was put here, epoch milliseconds by the broker's or the worker's clock."""
+    """Time of the letter, epoch milliseconds by the broker's or the worker's clock."""
     reason: str
     detail: str
     lane: str
-    """Empty where the origin's topic is none of a lane."""
+    """Empty where the origin's topic belongs to no lane."""
     key: bytes | None
     value: bytes | None
     headers: Headers
     truncated: int
-    """Bytes it had, where only its beginning could be kept; else 0."""
+    """Bytes of the whole value, where only its beginning was kept; else 0."""
     stub: StubFacts | None = None
-    """What is known of it, where its topic would not take it in any form."""
+    """Facts of the record, where the letter is a stub."""
 
     @property
     def message_id(self) -> str:
-        """As its producer's header, or its body, has it; empty where neither has."""
+        """The id in its producer's header, else in its body; empty without either."""
         named = _header(self.headers, "hongyan-id") or str(self._fields().get("id") or "")
         return named[:64]
 
     @property
     def topic(self) -> str:
-        """Where it came from."""
+        """The topic of its origin."""
         return self.origin.rpartition("/")[0].rpartition("/")[0]
 
     def theirs(self) -> Headers:
-        """The headers as they came, without ours."""
+        """Returns the producer's headers."""
         return [(name, value) for name, value in self.headers if not name.startswith(_OURS)]
 
     def receivers(self) -> list[str]:
-        """Masked; the first few."""
+        """Returns the first few receivers, masked."""
         fields = self._fields()
         found = fields.get("receivers")
         if not isinstance(found, list):
@@ -71,7 +71,7 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
         return [mask(channel, str(one)) for one in found[:_SHOWN_RECEIVERS]]
 
     def body(self) -> str:
-        """Its value as people may see it."""
+        """Returns its value, masked and cut to SHOWN characters."""
         fields = self._fields()
         if fields:
             text = msgspec.json.encode(_masked(fields)).decode()
@@ -89,7 +89,7 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeadLetterFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which letters are looked for; what is empty asks for nothing."""
+    """Conditions on letters; an empty one holds for each."""
 
     origins: frozenset[str] = frozenset()
     reason: str = ""
@@ -97,7 +97,7 @@ class DeadLetterFilter(msgspec.Struct, frozen=True, kw_only=True):
     since_ms: int = 0
 
     def fits(self, letter: DeadLetter) -> bool:
-        """Whether it is one of them."""
+        """Returns whether the letter meets all conditions."""
         return (
             (not self.origins or letter.origin in self.origins)
             and self.reason in ("", letter.reason)
@@ -107,7 +107,7 @@ class DeadLetterFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def letter_of(message: Any, topic_prefix: str) -> DeadLetter:
-    """A record of the dead letters' topic; one that is not ours has neither reason nor origin."""
+    """Returns the letter in a record; a foreign one has neither reason nor origin."""
     headers: Headers = list(message.headers() or ())
     origin = _last(headers, ORIGIN)
     lane = lane_of_topic(origin.rpartition("/")[0].rpartition("/")[0], topic_prefix)
@@ -128,7 +128,8 @@ def letter_of(message: Any, topic_prefix: str) -> DeadLetter:
 
 
 def newest(letters: Iterable[DeadLetter], wanted: DeadLetterFilter, limit: int) -> list[DeadLetter]:
-    """Those that fit, the newest first, each origin once: a worker that died may have written two."""
+    """Returns the matching letters, newest first, each origin once: a worker that died may have written
+    two."""
     chosen = nlargest(limit, _once(one for one in letters if wanted.fits(one)), key=_age)
     return sorted(chosen, key=_age, reverse=True)
 
@@ -154,7 +155,7 @@ def _masked(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _hidden(value: Any) -> Any:
-    """Its shape, without its values; a template's id is no secret."""
+    """Returns its shape without its values; a template's id is no secret."""
     if isinstance(value, dict):
         return {name: one if name == "id" else _hidden(one) for name, one in value.items()}
     if isinstance(value, list):
@@ -171,6 +172,5 @@ def _header(headers: Headers, name: str) -> str:
 
 
 def _last(headers: Headers, name: str) -> str:
-    """The last of that name: a letter that was replayed and died again carries only ours of now, but a
-    producer may have written one of its own before."""
+    """Returns the last header of that name. An earlier one may be the producer's own."""
     return _header(headers[::-1], name)

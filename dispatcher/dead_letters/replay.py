@@ -1,8 +1,8 @@
-"""Dead letters sent again: as they came, to where they came from, each once.
+"""Replays dead letters: unchanged, to the topic of their origin, each once.
 
-Each is put on record before it is produced, so two who replay the same letter send it once. The record of
-one whose acknowledgement never came stays: it may stand there, and only `again` sends it once more. A
-second copy does no harm where the letter is a notification by now: it has the same id.
+A replay is put on record before it is produced, so two concurrent replays of a letter send it once. The
+record of an unacknowledged replay stays: the broker may have it, and only `again` sends it once more. A
+second copy of a valid notification does no harm: it has the same id.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ _FLUSH_S: Final = 30.0
 
 
 class ReplayStatus(StrEnum):
-    """What becomes, or would become, of one letter."""
+    """The outcome of one letter's replay, done or planned."""
 
     REPLAYED = "replayed"
     WOULD = "would_replay"
-    """A dry run."""
+    """Result of a dry run."""
     BEFORE = "replayed_before"
     TRUNCATED = "truncated"
-    """Only its beginning was kept: what would be sent is not what came."""
+    """Only the beginning of its value was kept."""
     STUB = "stub"
-    """Nothing of it was kept but its name: it stands where it came from, if anywhere."""
+    """Only its name was kept; the record is in its lane's topic, if anywhere."""
     NO_ORIGIN = "no_origin"
-    """Not ours, or damaged: nobody knows where it belongs."""
+    """Foreign or damaged: it names no topic of origin."""
     FAILED = "failed"
 
 
 class ReplayResult(NamedTuple):
-    """One letter's."""
+    """One letter with the status of its replay."""
 
     letter: DeadLetter
     target: str
@@ -48,18 +48,18 @@ class Replayer:
     """Produces letters; `producer` is `backends.kafka.clients.producer`'s."""
 
     def __init__(self, producer: Any, replays: Replays, *, target: str = "") -> None:
-        """`target`: another topic than the one each came from."""
+        """`target`: a topic that replaces each letter's own."""
         self._producer = producer
         self._replays = replays
         self._target = target
 
     def plan(self, letters: Sequence[DeadLetter], *, again: bool) -> list[ReplayResult]:
-        """What `run` would do now; nothing is sent. Raises LedgerError."""
+        """Returns what `run` would do now; sends nothing. Raises LedgerError."""
         known = self._replays.known([letter.origin for letter in letters])
         return [self._planned(letter, known.get(letter.origin), again) for letter in letters]
 
     def run(self, letters: Sequence[DeadLetter], *, again: bool) -> list[ReplayResult]:
-        """Send them together; raises LedgerError, then what was begun is on record."""
+        """Sends them together. Raises LedgerError; begun replays are on record by then."""
         planned = self.plan(letters, again=again)
         sent = iter(
             self._replayed([one for one in planned if one.fate is ReplayStatus.WOULD], again)
@@ -71,9 +71,7 @@ class Replayer:
         if not letter.origin or not target:
             return ReplayResult(letter, target, ReplayStatus.NO_ORIGIN)
         if letter.stub is not None:
-            why = (
-                f"the original ({letter.stub.value_bytes:,} bytes) stands at {letter.origin} alone"
-            )
+            why = f"the original ({letter.stub.value_bytes:,} bytes) is at {letter.origin} alone"
             return ReplayResult(letter, target, ReplayStatus.STUB, why)
         if letter.truncated:
             return ReplayResult(
@@ -101,21 +99,21 @@ class Replayer:
         ]
 
     def _produced(self, going: Sequence[ReplayResult]) -> dict[str, _Failure | None]:
-        """Origin to None where the broker has it."""
-        told: dict[str, Any] = {}
+        """Returns each origin's failure; None where the broker has the record."""
+        answers: dict[str, Any] = {}
         found: dict[str, _Failure | None] = {}
         for done in going:
-            if (failure := self._handed_over(done, told)) is not None:
+            if (failure := self._handed_over(done, answers)) is not None:
                 found[done.letter.origin] = failure
         self._producer.flush(_FLUSH_S)
         for done in going:
             origin = done.letter.origin
             if origin not in found:
-                found[origin] = _failure(told[origin]) if origin in told else _UNANSWERED
+                found[origin] = _failure(answers[origin]) if origin in answers else _UNANSWERED
         return found
 
-    def _handed_over(self, done: ReplayResult, told: dict[str, Any]) -> _Failure | None:
-        """`told` gets the broker's word under the letter's origin."""
+    def _handed_over(self, done: ReplayResult, answers: dict[str, Any]) -> _Failure | None:
+        """`answers` gets the broker's answer under the letter's origin."""
         letter = done.letter
         headers = [*letter.theirs(), (REPLAY_OF, letter.origin.encode())]
         try:
@@ -124,7 +122,7 @@ class Replayer:
                 key=letter.key,
                 value=letter.value,
                 headers=headers,
-                on_delivery=lambda error, _message: told.update({letter.origin: error}),
+                on_delivery=lambda error, _message: answers.update({letter.origin: error}),
             )
         except Exception as exc:  # KafkaException, BufferError: nothing was handed over
             return _Failure(str(exc), maybe=False)
@@ -134,14 +132,14 @@ class Replayer:
 class _Failure(NamedTuple):
     text: str
     maybe: bool
-    """Whether the broker may have it all the same."""
+    """Whether the broker may have the record nevertheless."""
 
 
 _UNANSWERED: Final = _Failure("the broker did not answer; it may have it", maybe=True)
 
 
 def _failure(error: Any) -> _Failure | None:
-    """A timeout of the client's is no word of the broker's."""
+    """Returns the failure; None without an error. After a timeout the broker may have the record."""
     return error and _Failure(error.str(), maybe=error.name() == "_MSG_TIMED_OUT")
 
 

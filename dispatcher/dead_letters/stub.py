@@ -1,4 +1,4 @@
-"""What goes to the dead letters instead of a record that their topic cannot take in any form.
+"""Stubs: dead letters for records that the topic cannot take in any other form.
 
 A stub names the record (origin, sizes, digest of its value) and has the first bytes of its value. The
 record itself is in its lane's topic alone, for as long as that keeps it (docs/dead-letters.md).
@@ -13,10 +13,10 @@ from typing import Final
 import msgspec
 
 STUB: Final = "hongyan-dead-stub"
-"""Header, always the last one of a stub: a producer's own of that name cannot be."""
+"""Header, always a stub's last one. A producer's header of that name is never last."""
 FIRST_BYTES: Final = 512
 LONGEST_DETAIL: Final = 300
-"""Characters: a detail may quote what came."""
+"""Characters; a detail may quote the record."""
 
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -29,11 +29,11 @@ class StubFacts(msgspec.Struct, frozen=True, kw_only=True):
     headers: int
     header_bytes: int
     sha256: str
-    """Of the value, hexadecimal."""
+    """Digest of the value, hexadecimal."""
 
 
 def facts_of(key: bytes | None, value: bytes | None, headers: Headers) -> StubFacts:
-    """Sizes and digest of one record."""
+    """Returns sizes and digest of one record."""
     return StubFacts(
         key_bytes=len(key or b""),
         value_bytes=len(value or b""),

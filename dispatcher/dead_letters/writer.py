@@ -1,9 +1,9 @@
-"""Dead letters: poison records, kept as they came, acknowledged before their offset passes.
+"""Dead letters: poison records, kept unchanged, acknowledged before their offset passes.
 
-A thread of its own produces them and waits for the broker's word. While the topic cannot be written
-the record simply stays open: its offset holds, the lane goes on, and the source's bound on records in
-flight stops an avalanche. While the permits of its lane and reason are spent
-(dispatcher/dead_letters/quota.py) it stays open too, and the lane is paused.
+A thread of its own produces them and waits for the broker's acknowledgement. While the topic cannot be
+written a record stays open: its offset holds, and its lane goes on up to the source's bound on records in
+flight. While the permits of its lane and reason are spent (dispatcher/dead_letters/quota.py) it stays open
+too, and the lane is paused.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ REASON: Final = "hongyan-dead-reason"
 DETAIL: Final = "hongyan-dead-detail"
 ORIGIN: Final = "hongyan-dead-origin"
 TRUNCATED: Final = "hongyan-dead-truncated"
-"""Original size in bytes, where the topic would not take the whole value."""
+"""Original size in bytes, where the topic refused the whole value."""
 PRODUCER: Final = {"delivery.timeout.ms": 8_000, "topic.metadata.propagation.max.ms": 5_000}
-"""Every try has its answer before the flush below gives up: what is still under way must not be
-produced once more, and a topic that is not there must be told of soon."""
+"""Every attempt ends before the flush below gives up: a record under way must not be produced again. A
+missing topic is reported within seconds."""
 _KEEP_OF_OVERSIZED = 512 * 1024
 _IDLE_S = 0.5
 _LEAST_PAUSE_S = 0.02
@@ -46,7 +46,7 @@ Headers = list[tuple[str, bytes | None]]
 
 
 class LetterForm(Enum):
-    """What of a record goes to the dead letters, from most to least."""
+    """How much of a record goes to the dead letters, from most to least."""
 
     WHOLE = 0
     CUT = 1
@@ -56,7 +56,7 @@ class LetterForm(Enum):
 
 
 class Poison:
-    """One record that is no notification we could send."""
+    """One record that cannot become a notification."""
 
     __slots__ = (
         "alone",
@@ -92,11 +92,11 @@ class Poison:
         self.size = len(payload or b"")
         self.form = LetterForm.WHOLE
         self.alone = False
-        """A batch with it was too large: only by itself it shows whether it is."""
+        """Whether it is produced by itself: a batch with it was too large."""
 
     def shrink(self) -> None:
-        """The topic would not take it in its present form: the next smaller one is tried. Behind the
-        smallest comes the whole again, since somebody has to raise the topic's limit then."""
+        """Chooses the next smaller form after the topic refused this one. After the smallest it is the
+        whole record again: a person has to raise the topic's limit by then."""
         if self.form is LetterForm.STUB:
             self.form = LetterForm.WHOLE
         elif self.form is LetterForm.WHOLE and self.size > _KEEP_OF_OVERSIZED:
@@ -105,7 +105,7 @@ class Poison:
             self.form = LetterForm.STUB
 
     def letter(self) -> tuple[bytes | None, bytes | None, Headers]:
-        """Key, value and headers as they go to the dead letters."""
+        """Returns the dead letter's key, value and headers."""
         if self.form is LetterForm.STUB:
             return None, (self.payload or b"")[:FIRST_BYTES], self._stub_headers()
         if self.form is LetterForm.CUT:
@@ -123,7 +123,7 @@ class Poison:
         return f"{self.assignment.topic}/{self.assignment.partition}/{self.offset}"
 
     def marked_headers(self) -> Headers:
-        """The headers as they came, and ours behind them."""
+        """Returns the record's headers, then ours."""
         return [*self.headers, *self._marks(self.detail)]
 
     def _marks(self, detail: str) -> Headers:
@@ -137,9 +137,9 @@ class Poison:
 
 
 class DeadLetterWriter:
-    """Its thread produces; the source puts poison in and gets it back once acknowledged.
+    """Its thread produces; the source calls `put` and gets the poison back once acknowledged.
 
-    `producer` is `backends.kafka.clients.producer`'s; this class has it alone.
+    `producer` is `backends.kafka.clients.producer`'s; nothing else uses it.
     """
 
     def __init__(
@@ -155,8 +155,8 @@ class DeadLetterWriter:
         worker: str,
     ) -> None:
         self.held: dict[tuple[Lane, str], int] = {}
-        """Lane and reason to the poison that waits for a permit; written whole by this stage's thread,
-        read by the source's and by metrics."""
+        """Lane and reason to the number of poison records without a permit; replaced by `_permitted`, read
+        by the source's thread and by metrics."""
         self._producer = producer
         self._topic = topic
         self._on_done = on_done
@@ -167,25 +167,25 @@ class DeadLetterWriter:
         self._worker = worker
         self._queue: SimpleQueue[Poison] = SimpleQueue()
         self._waiting: list[Poison] = []
-        """Without a permit, in the order in which it came."""
+        """Poison without a permit, in order of arrival."""
         self._stop = threading.Event()
         self._failing = False
 
     @property
     def spent(self) -> frozenset[Lane]:
-        """Lanes that are paused until they earn a permit."""
+        """The lanes that are paused until they earn a permit."""
         return frozenset(lane for lane, _ in self.held)
 
     def put(self, poison: Poison) -> None:
-        """Hand over one poison record."""
+        """Takes one poison record."""
         self._queue.put(poison)
 
     def stop(self) -> None:
-        """End after the batch in hand; idempotent. What is not acknowledged keeps its offset."""
+        """Ends `run` after the current batch; idempotent. An unacknowledged record's offset holds."""
         self._stop.set()
 
     def run(self) -> None:
-        """Until `stop`."""
+        """Produces until `stop`."""
         while not self._stop.is_set():
             self._waiting += self._gather()
             permitted = self._permitted()
@@ -204,12 +204,12 @@ class DeadLetterWriter:
             return batch
 
     def _pause_s(self) -> float:
-        """Until the first permit that somebody waits for, at most."""
+        """Returns the seconds until the first awaited permit, at most _IDLE_S."""
         waits = (self._permits.wait_s(lane.name, reason) for lane, reason in self.held)
         return min(_IDLE_S, max(_LEAST_PAUSE_S, min(waits, default=_IDLE_S)))
 
     def _permitted(self) -> list[Poison]:
-        """Those of the waiting that have a permit; says so when a lane runs out, and when it goes on."""
+        """Returns the waiting records that got a permit. Logs when a lane runs out, and when it goes on."""
         permitted: list[Poison] = []
         waiting: list[Poison] = []
         for poison in self._waiting:
@@ -231,8 +231,8 @@ class DeadLetterWriter:
         return permitted
 
     def _write(self, batch: Sequence[Poison]) -> list[Poison]:
-        """Produce the batch and wait; returns what was not acknowledged. A broker refuses a batch as a
-        whole, so what was in one that was too large goes by itself the next time."""
+        """Produces the batch and waits. Returns the records that were not acknowledged. A broker refuses a
+        whole batch, so the records of a too large one go by themselves the next time."""
         alone = [poison for poison in batch if poison.alone]
         done, failed = self._written([poison for poison in batch if not poison.alone])
         for poison in alone:
@@ -246,7 +246,7 @@ class DeadLetterWriter:
         return [poison for poison in batch if id(poison) not in acknowledged]
 
     def _written(self, batch: Sequence[Poison]) -> tuple[list[Poison], list[str]]:
-        """Returns what was acknowledged, and why the rest was not."""
+        """Returns the acknowledged records, and the causes for the others."""
         done: list[Poison] = []
         failed: dict[int, str] = {}
         for index, poison in enumerate(batch):
@@ -274,7 +274,7 @@ class DeadLetterWriter:
             )
         except BufferError:
             failed[index] = "the producer's buffer is full"
-        except Exception as exc:  # confluent_kafka.KafkaException: its home is backends/
+        except Exception as exc:  # confluent_kafka.KafkaException, which only backends/ imports
             name = exc.args[0].name() if exc.args and hasattr(exc.args[0], "name") else repr(exc)
             failed[index] = name
 
@@ -320,7 +320,7 @@ def _say_stub(poison: Poison) -> None:
 
 
 def _id_in(headers: Headers) -> str:
-    """The producer's `hongyan-id` header: the value itself could not be read."""
+    """Returns the producer's `hongyan-id` header: the value itself could not be read."""
     for name, value in headers:
         if name == _ID and value:
             return value.decode("ascii", "replace")[:64]

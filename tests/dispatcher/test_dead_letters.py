@@ -325,5 +325,5 @@ def test_what_is_not_whole_or_belongs_nowhere_is_not_replayed(ledger: SqlLedger)
         ReplayStatus.NO_ORIGIN,
         ReplayStatus.STUB,
     ]
-    assert done[2].why == f"the original (9,000 bytes) stands at {done[2].letter.origin} alone"
+    assert done[2].why == f"the original (9,000 bytes) is at {done[2].letter.origin} alone"
     assert producer.produced == []
