@@ -1,1 +1,1 @@
-"""Between Kafka and the pipeline: group member, source, offsets, commits, backpressure, bad records."""
+"""Kafka's side of the worker: group member, source, offsets, commits, backpressure, bad records."""

@@ -1,6 +1,6 @@
-"""Back-pressure: how much of each lane is in the worker, and when its partitions pause and resume.
+"""Back-pressure: pauses and resumes a lane's partitions by the records it has in the worker.
 
-`pause()` throws prefetched data away, so there is hysteresis: pause at the limit, resume at half.
+`pause()` discards prefetched data, so there is hysteresis: pause at the limit, resume at half.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _RESUME_AT = 0.5
 
 
 class LaneFlow:
-    """What of one lane is in the worker and not done. The source's thread writes."""
+    """Records of one lane that are in the worker and not done. The source's thread writes."""
 
     __slots__ = ("bytes", "lane", "max_bytes", "max_records", "paused", "records")
 
@@ -36,7 +36,7 @@ class LaneFlow:
         self.bytes -= size
 
     def wants_pause(self) -> bool:
-        """Whether the lane should be paused, given that it now is or is not."""
+        """Returns whether the lane should be paused, by its present state."""
         share = _RESUME_AT if self.paused else 1.0
         full = self.records >= max(self.max_records * share, 1)
         return full or self.bytes >= self.max_bytes * share
@@ -56,7 +56,7 @@ class Backpressure:
         return iter(self._lanes.values())
 
     def changes(self, closed: frozenset[Lane]) -> list[LaneFlow]:
-        """Lanes whose pause must change now; `closed` ones are to be paused whatever they hold."""
+        """Returns lanes that must pause or resume now; `closed` ones pause whatever they hold."""
         changed = []
         for flow in self._lanes.values():
             wanted = flow.lane in closed or flow.wants_pause()

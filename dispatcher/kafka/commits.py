@@ -1,7 +1,7 @@
 """Commits: asynchronous, one at a time, with our own deadline, fenced by our own assignments.
 
-Kafka does not fence commits by ownership, and its synchronous commit has no timeout. So a position
-stays dirty until the broker acknowledged it, and nothing is committed for a partition that is gone.
+Kafka does not fence commits by ownership, and its synchronous commit has no timeout. A position stays dirty
+until the broker acknowledged it. Nothing is committed for a lost partition.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ log = structlog.get_logger(__name__)
 
 INTERVAL_S = 0.5
 DEADLINE_S = 10.0
-"""A commit unanswered for so long is taken for failed."""
+"""A commit without an answer for so long counts as failed."""
 _NO_OFFSET = "_NO_OFFSET"
 _TOO_LARGE = "OFFSET_METADATA_TOO_LARGE"
 
 
 class Position(NamedTuple):
-    """What a commit says of one partition."""
+    """A partition's position in a commit."""
 
     offset: int
     metadata: str
 
 
 class Commits:
-    """All of it belongs to the source's thread; `acknowledged` runs inside its poll."""
+    """Belongs to the source's thread; `acknowledged` runs inside its poll."""
 
     def __init__(
         self,
@@ -54,24 +54,24 @@ class Commits:
 
     @property
     def waiting(self) -> bool:
-        """A commit is under way."""
+        """Whether a commit is under way."""
         return bool(self._sent)
 
     def adopt(self, assignment: Assignment, position: Position | None) -> None:
-        """What the group has committed for a newly assigned partition."""
+        """Notes the group's committed position of a newly assigned partition."""
         if position is not None:
             self._acknowledged[assignment] = position
 
     def forget(self, assignment: Assignment) -> None:
-        """The partition is gone."""
+        """Forgets a lost partition."""
         self._acknowledged.pop(assignment, None)
 
     def is_clean(self, assignments: Iterable[Assignment]) -> bool:
-        """Whether the broker has acknowledged everything there is to commit."""
+        """Returns whether the broker has acknowledged every position."""
         return not self._sent and not any(self._dirty(a) for a in assignments)
 
     def commit_if_due(self, assignments: Iterable[Assignment], *, now: bool = False) -> None:
-        """Send what is dirty, at most every INTERVAL_S (or `now`), never beside one under way."""
+        """Sends dirty positions, at most every INTERVAL_S (or `now`), never beside a commit under way."""
         moment = self._monotonic()
         self._give_up_waiting(moment)
         if self._sent or (not now and moment - self._last_at < INTERVAL_S):
@@ -82,21 +82,21 @@ class Commits:
             self._send(dirty, moment)
 
     def commit_leaving(self, assignments: Iterable[Assignment]) -> None:
-        """The last word on partitions being revoked: sent at once, beside any other under way. It
-        reaches the coordinator before the partition is handed on; its answer is not waited for."""
+        """Sends the last commit for partitions being revoked, at once, even beside one under way. It
+        reaches the coordinator before the partition is handed on; nothing waits for its answer."""
         dirty = [(a, p) for a in assignments if (p := self._dirty(a)) is not None]
         if dirty:
             self._send(dirty, self._monotonic())
 
     def acknowledged(self, error: Any, places: Sequence[Any]) -> None:
-        """The consumer's on_commit: per partition an error, or the position is clean."""
+        """The consumer's on_commit: a position without an error is clean."""
         for place in places:
             assignment, position = self._sent.pop((place.topic, place.partition), (None, None))
             failure = place.error or error
             if failure is not None and failure.name() != _NO_OFFSET:
                 self._count("failed")
                 if failure.name() == _TOO_LARGE:
-                    self._metadata_limit //= 2  # this broker takes less; it must not take nothing
+                    self._metadata_limit //= 2  # this broker's limit is lower than the default
                 log.warning(
                     "commit_failed",
                     topic=place.topic,
@@ -111,7 +111,7 @@ class Commits:
             self._sent.clear()
 
     def _dirty(self, assignment: Assignment) -> Position | None:
-        """The position to commit, or None when it is known, or not ours to commit."""
+        """Returns the position to commit; None if the broker has it, or the partition is lost."""
         watermark = assignment.offsets.watermark
         if watermark is None or assignment.state is PartitionState.LOST:
             return None

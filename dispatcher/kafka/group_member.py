@@ -1,14 +1,14 @@
-"""The worker's place in its consumer group: one Consumer, opened anew where the group refuses it.
+"""The worker's membership in its consumer group: one Consumer, opened anew after a refusal.
 
-Two refusals are no reason to end the worker:
+Two refusals do not end the worker:
 
     assignor      the broker does not know it (KIP-848), or the other members use another one (classic):
                   the next one is offered
-    instance id   another member still has it (KIP-848): after kill -9 that is this worker's former life,
+    instance id   another member still has it (KIP-848): after kill -9 that is this worker's former run,
                   until its session ends
 
-A Consumer that was refused never works again, so it is closed and another one takes its place. All other
-errors are the source's to judge (docs/decisions/063-every-lane-over-all-workers.md).
+A refused Consumer never works again, so it is closed and replaced. The source handles all other errors
+(docs/decisions/063-every-lane-over-all-workers.md).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ import structlog
 log = structlog.get_logger(__name__)
 
 RETRY_S: Final = 1.0
-"""Between two attempts to join a group that has refused all there is to offer."""
+"""Pause between attempts to join a group that has refused every assignor."""
 SUSPECT_AFTER_S: Final = 120.0
-"""An instance id that is used for longer than any default session belongs to a live worker."""
+"""An instance id in use for longer than any default session belongs to a live worker."""
 _UNKNOWN: Final = "UNSUPPORTED_ASSIGNOR"
 _OTHER_ASSIGNOR: Final = frozenset({_UNKNOWN, "INCONSISTENT_GROUP_PROTOCOL"})
 _ID_IN_USE: Final = "UNRELEASED_INSTANCE_ID"
@@ -36,11 +36,11 @@ Open = Callable[[str], Any]
 
 
 class MemberFenced(RuntimeError):
-    """Another worker took this one's instance id; the text says what to do."""
+    """Another worker took this one's instance id; the text names the remedy."""
 
 
 class GroupMember:
-    """Has a Consumer's methods, as far as the source needs them. One thread's."""
+    """Has the methods of a Consumer that the source needs. Belongs to the source's thread."""
 
     def __init__(
         self,
@@ -54,11 +54,8 @@ class GroupMember:
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """`assignors` in the order in which they are offered; `wanted`: what the configuration names.
-
-        `epoch`: a Consumer's member epoch, above 0 once it has joined. `refusal`: the name of the error by
-        which the group turned it away.
-        """
+        """`assignors`: in the order of the offers. `wanted`: the configured assignor. `epoch`: a Consumer's
+        member epoch, above 0 once it has joined. `refusal`: the name of the group's error."""
         self._open_consumer = open_consumer
         self._assignors = list(assignors)
         self._wanted = wanted
@@ -85,15 +82,15 @@ class GroupMember:
     def subscribe(
         self, topics: Sequence[str], *, on_refused: Callable[[], None], **callbacks: Any
     ) -> None:
-        """Join for these topics. `on_refused` is called when all partitions are gone at once, because the
-        group refused the member; `callbacks` are the Consumer's."""
+        """Joins for these topics. `on_refused` is called when the group refused the member: all partitions
+        are lost at once. `callbacks` are the Consumer's."""
         self._topics = list(topics)
         self._callbacks = callbacks
         self._on_refused = on_refused
         self._consumer.subscribe(self._topics, **callbacks)
 
     def absence(self) -> str | None:
-        """Returns why it is not in the group; None once it has joined, with partitions or without."""
+        """Returns why it is not in the group; None once it has joined, even without partitions."""
         if not self._joined and self._consumer is not None and self._epoch(self._consumer) > 0:
             self._joined = True
             if self._waiting_since is not None:
@@ -103,7 +100,7 @@ class GroupMember:
         return None if self._joined else self._reason or _JOINING
 
     def poll(self, timeout_s: float) -> Any:
-        """Returns a message, or None: also while it waits to be let in. Raises MemberFenced."""
+        """Returns a message; None without one, and while it waits to join. Raises MemberFenced."""
         if self._consumer is None and not self._opened_again(timeout_s):
             return None
         message = self._consumer.poll(timeout_s)
@@ -122,7 +119,7 @@ class GroupMember:
         return True
 
     def _refused(self, message: Any) -> bool:
-        """Whether the group refused this Consumer, which is closed then."""
+        """Returns whether the group refused this Consumer, which is closed then."""
         error = message.error() if message is not None else None
         code = "" if error is None else self._refusal(error)
         if code in _OTHER_ASSIGNOR:
@@ -180,17 +177,17 @@ class GroupMember:
         self._give_up(RETRY_S)
 
     def _give_up(self, wait_s: float) -> None:
-        """The partitions are gone before the Consumer closes: its callbacks must commit nothing."""
+        """Drops the partitions, then closes the Consumer: its callbacks must commit nothing."""
         self._joined = False
         self._on_refused()
         refused, self._consumer = self._consumer, None
         refused.close()
         self._again_at = self._monotonic() + wait_s
 
-    # ---- what a Consumer does ----------------------------------------------------------------
+    # ---- methods of a Consumer ---------------------------------------------------------------
 
     def consume(self, count: int, timeout_s: float) -> list[Any]:
-        """Returns up to so many messages."""
+        """Returns up to `count` messages."""
         return self._consumer.consume(count, timeout_s) if self._consumer is not None else []
 
     def pause(self, places: Sequence[Any]) -> None:
@@ -202,7 +199,7 @@ class GroupMember:
         self._consumer.resume(places)
 
     def seek(self, place: Any) -> None:
-        """Go on at this offset of a partition."""
+        """Continues at this offset of a partition."""
         self._consumer.seek(place)
 
     def commit(self, *, offsets: Sequence[Any], asynchronous: bool) -> None:
@@ -224,4 +221,4 @@ def _refused_by(code: str) -> str:
 
 
 def _nothing() -> None:
-    """Nobody has subscribed yet."""
+    """Does nothing: the callback before `subscribe`."""

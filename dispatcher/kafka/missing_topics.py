@@ -1,7 +1,7 @@
-"""The topics of a worker's lanes that are not there: named in the log once, and in /readyz.
+"""Finds missing topics of a worker's lanes; logs each once and shows them in /readyz.
 
-Kafka says nothing to a consumer that subscribes to a topic which nobody made, and a worker makes none.
-Asking may take seconds while a broker is away, so it has a thread of its own.
+Kafka reports nothing to a consumer that subscribes to a missing topic, and a worker creates none. A look-up
+may take seconds while a broker is away, so it has a thread of its own.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _HOW: Final = "make it with `hongyan topics apply`"
 
 
 class MissingTopics:
-    """Asks what topics there are, until `stop`."""
+    """Lists the topics of the broker, until `stop`."""
 
     def __init__(
         self, topics: Iterable[str], list_topics: Callable[[], Collection[str] | None]
     ) -> None:
-        """`topics`: of the lanes that have an account. `list_topics` returns None where a topic comes to be
-        when it is used; it may raise KafkaUnavailable."""
+        """`topics`: of the lanes that have an account. `list_topics` returns None where brokers create
+        topics on use; it may raise KafkaUnavailable."""
         self.missing: tuple[str, ...] = ()
         """Written by `look`, read by /readyz."""
         self._topics = sorted(topics)
@@ -37,24 +37,24 @@ class MissingTopics:
 
     @property
     def nothing_to_read(self) -> str | None:
-        """Returns why the worker has no topic at all; None if it has one."""
+        """The reason why the worker has no topic at all; None if it has one."""
         if not self.missing or len(self.missing) < len(self._topics):
             return None
         return f"no topic {', '.join(self.missing)}: {_HOW}"
 
     def run(self) -> None:
-        """Until `stop`."""
+        """Looks until `stop`."""
         while True:
             self.look()
             if self._stop.wait(WHILE_MISSING_S if self.missing else OTHERWISE_S):
                 return
 
     def stop(self) -> None:
-        """End the thread; idempotent."""
+        """Ends the thread; idempotent."""
         self._stop.set()
 
     def look(self) -> None:
-        """Ask once; while no broker answers the last answer stands."""
+        """Asks once; keeps the last answer while no broker answers."""
         try:
             there = self._list_topics()
         except KafkaUnavailable as exc:

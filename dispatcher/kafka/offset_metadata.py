@@ -1,9 +1,8 @@
 """Runs of completed offsets, and their form in Kafka's commit metadata.
 
-What is completed above the committed offset travels in the commit itself, so that a successor does
-not even look at it again. The text is `hy1:` + base64 of a CRC, the committed offset it belongs to,
-and each run as two varints (gap since the run before, length). Anything else in the metadata, from
-another program or damaged, reads as "no runs": then the ledger answers instead.
+The commit carries the runs completed above the committed offset, so that a successor skips them. The text
+is `hy1:` + base64 of a CRC, the committed offset, and each run as two varints (gap since the run before,
+length). Foreign or damaged metadata reads as "no runs": then the ledger answers instead.
 """
 
 from __future__ import annotations
@@ -18,8 +17,7 @@ from zlib import crc32
 
 PREFIX: Final = "hy1:"
 METADATA_LIMIT: Final = 4095
-"""Bytes; a broker refuses a commit whose metadata reaches `offset.metadata.max.bytes`, 4096 unless
-its owner says otherwise."""
+"""Bytes; a broker refuses a commit whose metadata reaches `offset.metadata.max.bytes`, 4096 by default."""
 _CRC_BYTES = 4
 _BITS = 7
 _MORE = 1 << _BITS
@@ -34,10 +32,9 @@ class OffsetRange(NamedTuple):
 
 
 def encode(watermark: int, runs: Sequence[OffsetRange], limit: int = METADATA_LIMIT) -> str:
-    """The metadata for a commit at `watermark`; `runs` sorted, apart, above it.
+    """Returns the metadata for a commit at `watermark`; `runs` are sorted, apart, above it.
 
-    Where not all fit into `limit` bytes the longest stay: each run left out costs its length in
-    look-ups, none costs correctness.
+    If not all fit into `limit` bytes the longest stay: an omitted run costs its length in look-ups only.
     """
     if not runs:
         return ""
@@ -52,7 +49,7 @@ def encode(watermark: int, runs: Sequence[OffsetRange], limit: int = METADATA_LI
 
 
 def decode(metadata: str | None, watermark: int) -> list[OffsetRange]:
-    """The runs in `metadata` of a commit at `watermark`; empty for foreign, damaged or stale text."""
+    """Returns the runs of a commit at `watermark`; empty for foreign, damaged or stale metadata."""
     if not metadata or not metadata.startswith(PREFIX):
         return []
     try:
@@ -102,7 +99,7 @@ def _append_varint(out: bytearray, number: int) -> None:
 
 
 def _varints(data: bytes) -> list[int]:
-    """The varints in `data`; empty when one is cut off or too long."""
+    """Returns the varints in `data`; empty if one is cut off or too long."""
     numbers = []
     number = shift = 0
     for byte in data:

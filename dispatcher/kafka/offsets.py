@@ -1,7 +1,7 @@
 """The lowest contiguous completed offset of one assigned partition.
 
-A completion costs a few dictionary look-ups whatever the span; a commit costs the number of runs.
-All of it belongs to the source's thread.
+A completion costs a few dictionary look-ups; the cost of a commit grows with the number of runs. All of it
+belongs to the source's thread.
 """
 
 from __future__ import annotations
@@ -14,24 +14,23 @@ from dispatcher.kafka.offset_metadata import OffsetRange
 
 
 class OffsetStatus(Enum):
-    """What the tracker says of an offset that a poll brought."""
+    """The tracker's answer for a polled offset."""
 
     NEW = "new"
     """Registered; it holds the watermark until completed."""
     DONE = "done"
     """A predecessor completed it: nothing to do."""
     OPEN = "open"
-    """Registered already and still being worked on: a second look at the same record."""
+    """Registered already and not completed: the same record again."""
     REWOUND = "rewound"
-    """Below the watermark: the log began anew, or somebody seeked back. Start a new tracker."""
+    """Below the watermark: the log began anew, or a seek went back. Needs a new tracker."""
 
 
 class Offsets:
-    """Which offsets of one partition are done. `start` is the committed offset, None if there was none.
+    """Tracks the done offsets of one partition. `start` is the committed offset; None without one.
 
-    Offsets that the broker never shows (compacted away, transaction markers, aborted records, cut off
-    by retention) count as done as soon as a later one arrives; dispatcher/kafka/removed_records.py tells
-    of those that were lost.
+    Offsets that the broker never shows (compaction, transaction markers, aborted records, retention) count
+    as done once a later one arrives; dispatcher/kafka/removed_records.py reports lost records.
     """
 
     def __init__(
@@ -40,7 +39,7 @@ class Offsets:
         done: Sequence[OffsetRange] = (),
         on_gap: Callable[[int, int], None] | None = None,
     ) -> None:
-        """`on_gap` hears of offsets from, and up to, which no record came."""
+        """`on_gap` gets each gap: its first offset, and the offset after it."""
         self._on_gap = on_gap
         self._watermark = start
         self._next = start
@@ -53,31 +52,31 @@ class Offsets:
 
     @property
     def watermark(self) -> int | None:
-        """Everything below is done: the offset to commit. None before the first record."""
+        """The offset to commit: all below is done. None before the first record."""
         return self._watermark
 
     @property
     def expected(self) -> int | None:
-        """The offset that comes next, if none is missing. None before the first record."""
+        """The next offset, if none is missing. None before the first record."""
         return self._next
 
     @property
     def untouched(self) -> bool:
-        """Nothing has been completed since the assignment: there is nothing to say to the broker."""
+        """Whether nothing was completed since the assignment."""
         return not self._moved
 
     @property
     def outstanding(self) -> int:
-        """Records registered and not completed."""
+        """Number of records registered and not completed."""
         return len(self._open)
 
     @property
     def oldest(self) -> float | None:
-        """When the lowest outstanding record was registered; None when nothing is."""
+        """Monotonic time at which the lowest outstanding record was registered; None without one."""
         return next(iter(self._open.values()), None)
 
     def register(self, offset: int, now: float) -> OffsetStatus:
-        """Take note of a polled offset at monotonic time `now`."""
+        """Registers a polled offset at monotonic time `now`."""
         if self._next is None or self._watermark is None:
             self._watermark = self._next = offset
         if offset < self._next:
@@ -94,17 +93,17 @@ class Offsets:
         return OffsetStatus.NEW
 
     def complete(self, offset: int) -> None:
-        """The record is settled, or the ledger owns it. A second call for one offset does nothing."""
+        """Marks a record as settled, or owned by the ledger. A second call for one offset does nothing."""
         if self._open.pop(offset, None) is not None:
             self._finish(offset, offset + 1)
 
     def complete_all(self, offsets: Iterable[int]) -> None:
-        """`complete` for each."""
+        """Calls `complete` for each."""
         for offset in offsets:
             self.complete(offset)
 
     def runs(self) -> list[OffsetRange]:
-        """What is done above the watermark, sorted, apart."""
+        """Returns the done runs above the watermark, sorted, apart."""
         return sorted(OffsetRange(start, end) for start, end in self._end_of.items())
 
     def _again(self, offset: int) -> OffsetStatus:
@@ -119,7 +118,7 @@ class Offsets:
         return index >= 0 and offset < self._inherited[index].end
 
     def _finish(self, start: int, end: int) -> None:
-        """Join [start, end) with the runs it touches, and with the watermark if it touches that."""
+        """Joins [start, end) with adjacent runs, and with the watermark if adjacent."""
         self._moved = True
         if start in self._start_of:
             start = self._start_of.pop(start)

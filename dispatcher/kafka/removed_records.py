@@ -1,10 +1,9 @@
-"""What Kafka removed before this worker read it, told apart from gaps that nothing was lost in.
+"""Reports records that Kafka removed before this worker read them.
 
 Retention, a deleted topic or `kafka-delete-records` may remove records above the committed offset. The
-worker sees only a gap in the offsets, as compaction and transaction markers leave it, too. The log's
-first offset tells: a gap that begins below it was removed. It is asked for in a thread of its own, for all
-partitions at once, and only when a gap was seen or a partition came
-(docs/decisions/064-removed-before-read.md).
+worker sees only a gap in the offsets, which compaction and transaction markers leave, too. A gap that
+begins below the log's first offset was removed. A thread of its own asks for that offset, for all
+partitions at once, after a gap or an assignment (docs/decisions/064-removed-before-read.md).
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ log = structlog.get_logger(__name__)
 
 EVERY_S: Final = 1.0
 MOST_GAPS: Final = 1_000
-"""Of one partition between two questions; what is more widens the last one."""
+"""Most gaps of one partition between two look-ups; later ones widen the last."""
 _ON: Final = 1 << 62
-"""The end of what is not known to end."""
+"""End of a gap whose end is unknown."""
 _REASON: Final = "removed_by_kafka"
 
 Place = tuple[str, int]
@@ -42,22 +41,22 @@ class LogBounds(NamedTuple):
 
 
 Bounds = Callable[[Collection[Place]], Mapping[Place, LogBounds]]
-"""Asks the brokers; a partition that is not there is left out. Raises KafkaUnavailable."""
+"""Asks the brokers; leaves out a missing partition. Raises KafkaUnavailable."""
 
 
 class _Suspect(NamedTuple):
-    """What may have been removed of one partition."""
+    """Offsets of one partition that may have been removed."""
 
     lane: Lane
     gaps: list[OffsetRange]
     done: Sequence[OffsetRange]
-    """What a predecessor had done above the committed offset."""
+    """Runs that a predecessor completed above the committed offset."""
     committed: int | None
-    """Where the group stood when the partition came; None: this is a gap seen later."""
+    """The group's committed offset at the assignment; None for a gap seen later."""
 
 
 class RemovedRecords:
-    """`came` and `gap` are the source's; the rest belongs to its own thread."""
+    """The source's thread calls `came` and `gap`; all else belongs to the thread of `run`."""
 
     def __init__(
         self, bounds: Bounds, *, metrics: Metrics, recorder: Recorder, clock: Clock, worker: str
@@ -69,8 +68,8 @@ class RemovedRecords:
         self._worker = worker
         self._lock = threading.Lock()  # guards the next one
         self._suspects: dict[Place, _Suspect] = {}
-        self._told: dict[Place, int] = {}
-        """Up to which offset it was told; written by `look`."""
+        self._reported: dict[Place, int] = {}
+        """The offset up to which losses are reported; written by `look`."""
         self._stop = threading.Event()
 
     def came(self, place: Place, lane: Lane, committed: int, done: Sequence[OffsetRange]) -> None:
@@ -89,17 +88,17 @@ class RemovedRecords:
                 known.gaps[-1] = OffsetRange(known.gaps[-1].start, end)
 
     def run(self) -> None:
-        """Until `stop`."""
+        """Looks until `stop`, and once more."""
         while not self._stop.wait(EVERY_S):
             self.look()
-        self.look()  # what was seen last is committed by now, and nobody sees it again
+        self.look()  # the last gaps are committed by now, and no other worker will see them
 
     def stop(self) -> None:
-        """End the thread; idempotent."""
+        """Ends the thread; idempotent."""
         self._stop.set()
 
     def look(self) -> None:
-        """Ask about what is suspected; while no broker answers it stays suspected."""
+        """Asks about the suspected offsets; keeps them while no broker answers."""
         with self._lock:
             suspects, self._suspects = self._suspects, {}
         if not suspects:
@@ -116,17 +115,17 @@ class RemovedRecords:
                 self._judge(place, suspect, found[place])
 
     def _judge(self, place: Place, suspect: _Suspect, bounds: LogBounds) -> None:
-        told = self._told.get(place, 0)
-        if bounds.first < told:
-            del self._told[place]  # the log began anew since
-            told = 0
+        reported = self._reported.get(place, 0)
+        if bounds.first < reported:
+            del self._reported[place]  # the log began anew since
+            reported = 0
         if suspect.committed is not None and suspect.committed > bounds.end:
             self._tell_anew(place, suspect.lane, suspect.committed, bounds)
             return
         for gap in sorted(suspect.gaps):
-            start, end = max(gap.start, told), min(gap.end, bounds.first)
+            start, end = max(gap.start, reported), min(gap.end, bounds.first)
             if start < end:
-                told = self._told[place] = end
+                reported = self._reported[place] = end
                 self._tell(place, suspect, OffsetRange(start, end))
 
     def _tell(self, place: Place, suspect: _Suspect, lost: OffsetRange) -> None:
@@ -157,7 +156,7 @@ class RemovedRecords:
             committed=committed,
             end=bounds.end,
             what="the log ends below the committed offset (topic made anew, or cut): it is read from "
-            "its start, and what the old one held unread is gone",
+            "its start; unread records of the old one are lost",
         )
         self._metrics.logs_anew.labels(lane.name).inc()
         detail = f"the log ends at {bounds.end}, below the committed offset {committed}"

@@ -1,8 +1,8 @@
 """The source: the only thread that touches the Consumer.
 
 It polls, decodes, registers offsets, pauses and resumes partitions, answers rebalances and commits.
-Completions reach it through a queue, because a Consumer serialises its methods and a tight poll loop
-would block every other thread that wants one.
+Completions reach it through a queue: a Consumer serialises its methods, so a tight poll loop would block
+other threads.
 """
 
 from __future__ import annotations
@@ -33,21 +33,20 @@ from sending.runtime.clock import Clock
 log = structlog.get_logger(__name__)
 
 POLL_S = 0.1
-"""Longest wait for a message: a signal, a completion or a commit waits at most this long."""
+"""Longest wait for a message; a signal, a completion or a commit waits no longer."""
 BUSY_POLL_S = 0.01
 POLL_BATCH = 100
-"""Messages decoded in one go: more would hold the interpreter for milliseconds, and a hundred lane
-threads with it."""
+"""Messages decoded at once; more would hold the interpreter, and all lane threads, for milliseconds."""
 WAKE_AT_MOST = 16
-"""Partitions asked about after a resume: enough to meet every broker, few enough to cost nothing."""
+"""Partitions asked about after a resume: enough to reach every broker at little cost."""
 WAKE_TIMEOUT_S = 0.2
 REVOKE_DRAIN_S = 10.0
-"""The loop stands still inside a revoke, so the drain there is bounded."""
+"""Bounds the drain inside a revoke, during which the loop does not run."""
 COMMITTED_TIMEOUT_S = 10.0
 OBSERVE_INTERVAL_S = 1.0
 _HARMLESS = frozenset({"_PARTITION_EOF", "UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC"})
 _FATAL = "_FATAL"
-"""How a polled message tells of a fatal error; it denies being fatal itself."""
+"""Code of a polled message after a fatal error; its own `fatal()` is False."""
 
 
 class SourceFailed(RuntimeError):
@@ -55,10 +54,10 @@ class SourceFailed(RuntimeError):
 
 
 class Inbox(Protocol):
-    """Where records go (dispatcher/pipeline/expand.py)."""
+    """Takes the records of some lanes (dispatcher/pipeline/expand.py)."""
 
     def put(self, records: list[KafkaRecord]) -> None:
-        """Take records of the lanes it serves."""
+        """Takes records of its lanes."""
         ...
 
     def leaving(self) -> None:
@@ -67,7 +66,7 @@ class Inbox(Protocol):
 
 
 class Removals(Protocol):
-    """Who tells what Kafka removed unread (dispatcher/kafka/removed_records.py)."""
+    """Reports records that Kafka removed unread (dispatcher/kafka/removed_records.py)."""
 
     def came(
         self, place: tuple[str, int], lane: Lane, committed: int, done: Sequence[OffsetRange]
@@ -81,10 +80,10 @@ class Removals(Protocol):
 
 
 class Poisons(Protocol):
-    """Where poison goes (dispatcher/dead_letters/writer.py)."""
+    """Takes poison (dispatcher/dead_letters/writer.py)."""
 
     def put(self, poison: Poison) -> None:
-        """Take one poison record."""
+        """Takes one poison record."""
         ...
 
 
@@ -99,9 +98,9 @@ class Downstream(NamedTuple):
 
 
 class Source:
-    """One consumer group member; every method runs on the thread that runs `run_once`.
+    """One consumer group member. Every method runs on the thread of `run_once`, except `follow`.
 
-    `done` brings the records that are done, or whose last delivery was given back.
+    `done` brings records whose last delivery ended or was given back.
     """
 
     def __init__(
@@ -118,13 +117,14 @@ class Source:
         metrics: Metrics,
     ) -> None:
         self.beat = clock.monotonic()
-        """When the loop last went round; for the stuck detector."""
+        """Monotonic time of the loop's last round; for the stuck detector."""
         self.lag: dict[Lane, int] = {}
-        """Records between watermark and log end; written once a second, read by metrics."""
+        """Records between watermark and log end; replaced by `_observe`, read by metrics."""
         self.oldest_age: dict[Lane, float] = {}
-        """Seconds that each lane's oldest uncommitted record has been here; likewise."""
+        """Seconds since each lane's oldest uncommitted record came; replaced by `_observe`."""
         self.absence: str | None = "waiting for partitions"
-        """Why it is not in the group; None once it is, with partitions or without. Written by the loop."""
+        """The reason why it is not in the group; None once it is, even without partitions. Written by
+        `_observe` and `_on_assign`, read by /readyz."""
         self._consumer = consumer
         self._commits = commits
         self._flow = flow
@@ -132,7 +132,7 @@ class Source:
         self._poisons = downstream.poisons
         self._removals = downstream.removals
         self._accounts = dict(accounts)
-        """`follow` writes whole entries, from another thread."""
+        """`follow` replaces whole entries, from the thread of `PolicyWatcher.run`."""
         self._topic_prefix = topic_prefix
         self._place = place
         self._clock = clock
@@ -147,7 +147,7 @@ class Source:
     # ---- the loop ----------------------------------------------------------------------------
 
     def subscribe(self, lanes: Iterable[Lane]) -> None:
-        """Join the group for these lanes' topics; topics made later are found within seconds."""
+        """Joins the group for these lanes' topics; later topics are found within seconds."""
         self._consumer.subscribe(
             [lane.topic(self._topic_prefix) for lane in lanes],
             on_assign=self._on_assign,
@@ -157,7 +157,7 @@ class Source:
         )
 
     def run_once(self) -> None:
-        """One round of the loop."""
+        """Runs one round of the loop."""
         self.beat = self._clock.monotonic()
         self._take_completions()
         self._apply_backpressure()
@@ -166,17 +166,17 @@ class Source:
         self._observe()
 
     def close_lanes(self, lanes: frozenset[Lane]) -> None:
-        """Pause these lanes whatever they hold (their ledger is away); others as their load says."""
+        """Pauses these lanes whatever they hold (their ledger is away); others by their load."""
         self._closed_lanes = lanes
 
     def follow(self, lane: Lane, accounts: frozenset[str], max_records: int) -> None:
-        """From now on let notifications of the lane name these accounts, and take in so many; safe from
+        """Replaces the accounts that the lane's notifications may name, and its limit of records. Safe from
         any thread."""
         self._accounts[lane] = accounts
         self._flow[lane].max_records = max_records
 
     def quiet(self) -> None:
-        """Take nothing more, but stay in the group and go on committing; idempotent."""
+        """Takes nothing more, but stays in the group and commits; idempotent."""
         if not self._quiet:
             self._quiet = True
             self._closed_lanes = frozenset(self._accounts)
@@ -184,11 +184,11 @@ class Source:
 
     @property
     def busy(self) -> bool:
-        """Some record is between claim and settlement."""
+        """Whether a record is between expansion and settlement."""
         return any(assignment.busy for assignment in self._assignments.values())
 
     def flush_commits(self, deadline: float) -> bool:
-        """Commit what is dirty and poll until the broker said yes; False at monotonic `deadline`."""
+        """Commits and polls until the broker acknowledged all; returns False at monotonic `deadline`."""
         while True:
             self._take_completions()
             if self._commits.is_clean(self._assignments.values()):
@@ -199,7 +199,7 @@ class Source:
             self._poll()
 
     def close(self) -> None:
-        """Leave the group. Everything is drained and committed before: `close` calls on_revoke."""
+        """Leaves the group, after the drain and the last commit: `close` calls on_revoke."""
         self._consumer.close()
 
     @property
@@ -220,7 +220,7 @@ class Source:
             return
 
     def _complete(self, record: KafkaRecord | Poison) -> None:
-        """Move the watermark, unless the partition is gone or somebody must read the record again."""
+        """Moves the watermark, unless the partition is lost or the record must be read again."""
         assignment = record.assignment
         self._flow[assignment.lane].remove(record.size)
         given_back = isinstance(record, KafkaRecord) and record.given_back
@@ -239,8 +239,8 @@ class Source:
                 self._wake_fetching(places)
 
     def _wake_fetching(self, places: Sequence[Any]) -> None:
-        """librdkafka looks after resumed partitions when its thread for their broker next wakes: up to a
-        second later, unless a request goes to that broker (docs/decisions/043-resuming-at-once.md)."""
+        """Sends each broker a request, so that librdkafka fetches resumed partitions at once. Its thread
+        would wake up to a second later (docs/decisions/043-resuming-at-once.md)."""
         for place in places[:WAKE_AT_MOST]:
             try:
                 self._consumer.get_watermark_offsets(place, timeout=WAKE_TIMEOUT_S)
@@ -251,7 +251,7 @@ class Source:
     # ---- polling -----------------------------------------------------------------------------
 
     def _poll(self) -> list[Any]:
-        """Wait briefly for one message, then take what is there: `consume` waits its whole time."""
+        """Waits briefly for one message, then takes all that are there: `consume` waits its whole time."""
         waiting = self._commits.waiting or any(flow.paused for flow in self._flow)
         first = self._consumer.poll(BUSY_POLL_S if waiting else POLL_S)
         if first is None:
@@ -268,7 +268,7 @@ class Source:
         return records
 
     def _register(self, message: Any, moment: float, now: int) -> KafkaRecord | None:
-        """Take note of one message's offset; None when there is nothing to send in it."""
+        """Registers one message's offset. Returns its record; None if there is nothing to send."""
         if message.error() is not None:
             self._note_error(message, moment)
             return None
@@ -327,7 +327,7 @@ class Source:
             log.warning("consumer_error", code=error.name(), text=error.str())
 
     def _note_unreadable(self, message: Any, assignment: Assignment, moment: float) -> None:
-        """A batch that cannot be read: after several tries one offset of it becomes a dead letter."""
+        """Makes a dead letter of one offset of an unreadable batch, after several tries."""
         place = (assignment.topic, assignment.partition)
         offset = max(message.offset(), assignment.offsets.expected or 0)
         if self._quiet or not self._unreadable.give_up(place, offset, moment):
@@ -355,7 +355,7 @@ class Source:
         self.lag, self.oldest_age = lag, ages
 
     def _lag_of(self, assignment: Assignment) -> int:
-        """Records between the watermark and the log's end, as of the last fetch."""
+        """Returns the records between the watermark and the log's end, as of the last fetch."""
         place = self._place(assignment.topic, assignment.partition)
         _, high = self._consumer.get_watermark_offsets(place, cached=True)
         watermark = assignment.offsets.watermark
@@ -364,7 +364,7 @@ class Source:
     # ---- rebalances --------------------------------------------------------------------------
 
     def _on_assign(self, consumer: Any, places: Sequence[Any]) -> None:
-        """Partitions came. A pause survives losing and regaining one, so resume, then pause anew."""
+        """Adopts partitions. A pause survives losing and regaining one: resumes, then pauses anew."""
         self.absence = None
         if not places:
             return
@@ -396,7 +396,7 @@ class Source:
         self._commits.adopt(assignment, position)
 
     def _committed(self, consumer: Any, places: Sequence[Any]) -> dict[tuple[str, int], Position]:
-        """What the group committed, with metadata. Without it the ledger answers for every record."""
+        """Returns the group's commits with metadata; empty after an error: then the ledger answers."""
         try:
             found = consumer.committed(list(places), timeout=COMMITTED_TIMEOUT_S)
         except Exception as exc:  # KafkaException; the metadata only saves look-ups
@@ -409,7 +409,7 @@ class Source:
         }
 
     def _on_revoke(self, _consumer: Any, places: Sequence[Any]) -> None:
-        """Partitions go: end what is begun, for a bounded time, commit once, then never again."""
+        """Drains partitions being revoked for a bounded time, commits them once, then never again."""
         leaving = [a for p in places if (a := self._assignments.get((p.topic, p.partition)))]
         for assignment in leaving:
             assignment.state = PartitionState.REVOKING
@@ -426,13 +426,13 @@ class Source:
             log.info("partitions_revoked", partitions=_names(places), left_to_ledger=left)
 
     def _on_lost(self, _consumer: Any, places: Sequence[Any]) -> None:
-        """Partitions are gone already: no commit; what is in flight still settles its rows."""
+        """Lets lost partitions go without a commit; deliveries in flight still settle their rows."""
         lost = [a for p in places if (a := self._assignments.get((p.topic, p.partition)))]
         self._let_go(lost)
         log.warning("partitions_lost", partitions=_names(places))
 
     def _on_refused(self) -> None:
-        """The group turned this member away: nothing it held is its own any more."""
+        """Lets all partitions go: the group refused this member."""
         lost = self.assignments
         self._let_go(lost)
         if lost:
@@ -445,7 +445,7 @@ class Source:
             self._assignments.pop((assignment.topic, assignment.partition), None)
 
     def _begin_anew(self, old: Assignment) -> Assignment:
-        """The log restarted below what we had (topic made anew, offsets reset): track it afresh."""
+        """Replaces the tracker: the log restarted below the watermark (new topic, offsets reset)."""
         log.warning("offset_went_back", partition=repr(old), watermark=old.offsets.watermark)
         if (watermark := old.offsets.watermark) is not None:
             self._removals.came((old.topic, old.partition), old.lane, watermark, [])

@@ -1,9 +1,9 @@
-"""Batches that the client cannot read: told apart from a bad moment, and passed over offset by offset.
+"""Unreadable batches: passed over offset by offset, after several tries each.
 
 librdkafka reports a batch whose checksum is wrong, or which it cannot decompress within
 `receive.message.max.bytes`, and fetches it again for ever. After several tries its offset is given up; the
-source makes a dead letter of it. The report names the batch's first offset, not its number of records: so
-one offset is passed at a time, each after as many tries, and no record of the next batch is lost
+source makes a dead letter of it. The report names the batch's first offset, not its number of records. So
+one offset is passed at a time, and no record of the next batch is lost
 (docs/decisions/066-what-cannot-be-read.md).
 """
 
@@ -15,8 +15,7 @@ CODES: Final = frozenset({"_BAD_COMPRESSION", "_BAD_MSG"})
 REASON: Final = "unreadable_batch"
 TRIES: Final = 5
 APART_S: Final = 0.2
-"""Reports that come closer together count once: they may have waited in the client's queue since before
-the partition's position was moved."""
+"""Closer reports count once: they may be older than the last move of the partition's position."""
 
 Place = tuple[str, int]
 
@@ -28,13 +27,13 @@ class _Tries(NamedTuple):
 
 
 class UnreadableBatches:
-    """Counts tries, one offset a partition. The source's thread alone."""
+    """Counts tries, one offset a partition. Belongs to the source's thread."""
 
     def __init__(self) -> None:
         self._tries: dict[Place, _Tries] = {}
 
     def give_up(self, place: Place, offset: int, now: float) -> bool:
-        """One more try at this offset failed. Returns whether it is to be passed over now."""
+        """Counts a failed try at this offset. Returns whether to pass over it now."""
         known = self._tries.get(place)
         if known is None or known.offset != offset:
             self._tries[place] = _Tries(offset, 1, now)
