@@ -1,1 +1,1 @@
-"""A notification's way: expand, gates, claims, lanes, settle, completion."""
+"""Stages of a notification: expand, gates, claims, lanes, settle, completion."""

@@ -1,7 +1,7 @@
-"""What one lane has received and not yet claimed: a plain queue, or one that keeps order per key.
+"""Backlog of one lane's unclaimed records: a plain queue, or one that keeps order per key.
 
-Records are expanded into deliveries only when a lane has room for them, so that a thousand receivers
-cost nothing while they wait. A backlog belongs to the thread of its `ExpandStage`.
+A record is expanded into deliveries only when its lane has room: a thousand receivers cost nothing while
+they wait. A backlog belongs to the thread of its `ExpandStage`.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ class Backlog:
         self._dropped: list[KafkaRecord] = []
 
     def __len__(self) -> int:
-        """Records waiting, and deliveries of the one that is begun."""
+        """Returns the number of waiting records and of the begun record's deliveries."""
         return len(self._records) + len(self._begun)
 
     def add(self, record: KafkaRecord) -> None:
-        """A record from the source."""
+        """Adds a record from the source."""
         self._records.append(record)
 
     def done(self, record: KafkaRecord) -> None:
-        """All deliveries of a record ended; matters only where order is kept."""
+        """All deliveries of a record ended; `KeyedBacklog` lets the key's next record go."""
 
     def take(self, room: int) -> list[Work]:
-        """Up to `room` deliveries that may be claimed now. Records of a partition that is leaving
-        are passed over: whoever gets it reads them again."""
+        """Returns up to `room` deliveries that may be claimed now. Passes over records of a partition being
+        revoked; its next owner reads them again."""
         taken: list[Work] = []
         while len(taken) < room:
             if self._begun:
@@ -49,12 +49,12 @@ class Backlog:
         return taken
 
     def dropped(self) -> list[KafkaRecord]:
-        """Records passed over since the last call."""
+        """Returns the records passed over since the last call."""
         dropped, self._dropped = self._dropped, []
         return dropped
 
     def abandon(self) -> list[Work]:
-        """Forget everything; returns the unclaimed deliveries of records already begun."""
+        """Forgets everything. Returns the unclaimed deliveries of begun records."""
         rest = list(self._begun)
         self._begun.clear()
         self._records.clear()
@@ -114,5 +114,5 @@ class KeyedBacklog(Backlog):
 
 
 def backlog_for(ordering: Ordering, expand: Expand) -> Backlog:
-    """The backlog that a lane's policy asks for."""
+    """Returns the backlog for a lane's ordering."""
     return KeyedBacklog(expand) if ordering is Ordering.KEY else Backlog(expand)

@@ -1,7 +1,6 @@
-"""Which deliveries of a lane share a provider call: those under the same configuration, of one account and
-one batch key.
+"""Batching: deliveries with the same configuration, account and batch key share a provider call.
 
-The call's key is the first delivery's. It is on record for each of them before the call is made: if this
+The call's key is the first delivery's. It is on record for each delivery before the call is made: if this
 worker dies, recovery can ask the provider about the call by that key.
 """
 
@@ -17,17 +16,17 @@ from sending.batching import ALONE, Sharing, batch_into_calls, put_on_record, wi
 
 
 class Lanes(Protocol):
-    """What batching asks of a lane."""
+    """A lane's limit for its calls."""
 
     @property
     def most(self) -> int | None:
-        """Deliveries a call may carry by the lane's policy; None: as many as the provider takes."""
+        """Most deliveries in a call by the lane's policy; None: as many as the provider takes."""
         ...
 
 
 def calls_of(works: Iterable[Work], lanes: Mapping[str, Lanes]) -> list[list[Work]]:
-    """Returns the works divided into calls, in their order, each call on record on its deliveries. Every
-    work has its route. A work that its adapter refuses goes alone, its intent a Refuse."""
+    """Returns the works divided into calls, in their order, and writes each call on its deliveries. Every
+    work has its route. A work that its adapter refuses goes alone, with a Refuse as its intent."""
 
     def sharing(work: Work) -> Sharing:
         return _sharing(work, lanes[work.delivery.lane].most)
@@ -40,8 +39,8 @@ def calls_of(works: Iterable[Work], lanes: Mapping[str, Lanes]) -> list[list[Wor
 
 
 def _sharing(work: Work, most: int | None) -> Sharing:
-    """An adapter that fails over a message refuses that message: the worker must not die of it, since the
-    next one would read it again."""
+    """Returns the call that the work may join. A message over which its adapter raises is refused: it must
+    not end the worker, since the next one would read it again."""
     account, channel = work.chosen
     if channel.takes_anything:
         work.delivery.account = account.name

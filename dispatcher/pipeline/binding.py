@@ -1,4 +1,4 @@
-"""The configuration under which a delivery goes, and its account: intake decides both before the claim."""
+"""Binds a delivery to a configuration and an account; intake does both before the claim."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from sending.lane_routes import Route
 
 
 def bind(work: Work, terms: LaneConfig) -> None:
-    """Let the delivery act under this configuration. A delivery that names an account it has not ends at
-    its claim."""
+    """Binds the delivery to this configuration. A delivery that names an account without a route in it ends
+    at its claim."""
     if work.terms is terms:
         return
     former, work.terms = work.terms, terms
@@ -26,8 +26,8 @@ def bind(work: Work, terms: LaneConfig) -> None:
 
 
 def choose(work: Work, terms: LaneConfig) -> Route | None:
-    """Returns the account that the notification names, else one of the lane's, by weight; None where none
-    may take it now. A delivery that ends at its claim goes by any."""
+    """Returns the account that the notification names, else one of the lane's, by weight; None if none may
+    take it now. A delivery that ends at its claim gets any account."""
     accounts = terms.accounts
     if type(work.intent) is Drop:
         account = accounts.any_account()
@@ -37,8 +37,8 @@ def choose(work: Work, terms: LaneConfig) -> Route | None:
 
 
 def waits_for(work: Work, terms: LaneConfig) -> tuple[str, ...]:
-    """Returns the accounts without which the delivery cannot go; empty: any will do, as for a delivery that
-    ends at its claim."""
+    """Returns the only accounts that may send the delivery; empty if any may, and if it ends at its
+    claim."""
     if type(work.intent) is Drop:
         return ()
     if work.waits_for is None or work.waits_for[0] is not terms:
@@ -48,7 +48,7 @@ def waits_for(work: Work, terms: LaneConfig) -> tuple[str, ...]:
 
 
 def refusal_by(work: Work, account: Account, channel: Channel) -> str:
-    """As `refusal_of`; the last answer is kept on the work."""
+    """Returns as `refusal_of`; keeps the last answer on the work."""
     if work.asked is None or work.asked[0] != account.name:
         work.asked = account.name, refusal_of(work.delivery, account, channel)
     return work.asked[1]

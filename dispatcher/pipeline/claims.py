@@ -1,7 +1,7 @@
-"""Who may be sent: the ledger's answer for lanes that promise something, Redis's for `best_effort`.
+"""Claim strategies: the ledger decides for most lanes, Redis for `best_effort` ones.
 
-A gate takes a batch of deliveries and divides it into those to send and those that ended here. Both
-cost a fixed number of round trips per batch, however large.
+A strategy divides a batch of deliveries into those to send and those that ended. Either takes a fixed
+number of round trips per batch.
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ from sending.runtime.outage import Outage
 
 
 class ClaimCounter(Protocol):
-    """What a gate counts as it goes; dispatcher/metrics.py."""
+    """Counters of a strategy (dispatcher/metrics.py)."""
 
     def claimed(self, batch: int, seconds: float) -> None:
-        """One claim statement."""
+        """Counts one claim statement."""
         ...
 
     def prefilter_hits(self, hits: int) -> None:
-        """Deliveries that Redis knew to be settled."""
+        """Counts deliveries that Redis knew to be settled."""
         ...
 
 
 class ClaimStrategy(Protocol):
-    """Divides a batch; works that ended carry their `end`."""
+    """Divides batches of works; the ended ones carry their `end`."""
 
     def screen(self, works: Sequence[Work]) -> tuple[list[Work], list[Work]]:
-        """(worth claiming, ended here); called from the screen's thread. Never raises."""
+        """Returns (worth claiming, ended); called by `ExpandStage.run_once`. Never raises."""
         ...
 
     def admit(self, works: Sequence[Work]) -> tuple[list[Work], list[Work]]:
-        """(to send, ended here); called from intake's thread. Raises LedgerUnavailable only when the
-        worker stops."""
+        """Returns (to send, ended); called by `Intake.admit`. Raises LedgerUnavailable only when the worker
+        stops."""
         ...
 
 
 class LedgerClaims:
-    """Redis in one round trip, then one statement: the claim is durable before anything is sent."""
+    """Asks Redis in one round trip, then claims in one statement: durable before anything is sent."""
 
     def __init__(
         self,
@@ -68,8 +68,8 @@ class LedgerClaims:
         lease_holds: Callable[[], bool] = lambda: True,
         ordered: frozenset[str] = frozenset(),
     ) -> None:
-        """`lease_holds` is asked before each claim: what a worker claims that slept past its lease would
-        be in doubt at once."""
+        """`lease_holds` is asked before each claim: a claim of a worker that slept past its lease would be
+        in doubt at once."""
         self._ledger = ledger
         self._prefilter = prefilter
         self._owner = owner
@@ -119,7 +119,7 @@ class LedgerClaims:
         def enter() -> list[Claimed]:
             if not self._lease_holds():
                 raise LedgerUnavailable("the lease lapsed; claims wait until it is renewed")
-            term = self._term()  # of this try: an outage between two may end a term
+            term = self._term()  # read for each try: an outage between two may end a term
             for work in works:
                 work.term = term
             return self._ledger.claim(claims, self._owner, ordered=ordered)
@@ -129,15 +129,15 @@ class LedgerClaims:
         _divide(works, claims, answers, to_send, ended)
 
     def rides(self, lane: str) -> bool:
-        """Whether the lane's claims may go with a settlement: those that lock their lines may not."""
+        """Returns whether the lane's claims may join a settlement; claims that lock their lines may not."""
         return lane not in self._ordered
 
     def settle_and_claim(
         self, settlements: Sequence[Settlement], works: list[Work]
     ) -> tuple[list[bool], tuple[list[Work], list[Work]] | None]:
-        """Record the outcomes and claim the works, whose lanes all ride, in one round trip: what of the
-        outcomes was written, and as `admit`; None: the lease lapsed, and nothing was claimed. Raises
-        LedgerUnavailable only when the worker stops."""
+        """Records the outcomes and claims the works, of lanes for which `rides` holds, in one round trip.
+        Returns per outcome whether it was written, and as `admit`; None if the lease lapsed and nothing was
+        claimed. Raises LedgerUnavailable only when the worker stops."""
         token, now = new_token(), self._clock.now_ms()
         claims = [_claim_of(work, token, now) for work in works]
         begun = self._clock.monotonic()
@@ -167,7 +167,7 @@ def _divide(
     to_send: list[Work],
     ended: list[Work],
 ) -> None:
-    """By what the ledger answered."""
+    """Divides the works by the ledger's answers."""
     for work, claim, answer in zip(works, claims, answers, strict=True):
         if answer.won and answer.state is State.IN_FLIGHT:
             delivery = work.delivery
@@ -179,7 +179,7 @@ def _divide(
 
 
 class BestEffortClaims:
-    """SET NX and nothing else: a doubled or a lost one is what this lane's policy accepts."""
+    """SET NX and nothing else: the lane's policy accepts duplicates and losses."""
 
     def __init__(self, prefilter: Prefilter, clock: Clock) -> None:
         self._prefilter = prefilter

@@ -1,8 +1,8 @@
-"""What follows a settle commit: the pre-filter's marks, metrics and trace, then the source.
+"""Completion after a settle commit: the pre-filter's marks, metrics and trace, then the source.
 
-In this order, because each may only say what the one before made true. A thread of its own, so that
-the next commit need not wait for a round trip to Redis; and that round trip is made for several commits
-at once, since nobody but an ordered lane's next delivery waits for it.
+The order matters: a step may only report what the one before made true. It has a thread of its own, so the
+next commit does not wait for Redis. One round trip to Redis serves several commits, since only an ordered
+lane's next delivery waits for it.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from policy.schema import Guarantee
 from sending.runtime.clock import Clock
 
 LINGER_S: Final = 0.02
-"""How long a commit waits for others that are followed together with it."""
+"""How long a commit waits for others to complete together."""
 _AT_ONCE: Final = 1_000
-"""Deliveries from which no further commit is followed together with these."""
+"""Deliveries from which no further commit joins."""
 _IDLE_S = 0.5
 _AT_INTAKE: Final = (EndedAtClaim, AlreadyKnown)
 
 
 class SettledBatch(msgspec.Struct, gc=False):
-    """One batch that settle is done with."""
+    """One batch after settle."""
 
     batch: Sequence[Finished]
     pairs: Sequence[tuple[Work, Settlement]] = ()
@@ -53,7 +53,7 @@ class SettledBatch(msgspec.Struct, gc=False):
 
 
 class CompletionStage:
-    """Owns `KafkaRecord.open_deliveries`: it alone says when a record is done."""
+    """Counts `KafkaRecord.open_deliveries` down and ends the records."""
 
     def __init__(
         self,
@@ -66,9 +66,9 @@ class CompletionStage:
         gates: SendGates | None = None,
         hurried: frozenset[Lane] = frozenset(),
     ) -> None:
-        """`hurried`: lanes in which something waits for a record's end: those that keep an order."""
+        """`hurried`: ordered lanes, in which the next record waits for a record's end."""
         self.beat = clock.monotonic()
-        """When the loop last went round; for the stuck detector."""
+        """Monotonic time of the loop's last round; for the stuck detector."""
         self._pools = pools
         self._prefilter = prefilter
         self._report = report
@@ -81,19 +81,19 @@ class CompletionStage:
         self._stopping = False
 
     def put(self, settled: SettledBatch) -> None:
-        """A batch from settle."""
+        """Takes a batch from settle."""
         self._queue.put(settled)
         if self._hurried and any(i.record.assignment.lane in self._hurried for i in settled.batch):
             self._hurry.set()
 
     def stop(self) -> None:
-        """End once everything put before is done."""
+        """Ends `run` once the queue is empty."""
         self._stopping = True
         self._hurry.set()
         self._queue.put(SettledBatch(()))  # wakes the thread
 
     def run(self) -> None:
-        """Until `stop`."""
+        """Works until `stop`."""
         while True:
             several = self._gather()
             self.beat = self._clock.monotonic()
@@ -103,7 +103,7 @@ class CompletionStage:
                 return
 
     def follow(self, *several: SettledBatch) -> None:
-        """These batches, all the way."""
+        """Completes these batches."""
         at_intake = [_ended(settled) for settled in several]
         pairs = list(zip(several, at_intake, strict=True))
         marks = [mark for settled, ended in pairs for mark in _marks(settled, ended)]
@@ -121,7 +121,7 @@ class CompletionStage:
             several.append(self._queue.get(timeout=0 if self._stopping else _IDLE_S))
             self._hurry.wait(LINGER_S)
             if not self._stopping:
-                self._hurry.clear()  # before the look: who sets it later has put something later
+                self._hurry.clear()  # before the queue is read: `put` queues its batch before it sets it
             gathered = len(several[0].batch)
             while gathered < _AT_ONCE:
                 several.append(self._queue.get_nowait())
@@ -136,7 +136,7 @@ class CompletionStage:
         self._report.ended(ended)
 
     def _complete(self, batch: Sequence[Finished]) -> None:
-        """Count deliveries down; a record whose last one ended goes back to the source."""
+        """Counts deliveries down; a record without open ones goes back to the source."""
         done = []
         for item in batch:
             record = item.record
@@ -162,7 +162,7 @@ def _ended(settled: SettledBatch) -> list[Work]:
 
 
 def _marks(settled: SettledBatch, ended: Sequence[Work]) -> list[tuple[str, bytes]]:
-    """Of what this very commit settled, and of what was found settled."""
+    """Returns the marks of deliveries that this commit settled, or that were found settled."""
     earned = [
         _mark(work)
         for (work, settlement), ours in zip(settled.pairs, settled.written, strict=False)
@@ -172,7 +172,7 @@ def _marks(settled: SettledBatch, ended: Sequence[Work]) -> list[tuple[str, byte
 
 
 def _ends(settled: SettledBatch) -> tuple[list[Work], list[Event | None]]:
-    """How gated deliveries ended: by what this commit wrote, else as no ledger says."""
+    """Returns the gated deliveries with their events in the ledger; None for `best_effort` ones."""
     ends: list[tuple[Work, Event | None]] = [
         (work, settlement.event)
         for (work, settlement), ours in zip(settled.pairs, settled.written, strict=False)
@@ -190,7 +190,7 @@ def _kept_by_none(work: Work) -> bool:
 
 
 def _is_markable(work: Work) -> bool:
-    """Whether the ledger has it settled and Redis had not: Redis was flushed, or never knew it."""
+    """Returns whether the ledger has it settled and Redis did not: Redis was flushed, or never had it."""
     end = work.end
     if not isinstance(end, EndedAtClaim | AlreadyKnown):
         return False

@@ -1,9 +1,8 @@
-"""Screen: from polled records to deliveries that are worth claiming.
+"""Expand: turns polled records into deliveries that are worth claiming.
 
-It expands records, renders their templates and asks Redis about them, a batch at a time, a little ahead of
-what the lanes have room for: the round trip is over before there is room, and costs no place in a lane.
-Nothing is decided here that the ledger would not decide again; what ends here ends as known to be
-settled. Who claims is `dispatcher.pipeline.intake`.
+It expands records, renders their templates and looks them up in Redis, a batch at a time. It works a little
+ahead of the lanes' room, so the round trip takes no place in a lane. A delivery that ends here is known to
+be settled; the ledger would decide the same. `dispatcher.pipeline.intake` claims.
 """
 
 from __future__ import annotations
@@ -22,10 +21,9 @@ from message.envelope import Notification
 from sending.runtime.clock import Clock
 
 SCREEN_BATCH = 500
-"""Deliveries in one question to Redis, at most."""
+"""Most deliveries in one look-up in Redis."""
 AHEAD: Final = 2
-"""Lane-fulls that are asked about before there is room for them: while one is claimed, Redis tells of the
-other."""
+"""Lane-fulls that are looked up before there is room: one is claimed while Redis answers for the other."""
 _IDLE_S = 0.5
 T = TypeVar("T")
 
@@ -39,31 +37,31 @@ class TemplateRejected(Exception):
 
 
 class Renderer(Protocol):
-    """What the screen needs of templates."""
+    """Renders the templates of our own."""
 
     def __call__(self, notification: Notification) -> Rendered | None:
-        """What a template of ours makes of it; None where it has none of ours. Raises BadTemplate."""
+        """Returns the rendered template; None if it names none of ours. Raises TemplateRejected."""
         ...
 
 
 class ClaimQueue(Protocol):
-    """Who claims (dispatcher/pipeline/intake.py)."""
+    """Takes deliveries for their claim (dispatcher/pipeline/intake.py)."""
 
     def offer(self, works: list[Work]) -> None:
-        """Deliveries worth claiming."""
+        """Takes deliveries worth claiming."""
         ...
 
     def leaving(self) -> None:
-        """A partition is being revoked: what is offered of it is to be given up."""
+        """A partition is being revoked: its unclaimed deliveries are given up."""
         ...
 
     def waiting(self, lane: str) -> int:
-        """Offered deliveries of a lane that are not yet claimed."""
+        """Returns how many offered deliveries of a lane are not yet claimed."""
         ...
 
 
 class ExpandStage:
-    """Owns the backlogs of its lanes. The source puts records in; `record_ended` takes those that ended."""
+    """Owns the backlogs of its lanes. The source's thread calls `put`, completion's `record_ended`."""
 
     def __init__(
         self,
@@ -77,7 +75,7 @@ class ExpandStage:
         render: Renderer = lambda _: None,
     ) -> None:
         self.beat = clock.monotonic()
-        """When the loop last went round; for the stuck detector."""
+        """Monotonic time of the loop's last round; for the stuck detector."""
         self._pools = pools
         self._gate = gate
         self._onward = onward
@@ -95,16 +93,16 @@ class ExpandStage:
         self._turn = 0
 
     def put(self, records: list[KafkaRecord]) -> None:
-        """Records from the source."""
+        """Takes records from the source."""
         self._inbox.put(records)
         self._wake.set()
 
     def wanted(self) -> None:
-        """Intake has taken some of what it was offered."""
+        """Intake has taken offered deliveries: wakes the loop."""
         self._wake.set()
 
     def record_ended(self, record: KafkaRecord) -> None:
-        """The last delivery of a record ended; lets an ordered lane's next one go."""
+        """The last delivery of a record ended: an ordered lane's next record may go."""
         self._ended.put(record)
         self._wake.set()
 
@@ -113,18 +111,18 @@ class ExpandStage:
         self._onward.leaving()
 
     def stop(self) -> None:
-        """Take nothing more; idempotent."""
+        """Ends `run`; idempotent."""
         self._stopping = True
         self._wake.set()
 
     def run(self) -> None:
-        """Until `stop`; then what is not offered is forgotten: its offsets never passed."""
+        """Works until `stop`, then forgets the deliveries not offered: their offsets never passed."""
         while not self._stopping:
             self.run_once()
         self._abandon()
 
     def run_once(self) -> None:
-        """One round: receive, take what will soon have room, ask, offer."""
+        """One round: receive, take deliveries that will soon have room, look them up, offer."""
         self._wake.wait(_IDLE_S)
         self._wake.clear()
         self.beat = self._clock.monotonic()
@@ -146,7 +144,7 @@ class ExpandStage:
                 self._backlogs[record.assignment.lane_name].add(record)
 
     def _take_ahead(self) -> list[Work]:
-        """Deliveries of every lane, up to two lane-fulls ahead of it; lanes take turns at going first."""
+        """Returns deliveries of every lane, up to AHEAD lane-fulls; lanes take turns at going first."""
         taken: list[Work] = []
         names = list(self._backlogs)
         self._turn = (self._turn + 1) % max(len(names), 1)
@@ -159,14 +157,14 @@ class ExpandStage:
         return taken
 
     def _pass_over(self, records: list[KafkaRecord]) -> None:
-        """Their partition is leaving: whoever gets it reads them again."""
+        """Drops records of a partition being revoked; its next owner reads them again."""
         for record in records:
             record.given_back = True
         if records:
             self._on_dropped(records)
 
     def _expand(self, record: KafkaRecord) -> list[Work]:
-        """A record's deliveries; those that share a receiver count once."""
+        """Returns a record's deliveries; a receiver named twice gets one."""
         assignment, notification = record.assignment, record.notification
         terms = self._pools[assignment.lane_name].terms
         deliveries = deliveries_of(
@@ -197,7 +195,7 @@ class ExpandStage:
 
 
 def drained(queue: SimpleQueue[T]) -> list[T]:
-    """Everything in the queue now."""
+    """Takes and returns all items that are in the queue now."""
     items: list[T] = []
     try:
         while True:

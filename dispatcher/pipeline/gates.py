@@ -1,10 +1,10 @@
-"""What a lane's policy lets pass before the claim: quiet hours, a cap per receiver, no content twice.
+"""A lane's gates before the claim: quiet hours, a cap per receiver, no content twice.
 
-    quiet hours      decided here, by the clock: the delivery waits in the ledger, or is dropped
-    cap and dedup    asked of Redis, once for a whole batch; without it, or while it is away, of what this
-                     worker let pass itself: less is dropped than should be, never more
+    quiet hours      decided by the clock: the delivery waits in the ledger, or is dropped
+    cap and dedup    asked of Redis, once per batch; without Redis, of this worker's own marks: fewer
+                     deliveries are dropped than should be, never more
 
-A lane without gates is not asked about. What is marked as passing and surely not sent is given back
+A lane without gates is skipped. The mark of a delivery that surely was not sent is given back
 (docs/policy.md, Gates).
 """
 
@@ -44,7 +44,7 @@ class SendGates:
     """Thread-safe; never raises."""
 
     def __init__(self, policy: Policy, marks: Marks | None, *, clock: Clock) -> None:
-        """`marks` are the fleet's, None where there is no Redis."""
+        """`marks` are the fleet's; None without Redis."""
         self._clock = clock
         self.marks = GateMarks(policy, marks, clock=clock)
         self._dropped = Counter(dict.fromkeys(GATE_REASONS, 0))
@@ -52,7 +52,8 @@ class SendGates:
         self.follow(policy)
 
     def follow(self, policy: Policy) -> None:
-        """Count receivers for as long as any lane of their channel asks, from now on."""
+        """Applies the policy. A channel's receivers count for the longest span that one of its lanes asks
+        for."""
         spans: dict[str, int] = {}
         for lane in LANES:
             of_lane = policy.of(lane).frequency
@@ -63,7 +64,7 @@ class SendGates:
         self.marks.follow(policy)
 
     def judge(self, works: Iterable[Work]) -> None:
-        """Write on each delivery whether it waits or ends at its claim; at most one question."""
+        """Writes on each delivery whether it waits or ends at its claim; asks Redis at most once."""
         gated = [work for work in works if work.bound.gated and type(work.intent) is not Drop]
         if not gated:
             return
@@ -81,12 +82,12 @@ class SendGates:
             self._held += type(work.intent) is Hold
 
     def unclaimed(self, works: Iterable[Work]) -> None:
-        """These ended at their claim: what was marked for one that will not go is given back."""
+        """Gives back the marks of deliveries that ended at their claim."""
         ended = [w.delivery for w in works if w.marked and not _waits(w)]
         self.marks.give_back([(one.lane, one.key) for one in ended])
 
     def settled(self, works: Iterable[Work], events: Iterable[Event | None]) -> None:
-        """These ended so; None where no ledger says how."""
+        """Gives back the marks of unsent deliveries. An event is None where no ledger has it."""
         self.marks.give_back(
             [
                 (work.delivery.lane, work.delivery.key)
@@ -96,7 +97,7 @@ class SendGates:
         )
 
     def gauges(self) -> Iterator[Gauge]:
-        """What `/metrics` shows."""
+        """Yields the metrics of the gates."""
         text = "Deliveries judged without the fleet's marks."
         yield "gates_alone", text, {}, self.marks.alone
         yield "gates_held", "Deliveries that wait for the end of quiet hours.", {}, self._held
@@ -120,7 +121,7 @@ class SendGates:
                 work.intent = Hold(wait_ms, QUIET_HOURS)
 
     def _counts(self, work: Work) -> bool:
-        """Whether it is one to be marked: it will go, if nothing else happens."""
+        """Returns whether cap or dedup must mark the delivery: it will go if they let it pass."""
         if type(work.intent) is Drop:
             return False
         policy = work.bound.policy
@@ -140,12 +141,12 @@ class SendGates:
 def open_gating(
     settings: Settings, policy: Policy, identity: str, clock: Clock, stack: ExitStack
 ) -> SendGates:
-    """The gates of a worker on the ledger of that identity. Raises as `open_marks`."""
+    """Returns the gates of a worker on the ledger of that identity. Raises as `open_marks`."""
     return SendGates(policy, open_marks(settings, identity, stack), clock=clock)
 
 
 def never_sent(work: Work, event: Event | None) -> bool:
-    """Whether a delivery ended so that it surely was not sent and nobody will send it by itself."""
+    """Returns whether a delivery surely was not sent and will not be sent without a person."""
     if event is not None:
         return event in NEVER_SENT
     if isinstance(work.end, NotStarted):
@@ -154,7 +155,7 @@ def never_sent(work: Work, event: Event | None) -> bool:
 
 
 def _waits(work: Work) -> bool:
-    """Whether the ledger holds it, as this very claim entered it."""
+    """Returns whether this claim entered the delivery to wait in the ledger."""
     return isinstance(work.end, EndedAtClaim) and work.end.state is State.RETRY
 
 

@@ -1,11 +1,11 @@
-"""What a lane's thread calls once more by itself, after a definite non-send; all else is recovery's.
+"""Immediate retries of a lane's thread after a definite non-send; recovery makes all others.
 
-    the account is why            another account, each once
-    the call just did not work    the same account, `retry.immediate` times, while the thread is worth it
+    the account is the cause      another account, each once
+    any other passing cause       the same account, `retry.immediate` times
 
-Never after Unknown. Each such call is on record before it is made, counts among the `attempts`, and what
-was answered before it stands in the trace. A thread is worth holding while no other delivery waits for one,
-and no longer than a second: retries are compensation and must not hold up what is fresh.
+Never after Unknown. Each retry is on record before it is made, counts among the `attempts`, and the answer
+before it is in the trace. A thread is held while no other delivery waits for one, for HELD_S at most:
+retries must not hold up fresh deliveries.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ from sending.endings import NotStarted
 from sending.lane_routes import Route
 
 HELD_S: Final = 1.0
-"""From the first call's beginning; later than this no thread calls the same account again."""
+"""Since the first call began; no thread calls the same account again later."""
 _FIRST_S: Final = 0.05
 _LONGEST_S: Final = 0.4
 
 MakeCall = Callable[[Sequence[Work]], bool]
-"""Makes the call, writes the outcomes; whether all of it was accepted."""
+"""Makes the call and writes the outcomes. Returns whether all of it was accepted."""
 
 
 def may_work_at_once(outcome: AnyOutcome) -> bool:
-    """Whether the same call may go well a moment later: nothing was sent, and neither is the account
-    halted nor did the provider name a time or a limit, which no thread is held for."""
+    """Returns whether the same call may succeed a moment later: nothing was sent, the account is not
+    halted, and the provider named no time or limit to wait for."""
     if not isinstance(outcome, NotSent) or is_paced(outcome):
         return False
     return not outcome.account and outcome.retry_after_ms is None
 
 
 class ImmediateRetry:
-    """One lane's; used by its threads at once, each with works of its own."""
+    """Retries of one lane; its threads use it concurrently, each with works of its own."""
 
     def __init__(
         self,
@@ -60,10 +60,10 @@ class ImmediateRetry:
         others_wait: Callable[[], bool],
         monotonic: Callable[[], float],
     ) -> None:
-        """`refusal` says why a delivery must not start; `reroute` puts a call on record, None where no
+        """`refusal` returns why a delivery must not start; `reroute` puts a call on record, None where no
         ledger keeps the lane."""
         self.repeated = 0
-        """Deliveries that went through the same account again; a lost count is worth no lock."""
+        """Number of deliveries sent again by the same account; unlocked, so a count may be lost."""
         self._call = call
         self._refusal = refusal
         self._reroute = reroute
@@ -72,12 +72,11 @@ class ImmediateRetry:
         self._stopping = threading.Event()
 
     def stop(self) -> None:
-        """Nothing is called again; whoever waits to, leaves it."""
+        """Ends all retries; a waiting thread gives up its own."""
         self._stopping.set()
 
     def wanted(self, works: Sequence[Work]) -> bool:
-        """Whether some of what was answered may be called again: then `follow` is for a thread that may
-        wait."""
+        """Returns whether some works may be retried: then a thread that may wait calls `follow`."""
         at_once = works[0].bound.policy.retry.immediate > 0
         return any(
             may_fail_over(work.answer) or (at_once and may_work_at_once(work.answer))
@@ -85,8 +84,8 @@ class ImmediateRetry:
         )
 
     def follow(self, works: Sequence[Work], begun_at: float) -> None:
-        """A call that was not wholly accepted ended; `begun_at` is when it began, monotonic. What cannot
-        be called again keeps its outcome."""
+        """Retries a call that was not wholly accepted and began at monotonic `begun_at`. Works that cannot
+        be retried keep their outcome."""
         left = self._through_others(works)
         terms = works[0].bound
         if terms.policy.retry.immediate and (left := self._worth_it(left, begun_at)):
@@ -95,7 +94,8 @@ class ImmediateRetry:
     # ---- another account -----------------------------------------------------------------------
 
     def _through_others(self, works: Sequence[Work]) -> Sequence[Work]:
-        """Through each other account that may take them; what the last one answered for."""
+        """Tries each other account that may take them. Returns the works of the last call; empty if it was
+        accepted."""
         tried: list[str] = []
         while True:
             tried.append(works[0].chosen[0].name)
@@ -107,7 +107,7 @@ class ImmediateRetry:
                 return ()
 
     def _elsewhere(self, works: Sequence[Work], tried: Sequence[str]) -> list[Work]:
-        """Those that go through another account, on record."""
+        """Returns the works that go through another account, on record."""
         first = next((w for w in works if may_fail_over(w.answer) and self._has_attempts(w)), None)
         if first is None:
             return []
@@ -129,7 +129,7 @@ class ImmediateRetry:
         left = works
 
         def once_more() -> bool:
-            """Whether it is worth another try."""
+            """Returns whether another try is worth it."""
             nonlocal left
             going = self._at_once(left)
             if not going or self._call(going):
@@ -148,7 +148,8 @@ class ImmediateRetry:
         )(once_more)
 
     def _worth_it(self, works: Sequence[Work], begun_at: float) -> list[Work]:
-        """Those that the thread is held for: no other waits for it, and not for long."""
+        """Returns the works to retry by the same account; none if others wait for the thread, or after
+        HELD_S."""
         if self._stopping.is_set() or self._others_wait():
             return []
         if self._monotonic() - begun_at + _LONGEST_S > HELD_S:
@@ -156,7 +157,7 @@ class ImmediateRetry:
         return [w for w in works if may_work_at_once(w.answer) and self._has_attempts(w)]
 
     def _at_once(self, works: Sequence[Work]) -> list[Work]:
-        """Those that go through their account again, on record."""
+        """Returns the works that go through their account again, on record."""
         first = works[0]
         route, accounts = first.chosen, first.bound.accounts
         if self._stopping.is_set() or not accounts.reacquire(route[0]):
@@ -173,7 +174,7 @@ class ImmediateRetry:
         return work.delivery.spent < work.bound.policy.retry.attempts
 
     def _fitting(self, works: Sequence[Work], first: Work, route: Route) -> list[Work]:
-        """As many as the account takes in one call, in their order."""
+        """Returns as many works as the account takes in one call, in their order."""
 
         def may(work: Work) -> bool:
             return self._has_attempts(work) and self._refusal(work) is None
@@ -190,7 +191,7 @@ class ImmediateRetry:
         )
 
     def _kept(self, works: Sequence[Work]) -> list[bool]:
-        """Per delivery, whether its next call is on record."""
+        """Returns per delivery whether its next call is on record."""
         if self._reroute is not None:
             return self._reroute([work.delivery for work in works])
         for work in works:

@@ -1,10 +1,9 @@
-"""Intake: from screened deliveries to calls in the lanes' queues, claimed just in time.
+"""Intake: claims deliveries just in time and puts their calls into the lanes' queues.
 
-It claims only what a lane has room for and an account may take, so a slow lane leaves its records
-unclaimed and holds up nobody else. Which account a delivery goes through, and which other deliveries
-share its call, is decided before the claim, since the claim puts it on record. Who takes and claims holds
-`claiming`: this stage's thread, or settle's when claims ride along with its commit
-(`dispatcher.pipeline.settle.CombinedCommit`).
+It claims no more than a lane has room for and an account may take. So a slow lane leaves its records
+unclaimed and holds up no other lane. Account and call are chosen before the claim, which puts them on
+record. A thread that takes and claims holds `claiming`: that of `Intake.run`, or that of `Settle.run` for
+claims in its commit (`dispatcher.pipeline.settle.CombinedCommit`).
 """
 
 from __future__ import annotations
@@ -34,13 +33,13 @@ from sending.runtime.clock import Clock
 log = structlog.get_logger(__name__)
 
 CLAIM_BATCH = 500
-"""Deliveries in one claim statement, at most."""
+"""Most deliveries in one claim statement."""
 _IDLE_S = 0.5
 _NONE_FREED: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 class Intake:
-    """Owns what is offered and not yet claimed; under `claiming`."""
+    """Owns the offered deliveries until their claim, under `claiming`."""
 
     def __init__(
         self,
@@ -53,11 +52,11 @@ class Intake:
         finished: SimpleQueue[Finished],
         gates: SendGates | None = None,
     ) -> None:
-        """`delays`: per (account, receiver), for how many milliseconds its provider's limit holds it."""
+        """`delays`: per (account, receiver), the milliseconds for which its provider's limit holds it."""
         self.beat = clock.monotonic()
-        """When the loop last went round; for the stuck detector."""
+        """Monotonic time of the loop's last round; for the stuck detector."""
         self.on_taken: Callable[[], None] = lambda: None
-        """Called when of what was offered only one lane-full is left; the screen's `wanted`."""
+        """Called when only one lane-full of the offered deliveries is left; `ExpandStage.wanted`."""
         self.claiming = threading.Lock()
         self._pools = pools
         self._gate = gate
@@ -69,33 +68,33 @@ class Intake:
         self._inbox: SimpleQueue[list[Work]] = SimpleQueue()
         self._ready: dict[str, deque[Work]] = {name: deque() for name in pools}
         self._since: dict[str, float] = {}
-        """Since when a lane has something ready; for lanes that wait to fill their calls."""
+        """Monotonic time since when a lane has deliveries ready; for lanes that linger to fill calls."""
         self._offered = dict.fromkeys(pools, 0)
-        """Written by the screen's thread."""
+        """Written by `offer`, in the thread of `ExpandStage`."""
         self._taken = dict.fromkeys(pools, 0)
-        """Written under `claiming`: by this stage's thread, or by settle's."""
+        """Written under `claiming`: in the thread of `run`, or in settle's by `CombinedCommit`."""
         self._wake = threading.Event()
         self._pause_s = _IDLE_S
         self._stopping = False
         self._closing = False
         self._purging = False
-        """Set by `leaving` in the source's thread; cleared by `_receive`, under
-        `claiming`, before it looks."""
+        """Set by `leaving` in the source's thread; cleared by `_receive` before it purges, under
+        `claiming`."""
         self._turn = 0
 
     def offer(self, works: list[Work]) -> None:
-        """Deliveries from the screen."""
+        """Takes deliveries from `ExpandStage`."""
         for work in works:
             self._offered[work.delivery.lane] += 1
         self._inbox.put(works)
         self._wake_for_room()
 
     def waiting(self, lane: str) -> int:
-        """Offered deliveries of a lane that are not yet claimed."""
+        """Returns how many offered deliveries of a lane are not yet claimed."""
         return self._offered[lane] - self._taken[lane]
 
     def leaving(self) -> None:
-        """A partition is being revoked: what is offered of it is given up, room or no room."""
+        """A partition is being revoked: its offered deliveries are given up, even without room."""
         self._purging = True
         self._wake.set()
 
@@ -104,24 +103,24 @@ class Intake:
         self._wake_for_room()
 
     def stop(self) -> None:
-        """Claim nothing more: what is offered, now or later, is given up. Idempotent."""
+        """Stops claiming; gives up all that is offered, now or later. Idempotent."""
         self._stopping = True
         self._wake.set()
 
     def close(self) -> None:
-        """End once everything offered is dealt with: the screen offers nothing any more."""
+        """Ends `run` after all that was offered is given up; `ExpandStage` has ended."""
         self._stopping = self._closing = True
         self._wake.set()
 
     def run(self) -> None:
-        """Until `close`."""
+        """Works until `close`."""
         while not self._closing:
             self.run_once()
         with self.claiming:
             self._give_up_rest()
 
     def run_once(self) -> None:
-        """One round: receive, take what fits, claim, hand over."""
+        """One round: receive, take, claim, hand over."""
         self._wake.wait(self._pause_s)
         self._wake.clear()
         with self.claiming:
@@ -138,8 +137,8 @@ class Intake:
         freed: Mapping[str, int] = _NONE_FREED,
         only: Callable[[str], bool] = lambda lane: True,
     ) -> list[Work]:
-        """Deliveries to be claimed now, from every lane that has room, `freed` places of it as good as
-        free; of the lanes that `only` names. Lanes take turns at going first."""
+        """Returns deliveries to claim now, from the lanes of `only` that have room. `freed`: places of each
+        lane that count as room already. Lanes take turns at going first."""
         self._receive()
         if self._stopping:
             return []
@@ -157,7 +156,7 @@ class Intake:
         return taken
 
     def prepared(self, works: list[Work]) -> list[list[Work]]:
-        """What was taken, as the calls it is going to be; it holds its places from now on."""
+        """Returns the works divided into calls; each work holds a place of its lane from now on."""
         self._hold_back(works)
         calls = calls_of(works, self._pools)
         for work in works:
@@ -166,7 +165,7 @@ class Intake:
         return calls
 
     def admit(self, works: list[Work], calls: list[list[Work]]) -> None:
-        """Claim what was prepared, and hand it over."""
+        """Claims prepared deliveries and hands over the calls."""
         try:
             to_send, ended = self._gate.admit(works)
         except LedgerUnavailable:
@@ -175,7 +174,7 @@ class Intake:
         self.claimed(calls, to_send, ended)
 
     def claimed(self, calls: list[list[Work]], to_send: list[Work], ended: list[Work]) -> None:
-        """Hand over what was won, and pass on what ended."""
+        """Hands over the won deliveries to their lanes and the ended ones to settle."""
         self._report.claimed(to_send)
         self._hand_over(calls, to_send)
         for work in ended:
@@ -185,14 +184,14 @@ class Intake:
             self._gates.unclaimed(ended)
 
     def abandon(self, works: Sequence[Work]) -> None:
-        """What was prepared cannot be claimed: the worker stops."""
+        """Gives up prepared deliveries: the worker stops before their claim."""
         for work in works:
             self._pools[work.delivery.lane].release(work)
             self._give_up(work)
 
     def _wake_for_room(self) -> None:
-        """Where nothing waits, or claims that rode along took all the room there was, this stage is left
-        asleep: awake it would only hold `claiming` up. Who makes the other of the two looks here too."""
+        """Wakes `run` if a lane has both deliveries and room; without them it would only hold `claiming`.
+        Both `offer` and `room_made` call this, so no pair is missed."""
         lanes = self._pools.items()
         if self._stopping or any(self.waiting(name) and pool.room > 0 for name, pool in lanes):
             self._wake.set()
@@ -216,7 +215,7 @@ class Intake:
         self._ready[lane].append(work)
 
     def _purge(self) -> None:
-        """Those whose partition is leaving are given up: whoever gets it reads them again."""
+        """Gives up deliveries of a partition being revoked; its next owner reads them again."""
         for lane, ready in self._ready.items():
             kept = [work for work in ready if work.record.assignment.state is PartitionState.OWNED]
             if len(kept) == len(ready):
@@ -228,7 +227,7 @@ class Intake:
             self._ready[lane] = deque(kept)
 
     def _fills_up(self, lane: str) -> bool:
-        """Whether the lane waits a moment longer for deliveries that could share a call."""
+        """Returns whether the lane lingers for more deliveries that could share a call."""
         terms = self._pools[lane].terms
         if terms.batch == 1 or len(self._ready[lane]) >= terms.batch:
             return False
@@ -238,11 +237,11 @@ class Intake:
         return left_s > 0
 
     def _runs_low(self, lane: str) -> bool:
-        """The screen asks Redis for a batch at a time: it is called for many rather than for each."""
+        """Returns whether `ExpandStage` must offer more: at most one lane-full waits."""
         return self.waiting(lane) <= self._pools[lane].capacity
 
     def _take(self, lane: str, limit: int, freed: int) -> list[Work]:
-        """As many as the lane has room for and an account may take."""
+        """Returns as many deliveries as the lane has room for and an account may take."""
         pool, ready = self._pools[lane], self._ready[lane]
         taken: list[Work] = []
         room = min(pool.room + freed, limit)
@@ -266,14 +265,15 @@ class Intake:
             self._pause_s = min(self._pause_s, pool.pause_s(accounts))
             if not accounts:
                 break
-            shut.add(accounts)  # asked once a round: every wake-up for any lane comes by here
-        # One whose accounts, named or left by its template, may not send now holds up nobody else.
+            shut.add(accounts)  # asked once a round, since each wake-up runs this for every lane
+        # A delivery whose accounts may not send now does not hold up the others.
         ready.extendleft(reversed(passed))
         self._taken[lane] += len(taken)
         return taken
 
     def _hold_back(self, works: list[Work]) -> None:
-        """What a gate holds or drops; and what its provider would drop in silence waits instead."""
+        """Applies the gates, then the providers' limits per receiver: a provider would drop silently what
+        exceeds them."""
         if self._gates is not None:
             self._gates.judge(works)
         going = [work for work in works if work.intent is SEND]
@@ -283,7 +283,7 @@ class Intake:
                 work.intent = Hold(delay_ms, RECEIVER_LIMIT)
 
     def _hand_over(self, calls: list[list[Work]], to_send: list[Work]) -> None:
-        """Put the calls into their lanes' queues, without what the claim did not win."""
+        """Puts the calls into their lanes' queues, without deliveries that the claim did not win."""
         if len(to_send) < sum(map(len, calls)):
             won = set(map(id, to_send))
             calls = [kept for call in calls if (kept := [w for w in call if id(w) in won])]
@@ -295,7 +295,7 @@ class Intake:
             pool.put(call)
 
     def _give_up(self, work: Work) -> None:
-        """Unclaimed and staying so: settle only keeps the record's offset from passing."""
+        """Ends an unclaimed delivery; completion keeps its record's offset from passing."""
         work.end = GIVEN_UP
         self._finished.put(work)
 

@@ -1,7 +1,7 @@
 """A worker's lane under one version of its policy.
 
-A delivery is bound to the `LaneConfig` that holds when it is taken for its claim, and acts under it until
-it is settled (docs/decisions/047-policy-versions.md).
+A delivery is bound to the `LaneConfig` in force before its claim, and keeps it until it is settled
+(docs/decisions/047-policy-versions.md).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MS: Final = 1_000
 
 
 class LaneConfig(LaneRoutes):
-    """Read by every stage."""
+    """Frozen by convention: every stage reads it, none writes."""
 
     __slots__ = ("capacity", "gated", "linger_s", "several")
 
@@ -34,13 +34,13 @@ class LaneConfig(LaneRoutes):
         self.several = len(routes) > 1
         self.linger_s = policy.linger_ms / _MS
         self.capacity = (policy.threads + policy.queue_size) * self.batch
-        """Deliveries between claim and settlement, at most."""
+        """Most deliveries between claim and settlement."""
         self.gated = policy.quiet_hours.holds or policy.frequency.holds or policy.dedup.holds
         """Whether a gate has to judge a delivery before its claim."""
 
     def misfit(self, notification: Notification) -> str | None:
-        """Returns why the notification cannot be sent under this configuration, as `code: sentence`: it
-        names an account that the lane has no more. None: it can."""
+        """Returns why the notification cannot be sent, as `code: sentence`: the lane has lost the account
+        that it names. None if it can be sent."""
         named = notification.account
         if named is None or named in self.routes:
             return None

@@ -1,7 +1,7 @@
 """Settle: group-commits outcomes to the ledger and frees their places in the lanes.
 
-While one commit is under way the next batch gathers, so batches grow with the load by themselves.
-What follows a commit is `dispatcher.pipeline.completion`'s.
+The next batch gathers while a commit is under way, so batches grow with the load.
+`dispatcher.pipeline.completion` does all that follows a commit.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from sending.runtime.outage import Outage
 from sending.settlement import Luck, after_call
 
 SETTLE_BATCH = 1_000
-"""Outcomes in one statement, at most."""
+"""Most outcomes in one statement."""
 LINGER_S: Final = 0.001
-"""How long a commit waits for others, where much more is under way than ended."""
+"""Time that a commit waits for further outcomes if much more is under way."""
 _SHARE: Final = 0.75
-"""Of what is under way: less than it is worth the wait. Commits of half of it each, in turns, cost the
-database a third more a delivery than one of all (docs/decisions/110-one-intent-and-one-end.md)."""
+"""A batch below this share of the deliveries under way waits. Two commits of half each cost the database a
+third more a delivery than one commit of all (docs/decisions/110-one-intent-and-one-end.md)."""
 _IDLE_S = 0.5
 _WAIT_S: Final = 0.02
-"""How long a settlement waits for a claim under way, which may itself wait seconds for locked lines."""
+"""Longest wait for a claim under way, which may itself wait seconds for locked lines."""
 
 
 class Settle:
-    """Takes what lanes finished, and what ended at intake."""
+    """Takes works that lanes finished or that ended at intake."""
 
     def __init__(
         self,
@@ -57,9 +57,9 @@ class Settle:
     ) -> None:
         """`combined_commit`: claims that may go with a commit."""
         self.beat = clock.monotonic()
-        """When the loop last went round; for the stuck detector."""
+        """Monotonic time of the loop's last round; for the stuck detector."""
         self.abandoned = 0
-        """Outcomes that could not be written before the worker had to go."""
+        """Number of outcomes that were not written before the worker ended."""
         self._pools = pools
         self._ledger = ledger
         self._outage = outage
@@ -76,11 +76,11 @@ class Settle:
         self._stopping = False
 
     def stop(self) -> None:
-        """End once the queue is empty; idempotent."""
+        """Ends `run` once the queue is empty; idempotent."""
         self._stopping = True
 
     def run(self) -> None:
-        """Until `stop` and nothing is left."""
+        """Works until `stop` was called and the queue is empty."""
         while True:
             batch = self._gather()
             self.beat = self._clock.monotonic()
@@ -90,7 +90,7 @@ class Settle:
                 return
 
     def settle(self, batch: Sequence[Finished]) -> None:
-        """One batch: commit, then free the room, then pass it on."""
+        """Commits one batch, frees its places, passes it on."""
         works = [item for item in batch if type(item) is Work]
         pairs = [(work, s) for work in works if (s := self._settlement(work)) is not None]
         places = _places(works)
@@ -160,7 +160,8 @@ class Settle:
     def _leave(
         self, batch: Sequence[Finished], pairs: Sequence[tuple[Work, Settlement]]
     ) -> SettledBatch:
-        """The worker must go and the ledger is away: the rows stay IN_FLIGHT and become UNKNOWN."""
+        """Leaves outcomes unwritten: the worker ends while the ledger is away. The rows stay IN_FLIGHT and
+        become UNKNOWN."""
         self.abandoned += len(pairs)
         for work, _ in pairs:
             work.record.given_back = True
@@ -173,10 +174,10 @@ class Settle:
 
 
 class CombinedCommit:
-    """Intake's claims, made by settle's thread: one commit for what ends and what begins.
+    """Claims made by settle's thread, in one commit with its outcomes.
 
-    At saturation every place that a claim takes was freed by a settlement. Apart, each pays its own way to
-    the database and back, and a place is empty in between (docs/decisions/050-claims-ride-along.md).
+    At saturation a settlement frees every place that a claim takes. Two commits cost two round trips, and
+    the place is empty between them (docs/decisions/050-claims-ride-along.md).
     """
 
     def __init__(self, intake: Intake, gate: LedgerClaims) -> None:
@@ -186,8 +187,8 @@ class CombinedCommit:
     def settle(
         self, settlements: Sequence[Settlement], freed: Mapping[str, int]
     ) -> list[bool] | None:
-        """Commit the outcomes, which free so many places a lane, together with claims for these; as
-        `Ledger.settle`. None: there is nothing to claim, or intake is at it; nothing was done. Raises
+        """Commits the outcomes together with claims for the places that they free. Returns as
+        `Ledger.settle`; None, with nothing done, if there is nothing to claim or intake is claiming. Raises
         LedgerUnavailable only when the worker stops."""
         if not self._intake.claiming.acquire(timeout=_WAIT_S):
             return None
@@ -216,12 +217,12 @@ class CombinedCommit:
 
 
 def _places(works: Sequence[Work]) -> Counter[str]:
-    """Returns how many places of each lane these hold."""
+    """Returns how many places of each lane the works hold."""
     return Counter([work.delivery.lane for work in works if work.taken])
 
 
 def settlement_of(work: Work, policy: LanePolicy, luck: Luck = random.random) -> Settlement | None:
-    """How the work ends in the ledger; None for what never was claimed, or is there already."""
+    """Returns the work's settlement; None if it was never claimed, or ended at its claim."""
     end = work.end
     if isinstance(end, NotStarted):
         return Settlement(work.delivery, end.event, end.reason, delay_ms=end.delay_ms)

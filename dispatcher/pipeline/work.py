@@ -1,4 +1,4 @@
-"""What moves between the worker's stages. Each mutable field names its one writing thread."""
+"""Objects that move between the worker's stages. Each mutable field names its writers."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from sending.lane_routes import Route
 
 
 class PartitionState(Enum):
-    """How firmly a partition is ours. Only moves forward."""
+    """Ownership of a partition; only moves forward."""
 
     OWNED = 0
     REVOKING = 1
-    """Being revoked: nothing more of it is claimed; what is claimed may still end and be committed."""
+    """Being revoked: nothing more is claimed; claimed deliveries may still end and be committed."""
     LOST = 2
-    """Not ours: nothing of it is ever committed again under this assignment."""
+    """Lost: nothing is ever committed again under this assignment."""
 
 
 class Assignment:
     """One partition for one stretch of ownership: the fence for commits.
 
-    Written by the source's thread, but for the two counters; other threads read `state`.
+    Written by the source's thread, except the two counters; other threads read `state`.
     """
 
     __slots__ = ("begun", "ended", "lane", "lane_name", "offsets", "partition", "state", "topic")
@@ -45,13 +45,13 @@ class Assignment:
         self.offsets = offsets
         self.state = PartitionState.OWNED
         self.begun = 0
-        """Records whose deliveries intake has begun to claim; intake writes."""
+        """Number of records that were expanded; written by `Backlog`, in the thread of `ExpandStage`."""
         self.ended = 0
-        """Of those, the records whose last delivery ended; `CompletionStage` writes it."""
+        """Number of expanded records whose last delivery ended; written by `CompletionStage`."""
 
     @property
     def busy(self) -> bool:
-        """Whether some record of it is between claim and settlement."""
+        """Whether a record of it is between expansion and settlement."""
         return self.begun > self.ended
 
     def __repr__(self) -> str:
@@ -88,16 +88,15 @@ class KafkaRecord:
         self.received_at = received_at
         self.traceparent = traceparent
         self.open_deliveries = 0
-        """Set by `Backlog` as it expands the record, in the thread of `ExpandStage`; then counted down by
-        `CompletionStage`."""
+        """Set by `Backlog` in the thread of `ExpandStage`; counted down by `CompletionStage`."""
         self.given_back = False
-        """One of its deliveries was not started, so the offset must not pass. Only ever set: by
+        """Whether a delivery was not started, so that the offset must not pass. Only ever set: by
         `CompletionStage`; by `Settle` before it passes the record on; by `ExpandStage` for a record that it
         passes over whole."""
 
     @property
     def size(self) -> int:
-        """Bytes it holds."""
+        """Bytes of its payload."""
         return len(self.payload)
 
 
@@ -127,8 +126,8 @@ class Refuse(msgspec.Struct, frozen=True, gc=False):
 
 
 Intent = Send | Hold | Drop | Refuse
-"""What the stages before the claim decided. A Drop is final; a Hold comes before a Refuse, since the next
-claim asks the adapter anew."""
+"""The decision before the claim. A Drop is final; a Hold comes before a Refuse, since the next claim asks
+the adapter anew."""
 SEND: Final = Send()
 
 
@@ -152,7 +151,7 @@ class GivenUp(msgspec.Struct, frozen=True, gc=False):
 
 GIVEN_UP: Final = GivenUp()
 End = AnyOutcome | NotStarted | EndedAtClaim | AlreadyKnown | GivenUp
-"""A provider's outcome is an end as it is."""
+"""How a work ended; a provider's outcome is an end itself."""
 
 
 class Work(msgspec.Struct, gc=False):
@@ -169,33 +168,32 @@ class Work(msgspec.Struct, gc=False):
     asked: tuple[str, str] | None = None
     """The account whose adapter was asked last, and its refusal; written by intake."""
     waits_for: tuple[LaneConfig, tuple[str, ...]] | None = None
-    """The accounts that alone may send it under these terms, once that was asked; written by intake."""
+    """The only accounts that may send it under these terms; None before `binding.waits_for` asked."""
     marked: bool = False
-    """Whether a gate noted it as one that goes; written by intake."""
+    """Whether a gate marked it as going; written by `SendGates.judge`."""
     terms: LaneConfig | None = None
-    """What it acts under; written by the screen, and by intake until it is claimed."""
+    """The configuration that it acts under; written by `ExpandStage._expand`, then by `binding.bind`."""
     route: Route | None = None
     """Chosen by intake before the claim."""
     taken: bool = False
-    """Whether it holds a place in its lane; written by `Intake` under `claiming`, by whichever thread holds
-    that lock."""
+    """Whether it holds a place in its lane; written by `Intake.prepared`, under `claiming`."""
     claimed_at: int = 0
     started_at: int = 0
     answered_at: int = 0
     tries: tuple[PastCall, ...] = ()
-    """The calls before the last; written by the lane's thread."""
+    """The calls before the last; written by `attempts.on_record`, in the lane's thread."""
     term: int = 0
-    """The term of the worker's lease under which it was claimed; written by the gate."""
+    """The term of the worker's lease under which it was claimed; written by `LedgerClaims`."""
 
     @property
     def bound(self) -> LaneConfig:
-        """The terms, where it is known to have some."""
+        """The terms of a work that has some."""
         assert self.terms is not None
         return self.terms
 
     @property
     def answer(self) -> AnyOutcome:
-        """The outcome, where a call is known to have ended."""
+        """The outcome of a work whose call ended."""
         outcome = outcome_of(self.end)
         assert outcome is not None
         return outcome
@@ -207,7 +205,7 @@ class Work(msgspec.Struct, gc=False):
 
     @property
     def chosen(self) -> Route:
-        """The route, where it is known to be chosen."""
+        """The route of a work that has one."""
         assert self.route is not None
         return self.route
 
@@ -216,10 +214,10 @@ _OUTSIDE_LANE: Final = (EndedAtClaim, AlreadyKnown, GivenUp)
 
 
 class HandOver(msgspec.Struct, gc=False):
-    """A `best_effort` delivery reached its lane's queue: that is where its offset may pass."""
+    """A `best_effort` delivery reached its lane's queue: its offset may pass now."""
 
     record: KafkaRecord
 
 
 Finished = Work | HandOver
-"""What settle takes in."""
+"""Items of settle's queue."""
