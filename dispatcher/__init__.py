@@ -1,1 +1,1 @@
-"""The worker: source, offsets, intake, lanes, settle, lifecycle."""
+"""The worker: records from Kafka to calls, their outcomes in the ledger, dead letters."""

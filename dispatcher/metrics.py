@@ -1,4 +1,4 @@
-"""What `/metrics` shows, counted in batches."""
+"""The worker's metrics, counted in batches."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class CallSeconds(Collector):
         registry.register(self)
 
     def observe(self, lane: str, seconds: float) -> None:
-        """Count one call."""
+        """Counts one call."""
         found = self._lanes.get(lane)
         if found is None:
             found = self._lanes[lane] = _Durations()
@@ -35,7 +35,7 @@ class CallSeconds(Collector):
         found.total += seconds
 
     def collect(self) -> Iterator[HistogramMetricFamily]:
-        """What `/metrics` shows."""
+        """Yields the histogram of every lane."""
         family = HistogramMetricFamily(
             "hongyan_call_seconds", "One provider call.", labels=["lane"]
         )
@@ -50,7 +50,7 @@ class CallSeconds(Collector):
 
 
 class _Durations:
-    """One lane's, by bucket."""
+    """Durations of one lane's calls, by bucket."""
 
     def __init__(self) -> None:
         self.counts = [0] * len(_BOUNDS)
@@ -87,16 +87,16 @@ class Metrics:
         self.call_seconds = CallSeconds(self.registry)
 
     def claimed(self, batch: int, seconds: float) -> None:
-        """One claim statement (see `dispatcher.pipeline.claims.ClaimCounter`)."""
+        """Counts one claim statement."""
         self.claim_batch.observe(batch)
         self.claim_seconds.observe(seconds)
 
     def prefilter_hits(self, hits: int) -> None:
-        """See `dispatcher.pipeline.claims.ClaimCounter`."""
+        """Counts deliveries that Redis knew to be settled."""
         self.hits.inc(hits)
 
     def show(self, gauges: Gauges) -> None:
-        """Let `/metrics` ask `gauges` at each scrape."""
+        """Reads `gauges` at each scrape."""
         show_gauges(self.registry, gauges)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:

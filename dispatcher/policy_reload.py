@@ -1,4 +1,4 @@
-"""Another policy in a worker that is at work: lane by lane, each as a whole."""
+"""Changes the policy of a running worker, lane by lane."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = structlog.get_logger(__name__)
 
 
 class PolicyReload:
-    """Called by the watching thread alone."""
+    """Called by the thread of `PolicyWatcher.run` alone."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class PolicyReload:
     ) -> None:
         """`routes_for` raises SettingsError for a policy that this worker's accounts do not fit."""
         self.kept = 0
-        """Lanes that could not follow, and keep their terms until the worker is started again."""
+        """Number of lanes that could not follow; they keep their terms until the worker is restarted."""
         self._pools = pools
         self._quotas = send_limits
         self._gates = gates
@@ -38,8 +38,8 @@ class PolicyReload:
         self._routes_for = routes_for
 
     def __call__(self, policy: Policy) -> None:
-        """Let every lane follow, but those that cannot while they are at work. All that can fail comes
-        before the first change."""
+        """Applies the policy to every lane, except those that cannot follow while they run. All steps that
+        can fail come before the first change."""
         pools = self._pools.values()
         new, kept = followed(policy, {p.lane: (p.terms.version, p.policy) for p in pools})
         routes = self._routes_for(new)

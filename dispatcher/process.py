@@ -1,4 +1,4 @@
-"""The worker as a process: open what it needs, run it, drain on SIGTERM, answer with an exit code."""
+"""The worker's process: opens the backends, runs the worker, drains on SIGTERM, returns an exit code."""
 
 from __future__ import annotations
 
@@ -44,16 +44,15 @@ from tracing import open_recorder
 log = structlog.get_logger(__name__)
 
 SWITCH_INTERVAL_S: Final = 0.005
-"""How long one thread may hold the interpreter: Python's default, set so that nothing loaded before has
-changed it. Shorter ones were measured and cost CPU without a gain
-(docs/decisions/040-threads-and-the-interpreter-lock.md)."""
+"""How long one thread may hold the interpreter. It is Python's default, set in case a library changed it.
+Shorter ones cost CPU without a gain (docs/decisions/040-threads-and-the-interpreter-lock.md)."""
 
 GC_THRESHOLDS: Final = (50_000, 20, 100)
-"""Collect cycles seldom: the hot path makes none, and each collection holds every thread up."""
+"""Seldom: the hot path makes no cycles, and each collection holds every thread up."""
 
 
 def tune_interpreter() -> None:
-    """Set what a process of a hundred threads that wait needs; once, when everything is loaded."""
+    """Tunes the interpreter for a hundred waiting threads; called once, after all imports."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     gc.collect()
     gc.freeze()
@@ -63,10 +62,8 @@ def tune_interpreter() -> None:
 def run_worker(
     settings: Settings, stop: threading.Event, patterns: Sequence[str] | None = None
 ) -> int:
-    """Serve the lanes until `stop` is set; the process's exit code.
-
-    Raises SettingsError, PolicyError, KafkaUnavailable, LedgerError for what keeps it from starting.
-    """
+    """Serves the lanes until `stop` is set. Returns the process's exit code. Raises SettingsError,
+    PolicyError, KafkaUnavailable, LedgerError if it cannot start."""
     lanes = lanes_matching(patterns or settings.worker.lanes)
     policy = load_for(settings)
     with ExitStack() as stack:
@@ -89,9 +86,9 @@ def open_worker(
     stack: ExitStack,
     stop: threading.Event,
 ) -> BuiltWorker | None:
-    """Everything a worker needs, closed by `stack`; None when `stop` was set while waiting.
+    """Opens a worker and its backends, which `stack` closes. Returns None if `stop` was set while waiting.
 
-    `policy` is what holds where no version was ever applied.
+    `policy` holds where no version was ever applied.
     """
     address_of(settings.worker.health_address, "worker.health_address", "127.0.0.1:9464")
     if not kafka.wait_for_broker(settings.kafka, stop=stop):
@@ -135,7 +132,7 @@ def open_worker(
 def _tell_gaps(
     settings: Settings, policy: Policy, lanes: Sequence[Lane], templates: Templates
 ) -> None:
-    """Accounts that a template leaves out are worth a word, and no reason to stay down."""
+    """Logs the accounts that a template leaves out."""
     routes = routes_for(settings, policy, lanes)
     accounts = {lane: [a for a, _ in of_lane.values()] for lane, of_lane in routes.items()}
     for gap in gaps(templates, accounts):
@@ -150,7 +147,7 @@ def _open_alerts(
     wires: TransportRouter,
     stack: ExitStack,
 ) -> None:
-    """What calls a person; it never stands in the worker's way."""
+    """Starts the alerts; their failures never hold up the worker."""
     name = settings.worker.id or socket.gethostname()
     registry = app.metrics.registry
     desk = open_desk(AlertNotifier, settings, registry, ledger, wires, name)
@@ -169,7 +166,7 @@ def _run(app: BuiltWorker) -> int:
 
 
 def leave(code: int) -> None:
-    """End the process now. A client library that waits for a broker must not keep it from ending."""
+    """Ends the process now, even while a client library waits for a broker."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -1,8 +1,4 @@
-"""Builds a worker from its configuration; dispatcher/process.py runs it.
-
-Everything outside is reached through `backends`, `idempotency`, `channels` and `tracing`; this module
-only wires.
-"""
+"""Builds a worker from its configuration; dispatcher/process.py runs it."""
 
 from __future__ import annotations
 
@@ -78,7 +74,7 @@ _BEAT_SHARE = 1 / 6
 
 
 class OpenedBackends(NamedTuple):
-    """The outside systems a worker runs on, opened and closed by `dispatcher.process`."""
+    """The outside systems of a worker, opened and closed by `dispatcher.process`."""
 
     ledger: Ledger
     prefilter: Prefilter
@@ -88,14 +84,14 @@ class OpenedBackends(NamedTuple):
     templates: Templates
     versions: VersionSource
     number: int
-    """Of the policy's version in force at the start; 0: the file's."""
+    """Number of the policy version in force at the start; 0: the file's policy."""
     protocol: kafka.GroupProtocol
     stack: ExitStack
-    """Closes what is opened while the worker is built."""
+    """Closes all that is opened while the worker is built."""
 
 
 class BuiltWorker(NamedTuple):
-    """A worker and what the outside sees of it."""
+    """A worker, with its health, metrics and lane pools."""
 
     worker: Worker
     health: Health
@@ -104,7 +100,7 @@ class BuiltWorker(NamedTuple):
 
 
 class _Core(NamedTuple):
-    """What several stages share."""
+    """Objects that several stages share."""
 
     settings: Settings
     policy: Policy
@@ -123,10 +119,8 @@ class _Core(NamedTuple):
 
 
 def routes_for(settings: Settings, policy: Policy, lanes: Iterable[Lane]) -> AccountsByLane:
-    """The accounts of every lane with their channels; raises SettingsError for one that is wrong.
-
-    A lane without an account keeps its empty entry: its records are dead letters, not a reason for a
-    worker that serves other lanes well to stay down.
+    """Returns the accounts of every lane with their channels. Raises SettingsError for a wrong one, and if
+    no lane has an account. A lane without an account keeps its empty entry: its records are dead letters.
     """
     routes = {lane: routes_of(settings, policy, lane) for lane in lanes}
     if not any(routes.values()):
@@ -137,7 +131,7 @@ def routes_for(settings: Settings, policy: Policy, lanes: Iterable[Lane]) -> Acc
 
 
 def worker_name(settings: Settings) -> str:
-    """`worker.id`, or one that nobody else has."""
+    """Returns `worker.id`, or a unique name."""
     return settings.worker.id or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
 
 
@@ -148,7 +142,7 @@ def build(
     parts: OpenedBackends,
     stop: threading.Event,
 ) -> BuiltWorker:
-    """Wire the stages and register the worker, which drains when `stop` is set; raises LedgerError,
+    """Wires the stages and registers the worker; it drains when `stop` is set. Raises LedgerError,
     SettingsError."""
     name, clock = worker_name(settings), Clock()
     routes = routes_for(settings, policy, lanes)
@@ -239,7 +233,7 @@ def _lease(
     name: str,
     clock: Clock,
 ) -> WorkerLease:
-    """The worker's lease, registered: whoever counts the fleet counts this worker too."""
+    """Registers the worker, so that it counts in the fleet's size. Returns its lease."""
     worker = settings.worker
     info = WorkerInfo(
         id=name,
@@ -274,8 +268,8 @@ def _pool(core: _Core, lane: Lane, lease: WorkerLease) -> LanePool:
 
 
 def _reroute(core: _Core) -> Callable[[Sequence[Delivery]], list[bool]]:
-    """Another call after a definite non-send, on record before it is made. While the ledger is away none
-    is made: the non-send stands."""
+    """Returns the function that records another call after a definite non-send. While the ledger is away
+    it records none, and the delivery keeps the non-send."""
 
     def reroute(deliveries: Sequence[Delivery]) -> list[bool]:
         try:
@@ -287,8 +281,8 @@ def _reroute(core: _Core) -> Callable[[Sequence[Delivery]], list[bool]]:
 
 
 def _entries(core: _Core, pools: Mapping[str, LanePool], lease: WorkerLease) -> list[LaneEntry]:
-    """One way in for the lanes that the ledger answers for, one for those it does not: so that an
-    outage of the database holds up only the former."""
+    """Returns an entry for the lanes with a ledger and one for the `best_effort` lanes: an outage of the
+    database holds up only the former."""
     entries = []
     for best_effort in (False, True):
         mine = {
@@ -350,7 +344,7 @@ def _rendered(templates: Templates, notification: Notification) -> Rendered | No
         raise TemplateRejected(
             f"{exc.code}: {shown(exc.detail, private_of(notification))}"
         ) from exc
-    except Exception as exc:  # one message must not take the worker down, which would read it again
+    except Exception as exc:  # one message must not end the worker: it would be read again
         named = notification.template
         cause = type(exc).__name__
         log.error(
@@ -500,7 +494,7 @@ def _removed(core: _Core) -> RemovedRecords:
 
 
 class _Late:
-    """The consumer wants its on_commit before there are commits to tell."""
+    """The consumer's on_commit: the consumer needs it before `Commits` exists."""
 
     commits: Commits | None = None
 
@@ -531,7 +525,7 @@ def _health(worker: Worker, stages: WorkerStages, transport: TransportRouter) ->
 
 
 def login_gauges(tokens: Tokens, rates: RateLimiter) -> Iterable[Gauge]:
-    """Accounts whose login is refused: to requests for a token, and to calls with a signature or key."""
+    """Yields each account whose login the provider refuses, to token requests or to signed calls."""
     for account in sorted({*tokens.refused_logins(), *rates.refused_logins()}):
         yield (
             "login_refused",

@@ -1,13 +1,16 @@
-"""The worker's life: start in order, go round, drain in order, end.
+"""The worker's life: start, run, drain, end.
 
     STARTING ─▶ RUNNING ─▶ DRAINING ─▶ STOPPED        only forward
 
-The drain order, once: (1) the source takes nothing more but stays in the group, so that nobody else
-gets a partition whose work is under way; (2) intake claims nothing more and forgets what it had not
-claimed: those offsets never passed; (3) lanes give back what has not begun and let calls end;
-(4) settle records all of it; (5) the last offsets are committed, since now they are true; (6) the
-group is left; (7) the heartbeat row is retired, which puts whatever is still open in doubt at once
-instead of after a lease.
+The drain order:
+
+1. The source takes nothing more but stays in the group: no other worker gets a partition in progress.
+2. Intake claims nothing more and forgets unclaimed deliveries: their offsets never passed.
+3. Lanes give back deliveries that have not begun, and let calls end.
+4. Settle records all of it.
+5. The source commits the last offsets, which are true only now.
+6. The worker leaves the group.
+7. It retires its heartbeat row: open deliveries are in doubt at once, not after a lease.
 """
 
 from __future__ import annotations
@@ -41,37 +44,37 @@ from sending.runtime.threads import ThreadGroup
 log = structlog.get_logger(__name__)
 
 _COMMIT_S = 2.0
-"""Kept of the drain deadline for the last commit."""
+"""Part of the drain deadline that is reserved for the last commit."""
 _CLOSE_S = 5.0
 _SETTLE_POLL_S = 0.005
 
 
 class WorkerPhase(IntEnum):
-    """Where the worker is; only moves forward."""
+    """Phase of the worker; only moves forward."""
 
     STARTING = 0
     RUNNING = 1
     DRAINING = 2
-    """Takes nothing more, ends what is begun."""
+    """Takes nothing more, ends begun deliveries."""
     STOPPED = 3
 
 
 class LaneEntry(NamedTuple):
-    """The way in for some lanes."""
+    """The expand and intake stages of some lanes."""
 
     screen: ExpandStage
     intake: Intake
     lanes: Sequence[Lane]
     combined_commit: CombinedCommit | None = None
-    """Where the ledger answers for the lanes."""
+    """None for `best_effort` lanes."""
 
     def run_expand(self) -> None:
-        """Nothing is offered after the screen's end, so intake may end too."""
+        """Runs the expand stage, then closes intake: nothing more is offered."""
         self.screen.run()
         self.intake.close()
 
     def stop(self) -> None:
-        """Claim nothing more; idempotent."""
+        """Stops claiming; idempotent."""
         self.intake.stop()
         self.screen.stop()
 
@@ -100,7 +103,7 @@ class WorkerFailed(RuntimeError):
 
 
 class Worker:
-    """Runs the stages; the calling thread becomes the source's."""
+    """Runs the stages; the thread that calls `run` becomes the source's."""
 
     def __init__(
         self, stages: WorkerStages, lanes: Sequence[Lane], drain_s: float, stop: threading.Event
@@ -118,12 +121,12 @@ class Worker:
         )
 
     def stop(self) -> None:
-        """Ask for the drain; before the start too, and any number of times."""
+        """Asks for the drain; idempotent, also before the start."""
         self._stop.set()
 
     @property
     def not_ready(self) -> str | None:
-        """Why the worker is not ready, or None."""
+        """The reason why the worker is not ready; None if it is."""
         if self.phase is not WorkerPhase.RUNNING:
             return self.phase.name.lower()
         if self._stages.outage.on:
@@ -131,7 +134,7 @@ class Worker:
         return self._stages.topics.nothing_to_read or self._stages.source.absence
 
     def run(self) -> None:
-        """Start, work until `stop`, drain. Raises WorkerFailed when a thread died."""
+        """Starts, works until `stop`, drains. Raises WorkerFailed when a thread died."""
         self._start()
         self.phase = WorkerPhase.RUNNING
         try:
@@ -142,8 +145,8 @@ class Worker:
         self._raise_casualty()
 
     def run_once(self) -> None:
-        """One round of the source; while the ledger is away its lanes are closed, and so is a lane whose
-        permits for dead letters are spent."""
+        """Runs one round of the source. Closes the lanes that need the ledger while it is away, and lanes
+        whose permits for dead letters are spent."""
         stages = self._stages
         away = self._ledger_lanes if stages.outage.on else frozenset()
         stages.source.close_lanes(away | stages.dead_letters.spent)
@@ -167,7 +170,7 @@ class Worker:
         stages.source.subscribe(self._lanes)
 
     def _settle(self) -> None:
-        """Nothing follows after settle's last batch."""
+        """Runs settle, then stops completion: no batch follows."""
         self._stages.settle.run()
         self._stages.completion.stop()
 
@@ -193,7 +196,7 @@ class Worker:
         log.info("stopped", left_to_ledger=self.left, drained=drained)
 
     def _await_settled(self, deadline: float) -> bool:
-        """Go round, polling the group, until nothing is between claim and settlement."""
+        """Polls the group until nothing is between claim and settlement. Returns False at the deadline."""
         stages = self._stages
         while self._unsettled() or stages.source.busy:
             if stages.clock.monotonic() >= deadline or stages.thread_group.failed.is_set():
@@ -213,8 +216,8 @@ class Worker:
             pool.close()
 
     def _leave(self, deadline: float) -> None:
-        """Leave the group and the ledger, without being held up by a broker or database that is
-        away: what they are not told they find out by themselves."""
+        """Leaves the group and the ledger. An unreachable broker or database does not hold it up: session
+        and lease end by themselves."""
         remaining = max(deadline - self._stages.clock.monotonic(), 1.0)
         closing = threading.Thread(target=self._stages.source.close, name="close", daemon=True)
         closing.start()
