@@ -1,1 +1,1 @@
-"""Taking messages back."""
+"""Recall of messages."""

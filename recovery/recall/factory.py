@@ -1,4 +1,4 @@
-"""Builds what a recall needs from the configuration; everything outside is closed by the stack."""
+"""Builds a recall from the configuration; the stack closes its backends."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from sending.runtime.clock import Clock
 from tracing import open_recorder
 
 TIMEOUT_S: Final = 10.0
-"""Of one request to a provider."""
+"""Time limit of one request to a provider."""
 _AHEAD_MS: Final = 600_000
-"""So far ahead of the clock a notification may be dated."""
+"""How far ahead of the clock a notification may be dated."""
 
 
 class OpenedRecall(NamedTuple):
@@ -32,13 +32,13 @@ class OpenedRecall(NamedTuple):
 
     recalling: Recalling
     life_ms: int
-    """After so long nothing that it is about can be sent any more: the longest TTL of any lane."""
+    """Time after which no covered notification can be sent any more: the longest TTL of any lane."""
     unseen: list[str]
-    """Lanes without a ledger: what is queued there cannot be recalled."""
+    """Lanes without a ledger, where nothing can be recalled."""
 
 
 def open_recalling(settings: Settings, stack: ExitStack, wait: Callable[[], bool]) -> OpenedRecall:
-    """See `Recalling`. Raises SettingsError, PolicyError, LedgerError, SqlError."""
+    """Opens a recall. Raises SettingsError, PolicyError, LedgerError, SqlError."""
     ledger = open_ledger(settings)
     stack.callback(ledger.close)
     policy = in_force(settings, Versions(ledger.database)).policy

@@ -1,8 +1,8 @@
-"""A recall, from announcing it to what became of each delivery: cancelled before the send, or taken back by
-its provider after it, or told why not (docs/recall.md).
+"""A recall: announces it, cancels deliveries before their send, asks providers to take back sent ones
+(docs/recall.md).
 
-It may be repeated at any time: what is cancelled stays so, what was taken back is not asked for again, and
-what was under way the first time may have ended by the second.
+It may be repeated at any time: cancelled deliveries stay so, and a delivery taken back is not asked for
+again. A call under way the first time may have ended by the second.
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ from tracing.events import Recorder, Stage, TraceEvent
 from tracing.masks import mask
 
 WORKER: Final = "recall"
-"""Who stands in the trace."""
+"""Worker's name in the trace."""
 _TRIES: Final = 3
 _SENT: Final = frozenset({State.SENT, State.DELIVERED})
 _HOUR_MS: Final = 3_600_000
 
 
 class RecallVerdict(StrEnum):
-    """What became of one delivery."""
+    """Result of a recall for one delivery."""
 
     CANCELLED = "cancelled"
-    """Never sent, and never will be."""
+    """It was not sent, and never will be."""
     RECALLED = "recalled"
     """Taken back by its provider."""
     NOT_SENT = "not_sent"
-    """There was nothing to take back: it had ended without being sent."""
+    """It had ended without a send."""
     TOO_LATE = "too_late"
     """It was sent, or may have been."""
     NOT_POSSIBLE = "not_possible"
-    """It was sent, and nobody takes it back."""
+    """It was sent, and its provider cannot take it back."""
     ASK_AGAIN = "ask_again"
-    """Not decided: recall once more."""
+    """Undecided: a repeated recall decides it."""
 
 
 class RecallOutcome(msgspec.Struct, frozen=True):
-    """One delivery's."""
+    """One delivery with the verdict on it."""
 
     delivery_key: str
     message_id: str
@@ -59,27 +59,27 @@ class RecallOutcome(msgspec.Struct, frozen=True):
 
 
 class Recalled(msgspec.Struct, frozen=True):
-    """What a recall came to."""
+    """The result of a recall."""
 
     kind: Kind
     name: str
     made_at: int
-    """Epoch milliseconds by the database's clock; a business id's notifications count up to then."""
+    """Epoch milliseconds by the database's clock; it covers a business id's notifications up to then."""
     deliveries: list[RecallOutcome]
 
 
 class TakesBack(Protocol):
-    """What holds an adapter's dialogue and never raises (channels/engine.py)."""
+    """Runs an adapter's requests for a recall and never raises (channels/engine.py)."""
 
     def recall(
         self, channel: Channel, account: Account, sent: SentCall, timeout_s: float
     ) -> RecallResult | None:
-        """None where the provider takes nothing back."""
+        """Returns the provider's answer; None if it takes nothing back."""
         ...
 
 
 class Recalling:
-    """One recall at a time; many processes may run the same one."""
+    """For one recall at a time; many processes may run the same one."""
 
     def __init__(
         self,
@@ -93,8 +93,8 @@ class Recalling:
         wait: Callable[[], bool],
         give_back: Callable[[Sequence[tuple[str, str]]], None] = lambda _: None,
     ) -> None:
-        """`wait` pauses a moment for calls under way; False once it has been long enough. `give_back` gets
-        (lane, key) of each delivery that was cancelled (dispatcher/pipeline/gates.py)."""
+        """`wait` pauses a moment for calls under way; returns False after its time is over. `give_back`
+        gets (lane, key) of each cancelled delivery (dispatcher/pipeline/gates.py)."""
         self._recalls = recalls
         self._rows = rows
         self._engine = engine
@@ -105,17 +105,18 @@ class Recalling:
         self._give_back = give_back
 
     def run(self, kind: Kind, name: str, life_ms: int, *, whole_calls: bool = False) -> Recalled:
-        """Recall it; raises LedgerError. `whole_calls`: also from receivers who merely shared a call."""
+        """Recalls it. `whole_calls`: also from other receivers of the same call. Raises LedgerError."""
         made_at = self._recalls.announce(kind, name, life_ms)
         rows = self._cancelled(kind, name, made_at)
         while any(row.state is State.IN_FLIGHT for row in rows) and self._wait():
             rows = self._cancelled(kind, name, made_at)
-        told = self._ended([row for row in rows if not _is_sent(row)])
-        told += self._taken_back([row for row in rows if _is_sent(row)], whole_calls)
-        return Recalled(kind, name, made_at, told)
+        outcomes = self._ended([row for row in rows if not _is_sent(row)])
+        outcomes += self._taken_back([row for row in rows if _is_sent(row)], whole_calls)
+        return Recalled(kind, name, made_at, outcomes)
 
     def _cancelled(self, kind: Kind, name: str, made_at: int) -> list[Covered]:
-        """Its rows, once those that waited are ended. One that somebody else moved is looked at again."""
+        """Ends the waiting rows and returns all rows. Reads them again after each try, since other
+        processes may move them."""
         rows = self._recalls.rows(kind, name, made_at)
         for _ in range(_TRIES):
             waiting = [row for row in rows if row.state is State.RETRY]
@@ -135,10 +136,10 @@ class Recalling:
         calls: dict[tuple[str, str], list[Covered]] = {}
         for row in rows:
             calls.setdefault((row.account, row.provider_id or row.key), []).append(row)
-        return [told for call in calls.values() for told in self._call(call, whole_calls)]
+        return [outcome for call in calls.values() for outcome in self._call(call, whole_calls)]
 
     def _call(self, mine: Sequence[Covered], whole_calls: bool) -> list[RecallOutcome]:
-        """One provider call's deliveries, `mine` being those that are recalled."""
+        """Takes back one provider call; `mine` are its recalled deliveries."""
         first = mine[0]
         if all(row.taken_back for row in mine):
             return [_told(row, RecallVerdict.RECALLED, "taken back before") for row in mine]
@@ -158,8 +159,8 @@ class Recalling:
         self, rows: Sequence[Covered], mine: set[str], account: Account, channel: Channel
     ) -> list[RecallOutcome]:
         sent = SentCall(rows[0].provider_id)
-        said = self._engine.recall(channel, account, sent, self._timeout_s)
-        verdict, why = _answered(said, channel)
+        answer = self._engine.recall(channel, account, sent, self._timeout_s)
+        verdict, why = _answered(answer, channel)
         if verdict is not RecallVerdict.RECALLED:
             return [_told(row, verdict, why) for row in rows if row.key in mine]
         self._recalls.keep([row.key for row in rows])
@@ -198,7 +199,7 @@ class Recalling:
 
 
 def _is_sent(row: Covered) -> bool:
-    """Whether its provider has it: sent, or taken as a task whose result is still asked for."""
+    """Returns whether its provider has it: sent, or accepted as a task without a result yet."""
     queued = row.state is State.UNKNOWN and row.reason == QUEUED and bool(row.provider_id)
     return queued or row.state in _SENT
 
@@ -208,7 +209,7 @@ _IN_DOUBT: Final = "an earlier call may have sent it; it will not be sent again"
 
 
 def _without_provider(row: Covered) -> tuple[RecallVerdict, str]:
-    """What becomes of a row that no provider is known to have."""
+    """Returns the verdict on a row that no provider is known to have."""
     reason = row.reason or ""
     if row.state is State.DROPPED:
         if reason == RECALLED:
@@ -228,7 +229,7 @@ def _without_provider(row: Covered) -> tuple[RecallVerdict, str]:
 def _hindrance(
     row: Covered, pair: tuple[Account, Channel] | None, now: int
 ) -> tuple[RecallVerdict, str] | None:
-    """Why its provider need not be asked; None: it may take it back."""
+    """Returns why its provider need not be asked; None if it may take it back."""
     if pair is None:
         return _GONE
     window = pair[1].recall_window_ms
@@ -244,14 +245,14 @@ def _hindrance(
     return None
 
 
-def _answered(said: RecallResult | None, channel: Channel) -> tuple[RecallVerdict, str]:
-    if said is None:
+def _answered(answer: RecallResult | None, channel: Channel) -> tuple[RecallVerdict, str]:
+    if answer is None:
         return RecallVerdict.NOT_POSSIBLE, f"{channel.provider} cannot take this one back"
-    if said.taken is RecallStatus.BACK:
+    if answer.taken is RecallStatus.BACK:
         return RecallVerdict.RECALLED, f"by {channel.provider}"
-    if said.taken is RecallStatus.REFUSED:
-        return RecallVerdict.NOT_POSSIBLE, f"{channel.provider} refused: {said.detail}"
-    return RecallVerdict.ASK_AGAIN, f"{channel.provider} did not say: {said.detail}"
+    if answer.taken is RecallStatus.REFUSED:
+        return RecallVerdict.NOT_POSSIBLE, f"{channel.provider} refused: {answer.detail}"
+    return RecallVerdict.ASK_AGAIN, f"{channel.provider} did not say: {answer.detail}"
 
 
 def _told(row: Covered, verdict: RecallVerdict, why: str) -> RecallOutcome:

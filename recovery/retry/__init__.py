@@ -1,1 +1,1 @@
-"""Sending again what is due."""
+"""Retries of due deliveries."""

@@ -1,13 +1,9 @@
-"""Which retries share a provider call: those of one account and one batch key, as in live lanes.
+"""Batching of retries: one account and one batch key share a provider call, as in live lanes. Pure.
 
-    never sent for sure    joins others; the call's key is that of its first delivery
-    in doubt               alone: its call key names the earlier call, to the provider's query too
-    a repeat               alone, and only where alone it is the same to the provider's dedup. An adapter
-                           whose digest leaves out whom the call names (DingTalk) is repeated to one
-                           receiver of many; one whose digest has them (WeCom) is not, and a joint call of
-                           it in doubt is for the policy to decide
-
-Pure.
+surely not sent     joins others; the call's key is that of its first delivery
+in doubt            alone: its call key names the earlier call, also in the provider's query
+a repeat            alone, and only if alone it is the same to the provider's dedup: so where the
+                    digest leaves out the receivers (DingTalk), not where it has them (WeCom)
 """
 
 from __future__ import annotations
@@ -19,8 +15,8 @@ from sending.batching import ALONE, Sharing, batch_into_calls, within
 
 
 def calls_of(resends: Iterable[RetryWork], most: int | None) -> list[list[RetryWork]]:
-    """Returns the retries divided into calls, in their order. `most`: deliveries a call by the lane's
-    policy; None: as many as the provider takes."""
+    """Returns the retries divided into calls, in their order. `most`: the policy's limit of deliveries in a
+    call; None: the provider's."""
 
     def sharing(resend: RetryWork) -> Sharing:
         account, channel = resend.route

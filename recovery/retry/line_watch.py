@@ -1,8 +1,8 @@
-"""Looks after the lines of ordered lanes, in a thread of recovery's own, whatever the schedule does.
+"""Watches the lines of ordered lanes, in a thread of recovery's own, apart from the schedule.
 
-A head that a worker's settlement woke is due: its lane is looked at within a fifth of a second, not at the
-schedule's next poll (docs/decisions/105). A head that sleeps is woken: whatever ended the one before it was
-a worker of an older version, or we have a fault. Keys whose head holds others for long are counted.
+A head that a worker's settlement woke is due: its lane is looked at within QUICK_S, not at the schedule's
+next poll (docs/decisions/105). A sleeping head is woken; that happens after a worker of an older version,
+or by a fault. Keys whose head holds others for long are counted.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ LOOKS: Final = 30
 HELD_MS: Final = 60_000
 """A head that holds others for longer is counted."""
 QUICK_S: Final = 0.2
-"""Between two questions whether anything in an ordered lane is due."""
+"""Interval of the looks for due deliveries in ordered lanes."""
 _VALID: Final = 3
-"""Walks that may fail before the last count is not shown any more."""
+"""Failed walks after which the last count is no longer shown."""
 
 
 class LineWatch:
-    """`run` is one thread's."""
+    """Watches the lines; one thread calls `run`."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class LineWatch:
         self._stop = threading.Event()
 
     def run(self) -> None:
-        """Look and walk again and again until `stop`."""
+        """Looks and walks until `stop`."""
         walk_at = self._monotonic() + self._interval_s
         while not self._stop.wait(min(QUICK_S, self._interval_s)):
             try:
@@ -69,18 +69,18 @@ class LineWatch:
                 log.debug("lines_not_looked_at", cause=str(exc))
 
     def stop(self) -> None:
-        """End the thread; idempotent."""
+        """Ends the thread; idempotent."""
         self._stop.set()
 
     def look(self) -> None:
-        """Have ordered lanes looked at in which something is due. Raises LedgerError."""
+        """Prompts a look at each ordered lane with due deliveries. Raises LedgerError."""
         if ordered := self._ordered():
             due, _ = self._rows.lanes_with_work(ordered)
             for lane in due:
                 self._prompts.give(lane)
 
     def wake(self) -> None:
-        """Make due what sleeps without a head before it. Raises LedgerError."""
+        """Wakes deliveries that sleep without a head before them. Raises LedgerError."""
         for lane in self._lanes:
             if self._stop.is_set():
                 return
@@ -90,7 +90,7 @@ class LineWatch:
                 self._prompts.give(lane)
 
     def count(self) -> None:
-        """Count the ordering keys whose head has held others for a minute. Raises LedgerError."""
+        """Counts the ordering keys whose head has held others for HELD_MS. Raises LedgerError."""
         lines = {lane: self._held.count(lane, HELD_MS) for lane in self._ordered()}
         self._report.behind(lines, _VALID * self._interval_s)
 

@@ -1,4 +1,4 @@
-"""How fast a lane's work is sent again by one recovery."""
+"""The pace of retries: how fast one recovery sends a lane's due deliveries."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from backends.redis.token_bucket import Ask, LocalBuckets
 from sending.runtime.clock import Clock
 
 BITE_S: Final = 0.25
-"""Of a lane's rate: worth of rows that are taken together."""
+"""A bite: seconds of a lane's rate whose rows are taken together."""
 BASE: Final = 50.0
-"""Retries a second of one lane, unless the settings say otherwise: live traffic does not feel them."""
+"""Retries a second of one lane without a setting: few enough not to slow down live traffic."""
 RISEN: Final = 200.0
-"""What they rise to while more is due than goes."""
+"""Highest rate, while more is due than the rate lets go."""
 _STEP_S: Final = 0.5
-"""Between two changes of the rate."""
+"""Interval between two changes of the rate."""
 _FORGOTTEN_S: Final = 10.0
-"""A lane that was not looked at for so long begins at its base again."""
+"""Time without a look after which a lane begins at its base again."""
 
 
 class RetryPace:
-    """A lane's rate for what is sent again: a second's worth at once, then evenly, in bites.
+    """A lane's rate for retries: a second's worth at once, then evenly, in bites.
 
-    A bite is taken in one transaction: row by row, each would cost live traffic a commit of its own.
+    A bite is taken in one transaction; row by row, each would cost a commit.
     """
 
     def __init__(self, rate: Callable[[str], float], clock: Clock) -> None:
-        """`rate`: of a lane, deliveries a second; asked each time."""
+        """`rate`: a lane's deliveries a second; asked each time."""
         self._rate = rate
         self._buckets = LocalBuckets(clock.monotonic)
 
     def take(self, lane: str, wanted: int) -> int:
-        """So many of those wanted may go now: none before they are a bite, or all that is wanted."""
+        """Returns how many of `wanted` may go now; 0 if fewer than a bite, unless that is all wanted."""
         granted = self._ask(lane, wanted, 0)
         if granted < min(wanted, max(1, int(self._rate(lane) * BITE_S))):
             self._give_back(lane, granted)
@@ -41,7 +41,7 @@ class RetryPace:
         return granted
 
     def used(self, lane: str, granted: int, count: int) -> None:
-        """Of those granted so many were found; the rest is given back."""
+        """Gives back what was granted beyond the `count` deliveries found."""
         self._give_back(lane, granted - count)
 
     def _give_back(self, lane: str, unused: int) -> None:
@@ -56,23 +56,23 @@ class RetryPace:
 
 
 class _LaneRate:
-    """One lane's rate and what it follows; times are monotonic seconds."""
+    """One lane's rate and the times that it follows, in monotonic seconds."""
 
     def __init__(self, rate: float, now: float) -> None:
         self.rate = rate
         self.changed_at = now
         self.looked_at = now
         self.emptied_at = now
-        """When a look last found less than it might have taken."""
+        """Time of the last look that found less than it might have taken."""
         self.limited_at = float("-inf")
-        """When the rate last gave less than there was room for."""
+        """Time at which the rate last granted less than there was room for."""
 
 
 class RisingPace(RetryPace):
-    """A pace that rises while it is the rate that holds up what is due, and sinks when nothing is left.
+    """A pace that rises while the rate holds up due deliveries, and sinks when none is left.
 
-    It doubles each half second in which every look was full and the rate was the limit; it halves each half
-    second in which a look found less than it might have taken. Thread-safe.
+    It doubles each _STEP_S in which every look was full and the rate was the limit. It halves each _STEP_S
+    in which a look found less than it might have taken. Thread-safe.
     """
 
     def __init__(self, clock: Clock, base: float = BASE, most: float = RISEN) -> None:
@@ -110,12 +110,12 @@ class RisingPace(RetryPace):
             one.rate, one.changed_at = min(self._most, one.rate * 2), now
 
     def rate_of(self, lane: str) -> float:
-        """A lane's deliveries a second now."""
+        """Returns a lane's deliveries a second now."""
         with self._lock:
             return self._of(lane).rate
 
     def _of(self, lane: str) -> _LaneRate:
-        """Under the lock."""
+        """Returns the lane's rate; called under the lock."""
         now = self._monotonic()
         one = self._lanes.get(lane)
         if one is None or now - one.looked_at > _FORGOTTEN_S:
@@ -124,5 +124,5 @@ class RisingPace(RetryPace):
 
 
 def retry_pace(fixed: float | None, clock: Clock) -> RetryPace:
-    """The pace of retries: fixed where the settings name a rate, else rising."""
+    """Returns the pace of retries: fixed if the settings name a rate, else rising."""
     return RisingPace(clock) if fixed is None else RetryPace(lambda _: fixed, clock)

@@ -1,8 +1,8 @@
-"""The threads of one lane that call the provider once more: few, so that live traffic does not feel them.
-A call carries one delivery or several, as in a live lane, and what an account refuses goes through another.
+"""Pool of the threads that make one lane's retries: few, so as not to slow down live traffic.
 
-Nothing begins that must not: not past its expires_at, not outside the provider's dedup window where it
-relies on that, not under a lapsed lease, not while recovery is stopping.
+A call carries one delivery or several, as in a live lane; a refused delivery goes through another account.
+A delivery does not begin past its expires_at, under a lapsed lease, or while recovery stops. A repeat does
+not begin outside the provider's dedup window.
 """
 
 from __future__ import annotations
@@ -40,38 +40,38 @@ WINDOW_OVER: Final = "dedup_window_over"
 
 
 class RetryEngine(Protocol):
-    """What runs one provider call and never raises (channels/engine.py)."""
+    """Runs one provider call and never raises (channels/engine.py)."""
 
     def send(self, channel: Channel, call: Call, timeout_s: float) -> list[AnyOutcome]:
-        """One outcome per delivery of the call."""
+        """Returns one outcome per delivery of the call."""
         ...
 
 
 class RetryWork(msgspec.Struct, gc=False):
-    """One taken delivery on its way; the thread that calls writes, the one that settles reads."""
+    """One taken delivery. After `put`, threads of `RetryPool` write it; then `RetryStage.settle` reads."""
 
     taken: DueDelivery
     route: Route
     term: int
-    """Of the lease under which it was taken."""
+    """Term of the lease under which it was taken."""
     not_after: int
-    """Epoch milliseconds: begun later it would be no repeat to the provider. 0: it relies on none."""
+    """End of the provider's dedup window, epoch milliseconds; 0 if it is no repeat."""
     end: Ending | None = None
     started_at: int = 0
     answered_at: int = 0
     tries: tuple[PastCall, ...] = ()
     """The calls before the last."""
     first: bool = False
-    """Never called before it was taken; it holds a place of the lane's callers for such."""
+    """Whether it was never called before it was taken; then it is in the pool for first sends."""
 
     @property
     def delivery(self) -> Delivery:
-        """What is sent."""
+        """The delivery to send."""
         return self.taken.delivery
 
     @property
     def answer(self) -> AnyOutcome:
-        """The outcome, where a call is known to have ended."""
+        """The outcome of a retry whose call ended."""
         outcome = outcome_of(self.end)
         assert outcome is not None
         return outcome
@@ -83,7 +83,7 @@ class RetryWork(msgspec.Struct, gc=False):
 
 
 class RetryPool(CallPool[RetryWork]):
-    """One lane's threads. `put` is the taking thread's; `finished` gets back everything put."""
+    """One lane's threads. `RetryStage.run_once` calls `put`; `finished` gets back every item."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class RetryPool(CallPool[RetryWork]):
         reroute: Callable[[Sequence[Delivery]], list[bool]],
         lazy: bool = False,
     ) -> None:
-        """`reroute` is the ledger's: it puts another account on record before that is called. `lazy`: the
+        """`reroute` is `Ledger.reroute`: it puts another account on record before its call. `lazy`: the
         threads start with the first call."""
         super().__init__(f"resend-{routes.lane.name}", permit=permit, clock=clock)
         self.lane = routes.lane
@@ -108,30 +108,30 @@ class RetryPool(CallPool[RetryWork]):
         self._finished = finished
         self._reroute = reroute
         self._queue: WorkQueue[Sequence[RetryWork] | None] = WorkQueue()
-        self._open = 0  # put and not settled; guarded by _sizing, as are the numbers of threads
+        self._open = 0  # taken and not settled; guarded by _sizing, as are the numbers of threads
         self._lazy = lazy  # written by `put`
 
     @property
     def room(self) -> int:
-        """Deliveries that may be taken now: a call in work and one waiting for each thread; none before
-        half of those that wait are gone, so that rows are taken together."""
+        """Number of deliveries that may be taken now. Each thread may have a call under way and one queued.
+        It is 0 until half of the queued ones are gone, so that rows are taken together."""
         free = self._capacity - self._open
         return free if free > self._capacity // 4 else 0
 
     @property
     def unsettled(self) -> int:
-        """Taken and not settled."""
+        """Number of deliveries taken and not settled."""
         return self._open
 
     def start(self) -> None:
-        """Start the threads."""
+        """Starts the threads."""
         with self._sizing:
             if not self._lazy:
                 self._resize(self._wanted)
 
     def adopt(self, routes: RetryLane, threads: int) -> None:
-        """Follow another policy: calls that begin from now on act under it. Threads too many end when they
-        have taken what stands in the queue before."""
+        """Follows another policy: later calls act under it. Surplus threads end after the calls that were
+        queued before."""
         with self._sizing:
             self._routes, self._wanted = routes, threads
             self._capacity = 2 * threads * routes.batch
@@ -139,23 +139,23 @@ class RetryPool(CallPool[RetryWork]):
                 self._resize(threads)
 
     def take_up(self, count: int) -> None:
-        """So many are taken and will be put, or were never put after all (below 0)."""
+        """Counts `count` deliveries as taken; below 0 it takes a count back."""
         with self._sizing:
             self._open += count
 
     def put(self, call: Sequence[RetryWork]) -> None:
-        """Hand one call over, for whose deliveries `take_up` made room."""
+        """Queues one call, whose deliveries `take_up` has counted."""
         if self._lazy:
             self._lazy = False
             self.start()
         self._queue.put(call)
 
     def stop(self) -> None:
-        """Begin nothing more: what waits is given back, what has begun ends. Idempotent."""
+        """Begins nothing more: waiting deliveries are given back, begun calls end. Idempotent."""
         self._stopping = True
 
     def close(self) -> None:
-        """End the threads, once nothing is put any more."""
+        """Ends the threads; called after the last `put`."""
         with self._sizing:
             self._resize(0)
 
@@ -163,7 +163,8 @@ class RetryPool(CallPool[RetryWork]):
         self._queue.put(None)
 
     def _serve(self, name: str) -> None:
-        """Serve until closed; a thread that dies is replaced, and what it called is in doubt."""
+        """Serves until `close`; a thread that dies is replaced, and the deliveries of its call are in
+        doubt."""
         call: Sequence[RetryWork] | None = None
         waiter = self._queue.waiter()
         try:
@@ -181,7 +182,7 @@ class RetryPool(CallPool[RetryWork]):
             self._replace(name)
 
     def _run(self, resends: Sequence[RetryWork]) -> None:
-        """One call for all that may still begin; what its account refused goes through another."""
+        """Makes one call for the deliveries that may begin; refused ones go through other accounts."""
         beginning = [resend for resend in resends if self._may_begin(resend)]
         tried: list[str] = []
         while beginning:
@@ -204,7 +205,7 @@ class RetryPool(CallPool[RetryWork]):
     def _through_another(
         self, resends: Sequence[RetryWork], tried: Sequence[str]
     ) -> list[RetryWork]:
-        """Those that may be called again, their other account on record; the rest keeps its outcome."""
+        """Returns the deliveries to call by another account, on record; the others keep their outcome."""
         first = next((resend for resend in resends if self._may_fail_over(resend)), None)
         if first is None:
             return []
@@ -220,8 +221,8 @@ class RetryPool(CallPool[RetryWork]):
         return going
 
     def _may_fail_over(self, resend: RetryWork) -> bool:
-        """Not what is in doubt: that another account sends it says nothing of the call before; nor what
-        has no attempt left, or no time."""
+        """Returns whether another account may send it. Not if it is in doubt: another account's success is
+        no evidence about the earlier call."""
         return (
             not resend.doubted
             and may_fail_over(resend.answer)
@@ -239,7 +240,7 @@ class RetryPool(CallPool[RetryWork]):
         )
 
     def _kept(self, resends: Sequence[RetryWork]) -> list[bool]:
-        """While the ledger is away nobody is sent elsewhere: the non-send stands."""
+        """Returns per delivery whether its next call is on record; none while the ledger is away."""
         try:
             return self._reroute([resend.delivery for resend in resends])
         except LedgerUnavailable:
@@ -254,7 +255,8 @@ class RetryPool(CallPool[RetryWork]):
         return False
 
     def _shut(self, resend: RetryWork) -> NotStarted | None:
-        """Its account was shut since it was chosen: given back, to whichever account may send it first."""
+        """Returns the end of a delivery whose account was shut since it was chosen: it is given back, for
+        the first account that may send it. None if the account is open."""
         accounts, account = self._routes.accounts, resend.route.account
         if self._routes.of(account.name) is None or accounts.still_allowed(account):
             return None
@@ -263,13 +265,13 @@ class RetryPool(CallPool[RetryWork]):
         return NotStarted(Event.GIVEN_BACK, ACCOUNT_SHUT, delay_ms)
 
     def _refusal(self, resend: RetryWork) -> NotStarted | None:
-        """Why this call must not begin, or None. The lease is the last question: it is the one that can
-        change while a thread sleeps."""
+        """Returns why the delivery must not begin; None if it may. Asks the lease last: it can change while
+        a thread sleeps."""
         reason = self._too_late(resend)
         if reason is not None:
             return reason
         if self._permit.wait_valid(resend.term, lambda: self._too_late(resend) is not None):
-            # Waiting may have taken its time; nothing waits between this question and the first byte.
+            # The wait took time. Nothing waits between this check and the first byte.
             return self._too_late(resend)
         return self._too_late(resend) or NotStarted(Event.UNKNOWN, LEASE_LAPSED)
 

@@ -1,6 +1,6 @@
-"""Looks at a lane before the next poll: a head ended, so the next of its line is due.
+"""Prompts: looks at a lane before the next poll, after a head of a line ended.
 
-A thread of recovery's own does it, whichever scheduler calls the jobs. A lost prompt costs a poll, no more.
+They have a thread of their own, apart from the scheduler. A lost prompt costs one poll interval.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ log = structlog.get_logger(__name__)
 
 
 class Prompts:
-    """`give` is safe from any thread and never blocks; `run` is one thread's."""
+    """`give` is thread-safe and never blocks; one thread calls `run`."""
 
     def __init__(self) -> None:
         self._lanes: SimpleQueue[str | None] = SimpleQueue()
         self._lock = threading.Lock()
-        self._given: set[str] = set()  # guarded by _lock: what stands in the queue
+        self._given: set[str] = set()  # guarded by _lock: the lanes in the queue
 
     def give(self, lane: str) -> None:
-        """Look at this lane at once; what is asked twice before the look is done once."""
+        """Asks for a look at this lane at once; a second prompt before the look has no effect."""
         with self._lock:
             if lane in self._given:
                 return
@@ -33,11 +33,11 @@ class Prompts:
         self._lanes.put(lane)
 
     def stop(self) -> None:
-        """End `run`."""
+        """Ends `run`."""
         self._lanes.put(None)
 
     def run(self, resend: Callable[[str], int | None]) -> None:
-        """Until `stop`. While a look finds something it is repeated, lane by lane in turn."""
+        """Looks at prompted lanes until `stop`, in turn; a look that found work is repeated."""
         while (lane := self._lanes.get()) is not None:
             with self._lock:
                 self._given.discard(lane)

@@ -1,4 +1,4 @@
-"""Through which account a delivery is sent again."""
+"""Recovery's lane: chooses the account of a retry."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ class RetryLane(LaneRoutes):
         self.lane = lane
 
     def asked(self, delivery: Delivery) -> list[Route]:
-        """The accounts that an attempt in doubt may have gone through: the one that the ledger names; where
-        it names none, every one that could have been chosen. Empty: none of them is left."""
+        """Returns the accounts that an attempt in doubt may have used: the one in the ledger; without it
+        every account of the lane. Empty if none is left."""
         name = delivery.account or delivery.notification.account
         if name:
             return [route for route in (self.of(name),) if route is not None]
         return list(self.routes.values())
 
     def bound_to(self, delivery: Delivery, *, same: bool) -> str | None:
-        """The one account that may send it: that of the call which is repeated (`same`), or the one that
+        """Returns the only account that may send it: that of the repeated call (`same`), or the one that
         the notification names. None: any."""
         return delivery.account if same else delivery.notification.account
 
     def choose(self, delivery: Delivery, account: str | None) -> Route | None:
-        """The route for the next call, through `account` if it is bound to one; None where none may send
-        now. What is chosen has used a token: tell `accounts` what became of it."""
+        """Returns the route of the next call, by `account` if it is bound to one; None if none may send
+        now. A chosen account has used a permit: `accounts` must get the outcome, or the permit back."""
         if account is not None:
             notification = msgspec.structs.replace(delivery.notification, account=account)
             delivery = msgspec.structs.replace(delivery, notification=notification)
@@ -56,12 +56,12 @@ class RetryLane(LaneRoutes):
         return None if chosen is None else self.routes[chosen.name]
 
     def wait_ms(self, delivery: Delivery, account: str | None) -> int:
-        """How long to leave a delivery alone that no account may send now, or the one it is bound to."""
+        """Returns the milliseconds until one of its accounts, or the one it is bound to, may send it."""
         if account is not None:
             return self.pause_ms(account)
         return self.pause_ms(*self.accounts.restricted_to(delivery, self.refuses(delivery)))
 
     def pause_ms(self, *accounts: str) -> int:
-        """How long to leave alone what none of these accounts may send now; without any, nobody."""
+        """Returns the milliseconds until one of these accounts may send; without names, any account."""
         wait_s = self.accounts.seconds_until_room(*accounts)
         return int(min(max(wait_s, _LEAST_PAUSE_S), _MOST_PAUSE_S) * 1_000)

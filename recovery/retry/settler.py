@@ -1,5 +1,5 @@
-"""What recovery's calls come to: outcomes go to the ledger in one transaction, and the next of a line is
-looked for at once."""
+"""Settling of recovery's calls: outcomes go to the ledger in one transaction, which wakes the next of each
+line."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class RetrySettler:
         self.on_woken = on_woken
 
     def settle_forever(self) -> None:
-        """Until None comes, after which nothing is put any more."""
+        """Settles until None comes, the last item of the queue."""
         while True:
             batch, last = self._gather()
             self.beat = self._context.clock.monotonic()
@@ -90,7 +90,7 @@ class RetrySettler:
                 return
 
     def settle(self, batch: Sequence[RetryWork]) -> None:
-        """Write and report one batch, then free its places."""
+        """Writes and reports one batch, then frees its places."""
         given_back: dict[int, list[DueDelivery]] = {}
         pairs = []
         for resend in batch:
@@ -122,7 +122,7 @@ class RetrySettler:
     def _tell_gates(
         self, pairs: Sequence[tuple[RetryWork, Settlement]], written: Sequence[bool]
     ) -> None:
-        """What ended as surely not sent gives back what the gates noted of it."""
+        """Gives back the gates' marks of deliveries that surely were not sent."""
         self.give_back(
             [
                 (settlement.delivery.lane, settlement.delivery.key)
@@ -132,7 +132,7 @@ class RetrySettler:
         )
 
     def put_in_ledger(self, settlements: Sequence[Settlement]) -> list[bool]:
-        """Write outcomes; where a head ended, the next of its line is looked for at once."""
+        """Writes outcomes; where a head ended, prompts a look for the next of its line."""
         ordered = self._ordered()
         settle = partial(self._context.ledger.settle, settlements, ordered)
         written = self._context.outage.until_available("settle", settle)
@@ -141,7 +141,7 @@ class RetrySettler:
         return written
 
     def keeps_order(self, lane: str) -> bool:
-        """Whether the lane's deliveries of one key follow one another."""
+        """Returns whether the lane sends deliveries of one key in order."""
         return self._context.lanes[lane].policy.ordering is Ordering.KEY
 
     def _ordered(self) -> frozenset[str]:
@@ -164,12 +164,12 @@ class RetrySettler:
         return batch, True
 
     def put_off(self, taken: Sequence[DueDelivery], delay_ms: int) -> None:
-        """They are due again later, their attempt not counted."""
+        """Gives rows back to be due later, without a counted attempt."""
         give_back = partial(self._context.rows.give_back, taken, delay_ms)
         self._context.outage.until_available("settle", give_back)
 
     def end_unsent(self, settlement: Settlement, *, doubted: bool) -> None:
-        """Write the end of a delivery that nothing was called for."""
+        """Writes the end of a delivery that was not called for."""
         (ours,) = self.put_in_ledger([settlement])
         self._context.report.unsendable(settlement)
         if ours and settlement.event in NEVER_SENT and not doubted:
@@ -177,11 +177,8 @@ class RetrySettler:
 
 
 def settlement_of(resend: RetryWork, policy: LanePolicy) -> Settlement:
-    """Returns how one retry ends in the ledger.
-
-    A definite non-send of this call says nothing of an earlier one in doubt: that stays in doubt. So does
-    one that is refused now: who left in between, or is blocked since, may have got the first.
-    """
+    """Returns one retry's settlement. A non-send or a refusal of this call is no evidence about an earlier
+    call in doubt, which stays in doubt: the receiver may have been blocked in between."""
     delivery, end = resend.taken.delivery, resend.end
     if isinstance(end, NotStarted):
         return Settlement(delivery, end.event, end.reason)

@@ -1,13 +1,13 @@
-"""Resending: takes what is due, calls the provider once more, and writes what became of it.
+"""Retry stage: takes due rows, calls the provider once more, and writes the outcomes.
 
     take      rows of one lane, as many as its few threads and its rate have room for ─▶ IN_FLIGHT
-    hold back what its provider would drop in silence waits in the ledger instead
+    hold back deliveries that their provider would drop silently wait in the ledger instead
     group     recovery/retry/batching.py
     keep      account, call key and digest go into the ledger, before any call
     call      recovery/retry/pool.py
     settle    recovery/retry/settler.py
 
-Rows that are taken and whose outcome never comes are swept with the life that took them, as a worker's.
+Taken rows without an outcome are swept with the process that took them, as a worker's.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ NO_ACCOUNT: Final = "no_account"
 NO_TEMPLATE: Final = "template_error"
 _IDLE_S: Final = 0.5
 _STEP_MS: Final = 250
-"""What waits for an account waits up to so much longer."""
+"""Waits for an account are rounded up to it, so that several share a statement."""
 _LOOKS: Final = 50
-"""One after the other while nothing that was taken may be sent now: it must not hide what may."""
+"""Most looks in a row while no taken row may be sent now: such rows must not hide others."""
 
 Render = Callable[[Delivery], bool]
 """See `recovery.unknown.resolver.Render`."""
 
 
 class LeaseView(Protocol):
-    """The lease's number (sending/runtime/lease.py)."""
+    """The state of the lease (sending/runtime/lease.py)."""
 
     @property
     def term(self) -> int:
-        """A lapse begins a new one."""
+        """Number of the term; a lapse begins a new one."""
         ...
 
     @property
@@ -62,7 +62,7 @@ class LeaseView(Protocol):
 
 
 class RetryStage:
-    """`run_once` may be called by many threads."""
+    """`run_once` is thread-safe."""
 
     def __init__(
         self,
@@ -75,8 +75,8 @@ class RetryStage:
         delays: Callable[[Sequence[tuple[str, str]]], list[int]] = lambda batch: [0] * len(batch),
         on_sending: Callable[[], None] = lambda: None,
     ) -> None:
-        """`delays`: per (account, receiver), for how many milliseconds its provider's limit holds it.
-        `on_sending` is called before what was taken is sent."""
+        """`delays`: per (account, receiver), the milliseconds for which its provider's limit holds it.
+        `on_sending` is called before taken deliveries are sent."""
         self._context = context
         self._settler = settler
         self._owner = owner
@@ -88,13 +88,13 @@ class RetryStage:
     # ---- taking ------------------------------------------------------------------------------
 
     def run_once(self, lane: str) -> int | None:
-        """Take what is due in the lane and hand it to its threads: how many, None where there was no room
-        for some. Raises LedgerError."""
+        """Takes the lane's due rows and hands them to its threads. Returns their number; None if there was
+        no room. Raises LedgerError."""
         counts = [self._run(lane, first=first) for first in (False, True)]
         return sum(filter(None, counts)) or (None if None in counts else 0)
 
     def _run(self, lane: str, *, first: bool) -> int | None:
-        """As `run_once`, of one kind."""
+        """As `run_once`, for first sends or for retries."""
         pools, pace = self._context.kind(first=first)
         callers, routes = pools[lane], self._context.lanes[lane]
         room = min(max(callers.room, 0), routes.accounts.room()) if self._lease.valid else 0
@@ -121,11 +121,12 @@ class RetryStage:
     def _take(
         self, routes: RetryLane, room: int, *, first: bool
     ) -> tuple[int, list[list[RetryWork]]]:
-        """One look: how many rows were taken, and the calls to be made; the others wait again or ended."""
+        """Looks once. Returns how many rows were taken, and the calls to make; other rows wait again or
+        ended."""
         policy, term, token = routes.policy, self._lease.term, new_token()
         ordered = policy.ordering is Ordering.KEY
         ask = DueQuery(routes.lane.name, policy.retry.attempts, ordered, room, first)
-        # The same token until it is answered: rows taken by a try whose reply was lost are found again.
+        # One token for all tries: rows taken by a try whose reply was lost are found again.
         taking = self._context.outage.until_available(
             "take", partial(self._context.rows.take, ask, self._owner, token)
         )
@@ -156,7 +157,8 @@ class RetryStage:
         return len(taking.taken), self._kept(calls)
 
     def _held_back(self, resends: Sequence[RetryWork], routes: RetryLane) -> list[RetryWork]:
-        """Without those that their provider would drop in silence: these wait in the ledger."""
+        """Returns the retries to send now. Those that their provider would drop silently wait in the
+        ledger."""
         pairs = [(resend.route.account.name, resend.delivery.receiver) for resend in resends]
         delays = self._delays(pairs)
         for resend, delay_ms in zip(resends, delays, strict=True):
@@ -168,7 +170,7 @@ class RetryStage:
     def _resend(
         self, taken: DueDelivery, routes: RetryLane, term: int
     ) -> RetryWork | Settlement | int:
-        """The call to be made; or why there is none; or for how many milliseconds nobody may make it."""
+        """Returns the retry to send; a settlement if it cannot be; milliseconds if it must wait."""
         delivery, same = taken.delivery, taken.reason == REPLAY
         delivery.policy_version = routes.version
         bound = routes.bound_to(delivery, same=same)
@@ -188,7 +190,7 @@ class RetryStage:
         return RetryWork(taken, route, term, until)
 
     def _kept(self, calls: list[list[RetryWork]]) -> list[list[RetryWork]]:
-        """The calls that are in the ledger now; a row that was swept meanwhile is not ours to send."""
+        """Returns the calls that are on record now, without rows that were swept meanwhile."""
         if not calls:
             return []
         made = [_called(resend.delivery) for call in calls for resend in call]
@@ -205,12 +207,12 @@ class RetryStage:
 
 
 def served(policy: LanePolicy) -> bool:
-    """Whether the ledger, and so recovery, answers for a lane."""
+    """Returns whether a lane has a ledger, and so recovery."""
     return policy.guarantee is not Guarantee.BEST_EFFORT
 
 
 def _unfit(taken: DueDelivery, route: Route, *, same: bool) -> Settlement | None:
-    """Why the call must not be made through this account: it is no repeat, or could never be sent."""
+    """Returns the settlement of a delivery that this account cannot repeat or send; None if it can."""
     delivery = taken.delivery
     if same and route.digest([delivery]) != taken.call_digest:
         return Settlement(delivery, Event.UNKNOWN, WINDOW_OVER)

@@ -1,1 +1,1 @@
-"""Finding out what became of calls in doubt."""
+"""Resolution of calls in doubt."""

@@ -1,15 +1,14 @@
-"""Repeats of joint calls: what the provider knows by all of its receivers can only be made again for all.
+"""Repeats of joint calls, for a provider whose dedup compares the whole request (WeCom).
 
-A row that alone would be no repeat (WeCom compares the whole request) is looked at with the others of its
-call, and where these are all still in doubt, and together the same to the provider's dedup, the very call
-is made once more:
+A row alone would be no repeat there, so it is looked at with the others of its call. If all are still in
+doubt, and together the same to the provider's dedup, the call is made once more:
 
     accepted                       it was sent, now or before                    SENT
     refused, while others got it   nothing was sent to this one, now or before   RETRY
     anything else                  says nothing of the first call                in doubt, again later
 
-The rows stay UNKNOWN meanwhile, under their lease: in doubt they are, and a recovery that dies over it
-leaves them as they were. Two that repeat one call at the same time do what one does.
+The rows stay UNKNOWN meanwhile, under their lease, so that a recovery that dies leaves them as they were.
+Two recoveries that repeat one call at the same time have the effect of one.
 """
 
 from __future__ import annotations
@@ -35,22 +34,22 @@ from sending.lane_routes import Route
 log = structlog.get_logger(__name__)
 _MS: Final = 1_000
 _LEASE: Final = 2
-"""Timeouts: the call itself, and the writing."""
+"""Number of timeouts in a lease: one for the call, one for the writes."""
 
 Render = Callable[[Delivery], bool]
 """See `recovery.unknown.resolver.Render`."""
 
 
 class Calling(Protocol):
-    """What runs one provider call and never raises (channels/engine.py)."""
+    """Runs one provider call and never raises (channels/engine.py)."""
 
     def send(self, channel: Channel, call: Call, timeout_s: float) -> list[AnyOutcome]:
-        """One outcome per delivery of the call."""
+        """Returns one outcome per delivery of the call."""
         ...
 
 
 class Repeating:
-    """Thread-safe: its state is the ledger's."""
+    """Repeats joint calls. Thread-safe: its state is in the ledger."""
 
     def __init__(
         self,
@@ -70,8 +69,8 @@ class Repeating:
     def repeat(
         self, doubt: UnknownDelivery, route: Route, routes: RetryLane
     ) -> UnknownDelivery | None:
-        """Repeat the doubt's call for all of it, or see to it later: None. Else the doubt as it stands now:
-        the call cannot be repeated. Raises LedgerError."""
+        """Repeats the doubt's whole call, or puts it off. Returns None then; the present doubt if the call
+        cannot be repeated. Raises LedgerError."""
         policy = routes.policy
         wait_ms = _not_before(doubt, policy)
         if wait_ms:
@@ -89,7 +88,7 @@ class Repeating:
         return None
 
     def _same(self, doubts: Sequence[UnknownDelivery], route: Route, policy: LanePolicy) -> bool:
-        """Whether these make the very call again, in time for the provider to know it."""
+        """Returns whether these make the same call again, within the provider's dedup window."""
         if not all(_in_time(one, route, policy) for one in doubts):
             return False
         if not all(self._render(one.delivery) for one in doubts):
@@ -100,7 +99,7 @@ class Repeating:
         self, doubts: Sequence[UnknownDelivery], route: Route, routes: RetryLane
     ) -> list[AnyOutcome]:
         timeout_s, begun_at = routes.policy.timeout_ms / _MS, self._monotonic()
-        # Past its lease others may ask: the rows are not ours to call for any more.
+        # After the lease another recovery may take the rows.
         call = Call(route.account, [one.delivery for one in doubts], not_after=begun_at + timeout_s)
         outcomes = self._engine.send(route.channel, call, timeout_s)
         routes.accounts.record(route.account, outcomes, begun_at)
@@ -128,26 +127,26 @@ class Repeating:
 
 
 def is_joint(doubt: UnknownDelivery, route: Route, policy: LanePolicy) -> bool:
-    """Whether it may be of a call that only all of its receivers together can repeat."""
+    """Returns whether it may belong to a joint call that can only be repeated as a whole."""
     joint = route.channel.max_batch > 1 and bool(doubt.call_digest)
     return joint and _in_time(doubt, route, policy)
 
 
 def _in_time(doubt: UnknownDelivery, route: Route, policy: LanePolicy) -> bool:
-    """Whether a repeat begun now arrives while the provider still knows the call, and before its TTL."""
+    """Returns whether a repeat begun now arrives within the provider's dedup window and the TTL."""
     ends = route.window_ends(doubt.called_at, policy.timeout_ms)
     return doubt.now < min(ends, doubt.delivery.expires_at)
 
 
 def _not_before(doubt: UnknownDelivery, policy: LanePolicy) -> int:
-    """For how many milliseconds nothing is sent: it is quiet, or others of the call may still be on their
-    way here."""
+    """Returns for how many milliseconds nothing is sent: in quiet hours, or while other rows of the call
+    may still come into doubt."""
     settling = doubt.since + policy.timeout_ms - doubt.now
     return max(quiet_ms(policy.quiet_hours, doubt.now), settling, 0)
 
 
 def _granted(doubts: Sequence[UnknownDelivery], route: Route, routes: RetryLane) -> bool:
-    """Whether the account may send as many now; all of them or none."""
+    """Returns whether the account may send all of them now; takes all permits or none."""
     name = route.account.name
     for number, doubt in enumerate(doubts):
         if routes.choose(doubt.delivery, name) is None:
@@ -160,9 +159,7 @@ def _move(doubt: UnknownDelivery, outcome: AnyOutcome, *, taken: bool) -> Transi
     delivery = doubt.delivery
     about = (delivery.key, delivery.day, doubt.version, State.UNKNOWN)
     if isinstance(outcome, Accepted) and outcome.queued:
-        return (
-            None  # its task is not kept here: the repeat of one receiver alone has one of its own
-        )
+        return None  # the task is not kept here: the repeat of one receiver has a task of its own
     if isinstance(outcome, Accepted):
         return Transition(*about, Event.RESOLVED_SENT, None, outcome.provider_id or None)
     if taken and not isinstance(outcome, Unknown):

@@ -1,4 +1,4 @@
-"""What follows for a delivery in doubt: pure functions from what was found out, and the lane's policy.
+"""Decisions on deliveries in doubt: pure functions of the evidence and the lane's policy.
 
     the provider says it was sent          SENT
     the provider says it was not           RETRY, at once or when the provider wants it
@@ -12,8 +12,8 @@
     no proof, the policy says park         PARKED
     no proof, its time or attempts over    PARKED
 
-A query goes before the dedup window, and that before the policy. "It was not sent" is believed once a
-call that was given up has had its time again to arrive.
+A query goes before the dedup window, and that before the policy. "It was not sent" counts only after an
+abandoned call has had its timeout once more to arrive.
 """
 
 from __future__ import annotations
@@ -37,39 +37,39 @@ from sending.settlement import backoff_ms
 REPLAY: Final = "replay"
 UNPROVEN: Final = "unproven"
 UNCONFIRMED: Final = "unconfirmed"
-"""The provider took a task and never said whom it reached."""
+"""The provider accepted a task and never named its receivers."""
 RESOLVED: Final = "resolved_not_sent"
 REFUSED: Final = "refused_in_doubt"
-"""Up to a colon, the provider's code behind it: a refusal that may have come after a success."""
+"""Refused, perhaps after an earlier success; a colon and the provider's code follow."""
 _SOONEST_MS: Final = 1_000
 _LATEST_MS: Final = 60_000
 _PATIENCE: Final = 0.5
-"""Share of its time, from the last call to its TTL, for which only the provider is asked."""
+"""Share of the time from the last call to the TTL for which only the provider is asked."""
 
 Luck = Callable[[], float]
 
 
 class AskLater(NamedTuple):
-    """Nothing follows yet: ask again."""
+    """No decision yet: the provider is asked again."""
 
     delay_ms: int
 
 
 class Evidence(NamedTuple):
-    """What was found out about one delivery in doubt."""
+    """Evidence about one delivery in doubt."""
 
     resolved: ResolveResult | None
-    """The provider's word; None: it has no query, or nobody is left to ask."""
+    """The provider's answer; None if it has no query, or no account is left to ask."""
     repeats_until: int
-    """Until when a repeat of the very call is surely dropped, epoch milliseconds; 0: it is not."""
+    """Epoch milliseconds until which the provider drops a repeat of the same call; 0: it does not."""
     results_until: int = 0
-    """Until when the provider tells whom its task reached, epoch milliseconds; 0: it took none."""
+    """Epoch milliseconds until which the provider has the task's results; 0: it accepted no task."""
 
 
 def conclude(
     doubt: UnknownDelivery, facts: Evidence, policy: LanePolicy, luck: Luck = random.random
 ) -> Transition | AskLater:
-    """What is done about it now."""
+    """Returns the move to make now, or when to ask again."""
     found = facts.resolved
     if found is not None and found.resolution is Resolution.SENT:
         return _move(doubt, Event.RESOLVED_SENT, None, provider_id=found.provider_id or None)
@@ -89,8 +89,8 @@ def conclude(
 
 
 def together(answers: Sequence[ResolveResult | None]) -> ResolveResult | None:
-    """One word from every account that may have been called: sent where one says so, not sent where all
-    do; None where one of them, or nobody, can be asked."""
+    """Returns one answer from all accounts that may have been called: sent if one has it as sent, not sent
+    if all have it so. None if an account cannot be asked."""
     found = [answer for answer in answers if answer is not None]
     sent = next((r for r in found if r.resolution is Resolution.SENT), None)
     if sent is not None:
@@ -102,10 +102,10 @@ def together(answers: Sequence[ResolveResult | None]) -> ResolveResult | None:
 
 
 def _of_task(doubt: UnknownDelivery, facts: Evidence) -> Transition | AskLater:
-    """What the provider took is not sent again without its word: most of the task has arrived."""
+    """Returns the decision on an accepted task. It is not sent again without proof: most of it arrived."""
     left_ms = facts.results_until - doubt.now
-    told = facts.resolved is not None and facts.resolved.final
-    if left_ms > 0 and not told:
+    final = facts.resolved is not None and facts.resolved.final
+    if left_ms > 0 and not final:
         return AskLater(min(pause_ms(doubt), left_ms))
     return _move(doubt, Event.PARK_UNPROVEN, UNCONFIRMED)
 
@@ -122,7 +122,7 @@ def _without_proof(
     delay_ms = backoff_ms(policy.retry, doubt.delivery.waits, luck())
     if facts.repeats_until > doubt.now:
         left = facts.repeats_until - doubt.now
-        # Soon, and sooner than the window closes: what waits too long is no repeat any more.
+        # Well before the window closes, since a later call would be no repeat.
         return _move(doubt, Event.REPLAY, REPLAY, delay_ms=min(delay_ms, left // 2))
     if doubt.reason.startswith(REFUSED):
         return _move(doubt, Event.PARK_UNPROVEN, doubt.reason)
@@ -158,11 +158,11 @@ def _patience_ends(doubt: UnknownDelivery) -> float:
 
 
 def pause_ms(doubt: UnknownDelivery) -> int:
-    """Half as long again as since its last call: each pause is longer than the one before."""
+    """Returns half of the time since the last call, bounded: each pause is longer than the one before."""
     age = max(doubt.now - doubt.last_call, 0)
     return min(max(age // 2, _SOONEST_MS), _LATEST_MS)
 
 
 def _pause_ms(doubt: UnknownDelivery) -> int:
-    """Never past the moment from which the policy decides."""
+    """Returns `pause_ms`, cut at the moment from which the policy decides."""
     return max(1, min(pause_ms(doubt), int(_patience_ends(doubt)) - doubt.now))

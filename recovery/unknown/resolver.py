@@ -1,8 +1,8 @@
-"""Resolving: asks what became of calls in doubt, and makes the move that follows.
+"""Resolver: asks providers about calls in doubt, and makes the move that follows.
 
-One row is asked about by one recovery at a time, under a lease in its row; a recovery that dies loses
-nothing but the time until the lease ends. So that this is short the lease does not cover a whole batch of
-slow answers: what was not come to in time is left to the next look.
+One recovery at a time asks about a row, under a lease in the row; one that dies costs the time until the
+lease ends. To keep that short the lease does not cover a whole batch of slow answers: the rest is left to
+the next look.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from sending.lane_routes import Route
 
 log = structlog.get_logger(__name__)
 BATCH: Final = 20
-"""Rows asked about under one lease, at most."""
+"""Most rows under one lease."""
 _QUESTIONS: Final = 4
-"""Of the last dialogue, that the lease leaves time for; as long again the others may have taken."""
+"""Requests of the last row for which the lease leaves time; the rows before it may take as long."""
 _MS: Final = 1_000
 
 Render = Callable[[Delivery], bool]
-"""Fills in `delivery.rendered`; False where its template cannot be filled in any more."""
+"""Writes `delivery.rendered`; returns False if its template can no longer be rendered."""
 
 
 class Asking(Calling, Protocol):
-    """What holds an adapter's dialogue and never raises (channels/engine.py)."""
+    """Runs an adapter's queries and never raises (channels/engine.py)."""
 
     def resolve(
         self,
@@ -45,13 +45,13 @@ class Asking(Calling, Protocol):
         timeout_s: float,
         asked: Asked | None = None,
     ) -> ResolveResult | None:
-        """What became of the attempt; None where the provider has no query. A question in `asked` is not
-        put to the provider again."""
+        """Returns the provider's answer about the attempt; None if it has no query. A question in `asked`
+        is not sent again."""
         ...
 
 
 class Resolving:
-    """Thread-safe: its state is the ledger's."""
+    """Resolves doubts. Thread-safe: its state is in the ledger."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Resolving:
         )
 
     def run_once(self, lane: str) -> int:
-        """A batch of the lane's doubts; how many were looked at. Raises LedgerError."""
+        """Resolves a batch of the lane's doubts. Returns how many it came to. Raises LedgerError."""
         routes = self._routes[lane]
         last_ms = _QUESTIONS * routes.policy.timeout_ms
         until = self._monotonic() + last_ms / _MS
@@ -95,9 +95,9 @@ class Resolving:
     def _settle(
         self, doubt: UnknownDelivery, routes: RetryLane, seen_to: set[str], asked: Asked
     ) -> None:
-        """Written one by one: an answer that was hard to get is not lost with a batch. `seen_to` are the
-        joint calls of this look: with the first of a call the others were seen to. `asked` are the
-        questions about tasks in this look, each put once however many receivers its task has."""
+        """Resolves one doubt and writes it at once, so that no answer is lost with a batch. `seen_to`: keys
+        of the joint calls that this look has repeated. `asked`: this look's answers about tasks, which
+        several receivers may share."""
         if doubt.delivery.call_key in seen_to:
             return
         facts = self._facts(doubt, routes, asked)
@@ -134,7 +134,7 @@ class Resolving:
         return Evidence(together(answers), until)
 
     def _of_task(self, doubt: UnknownDelivery, routes: RetryLane, questions: Asked) -> Evidence:
-        """What the provider says of a task that it took, which its account alone knows."""
+        """Returns the evidence of an accepted task, which only its account knows."""
         route = routes.of(doubt.delivery.account)
         if route is None:
             return Evidence(None, 0)
@@ -150,12 +150,12 @@ class Resolving:
         return Evidence(found, 0, doubt.since + route.channel.result_window_ms)
 
     def _joint(self, doubt: UnknownDelivery, facts: Evidence, routes: RetryLane) -> Route | None:
-        """Where only its whole call could be repeated: through whom that went."""
+        """Returns the route of a joint call to repeat as a whole; None if there is other evidence."""
         if doubt.reason == QUEUED:
             return None
         asked = routes.asked(doubt.delivery)
-        told = facts.resolved is not None or facts.repeats_until or len(asked) != 1
-        if told or doubt.now >= doubt.delivery.expires_at:
+        known = facts.resolved is not None or facts.repeats_until or len(asked) != 1
+        if known or doubt.now >= doubt.delivery.expires_at:
             return None
         return asked[0] if is_joint(doubt, asked[0], routes.policy) else None
 
@@ -166,7 +166,7 @@ class Resolving:
         return self._engine.resolve(route.channel, route.account, attempt, timeout_ms / _MS)
 
     def _repeats_until(self, doubt: UnknownDelivery, route: Route, timeout_ms: int) -> int:
-        """0 too where the call would not be the same: another body is no repeat to the provider."""
+        """Returns the end of the provider's dedup window; 0 also if the call's body would differ."""
         until = route.window_ends(doubt.called_at, timeout_ms)
         if until <= doubt.now or not doubt.delivery.account or not self._render(doubt.delivery):
             return 0

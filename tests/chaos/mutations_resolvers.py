@@ -129,7 +129,7 @@ RESOLVERS: tuple[Mutation, ...] = (
     Mutation(
         "nobody waits for a word that never comes",
         "recovery.unknown.decisions:_of_task",
-        "    if left_ms > 0 and not told:\n",
+        "    if left_ms > 0 and not final:\n",
         "    if left_ms > 0:\n",
         (_CONCLUSIONS + "test_a_task_of_which_the_provider_never_will_say_more_is_parked_at_once",),
     ),
