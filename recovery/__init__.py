@@ -1,1 +1,1 @@
-"""What did not end well comes back by itself: resent, resolved, expired or parked (docs/recovery.md)."""
+"""Recovery: retries, resolves, expires or parks deliveries that did not end well (docs/recovery.md)."""

@@ -1,5 +1,4 @@
-"""How lately a schedule called a job in this process, and what last went wrong with it; and how lately this
-process sent."""
+"""Activity of this process: the schedule's last job and last trouble, and the last sending."""
 
 from __future__ import annotations
 
@@ -10,11 +9,11 @@ from contextlib import contextmanager
 from typing import Final
 
 IDLE_AFTER_S: Final = 30.0
-"""A recovery that took nothing to send for so long is idle: it has no share of the accounts' rates."""
+"""An idle recovery has taken no rows for so long; it has no share of the accounts' rates."""
 
 
 class Activity:
-    """Every method is any thread's. Times are monotonic seconds."""
+    """Jobs and troubles of the schedule. Thread-safe. Times are monotonic seconds."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
@@ -25,7 +24,7 @@ class Activity:
 
     @contextmanager
     def job(self) -> Iterator[None]:
-        """Around a job that the schedule called."""
+        """Encloses a job that the schedule called."""
         with self._lock:
             self._running += 1
         try:
@@ -36,12 +35,12 @@ class Activity:
                 self._last_at = self._monotonic()
 
     def silent_s(self) -> float:
-        """Seconds since the last job ended here; 0 while one runs."""
+        """Returns the seconds since the last job ended; 0 while one runs."""
         with self._lock:
             return 0.0 if self._running else self._monotonic() - self._last_at
 
     def note(self, trouble: str) -> None:
-        """Keep what is wrong with the schedule."""
+        """Keeps the schedule's latest trouble."""
         with self._lock:
             self._trouble = trouble
 
@@ -53,18 +52,18 @@ class Activity:
 
 
 class Sending:
-    """Whether this recovery sends. Every method is any thread's."""
+    """Whether this recovery sends. Thread-safe."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
-        self._last_at = float("-inf")  # written by those who take rows; any of them may come last
+        self._last_at = float("-inf")  # written by `note`, from several threads in any order
 
     def note(self) -> bool:
-        """Rows were taken to be sent. Returns whether it was idle until now."""
+        """Notes that rows were taken. Returns whether it was idle until now."""
         was_idle = self.idle()
         self._last_at = self._monotonic()
         return was_idle
 
     def idle(self) -> bool:
-        """Whether nothing was taken for half a minute."""
+        """Returns whether nothing was taken for IDLE_AFTER_S."""
         return self._monotonic() - self._last_at > IDLE_AFTER_S

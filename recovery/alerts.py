@@ -1,4 +1,4 @@
-"""Recovery's alerts: what it parks, it tells (docs/alerts.md)."""
+"""Recovery's alerts about parked deliveries (docs/alerts.md)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from sending.alerts.rules import parked
 
 
 class Alerts(AlertNotifier):
-    """One kind of trouble in one lane is one alert, however many deliveries it strikes. `parked` is any
-    thread's."""
+    """One reason in one lane is one alert, for any number of deliveries. `parked` is thread-safe."""
 
     def parked(self, lane: str, reason: str, _delivery: str) -> None:
-        """A delivery waits for a person."""
+        """Raises the alert for a parked delivery."""
         self.raise_(parked(lane, reason))

@@ -1,4 +1,4 @@
-"""The job that lets old days leave the ledger (docs/archive.md): one recovery at a time, once an hour."""
+"""The job that archives old days of the ledger (docs/archive.md): one recovery at a time, once an hour."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ log = structlog.get_logger(__name__)
 DUTY: Final = "archive"
 LEASE_MS: Final = 600_000
 EVERY_S: Final = 3_600.0
-"""Between two looks for days that are over."""
+"""Interval of the looks for old days."""
 
 
 class Archiving:
-    """One thread at a time. A day that stays is told again at every look, until its rows have ended."""
+    """For one thread at a time. A day with open rows stays, and each look logs it."""
 
     def __init__(
         self,
@@ -38,16 +38,16 @@ class Archiving:
         self._monotonic = monotonic
         self._next_at = float("-inf")
         self._refused = False
-        """The database does not let us: nothing more is tried."""
+        """Whether the database refused the job; it is not tried again."""
         self._topic_days = topic_days
         self._policy = policy
 
     def adopt(self, policy: Policy) -> None:
-        """Keep as many days as this policy says from now on; any thread."""
+        """Takes the number of days from this policy from now on; from any thread."""
         self._policy = policy
 
     def run_once(self) -> int:
-        """Days that left. Raises LedgerError; then the next call looks again."""
+        """Returns the number of days that left. Raises LedgerError; the next call looks again then."""
         if self._refused or self._monotonic() < self._next_at or not self._hold(DUTY, LEASE_MS):
             return 0
         try:
@@ -71,8 +71,8 @@ class Archiving:
         return left
 
     def _is_long_enough(self, keep_days: int) -> bool:
-        """Whether nothing that leaves can be read again from Kafka and be sent; False too if nobody knows.
-        The broker is asked, so only once there are days to let go."""
+        """Returns whether Kafka keeps no record of the days that leave, which would be sent again; False if
+        the broker does not answer. Asks the broker, so only once there are days to archive."""
         try:
             least = least_days(self._policy, self._topic_days())
         except KafkaTrouble as exc:

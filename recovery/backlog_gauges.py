@@ -1,6 +1,4 @@
-"""How much waits, as `/metrics` shows it: only what was measured lately. A number that nobody measured
-is not shown, since 0 would say that nothing waits.
-"""
+"""Gauges of the backlog. Stale numbers are not shown: 0 would mean that nothing waits."""
 
 from __future__ import annotations
 
@@ -24,21 +22,22 @@ _BEHIND: Final = "Ordering keys whose head has held others for a minute; counted
 
 
 class BacklogGauges(Collector):
-    """`show` and `show_behind` are a measuring thread's each; anyone may collect."""
+    """`Recovery.measure` calls `show`, `LineWatch.count` `show_behind`, each in its thread; any thread may
+    collect."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
         self._shown: tuple[float, Sequence[DueBacklog]] = (float("-inf"), ())
-        """Until when it holds, and what was measured; replaced as a whole by `show`."""
+        """End of validity, and the measured backlog; replaced as a whole by `show`."""
         self._behind: tuple[float, Mapping[str, int]] = (float("-inf"), {})
         """Likewise, by `show_behind`."""
 
     def show(self, backlog: Sequence[DueBacklog], valid_s: float) -> None:
-        """What waits now; it is shown for so many seconds."""
+        """Shows this backlog for `valid_s` seconds."""
         self._shown = self._monotonic() + valid_s, backlog
 
     def show_behind(self, lines: Mapping[str, int], valid_s: float) -> None:
-        """Lane to ordering keys that wait for a head; shown for so many seconds."""
+        """Shows, per lane, the number of ordering keys that wait for a head, for `valid_s` seconds."""
         self._behind = self._monotonic() + valid_s, lines
 
     def describe(self) -> Iterable[GaugeMetricFamily]:

@@ -1,9 +1,9 @@
-"""What a person does to deliveries: have them sent again, decide what is in doubt, discard them, or make
-a second copy (recovery/operator_rules.py says what may become of which).
+"""A person's actions on deliveries: send again, decide a doubt, discard, copy (recovery/operator_rules.py
+has the rules).
 
-Each row is written only as it was read (compare-and-set), so that a person and recovery, or two persons,
-never both have it sent. What was done needs no memory of its own: a row that was moved is not picked
-again, and a copy's id follows from its job and its delivery, so that making it twice is making it once.
+Each row is written by compare-and-set, so that a person and recovery, or two persons, never both have it
+sent. No record of a job is needed: a moved row is not picked again. A copy's id follows from its job and
+its delivery, so a repeated job makes no second copy.
 """
 
 from __future__ import annotations
@@ -43,32 +43,32 @@ from recovery.operator_rules import (
 from tracing.events import Recorder, Stage, TraceEvent
 
 DUTY: Final = "resend"
-"""Held by the one job that goes through a selection."""
+"""Duty of the one job that goes through a selection."""
 WHO: Final = "operator"
-"""Who stands in the trace."""
+"""Worker's name in the trace."""
 QUIET_HOURS: Final = "quiet_hours"
 _LOOKS: Final = 3
-"""How often a row in doubt is looked at: recovery writes its version each time it asks."""
+"""Reads of a row in doubt: recovery writes a new version each time it asks."""
 
 
 class Keeping(Protocol):
-    """Where payloads are (idempotency/lookups.py)."""
+    """The store of payloads (idempotency/lookups.py)."""
 
     def kept(self, delivery_key: str) -> KeptRow | None:
-        """Payload and receiver, opened."""
+        """Returns payload and receiver, decrypted; None without the row."""
         ...
 
 
 class _Plan(NamedTuple):
-    """The move for one delivery, and what is told once it is made."""
+    """The move for one delivery, and its result once the move is made."""
 
     pick: Pick
     move: Transition
-    told: OperatorResult
+    result: OperatorResult
 
 
 class Operator:
-    """Raises LedgerError alone."""
+    """Performs a person's actions; raises LedgerError alone."""
 
     def __init__(
         self,
@@ -81,8 +81,8 @@ class Operator:
         look: Callable[[str], Sequence[Pick]] = lambda _: (),
         give_back: Callable[[Sequence[tuple[str, str]]], None] = lambda _: None,
     ) -> None:
-        """`policy` is the one in force. `look` is `Picks.named`. `give_back` gets (lane, key) of each
-        delivery that was discarded and surely not sent (dispatcher/pipeline/gates.py)."""
+        """`policy`: the one in force. `look` is `Picks.named`. `give_back` gets (lane, key) of each
+        discarded delivery that surely was not sent (dispatcher/pipeline/gates.py)."""
         self._rows = rows
         self._payloads = payloads
         self._policy = policy
@@ -100,15 +100,15 @@ class Operator:
         *,
         dry_run: bool = False,
     ) -> list[OperatorResult]:
-        """Do it to each of them, in their order."""
+        """Applies the verb to each pick. Returns the results in their order."""
         now = self._now_ms()
         planned = [self._planned(verb, pick, note, now) for pick in picks]
         plans = [one for one in planned if isinstance(one, _Plan)]
-        done = iter([one.told for one in plans] if dry_run else self._made(verb, plans, note))
+        done = iter([one.result for one in plans] if dry_run else self._made(verb, plans, note))
         return [one if isinstance(one, OperatorResult) else next(done) for one in planned]
 
     def copy(self, pick: Pick, job: str) -> Copy | OperatorResult:
-        """A second copy under an id of its own, which is the same for the same job."""
+        """Returns a copy under an id of its own, the same for the same job; a result if it is refused."""
         if pick.state in OPEN:
             return told_of(
                 pick, OperatorVerdict.REFUSED, "it is open: the first copy may still be sent"
@@ -124,15 +124,15 @@ class Operator:
         )
 
     def copy_archived(self, row: ArchivedRow, kept: KeptRow, job: str) -> Copy:
-        """A copy of a delivery that left the ledger with its day."""
+        """Returns a copy of a delivery that left the ledger with its day."""
         return self._copied(
             kept, archived_told(row, OperatorVerdict.COPIED, self._holds(row.lane)), job
         )
 
-    def _copied(self, kept: KeptRow, told: OperatorResult, job: str) -> Copy:
-        new_id = copy_id(job, told.delivery_key)
-        fields = copied_fields(kept, new_id, told.message_id, self._now_ms())
-        return Copy(fields, msgspec.structs.replace(told, new_id=new_id))
+    def _copied(self, kept: KeptRow, result: OperatorResult, job: str) -> Copy:
+        new_id = copy_id(job, result.delivery_key)
+        fields = copied_fields(kept, new_id, result.message_id, self._now_ms())
+        return Copy(fields, msgspec.structs.replace(result, new_id=new_id))
 
     # ---- planning ----------------------------------------------------------------------------
 
@@ -165,7 +165,7 @@ class Operator:
         return self._policy.of(Lane(*lane.split(".")))
 
     def _holds(self, lane: str) -> str:
-        """What a worker will do with a copy that comes now."""
+        """Returns until when a worker would hold a copy that comes now; empty if it would not."""
         quiet, now = self._lane_policy(lane).quiet_hours, self._now_ms()
         wait_ms = quiet_ms(quiet, now)
         return held_text(now + wait_ms, quiet.zone) if wait_ms else ""
@@ -183,13 +183,13 @@ class Operator:
             unsent = [plan.pick for plan in done if not plan.pick.doubted]
             self._give_back([(pick.lane, pick.key) for pick in unsent])
         return [
-            plan.told if ours else told_of(plan.pick, OperatorVerdict.OVERTAKEN)
+            plan.result if ours else told_of(plan.pick, OperatorVerdict.OVERTAKEN)
             for plan, ours in zip(plans, moved, strict=True)
         ]
 
     def _moved_later(self, plan: _Plan) -> bool:
-        """A row in doubt gets another version whenever recovery asks about it. It is moved all the same
-        while it is in the same doubt: no call of it was made since it was picked."""
+        """Moves a row in doubt whose version changed because recovery asked about it. Returns False unless
+        it is in the same doubt, with no call since it was picked."""
         pick = plan.pick
         if pick.state is not State.UNKNOWN:
             return False
@@ -208,12 +208,12 @@ class Operator:
 
 
 def _waits_for_it(pick: Pick, until: int) -> bool:
-    """Whether it is held already, and lives long enough to go then."""
+    """Returns whether it is held already, and expires after the quiet hours."""
     return pick.state is State.RETRY and pick.reason == QUIET_HOURS and pick.expires_at > until
 
 
 def _new_end(pick: Pick, goes_at: int, policy: LanePolicy) -> int | None:
-    """A person's word prolongs what is past its time by its lane's TTL, and nothing else."""
+    """Returns the new expiry of a delivery past its time, by its lane's TTL; None for any other."""
     return None if pick.expires_at > goes_at else goes_at + policy.lifetime_ms(None)
 
 
@@ -233,7 +233,7 @@ def _doubt(pick: Pick) -> tuple[State, int, int]:
 def _event(plan: _Plan, note: OperatorNote, at: int) -> TraceEvent:
     pick, event = plan.pick, plan.move.event
     stage = Stage.DROPPED if event is Event.OPERATOR_DISCARD else Stage.RESOLVED
-    said = str(note)
+    remark = str(note)
     return TraceEvent(
         at=at,
         stage=stage,
@@ -245,7 +245,7 @@ def _event(plan: _Plan, note: OperatorNote, at: int) -> TraceEvent:
         attempt=pick.attempt,
         state=after(pick.state, event).value,
         reason=WHO,
-        detail=f"{event.value} ({said})" if said else event.value,
+        detail=f"{event.value} ({remark})" if remark else event.value,
         account=pick.account or "",
         policy_version=pick.policy_version,
     )

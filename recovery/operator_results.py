@@ -1,4 +1,4 @@
-"""What a person is told of each delivery, and the copies that are made of some."""
+"""Results of a person's actions on deliveries, and the copies of some."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from message.keys import KEY_LENGTH
 
 
 class OperatorVerdict(StrEnum):
-    """What became of one delivery."""
+    """Result of an action on one delivery."""
 
     RETRIED = "retried"
     HELD = "held"
-    """It goes by itself, but not now; the detail says when."""
+    """It goes later by itself; the detail says when."""
     SENT = "sent"
     DISCARDED = "discarded"
     COPIED = "copied"
@@ -29,47 +29,47 @@ class OperatorVerdict(StrEnum):
     REFUSED = "refused"
     """Nothing was done; the reason says why."""
     OVERTAKEN = "overtaken"
-    """It was written meanwhile: look at it again."""
+    """The row was written meanwhile; nothing was done."""
 
 
 class OperatorResult(msgspec.Struct, frozen=True):
-    """What a person is told of one delivery."""
+    """One delivery with the verdict on it, as it is printed."""
 
     delivery_key: str
     message_id: str
     lane: str
     state: str
-    """Before."""
+    """State before the action."""
     verdict: OperatorVerdict
     detail: str = ""
     new_id: str = ""
-    """Of a copy."""
+    """Id of the copy; empty without one."""
 
 
 class Copy(NamedTuple):
-    """A notification of its own, ready for Kafka: its envelope's fields."""
+    """A new notification, ready for Kafka: its envelope's fields."""
 
     fields: dict[str, Any]
     told: OperatorResult
 
 
 def told_of(pick: Pick, verdict: OperatorVerdict, detail: str = "") -> OperatorResult:
-    """Of a delivery in the ledger."""
+    """Returns the result for a delivery in the ledger."""
     return OperatorResult(pick.key, pick.message_id, pick.lane, pick.state.value, verdict, detail)
 
 
 def archived_told(row: ArchivedRow, verdict: OperatorVerdict, detail: str) -> OperatorResult:
-    """Of a delivery that is not in the ledger any more."""
+    """Returns the result for a delivery that has left the ledger."""
     return OperatorResult(row.delivery_key, row.message_id, row.lane, row.state, verdict, detail)
 
 
 def copy_id(job: str, delivery_key: str) -> str:
-    """32 hex digits, the same whenever the job is run again."""
+    """Returns 32 hex digits, the same in each run of the job."""
     return sha256(f"copy\x1f{job}\x1f{delivery_key}".encode()).hexdigest()[:KEY_LENGTH]
 
 
 def copied_fields(kept: KeptRow, new_id: str, message_id: str, now: int) -> dict[str, Any]:
-    """The envelope of the copy: as it came, unknown fields and all, for this receiver alone."""
+    """Returns the copy's envelope: unchanged, with unknown fields, for this receiver alone."""
     fields: dict[str, Any] = msgspec.json.decode(kept.payload)
     own = {"v": VERSION, "id": new_id, "receivers": [kept.receiver], "resend_of": message_id}
     return fields | own | {"created_at": now}

@@ -1,4 +1,4 @@
-"""What a person may do to a delivery in its state, and why not: pure.
+"""Rules for a person's actions on deliveries, by their state. Pure.
 
 again         PARKED, REJECTED, EXPIRED, RETRY ─▶ RETRY
 arrived       UNKNOWN, PARKED in doubt ─▶ SENT
@@ -26,13 +26,13 @@ DISCARDED: Final = "discarded"
 AUTHOR_AT_MOST: Final = 64
 """Characters of an author's name in a row's reason."""
 WHY_AT_MOST: Final = 200
-"""Characters of a person's reason in a row's."""
+"""Characters of a person's explanation in a row's reason."""
 DOUBLE: Final = "an earlier call may have sent it: this may be a second copy"
 _MS: Final = 1_000
 
 
 class Verb(StrEnum):
-    """What a person wants done."""
+    """A person's action on a delivery."""
 
     AGAIN = "again"
     ARRIVED = "arrived"
@@ -44,7 +44,7 @@ class Verb(StrEnum):
 SENDS: Final = frozenset({Verb.AGAIN, Verb.NOT_ARRIVED, Verb.ACCEPT_RISK})
 """Verbs after which a delivery is sent."""
 DECIDES: Final = frozenset({Verb.ARRIVED, Verb.NOT_ARRIVED, Verb.ACCEPT_RISK})
-"""Verbs about what may have been sent."""
+"""Verbs about a delivery in doubt."""
 _EVENTS: Final = {
     Verb.AGAIN: Event.OPERATOR_RETRY,
     Verb.ARRIVED: Event.OPERATOR_SENT,
@@ -55,31 +55,31 @@ _EVENTS: Final = {
 
 
 class OperatorNote(msgspec.Struct, frozen=True):
-    """Who does it, and why; both end up in the row's reason and in the trace."""
+    """Author and explanation of an action, for the row's reason and the trace."""
 
     author: str = ""
     why: str = ""
 
     def reason(self, verb: Verb) -> str:
-        """For the row: `operator:li@ops: the portal shows nothing`; bounded, the text masked."""
+        """Returns the row's reason: `operator:li@ops: the portal shows nothing`; bounded and masked."""
         code = DISCARDED if verb is Verb.DISCARD else OPERATOR
         return f"{code}:{self}" if self.author or self.why else code
 
     def __str__(self) -> str:
-        """`li@ops: the portal shows nothing`."""
+        """Returns `li@ops: the portal shows nothing`."""
         parts = (self.author[:AUTHOR_AT_MOST], masked_text(self.why[:WHY_AT_MOST]))
         return ": ".join(part for part in parts if part)
 
 
 def event_of(verb: Verb, pick: Pick) -> Event:
-    """The move that the verb makes of a delivery which is not refused."""
+    """Returns the verb's move for a delivery that `refusal` does not refuse."""
     if verb is Verb.ACCEPT_RISK and pick.state is State.PARKED:
         return Event.OPERATOR_RETRY
     return _EVENTS[verb]
 
 
 def refusal(verb: Verb, pick: Pick) -> str:
-    """Why the verb does nothing to it; empty: it may."""
+    """Returns why the verb is refused; empty if it is not."""
     if verb in SENDS and pick.recalled and pick.state not in (State.SENT, State.DELIVERED):
         return "it was recalled and would end again at once: --new-id makes a copy"
     if verb is Verb.AGAIN:
@@ -129,6 +129,6 @@ def _not_decided(verb: Verb, pick: Pick) -> str:
 
 
 def held_text(until_ms: int, zone: str) -> str:
-    """`held until 2026-11-23 08:00 Asia/Shanghai: quiet hours of its lane`."""
+    """Returns `held until 2026-11-23 08:00 Asia/Shanghai: quiet hours of its lane`."""
     at = datetime.fromtimestamp(until_ms / _MS, ZoneInfo(zone))
     return f"held until {at:%Y-%m-%d %H:%M} {zone}: quiet hours of its lane"

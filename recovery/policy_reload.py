@@ -1,4 +1,4 @@
-"""Another policy in a recovery that is at work: lane by lane, each as a whole."""
+"""Changes the policy of a running recovery, lane by lane."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = structlog.get_logger(__name__)
 
 
 class RecoveryPolicyReload:
-    """Called by the watching thread alone."""
+    """Called by the thread of `PolicyWatcher.run` alone."""
 
     def __init__(
         self,
@@ -30,11 +30,11 @@ class RecoveryPolicyReload:
         routes_for: Callable[[Policy], AccountsByLane],
         threads: Callable[[LanePolicy], int],
     ) -> None:
-        """`routes` is what the jobs look into: an entry is exchanged at once. `routes_for` raises
-        SettingsError for a policy that the accounts do not fit; `threads` tells how many of a lane's
-        `callers` there are. Of `releasing` there are as many as the policy's."""
+        """The jobs read `routes`, whose entries are replaced whole. `routes_for` raises SettingsError for a
+        policy that the accounts do not fit. `threads` returns the number of a lane's threads in `callers`;
+        `releasing` has as many as the policy names."""
         self.kept = 0
-        """Lanes that follow only once recovery is started again."""
+        """Number of lanes that follow only after a restart of recovery."""
         self._routes = routes
         self._callers = callers
         self._releasing = releasing
@@ -43,7 +43,7 @@ class RecoveryPolicyReload:
         self._threads = threads
 
     def __call__(self, policy: Policy) -> None:
-        """Let every lane follow, but those that cannot while they are at work."""
+        """Applies the policy to every lane, except those that cannot follow while they run."""
         now = {r.lane: (r.version, r.policy) for r in self._routes.values()}
         new, kept = followed(policy, now)
         plain = self._routes_for(new)
@@ -65,5 +65,5 @@ class RecoveryPolicyReload:
 def retry_lane(
     policy: Policy, lane: Lane, routes: Mapping[str, Route], send_limits: SendLimits
 ) -> RetryLane:
-    """Returns one lane under a policy that `quotas` follow."""
+    """Returns one lane under a policy that `send_limits` follow."""
     return RetryLane(lane, policy.version, policy.of(lane), routes, send_limits.accounts[lane.name])

@@ -1,4 +1,4 @@
-"""Recovery as a process: open what it needs, schedule, drain on SIGTERM, answer with an exit code."""
+"""Recovery's process: opens the backends, schedules, drains on SIGTERM, returns an exit code."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from sending.runtime.health import HealthServer
 
 log = structlog.get_logger(__name__)
 _WATCH_S: Final = 0.2
-"""How soon `stop` is seen."""
+"""Interval at which `stop` is checked."""
 _JOBS_END_S: Final = 5.0
-"""Kept for jobs under way, after everything they wait for was told to stop."""
+"""Longest wait for jobs under way, after the drain."""
 
 
 class Scheduling(Protocol):
-    """Returns what calls the jobs, in threads of the recovery's group."""
+    """Calls the jobs, in threads of the recovery's group."""
 
     def start(self, recovery: Recovery) -> None:
-        """Begin to call them."""
+        """Begins to call them."""
         ...
 
     def stop(self) -> None:
-        """Call no more; waits for nothing."""
+        """Calls no more; waits for nothing."""
         ...
 
     def join(self, timeout_s: float) -> None:
-        """Until the jobs under way have ended, or the time is over."""
+        """Waits until the jobs under way have ended, or the time is over."""
         ...
 
 
@@ -70,10 +70,10 @@ def run_recovery(
     *,
     embedded: bool = False,
 ) -> int:
-    """Recover the lanes until `stop` is set; the process's exit code. Without a Redis, or with
+    """Recovers the lanes until `stop` is set. Returns the process's exit code. Without a Redis, or with
     `embedded`, the built-in loop schedules, else Celery.
 
-    Raises SettingsError, PolicyError, TemplateFileError, LedgerError for what keeps it from starting.
+    Raises SettingsError, PolicyError, TemplateFileError, LedgerError if it cannot start.
     """
     lanes = lanes_matching(patterns or settings.recovery.lanes)
     policy = load_for(settings)
@@ -121,9 +121,8 @@ def _run(
 def _scheduling(settings: Settings, *, embedded: bool) -> Scheduling:
     if embedded or not settings.redis.url:
         return Embedded()
-    from recovery.scheduling.celery_worker import (
-        Celery,  # so that the embedded loop needs no Celery
-    )
+    # Imported here, so that the embedded loop needs no Celery.
+    from recovery.scheduling.celery_worker import Celery
 
     made: Any = Celery(settings)
     scheduling: Scheduling = made

@@ -1,9 +1,12 @@
-"""One recovery: its parts, its jobs, and its end. Whoever schedules calls the jobs: the built-in loop, or
-Celery's tasks. Every job may be called too often, too late, by two at once, or not at all.
+"""One recovery: its parts, its jobs, and its end. The built-in loop or Celery's tasks call the jobs. Every
+job may be called too often, too late, by two at once, or not at all.
 
-The drain order, once: (1) jobs begin nothing more; (2) lanes give back what has not begun and let calls
-end; (3) settle writes all of it; (4) the heartbeat row is retired, which puts whatever is still open in
-doubt at once instead of after a lease.
+The drain order:
+
+1. Jobs begin nothing more.
+2. Lanes give back deliveries that have not begun, and let calls end.
+3. Settle writes all of it.
+4. The heartbeat row is retired: open deliveries are in doubt at once, not after a lease.
 """
 
 from __future__ import annotations
@@ -36,14 +39,13 @@ from sending.runtime.threads import ThreadGroup
 log = structlog.get_logger(__name__)
 _POLL_S: Final = 0.05
 MEASURE_LOOKS: Final = 10
-"""Looks between two measurements of what waits. Each recovery measures for itself, so that its numbers
-are its own and depend on no broker."""
+"""Looks between two measurements of the backlog. Each recovery measures for itself, without a broker."""
 _MEASURES_VALID: Final = 3
-"""Measurements that may fail before the last number is not shown any more."""
+"""Failed measurements after which the last number is no longer shown."""
 
 
 class RecoveryParts(NamedTuple):
-    """What a recovery is made of; see `recovery.wiring`."""
+    """The parts of a recovery; see `recovery.wiring`."""
 
     name: str
     lanes: Sequence[str]
@@ -52,14 +54,12 @@ class RecoveryParts(NamedTuple):
     settler: RetrySettler
     resolving: Resolving
     callers: Mapping[str, RetryPool]
-    """Of what was called before."""
+    """Pools for deliveries that were called before, by lane."""
     releasing: Mapping[str, RetryPool]
-    """Of what was not."""
+    """Pools for deliveries that were never called, by lane."""
     lease: WorkerLease
     upkeep: LimitsMaintenance
-    """Of the accounts' rates."""
     watch: PolicyWatcher
-    """For another policy."""
     outage: Outage
     report: RecoveryTelemetry
     lines: LineWatch
@@ -67,17 +67,17 @@ class RecoveryParts(NamedTuple):
     thread_group: ThreadGroup
     finished: SimpleQueue[RetryWork | None]
     archiving: Archiving | None
-    """None: switched off."""
+    """None where it is switched off."""
     schedule: Activity
-    """When a job was last called, by whatever schedule."""
+    """Jobs called by either schedule."""
     prompts: Prompts
     poll_s: float
     stop: threading.Event
-    """Set: begin nothing more."""
+    """Set when nothing more may begin."""
 
 
 class Recovery:
-    """Jobs are safe from any thread and raise LedgerError alone; life is one thread's."""
+    """Jobs are thread-safe and raise LedgerError alone; one thread calls `start` and `drain`."""
 
     def __init__(self, parts: RecoveryParts) -> None:
         self._parts = parts
@@ -85,17 +85,17 @@ class Recovery:
         self._ended = threading.Event()
         self._measure_s = MEASURE_LOOKS * parts.poll_s
         self.left = 0
-        """Deliveries left to the ledger at the end, in doubt."""
+        """Number of deliveries left to the ledger at the end, in doubt."""
 
     # ---- jobs --------------------------------------------------------------------------------
 
     def look(self) -> tuple[list[str], list[str]]:
-        """The lanes with something due, and those with something in doubt."""
+        """Returns the lanes with due deliveries, and those with doubts."""
         with self._parts.schedule.job():
             return self._parts.rows.lanes_with_work(self._parts.lanes)
 
     def resend(self, lane: str) -> int:
-        """Send again what is due in the lane, for at most the time until the next look; how many."""
+        """Sends the lane's due deliveries again, at most until the next look. Returns their number."""
         with self._parts.schedule.job():
             return self._resend(lane)
 
@@ -112,7 +112,7 @@ class Recovery:
         return count
 
     def resolve(self, lane: str) -> int:
-        """Ask about a batch of the lane's doubts; how many."""
+        """Asks about a batch of the lane's doubts. Returns their number."""
         with self._parts.schedule.job():
             if self._parts.stop.is_set():
                 return 0
@@ -122,12 +122,12 @@ class Recovery:
         return count
 
     def measure(self) -> None:
-        """Measure what waits."""
+        """Measures the backlog."""
         backlog = self._parts.rows.backlog(self._parts.lanes)
         self._parts.report.backlog(backlog, _MEASURES_VALID * self._measure_s)
 
     def measure_forever(self) -> None:
-        """Measure again and again until recovery ends. While the ledger is away there is no number."""
+        """Measures until recovery ends; while the ledger is away there is no number."""
         while not self._ended.wait(self._measure_s):
             try:
                 self.measure()
@@ -135,13 +135,14 @@ class Recovery:
                 log.debug("backlog_not_measured", cause=str(exc))
 
     def tidy(self) -> None:
-        """Let days that are over leave the ledger."""
+        """Archives old days of the ledger."""
         archiving = self._parts.archiving
         if archiving is not None and not self._parts.stop.is_set():
             archiving.run_once()
 
     def hold(self, duty: str, lease_ms: int) -> bool:
-        """Whether this recovery has a duty that one has at a time; False too while the ledger is away."""
+        """Returns whether this recovery has the duty, which one recovery has at a time; False also while
+        the ledger is away."""
         try:
             return self._parts.rows.hold(duty, self._parts.name, lease_ms)
         except LedgerError as exc:
@@ -149,7 +150,7 @@ class Recovery:
             return False
 
     def drop(self, duty: str) -> None:
-        """Give the duty to whoever asks next."""
+        """Gives up the duty; the next recovery that asks gets it."""
         try:
             self._parts.rows.drop(duty, self._parts.name)
         except LedgerError as exc:
@@ -164,16 +165,16 @@ class Recovery:
 
     @property
     def thread_group(self) -> ThreadGroup:
-        """Its threads; a scheduler adds its own."""
+        """The threads of recovery; a scheduler adds its own."""
         return self._parts.thread_group
 
     @property
     def stopping(self) -> threading.Event:
-        """Set once nothing more may begin."""
+        """Set when nothing more may begin."""
         return self._parts.stop
 
     def start(self) -> None:
-        """Start the threads that call and settle, and the lease."""
+        """Starts the threads that call, settle and measure, and the lease."""
         for callers in self._callers:
             callers.start()
         self._parts.thread_group.start("settle", self._parts.settler.settle_forever)
@@ -186,7 +187,7 @@ class Recovery:
         self._parts.thread_group.start("lines", self._parts.lines.run)
 
     def drain(self, deadline_s: float) -> None:
-        """End within so many seconds; what cannot be ended is left to the ledger."""
+        """Ends within `deadline_s` seconds; leaves open deliveries to the ledger."""
         parts = self._parts
         deadline = parts.clock.monotonic() + deadline_s
         log.info("draining", unsettled=self.unsettled, deadline_s=deadline_s)
@@ -224,5 +225,5 @@ class Recovery:
 
     @property
     def unsettled(self) -> int:
-        """Deliveries taken and not settled."""
+        """Number of deliveries taken and not settled."""
         return sum(callers.unsettled for callers in self._callers)

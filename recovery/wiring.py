@@ -1,4 +1,4 @@
-"""Builds a recovery from its configuration; everything outside is opened here and closed by the stack."""
+"""Builds a recovery from its configuration; opens its backends, which the stack closes."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ _MS: Final = 1_000
 _BEAT_SHARE: Final = 1 / 6
 _LATE_LOOKS: Final = 15
 _LEAST_LATE_S: Final = 15.0
-"""A schedule that was silent for longer does not work; the built-in one stands in for Celery earlier."""
+"""A schedule that was silent for longer has failed; the built-in one replaces Celery earlier."""
 
 
 class OpenedRecovery(NamedTuple):
-    """A recovery, and what the outside sees of it."""
+    """A recovery with its health and metrics."""
 
     recovery: Recovery
     health: Health
@@ -73,21 +73,21 @@ class OpenedRecovery(NamedTuple):
 
 
 def recovery_name(settings: Settings) -> str:
-    """`recovery.id`, or one that nobody else has."""
+    """Returns `recovery.id`, or a unique name."""
     own = f"recovery-{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
     return settings.recovery.id or own
 
 
 class _Core(NamedTuple):
-    """What several parts share."""
+    """Objects that several parts share."""
 
     settings: Settings
     lanes: Sequence[Lane]
     name: str
     policy: Policy
-    """In force at the start."""
+    """Policy in force at the start."""
     number: int
-    """Of its version; 0: the file's."""
+    """Number of its version; 0: the file's policy."""
     versions: Versions
     ledger: SqlLedger
     rows: RecoveryStore
@@ -108,8 +108,7 @@ def open_recovery(
     stack: ExitStack,
     stop: threading.Event,
 ) -> OpenedRecovery:
-    """A recovery of these lanes, registered and not started; waits for the database until `stop`.
-
+    """Returns a recovery of these lanes, registered and not started. Waits for the database until `stop`.
     Raises SettingsError, LedgerError.
     """
     core = _core(settings, policy, lanes, stack, stop)
@@ -166,7 +165,7 @@ def _core(
     stack: ExitStack,
     stop: threading.Event,
 ) -> _Core:
-    """Opens what is outside; what is wrong with the configuration is said before anything is."""
+    """Opens the backends, after the check of the configuration. Raises SettingsError."""
     routes_for(settings, policy, lanes)
     templates = load_templates(settings, TEMPLATE_SUPPORT)
     outage, clock, name = Outage(), Clock(), recovery_name(settings)
@@ -204,7 +203,7 @@ def _core(
 
 
 def routes_for(settings: Settings, policy: Policy, lanes: Sequence[Lane]) -> AccountsByLane:
-    """The lanes that the ledger answers for and that have an account; raises SettingsError for none."""
+    """Returns the lanes with a ledger and an account. Raises SettingsError for none."""
     kept = [lane for lane in lanes if served(policy.of(lane))]
     found = {lane: routes for lane in kept if (routes := routes_of(settings, policy, lane))}
     if not found:
@@ -216,7 +215,7 @@ def routes_for(settings: Settings, policy: Policy, lanes: Sequence[Lane]) -> Acc
 
 
 def _ledger(settings: Settings, stack: ExitStack, stop: threading.Event) -> SqlLedger:
-    """Waiting for a database that is away ends with `stop`; later, draining has its own time."""
+    """Opens the ledger; `stop` ends the wait for a database that is away."""
     waiting = Outage()
     waiting.stop = stop
     ledger = waiting.until_available("start", lambda: open_ledger(settings))
@@ -233,7 +232,7 @@ def _alerts(
     name: str,
     stack: ExitStack,
 ) -> Alerts:
-    """Where alerts go, and the watchman who looks for some, at work."""
+    """Returns the alerts, and starts the watchman that looks for some."""
     alerts = open_desk(Alerts, settings, metrics.registry, ledger, wires, name)
     watchman = open_watchman(settings, metrics.registry, ledger, alerts, clock.monotonic)
     watchman.start()
@@ -242,7 +241,7 @@ def _alerts(
 
 
 def _lease(core: _Core, threads: Mapping[str, int], sending: Sending) -> WorkerLease:
-    """The recovery's lease, registered."""
+    """Registers the recovery and returns its lease."""
     lease_s = core.settings.recovery.lease_s
     info = WorkerInfo(
         id=core.name,
@@ -266,7 +265,7 @@ def _lease(core: _Core, threads: Mapping[str, int], sending: Sending) -> WorkerL
 
 
 def _releasing(core: _Core, routes: RetryLane, lease: WorkerLease) -> RetryPool:
-    """First sends are no compensation: as many at once as the lane itself may have."""
+    """Returns the pool for first sends; they are no retries, so it has all of the lane's threads."""
     return _callers(core, routes, lease, routes.policy.threads, lazy=True)
 
 
@@ -295,7 +294,7 @@ def _resending(
 ) -> RetryStage:
     def on_sending() -> None:
         if sending.note():
-            lease.hurry()  # the others count this recovery from now on
+            lease.hurry()  # beats at once, so that the fleet counts this recovery
 
     return RetryStage(
         context,
@@ -362,7 +361,7 @@ def _watch(
     marks: GateMarks,
     archiving: Archiving | None,
 ) -> PolicyWatcher:
-    """For another policy, which lanes, gates and archive then follow."""
+    """Returns the watcher for a new policy, which lanes, gates and archive follow."""
     settings = core.settings
     adoption = RecoveryPolicyReload(
         routes,
@@ -421,7 +420,7 @@ def _rendered(templates: Templates, delivery: Delivery) -> bool:
 
 
 def _scheduled_at(parts: RecoveryParts) -> float:
-    """When a job was last called; a recovery that drains calls none."""
+    """Returns the monotonic time of the last job; now while recovery drains, which calls none."""
     silent_s = 0.0 if parts.stop.is_set() else parts.schedule.silent_s()
     return parts.clock.monotonic() - silent_s
 

@@ -1,1 +1,1 @@
-"""Who calls recovery's jobs: Celery, or the loop built in."""
+"""Schedulers of recovery's jobs: Celery, or the built-in loop."""

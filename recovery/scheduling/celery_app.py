@@ -1,7 +1,7 @@
-"""The Celery app: Redis carries the tasks, nothing keeps results, nothing is retried by Celery itself.
+"""The Celery app: Redis carries the tasks; there are no results, and Celery retries nothing.
 
-A task that waited longer than a few looks expires: the next look says the same. So a broker that was
-away leaves no flood behind, and one that forgets everything costs one look.
+A task that waited longer than a few looks expires: the next look sends the same. So a broker's outage
+leaves no flood behind, and a loss of its data costs one look.
 https://docs.celeryq.dev/en/stable/userguide/configuration.html
 """
 
@@ -19,20 +19,19 @@ QUEUE: Final = "recovery"
 STALE_LOOKS: Final = 5
 """Looks after which a waiting task is of no use."""
 _LEAST_STALE_S: Final = 10.0
-"""A machine that is too busy to begin a task within this needs no more of them; were it less, every look
-could expire before it is begun, and nothing would ever be sent."""
+"""With less, every task of a busy machine could expire before it is begun, and nothing would be sent."""
 _ANSWER_S: Final = 10.0
-"""How long a server may take to answer before its connection counts as dead."""
+"""Longest time for a server's answer; then its connection counts as dead."""
 
 
 def key_prefix(settings: Settings) -> str:
-    """What the names of all keys begin with that Celery keeps in Redis."""
+    """Returns the prefix of all keys that Celery keeps in Redis."""
     return f"{settings.redis.prefix}:celery:"
 
 
 def celery_app(settings: Settings, serving: Serving) -> Celery:
-    """The app with its tasks and its schedule. Connects to nothing yet; raises SettingsError where there
-    is no Redis."""
+    """Returns the app with its tasks and its schedule, not yet connected. Raises SettingsError without a
+    Redis."""
     if not settings.redis.url:
         raise SettingsError(
             "redis.url is empty, and Celery's tasks travel through Redis: name it, or run"

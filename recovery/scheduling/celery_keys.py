@@ -1,4 +1,4 @@
-"""The keys that Celery keeps in Redis, with their types, and what is done about one of another type."""
+"""Celery's keys in Redis: checks their types and moves keys of a wrong type aside."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from backends.settings import RedisSettings
 log = structlog.get_logger(__name__)
 _OWN: Final = {"unacked": "hash", "unacked_index": "zset", "unacked_mutex": "string"}
 _PRIORITIES: Final = ("", "\x06\x163", "\x06\x166", "\x06\x169")
-"""kombu keeps a list for each step of priority; the first has the queue's bare name."""
+"""kombu keeps a list for each priority step; the first has the queue's bare name."""
 
 
 def key_types(prefix: str, queue: str) -> dict[str, str]:
-    """Every key that kombu uses for this queue (kombu/transport/redis.py), with the type it needs."""
+    """Returns each key that kombu uses for this queue (kombu/transport/redis.py), with its type."""
     wanted = _OWN | {f"{queue}{step}": "list" for step in _PRIORITIES}
     wanted |= {f"_kombu.binding.{queue}": "set", "_kombu.binding_deadlines": "zset"}
     wanted[f"_kombu.binding_permanent.{queue}"] = "set"
@@ -25,14 +25,14 @@ def key_types(prefix: str, queue: str) -> dict[str, str]:
 
 
 class CeleryKeys:
-    """`mend` is any thread's and never raises."""
+    """`mend` is thread-safe and never raises."""
 
     def __init__(self, settings: RedisSettings, prefix: str, queue: str) -> None:
-        """Raises ValueError for a URL that cannot be read."""
+        """Raises ValueError for an invalid URL."""
         self._types = KeyTypes(settings, key_types(prefix, queue))
 
     def mend(self) -> None:
-        """Moves keys of a wrong type aside, and says so."""
+        """Moves keys of a wrong type aside and logs each."""
         try:
             moved = self._types.mend()
         except RedisAway as exc:
@@ -48,5 +48,5 @@ class CeleryKeys:
             )
 
     def close(self) -> None:
-        """Close the connections; idempotent."""
+        """Closes the connections; idempotent."""
         self._types.close()

@@ -1,7 +1,7 @@
-"""Celery's and kombu's log records: events like all others, and no flood while the broker is away.
+"""Turns Celery's and kombu's log records into events like all others.
 
-A record about the broker is not logged: recovery says once that Celery is silent, with the latest cause
-(recovery/scheduling/stand_in.py).
+A record about the broker is not logged, so that an outage causes no flood: recovery logs once that Celery
+is silent, with the latest cause (recovery/scheduling/stand_in.py).
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from recovery.activity import Activity
 log = structlog.get_logger("celery")
 LOGGERS: Final = ("celery", "kombu")
 _OF_JOBS: Final = ("celery.app.trace", "celery.task")
-"""Loggers that tell how a job ended: its own errors are not the broker's."""
+"""Loggers of ended jobs, whose errors are not the broker's."""
 _OF_BROKER: Final = (*CLIENT_ERRORS, KombuError, SchedulingError, RestartFreqExceeded)
 _LONGEST: Final = 300
 
 
 class CeleryLog(logging.Handler):
-    """Takes every record of Celery's and kombu's. `emit` is any thread's."""
+    """Takes every record of Celery and kombu. `emit` is thread-safe."""
 
     def __init__(self, activity: Activity) -> None:
         super().__init__()
         self._activity = activity
 
     def install(self) -> None:
-        """Stand in for the root logger's handlers."""
+        """Replaces the handlers of Celery's and kombu's loggers."""
         for name in LOGGERS:
             logger = logging.getLogger(name)
             logger.handlers = [self]
@@ -53,14 +53,14 @@ class CeleryLog(logging.Handler):
 
 
 def told(error: BaseException) -> str:
-    """The innermost error in one line."""
+    """Returns the innermost error in one line."""
     for inner in _chain(error):
         error = inner
     return f"{type(error).__name__}: {error}".partition("\n")[0][:_LONGEST]
 
 
 def is_of_broker(error: BaseException) -> bool:
-    """Whether the broker, or the way to it, is to blame."""
+    """Returns whether the broker, or the connection to it, is the cause."""
     return any(isinstance(one, _OF_BROKER) for one in _chain(error))
 
 
@@ -72,7 +72,7 @@ def _broker_error(record: logging.LogRecord) -> BaseException | None:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The error, its cause, and so on; bounded, since a chain may be a circle."""
+    """Yields the error, its cause, and so on; ends where the chain is a circle."""
     seen: set[int] = set()
     one: BaseException | None = error
     while one is not None and id(one) not in seen:

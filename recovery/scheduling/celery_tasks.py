@@ -1,5 +1,5 @@
-"""Celery's tasks: each loads, calls, and is done. They carry a lane's name and nothing else: what is to be
-done stands in the ledger, so that a lost or doubled task changes nothing.
+"""Celery's tasks. They carry a lane's name alone: the ledger has the work, so that a lost or doubled task
+changes nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LOOK, RESEND, RESOLVE, WATCH, TIDY = (
 
 
 class Serving:
-    """The recovery that this process serves tasks with: set before its worker starts, then only read."""
+    """The recovery of this process; set before Celery's worker starts, then only read."""
 
     def __init__(self, activity: Activity | None = None) -> None:
         self.recovery: Recovery | None = None
@@ -37,7 +37,7 @@ class Serving:
 
 
 def add_tasks(app: Celery, serving: Serving) -> None:
-    """Give the app its five tasks."""
+    """Adds the five tasks to the app."""
 
     def look() -> None:
         due, doubted = serving().look()
@@ -52,7 +52,7 @@ def add_tasks(app: Celery, serving: Serving) -> None:
         serving().resolve(lane)
 
     def watch() -> None:
-        """No schedule calls it any more: each recovery measures for itself."""
+        """Does nothing: for schedules of older versions. Each recovery measures for itself."""
 
     def tidy() -> None:
         serving().tidy()
@@ -69,7 +69,7 @@ def add_tasks(app: Celery, serving: Serving) -> None:
 
 
 def _patient(run: Callable[..., None], activity: Activity) -> Callable[..., None]:
-    """While the ledger or the broker is away a task notes it and ends: the next look comes anyway."""
+    """Returns the task; it notes an outage of ledger or broker and ends, since the next look follows."""
 
     @wraps(run)
     def patiently(*args: str) -> None:

@@ -1,7 +1,7 @@
-"""Celery in this process: a worker whose tasks run in threads, and a beat, beside the recovery they call.
+"""Celery in recovery's process: a worker whose tasks run in threads, and a beat.
 
-Both run in threads of ours: signals and the drain order are recovery's. One that ends by an error is
-started again; meanwhile, and while the broker is away, the built-in schedule calls the jobs.
+Both run in threads of ours: recovery handles signals and the drain order. A part that ends by an error is
+started again. Meanwhile, and while the broker is away, the built-in schedule calls the jobs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from recovery.service import Recovery
 log = structlog.get_logger(__name__)
 _OK: Final = 0
 _AGAIN_S: Final = 2.0
-"""Before a worker or a beat that ended by an error is started again."""
+"""Pause before a worker or a beat that ended by an error is started again."""
 
 
 class Celery:
@@ -45,14 +45,14 @@ class Celery:
             raise SettingsError(f"redis.url: {exc}") from exc
         self._threads: list[threading.Thread] = []
         self._recovery: Recovery | None = None
-        self._beat: Any = None  # written by the thread "celery-beat"; `stop` reads
+        self._beat: Any = None  # written by `_tick` in the thread "celery-beat"; read by `stop`
 
     def start(self, recovery: Recovery) -> None:
         """See `Scheduling.start`."""
         self._recovery = self._serving.recovery = recovery
         CeleryLog(self._activity).install()
         state.should_stop = None
-        # The threads of its pool look their tasks up in the default app.
+        # The threads of the worker's pool look tasks up in the default app.
         self._app.set_default()
         stand_in = StandIn(
             recovery,
@@ -84,7 +84,7 @@ class Celery:
         self._keys.close()
 
     def _persist(self, part: str, run: Callable[[], None]) -> None:
-        """Run this part of Celery until recovery stops, again after each error."""
+        """Runs this part of Celery until recovery stops, again after each error."""
         assert self._recovery is not None
         stopping = self._recovery.stopping
         while not stopping.is_set():
@@ -96,13 +96,14 @@ class Celery:
             stopping.wait(_AGAIN_S)
 
     def _note_end(self, part: str, exc: BaseException) -> None:
-        """An error of the broker's is said once by the stand-in, any other here."""
-        self._activity.note(told(exc))
+        """Notes the error, and logs it unless it is the broker's: the stand-in logs such a one once."""
+        cause = told(exc)
+        self._activity.note(cause)
         if not is_of_broker(exc):
-            log.error("celery_ended", part=part, cause=told(exc), again_in_s=_AGAIN_S, exc_info=exc)
+            log.error("celery_ended", part=part, cause=cause, again_in_s=_AGAIN_S, exc_info=exc)
 
     def _work(self) -> None:
-        """Celery's worker ends by itself only when told to; else it was an error that nobody else sees."""
+        """Runs Celery's worker. Raises RuntimeError if it ended by itself, where Celery raises nothing."""
         worker = WorkController(
             app=self._app,
             pool="threads",

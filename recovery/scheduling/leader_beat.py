@@ -1,6 +1,5 @@
-"""The schedule's clock, once in the fleet: any number of beats may run, and the one that holds the duty
-sends. A beat that is paused loses it to another; were both to send for a moment, a doubled task does
-no harm.
+"""Celery's beat, once in the fleet: of all running beats the one that holds the duty sends. A paused beat
+loses it to another. A doubled task does no harm, should both send for a moment.
 """
 
 from __future__ import annotations
@@ -15,19 +14,19 @@ DUTY: Final = "beat"
 LEASE_MS: Final = 10_000
 _RENEW_S: Final = LEASE_MS / 1_000 / 4
 _ASK_S: Final = 1.0
-"""Between two tries of one that has not got the duty."""
+"""Interval at which a beat without the duty asks for it."""
 
 
 class LeasedScheduler(Scheduler):  # type: ignore[misc]
-    """Celery's scheduler that sends only while `hold` says so; it keeps nothing on disk."""
+    """Celery's scheduler that sends only while `hold` returns True; it keeps nothing on disk."""
 
     hold: Callable[[str, int], bool]
-    """`Recovery.hold`; given by a subclass made for the process."""
+    """`Recovery.hold`; set by `scheduler_for`."""
     _asked_at = float("-inf")
     _held = False
 
     def tick(self, *args: Any, **kwargs: Any) -> float:
-        """Send what is due, if the duty is ours; seconds until the next tick."""
+        """Sends due tasks if the duty is ours. Returns the seconds until the next tick."""
         if not self._holds():
             return _ASK_S
         wait_s: float = super().tick(*args, **kwargs)
@@ -42,5 +41,5 @@ class LeasedScheduler(Scheduler):  # type: ignore[misc]
 
 
 def scheduler_for(hold: Callable[[str, int], bool]) -> type[LeasedScheduler]:
-    """A scheduler class for this process; Celery makes the object itself."""
+    """Returns a scheduler class for this process; Celery creates the object itself."""
     return type("OurScheduler", (LeasedScheduler,), {"hold": staticmethod(hold)})

@@ -1,4 +1,4 @@
-"""The built-in scheduler: looks at the ledger again and again, with no server beside it."""
+"""The built-in scheduler: polls the ledger, without Celery."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from idempotency.ledger import LedgerError
 
 log = structlog.get_logger(__name__)
 WORKERS: Final = 4
-"""Jobs at once: a provider that is slow to answer queries must not hold up another lane's retries."""
+"""Jobs at once: a provider with slow queries must not hold up another lane's retries."""
 TIDY_EVERY: Final = 100
-"""Looks between two questions whether a day of the ledger is over."""
+"""Looks between two calls of `tidy`."""
 
 
 class Jobs(Protocol):
-    """What there is to schedule (recovery/service.py)."""
+    """The jobs to schedule (recovery/service.py)."""
 
     def look(self) -> tuple[list[str], list[str]]:
-        """Lanes with something due, lanes with something in doubt."""
+        """Returns the lanes with due deliveries, and those with doubts."""
         ...
 
     def resend(self, lane: str) -> int:
-        """Send again what is due."""
+        """Sends due deliveries again."""
         ...
 
     def resolve(self, lane: str) -> int:
-        """Ask about what is in doubt."""
+        """Asks about deliveries in doubt."""
         ...
 
     def tidy(self) -> None:
-        """Let days that are over leave the ledger."""
+        """Archives old days of the ledger."""
         ...
 
 
 class Loop:
-    """One thread looks, a few do. A job of a lane that is still under way is not begun twice."""
+    """One thread looks, WORKERS run the jobs. A lane's job is not begun twice at a time."""
 
     def __init__(self, jobs: Jobs, *, poll_s: float, stop: threading.Event) -> None:
         self._jobs = jobs
@@ -52,14 +52,14 @@ class Loop:
         self._away = False  # written by `run_once`: the last look failed
 
     def run(self) -> None:
-        """Until `stop`; what has begun ends first."""
+        """Works until `stop`; begun jobs end first."""
         with ThreadPoolExecutor(WORKERS, thread_name_prefix="recovery") as pool:
             while not self._stop.is_set():
                 self.run_once(pool)
                 self._stop.wait(self._poll_s)
 
     def run_once(self, pool: ThreadPoolExecutor) -> None:
-        """One look, and a job for each lane it found."""
+        """Looks once and begins a job for each lane found."""
         try:
             due, doubted = self._jobs.look()
         except LedgerError as exc:
@@ -90,7 +90,7 @@ class Loop:
             run()
         except LedgerError as exc:
             log.warning("job_failed", job=job, lane=lane, cause=str(exc))
-        except Exception:  # whatever a job dies of: it is due again, and others go on
+        except Exception:  # a job that died is due again; the others continue
             log.exception("job_died", job=job, lane=lane)
         finally:
             with self._lock:

@@ -1,7 +1,7 @@
 """The built-in schedule as a stand-in: it calls the jobs while Celery calls none in this process.
 
-Jobs may be called too often and by two at once (recovery/service.py), so a fleet where both schedules
-run for a moment does no harm.
+Both schedules may run for a moment: a job may be called too often, and twice at once
+(recovery/service.py).
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from recovery.scheduling.loop import WORKERS, Jobs, Loop
 log = structlog.get_logger(__name__)
 _SILENT_LOOKS: Final = 5
 _LEAST_SILENT_S: Final = 3.0
-"""A busy machine may leave Celery's threads waiting for so long."""
+"""A busy machine may delay Celery's threads for so long."""
 
 
 class StandIn:
-    """Run by one thread of recovery's."""
+    """Runs in one thread of recovery's group."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class StandIn:
         stop: threading.Event,
         mend: Callable[[], None],
     ) -> None:
-        """`mend` is called in every round of an outage; it must not raise."""
+        """`mend` is called in each round of an outage; it must not raise."""
         self._activity = activity
         self._loop = Loop(jobs, poll_s=poll_s, stop=stop)
         self._poll_s = poll_s
@@ -44,13 +44,13 @@ class StandIn:
         self._standing_in = False
 
     def run(self) -> None:
-        """Until `stop`; what has begun ends first."""
+        """Works until `stop`; begun jobs end first."""
         with ThreadPoolExecutor(WORKERS, thread_name_prefix="stand-in") as pool:
             while not self._stop.wait(self._poll_s):
                 self.run_once(pool)
 
     def run_once(self, pool: ThreadPoolExecutor) -> None:
-        """Looks itself if Celery is silent; says once when that begins and when it ends."""
+        """Looks itself if Celery is silent; logs the beginning and the end of that once."""
         if self._activity.silent_s() < self._silent_s:
             self._end()
             return
