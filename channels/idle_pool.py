@@ -1,4 +1,4 @@
-"""Idle connections: a stack for each origin, and the janitor that closes what nobody uses."""
+"""Idle connections: a stack for each origin, and the janitor that closes unused ones."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ class Reusable(Protocol):
     """A connection between two calls."""
 
     used_at: float
-    """By the pool's clock; written when a call ends, read by the janitor."""
+    """Time by the pool's clock; written when a call ends, read by the janitor."""
 
     def close(self) -> None:
-        """Close it for good."""
+        """Closes it for good."""
         ...
 
 
@@ -25,10 +25,11 @@ C = TypeVar("C", bound=Reusable)
 
 
 class IdlePool(Generic[K, C]):
-    """Safe from any number of threads. A deque's own operations are atomic: no lock needed.
+    """Thread-safe: a deque's own operations are atomic and need no lock.
 
-    The hottest connection is used first. What a burst left over grows cold at the bottom, where the janitor
-    closes it after `idle_s`. No connection belongs to a thread, so a thread that ends leaves none behind.
+    The connection used last is used first. After a burst the surplus stays unused at the bottom, where the
+    janitor closes it after `idle_s`. No connection belongs to a thread, so a thread that ends leaves none
+    behind.
     """
 
     def __init__(self, janitor: str, idle_s: float, clock: Callable[[], float]) -> None:
@@ -43,7 +44,7 @@ class IdlePool(Generic[K, C]):
 
     @property
     def size(self) -> int:
-        """Connections that no call is using."""
+        """Number of connections that no call is using."""
         return sum(len(connections) for connections in list(self._idle.values()))
 
     def take(self, origin: K) -> C | None:
@@ -54,7 +55,7 @@ class IdlePool(Generic[K, C]):
             return None
 
     def put(self, origin: K, connection: C) -> None:
-        """Keep it for the next call; a closed pool closes it."""
+        """Keeps it for the next call; a closed pool closes it."""
         self._idle[origin].append(connection)
         if self.closed.is_set():
             self._discard(lambda _: True)
@@ -62,17 +63,17 @@ class IdlePool(Generic[K, C]):
             self._start_janitor()
 
     def sweep(self) -> None:
-        """Close what has been idle for too long; the janitor calls it, and so may anyone."""
+        """Closes connections idle for longer than `idle_s`; the janitor calls it, and any thread may."""
         oldest = self._clock() - self._idle_s
         self._discard(lambda connection: connection.used_at < oldest)
 
     def close(self) -> None:
-        """Close every idle connection, and from now on each that is put here. Idempotent."""
+        """Closes every idle connection, and each one that is put here later. Idempotent."""
         self.closed.set()
         self._discard(lambda _: True)
 
     def _discard(self, cold: Callable[[C], bool]) -> None:
-        """Close connections from the cold end."""
+        """Closes connections, those unused for longest first, while `cold` holds."""
         for connections in list(self._idle.values()):
             with suppress(IndexError):  # none is left
                 while cold(connection := connections.popleft()):

@@ -1,6 +1,6 @@
-"""A TOML file as people wrote it: its tables, and what is wrong with them by line.
+"""A TOML file with line numbers: its tables, and their problems by line.
 
-tomllib reads values and forgets where they were, so the lines are found beside it.
+tomllib gives no lines, so they are found apart.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class TomlDocument:
     """One file being read; gathers problems instead of stopping at the first."""
 
     def __init__(self, file: str, content: bytes) -> None:
-        """`file` is what problems call it."""
+        """`file`: its name in problems."""
         self.problems: list[Problem] = []
         self.text = ""
         self.lines: dict[Place, int] = {}
@@ -32,7 +32,8 @@ class TomlDocument:
         self.data = self._parse(content)
 
     def table(self, around: dict[str, Any], place: Place) -> dict[str, Any]:
-        """A copy of the table at the last of `place`; empty where none stands."""
+        """Returns a copy of the table at the last part of `place`; empty without one. Reports a value that
+        is no table."""
         found = around.get(place[-1], {})
         if isinstance(found, dict):
             return dict(found)
@@ -40,11 +41,11 @@ class TomlDocument:
         return {}
 
     def report(self, place: Place, text: str, line: int | None = None) -> None:
-        """One more problem, on the line of `place` unless it is known better."""
+        """Adds a problem, on the line of `place` unless `line` is given."""
         self.problems.append(self.problem(place, text, line))
 
     def problem(self, place: Place, text: str, line: int | None = None) -> Problem:
-        """One that is not reported yet."""
+        """Returns a problem without adding it."""
         line = line_of(self.lines, place) if line is None else line
         return Problem(self._file, line, ".".join(_quoted(part) for part in place), text)
 
@@ -63,7 +64,7 @@ class TomlDocument:
 
 
 def key_lines(text: str) -> dict[Place, int]:
-    """The line, from 1, of every table header and key of a document that tomllib could read."""
+    """Returns the line, from 1, of every table header and key of a valid document."""
     lines: dict[Place, int] = {}
     table: Place = ()
     for number, line in enumerate(text.splitlines(), 1):
@@ -76,13 +77,13 @@ def key_lines(text: str) -> dict[Place, int]:
 
 
 def _note(lines: dict[Place, int], path: Place, number: int) -> None:
-    """A path stands where it is first named, and so do the tables around it."""
+    """Notes the line where a path, and each table around it, is first named."""
     for end in range(1, len(path) + 1):
         lines.setdefault(path[:end], number)
 
 
 def line_of(lines: dict[Place, int], path: Sequence[str]) -> int:
-    """The line of `path`, else of the nearest table around it; 1 where there is none."""
+    """Returns the line of `path`, else of the nearest table around it; 1 without any."""
     wanted = tuple(path)
     while wanted and wanted not in lines:
         wanted = wanted[:-1]
@@ -90,7 +91,7 @@ def line_of(lines: dict[Place, int], path: Sequence[str]) -> int:
 
 
 def _path(fragment: str) -> Place:
-    """The keys that a header or a key names, unquoted by tomllib itself."""
+    """Returns the keys that a header or a key names, unquoted by tomllib itself."""
     try:
         table: dict[str, Any] = tomllib.loads(fragment)
     except tomllib.TOMLDecodeError:

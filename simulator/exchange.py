@@ -1,4 +1,4 @@
-"""Serves the wire protocols: reads a call, draws each receiver's fate, stores it, then answers."""
+"""Serves the wire protocols: reads a call, decides on each receiver, stores the decision, then answers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DIGEST: Final = 16
 
 
 class SimulatedExchange:
-    """Belongs to the loop's thread, as all of the simulator."""
+    """Serves all protocols. Belongs to the loop's thread, as all of the simulator."""
 
     def __init__(self, provider: Provider, options: SimulatorOptions) -> None:
         self._provider = provider
@@ -34,7 +34,7 @@ class SimulatedExchange:
             self._accepted(record)
 
     def serve(self, connection: RequestClient, request: Request) -> None:
-        """Answer one request, by the protocol that its path names, now or when its fate says."""
+        """Answers one request, by the protocol that its path names, now or after its fate's delay."""
         path = request.path
         name, slash, rest = path[1:].partition("/")
         protocol = self.protocols.get(name)

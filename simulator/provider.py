@@ -1,6 +1,6 @@
-"""The provider itself: it decides, records, and answers once the record is on disk.
+"""The simulated provider: it decides, records, and answers once the record is on disk.
 
-The webhook protocol is served here; the others by `simulator.exchange`, by means of this one.
+It serves the webhook protocol; `simulator.exchange` serves the others through it.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Provider:
         )
 
     def serve(self, connection: RequestClient, request: Request) -> None:
-        """Answers one request, now or when its fate says."""
+        """Answers one request, now or after its fate's delay."""
         path = request.path
         if request.method == "POST":
             self._receive(connection, request, path)

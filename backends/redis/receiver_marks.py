@@ -1,12 +1,12 @@
-"""What one receiver got lately, over the whole fleet: which contents, and how many; one script a batch.
+"""Marks of the contents and the number of deliveries that a receiver got lately, over the whole fleet.
 
-Each mark carries the delivery that made it: one that is read again finds its own mark and passes, and
-nobody can give back what another made. A content is a key that expires; the deliveries to a receiver are a
-sorted set by the time at which each may go.
+Each mark names the delivery that made it: a delivery that is read again finds its own mark and passes, and
+none gives back another's mark. A content is a key that expires. The deliveries to a receiver are a sorted
+set by the time at which each may go. One script serves a batch.
 
-A third key per delivery says where it is marked, so that a process which knows the delivery's key alone can
-give its marks back. The emptied key stays for as long as a mark could: another process that remembers the
-mark in its own memory can then tell "given back" from "Redis forgot" (decision 074).
+A third key per delivery holds the names of its marks, so that a process can give them back by the
+delivery's key alone. The emptied key stays for as long as a mark could: another process, with the mark in
+its own memory, can then distinguish "given back" from "Redis forgot" (decision 074).
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ for i = 1, #KEYS, 3 do
     answer[#answer + 1] = (verdict == 1 and made) and 0 or verdict
 end
 return answer"""
-# Where a delivery is marked stands in its own key: these names cannot be told beforehand (one server, 014).
+# The names of a delivery's marks are in its own key, not in KEYS: the script needs one server (014).
 _GIVE_BACK: Final = """
 for i, key in ipairs(KEYS) do
     local places, left = redis.call('GET', key), redis.call('PTTL', key)
@@ -82,44 +82,44 @@ return #KEYS"""
 
 
 class MarkResult(IntEnum):
-    """What became of one that wants to pass."""
+    """Result for one delivery."""
 
     MARKED = 0
     """It passes, and is marked now."""
     KNOWN = 1
-    """It passes, as it did before."""
+    """It passes; it was marked before."""
     REPEAT = 2
-    """Its content is there, of another delivery; nothing was marked."""
+    """Another delivery has marked its content; nothing was marked."""
     ABOVE = 3
-    """Its receiver got enough; nothing was marked."""
+    """Its receiver has reached a cap; nothing was marked."""
 
 
 class ReceiverMark(NamedTuple):
-    """Where one delivery is marked; names without a receiver or a content in plain text."""
+    """The names of one delivery's marks, without a receiver or a content in plain text."""
 
     member: str
     """The delivery's key."""
     content: str
-    """Of receiver and content together; empty: its content is not asked about."""
+    """Name of receiver and content together; empty: no dedup."""
     receiver: str
-    """Of whom is counted; empty: nothing is counted."""
+    """Name of the receiver whose deliveries count; empty: no cap."""
 
 
 class SendRequest(NamedTuple):
-    """One delivery that wants to pass."""
+    """One delivery before its gates."""
 
     mark: ReceiverMark
     content_ms: int
-    """How long its content is not to come again."""
+    """Time in which its content must not come again."""
     windows: Sequence[Window]
     keep_ms: int
-    """The longest window of all who count the same receiver."""
+    """The longest window of all lanes that count the same receiver."""
     delay_ms: int = 0
-    """From now to when it may go."""
+    """Time until it may go."""
 
 
 class Returned(NamedTuple):
-    """One delivery that was surely not sent: its marks go."""
+    """One delivery that surely was not sent: its marks go."""
 
     member: str
     """The delivery's key."""
@@ -128,19 +128,19 @@ class Returned(NamedTuple):
 
 
 class Marks(Protocol):
-    """Answers in the order asked; a name may stand several times."""
+    """The fleet's marks or one process's. Answers come in the order asked; a name may recur."""
 
     def enter(self, batch: Sequence[SendRequest]) -> list[MarkResult]:
-        """Mark those that pass, each whole or not at all. Raises RedisAway; then nobody knows what was
+        """Marks those that pass, each whole or not at all. Raises RedisAway; then it is unknown which are
         marked."""
         ...
 
     def give_back(self, batch: Sequence[Returned]) -> None:
-        """These were not sent. Raises RedisAway."""
+        """Removes the marks of deliveries that were not sent. Raises RedisAway."""
         ...
 
     def returned(self, members: Sequence[str]) -> list[bool]:
-        """Whether each of these deliveries gave its marks back. Raises RedisAway."""
+        """Returns whether each of these deliveries gave its marks back. Raises RedisAway."""
         ...
 
 
@@ -148,8 +148,7 @@ class RedisMarks:
     """The fleet's marks. Thread-safe."""
 
     def __init__(self, settings: RedisSettings, identity: str) -> None:
-        """`identity` is the ledger's. Connects to nothing yet; raises ValueError for a URL that cannot
-        be read."""
+        """`identity` is the ledger's. Does not connect yet. Raises ValueError for an invalid URL."""
         self._prefix = f"{settings.prefix}:{identity}:mark:"
         self._client = connect(settings)
         self._enter = self._client.register_script(_ENTER)
@@ -182,7 +181,7 @@ class RedisMarks:
         return [value == b"" for value in guarded(self._client.mget, keys)]
 
     def close(self) -> None:
-        """Close the connections; idempotent."""
+        """Closes the connections; idempotent."""
         self._client.close()
         self._client.connection_pool.disconnect()
 
@@ -207,15 +206,14 @@ class LocalMarks:
     ) -> None:
         self._monotonic = monotonic
         self._at_most = at_most
-        self._lock = (
-            threading.Lock()
-        )  # guards the three below; what was not used for longest goes first
+        # Guards the three below, which drop the entry unused for longest.
+        self._lock = threading.Lock()
         self._contents: OrderedDict[str, tuple[str, float]] = OrderedDict()
-        """The delivery that made it, and until when it stands, in milliseconds."""
+        """Content to the delivery that marked it, and the mark's end in milliseconds."""
         self._receivers: OrderedDict[str, dict[str, float]] = OrderedDict()
-        """When each delivery may go."""
+        """Receiver to its deliveries, with the time at which each may go."""
         self._places: OrderedDict[str, ReceiverMark | None] = OrderedDict()
-        """Where each delivery is marked; None: it gave its marks back."""
+        """Delivery to its marks; None: it gave them back."""
 
     def enter(self, batch: Sequence[SendRequest]) -> list[MarkResult]:
         """See `Marks.enter`."""
@@ -238,7 +236,7 @@ class LocalMarks:
             return [member in self._places and self._places[member] is None for member in members]
 
     def makers(self, batch: Sequence[SendRequest]) -> list[str]:
-        """The deliveries whose marks may stand in the way of these, each once."""
+        """Returns the deliveries whose marks may stop these, each once."""
         with self._lock:
             found: dict[str, None] = {}
             for passing in batch:
@@ -259,28 +257,28 @@ class LocalMarks:
     def _pass(self, passing: SendRequest, now: float) -> MarkResult:
         mark, at = passing.mark, now + passing.delay_ms
         maker, until = self._contents.get(mark.content, ("", 0.0))
-        stands = bool(mark.content and passing.content_ms) and until > now
-        if stands and maker != mark.member:
+        marked = bool(mark.content and passing.content_ms) and until > now
+        if marked and maker != mark.member:
             return MarkResult.REPEAT
         times = self._receivers.get(mark.receiver, {})
         counted = mark.member in times or not (mark.receiver and passing.windows)
         if not counted and any(_full(times, window, at) for window in passing.windows):
             return MarkResult.ABOVE
-        if mark.content and passing.content_ms and not stands:
+        if mark.content and passing.content_ms and not marked:
             self._contents[mark.content] = (mark.member, at + passing.content_ms)
             _bound(self._contents, mark.content, self._at_most)
         if not counted:
             kept = {m: t for m, t in times.items() if t > now - passing.keep_ms}
             self._receivers[mark.receiver] = kept | {mark.member: at}
             _bound(self._receivers, mark.receiver, self._at_most)
-        made = not counted or (bool(mark.content and passing.content_ms) and not stands)
+        made = not counted or (bool(mark.content and passing.content_ms) and not marked)
         if made:
             self._note(mark.member, mark)
         return MarkResult.MARKED if made else MarkResult.KNOWN
 
 
 def _full(times: dict[str, float], window: Window, at: float) -> bool:
-    """Whether one more at `at` would be too many in some stretch of the window's length."""
+    """Returns whether one more at `at` would exceed the window's limit in some stretch of its length."""
     near = sum(at - window.span_ms < t < at + window.span_ms for t in times.values())
     return near >= window.most
 

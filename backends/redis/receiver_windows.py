@@ -1,7 +1,7 @@
-"""How much one receiver got lately, over the whole fleet: exact sliding windows, one script call a batch.
+"""Sliding windows of the messages to one receiver, over the whole fleet: exact, one script call a batch.
 
-For providers that drop what is too much and say nothing. A key holds the times of what went, newest
-first: the one at place `count` says at once whether a window of `count` is full and when it has room.
+For providers that drop silently what exceeds a limit. A key holds the times of messages, newest first: the
+one at place `count` shows whether a window of `count` is full, and when it has room.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from backends.redis.client import connect, guarded
 from backends.settings import RedisSettings
 
 RECEIVERS_AT_MOST: Final = 50_000
-"""In one process's memory; the one that got nothing for longest is forgotten first."""
+"""Receivers in one process's memory; the one without a message for longest is forgotten first."""
 _SCRIPT: Final = """
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -46,30 +46,30 @@ for i, key in ipairs(KEYS) do
     answer[i] = delay
 end
 return answer"""
-"""Of several refused in one batch the first gets the first free place's time, the second the second's."""
+"""Refused messages of one batch get the times of free places in turn: the first, the second."""
 
 
 class Window(NamedTuple):
-    """So many in any stretch of so long."""
+    """Limit of messages in any stretch of `span_ms`."""
 
     most: int
     span_ms: int
 
 
 class Passage(NamedTuple):
-    """One message to one receiver that wants to go now."""
+    """One message to one receiver, before its send."""
 
     name: str
-    """Of account and receiver together; no receiver in plain text."""
+    """Name of account and receiver together; no receiver in plain text."""
     windows: Sequence[Window]
 
 
 class Windows(Protocol):
-    """Answers in the order asked; a name may stand several times."""
+    """The fleet's windows or one process's. Answers come in the order asked; a name may recur."""
 
     def enter(self, batch: Sequence[Passage]) -> list[int]:
-        """Per message 0, and it counts from now on, else the milliseconds until there is room for it.
-        Raises RedisAway, and then nobody knows what was counted."""
+        """Returns per message 0, and counts it, or the milliseconds until there is room for it. Raises
+        RedisAway; then it is unknown which are counted."""
         ...
 
 
@@ -77,8 +77,7 @@ class RedisWindows:
     """The fleet's windows. Thread-safe."""
 
     def __init__(self, settings: RedisSettings, identity: str) -> None:
-        """`identity` is the ledger's. Connects to nothing yet; raises ValueError for a URL that cannot
-        be read."""
+        """`identity` is the ledger's. Does not connect yet. Raises ValueError for an invalid URL."""
         self._prefix = f"{settings.prefix}:{identity}:receiver:"
         self._client = connect(settings)
         self._script = self._client.register_script(_SCRIPT)
@@ -95,7 +94,7 @@ class RedisWindows:
         return list(guarded(self._script, keys, arguments))
 
     def close(self) -> None:
-        """Close the connections; idempotent."""
+        """Closes the connections; idempotent."""
         self._client.close()
         self._client.connection_pool.disconnect()
 
@@ -112,7 +111,7 @@ class LocalWindows:
         self._at_most = receivers_at_most
         self._lock = threading.Lock()  # guards the one below
         self._times: OrderedDict[str, deque[float]] = OrderedDict()
-        """Milliseconds, newest first; the receiver that got something last stands last."""
+        """Times in milliseconds, newest first; the receiver of the latest message is last."""
 
     def __len__(self) -> int:
         return len(self._times)
@@ -125,7 +124,7 @@ class LocalWindows:
             return [self._enter(passage, now, refused) for passage in batch]
 
     def count(self, batch: Sequence[Passage]) -> None:
-        """Note messages that another's windows let go."""
+        """Counts messages that the fleet's windows let go."""
         with self._lock:
             now = self._monotonic() * 1_000
             for passage in batch:

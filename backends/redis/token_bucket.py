@@ -1,10 +1,10 @@
 """Token buckets that a fleet shares: one script call for many buckets, on Redis's own clock.
 
-A bucket that has tokens gives what it has of what is wanted, at once. One that has none promises what may
-be promised, from a time to come: so those who ask are served in the order in which they asked, and
-nobody who asks seldom loses to somebody who asks often. A promise that is not used is given back.
+A bucket with tokens gives at once up to as many as are wanted. An empty one promises tokens for a later
+time: so processes are served in the order in which they asked, and frequent requests gain nothing. An
+unused promise is given back.
 
-Redis 7 replicates what a script did and not its text, so a script may read the clock:
+Redis 7 replicates a script's effects and not its text, so a script may read the clock:
 https://redis.io/docs/latest/develop/programmability/eval-intro/#script-replication
 """
 
@@ -20,7 +20,7 @@ from backends.redis.client import connect, guarded
 from backends.settings import RedisSettings
 
 LONGEST_MS: Final = 60_000
-"""No promise reaches further: the tokens of those who asked and died are lost for no longer."""
+"""Longest promise: the tokens promised to a process that died are lost for no longer."""
 _KEPT_AT_MOST_MS: Final = 30 * 86_400_000
 _SCRIPT: Final = """
 local time = redis.call('TIME')
@@ -60,37 +60,37 @@ for i, key in ipairs(KEYS) do
     answer[2 * i - 1], answer[2 * i] = want, wait
 end
 return answer"""
-"""A bucket that is made holds a tenth of a second's worth: Redis may have lost it, and a full one would be
+"""A new bucket holds a tenth of a second's worth: Redis may have lost the old one, and a full one would be
 a second burst. Until `shut` it gives and gains nothing (backends/redis/paces.py)."""
 
 
 class Ask(NamedTuple):
-    """One bucket, and what is wanted of it."""
+    """A request to one bucket."""
 
     name: str
     rate_per_s: float
     burst: int
     want: int
-    """Tokens to be used at once, as many as there are."""
+    """Tokens to use at once, as many as there are."""
     ahead: int
-    """Tokens to be promised where there are none, all or nothing."""
+    """Tokens to promise if there are none, all or nothing."""
     back: int = 0
     """Tokens taken before and not used; below 0: tokens used that were not taken here."""
 
 
 class Grant(NamedTuple):
-    """What a bucket answered."""
+    """A bucket's answer."""
 
     tokens: int
     wait_ms: int
-    """From now until the tokens may be used; with none, until asking again may help."""
+    """Time until the tokens may be used; without tokens, until another request may help."""
 
 
 class Buckets(Protocol):
-    """Answers in the order asked."""
+    """The fleet's buckets or one process's. Answers come in the order asked."""
 
     def take(self, asks: Sequence[Ask]) -> list[Grant]:
-        """Take tokens of each bucket. Raises RedisAway, and then nobody knows whether they are taken."""
+        """Takes tokens of each bucket. Raises RedisAway; then it is unknown whether they are taken."""
         ...
 
 
@@ -98,8 +98,7 @@ class RedisBuckets:
     """The fleet's buckets. Thread-safe."""
 
     def __init__(self, settings: RedisSettings, identity: str) -> None:
-        """`identity` is the ledger's. Connects to nothing yet; raises ValueError for a URL that cannot
-        be read."""
+        """`identity` is the ledger's. Does not connect yet. Raises ValueError for an invalid URL."""
         self._prefix = f"{settings.prefix}:{identity}:rate:"
         self._client = connect(settings)
         self._script = self._client.register_script(_SCRIPT)
@@ -114,7 +113,7 @@ class RedisBuckets:
         return [Grant(*answer[at : at + 2]) for at in range(0, len(answer), 2)]
 
     def close(self) -> None:
-        """Close the connections; idempotent."""
+        """Closes the connections; idempotent."""
         self._client.close()
         self._client.connection_pool.disconnect()
 
@@ -126,7 +125,7 @@ class LocalBuckets:
         self._monotonic = monotonic
         self._lock = threading.Lock()  # guards the two below
         self._levels: dict[str, tuple[float, float]] = {}
-        """Bucket to (level, when it was that)."""
+        """Bucket to its level and the monotonic time of that level."""
         self._emptied_at: float | None = None
 
     def take(self, asks: Sequence[Ask]) -> list[Grant]:
@@ -136,7 +135,7 @@ class LocalBuckets:
             return [self._take(ask, now) for ask in asks]
 
     def empty(self) -> None:
-        """Every bucket is empty now, those never asked too: what they hold was taken elsewhere."""
+        """Empties every bucket, also unknown ones: their tokens were taken elsewhere."""
         with self._lock:
             self._levels.clear()
             self._emptied_at = self._monotonic()

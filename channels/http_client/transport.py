@@ -34,7 +34,7 @@ DEFAULT_IDLE_S: Final = 60.0
 
 
 Origin = tuple[str, bytes, str]
-"""Calls that share a connection agree in it: scheme, host with port, CA file."""
+"""Scheme, host with port, CA file: calls with the same origin may share a connection."""
 
 
 class _Begun(NamedTuple):
@@ -46,7 +46,7 @@ class _Begun(NamedTuple):
 
 
 class Transport(httpx.BaseTransport):
-    """Safe from any number of threads. One kept-alive connection per call in flight and origin."""
+    """Thread-safe. One kept-alive connection per call in flight and origin."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Transport(httpx.BaseTransport):
         return None if self._answers.add(begun.exchange, ended) else self._wait(begun)
 
     def _begin(self, request: httpx.Request) -> _Begun | Failure:
-        """Write it over a connection, which whoever reads the answer gives back."""
+        """Writes the request over a connection. The thread that ends the call gives the connection back."""
         if self._idle.closed.is_set():
             return Failure(Phase.NOT_WRITTEN, "closed", "the transport is closed")
         url, extensions = request.url, request.extensions
@@ -122,7 +122,7 @@ class Transport(httpx.BaseTransport):
         return answer
 
     def close(self) -> None:
-        """Close every idle connection; those in use close when their call ends. Idempotent."""
+        """Closes every idle connection; those in use close when their call ends. Idempotent."""
         self._idle.close()
         self._answers.close()
 
@@ -133,11 +133,11 @@ class Transport(httpx.BaseTransport):
 
     @property
     def idle(self) -> int:
-        """Kept-alive connections that no call is using."""
+        """Number of kept-alive connections that no call is using."""
         return self._idle.size
 
     def sweep(self) -> None:
-        """Close what has been idle for too long; the janitor calls it, and so may anyone."""
+        """Closes connections that were idle for too long; the janitor calls it, and any thread may."""
         self._idle.sweep()
 
     def _peer(self, origin: Origin) -> TlsPeer | None:

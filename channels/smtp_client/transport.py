@@ -6,7 +6,7 @@ reply to the final dot. Its other keys are limits of single steps (channels/smtp
 may take ten minutes for that reply (RFC 5321 §4.5.3.2.6), and a call cut off there is in doubt.
 
 Such a call may outlive the lease under which it began. So `extensions["withdrawn"]` is called while the
-server is silent and right before the dot. Until the dot nobody can have acted on the message.
+server is silent and right before the dot. Until the dot no server can have acted on the message.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from channels.tls.context import CaBundles
 
 DEFAULT_IDLE_S: Final = 60.0
 _RESOLVERS: Final = 2
-"""Threads that resolve names: the system's resolver knows no deadline, and a call must keep its own."""
+"""Threads that resolve names: the system's resolver has no deadline, and a call must keep its own."""
 
 
 class SmtpTransport:
-    """Safe from any number of threads. One kept session per call in flight and route."""
+    """Thread-safe. One kept session per call in flight and route."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class SmtpTransport:
     def begin(
         self, request: httpx.Request, done: Callable[[LeanResponse | Failure], None]
     ) -> LeanResponse | Failure:
-        """As `send`: the calling thread waits for a dialogue of many lines."""
+        """As `send`: the calling thread waits for the whole dialogue."""
         return self.send(request)
 
     def send(self, request: httpx.Request) -> LeanResponse | Failure:
@@ -86,17 +86,17 @@ class SmtpTransport:
         return LeanResponse(replies.reply.code, fields, written_told(replies), request, seconds)
 
     def close(self) -> None:
-        """Close every idle session; those in use close when their call ends. Idempotent."""
+        """Closes every idle session; those in use close when their call ends. Idempotent."""
         self._idle.close()
         self._resolvers.shutdown(wait=False, cancel_futures=True)
 
     @property
     def idle(self) -> int:
-        """Kept sessions that no call is using."""
+        """Number of kept sessions that no call is using."""
         return self._idle.size
 
     def sweep(self) -> None:
-        """Close what has been idle for too long; the janitor calls it, and so may anyone."""
+        """Closes sessions that were idle for too long; the janitor calls it, and any thread may."""
         self._idle.sweep()
 
     def _tell(
@@ -121,14 +121,14 @@ class SmtpTransport:
             return _lost(session, exc)
         except OSError as exc:
             return Failure(Phase.NOT_WRITTEN, "tls", f"the CA file cannot be read: {exc}")
-        except ValueError as exc:  # smtplib's word for a line break in a command
+        except ValueError as exc:  # smtplib's error for a line break in a command
             raise BadRequest(str(exc)) from exc
         finally:
             if session is not None:
                 self._give_back(route, session)
 
     def _kept(self, route: SmtpTarget, timing: Timing) -> SmtpSession | None:
-        """A session that lives; those that died meanwhile are put away."""
+        """Returns a live session; None without one. Closes dead ones."""
         while (session := self._idle.take(route)) is not None:
             if session.renew(timing):
                 return session

@@ -1,4 +1,4 @@
-"""templates.toml as it is read: its tables, the files it names, and what is wrong with it, by line."""
+"""templates.toml: its tables, the files it names, and their problems by line."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ NUL: Final = "\0"
 
 
 class Page(TomlDocument):
-    """One file being read; a file that cannot be read is a problem, too."""
+    """One templates.toml; an unreadable file is a problem, too."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.files: dict[str, str] = {}
-        """Texts of the files that it names, by the names it uses."""
+        """Texts of the files that it names, by those names."""
         self.chat = False
-        """The template that is being read is of a chat channel: its values call on nobody."""
+        """Whether the current template is of a chat channel, whose values must not mention persons."""
         content, trouble = b"", ""
         try:
             content = path.read_bytes()
@@ -31,12 +31,12 @@ class Page(TomlDocument):
             self.report(("templates", "file"), trouble)
 
     def version(self) -> str:
-        """Of all that was read: `file:` and the first 12 hex digits of SHA-256."""
+        """Returns the version of all texts read: `file:` and the first 12 hex digits of SHA-256."""
         read = NUL.join((self.text, *self.files.values()))
         return f"file:{digest(read.encode())}"
 
     def string(self, table: dict[str, Any], key: str, place: Place) -> str:
-        """The text at `key`; empty where there is none."""
+        """Returns the text at `key`; empty without one. Reports another type."""
         found = table.get(key, "")
         if isinstance(found, str):
             return found
@@ -44,7 +44,7 @@ class Page(TomlDocument):
         return ""
 
     def file(self, name: str, place: Place) -> str:
-        """The text of a file beside this one; empty where it cannot be read."""
+        """Returns the text of a file beside this one; empty if it cannot be read, with a problem."""
         try:
             text = self.files[name] = (self.path.parent / name).read_text("utf-8")
         except (OSError, UnicodeDecodeError) as exc:
@@ -54,7 +54,7 @@ class Page(TomlDocument):
         return text
 
     def text_line(self, place: Place) -> int:
-        """Where a text begins: behind its key, or on the next line where quotes alone open it."""
+        """Returns the line where a text begins: its key's, or the next one after bare opening quotes."""
         line = line_of(self.lines, place)
         written = self.text.splitlines()[line - 1].rstrip()
         return line + written.endswith(('"""', "'''"))

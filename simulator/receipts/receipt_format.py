@@ -1,4 +1,4 @@
-"""What a receipt format is: receipts of one provider in, the push that carries them out. No I/O."""
+"""A receipt format: one provider's receipts in, the push that carries them out. No I/O."""
 
 from __future__ import annotations
 

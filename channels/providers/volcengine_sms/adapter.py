@@ -79,7 +79,7 @@ class VolcengineSms(BaseChannel):
         self._accounts = sms.PerAccount(wire.prepare)
 
     def batch_key(self, delivery: Delivery) -> Hashable:
-        """One text and one side of the border. A retry goes alone (`sms.refused`)."""
+        """Returns a key of text and side of the border. A retry goes alone (`sms.refused`)."""
         template = delivery.template_for(_PROVIDER)
         sign = delivery.notification.attributes.get(sms.SIGN_NAME)
         params = sorted(sms.texts(template.params).items()) if template else []
@@ -88,14 +88,14 @@ class VolcengineSms(BaseChannel):
         return template.id if template else "", text, home, sms.alone(delivery)
 
     def refusal(self, account: Account, delivery: Delivery) -> str:
-        """A number that cannot be, no template, parameters that are no texts, no signature."""
+        """Returns why it cannot be sent: number, template, parameters or signature. Empty if it can."""
         sign = sms.sign_of(account.options.sign_name, delivery)
         return sms.number_refusal(delivery.receiver) or sms.template_refusal(
             delivery, _PROVIDER, sign, needs_sign=True
         )
 
     def request(self, call: Call) -> httpx.Request:
-        """The SendSms of all the call's numbers."""
+        """Returns the SendSms of all the call's numbers."""
         prepared = self._accounts.get(call.account)
         options, first = prepared.options, call.deliveries[0]
         template = first.template_for(_PROVIDER)
@@ -112,7 +112,7 @@ class VolcengineSms(BaseChannel):
         return wire.signed(prepared, content, self._clock())
 
     def outcomes(self, call: Call, answer: Answer) -> list[AnyOutcome]:
-        """An error is everybody's; else each number's own message id."""
+        """Returns one outcome per number: an Error holds for all, else each has its own message id."""
         if isinstance(answer, Failure):
             return for_all(call, of_failure(answer))
         answered = decoded(wire.decode, answer.content)

@@ -34,7 +34,7 @@ _AUTH: Final = RowSource(
 
 TABLE: Final = ErrorTable(
     (
-        # The account: nothing of it goes, whatever the message; another account may send it.
+        # The account: it can send no message; another account may.
         *documented(
             _SEND,
             shut_out("RE:0000", "the login is refused", HOUR),
@@ -108,7 +108,7 @@ TABLE: Final = ErrorTable(
             ErrorRow("InvalidActionOrVersion", "rejected", "no such operation"),
         ),
         *documented(_SIBLING, ErrorRow("MethodNotAllowed", "rejected", "the call must be a POST")),
-        # Nobody can say.
+        # Unknown outcome.
         *documented(_SEND, ErrorRow("RE:0500", "unknown", "the service failed inside")),
         *documented(
             _GATEWAY,
@@ -126,4 +126,4 @@ TABLE: Final = ErrorTable(
 )
 
 ABOUT_ONE: Final = frozenset({"RE:0006", "RE:0011"})
-"""Codes that one number can bring upon a call for many."""
+"""Codes by which one number can refuse a call for many."""

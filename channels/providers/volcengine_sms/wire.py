@@ -1,4 +1,4 @@
-"""Volcengine SMS on the wire: what an account says, signed calls, answers as they come.
+"""Volcengine SMS on the wire: an account's options, signed calls, answers.
 
 Field names of answers are the provider's own.
 """
@@ -25,7 +25,7 @@ _OURS: Final = (("user-agent", "hongyan"), ("accept", "application/json"))
 
 
 class VolcengineSmsOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an account may say."""
+    """Options of an account."""
 
     access_key_id: sms.Name
     access_key_secret: Secret
@@ -36,14 +36,14 @@ class VolcengineSmsOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
 
 
 class VolcengineRefusal(msgspec.Struct):
-    """Why a call was refused."""
+    """The error of a refused call."""
 
     Code: str = ""
     Message: str | None = ""
 
 
 class VolcengineMetadata(msgspec.Struct):
-    """The part that every answer has."""
+    """The metadata of every answer."""
 
     Error: VolcengineRefusal | None = None
 
@@ -53,18 +53,18 @@ class VolcengineAnswer(msgspec.Struct):
 
     ResponseMetadata: VolcengineMetadata
     Result: Any = None
-    """Read apart: an odd one hides no Error."""
+    """Parsed apart, so that an unexpected one hides no Error."""
 
     @property
     def message_ids(self) -> list[str]:
-        """Returns one id for each number, in the order of the call; empty where there are none."""
+        """One id for each number, in the order of the call; empty without ids."""
         found = self.Result.get("MessageID") if isinstance(self.Result, dict) else None
         ids: list[Any] = found if isinstance(found, list) else []
         return ids if all(isinstance(one, str) and one for one in ids) else []
 
 
 class VolcenginePrepared(msgspec.Struct, frozen=True):
-    """What all requests of one account share."""
+    """Parts that all requests of one account share."""
 
     options: VolcengineSmsOptions
     url: httpx.URL
@@ -77,7 +77,7 @@ decode = msgspec.json.Decoder(VolcengineAnswer).decode
 
 
 def prepare(account: Account) -> VolcenginePrepared:
-    """For requests of this account; the signature covers the endpoint's own path."""
+    """Returns the parts that the account's requests share; the signature covers the endpoint's path."""
     url = endpoint_url(account.endpoint)
     path = sms.rooted(url)
     whole = url.copy_with(raw_path=f"{path}?{_QUERY}".encode("ascii"))
@@ -86,7 +86,7 @@ def prepare(account: Account) -> VolcenginePrepared:
 
 
 def signed(prepared: VolcenginePrepared, content: Mapping[str, str], now_s: float) -> httpx.Request:
-    """The POST of one call."""
+    """Returns the POST of one call."""
     body = msgspec.json.encode(content)
     fields = signed_fields(
         key_id=prepared.options.access_key_id,
