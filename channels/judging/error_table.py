@@ -12,6 +12,7 @@ words.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Final, Literal, NamedTuple
 
 from message.outcomes import AnyOutcome, Limit, NotSent, Rejected, Unknown
@@ -65,6 +66,26 @@ def unproved(reason: str, *rows: ErrorRow) -> tuple[ErrorRow, ...]:
     return tuple(row._replace(unproved=reason) for row in rows)
 
 
+def rejected(code: str, meaning: str) -> ErrorRow:
+    """Returns the row of a code that refuses the message for good."""
+    return ErrorRow(code, "rejected", meaning)
+
+
+def unknown(code: str, meaning: str) -> ErrorRow:
+    """Returns the row of a code that may stand for a sent message."""
+    return ErrorRow(code, "unknown", meaning)
+
+
+def not_sent(code: str, meaning: str, delay_ms: int | None = None) -> ErrorRow:
+    """Returns the row of a code that proves that nothing was sent, and passes."""
+    return ErrorRow(code, "not_sent", meaning, delay_ms)
+
+
+def account_fault(code: str, meaning: str, delay_ms: int | None = None) -> ErrorRow:
+    """Returns the row of a code about the account, whatever the message."""
+    return ErrorRow(code, "not_sent", meaning, delay_ms, account=True)
+
+
 def paced(
     code: str, limit: Limit, meaning: str, delay_ms: int | None = None, *, account: bool = False
 ) -> ErrorRow:
@@ -81,8 +102,8 @@ def shut_out(code: str, meaning: str, delay_ms: int) -> ErrorRow:
 class ErrorTable:
     """Looks codes up; the most exact row wins."""
 
-    def __init__(self, rows: Iterable[ErrorRow]) -> None:
-        self.rows = tuple(rows)
+    def __init__(self, *groups: Iterable[ErrorRow]) -> None:
+        self.rows = tuple(chain.from_iterable(groups))
         self._exact = {row.code: row for row in self.rows if not row.code.endswith("*")}
         prefixes = (row for row in self.rows if row.code.endswith("*"))
         self._prefixes = sorted(prefixes, key=lambda row: -len(row.code))

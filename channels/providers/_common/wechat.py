@@ -18,16 +18,8 @@ import msgspec
 from channels.channel import Account, Answer, Call, Failure, LoginRefused, Token, TokenRefused
 from channels.endpoints import below, endpoint_url
 from channels.http_client.request import extensions_of, fields_of, post_json
-from channels.judging.error_table import (
-    HOUR,
-    MINUTE,
-    ErrorRow,
-    ErrorTable,
-    RowSource,
-    documented,
-    paced,
-    shut_out,
-)
+from channels.judging import error_table as codes
+from channels.judging.error_table import HOUR, MINUTE, ErrorTable, RowSource
 from channels.judging.foreign_json import UNREADABLE
 from channels.judging.outcomes import CONTRADICTION, for_all, of_failure, refusal
 from channels.secret import Secret
@@ -49,25 +41,25 @@ CODES: Final = RowSource(
     "2026-11-22",
     copy="WxJava's tables of it, as wx-rust-common 0.1.5 (crates.io) has them",
 )
-COMMON_ROWS: Final = documented(
+COMMON_ROWS: Final = codes.documented(
     CODES,
-    ErrorRow("-1", "not_sent", "the system is busy: try again later", 2_000),
-    ErrorRow("40001", "not_sent", "the token is invalid or not the latest"),
-    ErrorRow("40014", "not_sent", "the token is not valid"),
-    shut_out("40164", "our IP is not in the whitelist", 10 * MINUTE),
-    ErrorRow("41001", "not_sent", "the token is missing"),
-    ErrorRow("42001", "not_sent", "the token has expired"),
-    ErrorRow("42007", "not_sent", "the token was revoked: a password was changed"),
-    ErrorRow("43002", "rejected", "the call must be a POST"),
-    ErrorRow("43003", "rejected", "the call must use HTTPS"),
-    ErrorRow("44002", "rejected", "the body is empty"),
-    ErrorRow("45002", "rejected", "the content is too long"),
-    paced("45009", Limit.ACCOUNT, "the day's quota is used up", HOUR, account=True),
-    paced("45011", Limit.ACCOUNT, "the minute's quota is used up", MINUTE),
-    ErrorRow("47001", "rejected", "the body is no valid JSON"),
-    ErrorRow("48001", "not_sent", "the account may not use this API", 10 * MINUTE, account=True),
-    ErrorRow("48004", "not_sent", "the API is banned for this account", HOUR, account=True),
-    shut_out("50002", "the account is restricted or frozen", HOUR),
+    codes.not_sent("-1", "the system is busy: try again later", 2_000),
+    codes.not_sent("40001", "the token is invalid or not the latest"),
+    codes.not_sent("40014", "the token is not valid"),
+    codes.shut_out("40164", "our IP is not in the whitelist", 10 * MINUTE),
+    codes.not_sent("41001", "the token is missing"),
+    codes.not_sent("42001", "the token has expired"),
+    codes.not_sent("42007", "the token was revoked: a password was changed"),
+    codes.rejected("43002", "the call must be a POST"),
+    codes.rejected("43003", "the call must use HTTPS"),
+    codes.rejected("44002", "the body is empty"),
+    codes.rejected("45002", "the content is too long"),
+    codes.paced("45009", Limit.ACCOUNT, "the day's quota is used up", HOUR, account=True),
+    codes.paced("45011", Limit.ACCOUNT, "the minute's quota is used up", MINUTE),
+    codes.rejected("47001", "the body is no valid JSON"),
+    codes.account_fault("48001", "the account may not use this API", 10 * MINUTE),
+    codes.account_fault("48004", "the API is banned for this account", HOUR),
+    codes.shut_out("50002", "the account is restricted or frozen", HOUR),
 )
 """From `ERROR_CODES`. An account's fault is NotSent: it may be mended, or another account may send."""
 TOKEN_CODES: Final = frozenset({"40001", "40014", "41001", "42001", "42007"})

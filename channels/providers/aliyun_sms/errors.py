@@ -8,16 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from channels.judging.error_table import (
-    HOUR,
-    MINUTE,
-    ErrorRow,
-    ErrorTable,
-    RowSource,
-    documented,
-    paced,
-    shut_out,
-)
+from channels.judging import error_table as codes
+from channels.judging.error_table import HOUR, MINUTE, ErrorTable, RowSource
 from message.outcomes import Limit
 
 BUSINESS_LIMIT: Final = "isv.BUSINESS_LIMIT_CONTROL"
@@ -36,152 +28,128 @@ _SERVER: Final = RowSource("https://help.aliyun.com/en/dns/error-code", "2026-11
 """Another product's page; the gateway is the same."""
 
 TABLE: Final = ErrorTable(
-    (
-        # The account: it cannot send any message; another account may.
-        *documented(
-            _SMS,
-            ErrorRow("isv.OUT_OF_SERVICE", "not_sent", "suspended for want of balance", HOUR, True),
-            ErrorRow("isv.AMOUNT_NOT_ENOUGH", "not_sent", "the balance is not enough", HOUR, True),
-            paced(
-                "isv.DAY_LIMIT_CONTROL",
-                Limit.ACCOUNT,
-                "the account's limit of the day",
-                HOUR,
-                account=True,
-            ),
-            paced(
-                "isv.MONTH_LIMIT_CONTROL",
-                Limit.ACCOUNT,
-                "the account's limit of the month",
-                HOUR,
-                account=True,
-            ),
-            ErrorRow("isv.PRODUCT_UN_SUBSCRIPT", "not_sent", "SMS is not activated", HOUR, True),
-            ErrorRow(
-                "isv.PRODUCT_UNSUBSCRIBE", "not_sent", "the product is not subscribed", HOUR, True
-            ),
-            shut_out("isv.ACCOUNT_NOT_EXISTS", "there is no such account", HOUR),
-            ErrorRow("isv.ACCOUNT_ABNORMAL", "not_sent", "the account is abnormal", HOUR, True),
-            ErrorRow(
-                "isv.SECURITY_FROZEN_ACCOUNT", "not_sent", "the account is frozen", HOUR, True
-            ),
-            ErrorRow(
-                "isv.DENY_IP_RANGE", "not_sent", "calls from this region are refused", HOUR, True
-            ),
-            shut_out("isp.RAM_PERMISSION_DENY", "the key may not send SMS", HOUR),
-            shut_out("SignatureDoesNotMatch", "the secret is not the key's", HOUR),
-            ErrorRow(
-                "InvalidTimeStamp.Expired", "not_sent", "our clock is 15 minutes off", MINUTE, True
-            ),
+    # The account: it cannot send any message; another account may.
+    codes.documented(
+        _SMS,
+        codes.account_fault("isv.OUT_OF_SERVICE", "suspended for want of balance", HOUR),
+        codes.account_fault("isv.AMOUNT_NOT_ENOUGH", "the balance is not enough", HOUR),
+        codes.paced(
+            "isv.DAY_LIMIT_CONTROL",
+            Limit.ACCOUNT,
+            "the account's limit of the day",
+            HOUR,
+            account=True,
         ),
-        *documented(
-            _SIBLING,
-            shut_out("IncompleteSignature", "the signature is malformed", HOUR),
-            shut_out("Forbidden.RAM", "the key is not authorised by RAM", HOUR),
-            ErrorRow("Forbidden.RiskControl", "not_sent", "refused by risk control", HOUR, True),
+        codes.paced(
+            "isv.MONTH_LIMIT_CONTROL",
+            Limit.ACCOUNT,
+            "the account's limit of the month",
+            HOUR,
+            account=True,
         ),
-        *documented(
-            _GATEWAY, shut_out("InvalidAccessKeyId.NotFound", "there is no such key", HOUR)
+        codes.account_fault("isv.PRODUCT_UN_SUBSCRIPT", "SMS is not activated", HOUR),
+        codes.account_fault("isv.PRODUCT_UNSUBSCRIBE", "the product is not subscribed", HOUR),
+        codes.shut_out("isv.ACCOUNT_NOT_EXISTS", "there is no such account", HOUR),
+        codes.account_fault("isv.ACCOUNT_ABNORMAL", "the account is abnormal", HOUR),
+        codes.account_fault("isv.SECURITY_FROZEN_ACCOUNT", "the account is frozen", HOUR),
+        codes.account_fault("isv.DENY_IP_RANGE", "calls from this region are refused", HOUR),
+        codes.shut_out("isp.RAM_PERMISSION_DENY", "the key may not send SMS", HOUR),
+        codes.shut_out("SignatureDoesNotMatch", "the secret is not the key's", HOUR),
+        codes.account_fault("InvalidTimeStamp.Expired", "our clock is 15 minutes off", MINUTE),
+    ),
+    codes.documented(
+        _SIBLING,
+        codes.shut_out("IncompleteSignature", "the signature is malformed", HOUR),
+        codes.shut_out("Forbidden.RAM", "the key is not authorised by RAM", HOUR),
+        codes.account_fault("Forbidden.RiskControl", "refused by risk control", HOUR),
+    ),
+    codes.documented(
+        _GATEWAY, codes.shut_out("InvalidAccessKeyId.NotFound", "there is no such key", HOUR)
+    ),
+    codes.documented(
+        _CLIENT, codes.shut_out("InvalidAccessKeyId.Inactive", "the key is disabled", HOUR)
+    ),
+    codes.documented(_SERVER, codes.shut_out("Forbidden", "the key is not authorised", HOUR)),
+    # Pace.
+    codes.documented(
+        _SMS, codes.paced(BUSINESS_LIMIT, Limit.RECEIVER, "too many to this number", MINUTE)
+    ),
+    codes.documented(
+        _SIBLING, codes.paced("Throttling", Limit.ACCOUNT, "the gateway is throttling", 1_000)
+    ),
+    codes.documented(
+        _CLIENT,
+        codes.paced("Throttling.User", Limit.ACCOUNT, "too many calls of this account", 1_000),
+        codes.paced("Throttling.Api", Limit.ACCOUNT, "too many calls of this operation", 1_000),
+    ),
+    # The receiver.
+    codes.documented(
+        _SMS,
+        codes.rejected("isv.MOBILE_NUMBER_ILLEGAL", "the number is malformed"),
+        codes.rejected("isv.BLACK_KEY_CONTROL_LIMIT", "the number asked not to be disturbed"),
+        codes.rejected("isv.CUSTOMER_REFUSED", "the receiver has unsubscribed"),
+        codes.rejected("isv.DOMESTIC_NUMBER_NOT_SUPPORTED", "an international template"),
+        codes.rejected("isv.SMS_TEST_NUMBER_LIMIT", "test SMS go to bound numbers only"),
+        codes.rejected("isv.MOBILE_COUNT_OVER_LIMIT", "too many numbers in the call"),
+    ),
+    # Signature, template, text.
+    codes.documented(
+        _SMS,
+        codes.rejected("isv.SMS_SIGNATURE_ILLEGAL", "the account has no such signature"),
+        codes.rejected("isv.SMS_SIGN_ILLEGAL", "the signature is forbidden"),
+        codes.rejected("isv.SIGN_STATE_ILLEGAL", "the signature is not available"),
+        codes.rejected("isv.SIGN_NAME_ILLEGAL", "the signature is malformed"),
+        codes.rejected("isv.SIGNATURE_BLACKLIST", "the signature is blacklisted"),
+        codes.rejected("isv.SIGN_SOURCE_ILLEGAL", "the signature's origin is not supported"),
+        codes.rejected("isv.SMS_SIGNATURE_SCENE_ILLEGAL", "signature and template do not fit"),
+        codes.rejected("isv.EXTEND_CODE_ERROR", "one extension code for two signatures"),
+        codes.rejected("isv.ONE_CODE_MULTIPLE_SIGN", "one code for several signatures"),
+        codes.rejected("isv.CODE_ERROR", "the extension code is not available"),
+        codes.rejected("isv.CODE_EXCEED_LIMIT", "too many extension codes"),
+        codes.rejected("isv.SMS_TEMPLATE_ILLEGAL", "no such approved template"),
+        codes.rejected("isv.TEMPLATE_MISSING_PARAMETERS", "a parameter is missing"),
+        codes.rejected("isv.TEMPLATE_PARAMS_ILLEGAL", "a parameter is not of its kind"),
+        codes.rejected("isv.INVALID_JSON_PARAM", "the parameters are no JSON object of texts"),
+        codes.rejected("isv.INVALID_PARAMETERS", "a parameter of the call is malformed"),
+        codes.rejected("isv.PARAM_LENGTH_LIMIT", "a parameter is too long"),
+        codes.rejected("isv.PARAM_NOT_SUPPORT_URL", "a parameter holds a URL"),
+        codes.rejected("isv.SMS_CONTENT_ILLEGAL", "the text is forbidden"),
+        codes.rejected("isv.UNSUPPORTED_CONTENT", "the text holds unsupported characters"),
+        codes.rejected("isv.SMS_CONTENT_MISMATCH_TEMPLATE_TYPE", "not a text of this kind"),
+        codes.rejected(
+            "isv.SMS_TEST_SIGN_TEMPLATE_LIMIT", "test signature and template go together"
         ),
-        *documented(_CLIENT, shut_out("InvalidAccessKeyId.Inactive", "the key is disabled", HOUR)),
-        *documented(_SERVER, shut_out("Forbidden", "the key is not authorised", HOUR)),
-        # Pace.
-        *documented(_SMS, paced(BUSINESS_LIMIT, Limit.RECEIVER, "too many to this number", MINUTE)),
-        *documented(
-            _SIBLING, paced("Throttling", Limit.ACCOUNT, "the gateway is throttling", 1_000)
-        ),
-        *documented(
-            _CLIENT,
-            paced("Throttling.User", Limit.ACCOUNT, "too many calls of this account", 1_000),
-            paced("Throttling.Api", Limit.ACCOUNT, "too many calls of this operation", 1_000),
-        ),
-        # The receiver.
-        *documented(
-            _SMS,
-            ErrorRow("isv.MOBILE_NUMBER_ILLEGAL", "rejected", "the number is malformed"),
-            ErrorRow(
-                "isv.BLACK_KEY_CONTROL_LIMIT", "rejected", "the number asked not to be disturbed"
-            ),
-            ErrorRow("isv.CUSTOMER_REFUSED", "rejected", "the receiver has unsubscribed"),
-            ErrorRow("isv.DOMESTIC_NUMBER_NOT_SUPPORTED", "rejected", "an international template"),
-            ErrorRow("isv.SMS_TEST_NUMBER_LIMIT", "rejected", "test SMS go to bound numbers only"),
-            ErrorRow("isv.MOBILE_COUNT_OVER_LIMIT", "rejected", "too many numbers in the call"),
-        ),
-        # Signature, template, text.
-        *documented(
-            _SMS,
-            ErrorRow("isv.SMS_SIGNATURE_ILLEGAL", "rejected", "the account has no such signature"),
-            ErrorRow("isv.SMS_SIGN_ILLEGAL", "rejected", "the signature is forbidden"),
-            ErrorRow("isv.SIGN_STATE_ILLEGAL", "rejected", "the signature is not available"),
-            ErrorRow("isv.SIGN_NAME_ILLEGAL", "rejected", "the signature is malformed"),
-            ErrorRow("isv.SIGNATURE_BLACKLIST", "rejected", "the signature is blacklisted"),
-            ErrorRow(
-                "isv.SIGN_SOURCE_ILLEGAL", "rejected", "the signature's origin is not supported"
-            ),
-            ErrorRow(
-                "isv.SMS_SIGNATURE_SCENE_ILLEGAL", "rejected", "signature and template do not fit"
-            ),
-            ErrorRow("isv.EXTEND_CODE_ERROR", "rejected", "one extension code for two signatures"),
-            ErrorRow("isv.ONE_CODE_MULTIPLE_SIGN", "rejected", "one code for several signatures"),
-            ErrorRow("isv.CODE_ERROR", "rejected", "the extension code is not available"),
-            ErrorRow("isv.CODE_EXCEED_LIMIT", "rejected", "too many extension codes"),
-            ErrorRow("isv.SMS_TEMPLATE_ILLEGAL", "rejected", "no such approved template"),
-            ErrorRow("isv.TEMPLATE_MISSING_PARAMETERS", "rejected", "a parameter is missing"),
-            ErrorRow("isv.TEMPLATE_PARAMS_ILLEGAL", "rejected", "a parameter is not of its kind"),
-            ErrorRow(
-                "isv.INVALID_JSON_PARAM", "rejected", "the parameters are no JSON object of texts"
-            ),
-            ErrorRow("isv.INVALID_PARAMETERS", "rejected", "a parameter of the call is malformed"),
-            ErrorRow("isv.PARAM_LENGTH_LIMIT", "rejected", "a parameter is too long"),
-            ErrorRow("isv.PARAM_NOT_SUPPORT_URL", "rejected", "a parameter holds a URL"),
-            ErrorRow("isv.SMS_CONTENT_ILLEGAL", "rejected", "the text is forbidden"),
-            ErrorRow(
-                "isv.UNSUPPORTED_CONTENT", "rejected", "the text holds unsupported characters"
-            ),
-            ErrorRow(
-                "isv.SMS_CONTENT_MISMATCH_TEMPLATE_TYPE", "rejected", "not a text of this kind"
-            ),
-            ErrorRow(
-                "isv.SMS_TEST_SIGN_TEMPLATE_LIMIT",
-                "rejected",
-                "test signature and template go together",
-            ),
-            ErrorRow(
-                "isv.SMS_TEST_TEMPLATE_PARAMS_ILLEGAL", "rejected", "a test code has 4 to 6 digits"
-            ),
-        ),
-        # The call itself: only a change of our code mends it.
-        *documented(
-            _SMS,
-            ErrorRow("InvalidVersion", "rejected", "no such version of the API"),
-            ErrorRow("InvalidAction.NotFound", "rejected", "no such operation"),
-        ),
-        *documented(
-            _GATEWAY,
-            ErrorRow("InvalidApi.NotFound", "rejected", "no such operation"),
-            ErrorRow("InvalidTimeStamp.Format", "rejected", "the date is malformed"),
-            ErrorRow("MissingPhoneNumbers", "rejected", "PhoneNumbers is missing"),
-            ErrorRow("MissingPhoneNumberJson", "rejected", "PhoneNumberJson is missing"),
-            ErrorRow("MissingSignName", "rejected", "SignName is missing"),
-            ErrorRow("MissingSignNameJson", "rejected", "SignNameJson is missing"),
-            ErrorRow("MissingTemplateCode", "rejected", "TemplateCode is missing"),
-        ),
-        # In doubt.
-        *documented(
-            _SMS,
-            ErrorRow("isp.SYSTEM_ERROR", "unknown", "the provider failed inside"),
-            ErrorRow("isp.GATEWAY_ERROR", "unknown", "the provider's gateway failed"),
-        ),
-        *documented(
-            _SERVER,
-            ErrorRow("InternalError", "unknown", "the provider failed inside"),
-            ErrorRow("ServiceUnavailable", "unknown", "the provider failed for the moment"),
-        ),
-        # Our nonce has 256 bits: a repeated one means that something on the way repeated the request.
-        *documented(
-            _SMS, ErrorRow("SignatureNonceUsed", "unknown", "this very request came twice")
-        ),
-    )
+        codes.rejected("isv.SMS_TEST_TEMPLATE_PARAMS_ILLEGAL", "a test code has 4 to 6 digits"),
+    ),
+    # The call itself: only a change of our code mends it.
+    codes.documented(
+        _SMS,
+        codes.rejected("InvalidVersion", "no such version of the API"),
+        codes.rejected("InvalidAction.NotFound", "no such operation"),
+    ),
+    codes.documented(
+        _GATEWAY,
+        codes.rejected("InvalidApi.NotFound", "no such operation"),
+        codes.rejected("InvalidTimeStamp.Format", "the date is malformed"),
+        codes.rejected("MissingPhoneNumbers", "PhoneNumbers is missing"),
+        codes.rejected("MissingPhoneNumberJson", "PhoneNumberJson is missing"),
+        codes.rejected("MissingSignName", "SignName is missing"),
+        codes.rejected("MissingSignNameJson", "SignNameJson is missing"),
+        codes.rejected("MissingTemplateCode", "TemplateCode is missing"),
+    ),
+    # In doubt.
+    codes.documented(
+        _SMS,
+        codes.unknown("isp.SYSTEM_ERROR", "the provider failed inside"),
+        codes.unknown("isp.GATEWAY_ERROR", "the provider's gateway failed"),
+    ),
+    codes.documented(
+        _SERVER,
+        codes.unknown("InternalError", "the provider failed inside"),
+        codes.unknown("ServiceUnavailable", "the provider failed for the moment"),
+    ),
+    # Our nonce has 256 bits: a repeated one means that something on the way repeated the request.
+    codes.documented(_SMS, codes.unknown("SignatureNonceUsed", "this very request came twice")),
 )
 
 ABOUT_ONE: Final = frozenset(

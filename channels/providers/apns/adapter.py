@@ -43,16 +43,8 @@ from channels.capabilities import Capabilities
 from channels.channel import Account, Answer, Call, Failure, TokenSource
 from channels.endpoints import below, endpoint_url
 from channels.http_client.request import extensions_of, fields_of, post_json
-from channels.judging.error_table import (
-    HOUR,
-    MINUTE,
-    ErrorRow,
-    ErrorTable,
-    RowSource,
-    documented,
-    paced,
-    shut_out,
-)
+from channels.judging import error_table as codes
+from channels.judging.error_table import HOUR, MINUTE, ErrorTable, RowSource
 from channels.judging.foreign_json import decoded
 from channels.judging.outcomes import CONTRADICTION, for_all, of_failure, refusal
 from channels.judging.retry_after import retry_after_ms
@@ -73,62 +65,58 @@ _RESPONSES: Final = RowSource(
 )
 
 _BAD_REQUEST: Final = (
-    ErrorRow("BadCollapseId", "rejected", "the collapse id is too long"),
-    ErrorRow(
-        "BadDeviceToken", "rejected", "the device token is not valid, or of the other environment"
-    ),
-    ErrorRow("BadExpirationDate", "rejected", "apns-expiration is not valid"),
-    ErrorRow("BadMessageId", "rejected", "apns-id is not valid"),
-    ErrorRow("BadPriority", "rejected", "apns-priority is not valid"),
-    ErrorRow("BadTopic", "not_sent", "apns-topic is not valid", HOUR, account=True),
-    ErrorRow("DeviceTokenNotForTopic", "rejected", "the device token is another application's"),
-    ErrorRow("DuplicateHeaders", "rejected", "a header field stands twice"),
-    ErrorRow("IdleTimeout", "not_sent", "the connection was idle for too long", _SECOND),
-    ErrorRow("InvalidPushType", "rejected", "apns-push-type is not valid"),
-    ErrorRow("MissingDeviceToken", "rejected", "the path names no device"),
-    ErrorRow("MissingTopic", "not_sent", "apns-topic is missing", HOUR, account=True),
-    ErrorRow("PayloadEmpty", "rejected", "the payload is empty"),
-    ErrorRow(
-        "TopicDisallowed", "not_sent", "the key may not push to this topic", HOUR, account=True
-    ),
+    codes.rejected("BadCollapseId", "the collapse id is too long"),
+    codes.rejected("BadDeviceToken", "the device token is not valid, or of the other environment"),
+    codes.rejected("BadExpirationDate", "apns-expiration is not valid"),
+    codes.rejected("BadMessageId", "apns-id is not valid"),
+    codes.rejected("BadPriority", "apns-priority is not valid"),
+    codes.account_fault("BadTopic", "apns-topic is not valid", HOUR),
+    codes.rejected("DeviceTokenNotForTopic", "the device token is another application's"),
+    codes.rejected("DuplicateHeaders", "a header field stands twice"),
+    codes.not_sent("IdleTimeout", "the connection was idle for too long", _SECOND),
+    codes.rejected("InvalidPushType", "apns-push-type is not valid"),
+    codes.rejected("MissingDeviceToken", "the path names no device"),
+    codes.account_fault("MissingTopic", "apns-topic is missing", HOUR),
+    codes.rejected("PayloadEmpty", "the payload is empty"),
+    codes.account_fault("TopicDisallowed", "the key may not push to this topic", HOUR),
 )
 _FORBIDDEN: Final = (
-    shut_out("BadCertificate", "the certificate is bad", HOUR),
-    shut_out("BadCertificateEnvironment", "the certificate is of the other environment", HOUR),
-    shut_out("BadEnvironmentKeyIdInToken", "the key is of the other environment", HOUR),
-    ErrorRow(_EXPIRED, "not_sent", "the provider token is older than an hour", account=True),
-    ErrorRow("Forbidden", "rejected", "the action is not allowed"),
-    shut_out("InvalidProviderToken", "the provider token is not valid", HOUR),
-    shut_out("MissingProviderToken", "there is no provider token", HOUR),
-    ErrorRow("UnrelatedKeyIdInToken", "not_sent", "the connection began with another key", MINUTE),
+    codes.shut_out("BadCertificate", "the certificate is bad", HOUR),
+    codes.shut_out(
+        "BadCertificateEnvironment", "the certificate is of the other environment", HOUR
+    ),
+    codes.shut_out("BadEnvironmentKeyIdInToken", "the key is of the other environment", HOUR),
+    codes.account_fault(_EXPIRED, "the provider token is older than an hour"),
+    codes.rejected("Forbidden", "the action is not allowed"),
+    codes.shut_out("InvalidProviderToken", "the provider token is not valid", HOUR),
+    codes.shut_out("MissingProviderToken", "there is no provider token", HOUR),
+    codes.not_sent("UnrelatedKeyIdInToken", "the connection began with another key", MINUTE),
 )
 _OTHERS: Final = {
-    HTTPStatus.NOT_FOUND: (ErrorRow("BadPath", "not_sent", "no such address", HOUR, account=True),),
+    HTTPStatus.NOT_FOUND: (codes.account_fault("BadPath", "no such address", HOUR),),
     HTTPStatus.METHOD_NOT_ALLOWED: (
-        ErrorRow("MethodNotAllowed", "not_sent", "the address takes no POST", HOUR, account=True),
+        codes.account_fault("MethodNotAllowed", "the address takes no POST", HOUR),
     ),
     HTTPStatus.GONE: (
-        ErrorRow("ExpiredToken", "rejected", "the device token has expired"),
-        ErrorRow("Unregistered", "rejected", "the application is no longer on this device"),
+        codes.rejected("ExpiredToken", "the device token has expired"),
+        codes.rejected("Unregistered", "the application is no longer on this device"),
     ),
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: (
-        ErrorRow("PayloadTooLarge", "rejected", "the payload is too large"),
+        codes.rejected("PayloadTooLarge", "the payload is too large"),
     ),
     HTTPStatus.TOO_MANY_REQUESTS: (
-        paced(
+        codes.paced(
             "TooManyProviderTokenUpdates",
             Limit.ACCOUNT,
             "another provider token came within 20 minutes",
             20 * MINUTE,
         ),
-        paced("TooManyRequests", Limit.RECEIVER, "too many to this device in a row", MINUTE),
+        codes.paced("TooManyRequests", Limit.RECEIVER, "too many to this device in a row", MINUTE),
     ),
-    HTTPStatus.INTERNAL_SERVER_ERROR: (
-        ErrorRow("InternalServerError", "unknown", "an internal error"),
-    ),
+    HTTPStatus.INTERNAL_SERVER_ERROR: (codes.unknown("InternalServerError", "an internal error"),),
     HTTPStatus.SERVICE_UNAVAILABLE: (
-        ErrorRow("ServiceUnavailable", "unknown", "the service is not available"),
-        ErrorRow("Shutdown", "unknown", "the server is shutting down"),
+        codes.unknown("ServiceUnavailable", "the service is not available"),
+        codes.unknown("Shutdown", "the server is shutting down"),
     ),
 }
 _BY_STATUS: Final = {
@@ -159,7 +147,7 @@ class ApnsChannel(BaseChannel):
     reach: ClassVar[Reach] = PERSONS
     counted_by: ClassVar[Sequence[str]] = ("team_id",)
     errors: ClassVar[ErrorTable] = ErrorTable(
-        documented(_RESPONSES, *(row for rows in _BY_STATUS.values() for row in rows))
+        codes.documented(_RESPONSES, *(row for rows in _BY_STATUS.values() for row in rows))
     )
     promises: ClassVar[Capabilities] = Capabilities(
         title="Apple Push Notification service (HTTP/2, token-based)",

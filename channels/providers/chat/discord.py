@@ -45,16 +45,8 @@ from channels.channel import (
 )
 from channels.endpoints import with_query
 from channels.http_client.request import extensions_of, fields_of
-from channels.judging.error_table import (
-    HOUR,
-    MINUTE,
-    ErrorRow,
-    ErrorTable,
-    RowSource,
-    documented,
-    paced,
-    shut_out,
-)
+from channels.judging import error_table as codes
+from channels.judging.error_table import HOUR, MINUTE, ErrorTable, RowSource
 from channels.judging.foreign_json import decoded
 from channels.judging.outcomes import CONTRADICTION, refusal
 from channels.judging.retry_after import MAX_MS
@@ -87,49 +79,39 @@ _LIMITS: Final = RowSource(
 )
 
 _ERRORS: Final = ErrorTable(
-    (
-        *documented(
-            _LIMITS, paced(_RATE_LIMITED, Limit.ACCOUNT, "more requests than allowed", _SECOND)
-        ),
-        *documented(
-            _CODES,
-            paced("20016", Limit.ACCOUNT, "the channel is in slow mode", MINUTE),
-            paced("20028", Limit.ACCOUNT, "the channel's write rate limit", MINUTE),
-            paced("20029", Limit.ACCOUNT, "the server's write rate limit", MINUTE),
-            paced("40062", Limit.ACCOUNT, "the resource is being rate limited", MINUTE),
-            ErrorRow("10003", "not_sent", "the channel does not exist", HOUR, account=True),
-            shut_out("10015", "the webhook does not exist", HOUR),
-            shut_out("10016", "the webhook's service does not exist", HOUR),
-            ErrorRow(
-                "40004", "not_sent", "sending is turned off for a while", MINUTE, account=True
-            ),
-            ErrorRow(
-                "40006", "not_sent", "turned off at Discord for a while", MINUTE, account=True
-            ),
-            shut_out("40333", "Cloudflare blocks our address", HOUR),
-            ErrorRow(
-                "40058", "not_sent", "a forum: the address needs a thread_id", HOUR, account=True
-            ),
-            ErrorRow("50008", "not_sent", "the channel takes no texts", HOUR, account=True),
-            ErrorRow("50013", "not_sent", "a permission is missing", HOUR, account=True),
-            ErrorRow("50024", "not_sent", "the channel is of another type", HOUR, account=True),
-            shut_out("50027", "the webhook's token is wrong", HOUR),
-            ErrorRow("50083", "not_sent", "the thread is archived", HOUR, account=True),
-            ErrorRow(
-                "220001", "not_sent", "a forum: the address needs a thread_id", HOUR, account=True
-            ),
-            ErrorRow("220004", "not_sent", "no webhooks of services in forums", HOUR, account=True),
-            ErrorRow("20009", "rejected", "explicit content"),
-            ErrorRow("40005", "rejected", "the request is too large"),
-            ErrorRow("50006", "rejected", "the message is empty"),
-            ErrorRow("50035", "rejected", "a field is malformed or too long"),
-            ErrorRow("50041", "rejected", "no such version of the API"),
-            ErrorRow("50109", "rejected", "the body is no JSON"),
-            ErrorRow("200000", "rejected", "blocked by the server's moderation"),
-            ErrorRow("240000", "rejected", "blocked for a harmful link"),
-            ErrorRow("130000", "unknown", "overloaded"),
-        ),
-    )
+    codes.documented(
+        _LIMITS, codes.paced(_RATE_LIMITED, Limit.ACCOUNT, "more requests than allowed", _SECOND)
+    ),
+    codes.documented(
+        _CODES,
+        codes.paced("20016", Limit.ACCOUNT, "the channel is in slow mode", MINUTE),
+        codes.paced("20028", Limit.ACCOUNT, "the channel's write rate limit", MINUTE),
+        codes.paced("20029", Limit.ACCOUNT, "the server's write rate limit", MINUTE),
+        codes.paced("40062", Limit.ACCOUNT, "the resource is being rate limited", MINUTE),
+        codes.account_fault("10003", "the channel does not exist", HOUR),
+        codes.shut_out("10015", "the webhook does not exist", HOUR),
+        codes.shut_out("10016", "the webhook's service does not exist", HOUR),
+        codes.account_fault("40004", "sending is turned off for a while", MINUTE),
+        codes.account_fault("40006", "turned off at Discord for a while", MINUTE),
+        codes.shut_out("40333", "Cloudflare blocks our address", HOUR),
+        codes.account_fault("40058", "a forum: the address needs a thread_id", HOUR),
+        codes.account_fault("50008", "the channel takes no texts", HOUR),
+        codes.account_fault("50013", "a permission is missing", HOUR),
+        codes.account_fault("50024", "the channel is of another type", HOUR),
+        codes.shut_out("50027", "the webhook's token is wrong", HOUR),
+        codes.account_fault("50083", "the thread is archived", HOUR),
+        codes.account_fault("220001", "a forum: the address needs a thread_id", HOUR),
+        codes.account_fault("220004", "no webhooks of services in forums", HOUR),
+        codes.rejected("20009", "explicit content"),
+        codes.rejected("40005", "the request is too large"),
+        codes.rejected("50006", "the message is empty"),
+        codes.rejected("50035", "a field is malformed or too long"),
+        codes.rejected("50041", "no such version of the API"),
+        codes.rejected("50109", "the body is no JSON"),
+        codes.rejected("200000", "blocked by the server's moderation"),
+        codes.rejected("240000", "blocked for a harmful link"),
+        codes.unknown("130000", "overloaded"),
+    ),
 )
 
 

@@ -29,16 +29,8 @@ import msgspec
 from channels.bad_content import BadContent
 from channels.capabilities import Capabilities
 from channels.channel import Call
-from channels.judging.error_table import (
-    HOUR,
-    ErrorRow,
-    ErrorTable,
-    RowSource,
-    documented,
-    paced,
-    shut_out,
-    unproved,
-)
+from channels.judging import error_table as codes
+from channels.judging.error_table import HOUR, ErrorTable, RowSource
 from channels.judging.foreign_json import decoded
 from channels.judging.outcomes import CONTRADICTION, refusal
 from channels.providers.chat.content import (
@@ -69,57 +61,33 @@ _CODES: Final = RowSource(
 )
 
 _ERRORS: Final = ErrorTable(
-    (
-        *unproved(
-            LIMITER_STATUS, paced("429", Limit.ACCOUNT, "more requests than the server allows")
+    codes.unproved(
+        LIMITER_STATUS, codes.paced("429", Limit.ACCOUNT, "more requests than the server allows")
+    ),
+    codes.documented(
+        _CODES,
+        codes.rejected(f"{_HOOK}.parse.app_error", "the body cannot be read"),
+        codes.rejected("model.incoming_hook.parse_data.app_error", "the body is no JSON"),
+        codes.rejected(f"{_HOOK}.text.app_error", "the message has no text"),
+        codes.rejected(f"{_HOOK}.user.app_error", "the user does not exist"),
+        codes.rejected("model.post.*", "the post is not as a post has to be"),
+        codes.shut_out(f"{_HOOK}.invalid.app_error", "no such webhook", HOUR),
+        codes.account_fault(f"{_HOOK}.channel.app_error", "no such channel", HOUR),
+        codes.account_fault("app.channel.get.existing.app_error", "no channel", HOUR),
+        codes.account_fault(
+            f"{_HOOK}.channel_locked.app_error", "the webhook is for another channel", HOUR
         ),
-        *documented(
-            _CODES,
-            ErrorRow(f"{_HOOK}.parse.app_error", "rejected", "the body cannot be read"),
-            ErrorRow("model.incoming_hook.parse_data.app_error", "rejected", "the body is no JSON"),
-            ErrorRow(f"{_HOOK}.text.app_error", "rejected", "the message has no text"),
-            ErrorRow(f"{_HOOK}.user.app_error", "rejected", "the user does not exist"),
-            ErrorRow("model.post.*", "rejected", "the post is not as a post has to be"),
-            shut_out(f"{_HOOK}.invalid.app_error", "no such webhook", HOUR),
-            ErrorRow(
-                f"{_HOOK}.channel.app_error", "not_sent", "no such channel", HOUR, account=True
-            ),
-            ErrorRow(
-                "app.channel.get.existing.app_error", "not_sent", "no channel", HOUR, account=True
-            ),
-            ErrorRow(
-                f"{_HOOK}.channel_locked.app_error",
-                "not_sent",
-                "the webhook is for another channel",
-                HOUR,
-                account=True,
-            ),
-            ErrorRow(
-                f"{_HOOK}.permissions.app_error",
-                "not_sent",
-                "its maker may not post there",
-                HOUR,
-                account=True,
-            ),
-            shut_out(f"{_HOOK}.disabled.app_error", "incoming webhooks are turned off", HOUR),
-            ErrorRow(
-                "api.post.create_post.can_not_post_to_deleted.error",
-                "not_sent",
-                "the channel is archived",
-                HOUR,
-                account=True,
-            ),
-            ErrorRow(
-                "api.post.create_post.town_square_read_only",
-                "not_sent",
-                "the channel is kept for others",
-                HOUR,
-                account=True,
-            ),
-            ErrorRow("app.channel.get.find.app_error", "unknown", "the server's database failed"),
-            ErrorRow("app.post.save.app_error", "unknown", "the post may not have been kept"),
+        codes.account_fault(f"{_HOOK}.permissions.app_error", "its maker may not post there", HOUR),
+        codes.shut_out(f"{_HOOK}.disabled.app_error", "incoming webhooks are turned off", HOUR),
+        codes.account_fault(
+            "api.post.create_post.can_not_post_to_deleted.error", "the channel is archived", HOUR
         ),
-    )
+        codes.account_fault(
+            "api.post.create_post.town_square_read_only", "the channel is kept for others", HOUR
+        ),
+        codes.unknown("app.channel.get.find.app_error", "the server's database failed"),
+        codes.unknown("app.post.save.app_error", "the post may not have been kept"),
+    ),
 )
 
 

@@ -34,16 +34,8 @@ import httpx
 from channels.bad_content import BadContent
 from channels.capabilities import Capabilities
 from channels.channel import Call
-from channels.judging.error_table import (
-    HOUR,
-    ErrorRow,
-    ErrorTable,
-    RowSource,
-    documented,
-    paced,
-    shut_out,
-    unproved,
-)
+from channels.judging import error_table as codes
+from channels.judging.error_table import HOUR, ErrorTable, RowSource
 from channels.judging.outcomes import CONTRADICTION, refusal
 from channels.providers.chat.content import ChatContent, each_text, in_front, mentions, read
 from channels.providers.chat.incoming_webhook import HookChannel, refused
@@ -73,47 +65,35 @@ _SEEN: Final = RowSource("https://gitlab.com/gitlab-org/gitlab/-/issues/361457",
 _LISTED: Final = "clients of Slack list it; no page of Slack's that was read has it"
 
 _ERRORS: Final = ErrorTable(
-    (
-        *documented(
-            _CHANGELOG,
-            ErrorRow("invalid_payload", "rejected", "the body cannot be read as a message"),
-            ErrorRow("user_not_found", "rejected", "the member does not exist"),
-            ErrorRow(
-                "channel_not_found", "not_sent", "the channel does not exist", HOUR, account=True
-            ),
-            ErrorRow(
-                "channel_is_archived", "not_sent", "the channel is archived", HOUR, account=True
-            ),
-            ErrorRow(
-                "action_prohibited", "not_sent", "an administrator forbids it", HOUR, account=True
-            ),
-            ErrorRow("rollup_error", "unknown", "an error inside Slack"),
+    codes.documented(
+        _CHANGELOG,
+        codes.rejected("invalid_payload", "the body cannot be read as a message"),
+        codes.rejected("user_not_found", "the member does not exist"),
+        codes.account_fault("channel_not_found", "the channel does not exist", HOUR),
+        codes.account_fault("channel_is_archived", "the channel is archived", HOUR),
+        codes.account_fault("action_prohibited", "an administrator forbids it", HOUR),
+        codes.unknown("rollup_error", "an error inside Slack"),
+    ),
+    codes.unproved(
+        _LISTED,
+        codes.rejected("no_text", "the message has no text"),
+        codes.rejected("too_many_attachments", "more than 100 attachments"),
+        codes.account_fault(
+            "posting_to_general_channel_denied", "an administrator keeps #general for others", HOUR
         ),
-        *unproved(
-            _LISTED,
-            ErrorRow("no_text", "rejected", "the message has no text"),
-            ErrorRow("too_many_attachments", "rejected", "more than 100 attachments"),
-            ErrorRow(
-                "posting_to_general_channel_denied",
-                "not_sent",
-                "an administrator keeps #general for others",
-                HOUR,
-                account=True,
-            ),
-            shut_out("no_service_id", "the address has no webhook", HOUR),
-            shut_out("no_active_hooks", "the webhook is disabled", HOUR),
-        ),
-        *documented(
-            _DECODER,
-            ErrorRow("invalid_blocks", "rejected", "a block is not as Block Kit has it"),
-            ErrorRow("invalid_blocks_format", "rejected", "the blocks are not a list of blocks"),
-            shut_out("no_service", "the webhook is removed or invalid", HOUR),
-            shut_out("no_team", "there is no such workspace", HOUR),
-            shut_out("invalid_token", "the address is expired or wrong", HOUR),
-            paced("rate_limited", Limit.ACCOUNT, "more than one message a second", _SECOND),
-        ),
-        *documented(_SEEN, shut_out("team_disabled", "the workspace is off", HOUR)),
-    )
+        codes.shut_out("no_service_id", "the address has no webhook", HOUR),
+        codes.shut_out("no_active_hooks", "the webhook is disabled", HOUR),
+    ),
+    codes.documented(
+        _DECODER,
+        codes.rejected("invalid_blocks", "a block is not as Block Kit has it"),
+        codes.rejected("invalid_blocks_format", "the blocks are not a list of blocks"),
+        codes.shut_out("no_service", "the webhook is removed or invalid", HOUR),
+        codes.shut_out("no_team", "there is no such workspace", HOUR),
+        codes.shut_out("invalid_token", "the address is expired or wrong", HOUR),
+        codes.paced("rate_limited", Limit.ACCOUNT, "more than one message a second", _SECOND),
+    ),
+    codes.documented(_SEEN, codes.shut_out("team_disabled", "the workspace is off", HOUR)),
 )
 
 

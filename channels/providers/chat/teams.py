@@ -32,7 +32,8 @@ import msgspec
 from channels.bad_content import BadContent
 from channels.capabilities import Capabilities
 from channels.channel import Call
-from channels.judging.error_table import HOUR, ErrorRow, ErrorTable, paced, shut_out, unproved
+from channels.judging import error_table as codes
+from channels.judging.error_table import HOUR, ErrorTable
 from channels.judging.foreign_json import decoded
 from channels.judging.outcomes import refusal
 from channels.providers.chat.content import ChatContent, read
@@ -55,30 +56,26 @@ _ID: Final = re.compile(r"[0-9A-Za-z]{8,64}")
 _REPORTED: Final = "users of workflows report it; Microsoft has no table of the trigger's codes"
 
 _ERRORS: Final = ErrorTable(
-    (
-        *unproved(
-            LIMITER_STATUS,
-            paced(_TOO_MANY, Limit.ACCOUNT, "more runs than the workflow is allowed", _PAUSE_MS),
+    codes.unproved(
+        LIMITER_STATUS,
+        codes.paced(_TOO_MANY, Limit.ACCOUNT, "more runs than the workflow is allowed", _PAUSE_MS),
+    ),
+    codes.unproved(
+        _REPORTED,
+        codes.rejected("TriggerInputSchemaMismatch", "the workflow wants another body"),
+        codes.rejected("InvalidRequestContent", "the body cannot be read"),
+        codes.rejected("RequestEntityTooLarge", "the body is too large"),
+        codes.shut_out("WorkflowNotFound", "no such workflow", HOUR),
+        codes.shut_out("WorkflowTriggerNotFound", "no such trigger", HOUR),
+        codes.shut_out("WorkflowTriggerIsNotEnabled", "the workflow is off or deleted", HOUR),
+        codes.shut_out(
+            "DirectApiAuthorizationRequired", "no sig, or the trigger is not for anyone", HOUR
         ),
-        *unproved(
-            _REPORTED,
-            ErrorRow("TriggerInputSchemaMismatch", "rejected", "the workflow wants another body"),
-            ErrorRow("InvalidRequestContent", "rejected", "the body cannot be read"),
-            ErrorRow("RequestEntityTooLarge", "rejected", "the body is too large"),
-            shut_out("WorkflowNotFound", "no such workflow", HOUR),
-            shut_out("WorkflowTriggerNotFound", "no such trigger", HOUR),
-            shut_out("WorkflowTriggerIsNotEnabled", "the workflow is off or deleted", HOUR),
-            shut_out(
-                "DirectApiAuthorizationRequired",
-                "no sig, or the trigger is not for anyone",
-                HOUR,
-            ),
-            shut_out("AuthorizationFailed", "the sig is refused", HOUR),
-            shut_out("MisMatchingOAuthClaims", "the trigger wants OAuth", HOUR),
-            ErrorRow("NoResponse", "unknown", "the service behind did not answer in time"),
-            ErrorRow("InternalServerError", "unknown", "an error inside"),
-        ),
-    )
+        codes.shut_out("AuthorizationFailed", "the sig is refused", HOUR),
+        codes.shut_out("MisMatchingOAuthClaims", "the trigger wants OAuth", HOUR),
+        codes.unknown("NoResponse", "the service behind did not answer in time"),
+        codes.unknown("InternalServerError", "an error inside"),
+    ),
 )
 
 

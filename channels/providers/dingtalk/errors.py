@@ -15,17 +15,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from channels.judging.error_table import (
-    HOUR,
-    MINUTE,
-    ErrorRow,
-    ErrorTable,
-    RowSource,
-    documented,
-    paced,
-    shut_out,
-    unproved,
-)
+from channels.judging import error_table as codes
+from channels.judging.error_table import HOUR, MINUTE, ErrorTable, RowSource
 from message.outcomes import Limit
 
 RECEIVER_CODES: Final = frozenset({"33012", "40003", "40031", "46004", "50002", "60121"})
@@ -53,90 +44,91 @@ _PLATFORM: Final = RowSource(
 """A copy of TOP's table of platform errors."""
 _SHUT_OUT: Final = "too many calls: refused for a while"
 
-RESULT_ROWS: Final = documented(
+RESULT_ROWS: Final = codes.documented(
     _RESULT,
-    paced("143103", Limit.ACCOUNT, "more receivers a minute than one application may", MINUTE),
-    paced("143104", Limit.ACCOUNT, "more receivers a minute than the company may", MINUTE),
-    paced(
-        "143105",
-        Limit.RECEIVER,
-        "the member has had 500 notices of this application today",
-        HOUR,
+    codes.paced(
+        "143103", Limit.ACCOUNT, "more receivers a minute than one application may", MINUTE
     ),
-    ErrorRow("143106", "rejected", "the member has had this very content today"),
-    paced("143203", Limit.ACCOUNT, "more receivers a minute than one company may get", MINUTE),
-    paced("143204", Limit.ACCOUNT, "more receivers a minute than one vendor may send", MINUTE),
-    paced("143205", Limit.RECEIVER, "the member has had its share of this application today", HOUR),
-    ErrorRow("143206", "rejected", "the member has had this very content today"),
-    ErrorRow("1430000", "rejected", "there is no receiver"),
-    ErrorRow("1430001", "rejected", "a grant type that is not known"),
-    ErrorRow("1430002", "rejected", "the content is forbidden"),
-    paced("1430003", Limit.ACCOUNT, "the provider protects itself", MINUTE),
-    ErrorRow("1430004", "rejected", "the member is under executive protection"),
+    codes.paced("143104", Limit.ACCOUNT, "more receivers a minute than the company may", MINUTE),
+    codes.paced(
+        "143105", Limit.RECEIVER, "the member has had 500 notices of this application today", HOUR
+    ),
+    codes.rejected("143106", "the member has had this very content today"),
+    codes.paced(
+        "143203", Limit.ACCOUNT, "more receivers a minute than one company may get", MINUTE
+    ),
+    codes.paced(
+        "143204", Limit.ACCOUNT, "more receivers a minute than one vendor may send", MINUTE
+    ),
+    codes.paced(
+        "143205", Limit.RECEIVER, "the member has had its share of this application today", HOUR
+    ),
+    codes.rejected("143206", "the member has had this very content today"),
+    codes.rejected("1430000", "there is no receiver"),
+    codes.rejected("1430001", "a grant type that is not known"),
+    codes.rejected("1430002", "the content is forbidden"),
+    codes.paced("1430003", Limit.ACCOUNT, "the provider protects itself", MINUTE),
+    codes.rejected("1430004", "the member is under executive protection"),
 )
 RESULTS: Final = ErrorTable(RESULT_ROWS)
 ERRORS: Final = ErrorTable(
-    (
-        *documented(
-            _CODES,
-            ErrorRow("-1", "not_sent", "the system is busy; three tries at most", MINUTE),
-            ErrorRow("404", "not_sent", "no such path: look at the endpoint", MINUTE, account=True),
-            ErrorRow(
-                "88", "not_sent", "the gateway refused without a sub_code", MINUTE, account=True
-            ),
-            shut_out("33001", "no such company: the token is another's", MINUTE),
-            ErrorRow("33012", "rejected", "no such userid"),
-            ErrorRow("34014", "rejected", "the message's JSON is incomplete"),
-            ErrorRow("34016", "rejected", "the message is too long"),
-            ErrorRow("40001", "not_sent", "the access_token is not valid", account=True),
-            ErrorRow("40003", "rejected", "no such userid"),
-            ErrorRow("40004", "rejected", "a file of a type that is not taken"),
-            ErrorRow("40007", "rejected", "no such media_id"),
-            ErrorRow("40008", "rejected", "no such type of message"),
-            ErrorRow("40014", "not_sent", "the access_token is not valid", account=True),
-            ErrorRow("40031", "rejected", "the list of userids is not valid"),
-            ErrorRow("40032", "rejected", "the list of userids is too long"),
-            ErrorRow("40033", "rejected", "characters that are not taken"),
-            ErrorRow("40035", "rejected", "a parameter is not valid"),
-            shut_out("40056", "no such agent_id", MINUTE),
-            ErrorRow("41001", "not_sent", "there is no access_token", account=True),
-            ErrorRow("41011", "rejected", "there is no agent_id"),
-            ErrorRow("42001", "not_sent", "the access_token has expired", account=True),
-            ErrorRow("43004", "rejected", "another Content-Type is wanted"),
-            ErrorRow("44002", "rejected", "the body is empty"),
-            ErrorRow("44004", "rejected", "the text is empty"),
-            ErrorRow("45002", "rejected", "the message is too long"),
-            ErrorRow("45003", "rejected", "the title is too long"),
-            paced("45009", Limit.ACCOUNT, "more calls than allowed", MINUTE),
-            ErrorRow("46004", "rejected", "no such member"),
-            ErrorRow("47001", "rejected", "the body is not JSON"),
-            ErrorRow("48002", "not_sent", "the API is switched off", HOUR, account=True),
-            ErrorRow("50002", "rejected", "the member is outside what the application may see"),
-            shut_out("50003", "the application is switched off", HOUR),
-            shut_out("52019", "no such agent_id", MINUTE),
-            ErrorRow("60011", "not_sent", "the application may not call this", HOUR, account=True),
-            shut_out("60020", "our address is not on its list", MINUTE),
-            ErrorRow("60121", "rejected", "no such member"),
-            shut_out("70001", "the company does not exist or was dissolved", HOUR),
-        ),
-        *documented(
-            _PLATFORM,
-            ErrorRow("1", "rejected", "the gateway could not read the request"),
-            paced("7", Limit.ACCOUNT, "more calls than the gateway takes", MINUTE),
-            ErrorRow("15", "unknown", "a service behind the gateway failed"),
-            ErrorRow("15.isv.*", "rejected", "a service refused what the call says"),
-            ErrorRow("22", "rejected", "the gateway knows no such method"),
-            ErrorRow("40", "rejected", "a parameter is missing"),
-            ErrorRow("41", "rejected", "a parameter is not valid"),
-        ),
-        *RESULT_ROWS,
-        *documented(
-            _CODES,
-            *(paced(str(code), Limit.ACCOUNT, _SHUT_OUT, MINUTE) for code in range(90001, 90015)),
-        ),
-        *unproved(
-            "the copies of the page that were read end at 90014",
-            *(paced(str(code), Limit.ACCOUNT, _SHUT_OUT, MINUTE) for code in range(90015, 90019)),
-        ),
-    )
+    codes.documented(
+        _CODES,
+        codes.not_sent("-1", "the system is busy; three tries at most", MINUTE),
+        codes.account_fault("404", "no such path: look at the endpoint", MINUTE),
+        codes.account_fault("88", "the gateway refused without a sub_code", MINUTE),
+        codes.shut_out("33001", "no such company: the token is another's", MINUTE),
+        codes.rejected("33012", "no such userid"),
+        codes.rejected("34014", "the message's JSON is incomplete"),
+        codes.rejected("34016", "the message is too long"),
+        codes.account_fault("40001", "the access_token is not valid"),
+        codes.rejected("40003", "no such userid"),
+        codes.rejected("40004", "a file of a type that is not taken"),
+        codes.rejected("40007", "no such media_id"),
+        codes.rejected("40008", "no such type of message"),
+        codes.account_fault("40014", "the access_token is not valid"),
+        codes.rejected("40031", "the list of userids is not valid"),
+        codes.rejected("40032", "the list of userids is too long"),
+        codes.rejected("40033", "characters that are not taken"),
+        codes.rejected("40035", "a parameter is not valid"),
+        codes.shut_out("40056", "no such agent_id", MINUTE),
+        codes.account_fault("41001", "there is no access_token"),
+        codes.rejected("41011", "there is no agent_id"),
+        codes.account_fault("42001", "the access_token has expired"),
+        codes.rejected("43004", "another Content-Type is wanted"),
+        codes.rejected("44002", "the body is empty"),
+        codes.rejected("44004", "the text is empty"),
+        codes.rejected("45002", "the message is too long"),
+        codes.rejected("45003", "the title is too long"),
+        codes.paced("45009", Limit.ACCOUNT, "more calls than allowed", MINUTE),
+        codes.rejected("46004", "no such member"),
+        codes.rejected("47001", "the body is not JSON"),
+        codes.account_fault("48002", "the API is switched off", HOUR),
+        codes.rejected("50002", "the member is outside what the application may see"),
+        codes.shut_out("50003", "the application is switched off", HOUR),
+        codes.shut_out("52019", "no such agent_id", MINUTE),
+        codes.account_fault("60011", "the application may not call this", HOUR),
+        codes.shut_out("60020", "our address is not on its list", MINUTE),
+        codes.rejected("60121", "no such member"),
+        codes.shut_out("70001", "the company does not exist or was dissolved", HOUR),
+    ),
+    codes.documented(
+        _PLATFORM,
+        codes.rejected("1", "the gateway could not read the request"),
+        codes.paced("7", Limit.ACCOUNT, "more calls than the gateway takes", MINUTE),
+        codes.unknown("15", "a service behind the gateway failed"),
+        codes.rejected("15.isv.*", "a service refused what the call says"),
+        codes.rejected("22", "the gateway knows no such method"),
+        codes.rejected("40", "a parameter is missing"),
+        codes.rejected("41", "a parameter is not valid"),
+    ),
+    RESULT_ROWS,
+    codes.documented(
+        _CODES,
+        *(codes.paced(str(code), Limit.ACCOUNT, _SHUT_OUT, MINUTE) for code in range(90001, 90015)),
+    ),
+    codes.unproved(
+        "the copies of the page that were read end at 90014",
+        *(codes.paced(str(code), Limit.ACCOUNT, _SHUT_OUT, MINUTE) for code in range(90015, 90019)),
+    ),
 )

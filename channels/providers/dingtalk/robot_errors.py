@@ -5,17 +5,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from channels.judging.error_table import (
-    HOUR,
-    MINUTE,
-    ErrorRow,
-    ErrorTable,
-    RowSource,
-    documented,
-    paced,
-    shut_out,
-    unproved,
-)
+from channels.judging import error_table as codes
+from channels.judging.error_table import HOUR, MINUTE, ErrorTable, RowSource
 from message.outcomes import Limit
 
 SECURITY: Final = "310000"
@@ -34,41 +25,37 @@ _WORDS_SEEN: Final = RowSource("https://github.com/srcrs/BilibiliTask/issues/53"
 _LISTED: Final = "public clients list it; no page of DingTalk's that was read has it"
 
 ERRORS: Final = ErrorTable(
-    (
-        *documented(
-            _CODES,
-            ErrorRow("-1", "not_sent", "the system is busy", MINUTE),
-            ErrorRow("40035", "rejected", "a parameter is missing"),
-            ErrorRow("43004", "rejected", "another Content-Type is wanted"),
-            shut_out(SECURITY, "the robot refuses sign, time or address", MINUTE),
-            ErrorRow("400013", "not_sent", "the group was dissolved", HOUR, account=True),
-            shut_out("400101", "no such access_token", HOUR),
-            shut_out("400102", "the robot was switched off", HOUR),
-            ErrorRow("400105", "rejected", "no such type of message"),
-            ErrorRow("400106", "not_sent", "the robot is not in the group", HOUR, account=True),
-            paced("410100", Limit.ACCOUNT, "sent too fast", _SILENCED),
-            ErrorRow("430101", "rejected", "a link that is not safe"),
-            ErrorRow("430102", "rejected", "a text that is not proper"),
-            ErrorRow("430103", "rejected", "an image that is not proper"),
-            ErrorRow("430104", "rejected", "a content that is not proper"),
-        ),
-        *documented(
-            _SEEN,
-            paced(THROTTLED, Limit.ACCOUNT, "the gateway refuses for a few seconds", 5_000),
-            paced("130101", Limit.ACCOUNT, "more than 20 messages a minute", _SILENCED),
-        ),
-        *unproved(
-            _LISTED,
-            paced("90030", Limit.ACCOUNT, "more calls than allowed", HOUR),
-            shut_out("300001", "no such access_token", HOUR),
-            shut_out("300005", "no such access_token", HOUR),
-            ErrorRow("460101", "rejected", "the message is too long"),
-        ),
-        *documented(
-            _WORDS_SEEN,
-            ErrorRow(
-                KEYWORDS, "rejected", "310000: none of the robot's keywords is in the message"
-            ),
-        ),
-    )
+    codes.documented(
+        _CODES,
+        codes.not_sent("-1", "the system is busy", MINUTE),
+        codes.rejected("40035", "a parameter is missing"),
+        codes.rejected("43004", "another Content-Type is wanted"),
+        codes.shut_out(SECURITY, "the robot refuses sign, time or address", MINUTE),
+        codes.account_fault("400013", "the group was dissolved", HOUR),
+        codes.shut_out("400101", "no such access_token", HOUR),
+        codes.shut_out("400102", "the robot was switched off", HOUR),
+        codes.rejected("400105", "no such type of message"),
+        codes.account_fault("400106", "the robot is not in the group", HOUR),
+        codes.paced("410100", Limit.ACCOUNT, "sent too fast", _SILENCED),
+        codes.rejected("430101", "a link that is not safe"),
+        codes.rejected("430102", "a text that is not proper"),
+        codes.rejected("430103", "an image that is not proper"),
+        codes.rejected("430104", "a content that is not proper"),
+    ),
+    codes.documented(
+        _SEEN,
+        codes.paced(THROTTLED, Limit.ACCOUNT, "the gateway refuses for a few seconds", 5_000),
+        codes.paced("130101", Limit.ACCOUNT, "more than 20 messages a minute", _SILENCED),
+    ),
+    codes.unproved(
+        _LISTED,
+        codes.paced("90030", Limit.ACCOUNT, "more calls than allowed", HOUR),
+        codes.shut_out("300001", "no such access_token", HOUR),
+        codes.shut_out("300005", "no such access_token", HOUR),
+        codes.rejected("460101", "the message is too long"),
+    ),
+    codes.documented(
+        _WORDS_SEEN,
+        codes.rejected(KEYWORDS, "310000: none of the robot's keywords is in the message"),
+    ),
 )

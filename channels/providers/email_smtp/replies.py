@@ -22,15 +22,8 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from channels.judging.error_table import (
-    HOUR,
-    MINUTE,
-    ErrorRow,
-    ErrorTable,
-    RowSource,
-    documented,
-    shut_out,
-)
+from channels.judging import error_table as codes
+from channels.judging.error_table import HOUR, MINUTE, ErrorTable, RowSource
 from channels.smtp_client.mail_request import BEFORE_MAIL, SmtpReply, SmtpStage
 from message.outcomes import AnyOutcome, Limit, NotSent, Rejected, Unknown
 
@@ -80,48 +73,40 @@ _REGISTRY: Final = RowSource(
 )
 
 ERRORS: Final = ErrorTable(
-    (
-        *documented(
-            _SMTP,
-            ErrorRow(
-                "421", "not_sent", "the server is closing the session: too busy, or going down"
-            ),
-            ErrorRow("450", "not_sent", "the mailbox is unavailable for now: busy, or greylisting"),
-            ErrorRow("451", "not_sent", "a local error at the server"),
-            ErrorRow(
-                "452", "not_sent", "the server lacks storage, or takes no more receivers at once"
-            ),
-            ErrorRow("455", "not_sent", "the server cannot accommodate the parameters for now"),
-            ErrorRow("500", "rejected", "a command or line that the server does not understand"),
-            ErrorRow("501", "rejected", "a parameter that the server does not understand"),
-            ErrorRow("502", "rejected", "a command that the server does not implement"),
-            ErrorRow("503", "rejected", "a command out of turn, as the server sees it"),
-            ErrorRow("504", "rejected", "a parameter that the server does not implement"),
-            ErrorRow("550", "rejected", "no such mailbox, or refused for reasons of policy"),
-            ErrorRow("551", "rejected", "the receiver is not local to the server"),
-            ErrorRow("552", "rejected", "the mailbox is full, or the message is too large"),
-            ErrorRow("553", "rejected", "the mailbox's name is not allowed"),
-            ErrorRow("554", "rejected", "the transaction failed"),
-            ErrorRow("555", "rejected", "the server does not know the parameters of MAIL or RCPT"),
-        ),
-        *documented(
-            _AUTH,
-            ErrorRow(
-                "432", "not_sent", "the account's password must be renewed first", MINUTE, True
-            ),
-            ErrorRow("454", "not_sent", "TLS or login is not available for now", MINUTE, True),
-            shut_out("530", "login or TLS is required first", MINUTE),
-            shut_out("534", "the way of logging in is too weak for the account", MINUTE),
-            shut_out("535", "user or password is wrong", MINUTE),
-            shut_out("538", "login needs encryption", MINUTE),
-        ),
-        *documented(
-            _NO_MAIL,
-            ErrorRow("521", "not_sent", "this host takes no mail at all", MINUTE, True),
-            ErrorRow("556", "rejected", "the receiver's domain takes no mail"),
-        ),
-        *documented(_REGISTRY, shut_out("525", "the account is disabled", MINUTE)),
-    )
+    codes.documented(
+        _SMTP,
+        codes.not_sent("421", "the server is closing the session: too busy, or going down"),
+        codes.not_sent("450", "the mailbox is unavailable for now: busy, or greylisting"),
+        codes.not_sent("451", "a local error at the server"),
+        codes.not_sent("452", "the server lacks storage, or takes no more receivers at once"),
+        codes.not_sent("455", "the server cannot accommodate the parameters for now"),
+        codes.rejected("500", "a command or line that the server does not understand"),
+        codes.rejected("501", "a parameter that the server does not understand"),
+        codes.rejected("502", "a command that the server does not implement"),
+        codes.rejected("503", "a command out of turn, as the server sees it"),
+        codes.rejected("504", "a parameter that the server does not implement"),
+        codes.rejected("550", "no such mailbox, or refused for reasons of policy"),
+        codes.rejected("551", "the receiver is not local to the server"),
+        codes.rejected("552", "the mailbox is full, or the message is too large"),
+        codes.rejected("553", "the mailbox's name is not allowed"),
+        codes.rejected("554", "the transaction failed"),
+        codes.rejected("555", "the server does not know the parameters of MAIL or RCPT"),
+    ),
+    codes.documented(
+        _AUTH,
+        codes.account_fault("432", "the account's password must be renewed first", MINUTE),
+        codes.account_fault("454", "TLS or login is not available for now", MINUTE),
+        codes.shut_out("530", "login or TLS is required first", MINUTE),
+        codes.shut_out("534", "the way of logging in is too weak for the account", MINUTE),
+        codes.shut_out("535", "user or password is wrong", MINUTE),
+        codes.shut_out("538", "login needs encryption", MINUTE),
+    ),
+    codes.documented(
+        _NO_MAIL,
+        codes.account_fault("521", "this host takes no mail at all", MINUTE),
+        codes.rejected("556", "the receiver's domain takes no mail"),
+    ),
+    codes.documented(_REGISTRY, codes.shut_out("525", "the account is disabled", MINUTE)),
 )
 
 

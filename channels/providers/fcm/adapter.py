@@ -42,16 +42,8 @@ from channels.capabilities import Capabilities
 from channels.channel import Account, Answer, Call, Failure, TokenSource
 from channels.endpoints import below, endpoint_url
 from channels.http_client.request import extensions_of, fields_of, post_json
-from channels.judging.error_table import (
-    HOUR,
-    MINUTE,
-    ErrorRow,
-    ErrorTable,
-    RowSource,
-    documented,
-    paced,
-    shut_out,
-)
+from channels.judging import error_table as codes
+from channels.judging.error_table import HOUR, MINUTE, ErrorTable, RowSource
 from channels.judging.foreign_json import decoded
 from channels.judging.outcomes import CONTRADICTION, for_all, of_failure, refusal
 from channels.judging.retry_after import retry_after_ms
@@ -81,45 +73,37 @@ _ADMIN: Final = RowSource(
 )
 
 _ERRORS: Final = ErrorTable(
-    (
-        *documented(
-            _CODES,
-            ErrorRow("UNSPECIFIED_ERROR", "unknown", "no more is known of this error"),
-            ErrorRow(
-                "INVALID_ARGUMENT", "rejected", "a token, a key, a size or a parameter is not valid"
-            ),
-            ErrorRow("UNREGISTERED", "rejected", "the application is no longer on this device"),
-            ErrorRow("SENDER_ID_MISMATCH", "rejected", "the token is of another sender"),
-            paced("QUOTA_EXCEEDED", Limit.RECEIVER, "more messages than allowed", MINUTE),
-            ErrorRow("UNAVAILABLE", "unknown", "overloaded: the message was not taken on in time"),
-            ErrorRow("INTERNAL", "unknown", "an internal error"),
-        ),
-        # About iOS and web alone: the account still reaches Android, so its breaker stays shut.
-        *documented(
-            _CODES,
-            ErrorRow(
-                "THIRD_PARTY_AUTH_ERROR", "not_sent", "the APNs or web push key is refused", HOUR
-            ),
-        ),
-        # The older name of the error above; Google's SDKs still read it (firebase-admin 6, messaging.py).
-        *documented(
-            _ADMIN, ErrorRow("APNS_AUTH_ERROR", "not_sent", "the APNs key is refused", HOUR)
-        ),
-        *documented(
-            _CANONICAL,
-            ErrorRow(_UNAUTHENTICATED, "not_sent", "the access token is not valid", account=True),
-            shut_out("PERMISSION_DENIED", "the account lacks a permission", HOUR),
-            ErrorRow("NOT_FOUND", "rejected", "the token is not registered any more"),
-            paced("RESOURCE_EXHAUSTED", Limit.ACCOUNT, "more calls than allowed", MINUTE),
-            ErrorRow("FAILED_PRECONDITION", "rejected", "the message cannot be sent as it is"),
-            ErrorRow("OUT_OF_RANGE", "rejected", "a parameter is out of its range"),
-            ErrorRow("ABORTED", "unknown", "two requests met"),
-            ErrorRow("DEADLINE_EXCEEDED", "unknown", "the time was over before the answer"),
-            ErrorRow("CANCELLED", "unknown", "the call was cancelled"),
-            ErrorRow("DATA_LOSS", "unknown", "data was lost"),
-            ErrorRow("UNKNOWN", "unknown", "an error of another system"),
-        ),
-    )
+    codes.documented(
+        _CODES,
+        codes.unknown("UNSPECIFIED_ERROR", "no more is known of this error"),
+        codes.rejected("INVALID_ARGUMENT", "a token, a key, a size or a parameter is not valid"),
+        codes.rejected("UNREGISTERED", "the application is no longer on this device"),
+        codes.rejected("SENDER_ID_MISMATCH", "the token is of another sender"),
+        codes.paced("QUOTA_EXCEEDED", Limit.RECEIVER, "more messages than allowed", MINUTE),
+        codes.unknown("UNAVAILABLE", "overloaded: the message was not taken on in time"),
+        codes.unknown("INTERNAL", "an internal error"),
+    ),
+    # About iOS and web alone: the account still reaches Android, so its breaker stays shut.
+    codes.documented(
+        _CODES,
+        codes.not_sent("THIRD_PARTY_AUTH_ERROR", "the APNs or web push key is refused", HOUR),
+    ),
+    # The older name of the error above; Google's SDKs still read it (firebase-admin 6, messaging.py).
+    codes.documented(_ADMIN, codes.not_sent("APNS_AUTH_ERROR", "the APNs key is refused", HOUR)),
+    codes.documented(
+        _CANONICAL,
+        codes.account_fault(_UNAUTHENTICATED, "the access token is not valid"),
+        codes.shut_out("PERMISSION_DENIED", "the account lacks a permission", HOUR),
+        codes.rejected("NOT_FOUND", "the token is not registered any more"),
+        codes.paced("RESOURCE_EXHAUSTED", Limit.ACCOUNT, "more calls than allowed", MINUTE),
+        codes.rejected("FAILED_PRECONDITION", "the message cannot be sent as it is"),
+        codes.rejected("OUT_OF_RANGE", "a parameter is out of its range"),
+        codes.unknown("ABORTED", "two requests met"),
+        codes.unknown("DEADLINE_EXCEEDED", "the time was over before the answer"),
+        codes.unknown("CANCELLED", "the call was cancelled"),
+        codes.unknown("DATA_LOSS", "data was lost"),
+        codes.unknown("UNKNOWN", "an error of another system"),
+    ),
 )
 
 

@@ -38,17 +38,8 @@ from channels.capabilities import Capabilities
 from channels.channel import Account, Answer, Call, Failure
 from channels.endpoints import below
 from channels.http_client.request import extensions_of, fields_of, post_json
-from channels.judging.error_table import (
-    HOUR,
-    MINUTE,
-    ErrorRow,
-    ErrorTable,
-    RowSource,
-    documented,
-    paced,
-    shut_out,
-    unproved,
-)
+from channels.judging import error_table as codes
+from channels.judging.error_table import HOUR, MINUTE, ErrorTable, RowSource
 from channels.judging.outcomes import for_all, of_failure
 from channels.providers.feishu.content import Chat, FeishuWorded, read
 from channels.providers.feishu.wire import COMMON, ENDPOINT, RATE_LIMITED, address, refused
@@ -70,27 +61,27 @@ _ROBOT: Final = RowSource(
 _SHOWN: Final = "public clients show the answer; no page of Feishu's that was read has it"
 
 _ERRORS: Final = ErrorTable(
-    (
-        *documented(
-            _ROBOT,
-            ErrorRow(_BAD_REQUEST, "rejected", "the body cannot be read, or is too large"),
-            shut_out("19001", "no such hook", HOUR),
-            shut_out("19021", "sign or time is refused", MINUTE),
-            shut_out("19022", "our address is not on the list", MINUTE),
-            ErrorRow("19024", "rejected", "none of the robot's keywords is in the message"),
+    codes.documented(
+        _ROBOT,
+        codes.rejected(_BAD_REQUEST, "the body cannot be read, or is too large"),
+        codes.shut_out("19001", "no such hook", HOUR),
+        codes.shut_out("19021", "sign or time is refused", MINUTE),
+        codes.shut_out("19022", "our address is not on the list", MINUTE),
+        codes.rejected("19024", "none of the robot's keywords is in the message"),
+    ),
+    codes.unproved(
+        _SHOWN,
+        codes.paced(_TOO_MANY, Limit.ACCOUNT, "9499: too many requests", MINUTE),
+        codes.rejected("19002", "a field is missing"),
+    ),
+    codes.documented(
+        COMMON,
+        codes.paced(
+            "11232", Limit.ACCOUNT, "the robot, or the provider, has too much to do", MINUTE
         ),
-        *unproved(
-            _SHOWN,
-            paced(_TOO_MANY, Limit.ACCOUNT, "9499: too many requests", MINUTE),
-            ErrorRow("19002", "rejected", "a field is missing"),
-        ),
-        *documented(
-            COMMON,
-            paced("11232", Limit.ACCOUNT, "the robot, or the provider, has too much to do", MINUTE),
-            ErrorRow("2200", "unknown", "an internal error"),
-            paced(RATE_LIMITED, Limit.ACCOUNT, "more calls than allowed", MINUTE),
-        ),
-    )
+        codes.unknown("2200", "an internal error"),
+        codes.paced(RATE_LIMITED, Limit.ACCOUNT, "more calls than allowed", MINUTE),
+    ),
 )
 
 

@@ -51,16 +51,8 @@ from channels.channel import (
 )
 from channels.endpoints import below, endpoint_url
 from channels.http_client.request import extensions_of, fields_of, post_json
-from channels.judging.error_table import (
-    HOUR,
-    MINUTE,
-    ErrorRow,
-    ErrorTable,
-    RowSource,
-    documented,
-    paced,
-    shut_out,
-)
+from channels.judging import error_table as codes
+from channels.judging.error_table import HOUR, MINUTE, ErrorTable, RowSource
 from channels.judging.foreign_json import decoded
 from channels.judging.outcomes import CONTRADICTION, for_all, of_failure, refusal
 from channels.providers._common import sms as _sms
@@ -86,25 +78,21 @@ _CODES: Final = RowSource("https://docs.getui.com/getui/server/rest_v2/code", "2
 _PUSH: Final = RowSource("https://docs.getui.com/getui/server/rest_v2/push", "2026-11-22")
 
 _ERRORS: Final = ErrorTable(
-    (
-        *documented(
-            _CODES,
-            ErrorRow("1", "rejected", "the body cannot be read"),
-            ErrorRow("2", "not_sent", "the service is starting", MINUTE),
-            shut_out("301", "the address is of another data centre than the application", HOUR),
-            ErrorRow("404", "not_sent", "no such address", HOUR, account=True),
-            ErrorRow("405", "not_sent", "the address takes no POST", HOUR, account=True),
-            ErrorRow(_TOKEN_CODE, "not_sent", "the token is wrong or expired", account=True),
-            shut_out("10002", "application or address is on the block list", HOUR),
-            paced("10003", Limit.ACCOUNT, "too many logins a minute", MINUTE),
-            paced("10005", Limit.ACCOUNT, "too many calls a minute", MINUTE),
-            ErrorRow("20001", "rejected", "a parameter or the CID is not valid"),
-            ErrorRow(
-                "30*", "not_sent", "the account's package does not cover it", HOUR, account=True
-            ),
-        ),
-        *documented(_PUSH, ErrorRow(_IGNORED, "rejected", "the device was not seen for 90 days")),
-    )
+    codes.documented(
+        _CODES,
+        codes.rejected("1", "the body cannot be read"),
+        codes.not_sent("2", "the service is starting", MINUTE),
+        codes.shut_out("301", "the address is of another data centre than the application", HOUR),
+        codes.account_fault("404", "no such address", HOUR),
+        codes.account_fault("405", "the address takes no POST", HOUR),
+        codes.account_fault(_TOKEN_CODE, "the token is wrong or expired"),
+        codes.shut_out("10002", "application or address is on the block list", HOUR),
+        codes.paced("10003", Limit.ACCOUNT, "too many logins a minute", MINUTE),
+        codes.paced("10005", Limit.ACCOUNT, "too many calls a minute", MINUTE),
+        codes.rejected("20001", "a parameter or the CID is not valid"),
+        codes.account_fault("30*", "the account's package does not cover it", HOUR),
+    ),
+    codes.documented(_PUSH, codes.rejected(_IGNORED, "the device was not seen for 90 days")),
 )
 
 

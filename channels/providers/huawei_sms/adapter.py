@@ -30,17 +30,8 @@ import msgspec
 from channels.base import BaseChannel
 from channels.capabilities import Capabilities
 from channels.channel import Account, Answer, Call, Failure
-from channels.judging.error_table import (
-    HOUR,
-    MINUTE,
-    ErrorRow,
-    ErrorTable,
-    RowSource,
-    documented,
-    paced,
-    shut_out,
-    unproved,
-)
+from channels.judging import error_table as codes
+from channels.judging.error_table import HOUR, MINUTE, ErrorTable, RowSource
 from channels.judging.foreign_json import decoded
 from channels.judging.outcomes import CONTRADICTION, for_all, of_failure
 from channels.providers._common import sms
@@ -68,50 +59,40 @@ _APIGW: Final = RowSource(
 )
 
 TABLE: Final = ErrorTable(
-    (
-        *documented(
-            _CODES,
-            ErrorRow("E000000", "rejected", "the form cannot be read: most often templateParas"),
-            shut_out("E00000*", "the Authorization field is not as it must be", HOUR),
-            shut_out("E00002*", "the X-WSSE field is not as it must be", HOUR),
-            ErrorRow("E000040", "rejected", "another content type is wanted"),
-            shut_out("E000045", "the signature in Authorization is refused", HOUR),
-            shut_out("E00010*", "app_key or app_secret is refused", HOUR),
-            shut_out("E00011*", "the account is inactive or frozen, or the clock is wrong", HOUR),
-            ErrorRow("E000503", "rejected", "a parameter is malformed"),
-            ErrorRow(
-                "E000510",
-                "unknown",
-                "sending failed; the number's status, which is missing, says why",
-            ),
-            shut_out("E000620", "our address is not on the list", HOUR),
+    codes.documented(
+        _CODES,
+        codes.rejected("E000000", "the form cannot be read: most often templateParas"),
+        codes.shut_out("E00000*", "the Authorization field is not as it must be", HOUR),
+        codes.shut_out("E00002*", "the X-WSSE field is not as it must be", HOUR),
+        codes.rejected("E000040", "another content type is wanted"),
+        codes.shut_out("E000045", "the signature in Authorization is refused", HOUR),
+        codes.shut_out("E00010*", "app_key or app_secret is refused", HOUR),
+        codes.shut_out("E00011*", "the account is inactive or frozen, or the clock is wrong", HOUR),
+        codes.rejected("E000503", "a parameter is malformed"),
+        codes.unknown("E000510", "sending failed; the number's status, which is missing, says why"),
+        codes.shut_out("E000620", "our address is not on the list", HOUR),
+    ),
+    codes.unproved(
+        "a public client lists it; no page of Huawei's that was read has it",
+        codes.account_fault("E000623", "the account's share of messages is used up", HOUR),
+    ),
+    codes.documented(
+        _STATUS,
+        codes.paced(
+            "E200015", Limit.ACCOUNT, "too many messages wait at the provider", 10 * MINUTE
         ),
-        *unproved(
-            "a public client lists it; no page of Huawei's that was read has it",
-            ErrorRow(
-                "E000623",
-                "not_sent",
-                "the account's share of messages is used up",
-                HOUR,
-                account=True,
-            ),
-        ),
-        *documented(
-            _STATUS,
-            paced("E200015", Limit.ACCOUNT, "too many messages wait at the provider", 10 * MINUTE),
-            ErrorRow("E200028", "rejected", "a parameter does not fit the template's variable"),
-            ErrorRow("E200029", "rejected", "the template is of another type"),
-            ErrorRow("E200030", "rejected", "the template is not active"),
-            ErrorRow("E200031", "rejected", "the call does not fit the protocol"),
-            ErrorRow("E200033", "rejected", "the template's type is wrong"),
-            ErrorRow("E200041", "rejected", "the number stands twice in the call"),
-        ),
-        *documented(
-            _APIGW,
-            paced("APIGW.0308", Limit.ACCOUNT, "more calls than allowed", MINUTE),
-            shut_out("APIGW.03*", "the gateway refuses key, signature or time", HOUR),
-        ),
-    )
+        codes.rejected("E200028", "a parameter does not fit the template's variable"),
+        codes.rejected("E200029", "the template is of another type"),
+        codes.rejected("E200030", "the template is not active"),
+        codes.rejected("E200031", "the call does not fit the protocol"),
+        codes.rejected("E200033", "the template's type is wrong"),
+        codes.rejected("E200041", "the number stands twice in the call"),
+    ),
+    codes.documented(
+        _APIGW,
+        codes.paced("APIGW.0308", Limit.ACCOUNT, "more calls than allowed", MINUTE),
+        codes.shut_out("APIGW.03*", "the gateway refuses key, signature or time", HOUR),
+    ),
 )
 
 

@@ -4,16 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from channels.judging.error_table import (
-    HOUR,
-    MINUTE,
-    ErrorRow,
-    ErrorTable,
-    RowSource,
-    documented,
-    paced,
-    shut_out,
-)
+from channels.judging import error_table as codes
+from channels.judging.error_table import HOUR, MINUTE, ErrorTable, RowSource
 from message.outcomes import Limit
 
 _PAGE: Final = RowSource(
@@ -28,58 +20,44 @@ _NODE: Final = RowSource(
 )
 
 ERRORS: Final = ErrorTable(
-    (
-        *documented(
-            _PAGE,
-            ErrorRow("invalid_idempotency_key", "rejected", "the key is not 1 to 256 characters"),
-            ErrorRow("validation_error", "rejected", "a field is wrong"),
-            ErrorRow("missing_required_field", "rejected", "a field is missing"),
-            ErrorRow("missing_required_parameter", "rejected", "a parameter is missing"),
-            ErrorRow("invalid_parameter", "rejected", "a parameter is no valid value"),
-            ErrorRow(
-                "invalid_attachment", "rejected", "an attachment has neither content nor path"
-            ),
-            ErrorRow("not_found", "rejected", "no such template, or no such endpoint"),
-            ErrorRow("method_not_allowed", "rejected", "the endpoint does not take this method"),
-            shut_out("missing_api_key", "the API key is missing", MINUTE),
-            shut_out("restricted_api_key", "the API key may not do this", MINUTE),
-            shut_out("invalid_api_key", "the API key is wrong", MINUTE),
-            shut_out("suspended_api_key", "the API key is suspended", MINUTE),
-            shut_out("invalid_permission", "the access token may not do this", MINUTE),
-            paced("rate_limit_exceeded", Limit.ACCOUNT, "too many requests a second", 1_000),
-            paced(
-                "daily_quota_exceeded",
-                Limit.ACCOUNT,
-                "the day's quota is used up",
-                HOUR,
-                account=True,
-            ),
-            paced(
-                "monthly_quota_exceeded",
-                Limit.ACCOUNT,
-                "the month's quota is used up",
-                HOUR,
-                account=True,
-            ),
-            ErrorRow(
-                "invalid_idempotent_request",
-                "unknown",
-                "the key was used for another payload before",
-            ),
-            ErrorRow(
-                "concurrent_idempotent_requests", "unknown", "the first request is still at work"
-            ),
-            ErrorRow("resource_locked", "unknown", "another request changes the same thing"),
-            ErrorRow("application_error", "unknown", "an unexpected error at Resend"),
-            ErrorRow("service_unavailable", "unknown", "Resend is not available for the moment"),
+    codes.documented(
+        _PAGE,
+        codes.rejected("invalid_idempotency_key", "the key is not 1 to 256 characters"),
+        codes.rejected("validation_error", "a field is wrong"),
+        codes.rejected("missing_required_field", "a field is missing"),
+        codes.rejected("missing_required_parameter", "a parameter is missing"),
+        codes.rejected("invalid_parameter", "a parameter is no valid value"),
+        codes.rejected("invalid_attachment", "an attachment has neither content nor path"),
+        codes.rejected("not_found", "no such template, or no such endpoint"),
+        codes.rejected("method_not_allowed", "the endpoint does not take this method"),
+        codes.shut_out("missing_api_key", "the API key is missing", MINUTE),
+        codes.shut_out("restricted_api_key", "the API key may not do this", MINUTE),
+        codes.shut_out("invalid_api_key", "the API key is wrong", MINUTE),
+        codes.shut_out("suspended_api_key", "the API key is suspended", MINUTE),
+        codes.shut_out("invalid_permission", "the access token may not do this", MINUTE),
+        codes.paced("rate_limit_exceeded", Limit.ACCOUNT, "too many requests a second", 1_000),
+        codes.paced(
+            "daily_quota_exceeded", Limit.ACCOUNT, "the day's quota is used up", HOUR, account=True
         ),
-        *documented(
-            _NODE,
-            ErrorRow("invalid_from_address", "rejected", "the sender is no valid address"),
-            ErrorRow("invalid_access", "rejected", "the access level is no valid one"),
-            ErrorRow("invalid_region", "rejected", "the region is no valid one"),
-            ErrorRow("security_error", "rejected", "a security issue was found with the request"),
-            ErrorRow("internal_server_error", "unknown", "an unexpected error at Resend"),
+        codes.paced(
+            "monthly_quota_exceeded",
+            Limit.ACCOUNT,
+            "the month's quota is used up",
+            HOUR,
+            account=True,
         ),
-    )
+        codes.unknown("invalid_idempotent_request", "the key was used for another payload before"),
+        codes.unknown("concurrent_idempotent_requests", "the first request is still at work"),
+        codes.unknown("resource_locked", "another request changes the same thing"),
+        codes.unknown("application_error", "an unexpected error at Resend"),
+        codes.unknown("service_unavailable", "Resend is not available for the moment"),
+    ),
+    codes.documented(
+        _NODE,
+        codes.rejected("invalid_from_address", "the sender is no valid address"),
+        codes.rejected("invalid_access", "the access level is no valid one"),
+        codes.rejected("invalid_region", "the region is no valid one"),
+        codes.rejected("security_error", "a security issue was found with the request"),
+        codes.unknown("internal_server_error", "an unexpected error at Resend"),
+    ),
 )

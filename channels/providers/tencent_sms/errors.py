@@ -7,16 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from channels.judging.error_table import (
-    HOUR,
-    MINUTE,
-    ErrorRow,
-    ErrorTable,
-    RowSource,
-    documented,
-    paced,
-    shut_out,
-)
+from channels.judging import error_table as codes
+from channels.judging.error_table import HOUR, MINUTE, ErrorTable, RowSource
 from message.outcomes import Limit
 
 _DAY: Final = 24 * HOUR
@@ -39,55 +31,41 @@ _OLDER: Final = RowSource(
 )
 
 _ACCOUNT = (
-    *documented(
+    *codes.documented(
         _COMMON,
-        ErrorRow(
-            "AuthFailure.InvalidAuthorization", "not_sent", "malformed Authorization", HOUR, True
-        ),
-        shut_out("AuthFailure.InvalidSecretId", "no key of this kind", HOUR),
-        ErrorRow("AuthFailure.MFAFailure", "not_sent", "a second factor is wanted", HOUR, True),
-        shut_out("AuthFailure.SecretIdNotFound", "there is no such key", HOUR),
-        ErrorRow(
-            "AuthFailure.SignatureExpire", "not_sent", "our clock is 5 minutes off", MINUTE, True
-        ),
-        shut_out("AuthFailure.SignatureFailure", "the secret is not the key's", HOUR),
-        ErrorRow(
-            "AuthFailure.TokenFailure", "not_sent", "the temporary token is wrong", HOUR, True
-        ),
-        shut_out("AuthFailure.UnauthorizedOperation", "the key may not send", HOUR),
-        shut_out("UnauthorizedOperation", "the key may not send", HOUR),
-        shut_out("IpInBlacklist", "our address is blacklisted", HOUR),
-        shut_out("IpNotInWhitelist", "our address is not allowed", HOUR),
+        codes.account_fault("AuthFailure.InvalidAuthorization", "malformed Authorization", HOUR),
+        codes.shut_out("AuthFailure.InvalidSecretId", "no key of this kind", HOUR),
+        codes.account_fault("AuthFailure.MFAFailure", "a second factor is wanted", HOUR),
+        codes.shut_out("AuthFailure.SecretIdNotFound", "there is no such key", HOUR),
+        codes.account_fault("AuthFailure.SignatureExpire", "our clock is 5 minutes off", MINUTE),
+        codes.shut_out("AuthFailure.SignatureFailure", "the secret is not the key's", HOUR),
+        codes.account_fault("AuthFailure.TokenFailure", "the temporary token is wrong", HOUR),
+        codes.shut_out("AuthFailure.UnauthorizedOperation", "the key may not send", HOUR),
+        codes.shut_out("UnauthorizedOperation", "the key may not send", HOUR),
+        codes.shut_out("IpInBlacklist", "our address is blacklisted", HOUR),
+        codes.shut_out("IpNotInWhitelist", "our address is not allowed", HOUR),
     ),
-    *documented(
+    *codes.documented(
         _SEND,
-        shut_out("InternalError.SigVerificationFail", "the signature is wrong", HOUR),
-        shut_out("InternalError.SigFieldMissing", "the signature is missing", HOUR),
-        ErrorRow(
-            "InternalError.RequestTimeException", "not_sent", "our clock is off", MINUTE, True
-        ),
-        shut_out("InvalidParameterValue.SdkAppIdNotExist", "no such SdkAppId", HOUR),
-        shut_out("UnauthorizedOperation.RequestIpNotInWhitelist", "our address", HOUR),
-        shut_out("UnauthorizedOperation.RequestPermissionDeny", "no permission", HOUR),
-        shut_out("UnauthorizedOperation.SdkAppIdIsDisabled", "SdkAppId disabled", HOUR),
-        shut_out("UnauthorizedOperation.SmsSdkAppIdVerifyFail", "SdkAppId of another", HOUR),
-        ErrorRow(
-            "UnauthorizedOperation.ServiceSuspendDueToArrears", "not_sent", "in arrears", HOUR, True
-        ),
+        codes.shut_out("InternalError.SigVerificationFail", "the signature is wrong", HOUR),
+        codes.shut_out("InternalError.SigFieldMissing", "the signature is missing", HOUR),
+        codes.account_fault("InternalError.RequestTimeException", "our clock is off", MINUTE),
+        codes.shut_out("InvalidParameterValue.SdkAppIdNotExist", "no such SdkAppId", HOUR),
+        codes.shut_out("UnauthorizedOperation.RequestIpNotInWhitelist", "our address", HOUR),
+        codes.shut_out("UnauthorizedOperation.RequestPermissionDeny", "no permission", HOUR),
+        codes.shut_out("UnauthorizedOperation.SdkAppIdIsDisabled", "SdkAppId disabled", HOUR),
+        codes.shut_out("UnauthorizedOperation.SmsSdkAppIdVerifyFail", "SdkAppId of another", HOUR),
+        codes.account_fault("UnauthorizedOperation.ServiceSuspendDueToArrears", "in arrears", HOUR),
     ),
     # The provider's own misspelling of the row above, in older versions of the document.
-    *documented(
+    *codes.documented(
         _OLDER,
-        ErrorRow(
-            "UnauthorizedOperation.SerivceSuspendDueToArrears", "not_sent", "in arrears", HOUR, True
-        ),
+        codes.account_fault("UnauthorizedOperation.SerivceSuspendDueToArrears", "in arrears", HOUR),
     ),
-    *documented(
+    *codes.documented(
         _SEND,
-        ErrorRow(
-            "FailedOperation.InsufficientBalanceInSmsPackage", "not_sent", "no balance", HOUR, True
-        ),
-        paced(
+        codes.account_fault("FailedOperation.InsufficientBalanceInSmsPackage", "no balance", HOUR),
+        codes.paced(
             "LimitExceeded.AppDailyLimit",
             Limit.ACCOUNT,
             "the account's limit of the day",
@@ -95,198 +73,174 @@ _ACCOUNT = (
             account=True,
         ),
     ),
-    *documented(
-        _COMMON, ErrorRow("ResourceInsufficient", "not_sent", "resources are used up", HOUR, True)
+    *codes.documented(
+        _COMMON, codes.account_fault("ResourceInsufficient", "resources are used up", HOUR)
     ),
 )
 
 _PACE = (
-    *documented(
+    *codes.documented(
         _COMMON,
-        paced("RequestLimitExceeded", Limit.ACCOUNT, "too many calls", 1_000),
-        paced(
+        codes.paced("RequestLimitExceeded", Limit.ACCOUNT, "too many calls", 1_000),
+        codes.paced(
             "RequestLimitExceeded.GlobalRegionUinLimitExceeded",
             Limit.ACCOUNT,
             "too many calls",
             1_000,
         ),
-        paced(
+        codes.paced(
             "RequestLimitExceeded.IPLimitExceeded",
             Limit.ACCOUNT,
             "too many from our address",
             1_000,
         ),
-        paced(
+        codes.paced(
             "RequestLimitExceeded.UinLimitExceeded",
             Limit.ACCOUNT,
             "too many of this account",
             1_000,
         ),
-        paced("LimitExceeded", Limit.PART, "a quota is used up", HOUR),
+        codes.paced("LimitExceeded", Limit.PART, "a quota is used up", HOUR),
     ),
     # Limits of one country or of all abroad: the account may still send elsewhere.
-    *documented(
+    *codes.documented(
         _SEND,
-        paced(
+        codes.paced(
             "LimitExceeded.AppMainlandChinaDailyLimit",
             Limit.PART,
             "limit of the day, mainland",
             HOUR,
         ),
-        paced("LimitExceeded.AppGlobalDailyLimit", Limit.PART, "limit of the day, abroad", HOUR),
-        paced(
+        codes.paced(
+            "LimitExceeded.AppGlobalDailyLimit", Limit.PART, "limit of the day, abroad", HOUR
+        ),
+        codes.paced(
             "LimitExceeded.AppCountryOrRegionDailyLimit", Limit.PART, "limit of this country", HOUR
         ),
-        paced("LimitExceeded.DailyLimit", Limit.PART, "limit of the day, abroad", HOUR),
-        paced("LimitExceeded.GlobalSmsSendingRateLimit", Limit.PART, "too fast abroad", MINUTE),
-        paced(
+        codes.paced("LimitExceeded.DailyLimit", Limit.PART, "limit of the day, abroad", HOUR),
+        codes.paced(
+            "LimitExceeded.GlobalSmsSendingRateLimit", Limit.PART, "too fast abroad", MINUTE
+        ),
+        codes.paced(
             "LimitExceeded.DeliveryFrequencyLimit",
             Limit.RECEIVER,
             "too often to this number",
             MINUTE,
         ),
-        paced(
+        codes.paced(
             "LimitExceeded.PhoneNumberThirtySecondLimit",
             Limit.RECEIVER,
             "number: 30 s",
             _HALF_MINUTE,
         ),
-        paced("LimitExceeded.PhoneNumberOneHourLimit", Limit.RECEIVER, "number: one hour", HOUR),
-        paced("LimitExceeded.PhoneNumberDailyLimit", Limit.RECEIVER, "number: one day", _DAY),
-        paced(
+        codes.paced(
+            "LimitExceeded.PhoneNumberOneHourLimit", Limit.RECEIVER, "number: one hour", HOUR
+        ),
+        codes.paced("LimitExceeded.PhoneNumberDailyLimit", Limit.RECEIVER, "number: one day", _DAY),
+        codes.paced(
             "LimitExceeded.PhoneNumberSameContentDailyLimit",
             Limit.RECEIVER,
             "number: same text",
             _DAY,
         ),
-        paced(
+        codes.paced(
             "FailedOperation.MarketingSendTimeConstraint", Limit.PART, "marketing: 8 to 22 h", HOUR
         ),
     ),
 )
 
 _MESSAGE = (
-    *documented(
+    *codes.documented(
         _SEND,
-        ErrorRow("FailedOperation.ContainSensitiveWord", "rejected", "a forbidden word"),
-        ErrorRow(
-            "FailedOperation.PhoneNumberInBlacklist",
-            "rejected",
-            "the number asked to be left alone",
+        codes.rejected("FailedOperation.ContainSensitiveWord", "a forbidden word"),
+        codes.rejected(
+            "FailedOperation.PhoneNumberInBlacklist", "the number asked to be left alone"
         ),
-        ErrorRow("FailedOperation.PhoneNumberParseFail", "rejected", "the number is not E.164"),
-        ErrorRow(
-            "FailedOperation.SignatureIncorrectOrUnapproved", "rejected", "no approved signature"
+        codes.rejected("FailedOperation.PhoneNumberParseFail", "the number is not E.164"),
+        codes.rejected("FailedOperation.SignatureIncorrectOrUnapproved", "no approved signature"),
+        codes.rejected("FailedOperation.TemplateIncorrectOrUnapproved", "no approved template"),
+        codes.rejected("FailedOperation.TemplateUnapprovedOrNotExist", "no approved template"),
+        codes.rejected(
+            "FailedOperation.TemplateParamSetNotMatchApprovedTemplate", "parameters do not fit"
         ),
-        ErrorRow(
-            "FailedOperation.TemplateIncorrectOrUnapproved", "rejected", "no approved template"
+        codes.rejected("InvalidParameterValue.ContentLengthLimit", "the text is too long"),
+        codes.rejected("InvalidParameterValue.IncorrectPhoneNumber", "the number is malformed"),
+        codes.rejected("InvalidParameterValue.ProhibitedUseUrlInTemplateParameter", "a URL"),
+        codes.rejected(
+            "InvalidParameterValue.TemplateParameterFormatError", "a code is 0 to 6 digits"
         ),
-        ErrorRow(
-            "FailedOperation.TemplateUnapprovedOrNotExist", "rejected", "no approved template"
+        codes.rejected(
+            "InvalidParameterValue.TemplateParameterLengthLimit", "a parameter is too long"
         ),
-        ErrorRow(
-            "FailedOperation.TemplateParamSetNotMatchApprovedTemplate",
-            "rejected",
-            "parameters do not fit",
+        codes.rejected("LimitExceeded.AppCountryOrRegionInBlacklist", "the country is not allowed"),
+        codes.rejected(
+            "UnauthorizedOperation.IndividualUserMarketingSmsPermissionDeny", "no marketing"
         ),
-        ErrorRow("InvalidParameterValue.ContentLengthLimit", "rejected", "the text is too long"),
-        ErrorRow(
-            "InvalidParameterValue.IncorrectPhoneNumber", "rejected", "the number is malformed"
+        codes.rejected(
+            "UnsupportedOperation.ChineseMainlandTemplateToGlobalPhone", "template of home"
         ),
-        ErrorRow("InvalidParameterValue.ProhibitedUseUrlInTemplateParameter", "rejected", "a URL"),
-        ErrorRow(
-            "InvalidParameterValue.TemplateParameterFormatError",
-            "rejected",
-            "a code is 0 to 6 digits",
+        codes.rejected(
+            "UnsupportedOperation.GlobalTemplateToChineseMainlandPhone", "template of abroad"
         ),
-        ErrorRow(
-            "InvalidParameterValue.TemplateParameterLengthLimit",
-            "rejected",
-            "a parameter is too long",
-        ),
-        ErrorRow(
-            "LimitExceeded.AppCountryOrRegionInBlacklist", "rejected", "the country is not allowed"
-        ),
-        ErrorRow(
-            "UnauthorizedOperation.IndividualUserMarketingSmsPermissionDeny",
-            "rejected",
-            "no marketing",
-        ),
-        ErrorRow(
-            "UnsupportedOperation.ChineseMainlandTemplateToGlobalPhone",
-            "rejected",
-            "template of home",
-        ),
-        ErrorRow(
-            "UnsupportedOperation.GlobalTemplateToChineseMainlandPhone",
-            "rejected",
-            "template of abroad",
-        ),
-        ErrorRow(
-            "UnsupportedOperation.UnsupportedRegion", "rejected", "the country is not supported"
-        ),
+        codes.rejected("UnsupportedOperation.UnsupportedRegion", "the country is not supported"),
     ),
-    *documented(
+    *codes.documented(
         _OLDER,
-        ErrorRow(
-            "UnsupportedOperation.UnsuportedRegion", "rejected", "the country is not supported"
-        ),
+        codes.rejected("UnsupportedOperation.UnsuportedRegion", "the country is not supported"),
     ),
 )
 
 _CALL = (
-    *documented(
+    *codes.documented(
         _COMMON,
-        ErrorRow("ActionOffline", "rejected", "the operation is gone"),
-        ErrorRow("DryRunOperation", "rejected", "it would have been sent"),
-        ErrorRow("InvalidAction", "rejected", "no such operation"),
-        ErrorRow("InvalidParameterValue", "rejected", "a parameter's value is wrong"),
-        ErrorRow("InvalidRequest", "rejected", "the call is malformed"),
-        ErrorRow("NoSuchProduct", "rejected", "no such product"),
-        ErrorRow("NoSuchVersion", "rejected", "no such version of the API"),
-        ErrorRow("RequestSizeLimitExceeded", "rejected", "the call is too large"),
-        ErrorRow("UnknownParameter", "rejected", "a parameter that is not defined"),
-        ErrorRow("UnsupportedProtocol", "rejected", "neither GET nor POST"),
-        ErrorRow("UnsupportedRegion", "rejected", "the service has no such region"),
+        codes.rejected("ActionOffline", "the operation is gone"),
+        codes.rejected("DryRunOperation", "it would have been sent"),
+        codes.rejected("InvalidAction", "no such operation"),
+        codes.rejected("InvalidParameterValue", "a parameter's value is wrong"),
+        codes.rejected("InvalidRequest", "the call is malformed"),
+        codes.rejected("NoSuchProduct", "no such product"),
+        codes.rejected("NoSuchVersion", "no such version of the API"),
+        codes.rejected("RequestSizeLimitExceeded", "the call is too large"),
+        codes.rejected("UnknownParameter", "a parameter that is not defined"),
+        codes.rejected("UnsupportedProtocol", "neither GET nor POST"),
+        codes.rejected("UnsupportedRegion", "the service has no such region"),
     ),
-    *documented(
+    *codes.documented(
         _SEND,
-        ErrorRow("FailedOperation.FailResolvePacket", "rejected", "the call is malformed"),
-        ErrorRow("FailedOperation.JsonParseFail", "rejected", "the call is no JSON"),
-        ErrorRow("InternalError.JsonParseFail", "rejected", "the call's parameters are no JSON"),
-        ErrorRow("InternalError.RestApiInterfaceNotExist", "rejected", "no such operation"),
-        ErrorRow("InvalidParameter", "rejected", "a parameter of the call is malformed"),
-        ErrorRow("LimitExceeded.PhoneNumberCountLimit", "rejected", "more than 200 numbers"),
-        ErrorRow("MissingParameter", "rejected", "a parameter is missing"),
-        ErrorRow("MissingParameter.EmptyPhoneNumberSet", "rejected", "no number"),
-        ErrorRow("UnsupportedOperation", "rejected", "not supported"),
-        ErrorRow(
-            "UnsupportedOperation.ContainDomesticAndInternationalPhoneNumber", "rejected", "mixed"
-        ),
+        codes.rejected("FailedOperation.FailResolvePacket", "the call is malformed"),
+        codes.rejected("FailedOperation.JsonParseFail", "the call is no JSON"),
+        codes.rejected("InternalError.JsonParseFail", "the call's parameters are no JSON"),
+        codes.rejected("InternalError.RestApiInterfaceNotExist", "no such operation"),
+        codes.rejected("InvalidParameter", "a parameter of the call is malformed"),
+        codes.rejected("LimitExceeded.PhoneNumberCountLimit", "more than 200 numbers"),
+        codes.rejected("MissingParameter", "a parameter is missing"),
+        codes.rejected("MissingParameter.EmptyPhoneNumberSet", "no number"),
+        codes.rejected("UnsupportedOperation", "not supported"),
+        codes.rejected("UnsupportedOperation.ContainDomesticAndInternationalPhoneNumber", "mixed"),
     ),
 )
 
 # The SDK for Go has this code with the point at its end.
-_POINTED = documented(_OLDER, ErrorRow("UnsupportedOperation.", "rejected", "not supported"))
+_POINTED = codes.documented(_OLDER, codes.rejected("UnsupportedOperation.", "not supported"))
 
 _DOUBT = (
-    *documented(
+    *codes.documented(
         _COMMON,
-        ErrorRow("FailedOperation", "unknown", "the operation failed"),
-        ErrorRow("InternalError", "unknown", "the provider failed inside"),
-        ErrorRow("ResourceUnavailable", "unknown", "a resource is not available"),
-        ErrorRow("ResponseSizeLimitExceeded", "unknown", "the answer was too large to be given"),
-        ErrorRow("ServiceUnavailable", "unknown", "the service is not available for the moment"),
+        codes.unknown("FailedOperation", "the operation failed"),
+        codes.unknown("InternalError", "the provider failed inside"),
+        codes.unknown("ResourceUnavailable", "a resource is not available"),
+        codes.unknown("ResponseSizeLimitExceeded", "the answer was too large to be given"),
+        codes.unknown("ServiceUnavailable", "the service is not available for the moment"),
     ),
-    *documented(
+    *codes.documented(
         _SEND,
-        ErrorRow("InternalError.OtherError", "unknown", "another error inside"),
-        ErrorRow(
-            "InternalError.SendAndRecvFail", "unknown", "timed out between the provider's own parts"
+        codes.unknown("InternalError.OtherError", "another error inside"),
+        codes.unknown(
+            "InternalError.SendAndRecvFail", "timed out between the provider's own parts"
         ),
-        ErrorRow("InternalError.Timeout", "unknown", "timed out inside"),
-        ErrorRow("InternalError.UnknownError", "unknown", "an unknown error inside"),
+        codes.unknown("InternalError.Timeout", "timed out inside"),
+        codes.unknown("InternalError.UnknownError", "an unknown error inside"),
     ),
 )
 
-TABLE: Final = ErrorTable((*_ACCOUNT, *_PACE, *_MESSAGE, *_CALL, *_POINTED, *_DOUBT))
+TABLE: Final = ErrorTable(_ACCOUNT, _PACE, _MESSAGE, _CALL, _POINTED, _DOUBT)

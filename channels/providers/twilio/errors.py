@@ -8,16 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from channels.judging.error_table import (
-    HOUR,
-    MINUTE,
-    ErrorRow,
-    ErrorTable,
-    RowSource,
-    documented,
-    paced,
-    shut_out,
-)
+from channels.judging import error_table as codes
+from channels.judging.error_table import HOUR, MINUTE, ErrorTable, RowSource
 from message.outcomes import Limit
 
 _LIST: Final = RowSource(
@@ -27,76 +19,72 @@ _LIST: Final = RowSource(
 )
 
 TABLE: Final = ErrorTable(
-    (
-        # The account or its sender: another account may send it.
-        *documented(
-            _LIST,
-            shut_out("10001", "the account is not active", HOUR),
-            shut_out("20003", "the token is not the account's", HOUR),
-            shut_out("20005", "the account is not active", HOUR),
-            shut_out("20006", "access is denied", HOUR),
-            shut_out("20008", "not with test credentials", HOUR),
-            shut_out("20403", "forbidden", HOUR),
-            shut_out("20404", "there is no such account", HOUR),
-            ErrorRow("21212", "not_sent", "the sender is malformed", HOUR, True),
-            ErrorRow("21267", "not_sent", "a trial account has no sender of letters", HOUR, True),
-            ErrorRow("21601", "not_sent", "the sender is not of this account", HOUR, True),
-            ErrorRow("21603", "not_sent", "there is no sender", HOUR, True),
-            ErrorRow("21606", "not_sent", "the sender cannot send", HOUR, True),
-            ErrorRow("21607", "not_sent", "a trial account's sender is the sandbox", HOUR, True),
-            paced(
-                "21611",
-                Limit.ACCOUNT,
-                "10 hours of messages wait at the sender",
-                10 * MINUTE,
-                account=True,
-            ),
-            ErrorRow("21657", "not_sent", "the sender's name is invalid", HOUR, True),
-            ErrorRow("21659", "not_sent", "the sender is no number of Twilio's", HOUR, True),
-            ErrorRow("21660", "not_sent", "the sender is of another account", HOUR, True),
-            ErrorRow("21661", "not_sent", "the sender cannot send SMS", HOUR, True),
-            ErrorRow("21701", "not_sent", "there is no such messaging service", HOUR, True),
-            ErrorRow("21702", "not_sent", "the messaging service takes nothing now", HOUR, True),
-            ErrorRow(
-                "21703", "not_sent", "the messaging service has no number to send from", HOUR, True
-            ),
-            ErrorRow("21704", "not_sent", "the messaging service has no numbers", HOUR, True),
-            ErrorRow("21705", "not_sent", "the messaging service is invalid", HOUR, True),
-            ErrorRow("21709", "not_sent", "the sender's name is not the service's", HOUR, True),
-            paced("63038", Limit.ACCOUNT, "the account's limit of 24 hours", HOUR, account=True),
+    # The account or its sender: another account may send it.
+    codes.documented(
+        _LIST,
+        codes.shut_out("10001", "the account is not active", HOUR),
+        codes.shut_out("20003", "the token is not the account's", HOUR),
+        codes.shut_out("20005", "the account is not active", HOUR),
+        codes.shut_out("20006", "access is denied", HOUR),
+        codes.shut_out("20008", "not with test credentials", HOUR),
+        codes.shut_out("20403", "forbidden", HOUR),
+        codes.shut_out("20404", "there is no such account", HOUR),
+        codes.account_fault("21212", "the sender is malformed", HOUR),
+        codes.account_fault("21267", "a trial account has no sender of letters", HOUR),
+        codes.account_fault("21601", "the sender is not of this account", HOUR),
+        codes.account_fault("21603", "there is no sender", HOUR),
+        codes.account_fault("21606", "the sender cannot send", HOUR),
+        codes.account_fault("21607", "a trial account's sender is the sandbox", HOUR),
+        codes.paced(
+            "21611",
+            Limit.ACCOUNT,
+            "10 hours of messages wait at the sender",
+            10 * MINUTE,
+            account=True,
         ),
-        # Pace: "never processed and always safe to retry".
-        *documented(_LIST, paced("20429", Limit.ACCOUNT, "too many requests at once")),
-        # The receiver.
-        *documented(
-            _LIST,
-            ErrorRow("21211", "rejected", "the number is malformed"),
-            ErrorRow("21408", "rejected", "the account may not send to this country"),
-            ErrorRow("21604", "rejected", "there is no receiver"),
-            ErrorRow("21608", "rejected", "a trial account sends to verified numbers only"),
-            ErrorRow("21610", "rejected", "the receiver has unsubscribed"),
-            ErrorRow("21612", "rejected", "this sender cannot reach this number"),
-            ErrorRow("21614", "rejected", "the number is not a mobile one"),
-            ErrorRow("21635", "rejected", "the number is a landline"),
-        ),
-        # The text.
-        *documented(
-            _LIST,
-            ErrorRow("21602", "rejected", "there is no text"),
-            ErrorRow("21605", "rejected", "the text is too long"),
-            ErrorRow("21617", "rejected", "the text is over 1,600 characters"),
-            ErrorRow("21618", "rejected", "the text cannot be sent"),
-            ErrorRow("21619", "rejected", "neither text nor media nor content template"),
-            ErrorRow("21654", "rejected", "variables without a content template"),
-            ErrorRow("21655", "rejected", "there is no such content template"),
-            ErrorRow("21656", "rejected", "the variables are no JSON object"),
-        ),
-        # In doubt: "it is possible for a customer to receive multiple messages".
-        *documented(
-            _LIST,
-            ErrorRow("20500", "unknown", "the provider failed inside, or timed out"),
-            ErrorRow("20503", "unknown", "the provider is not available for the moment"),
-            ErrorRow("20504", "unknown", "timed out inside"),
-        ),
-    )
+        codes.account_fault("21657", "the sender's name is invalid", HOUR),
+        codes.account_fault("21659", "the sender is no number of Twilio's", HOUR),
+        codes.account_fault("21660", "the sender is of another account", HOUR),
+        codes.account_fault("21661", "the sender cannot send SMS", HOUR),
+        codes.account_fault("21701", "there is no such messaging service", HOUR),
+        codes.account_fault("21702", "the messaging service takes nothing now", HOUR),
+        codes.account_fault("21703", "the messaging service has no number to send from", HOUR),
+        codes.account_fault("21704", "the messaging service has no numbers", HOUR),
+        codes.account_fault("21705", "the messaging service is invalid", HOUR),
+        codes.account_fault("21709", "the sender's name is not the service's", HOUR),
+        codes.paced("63038", Limit.ACCOUNT, "the account's limit of 24 hours", HOUR, account=True),
+    ),
+    # Pace: "never processed and always safe to retry".
+    codes.documented(_LIST, codes.paced("20429", Limit.ACCOUNT, "too many requests at once")),
+    # The receiver.
+    codes.documented(
+        _LIST,
+        codes.rejected("21211", "the number is malformed"),
+        codes.rejected("21408", "the account may not send to this country"),
+        codes.rejected("21604", "there is no receiver"),
+        codes.rejected("21608", "a trial account sends to verified numbers only"),
+        codes.rejected("21610", "the receiver has unsubscribed"),
+        codes.rejected("21612", "this sender cannot reach this number"),
+        codes.rejected("21614", "the number is not a mobile one"),
+        codes.rejected("21635", "the number is a landline"),
+    ),
+    # The text.
+    codes.documented(
+        _LIST,
+        codes.rejected("21602", "there is no text"),
+        codes.rejected("21605", "the text is too long"),
+        codes.rejected("21617", "the text is over 1,600 characters"),
+        codes.rejected("21618", "the text cannot be sent"),
+        codes.rejected("21619", "neither text nor media nor content template"),
+        codes.rejected("21654", "variables without a content template"),
+        codes.rejected("21655", "there is no such content template"),
+        codes.rejected("21656", "the variables are no JSON object"),
+    ),
+    # In doubt: "it is possible for a customer to receive multiple messages".
+    codes.documented(
+        _LIST,
+        codes.unknown("20500", "the provider failed inside, or timed out"),
+        codes.unknown("20503", "the provider is not available for the moment"),
+        codes.unknown("20504", "timed out inside"),
+    ),
 )

@@ -25,16 +25,8 @@ import msgspec
 from channels.base import BaseChannel
 from channels.capabilities import Capabilities
 from channels.channel import Account, Answer, Call, TokenSource
-from channels.judging.error_table import (
-    HOUR,
-    MINUTE,
-    ErrorRow,
-    ErrorTable,
-    RowSource,
-    documented,
-    paced,
-    shut_out,
-)
+from channels.judging import error_table as codes
+from channels.judging.error_table import HOUR, MINUTE, ErrorTable, RowSource
 from channels.judging.outcomes import for_all
 from channels.providers._common.wechat import (
     CODES,
@@ -95,30 +87,24 @@ class WechatMiniChannel(BaseChannel):
     tokens: ClassVar[TokenSource | None] = StableToken()
     counted_by: ClassVar[Sequence[str]] = ("appid",)
     errors: ClassVar[ErrorTable] = ErrorTable(
-        (
-            *COMMON_ROWS,
-            *documented(
-                CODES,
-                shut_out("40013", "the AppID is not valid", 10 * MINUTE),
-                ErrorRow("40003", "rejected", "the OpenID is empty or not valid"),
-                ErrorRow(
-                    "40037", "rejected", "the template id is empty or there is no such template"
-                ),
-                ErrorRow("41030", "rejected", "the page does not exist in the published version"),
-                ErrorRow("43101", "rejected", "the user has not granted this message"),
-                ErrorRow("47003", "rejected", "a value is empty or does not fit its place"),
+        COMMON_ROWS,
+        codes.documented(
+            CODES,
+            codes.shut_out("40013", "the AppID is not valid", 10 * MINUTE),
+            codes.rejected("40003", "the OpenID is empty or not valid"),
+            codes.rejected("40037", "the template id is empty or there is no such template"),
+            codes.rejected("41030", "the page does not exist in the published version"),
+            codes.rejected("43101", "the user has not granted this message"),
+            codes.rejected("47003", "a value is empty or does not fit its place"),
+        ),
+        codes.documented(
+            _PLATFORM,
+            codes.account_fault("43107", "the account or template is banned", HOUR),
+            codes.paced(
+                "43108", Limit.RECEIVER, "messages to this user came at the same moment", 1_000
             ),
-            *documented(
-                _PLATFORM,
-                ErrorRow(
-                    "43107", "not_sent", "the account or template is banned", HOUR, account=True
-                ),
-                paced(
-                    "43108", Limit.RECEIVER, "messages to this user came at the same moment", 1_000
-                ),
-                ErrorRow("45168", "rejected", "the text holds words that are not allowed"),
-            ),
-        )
+            codes.rejected("45168", "the text holds words that are not allowed"),
+        ),
     )
     promises: ClassVar[Capabilities] = Capabilities(
         title="WeChat mini-program, subscribe messages (微信小程序订阅消息)",

@@ -30,15 +30,8 @@ import msgspec
 from channels.base import BaseChannel
 from channels.capabilities import Capabilities
 from channels.channel import Account, Answer, Call, TokenSource
-from channels.judging.error_table import (
-    HOUR,
-    MINUTE,
-    ErrorRow,
-    ErrorTable,
-    RowSource,
-    documented,
-    unproved,
-)
+from channels.judging import error_table as codes
+from channels.judging.error_table import HOUR, MINUTE, ErrorTable, RowSource
 from channels.judging.outcomes import for_all
 from channels.providers._common.wechat import (
     CODES,
@@ -98,40 +91,34 @@ class WechatOfficialChannel(BaseChannel):
     tokens: ClassVar[TokenSource | None] = StableToken()
     counted_by: ClassVar[Sequence[str]] = ("appid",)
     errors: ClassVar[ErrorTable] = ErrorTable(
-        (
-            *COMMON_ROWS,
-            *documented(
-                CODES,
-                ErrorRow("40003", "rejected", "the OpenID is not valid for this account"),
-                ErrorRow("40036", "rejected", "the template id has a wrong length"),
-                ErrorRow("40037", "rejected", "there is no such template"),
-                ErrorRow("40039", "rejected", "the link is too long"),
-                ErrorRow("40066", "rejected", "the link is not allowed"),
-                ErrorRow("40165", "rejected", "the page path of the mini-program is not valid"),
-                ErrorRow("43004", "rejected", "the receiver does not follow the account"),
-                ErrorRow("43019", "rejected", "the receiver is on the account's blacklist"),
-                ErrorRow("43101", "rejected", "the receiver refuses these messages"),
-                ErrorRow("45013", "rejected", "too many places are filled in"),
-                ErrorRow("45014", "rejected", "the message is too long"),
-                ErrorRow("45051", "rejected", "the link is not of the kind that is allowed here"),
-                ErrorRow("45066", "unknown", "the same client_msg_id came again too fast"),
-                ErrorRow("45067", "rejected", "the client_msg_id is too long"),
-                ErrorRow("47003", "rejected", "a value does not fit its place in the template"),
-            ),
-            *documented(
-                _SEEN,
-                ErrorRow(
-                    "40013", "rejected", "the message's mini-program is not bound to the account"
-                ),
-            ),
-            *documented(
-                _CLOSED,
-                ErrorRow(
-                    "45109", "not_sent", "the API is closed to this account", HOUR, account=True
-                ),
-            ),
-            *unproved(_LISTED, ErrorRow("43116", "rejected", "the template is blocked for abuse")),
-        )
+        COMMON_ROWS,
+        codes.documented(
+            CODES,
+            codes.rejected("40003", "the OpenID is not valid for this account"),
+            codes.rejected("40036", "the template id has a wrong length"),
+            codes.rejected("40037", "there is no such template"),
+            codes.rejected("40039", "the link is too long"),
+            codes.rejected("40066", "the link is not allowed"),
+            codes.rejected("40165", "the page path of the mini-program is not valid"),
+            codes.rejected("43004", "the receiver does not follow the account"),
+            codes.rejected("43019", "the receiver is on the account's blacklist"),
+            codes.rejected("43101", "the receiver refuses these messages"),
+            codes.rejected("45013", "too many places are filled in"),
+            codes.rejected("45014", "the message is too long"),
+            codes.rejected("45051", "the link is not of the kind that is allowed here"),
+            codes.unknown("45066", "the same client_msg_id came again too fast"),
+            codes.rejected("45067", "the client_msg_id is too long"),
+            codes.rejected("47003", "a value does not fit its place in the template"),
+        ),
+        codes.documented(
+            _SEEN,
+            codes.rejected("40013", "the message's mini-program is not bound to the account"),
+        ),
+        codes.documented(
+            _CLOSED,
+            codes.account_fault("45109", "the API is closed to this account", HOUR),
+        ),
+        codes.unproved(_LISTED, codes.rejected("43116", "the template is blocked for abuse")),
     )
     promises: ClassVar[Capabilities] = Capabilities(
         title="WeChat Official Account, template messages (微信服务号模板消息)",

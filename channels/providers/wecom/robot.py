@@ -24,16 +24,8 @@ from channels.bad_content import BadContent
 from channels.base import BaseChannel
 from channels.capabilities import Capabilities
 from channels.channel import Account, Answer, Call
-from channels.judging.error_table import (
-    MINUTE,
-    ErrorRow,
-    ErrorTable,
-    RowSource,
-    documented,
-    paced,
-    shut_out,
-    unproved,
-)
+from channels.judging import error_table as codes
+from channels.judging.error_table import MINUTE, ErrorTable, RowSource
 from channels.judging.outcomes import for_all
 from channels.providers._common.wechat import PreparedAccounts, failed
 from channels.providers.wecom.content import WecomImage, content_of, message_of, refusal_of
@@ -77,25 +69,21 @@ class WecomRobotChannel(BaseChannel):
     """(messages, seconds) of one robot."""
     counted_by: ClassVar[Sequence[str]] = ("key",)
     errors: ClassVar[ErrorTable] = ErrorTable(
-        (
-            BUSY,
-            *MESSAGE_ROWS,
-            *documented(
-                CODES,
-                paced("45009", Limit.ACCOUNT, "more than 20 messages in a minute", MINUTE),
-                paced("45033", Limit.ACCOUNT, "too many calls at the same moment", 1_000),
-            ),
-            *documented(
-                _SEEN, shut_out("93000", "the key is wrong or the robot gone", 10 * MINUTE)
-            ),
-            *unproved(
-                _LISTED,
-                shut_out("93004", "the robot is switched off", 10 * MINUTE),
-                ErrorRow(
-                    "93008", "not_sent", "the robot is not in the group", 10 * MINUTE, account=True
-                ),
-            ),
-        )
+        (BUSY,),
+        MESSAGE_ROWS,
+        codes.documented(
+            CODES,
+            codes.paced("45009", Limit.ACCOUNT, "more than 20 messages in a minute", MINUTE),
+            codes.paced("45033", Limit.ACCOUNT, "too many calls at the same moment", 1_000),
+        ),
+        codes.documented(
+            _SEEN, codes.shut_out("93000", "the key is wrong or the robot gone", 10 * MINUTE)
+        ),
+        codes.unproved(
+            _LISTED,
+            codes.shut_out("93004", "the robot is switched off", 10 * MINUTE),
+            codes.account_fault("93008", "the robot is not in the group", 10 * MINUTE),
+        ),
     )
     promises: ClassVar[Capabilities] = Capabilities(
         title="WeCom group robot (企业微信群机器人)",
