@@ -7,9 +7,8 @@ from typing import Final, NamedTuple
 
 from sqlalchemy import text
 
-from backends.sql.database import Database
 from idempotency.error_mapping import errors
-from idempotency.fleet.worker_leases import Clock
+from idempotency.transactions import LedgerPart
 
 _BEGIN = text("""
 INSERT INTO dead_replays (origin, target, begun_at, sent_at) VALUES (:origin, :target, :now, NULL)
@@ -31,19 +30,14 @@ class Replay(NamedTuple):
     """None: the broker never acknowledged it, so the topic may hold it or not."""
 
 
-class Replays:
+class Replays(LedgerPart):
     """Every method is one transaction and raises LedgerError alone."""
-
-    def __init__(self, database: Database, clock: Clock) -> None:
-        self._database = database
-        self._clock = clock
 
     def begin(self, batch: Sequence[tuple[str, str]], *, again: bool) -> list[bool]:
         """Puts these (origin, target) on record before they are produced. Returns False where one was on
         record already, unless `again`."""
         begun: dict[str, bool] = {}
-        with errors(), self._database.begin() as connection:
-            now = self._clock(connection)
+        with self._begin() as (connection, now):
             for origin, target in sorted(batch):  # concurrent calls then lock in one order
                 values = {"origin": origin, "target": target, "again": again, "now": now}
                 begun[origin] = bool(connection.execute(_BEGIN, values).rowcount)
@@ -51,8 +45,7 @@ class Replays:
 
     def end(self, sent: Sequence[str], not_sent: Sequence[str]) -> None:
         """Records that the broker has `sent` and surely lacks `not_sent`; all others stay begun."""
-        with errors(), self._database.begin() as connection:
-            now = self._clock(connection)
+        with self._begin() as (connection, now):
             for origin in sorted(sent):
                 connection.execute(_SENT, {"origin": origin, "now": now})
             for origin in sorted(not_sent):

@@ -17,9 +17,9 @@ from sqlalchemy import Connection, text
 from backends.sql.database import Database
 from idempotency.claims.rows import RECALLED
 from idempotency.error_mapping import errors
-from idempotency.fleet.worker_leases import Clock
 from idempotency.payload_cipher import PayloadCipher, PayloadUnreadable
 from idempotency.recovery.contract import Transition, recalled
+from idempotency.transactions import Clock
 from message.states import Event, State, state_of
 
 LIMIT: Final = 10_000

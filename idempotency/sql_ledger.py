@@ -16,7 +16,6 @@ from backends.sql.login_refusal import refusal
 from idempotency.alerts.book import AlertBook
 from idempotency.alerts.windows import AlertWindows
 from idempotency.archive.contract import Archive, folder_of
-from idempotency.archive.factory import archive_of
 from idempotency.archive.lookup import (
     ArchivedDeliveries,
     files_in,
@@ -24,6 +23,8 @@ from idempotency.archive.lookup import (
     find_in_postgres,
     tables_in_postgres,
 )
+from idempotency.archive.postgres import PostgresArchive
+from idempotency.archive.sqlite import SqliteArchive
 from idempotency.claims.postgres import PostgresBatches
 from idempotency.claims.sqlite import SqliteBatches
 from idempotency.claims.store import ClaimStore
@@ -33,7 +34,7 @@ from idempotency.fleet.duties import Duties
 from idempotency.fleet.health import FleetHealth
 from idempotency.fleet.held_lines import HeldLines
 from idempotency.fleet.status import FleetStatus
-from idempotency.fleet.worker_leases import Clock, Workers
+from idempotency.fleet.worker_leases import Workers
 from idempotency.ledger import (
     Claim,
     Claimed,
@@ -52,6 +53,7 @@ from idempotency.recalls import Recalls
 from idempotency.recovery.contract import RecoveryStore
 from idempotency.recovery.selection import Picks
 from idempotency.recovery.store import SqlRecovering
+from idempotency.transactions import Clock
 from message.delivery import Delivery
 
 _MAINTAIN_S: Final = 6 * 3600.0
@@ -160,8 +162,10 @@ class SqlLedger:
 
     def archive(self, folder: str = "", base: str = ".") -> Archive:
         """Returns the archive for days that are over; `folder` is for SQLite's files."""
+        if self.database.is_postgres:
+            return PostgresArchive(self.database, self._workers.clock)
         place = folder_of(self.database.url.database, folder, base)
-        return archive_of(self.database, self._workers.clock, place)
+        return SqliteArchive(self.database, self._workers.clock, place)
 
     def archived(self, folder: str = "", base: str = ".") -> ArchivedDeliveries:
         """Returns searches in the archive; `folder` is where SQLite's files are."""

@@ -7,10 +7,9 @@ from typing import Final
 import msgspec
 from sqlalchemy import text
 
-from backends.sql.database import Database
 from idempotency.alerts.windows import FIRING
 from idempotency.error_mapping import errors
-from idempotency.fleet.worker_leases import Clock
+from idempotency.transactions import LedgerPart
 
 _LIST: Final = """
 SELECT a.*, s.until AS silenced_until, s.author, s.reason
@@ -72,19 +71,14 @@ class SilenceShown(msgspec.Struct, frozen=True):
     made_at: int
 
 
-class AlertBook:
+class AlertBook(LedgerPart):
     """Every method is one transaction and raises LedgerError alone."""
-
-    def __init__(self, database: Database, clock: Clock) -> None:
-        self._database = database
-        self._clock = clock
 
     def alerts(self, *, every: bool = False) -> list[AlertShown]:
         """Returns alerts that are open or not fully reported, oldest first, at most 1,000; `every` adds
         those that are over."""
         asked = {"every": int(every), "firing": FIRING, "limit": _MOST}
-        with errors(), self._database.begin() as connection:
-            now = self._clock(connection)
+        with self._begin() as (connection, now):
             found = connection.execute(text(_LIST), {**asked, "now": now}).all()
         return [
             AlertShown(
@@ -109,8 +103,8 @@ class AlertBook:
 
     def silences(self) -> list[SilenceShown]:
         """Returns the silences that hold now."""
-        with errors(), self._database.begin() as connection:
-            found = connection.execute(_SILENCES, {"now": self._clock(connection)}).all()
+        with self._begin() as (connection, now):
+            found = connection.execute(_SILENCES, {"now": now}).all()
         return [SilenceShown(*row) for row in found]
 
     def silence(
@@ -119,8 +113,7 @@ class AlertBook:
         """Holds back posts and log lines of these alerts for `for_ms`. Replaces a silence of the same name.
         An empty subject: every alert of the rule."""
         name = {"rule": rule, "subject": subject}
-        with errors(), self._database.begin() as connection:
-            now = self._clock(connection)
+        with self._begin() as (connection, now):
             made = {"until": now + for_ms, "author": author, "reason": reason, "now": now}
             connection.execute(_FORGET, {"now": now})
             connection.execute(_SILENCE, name | made)

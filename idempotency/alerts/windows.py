@@ -15,8 +15,7 @@ from sqlalchemy import Connection, Row
 
 from backends.sql.database import Database
 from idempotency.alerts import statements as sql
-from idempotency.error_mapping import errors
-from idempotency.fleet.worker_leases import Clock
+from idempotency.transactions import Clock, LedgerPart
 
 FIRING: Final = "firing"
 CLEARED: Final = "cleared"
@@ -73,20 +72,18 @@ class Post(NamedTuple):
     """The process that reported it."""
 
 
-class AlertWindows:
+class AlertWindows(LedgerPart):
     """Every method is one transaction and raises LedgerError alone."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
-        self._database = database
-        self._clock = clock
+        super().__init__(database, clock)
         self._lock = " FOR UPDATE SKIP LOCKED" if database.is_postgres else ""
 
     def note(self, raised: Sequence[Raised], window_ms: int, by: str) -> list[AlertReport]:
         """Counts the alerts. Returns those that this caller must report; other callers get none of them
         within the window."""
         reports = []
-        with errors(), self._database.begin() as connection:
-            now = self._clock(connection)
+        with self._begin() as (connection, now):
             for one in sorted(raised, key=lambda one: (one.rule, one.subject)):
                 row = _noted(connection, one, now)
                 if row.told_at + window_ms <= now and (row.kept or row.lasting):
@@ -97,8 +94,7 @@ class AlertWindows:
         """Ends alerts that are over: a lasting one after `clear_ms` without a raise (0: never). Returns the
         alerts that the caller must report: those kept back until now, and lasting ones that are over."""
         reports = []
-        with errors(), self._database.begin() as connection:
-            now = self._clock(connection)
+        with self._begin() as (connection, now):
             times = {"now": now, "window": window_ms, "clear": clear_ms}
             found = connection.execute(sql.waiting(self._lock), times).all()
             for row in found:
@@ -109,8 +105,7 @@ class AlertWindows:
 
     def claim_post(self, lease_ms: int) -> Post | None:
         """Leases the next due post to the caller for `lease_ms`. Returns None if there is none."""
-        with errors(), self._database.begin() as connection:
-            now = self._clock(connection)
+        with self._begin() as (connection, now):
             row = connection.execute(sql.next_post(self._lock), {"now": now}).one_or_none()
             if row is None:
                 return None
@@ -129,16 +124,12 @@ class AlertWindows:
 
     def posted(self, post: Post) -> None:
         """Records that it arrived; a later report of the alert is due now."""
-        with errors(), self._database.begin() as connection:
-            now = self._clock(connection)
-            connection.execute(
-                sql.POSTED, _of_post(post) | {"count": post.report.count, "now": now}
-            )
+        with self._begin() as (connection, now):
+            connection.execute(sql.POSTED, _of_post(post) | {"count": post.report.count, "now": now})
 
     def not_posted(self, post: Post, error: str) -> None:
         """Records that it did not arrive; it is due again after a growing pause."""
-        with errors(), self._database.begin() as connection:
-            now = self._clock(connection)
+        with self._begin() as (connection, now):
             name = _of_post(post)
             tries = connection.execute(sql.TRIES, name).scalar_one_or_none() or 0
             pause = min(_FIRST_PAUSE_MS * 2 ** min(tries, 10), _LONGEST_PAUSE_MS)

@@ -17,7 +17,6 @@ from typing import Final
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import ProgrammingError
 
-from backends.sql.database import Database
 from idempotency.archive.contract import (
     PARKED,
     SCHEMA,
@@ -29,8 +28,8 @@ from idempotency.archive.contract import (
     open_states,
 )
 from idempotency.error_mapping import errors
-from idempotency.fleet.worker_leases import Clock
 from idempotency.partitions import LOCK, TABLES, partition_name
+from idempotency.transactions import LedgerPart
 
 BATCH: Final = 2_000
 """Names removed in one transaction."""
@@ -81,17 +80,13 @@ INSERT INTO archive.{target} SELECT * FROM gone"""
 _PARKED: Final = "SELECT count(*) FROM archive.{table} WHERE state = :parked"
 
 
-class PostgresArchive:
+class PostgresArchive(LedgerPart):
     """Implements `idempotency.archive.contract.Archive`."""
-
-    def __init__(self, database: Database, clock: Clock) -> None:
-        self._database = database
-        self._clock = clock
 
     def days(self, keep_days: int) -> list[int]:
         """See `Archive.days`; empty partitions count too."""
-        with errors(), self._database.begin() as connection:
-            before = self._clock(connection) // _MS_PER_DAY - keep_days
+        with self._begin() as (connection, now):
+            before = now // _MS_PER_DAY - keep_days
             names = connection.execute(_PARTITIONS).scalars()
             own = {day for name in names if (day := _day_of(name)) is not None and day < before}
             strayed = connection.execute(_STRAYED, {"before": before}).scalars()

@@ -26,8 +26,8 @@ from idempotency.archive.contract import (
     open_states,
 )
 from idempotency.error_mapping import errors
-from idempotency.fleet.worker_leases import Clock
 from idempotency.ledger import LedgerUnavailable
+from idempotency.transactions import Clock, LedgerPart
 
 BATCH: Final = 500
 """Rows that leave in one transaction."""
@@ -57,18 +57,17 @@ _PAYLOAD_GONE = text(
 )
 
 
-class SqliteArchive:
+class SqliteArchive(LedgerPart):
     """Implements `idempotency.archive.contract.Archive`; `folder` is made with its first file."""
 
     def __init__(self, database: Database, clock: Clock, folder: Path) -> None:
-        self._database = database
-        self._clock = clock
+        super().__init__(database, clock)
         self._folder = folder
 
     def days(self, keep_days: int) -> list[int]:
         """See `Archive.days`."""
-        with errors(), self._database.begin() as connection:
-            before = self._clock(connection) // _MS_PER_DAY - keep_days
+        with self._begin() as (connection, now):
+            before = now // _MS_PER_DAY - keep_days
             oldest = connection.execute(_OLDEST).scalar_one_or_none()
             if oldest is None or oldest >= before:
                 return []

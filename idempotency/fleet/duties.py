@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from sqlalchemy import text
 
-from backends.sql.database import Database
 from idempotency.error_mapping import errors
-from idempotency.fleet.worker_leases import Clock
+from idempotency.transactions import LedgerPart
 
 _HOLD = text("""
 INSERT INTO duties (name, holder, until) VALUES (:name, :holder, :until)
@@ -15,17 +14,12 @@ ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, until = excluded.unti
 _DROP = text("DELETE FROM duties WHERE name = :name AND holder = :holder")
 
 
-class Duties:
+class Duties(LedgerPart):
     """Every method is one transaction and raises LedgerError alone."""
-
-    def __init__(self, database: Database, clock: Clock) -> None:
-        self._database = database
-        self._clock = clock
 
     def hold(self, duty: str, holder: str, lease_ms: int) -> bool:
         """Takes or renews a duty. Returns False if another process has it."""
-        with errors(), self._database.begin() as connection:
-            now = self._clock(connection)
+        with self._begin() as (connection, now):
             wanted = {"name": duty, "holder": holder, "until": now + lease_ms, "now": now}
             return bool(connection.execute(_HOLD, wanted).rowcount)
 

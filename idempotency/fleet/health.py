@@ -7,9 +7,7 @@ from typing import Final, NamedTuple
 
 from sqlalchemy import text
 
-from backends.sql.database import Database
-from idempotency.error_mapping import errors
-from idempotency.fleet.worker_leases import Clock
+from idempotency.transactions import LedgerPart
 
 HEARTBEAT_LOST: Final = "heartbeat_lost"
 # One life is lost once, however long its row stays.
@@ -58,18 +56,13 @@ class Overdue(NamedTuple):
     """Of a row to ask about."""
 
 
-class FleetHealth:
+class FleetHealth(LedgerPart):
     """Every method is one transaction and raises LedgerError alone."""
-
-    def __init__(self, database: Database, clock: Clock) -> None:
-        self._database = database
-        self._clock = clock
 
     def lost(self, within_ms: int) -> list[Lost]:
         """Returns workers and recoveries whose heartbeat was lost in the last `within_ms`, unless an alert
         has noted the loss."""
-        with errors(), self._database.begin() as connection:
-            now = self._clock(connection)
+        with self._begin() as (connection, now):
             times = {"now": now, "since": now - within_ms, "rule": HEARTBEAT_LOST}
             found = connection.execute(_LOST, times).all()
         return [Lost(row.id, row.host, row.pid, row.heartbeat_at) for row in found]
@@ -79,8 +72,7 @@ class FleetHealth:
 
         Reads at most 10,000 doubts: with more of them there is no lack of alerts.
         """
-        with errors(), self._database.begin() as connection:
-            now = self._clock(connection)
+        with self._begin() as (connection, now):
             found = connection.execute(_DOUBTS, {"bound": _BOUND}).all()
         return {row.lane: now - row.oldest for row in found if now - row.oldest >= age_ms}
 
@@ -91,8 +83,7 @@ class FleetHealth:
         least = "least" if self._database.is_postgres else "min"
         places = ", ".join(f"(:{name})" for name in named)
         statement = text(OVERDUE.format(least=least, lanes=places))
-        with errors(), self._database.begin() as connection:
-            now = self._clock(connection)
+        with self._begin() as (connection, now):
             found = connection.execute(statement, {**named, "now": now}).all()
         return [
             Overdue(row.lane, now - (row.due or now), now - (row.doubt or now)) for row in found

@@ -11,10 +11,8 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import text
 
-from backends.sql.database import Database
-from idempotency.error_mapping import errors
-from idempotency.fleet.worker_leases import Clock
 from idempotency.lines import ASLEEP_AT, PAGE, WALK, head
+from idempotency.transactions import LedgerPart
 from message.states import State, state_of
 
 MOST_LINES: Final = 10_000
@@ -84,12 +82,8 @@ class LinesOfLane(NamedTuple):
     """Whether the walk came to the lane's end; else more lines may be held."""
 
 
-class HeldLines:
+class HeldLines(LedgerPart):
     """Nothing here writes. Every method raises LedgerError alone."""
-
-    def __init__(self, database: Database, clock: Clock) -> None:
-        self._database = database
-        self._clock = clock
 
     def lines_waiting(self, lane: str, limit: int) -> LinesOfLane:
         """Returns the lane's held lines, `limit` of them in full."""
@@ -116,8 +110,7 @@ class HeldLines:
     def _pages(self, lane: str, age_ms: int) -> Iterator[list[Any]]:
         start: str | None = ""
         while start is not None:
-            with errors(), self._database.begin() as connection:
-                now = self._clock(connection)
+            with self._begin() as (connection, now):
                 asked = {"lane": lane, "start": start, "now": now, "before": now - age_ms}
                 page = list(connection.execute(text(HELD), asked))
             yield page
@@ -125,10 +118,9 @@ class HeldLines:
 
     def _line(self, lane: str, key: str) -> HeldLine | None:
         """Returns the line; None if it has ended meanwhile."""
-        asked: dict[str, Any] = {"lane": lane, "key": key}
-        with errors(), self._database.begin() as connection:
-            asked["now"] = self._clock(connection)
-            row = connection.execute(text(HEAD), asked).one_or_none()
+        asked = {"lane": lane, "key": key}
+        with self._begin() as (connection, now):
+            row = connection.execute(text(HEAD), {**asked, "now": now}).one_or_none()
             if row is None:
                 return None
             of_head = {"lane": lane, "key": key, "head": row.message_id}

@@ -12,10 +12,10 @@ from sqlalchemy import Connection, text
 
 from backends.sql.database import Database
 from idempotency.error_mapping import errors
-from idempotency.fleet.worker_leases import Clock
 from idempotency.lines import ASLEEP_AT
 from idempotency.recovery.selection import ENDED
 from idempotency.recovery.statements import BACKLOG_OF_DOUBT
+from idempotency.transactions import Clock, LedgerPart
 
 BOUND: Final = 10_000
 """Rows that one count looks at."""
@@ -113,20 +113,18 @@ class LaneStatus(NamedTuple):
         ) and not (self.parked)
 
 
-class FleetStatus:
+class FleetStatus(LedgerPart):
     """Nothing here writes. Every method raises LedgerError alone; each lane is a transaction of its own."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
-        self._database = database
-        self._clock = clock
+        super().__init__(database, clock)
         least = "least" if database.is_postgres else "min"
         self._due = text(DUE.format(least=least))
         self._later = text(LATER.format(least=least))
 
     def processes(self) -> list[Process]:
         """Returns workers, then recoveries: live ones, and ones lost within a day."""
-        with errors(), self._database.begin() as connection:
-            now = self._clock(connection)
+        with self._begin() as (connection, now):
             asked = {"now": now, "since": now - LOST_WITHIN_MS, "limit": MOST_PROCESSES}
             found = connection.execute(_PROCESSES, asked).all()
         return [
@@ -145,8 +143,7 @@ class FleetStatus:
         return [self._lane(lane, in_flight.get(lane, 0)) for lane in lanes]
 
     def _lane(self, lane: str, in_flight: int) -> LaneStatus:
-        with errors(), self._database.begin() as connection:
-            now = self._clock(connection)
+        with self._begin() as (connection, now):
             due = self._one(connection, self._due, lane, now)
             later = self._one(connection, self._later, lane, now)
             doubts = self._one(connection, BACKLOG_OF_DOUBT, lane, now)

@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 import socket
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -19,11 +18,8 @@ from sqlalchemy import Connection, Row, text
 from backends.sql.database import Database
 from idempotency.bounds import NEXT_VERSION
 from idempotency.claims.rows import OWNER_DEAD
-from idempotency.error_mapping import errors
 from idempotency.ledger import IDLE, Lease, WorkerInfo, WorkerNameTaken
-
-Clock = Callable[[Connection], int]
-"""Reads the database's time, epoch milliseconds."""
+from idempotency.transactions import Clock, LedgerPart
 
 _SWEEP_LOCK: Final = 0x686F6E6779616F  # "hongyao": one sweep at a time is enough
 
@@ -65,12 +61,11 @@ UPDATE deliveries
  WHERE state = 'IN_FLIGHT' AND owner = :id AND owner_epoch <= :epoch""")  # noqa: S608 - ours
 
 
-class Workers:
+class Workers(LedgerPart):
     """The workers of one ledger; every method is one short transaction."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
-        self.clock = clock
-        self._database = database
+        super().__init__(database, clock)
         self.epochs: dict[str, int] = {}
         """Worker id to epoch, of those registered here; written by `register`, read by claims."""
 
@@ -126,11 +121,6 @@ class Workers:
         """See `Ledger.now_ms`."""
         with self._begin() as (_connection, now):
             return now
-
-    @contextmanager
-    def _begin(self) -> Iterator[tuple[Connection, int]]:
-        with errors(), self._database.begin() as connection:
-            yield connection, self.clock(connection)
 
     def _lock(self, connection: Connection, worker_id: str) -> None:
         """Makes a concurrent registration of the same name wait."""

@@ -12,6 +12,7 @@ from backends.settings import Settings
 from backends.sql.database import Database
 from backends.sql.pg_arrays import array
 from idempotency.bounds import NEXT_VERSION, next_version
+from idempotency.claims.postgres import columns
 from idempotency.error_mapping import connected
 from idempotency.lines import PostgresLines, SqliteLines
 from idempotency.payload_cipher import PayloadCipher
@@ -104,17 +105,13 @@ UPDATE receipts
 LITE_FORGET: Final = """
 DELETE FROM receipts WHERE rowid IN (SELECT rowid FROM receipts WHERE received_at < ? LIMIT ?)
 RETURNING applied"""
-_WAITING: Final = (
-    "SELECT count(*) FROM (SELECT 1 FROM receipts WHERE next_at IS NOT NULL LIMIT {}) AS open"
-)
 
 
 class PostgresReceipts(Receipts):
     """Columns travel as arrays, one statement a batch."""
 
     def __init__(self, database: Database, sealer: PayloadCipher) -> None:
-        super().__init__(sealer, PostgresLines())
-        self._database = database
+        super().__init__(database, sealer, PostgresLines())
 
     def forget(self, keep_ms: int) -> tuple[int, int]:
         """See `Receipts.forget`."""
@@ -122,15 +119,10 @@ class PostgresReceipts(Receipts):
             gone = connection.execute(PG_FORGET, {"keep_ms": keep_ms, "limit": _FORGET}).fetchall()
         return len(gone), sum(became is None for (became,) in gone)
 
-    def waiting(self, limit: int) -> int:
-        """See `Receipts.waiting`."""
-        with connected(self._database) as connection:
-            return int(connection.execute(_WAITING.format(int(limit))).fetchone()[0])
-
     def _insert(self, rows: Sequence[StoredReceipt]) -> int:
-        columns = _columns(StoredReceipt._fields, rows)
+        values = columns(StoredReceipt._fields, rows)
         with connected(self._database) as connection:
-            return int(connection.execute(PG_STORE, columns, prepare=True).rowcount)
+            return int(connection.execute(PG_STORE, values, prepare=True).rowcount)
 
     @contextmanager
     def _transaction(self) -> Iterator[Any]:
@@ -150,19 +142,18 @@ class PostgresReceipts(Receipts):
     def _move(self, connection: Any, rows: Sequence[ReceiptMove]) -> set[str]:
         if not rows:
             return set()
-        moved = connection.execute(PG_MOVE, _columns(ReceiptMove._fields, rows), prepare=True)
+        moved = connection.execute(PG_MOVE, columns(ReceiptMove._fields, rows), prepare=True)
         return {key for (key,) in moved}
 
     def _close(self, connection: Any, rows: Sequence[Closing]) -> None:
-        connection.execute(PG_CLOSE, _columns(Closing._fields, rows), prepare=True)
+        connection.execute(PG_CLOSE, columns(Closing._fields, rows), prepare=True)
 
 
 class SqliteReceipts(Receipts):
     """One writer at a time; `now` is the clock."""
 
     def __init__(self, database: Database, sealer: PayloadCipher, now: Callable[[], int]) -> None:
-        super().__init__(sealer, SqliteLines())
-        self._database = database
+        super().__init__(database, sealer, SqliteLines())
         self._now = now
 
     def forget(self, keep_ms: int) -> tuple[int, int]:
@@ -171,11 +162,6 @@ class SqliteReceipts(Receipts):
         with self._transaction() as connection:
             gone = connection.execute(LITE_FORGET, (before, _FORGET)).fetchall()
         return len(gone), sum(became is None for (became,) in gone)
-
-    def waiting(self, limit: int) -> int:
-        """See `Receipts.waiting`."""
-        with connected(self._database) as connection:
-            return int(connection.execute(_WAITING.format(int(limit))).fetchone()[0])
 
     def _insert(self, rows: Sequence[StoredReceipt]) -> int:
         now = self._now()
@@ -223,10 +209,6 @@ def open_receipts(
 def _closed(row: Closing, now: int) -> tuple[Any, ...]:
     next_at = None if row.wait_ms is None else now + row.wait_ms
     return row.applied, row.delivery_key, now if row.applied else None, next_at, *row[:5]
-
-
-def _columns(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> dict[str, str]:
-    return {n: array(values) for n, values in zip(names, zip(*rows, strict=True), strict=True)}
 
 
 def _ids(due: Sequence[StoredReceipt]) -> list[str]:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final, NamedTuple
 
+from backends.sql.database import Database
+from idempotency.error_mapping import connected
 from idempotency.lines import Line, Lines
 from idempotency.payload_cipher import PayloadCipher
 from idempotency.receipts.rules import (
@@ -22,6 +24,9 @@ from message.states import State
 BATCH: Final = 500
 """Receipts that one pass places at most."""
 _FIRST_WAIT_MS, _LONGEST_WAIT_MS = 1_000, 6 * 3_600_000
+_WAITING: Final = (
+    "SELECT count(*) FROM (SELECT 1 FROM receipts WHERE next_at IS NOT NULL LIMIT {}) AS open"
+)
 
 
 class ReceiptMove(NamedTuple):
@@ -62,7 +67,8 @@ class Pass(NamedTuple):
 class Receipts(ABC):
     """The receipts of one database. Every method raises LedgerError and nothing else of the database's."""
 
-    def __init__(self, sealer: PayloadCipher, lines: Lines) -> None:
+    def __init__(self, database: Database, sealer: PayloadCipher, lines: Lines) -> None:
+        self._database = database
         self._sealer = sealer
         self._lines = lines
 
@@ -90,9 +96,10 @@ class Receipts(ABC):
     def forget(self, keep_ms: int) -> tuple[int, int]:
         """Deletes a batch of receipts older than `keep_ms`. Returns (deleted, of these never placed)."""
 
-    @abstractmethod
     def waiting(self, limit: int) -> int:
         """Returns how many receipts wait to be placed, counted up to `limit`."""
+        with connected(self._database) as connection:
+            return int(connection.execute(_WAITING.format(int(limit))).fetchone()[0])
 
     @abstractmethod
     def _insert(self, rows: Sequence[StoredReceipt]) -> int: ...

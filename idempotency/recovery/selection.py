@@ -14,10 +14,9 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from sqlalchemy import text
 
-from backends.sql.database import Database
 from idempotency.error_mapping import errors
-from idempotency.fleet.worker_leases import Clock
 from idempotency.recovery.statements import RECALLED_ROW
+from idempotency.transactions import LedgerPart
 from message.states import State, state_of
 
 PAGE: Final = 1_000
@@ -96,12 +95,8 @@ class Wanted(msgspec.Struct, frozen=True):
     """Whether an earlier call may have sent it; None: both. UNDELIVERED was sent and is no doubt."""
 
 
-class Picks:
+class Picks(LedgerPart):
     """Nothing here writes. Every method raises LedgerError alone."""
-
-    def __init__(self, database: Database, clock: Clock) -> None:
-        self._database = database
-        self._clock = clock
 
     def named(self, name: str) -> list[Pick]:
         """Returns the rows of a delivery key, else of a message id."""
@@ -147,9 +142,9 @@ class Picks:
 
     def _read(self, statement: str, values: dict[str, Any]) -> list[Pick]:
         asked = {name: value for name, value in values.items() if f":{name}" in statement}
-        with errors(), self._database.begin() as connection:
-            asked["now"] = self._clock(connection)
-            return [_pick(row) for row in connection.execute(text(statement), asked)]
+        with self._begin() as (connection, now):
+            found = connection.execute(text(statement), asked | {"now": now})
+            return [_pick(row) for row in found]
 
 
 def page_statement(wanted: Wanted, state: State) -> str:

@@ -7,8 +7,7 @@ decided on. A batch is one statement, however many rows (idempotency/lines.py: l
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -17,9 +16,7 @@ from sqlalchemy import Connection, TextClause, text
 from backends.sql.database import Database
 from idempotency.bounds import counted, is_usable
 from idempotency.claims.rows import GIVEN_BACK, clean
-from idempotency.error_mapping import errors
 from idempotency.fleet.duties import Duties
-from idempotency.fleet.worker_leases import Clock
 from idempotency.lines import PAGE, Line, Lines, PostgresLines, SqliteLines
 from idempotency.payload_cipher import PayloadCipher, PayloadUnreadable
 from idempotency.recovery import statements as sql
@@ -40,6 +37,7 @@ from idempotency.recovery.contract import (
     call_key_of,
     judge,
 )
+from idempotency.transactions import Clock
 from message.delivery import Delivery, Origin
 from message.envelope import EnvelopeError, decode
 from message.states import OPEN, Event, State, after, state_of
@@ -68,7 +66,7 @@ class Ending(NamedTuple):
     """See `Ended`."""
 
 
-class SqlRecovering:
+class SqlRecovering(Duties):
     """Implements `idempotency.recovery.contract.RecoveryStore`. Thread-safe.
 
     A row whose payload cannot be opened or read is parked, and is among those that ended.
@@ -77,11 +75,9 @@ class SqlRecovering:
     def __init__(
         self, database: Database, sealer: PayloadCipher, epochs: dict[str, int], clock: Clock
     ) -> None:
-        self._database = database
+        super().__init__(database, clock)
         self._sealer = sealer
         self._epochs = epochs
-        self._clock = clock
-        self._duties = Duties(database, clock)
         self._sql = sql.for_postgres() if database.is_postgres else sql.for_sqlite()
         self._lines: Lines = PostgresLines() if database.is_postgres else SqliteLines()
 
@@ -311,19 +307,6 @@ class SqlRecovering:
         """See `RecoveryStore.backlog`."""
         with self._begin() as (connection, now):
             return [_backlog(connection, self._sql.backlog, lane, now) for lane in lanes]
-
-    def hold(self, duty: str, holder: str, lease_ms: int) -> bool:
-        """See `RecoveryStore.hold`."""
-        return self._duties.hold(duty, holder, lease_ms)
-
-    def drop(self, duty: str, holder: str) -> None:
-        """See `RecoveryStore.drop`."""
-        self._duties.drop(duty, holder)
-
-    @contextmanager
-    def _begin(self) -> Iterator[tuple[Connection, int]]:
-        with errors(), self._database.begin() as connection:
-            yield connection, self._clock(connection)
 
     def _written(
         self, connection: Connection, statement: TextClause, rows: Sequence[Any], **values: Any

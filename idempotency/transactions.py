@@ -1,0 +1,28 @@
+"""Transactions of the ledger's parts, each with the database's clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from sqlalchemy import Connection
+
+from backends.sql.database import Database
+from idempotency.error_mapping import errors
+
+Clock = Callable[[Connection], int]
+"""Reads the database's time, epoch milliseconds."""
+
+
+class LedgerPart:
+    """Base of the ledger's parts. Every transaction raises LedgerError alone."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self.clock = clock
+        self._database = database
+
+    @contextmanager
+    def _begin(self) -> Iterator[tuple[Connection, int]]:
+        """Yields the connection of one transaction, and the database's time at its start."""
+        with errors(), self._database.begin() as connection:
+            yield connection, self.clock(connection)
