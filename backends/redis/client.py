@@ -74,12 +74,25 @@ def guarded(call: Any, *arguments: Any) -> Any:
         raise RedisAway(str(exc) or type(exc).__name__) from exc
 
 
-class RedisStore:
-    """One round trip per call; thread-safe."""
+class RedisBacked:
+    """Base of the stores on Redis, each with a client of its own. Thread-safe."""
 
     def __init__(self, settings: RedisSettings) -> None:
         """Connects to nothing yet; raises ValueError for a URL that cannot be read."""
         self._client = connect(settings)
+
+    def close(self) -> None:
+        """Closes the connections; idempotent."""
+        self._client.close()
+        self._client.connection_pool.disconnect()
+
+
+class RedisStore(RedisBacked):
+    """One round trip per call; thread-safe."""
+
+    def __init__(self, settings: RedisSettings) -> None:
+        """Connects to nothing yet; raises ValueError for a URL that cannot be read."""
+        super().__init__(settings)
         self._set = self._client.register_script(_SET)
         self._set_new = self._client.register_script(_SET_NEW)
 
@@ -94,8 +107,3 @@ class RedisStore:
     def set_new(self, keys: Sequence[str], ttl_ms: int) -> list[bool]:
         """Sets the missing keys. Returns True for each key that was missing. Raises RedisAway."""
         return [made == 1 for made in guarded(self._set_new, keys, [ttl_ms])]
-
-    def close(self) -> None:
-        """Close the connections; idempotent."""
-        self._client.close()
-        self._client.connection_pool.disconnect()

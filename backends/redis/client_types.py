@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from backends.redis.client import connect, guarded
+from backends.redis.client import RedisBacked, guarded
 from backends.settings import RedisSettings
 
 _SCRIPT: Final = """
@@ -34,12 +34,12 @@ class Moved(NamedTuple):
     to: str
 
 
-class KeyTypes:
+class KeyTypes(RedisBacked):
     """One round trip per call; thread-safe."""
 
     def __init__(self, settings: RedisSettings, wanted: Mapping[str, str]) -> None:
         """`wanted` has each key's type. Raises ValueError for a URL that cannot be read."""
-        self._client = connect(settings)
+        super().__init__(settings)
         self._script = self._client.register_script(_SCRIPT)
         self._wanted = dict(wanted)
 
@@ -50,8 +50,3 @@ class KeyTypes:
         rows = guarded(self._script, keys, [suffix, *types])
         texts = ([part.decode("utf-8", "replace") for part in row] for row in rows)
         return [Moved(key, found, wanted, key + suffix) for key, found, wanted in texts]
-
-    def close(self) -> None:
-        """Close the connections; idempotent."""
-        self._client.close()
-        self._client.connection_pool.disconnect()

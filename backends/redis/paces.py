@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
-from backends.redis.client import connect, guarded
+from backends.redis.client import RedisBacked, guarded
 from backends.settings import RedisSettings
 
 DEFAULT_MS: Final = 500
@@ -161,14 +161,14 @@ class Paces(Protocol):
         ...
 
 
-class RedisPaces:
+class RedisPaces(RedisBacked):
     """The fleet's. Thread-safe."""
 
     def __init__(self, settings: RedisSettings, identity: str) -> None:
         """`identity` is the ledger's. Connects to nothing yet; raises ValueError for a URL that cannot
         be read."""
         self._prefix = f"{settings.prefix}:{identity}"
-        self._client = connect(settings)
+        super().__init__(settings)
         self._refused = self._client.register_script(_REFUSED)
         self._paces = self._client.register_script(_PACES)
 
@@ -187,11 +187,6 @@ class RedisPaces:
         answer: list[Any] = guarded(self._paces, keys, [GROWTH, LEAST_GROWTH_PER_S])
         pairs = zip(answer[::2], answer[1::2], strict=True)
         return [Pace(float(rate), int(shut)) if float(rate) else None for rate, shut in pairs]
-
-    def close(self) -> None:
-        """Close the connections; idempotent."""
-        self._client.close()
-        self._client.connection_pool.disconnect()
 
     def _key(self, name: str) -> str:
         return f"{self._prefix}:pace:{name}"

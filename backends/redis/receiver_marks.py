@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 from typing import Any, Final, NamedTuple, Protocol
 
-from backends.redis.client import connect, guarded
+from backends.redis.client import RedisBacked, guarded
 from backends.redis.receiver_windows import RECEIVERS_AT_MOST, Window
 from backends.settings import RedisSettings
 
@@ -144,13 +144,13 @@ class Marks(Protocol):
         ...
 
 
-class RedisMarks:
+class RedisMarks(RedisBacked):
     """The fleet's marks. Thread-safe."""
 
     def __init__(self, settings: RedisSettings, identity: str) -> None:
         """`identity` is the ledger's. Does not connect yet. Raises ValueError for an invalid URL."""
         self._prefix = f"{settings.prefix}:{identity}:mark:"
-        self._client = connect(settings)
+        super().__init__(settings)
         self._enter = self._client.register_script(_ENTER)
         self._give_back = self._client.register_script(_GIVE_BACK)
 
@@ -179,11 +179,6 @@ class RedisMarks:
             return []
         keys = [self._own_key(member) for member in members]
         return [value == b"" for value in guarded(self._client.mget, keys)]
-
-    def close(self) -> None:
-        """Closes the connections; idempotent."""
-        self._client.close()
-        self._client.connection_pool.disconnect()
 
     def _keys(self, marks: Iterable[ReceiverMark]) -> list[str]:
         keys = []

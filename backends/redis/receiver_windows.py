@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Final, NamedTuple, Protocol
 
-from backends.redis.client import connect, guarded
+from backends.redis.client import RedisBacked, guarded
 from backends.settings import RedisSettings
 
 RECEIVERS_AT_MOST: Final = 50_000
@@ -73,13 +73,13 @@ class Windows(Protocol):
         ...
 
 
-class RedisWindows:
+class RedisWindows(RedisBacked):
     """The fleet's windows. Thread-safe."""
 
     def __init__(self, settings: RedisSettings, identity: str) -> None:
         """`identity` is the ledger's. Does not connect yet. Raises ValueError for an invalid URL."""
         self._prefix = f"{settings.prefix}:{identity}:receiver:"
-        self._client = connect(settings)
+        super().__init__(settings)
         self._script = self._client.register_script(_SCRIPT)
 
     def enter(self, batch: Sequence[Passage]) -> list[int]:
@@ -92,11 +92,6 @@ class RedisWindows:
             arguments.extend(number for window in passage.windows for number in window)
         keys = [self._prefix + passage.name for passage in batch]
         return list(guarded(self._script, keys, arguments))
-
-    def close(self) -> None:
-        """Closes the connections; idempotent."""
-        self._client.close()
-        self._client.connection_pool.disconnect()
 
 
 class LocalWindows:

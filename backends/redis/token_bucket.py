@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
-from backends.redis.client import connect, guarded
+from backends.redis.client import RedisBacked, guarded
 from backends.settings import RedisSettings
 
 LONGEST_MS: Final = 60_000
@@ -94,13 +94,13 @@ class Buckets(Protocol):
         ...
 
 
-class RedisBuckets:
+class RedisBuckets(RedisBacked):
     """The fleet's buckets. Thread-safe."""
 
     def __init__(self, settings: RedisSettings, identity: str) -> None:
         """`identity` is the ledger's. Does not connect yet. Raises ValueError for an invalid URL."""
         self._prefix = f"{settings.prefix}:{identity}:rate:"
-        self._client = connect(settings)
+        super().__init__(settings)
         self._script = self._client.register_script(_SCRIPT)
 
     def take(self, asks: Sequence[Ask]) -> list[Grant]:
@@ -111,11 +111,6 @@ class RedisBuckets:
         numbers = [n for ask in asks for n in ask[1:]]
         answer = guarded(self._script, keys, [LONGEST_MS, _KEPT_AT_MOST_MS, *numbers])
         return [Grant(*answer[at : at + 2]) for at in range(0, len(answer), 2)]
-
-    def close(self) -> None:
-        """Closes the connections; idempotent."""
-        self._client.close()
-        self._client.connection_pool.disconnect()
 
 
 class LocalBuckets:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import secrets
 from typing import Any, Final, NamedTuple, Protocol
 
-from backends.redis.client import RedisAway, connect, guarded
+from backends.redis.client import RedisAway, RedisBacked, guarded
 from backends.settings import RedisSettings
 
 _TAKE: Final = """
@@ -102,12 +102,12 @@ def new_fence() -> str:
     return secrets.token_hex(16)
 
 
-class RedisTokenCache:
+class RedisTokenCache(RedisBacked):
     """One script a call; see `TokenCache`."""
 
     def __init__(self, settings: RedisSettings) -> None:
         """Connects to nothing yet; raises ValueError for a URL that cannot be read."""
-        self._client = connect(settings)
+        super().__init__(settings)
         self._prefix = f"{settings.prefix}:token:"
         self._take = self._client.register_script(_TAKE)
         self._put = self._client.register_script(_PUT)
@@ -133,11 +133,6 @@ class RedisTokenCache:
     def give_up(self, name: str, fence: str) -> None:
         """See `TokenCache.give_up`."""
         self._answer(self._give_up, self._keys(name)[1:], [fence])
-
-    def close(self) -> None:
-        """See `TokenCache.close`."""
-        self._client.close()
-        self._client.connection_pool.disconnect()
 
     def _keys(self, name: str) -> list[str]:
         return [self._prefix + name, f"{self._prefix}{name}:lease"]
