@@ -87,23 +87,12 @@ def _options(flags: argparse.Namespace, arguments: Sequence[str] | None) -> Simu
         return msgspec.json.decode(flags.options, type=SimulatorOptions)
     if flags.scenario:
         return _of_scenario(flags, arguments)
+    given = {name: value for name, value in vars(flags).items() if name in _FLAGS}
     return SimulatorOptions(
-        host=flags.host,
-        port=flags.port,
-        admin_port=flags.admin_port,
-        smtp_port=flags.smtp_port,
-        smtp_certificate=flags.smtp_certificate,
-        certificate=flags.certificate,
-        idle_close_ms=flags.idle_close_ms,
-        close_after=flags.close_after,
-        ledger=flags.ledger,
-        report=flags.report,
+        **given,
         rules=[*_rules_in(flags.rules), _rule_of(flags)],
-        seed=flags.seed,
-        dedup=flags.dedup,
         lists=Lists(status_query=flags.status_query),
         fsync=not flags.no_fsync,
-        json=flags.json,
     )
 
 

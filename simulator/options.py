@@ -78,6 +78,17 @@ class Control(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """True: every access token given out so far has expired when the change is answered."""
 
 
+class Started(msgspec.Struct):
+    """The start line, for programs."""
+
+    url: str
+    admin: str
+    ledger: str
+    pid: int
+    smtp: str = ""
+    """The mail server's address; empty: there is none."""
+
+
 class Rules:
     """Faults made ready, kept beside their source. Raises BadFaults with the rule's place."""
 

@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 import msgspec
 
 from simulator.ledger import Record, read_ledger
-from simulator.options import Control, SimulatorOptions
+from simulator.options import Control, SimulatorOptions, Started
 from simulator.report import KeyReport, Report, report_of
 
 _STOP_S: Final = 10.0
@@ -23,18 +23,10 @@ class SimulatorError(RuntimeError):
     """The child did not start or refused a change; the text has its reason."""
 
 
-class _Started(msgspec.Struct):
-    url: str
-    admin: str
-    ledger: str
-    pid: int
-    smtp: str = ""
-
-
 class Simulator:
     """A running simulator; a context manager that stops it."""
 
-    def __init__(self, process: subprocess.Popen[bytes], started: _Started) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], started: Started) -> None:
         self._process = process
         self.url = started.url
         """The provider's address; any path below it is an endpoint."""
@@ -124,4 +116,4 @@ def spawn(folder: str | Path, options: SimulatorOptions | None = None, **changes
     if not line:
         process.stdout.close()
         raise SimulatorError(f"the simulator ended with code {process.wait()} before it served")
-    return Simulator(process, msgspec.json.decode(line, type=_Started))
+    return Simulator(process, msgspec.json.decode(line, type=Started))

@@ -16,7 +16,7 @@ import msgspec
 from simulator.admin import Admin
 from simulator.exchange import SimulatedExchange
 from simulator.ledger import LedgerWriter, mend, read_ledger
-from simulator.options import SimulatorOptions
+from simulator.options import SimulatorOptions, Started
 from simulator.provider import Provider
 from simulator.report import Memory
 from simulator.servers.http_server import ServerConnection, factory
@@ -28,17 +28,6 @@ if TYPE_CHECKING:
 _LOOPBACK = "127.0.0.1"
 _BACKLOG = 1_024
 _MS = 1_000
-
-
-class Started(msgspec.Struct):
-    """The start line, for programs."""
-
-    url: str
-    admin: str
-    ledger: str
-    pid: int
-    smtp: str = ""
-    """The mail server's address; empty: there is none."""
 
 
 class Server:

@@ -12,7 +12,7 @@ may meet an error of its own. `known` finds a repeat within the protocol's own d
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Final, Protocol
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -129,53 +129,48 @@ class Verdict(msgspec.Struct):
     """A repeat within the dedup window: not accepted again."""
 
 
-class WireProtocol(Protocol):
-    """One provider. Everything runs on the simulator's event loop; state belongs to that thread."""
-
-    name: str
-
-    def read(self, request: Request, path: str) -> Send | Question | Reply:
-        """Checks the request as the provider does. `path` is the part after `/<protocol>`, from its slash
-        (`/` if there is none). Signatures cover the path as it came (`request.target`)."""
-        ...
-
-    def provider_id(self, seq: int) -> str:
-        """Returns the provider's name for the `seq`-th message it saw, in its own format."""
-        ...
-
-    def known(self, send: Send, recipient: Recipient) -> str | None:
-        """Returns the earlier message's id if the provider would drop this as its repeat; else None."""
-        ...
-
-    def accepted(self, record: Record) -> None:
-        """Remembers a recipient's acceptance, for queries, dedup and receipts. Called again for every
-        record of this protocol when the simulator starts on an earlier ledger."""
-        ...
-
-    def reply(self, send: Send, verdicts: Sequence[Verdict]) -> Reply:
-        """Returns the answer to an accepted call, errors of single receivers in it."""
-        ...
-
-    def refuse(self, code: str) -> Reply:
-        """Returns the answer to a Send or a Question that fails as a whole with the provider's code."""
-        ...
-
-
-class BaseProtocol:
-    """A provider without dedup."""
+class WireProtocol:
+    """One provider, by default without dedup. It belongs to the thread of the simulator's event loop."""
 
     name: str = ""
 
     def __init__(self, world: ProtocolContext) -> None:
         self.world = world
 
+    def read(self, request: Request, path: str) -> Send | Question | Reply:
+        """Checks the request as the provider does. `path` is the part after `/<protocol>`, from its slash
+        (`/` if there is none). Signatures cover the path as it came (`request.target`)."""
+        raise NotImplementedError
+
     def provider_id(self, seq: int) -> str:
-        """Returns a unique name."""
+        """Returns the provider's name for the `seq`-th message it saw, in its own format."""
         return f"sim-{seq}"
 
     def known(self, send: Send, recipient: Recipient) -> str | None:
-        """Returns None: nothing is dropped."""
+        """Returns the earlier message's id if the provider would drop this as its repeat; else None."""
         return None
 
     def accepted(self, record: Record) -> None:
-        """Remembers nothing."""
+        """Remembers a recipient's acceptance, for queries, dedup and receipts. Called again for every
+        record of this protocol when the simulator starts on an earlier ledger."""
+
+    def reply(self, send: Send, verdicts: Sequence[Verdict]) -> Reply:
+        """Returns the answer to an accepted call, errors of single receivers in it."""
+        raise NotImplementedError
+
+    def refuse(self, code: str) -> Reply:
+        """Returns the answer to a Send or a Question that fails as a whole with the provider's code."""
+        raise NotImplementedError
+
+
+class OneReceiver(WireProtocol):
+    """A provider whose calls have one receiver each."""
+
+    def reply(self, send: Send, verdicts: Sequence[Verdict]) -> Reply:
+        """Returns the refusal of the one receiver, else the answer of `taken`."""
+        (verdict,) = verdicts
+        return self.refuse(verdict.code) if verdict.code else self.taken(send, verdict)
+
+    def taken(self, send: Send, verdict: Verdict) -> Reply:
+        """Returns the answer to an accepted call."""
+        raise NotImplementedError

@@ -15,12 +15,12 @@ import msgspec
 
 from simulator.protocols._windows import KeyedWindows
 from simulator.servers.http_request import Request
-from simulator.wire import BaseProtocol, ProtocolContext, Recipient, Reply, Send
+from simulator.wire import OneReceiver, ProtocolContext, Recipient, Reply, Send
 
 TEXT: Final = [("Content-Type", "text/plain; charset=utf-8")]
 
 
-class HookProtocol(BaseProtocol):
+class HookProtocol(OneReceiver):
     """Its state is the last messages, for the limits."""
 
     hook: ClassVar[str]
@@ -50,15 +50,6 @@ class HookProtocol(BaseProtocol):
         ]
         group = self.world.credential(self.name, "group", "group")
         return Send([Recipient(group, f"{self.name}:{digest}")])
-
-
-def json_object(body: bytes) -> dict[str, Any] | None:
-    """Returns the body's JSON object; None for any other body."""
-    try:
-        value = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
-    return value if isinstance(value, dict) else None
 
 
 def texts(tree: Any) -> list[str]:

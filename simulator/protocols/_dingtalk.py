@@ -24,15 +24,6 @@ def query(request: Request) -> Mapping[str, str]:
     return {name: values[0] for name, values in found.items()}
 
 
-def json_object(body: bytes) -> dict[str, Any] | None:
-    """Returns the body's JSON object; None for any other body."""
-    try:
-        value = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
-    return value if isinstance(value, dict) else None
-
-
 def token_refused(tokens: IssuedTokens, request: Request) -> Reply | None:
     """Returns the refusal of the token in the query; None: it is good."""
     token = query(request).get("access_token", "")

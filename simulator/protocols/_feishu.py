@@ -19,12 +19,3 @@ def answer(code: int, text: str = "success", status: int = 200, **more: Any) -> 
         return Reply(body, status)
     limits = [("x-ogw-ratelimit-limit", "100"), ("x-ogw-ratelimit-reset", str(RESET_S))]
     return Reply(body, 429, limits)
-
-
-def json_object(body: bytes | str) -> dict[str, Any] | None:
-    """Returns the text's JSON object; None for any other text."""
-    try:
-        value = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
-    return value if isinstance(value, dict) else None

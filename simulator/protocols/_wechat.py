@@ -12,7 +12,7 @@ from urllib.parse import parse_qs
 
 from simulator.protocols._tokens import IssuedTokens, Standing
 from simulator.servers.http_request import Request
-from simulator.wire import ID, SECRET, BaseProtocol, ProtocolContext, Question, Reply, Send
+from simulator.wire import ID, SECRET, OneReceiver, ProtocolContext, Question, Reply, Send
 
 _STABLE: Final = "/cgi-bin/stable_token"
 _OVERLAP_S: Final = 300.0
@@ -39,7 +39,7 @@ WORDS: Final[Mapping[str, str]] = {
 }
 
 
-class WechatProtocol(BaseProtocol):
+class WechatProtocol(OneReceiver):
     """One provider of theirs: subclasses define the path of a send and the rules of its body."""
 
     path: str = ""

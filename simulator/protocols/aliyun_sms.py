@@ -17,10 +17,11 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from simulator.ledger import Record
-from simulator.protocols._sms import CHINA_MS, is_number, json_reply, parsed
+from simulator.protocols._json import json_reply, parsed
+from simulator.protocols._sms import CHINA_MS, is_number
 from simulator.protocols._sms_acs3 import Gateway, fields
 from simulator.servers.http_request import Request
-from simulator.wire import BaseProtocol, ProtocolContext, Question, Recipient, Reply, Send, Verdict
+from simulator.wire import ProtocolContext, Question, Recipient, Reply, Send, Verdict, WireProtocol
 
 _VERSION: Final = "2017-05-25"
 _MAX_EQUAL, _MAX_EACH = 1_000, 100
@@ -50,7 +51,7 @@ class _Detail(NamedTuple):
     row: dict[str, Any]
 
 
-class AliyunSmsProtocol(BaseProtocol):
+class AliyunSmsProtocol(WireProtocol):
     """Belongs to the loop's thread."""
 
     name = "aliyun_sms"

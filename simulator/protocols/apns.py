@@ -25,9 +25,10 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from simulator.protocols._es256 import verified
+from simulator.protocols._json import json_object
 from simulator.protocols._windows import KeyedWindows
 from simulator.servers.http_request import Request
-from simulator.wire import BaseProtocol, ProtocolContext, Question, Recipient, Reply, Send, Verdict
+from simulator.wire import OneReceiver, ProtocolContext, Question, Recipient, Reply, Send, Verdict
 
 _PUBLIC_KEY: Final = (
     "fb6a9ccbe1ea7b161fc1697f022adf002532f3dc5d79f27282df39cc305c74a4"
@@ -85,7 +86,7 @@ _STATUSES: Final[Mapping[str, int]] = {
 """HTTP statuses of reasons; the others are 400."""
 
 
-class Apns(BaseProtocol):
+class Apns(OneReceiver):
     """Its state is the provider tokens that it saw."""
 
     name = "apns"
@@ -119,11 +120,8 @@ class Apns(BaseProtocol):
         name = request.field("apns-id") or str(UUID(int=self.world.now_ms()))
         return Send([Recipient(device, f"{self.name}:{name}")], name)
 
-    def reply(self, send: Send, verdicts: Sequence[Verdict]) -> Reply:
+    def taken(self, send: Send, verdict: Verdict) -> Reply:
         """Returns an empty body, and the notification's id in a field."""
-        (verdict,) = verdicts
-        if verdict.code:
-            return self.refuse(verdict.code)
         return Reply(b"", 200, [("apns-id", send.id)])
 
     def refuse(self, code: str) -> Reply:
@@ -216,11 +214,7 @@ class Apns(BaseProtocol):
         voip = request.field("apns-push-type") == "voip"
         if len(request.body) > (_MAX_VOIP_BYTES if voip else _MAX_BYTES):
             return "PayloadTooLarge"
-        try:
-            body = msgspec.json.decode(request.body)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            body = None
-        return "" if isinstance(body, dict) and body else "PayloadEmpty"
+        return "" if json_object(request.body) else "PayloadEmpty"
 
     def _too_many(self, request: Request, path: str) -> str:
         return "TooManyRequests" if self._bursts.over(path) else ""

@@ -19,18 +19,19 @@ from typing import Any, Final
 import msgspec
 
 from simulator.ledger import Record
-from simulator.protocols._dingtalk import answer, json_object, query, token_refused
+from simulator.protocols._dingtalk import answer, query, token_refused
+from simulator.protocols._json import json_object
 from simulator.protocols._tokens import IssuedTokens
 from simulator.servers.http_request import Request
 from simulator.wire import (
     ID,
-    BaseProtocol,
     ProtocolContext,
     Question,
     Recipient,
     Reply,
     Send,
     Verdict,
+    WireProtocol,
 )
 
 _AGENT: Final = "1000001"
@@ -55,7 +56,7 @@ _FIELDS: Final[Mapping[str, Sequence[str]]] = {
 """Fields that each type of message needs."""
 
 
-class DingTalk(BaseProtocol):
+class DingTalk(WireProtocol):
     """Its state is its tokens, and its acceptances: rebuilt from the ledger."""
 
     name = "dingtalk"
@@ -79,13 +80,15 @@ class DingTalk(BaseProtocol):
         """Serves four paths; any other is 404."""
         if path == "/gettoken":
             return self._token(request)
-        if path == "/topapi/message/corpconversation/asyncsend_v2":
-            return self._refused(request) or self._send(request)
-        if path == "/topapi/message/corpconversation/getsendresult":
-            return self._refused(request) or self._ask(request)
-        if path == "/topapi/message/corpconversation/recall":
-            return self._refused(request) or self._recall(request)
-        return answer(404, "请求的URI地址不存在")
+        serve = {
+            "/topapi/message/corpconversation/asyncsend_v2": self._send,
+            "/topapi/message/corpconversation/getsendresult": self._ask,
+            "/topapi/message/corpconversation/recall": self._recall,
+        }.get(path)
+        if serve is None:
+            return answer(404, "请求的URI地址不存在")
+        body = self._body(request)
+        return body if isinstance(body, Reply) else serve(body)
 
     def provider_id(self, seq: int) -> str:
         """Returns the task of the whole call, named after its first member."""
@@ -135,17 +138,19 @@ class DingTalk(BaseProtocol):
         token, seconds = self._tokens.give()
         return answer(0, access_token=token, expires_in=seconds)
 
-    def _refused(self, request: Request) -> Reply | None:
+    def _body(self, request: Request) -> dict[str, Any] | Reply:
         if request.method != "POST":
             return answer(43002, "需要POST请求")
-        return token_refused(self._tokens, request)
-
-    def _send(self, request: Request) -> Send | Reply:
+        if refused := token_refused(self._tokens, request):
+            return refused
         body = json_object(request.body)
         if body is None:
             return answer(47001, "解析JSON内容错误")
         if str(body.get("agent_id")) != self.world.credential(self.name, "agent_id", _AGENT):
             return answer(40056, "不合法的agentid")
+        return body
+
+    def _send(self, body: Mapping[str, Any]) -> Send | Reply:
         users = [user for user in str(body.get("userid_list", "")).split(",") if user]
         if not users:
             return answer(1430000, "接受者为空")
@@ -160,21 +165,11 @@ class DingTalk(BaseProtocol):
         digest = sha256(msgspec.json.encode(msg, order="deterministic")).hexdigest()[:16]
         return Send([Recipient(user, f"{self.name}:{digest}:{user}") for user in users])
 
-    def _ask(self, request: Request) -> Question | Reply:
-        body = json_object(request.body)
-        if body is None:
-            return answer(47001, "解析JSON内容错误")
-        if str(body.get("agent_id")) != self.world.credential(self.name, "agent_id", _AGENT):
-            return answer(40056, "不合法的agentid")
+    def _ask(self, body: Mapping[str, Any]) -> Question | Reply:
         task = str(body.get("task_id", ""))
         return Question("GET", partial(self._result, task), key=task)
 
-    def _recall(self, request: Request) -> Question | Reply:
-        body = json_object(request.body)
-        if body is None:
-            return answer(47001, "解析JSON内容错误")
-        if str(body.get("agent_id")) != self.world.credential(self.name, "agent_id", _AGENT):
-            return answer(40056, "不合法的agentid")
+    def _recall(self, body: Mapping[str, Any]) -> Question | Reply:
         task = str(body.get("msg_task_id", ""))
         return Question("RECALL", partial(self._taken_back, task), key=task)
 

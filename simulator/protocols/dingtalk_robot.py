@@ -17,10 +17,11 @@ from typing import Any, Final
 
 import msgspec
 
-from simulator.protocols._dingtalk import answer, json_object, query
+from simulator.protocols._dingtalk import answer, query
+from simulator.protocols._json import json_object
 from simulator.protocols._windows import KeyedWindows
 from simulator.servers.http_request import Request
-from simulator.wire import ID, BaseProtocol, ProtocolContext, Recipient, Reply, Send, Verdict
+from simulator.wire import ID, OneReceiver, ProtocolContext, Recipient, Reply, Send, Verdict
 
 _HOUR_MS: Final = 3_600_000
 _MAX_BYTES: Final = 20_000
@@ -34,7 +35,7 @@ _FIELDS: Final[Mapping[str, Sequence[str]]] = {
 _KEYWORDS: Final = "310000.keywords"
 
 
-class DingTalkRobot(BaseProtocol):
+class DingTalkRobot(OneReceiver):
     """Its state is the last minute's messages."""
 
     name = "dingtalk_robot"
@@ -57,9 +58,9 @@ class DingTalkRobot(BaseProtocol):
             return answer(130101, "send too fast, exceed 20 times per minute")
         return refused or self._message(request.body)
 
-    def reply(self, send: Send, verdicts: Sequence[Verdict]) -> Reply:
+    def taken(self, send: Send, verdict: Verdict) -> Reply:
         """Returns the answer for the group, the one receiver."""
-        return self.refuse(verdicts[0].code) if verdicts[0].code else answer(0)
+        return answer(0)
 
     def refuse(self, code: str) -> Reply:
         """Returns an error; two codes have a form of their own."""

@@ -10,13 +10,13 @@ https://discord.com/developers/docs/topics/rate-limits
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
 
 from simulator.ledger import Record
-from simulator.protocols._chat import HookProtocol, json_object
+from simulator.protocols._chat import HookProtocol
+from simulator.protocols._json import json_object
 from simulator.servers.http_request import Request
 from simulator.wire import ProtocolContext, Question, Reply, Send, Verdict
 
@@ -73,11 +73,8 @@ class Discord(HookProtocol):
         """Adds the message to the channel."""
         self._messages.add(record.provider_id)
 
-    def reply(self, send: Send, verdicts: Sequence[Verdict]) -> Reply:
+    def taken(self, send: Send, verdict: Verdict) -> Reply:
         """Returns the message if it was waited for."""
-        (verdict,) = verdicts
-        if verdict.code:
-            return self.refuse(verdict.code)
         if not send.echo:
             return Reply(b"", 204)
         return Reply(msgspec.json.encode({"id": verdict.provider_id, "type": 0, "webhook_id": "1"}))

@@ -25,7 +25,7 @@ from simulator.protocols._tokens import IssuedTokens, Standing
 from simulator.servers.http_request import Request
 from simulator.wire import (
     ID,
-    BaseProtocol,
+    OneReceiver,
     ProtocolContext,
     Question,
     Recipient,
@@ -77,7 +77,7 @@ _OBJECTS: Final = frozenset({"notification", "data", "android", "apns", "webpush
 _TTL = re.compile(r"[0-9]+(\.[0-9]{1,9})?s", re.ASCII)
 
 
-class Fcm(BaseProtocol):
+class Fcm(OneReceiver):
     """Its state is the tokens it gave."""
 
     name = "fcm"
@@ -100,11 +100,8 @@ class Fcm(BaseProtocol):
         """Returns an id in the provider's form."""
         return f"projects/{self.world.credential(self.name, 'project_id', ID)}/messages/0:{seq}%sim"
 
-    def reply(self, send: Send, verdicts: Sequence[Verdict]) -> Reply:
+    def taken(self, send: Send, verdict: Verdict) -> Reply:
         """Returns the answer for the one target of a call."""
-        (verdict,) = verdicts
-        if verdict.code:
-            return self.refuse(verdict.code)
         return Reply(msgspec.json.encode({"name": verdict.provider_id}))
 
     def refuse(self, code: str) -> Reply:

@@ -17,13 +17,14 @@ from typing import Any, Final
 from urllib.parse import parse_qs
 
 from simulator.ledger import Record
-from simulator.protocols._feishu import answer, json_object
+from simulator.protocols._feishu import answer
+from simulator.protocols._json import json_object
 from simulator.protocols._tokens import IssuedTokens, Standing
 from simulator.protocols._windows import KeyedWindows
 from simulator.servers.http_request import Request
 from simulator.wire import (
     ID,
-    BaseProtocol,
+    OneReceiver,
     ProtocolContext,
     Question,
     Recipient,
@@ -54,7 +55,7 @@ _FIELDS: Final[Mapping[str, Sequence[str]]] = {
 _INVALID: Final = "Your request contains an invalid request parameter, ext="
 
 
-class Feishu(BaseProtocol):
+class Feishu(OneReceiver):
     """Its state is its tokens, and the uuids of the last hour: rebuilt from the ledger."""
 
     name = "feishu"
@@ -95,11 +96,8 @@ class Feishu(BaseProtocol):
             self._seen[record.id] = (record.at_ms, record.provider_id)
         self._at[record.provider_id] = record.at_ms
 
-    def reply(self, send: Send, verdicts: Sequence[Verdict]) -> Reply:
+    def taken(self, send: Send, verdict: Verdict) -> Reply:
         """Returns the answer for the one receiver of a call."""
-        (verdict,) = verdicts
-        if verdict.code:
-            return self.refuse(verdict.code)
         return answer(0, data={"message_id": verdict.provider_id, "msg_type": send.echo})
 
     def refuse(self, code: str) -> Reply:

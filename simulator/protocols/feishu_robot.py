@@ -12,15 +12,15 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
 
-from simulator.protocols._feishu import answer, json_object
+from simulator.protocols._feishu import answer
+from simulator.protocols._json import json_object
 from simulator.protocols._windows import KeyedWindows
 from simulator.servers.http_request import Request
-from simulator.wire import ID, BaseProtocol, ProtocolContext, Recipient, Reply, Send, Verdict
+from simulator.wire import ID, OneReceiver, ProtocolContext, Recipient, Reply, Send, Verdict
 
 _HOUR_S: Final = 3_600
 _MS: Final = 1_000
@@ -35,7 +35,7 @@ _FIELDS: Final = {
 _TOO_MANY: Final = "9499.too_many"
 
 
-class FeishuRobot(BaseProtocol):
+class FeishuRobot(OneReceiver):
     """Its state is the last minute's messages."""
 
     name = "feishu_robot"
@@ -58,10 +58,8 @@ class FeishuRobot(BaseProtocol):
             return answer(11232, "frequency limited", data={})
         return refused or self._message(body)
 
-    def reply(self, send: Send, verdicts: Sequence[Verdict]) -> Reply:
+    def taken(self, send: Send, verdict: Verdict) -> Reply:
         """Returns the answer for the group, the one receiver."""
-        if verdicts[0].code:
-            return self.refuse(verdicts[0].code)
         return answer(0, data={}, Extra=None, StatusCode=0, StatusMessage="success")
 
     def refuse(self, code: str) -> Reply:

@@ -14,18 +14,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from simulator.ledger import Record
-from simulator.protocols._sms import json_reply, parsed
+from simulator.protocols._json import json_reply, parsed
 from simulator.protocols._tokens import IssuedTokens, Standing
 from simulator.servers.http_request import Request
 from simulator.wire import (
     ID,
-    BaseProtocol,
     ProtocolContext,
     Question,
     Recipient,
     Reply,
     Send,
     Verdict,
+    WireProtocol,
 )
 
 _WINDOW_MS: Final = 10 * 60_000
@@ -39,7 +39,7 @@ _CLICKS: Final = frozenset({"intent", "url", "payload", "payload_custom", "start
 _IGNORED: Final = "successed_ignore"
 
 
-class GetuiProtocol(BaseProtocol):
+class GetuiProtocol(WireProtocol):
     """Its state is the tokens it gave and the request ids that it saw."""
 
     name = "getui"

@@ -19,9 +19,10 @@ from typing import Final
 from urllib.parse import parse_qsl
 
 from simulator.ledger import Record
-from simulator.protocols._sms import is_number, json_reply, parsed
+from simulator.protocols._json import json_reply, parsed
+from simulator.protocols._sms import is_number
 from simulator.servers.http_request import Request
-from simulator.wire import ID, BaseProtocol, ProtocolContext, Recipient, Reply, Send, Verdict
+from simulator.wire import ID, ProtocolContext, Recipient, Reply, Send, Verdict, WireProtocol
 
 _AUTHORIZATION: Final = re.compile(
     r"SDK-HMAC-SHA256 Access=(?P<id>[^,]+), SignedHeaders=(?P<names>[a-z0-9;-]+), "
@@ -39,7 +40,7 @@ _SENDER: Final = "8823040504797"
 _GATEWAY: Final = "APIGW."
 
 
-class HuaweiSmsProtocol(BaseProtocol):
+class HuaweiSmsProtocol(WireProtocol):
     """Keeps the callback of the call that is being read."""
 
     name = "huawei_sms"

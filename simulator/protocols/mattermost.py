@@ -10,12 +10,12 @@ slack.go.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
-from simulator.protocols._chat import HookProtocol, json_object, plain, texts
+from simulator.protocols._chat import HookProtocol, plain, texts
+from simulator.protocols._json import json_object
 from simulator.servers.http_request import Request
 from simulator.wire import Reply, Send, Verdict
 
@@ -61,10 +61,9 @@ class Mattermost(HookProtocol):
             return self.refuse(f"{_HOOK}.text.app_error")
         return self.send(body, sum(map(_called, texts(body))))
 
-    def reply(self, send: Send, verdicts: Sequence[Verdict]) -> Reply:
+    def taken(self, send: Send, verdict: Verdict) -> Reply:
         """Returns a word."""
-        code = verdicts[0].code
-        return self.refuse(code) if code else plain(200, "ok")
+        return plain(200, "ok")
 
     def refuse(self, code: str) -> Reply:
         """Returns the id in a JSON object; over the limit a word."""

@@ -22,7 +22,7 @@ from uuid import NAMESPACE_URL, uuid5
 from simulator.ledger import Record
 from simulator.protocols._windows import KeyedWindows
 from simulator.servers.http_request import Request
-from simulator.wire import BaseProtocol, ProtocolContext, Question, Recipient, Reply, Send, Verdict
+from simulator.wire import ProtocolContext, Question, Recipient, Reply, Send, Verdict, WireProtocol
 
 _WINDOW_MS: Final = 24 * 3_600_000
 _MAX_KEY: Final = 256
@@ -70,7 +70,7 @@ class _Kept(NamedTuple):
     """Receiver to the id in its answer."""
 
 
-class ResendProtocol(BaseProtocol):
+class ResendProtocol(WireProtocol):
     """All state belongs to the simulator's loop."""
 
     name = "resend"

@@ -9,10 +9,10 @@ Source: https://docs.slack.dev/messaging/sending-messages-using-incoming-webhook
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import Any, Final
 
-from simulator.protocols._chat import HookProtocol, json_object, plain, texts
+from simulator.protocols._chat import HookProtocol, plain, texts
+from simulator.protocols._json import json_object
 from simulator.servers.http_request import Request
 from simulator.wire import Reply, Send, Verdict
 
@@ -55,10 +55,9 @@ class Slack(HookProtocol):
             return self.refuse("no_text")
         return self.send(body, _mentions(body))
 
-    def reply(self, send: Send, verdicts: Sequence[Verdict]) -> Reply:
+    def taken(self, send: Send, verdict: Verdict) -> Reply:
         """Returns a word."""
-        code = verdicts[0].code
-        return self.refuse(code) if code else plain(200, "ok")
+        return plain(200, "ok")
 
     def refuse(self, code: str) -> Reply:
         """Returns an error whose body is the code."""

@@ -6,12 +6,12 @@ https://learn.microsoft.com/en-us/microsoftteams/platform/webhooks-and-connector
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
 
-from simulator.protocols._chat import HookProtocol, json_object
+from simulator.protocols._chat import HookProtocol
+from simulator.protocols._json import json_object
 from simulator.servers.http_request import Request
 from simulator.wire import Reply, Send, Verdict
 
@@ -56,11 +56,8 @@ class Teams(HookProtocol):
         """Returns an id in the provider's form."""
         return f"0858{seq:016d}CU01"
 
-    def reply(self, send: Send, verdicts: Sequence[Verdict]) -> Reply:
+    def taken(self, send: Send, verdict: Verdict) -> Reply:
         """Returns the id of the run that began."""
-        (verdict,) = verdicts
-        if verdict.code:
-            return self.refuse(verdict.code)
         return Reply(b"", 202, [("x-ms-workflow-run-id", verdict.provider_id)])
 
     def refuse(self, code: str) -> Reply:

@@ -20,9 +20,10 @@ from functools import partial
 from typing import Any, Final
 
 from simulator.ledger import Record
-from simulator.protocols._sms import is_number, json_reply, parsed
+from simulator.protocols._json import json_reply, parsed
+from simulator.protocols._sms import is_number
 from simulator.servers.http_request import Request
-from simulator.wire import BaseProtocol, ProtocolContext, Question, Recipient, Reply, Send, Verdict
+from simulator.wire import ProtocolContext, Question, Recipient, Reply, Send, Verdict, WireProtocol
 
 _AUTHORIZATION = re.compile(
     r"TC3-HMAC-SHA256 Credential=(?P<id>[^/]+)/(?P<date>\d{4}-\d\d-\d\d)/sms/tc3_request, "
@@ -57,7 +58,7 @@ _ASK: Final = {
 _REQUEST_ID: Final = "a0aabda6-cf91-4f3e-a81f-9198114a2279"
 
 
-class TencentSmsProtocol(BaseProtocol):
+class TencentSmsProtocol(WireProtocol):
     """Belongs to the loop's thread."""
 
     name = "tencent_sms"

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from base64 import b64decode
 from binascii import Error as NotBase64
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from email.utils import format_datetime
 from functools import partial
@@ -21,9 +21,10 @@ from typing import Any, Final
 from urllib.parse import parse_qsl, urlencode
 
 from simulator.ledger import Record
-from simulator.protocols._sms import is_number, json_reply, parsed
+from simulator.protocols._json import json_reply, parsed
+from simulator.protocols._sms import is_number
 from simulator.servers.http_request import Request
-from simulator.wire import BaseProtocol, ProtocolContext, Question, Recipient, Reply, Send, Verdict
+from simulator.wire import OneReceiver, ProtocolContext, Question, Recipient, Reply, Send, Verdict
 
 _ACCOUNT: Final = "AC" + "0" * 32
 _MAX_TEXT: Final = 1_600
@@ -52,7 +53,7 @@ _DATES: Final[Mapping[str, Callable[[str, str], bool]]] = {
 }
 
 
-class TwilioProtocol(BaseProtocol):
+class TwilioProtocol(OneReceiver):
     """Belongs to the loop's thread."""
 
     name = "twilio"
@@ -89,11 +90,8 @@ class TwilioProtocol(BaseProtocol):
         """Adds a message to the list."""
         self._messages.setdefault(record.receiver, []).append(record)
 
-    def reply(self, send: Send, verdicts: Sequence[Verdict]) -> Reply:
+    def taken(self, send: Send, verdict: Verdict) -> Reply:
         """Returns the message, queued."""
-        (verdict,) = verdicts
-        if verdict.code:
-            return self.refuse(verdict.code)
         to, now_ms = verdict.recipient.receiver, self.world.now_ms()
         message = self._resource(verdict.provider_id, to, send.id, now_ms)
         return json_reply({**message, "status": "queued", "date_sent": None}, 201)

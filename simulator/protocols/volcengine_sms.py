@@ -22,9 +22,10 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote
 
-from simulator.protocols._sms import is_number, json_reply, parsed
+from simulator.protocols._json import json_reply, parsed
+from simulator.protocols._sms import is_number
 from simulator.servers.http_request import Request
-from simulator.wire import ID, BaseProtocol, Recipient, Reply, Send, Verdict
+from simulator.wire import ID, Recipient, Reply, Send, Verdict, WireProtocol
 
 _AUTHORIZATION: Final = re.compile(
     r"HMAC-SHA256 Credential=(?P<id>[^/]+)/(?P<scope>[^,]+), "
@@ -64,7 +65,7 @@ _STATUSES: Final = {
 _NO_MESSAGE: Final = "00000000-0000-0000-0000-000000000000"
 
 
-class VolcengineSmsProtocol(BaseProtocol):
+class VolcengineSmsProtocol(WireProtocol):
     """Keeps nothing: there is no dedup and no query."""
 
     name = "volcengine_sms"

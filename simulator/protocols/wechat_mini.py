@@ -5,7 +5,6 @@ https://developers.weixin.qq.com/miniprogram/dev/OpenApiDoc/mp-message-managemen
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any, Final
 
@@ -41,10 +40,7 @@ class WechatMiniProtocol(WechatProtocol):
         digest = sha256(request.body).hexdigest()[:16]
         return Send([Recipient(openid, f"{self.name}:{digest}:{openid}")])
 
-    def reply(self, send: Send, verdicts: Sequence[Verdict]) -> Reply:
-        (verdict,) = verdicts
-        if verdict.code:
-            return self.refuse(verdict.code)
+    def taken(self, send: Send, verdict: Verdict) -> Reply:
         if self.world.behaviour(self.name, "msgid") == "true":
             return answer(0, "ok", msgid=int(verdict.provider_id))
         return answer(0, "ok")

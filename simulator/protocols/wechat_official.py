@@ -6,7 +6,6 @@ https://developers.weixin.qq.com/doc/service/api/notify/template/api_sendtemplat
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import Any, Final
 
 from simulator.ledger import Record
@@ -57,10 +56,7 @@ class WechatOfficialProtocol(WechatProtocol):
     def accepted(self, record: Record) -> None:
         self._sent[record.key] = (record.at_ms, record.provider_id)
 
-    def reply(self, send: Send, verdicts: Sequence[Verdict]) -> Reply:
-        (verdict,) = verdicts
-        if verdict.code:
-            return self.refuse(verdict.code)
+    def taken(self, send: Send, verdict: Verdict) -> Reply:
         return answer(0, "ok", msgid=int(verdict.provider_id))
 
 

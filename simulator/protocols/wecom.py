@@ -21,13 +21,13 @@ from simulator.servers.http_request import Request
 from simulator.wire import (
     ID,
     SECRET,
-    BaseProtocol,
     ProtocolContext,
     Question,
     Recipient,
     Reply,
     Send,
     Verdict,
+    WireProtocol,
 )
 
 _TOKEN: Final = "/cgi-bin/gettoken"  # noqa: S105 (a path)
@@ -43,7 +43,7 @@ _MS: Final = 1_000
 _DAY_MS: Final = 86_400_000
 
 
-class Wecom(BaseProtocol):
+class Wecom(WireProtocol):
     """See the module."""
 
     name = "wecom"

@@ -7,7 +7,6 @@ https://developer.work.weixin.qq.com/document/path/91770
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from hashlib import sha256
 from typing import Final
 from urllib.parse import parse_qs
@@ -16,13 +15,13 @@ from simulator.protocols._wechat import answer
 from simulator.protocols._wecom import WORDS, body_of, wrong_message
 from simulator.protocols._windows import KeyedWindows
 from simulator.servers.http_request import Request
-from simulator.wire import BaseProtocol, ProtocolContext, Question, Recipient, Reply, Send, Verdict
+from simulator.wire import OneReceiver, ProtocolContext, Question, Recipient, Reply, Send, Verdict
 
 _SEND: Final = "/cgi-bin/webhook/send"
 _LIMITS: Final = {"text": 2_048, "markdown": 4_096}
 
 
-class WecomRobot(BaseProtocol):
+class WecomRobot(OneReceiver):
     """See the module."""
 
     name = "wecom_robot"
@@ -45,9 +44,8 @@ class WecomRobot(BaseProtocol):
         digest = sha256(request.body).hexdigest()[:16]
         return Send([Recipient("group", f"{self.name}:{digest}")])
 
-    def reply(self, send: Send, verdicts: Sequence[Verdict]) -> Reply:
-        (verdict,) = verdicts
-        return self.refuse(verdict.code) if verdict.code else answer(0, "ok")
+    def taken(self, send: Send, verdict: Verdict) -> Reply:
+        return answer(0, "ok")
 
     def refuse(self, code: str) -> Reply:
         return answer(int(code), WORDS.get(code, "error"))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from simulator.ledger import Record
 from simulator.protocols._sms import CHINA_MS
@@ -43,6 +44,20 @@ class Format(Protocol):
     def push(self, url: str, reports: Sequence[ReceiptReport], world: ProtocolContext) -> Pushed:
         """The request that carries them."""
         ...
+
+
+class JsonReports:
+    """A JSON list of reports, which is not signed."""
+
+    steps, batch = False, 100
+
+    def __init__(self, worded: Callable[[ReceiptReport, ProtocolContext], dict[str, Any]]) -> None:
+        self._worded = worded
+
+    def push(self, url: str, reports: Sequence[ReceiptReport], world: ProtocolContext) -> Pushed:
+        """See `Format`."""
+        body = json.dumps([self._worded(one, world) for one in reports])
+        return Pushed(url, [JSON], body.encode())
 
 
 def china_time(at_ms: int) -> str:

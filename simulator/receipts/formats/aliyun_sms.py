@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
 from typing import Any
 
 from simulator.receipts.plan import DELIVERED
-from simulator.receipts.receipt_format import JSON, Pushed, ReceiptReport, china_time
+from simulator.receipts.receipt_format import JsonReports, ReceiptReport, china_time
 from simulator.wire import ProtocolContext
 
 
-class AliyunSmsReceiptFormat:
-    """SmsReport."""
-
-    steps, batch = False, 100
-
-    def push(self, url: str, reports: Sequence[ReceiptReport], world: ProtocolContext) -> Pushed:
-        """See `Format`."""
-        return Pushed(url, [JSON], json.dumps([_report(one) for one in reports]).encode())
-
-
-def _report(report: ReceiptReport) -> dict[str, Any]:
+def _report(report: ReceiptReport, world: ProtocolContext) -> dict[str, Any]:
     good = report.planned.status == DELIVERED
     return {
         "phone_number": report.record.receiver.removeprefix("+86").lstrip("+"),
@@ -36,4 +24,4 @@ def _report(report: ReceiptReport) -> dict[str, Any]:
     }
 
 
-FORMATS = {"aliyun_sms": AliyunSmsReceiptFormat()}
+FORMATS = {"aliyun_sms": JsonReports(_report)}

@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
 from typing import Any
 
 from simulator.receipts.plan import DELIVERED
-from simulator.receipts.receipt_format import JSON, Pushed, ReceiptReport, china_time
+from simulator.receipts.receipt_format import JsonReports, ReceiptReport, china_time
 from simulator.wire import ProtocolContext
 
 
-class TencentSmsReceiptFormat:
-    """The delivery status callback."""
-
-    steps, batch = False, 100
-
-    def push(self, url: str, reports: Sequence[ReceiptReport], world: ProtocolContext) -> Pushed:
-        """See `Format`."""
-        return Pushed(url, [JSON], json.dumps([_status(one) for one in reports]).encode())
-
-
-def _status(report: ReceiptReport) -> dict[str, Any]:
+def _status(report: ReceiptReport, world: ProtocolContext) -> dict[str, Any]:
     good, number = report.planned.status == DELIVERED, report.record.receiver
     nation = "86" if number.startswith("+86") else ""
     return {
@@ -35,4 +23,4 @@ def _status(report: ReceiptReport) -> dict[str, Any]:
     }
 
 
-FORMATS = {"tencent_sms": TencentSmsReceiptFormat()}
+FORMATS = {"tencent_sms": JsonReports(_status)}

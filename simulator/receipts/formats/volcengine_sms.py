@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
 from typing import Any
 
 from simulator.receipts.plan import DELIVERED
-from simulator.receipts.receipt_format import JSON, Pushed, ReceiptReport
+from simulator.receipts.receipt_format import JsonReports, ReceiptReport
 from simulator.wire import ID, ProtocolContext
 
 
-class VolcengineSmsReceiptFormat:
-    """A JSON list, as its page has it."""
-
-    steps, batch = False, 100
-
-    def push(self, url: str, reports: Sequence[ReceiptReport], world: ProtocolContext) -> Pushed:
-        """See `Format`."""
-        group = world.credential("volcengine_sms", "sms_account", ID)
-        return Pushed(url, [JSON], json.dumps([_report(one, group) for one in reports]).encode())
-
-
-def _report(report: ReceiptReport, group: str) -> dict[str, Any]:
+def _report(report: ReceiptReport, world: ProtocolContext) -> dict[str, Any]:
     good, number = report.planned.status == DELIVERED, report.record.receiver
     return {
         "account": "2000000000",
-        "sub_account": group,
+        "sub_account": world.credential("volcengine_sms", "sms_account", ID),
         "status_code": "0" if good else report.planned.code,
         "description": "发送成功" if good else "simulated",
         "signature": "鸿雁",
@@ -44,4 +31,4 @@ def _report(report: ReceiptReport, group: str) -> dict[str, Any]:
     }
 
 
-FORMATS = {"volcengine_sms": VolcengineSmsReceiptFormat()}
+FORMATS = {"volcengine_sms": JsonReports(_report)}
