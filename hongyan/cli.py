@@ -54,15 +54,20 @@ app = typer.Typer(
 )
 
 # A command is registered here once it works.
-demo.register(app)
-worker.register(app)
-send.register(app)
-status.register(app)
-trace.register(app)
-receipts.register(app)
-recovery.register(app)
-resend.register(app)
-recall.register(app)
+_COMMANDS = (
+    (demo.demo, demo.HELP, "See it lose nothing while a worker is killed."),
+    (worker.worker, worker.HELP, "Send notifications from Kafka."),
+    (send.send, send.HELP, "Hand notifications to Kafka."),
+    (status.status, status.HELP, "Processes, lanes, alerts, held lines."),
+    (trace.trace, trace.HELP, "Show what became of a message."),
+    (receipts.receipts, receipts.HELP, "Take in providers' receipts."),
+    (recovery.recovery, recovery.HELP, "Send again, resolve, expire."),
+    (resend.resend, resend.HELP, "Have deliveries sent again."),
+    (recall.recall, recall.HELP, "Cancel or take back what was ordered."),
+)
+"""Each command, its help, and its line in the list of commands."""
+for _command, _help, _line in _COMMANDS:
+    app.command(_command.__name__, help=_help, short_help=_line)(_command)
 app.add_typer(deliveries.app)
 app.add_typer(topics.app)
 app.add_typer(policy.app)

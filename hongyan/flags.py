@@ -1,4 +1,4 @@
-"""Reads fields of a notification from command line flags."""
+"""Reads values from command line flags."""
 
 from __future__ import annotations
 
@@ -45,6 +45,13 @@ def lane_fields(name: str) -> dict[str, Any]:
     if len(lane) != 1:
         raise WrongUsage(f"--lane {name!r} names {len(lane)} lanes; name one")
     return {"channel": lane[0].channel, "kind": lane[0].kind}
+
+
+def patterns(given: Iterable[str] | None) -> list[str] | None:
+    """Returns the patterns of a repeated, comma-separated option; None if it was not given."""
+    if not given:
+        return None
+    return [part.strip() for text in given for part in text.split(",") if part.strip()]
 
 
 def body_fields(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hongyan.flags import optional, pairs
+from hongyan.tables import listing
 from hongyan.terminal import DONE, PROBLEMS, err, explained, out, print_json, settings_of
 
 if TYPE_CHECKING:
@@ -190,11 +191,8 @@ _TITLES = ("ACCOUNT", "PROVIDER", "CHANNEL", "BATCH", "RATE", "REACHES", "ENDPOI
 
 def _table(described: list[dict[str, Any]]) -> None:
     from rich.markup import escape
-    from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in _TITLES:
-        table.add_column(title, justify="right" if title in ("BATCH", "RATE") else "left")
+    table = listing(_TITLES, right=("BATCH", "RATE"))
     for one in described:
         rate = one["rate_per_s"]
         table.add_row(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from hongyan.author import author_of
 from hongyan.errors import WrongUsage
 from hongyan.flags import duration_ms
+from hongyan.tables import listing, local_time
 from hongyan.terminal import DONE, PROBLEMS, complain, err, explained, out, print_json, settings_of
 
 if TYPE_CHECKING:
@@ -46,7 +46,6 @@ _SUBJECT = Annotated[
         show_default=False,
     ),
 ]
-_MS: Final = 1_000
 
 
 @app.command("list", help=LIST)
@@ -143,7 +142,6 @@ def _told(alert: AlertShown) -> dict[str, Any]:
 
 
 def _table(alerts: Sequence[AlertShown]) -> None:
-    from rich.table import Table
     from rich.text import Text
 
     from sending.alerts.notifier import runbook
@@ -151,12 +149,11 @@ def _table(alerts: Sequence[AlertShown]) -> None:
     if not alerts:
         out().print("no open alerts")
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("SINCE", "RULE", "SUBJECT", "STATE", "UNTOLD", "TEXT", "RUNBOOK"):
-        table.add_column(title, no_wrap=title != "TEXT")
+    titles = ("SINCE", "RULE", "SUBJECT", "STATE", "UNTOLD", "TEXT", "RUNBOOK")
+    table = listing(titles, whole=set(titles) - {"TEXT"})
     for one in alerts:
         kept = str(one.kept) if one.silenced_until is None else f"{one.silenced} silenced"
-        row = (_time(one.since), one.rule, one.subject or "-", _state(one), kept, one.text)
+        row = (local_time(one.since), one.rule, one.subject or "-", _state(one), kept, one.text)
         table.add_row(*map(Text, (*row, runbook(one.rule))))
     out().print(table)
 
@@ -167,13 +164,9 @@ def _state(alert: AlertShown) -> str:
 
 def _silence_line(silence: SilenceShown) -> str:
     name = _name(silence.rule, silence.subject)
-    until = _time(silence.until)
+    until = local_time(silence.until)
     return f"{name} is silenced until {until} by {silence.author}: {silence.reason}"
 
 
 def _name(rule: str, subject: str) -> str:
     return f"{rule} {subject!r}" if subject else rule
-
-
-def _time(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / _MS).astimezone().isoformat(" ", "seconds")[:19]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -14,6 +13,7 @@ import typer
 from hongyan.errors import WrongUsage
 from hongyan.flags import duration_ms
 from hongyan.replay_run import ReplayRun
+from hongyan.tables import listing, local_time
 from hongyan.terminal import DONE, PROBLEMS, complain, explained, out, print_json, settings_of
 
 if TYPE_CHECKING:
@@ -214,18 +214,15 @@ def _headers(letter: DeadLetter) -> list[tuple[str, str]]:
 
 
 def _table(letters: list[DeadLetter]) -> None:
-    from rich.table import Table
     from rich.text import Text
 
     if not letters:
         out().print("no dead letters")
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("AT", "REASON", "ORIGIN", "ID", "RECEIVERS", "DETAIL"):
-        table.add_column(title, no_wrap=title in ("AT", "REASON", "ORIGIN"))
+    titles = ("AT", "REASON", "ORIGIN", "ID", "RECEIVERS", "DETAIL")
+    table = listing(titles, whole=titles[:3])
     for letter in letters:
-        at = datetime.fromtimestamp(letter.at / 1_000).astimezone().isoformat(" ", "seconds")[:19]
         kept = f"(stub of {letter.stub.value_bytes:,} bytes) " if letter.stub else ""
         rest = (letter.message_id, ", ".join(letter.receivers()), kept + letter.detail)
-        table.add_row(*map(Text, (at, letter.reason, letter.origin, *rest)))
+        table.add_row(*map(Text, (local_time(letter.at), letter.reason, letter.origin, *rest)))
     out().print(table)

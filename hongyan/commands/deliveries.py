@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from hongyan.resend.selection import Filters, archived_note, wanted
+from hongyan.tables import listing, local_time
 from hongyan.terminal import err, explained, out, print_json, settings_of
 
 if TYPE_CHECKING:
@@ -135,21 +135,17 @@ def _fields(pick: Pick) -> dict[str, Any]:
 
 
 def _table(picks: list[Pick], receivers: dict[str, str]) -> None:
-    from rich.table import Table
     from rich.text import Text
 
     if not picks:
         out().print("no such deliveries")
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in _TITLES:
-        table.add_column(title, no_wrap=title in ("KEY", "STATE", "SINCE"))
+    table = listing(_TITLES, whole=("KEY", "STATE", "SINCE"))
     for pick in picks:
-        at = datetime.fromtimestamp(pick.updated_at / 1_000).astimezone()
         doubt = " (in doubt)" if pick.doubted and pick.state.value == "PARKED" else ""
         cells = (
             *(pick.key, pick.lane, receivers.get(pick.key, "unreadable")),
-            *(f"{pick.state.value}{doubt}", at.isoformat(" ", "seconds")[:19]),
+            *(f"{pick.state.value}{doubt}", local_time(pick.updated_at)),
             *(pick.reason or "", str(pick.attempt), pick.account or "", pick.message_id),
             pick.biz_id or "",
         )

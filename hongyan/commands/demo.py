@@ -28,11 +28,6 @@ HELP = explained(
 EXAMPLES = Path(__file__).parents[2] / "examples" / "notifications.jsonl"
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("demo", help=HELP, short_help="See it lose nothing while a worker is killed.")(demo)
-
-
 def demo(
     file: Annotated[
         Path,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hongyan.commands import policy_versions
+from hongyan.tables import listing
 from hongyan.terminal import DONE, PROBLEMS, err, explained, out, print_json, settings_of
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def show(
 ) -> None:
     """See SHOW."""
     settings = settings_of(context)
-    from hongyan.lane_flags import patterns
+    from hongyan.flags import patterns
     from hongyan.policy_source import policy_in_force
     from message.vocabulary import lanes_matching
     from policy.loading import load
@@ -108,14 +109,9 @@ def show(
 
 
 def _table(policy: Policy, lanes: tuple[Lane, ...]) -> None:
-    from rich.table import Table
-
     from policy.schema import DEFAULTS_BY_KIND
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in _TITLES:
-        wraps = title == "ACCOUNTS"
-        table.add_column(title, justify="left" if title in _TEXTS else "right", no_wrap=not wraps)
+    table = listing(_TITLES, right=_NUMBERS, whole=_TITLES[:-1])
     for lane in lanes:
         mine, usual = _cells(lane, policy.of(lane)), _cells(lane, DEFAULTS_BY_KIND[lane.kind])
         shown = (m if m == u else f"[bold yellow]{m}[/]" for m, u in zip(mine, usual, strict=True))
@@ -129,7 +125,7 @@ def _table(policy: Policy, lanes: tuple[Lane, ...]) -> None:
 
 
 _TITLES = ("LANE", "GUARANTEE", "THREADS", "IN FLIGHT", "CALL", "RETRY", "TTL", "ORDER", "ACCOUNTS")
-_TEXTS = ("LANE", "GUARANTEE", "ORDER", "ACCOUNTS")
+_NUMBERS = ("THREADS", "IN FLIGHT", "CALL", "RETRY", "TTL")
 
 
 def _cells(lane: Lane, policy: LanePolicy) -> list[str]:

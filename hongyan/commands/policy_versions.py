@@ -11,6 +11,7 @@ import typer
 
 from hongyan.author import author_of
 from hongyan.errors import WrongUsage
+from hongyan.tables import listing
 from hongyan.terminal import DONE, PROBLEMS, complain, err, explained, out, print_json, settings_of
 
 if TYPE_CHECKING:
@@ -272,14 +273,10 @@ def _value(value: Any) -> str:
 
 
 def _table(found: Sequence[Version]) -> None:
-    from rich.table import Table
-
     if not found:
         out().print("no policy was ever applied: the file counts")
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("VERSION", "AT", "AUTHOR", "LINES"):
-        table.add_column(title, no_wrap=title != "AUTHOR")
+    table = listing(("VERSION", "AT", "AUTHOR", "LINES"), whole=("VERSION", "AT", "LINES"))
     for version in found:
         at = datetime.fromtimestamp(version.at / _MS, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
         table.add_row(version.name, at, version.author, _lines(version.diff))

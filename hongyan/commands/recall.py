@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from hongyan.errors import WrongUsage
+from hongyan.tables import listing
 from hongyan.terminal import DONE, PROBLEMS, complain, err, explained, out, print_json, settings_of
 
 if TYPE_CHECKING:
@@ -35,11 +36,6 @@ _STYLES = {
     "ask_again": "bold red",
 }
 _GOOD: Final = frozenset({"cancelled", "recalled", "not_sent"})
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("recall", help=HELP, short_help="Cancel or take back what was ordered.")(recall)
 
 
 def recall(
@@ -115,12 +111,9 @@ def _until(wait_s: float) -> Callable[[], bool]:
 
 
 def _show(found: Recalled, unseen: Sequence[str]) -> None:
-    from rich.table import Table
-
     if found.deliveries:
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for title in ("ID", "RECEIVER", "LANE", "STATE", "RECALL", "WHY"):
-            table.add_column(title, no_wrap=title in ("ID", "RECALL"))
+        titles = ("ID", "RECEIVER", "LANE", "STATE", "RECALL", "WHY")
+        table = listing(titles, whole=("ID", "RECALL"))
         for one in found.deliveries:
             verdict = f"[{_STYLES[one.verdict]}]{one.verdict}[/]"
             row = (one.message_id, one.receiver, one.lane, one.state.value, verdict, one.why)

@@ -18,11 +18,6 @@ HELP = explained(
 )
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("receipts", help=HELP, short_help="Take in providers' receipts.")(receipts)
-
-
 def receipts(
     context: typer.Context,
     listen: Annotated[

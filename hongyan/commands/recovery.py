@@ -17,11 +17,6 @@ HELP = explained(
 )
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("recovery", help=HELP, short_help="Send again, resolve, expire.")(recovery)
-
-
 def recovery(
     context: typer.Context,
     lanes: Annotated[
@@ -48,7 +43,7 @@ def recovery(
     with stopped_by_signals() as stop:
         settings = settings_of(context, quiet=False)
         from dispatcher.process import leave
-        from hongyan.lane_flags import patterns
+        from hongyan.flags import patterns
         from recovery.process import run_recovery
 
         leave(run_recovery(settings, stop, patterns(lanes), embedded=embedded))

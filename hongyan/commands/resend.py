@@ -51,11 +51,6 @@ _DOUBTED: Final = {"arrived": True, "not_arrived": True, "accept_risk": True, "d
 """Whether an order takes only rows that an earlier call may have sent; None: all rows."""
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("resend", help=HELP, short_help="Have deliveries sent again.")(resend)
-
-
 def resend(
     context: typer.Context,
     names: opt.Names = None,

@@ -45,11 +45,6 @@ HELP = explained(
 _SHOWN = 20
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("send", help=HELP, short_help="Hand notifications to Kafka.")(send)
-
-
 def send(
     context: typer.Context,
     file: Annotated[

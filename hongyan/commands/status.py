@@ -25,11 +25,6 @@ HELP: Final = explained(
 )
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("status", help=HELP, short_help="Processes, lanes, alerts, held lines.")(status)
-
-
 def status(
     context: typer.Context,
     lane: Annotated[
@@ -44,7 +39,7 @@ def status(
     """See HELP."""
     settings = settings_of(context)
     from hongyan.database import existing
-    from hongyan.lane_flags import patterns
+    from hongyan.flags import patterns
     from hongyan.output.status import as_builtins, show
     from idempotency.sql_ledger import open_ledger
     from message.vocabulary import lanes_matching

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hongyan.tables import listing
 from hongyan.terminal import DONE, PROBLEMS, err, explained, out, print_json, settings_of
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def apply(
     """See APPLY."""
     settings = settings_of(context)
     from backends.kafka import topics as kafka_topics
-    from hongyan.lane_flags import patterns
+    from hongyan.flags import patterns
     from message.vocabulary import lanes_matching
 
     wish = kafka_topics.Wish(
@@ -85,11 +86,8 @@ def apply(
 
 
 def _show(reports: list[TopicReport], dry_run: bool) -> None:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("TOPIC", "PARTITIONS", "COPIES", "STATUS"):
-        table.add_column(title, justify="right" if title in ("PARTITIONS", "COPIES") else "left")
+    titles = ("TOPIC", "PARTITIONS", "COPIES", "STATUS")
+    table = listing(titles, right=("PARTITIONS", "COPIES"))
     for report in reports:
         status = "missing" if dry_run and report.status == "created" else report.status
         style = _STYLES[report.status]

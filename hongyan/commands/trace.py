@@ -63,11 +63,6 @@ _UNANSWERED = frozenset({"timed_out", "lost", "not_started"})
 _PLACE = re.compile(r"(?P<topic>[^/]+)/(?P<partition>\d{1,9})/(?P<offset>\d{1,18})")
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("trace", help=HELP, short_help="Show what became of a message.")(trace)
-
-
 def trace(
     context: typer.Context,
     name: Annotated[str, typer.Argument(metavar="ID", help="Id, delivery key, biz_id or place.")],

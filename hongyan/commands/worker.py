@@ -17,11 +17,6 @@ HELP = explained(
 )
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("worker", help=HELP, short_help="Send notifications from Kafka.")(worker)
-
-
 def worker(
     context: typer.Context,
     lanes: Annotated[
@@ -40,6 +35,6 @@ def worker(
     with stopped_by_signals() as stop:
         settings = settings_of(context, quiet=False)
         from dispatcher.process import leave, run_worker
-        from hongyan.lane_flags import patterns
+        from hongyan.flags import patterns
 
         leave(run_worker(settings, stop, patterns(lanes)))

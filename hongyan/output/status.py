@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
+from hongyan.tables import listing, local_time
 from hongyan.terminal import out
 from idempotency.claims.rows import GIVEN_BACK
 from idempotency.fleet.held_lines import MOST_BEHIND
@@ -81,7 +81,7 @@ def next_step(line: HeldLine, now: int, lost: frozenset[str]) -> str:
     if line.state is State.UNKNOWN:
         asked = "recovery asks about it or decides by policy"
         if line.next_at is not None and line.next_at > now:
-            asked += f", next at {_time(line.next_at)}"
+            asked += f", next at {local_time(line.next_at)}"
         return f"{asked}; to decide by hand: {_DECIDE.format(line.delivery_key)}"
     if line.state is State.IN_FLIGHT:
         if line.owner in lost:
@@ -92,7 +92,7 @@ def next_step(line: HeldLine, now: int, lost: frozenset[str]) -> str:
     if line.next_at == ASLEEP_AT:
         return "recovery wakes it within 30 looks: is one running?"
     if line.next_at is not None and line.next_at > now:
-        return f"sent at {_time(line.next_at)}; now: hongyan resend {line.delivery_key}"
+        return f"sent at {local_time(line.next_at)}; now: hongyan resend {line.delivery_key}"
     return "due: recovery sends it; is one running for this lane?"
 
 
@@ -113,11 +113,11 @@ def _line(line: HeldLine, now: int, lost: frozenset[str]) -> dict[str, Any]:
 def _heading(status: ShownStatus) -> None:
     policy = status.policy
     text = (
-        f"policy {policy.name}, applied {_time(policy.at)} by {policy.author}"
+        f"policy {policy.name}, applied {local_time(policy.at)} by {policy.author}"
         if policy
         else "the policy file's: none was applied"
     )
-    out().print(f"{_time(status.now)}  {text}", markup=False)
+    out().print(f"{local_time(status.now)}  {text}", markup=False)
 
 
 def _processes(status: ShownStatus) -> None:
@@ -156,7 +156,7 @@ def _lanes(status: ShownStatus) -> None:
             one.lane,
             _with_age(one.due, one.oldest_due_ms),
             _count(one.later),
-            _time(one.next_at) if one.next_at is not None else "-",
+            local_time(one.next_at) if one.next_at is not None else "-",
             _count(one.behind),
             _count(one.given_back),
             _with_age(one.doubted, one.oldest_doubt_ms),
@@ -176,7 +176,7 @@ def _alerts(status: ShownStatus) -> None:
         out().print("\nno open alerts")
         return
     rows = [
-        (_time(one.since), one.rule, one.subject or "-", one.text, runbook(one.rule))
+        (local_time(one.since), one.rule, one.subject or "-", one.text, runbook(one.rule))
         for one in status.alerts
     ]
     _table(("ALERT SINCE", "RULE", "SUBJECT", "TEXT", "RUNBOOK"), rows, wrapped=("TEXT",))
@@ -203,12 +203,9 @@ def _lines(status: ShownStatus) -> None:
 def _table(
     titles: Sequence[str], rows: Iterable[Sequence[str]], *, wrapped: Sequence[str] = ()
 ) -> None:
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in titles:
-        table.add_column(title, no_wrap=title not in wrapped)
+    table = listing(titles, whole=set(titles).difference(wrapped))
     for row in rows:
         table.add_row(*map(Text, row))
     out().print()
@@ -229,7 +226,3 @@ def _age(ms: int) -> str:
         if ms >= 2 * size:
             return f"{ms // size:,} {unit}"
     return f"{max(0, ms) // _MS} s"
-
-
-def _time(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / _MS).astimezone().isoformat(" ", "seconds")[:19]

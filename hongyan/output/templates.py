@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from hongyan.errors import WrongUsage
+from hongyan.tables import listing
 from hongyan.terminal import out
 
 if TYPE_CHECKING:
@@ -32,11 +33,9 @@ def described(template: DeclaredTemplate) -> dict[str, Any]:
 def table(templates: list[DeclaredTemplate]) -> None:
     """Prints one template a line."""
     from rich.markup import escape
-    from rich.table import Table
 
-    shown = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("TEMPLATE", "CHANNEL", "MAKES", "VARIABLES", "VERSION"):
-        shown.add_column(title, no_wrap=title in ("TEMPLATE", "CHANNEL", "VERSION"))
+    titles = ("TEMPLATE", "CHANNEL", "MAKES", "VARIABLES", "VERSION")
+    shown = listing(titles, whole=("TEMPLATE", "CHANNEL", "VERSION"))
     for one in templates:
         variables = (
             name if v.required else f"[dim]{name}?[/]" for name, v in one.variables.items()
@@ -55,24 +54,19 @@ def table(templates: list[DeclaredTemplate]) -> None:
 def page(template: DeclaredTemplate) -> None:
     """Prints one template: its providers, if any, and its variables, one a line."""
     from rich.markup import escape
-    from rich.table import Table
 
     out().print(f"[bold]{escape(template.name)}[/]  {template.channel}  [dim]{template.version}[/]")
     if template.description:
         out().print(template.description, markup=False)
     if template.providers:
-        forms = Table(box=None, pad_edge=False, header_style="bold")
-        for title in ("PROVIDER", "MAKES"):
-            forms.add_column(title)
+        forms = listing(("PROVIDER", "MAKES"))
         for name, form in _forms(template):
             forms.add_row(name or _OTHERS, escape(_long(form)))
         out().print(forms)
         out().print()
     else:
         out().print(f"makes {_long(template)}\n", markup=False)
-    shown = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("VARIABLE", "TYPE", ""):
-        shown.add_column(title)
+    shown = listing(("VARIABLE", "TYPE", ""))
     _rows(shown, template.variables, "")
     out().print(shown)
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hongyan.errors import NotDone, WrongUsage
-from hongyan.flags import duration_ms
+from hongyan.flags import duration_ms, patterns
 
 if TYPE_CHECKING:
     from idempotency.archive.lookup import ArchivedDeliveries
@@ -33,7 +33,6 @@ class Filters(NamedTuple):
 
 def wanted(filters: Filters, allowed: Sequence[str], now: int, *, doubted: bool | None) -> Wanted:
     """Returns the selection that the options name. Raises WrongUsage for a state that is not allowed."""
-    from hongyan.lane_flags import patterns
     from idempotency.recovery.selection import Wanted
     from message.states import State
     from message.vocabulary import lanes_matching
