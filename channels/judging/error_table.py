@@ -93,6 +93,11 @@ def paced(
     return ErrorRow(code, "not_sent", meaning, delay_ms, account, limit)
 
 
+def used_up(code: str, meaning: str, delay_ms: int) -> ErrorRow:
+    """Returns the row of a share of the account that is used up: another account may send at once."""
+    return paced(code, Limit.ACCOUNT, meaning, delay_ms, account=True)
+
+
 def shut_out(code: str, meaning: str, delay_ms: int) -> ErrorRow:
     """Returns the row of a code that refuses the account's login, whatever the message: its id, secret or
     signature, our address, or an application that is switched off."""

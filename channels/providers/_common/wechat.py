@@ -54,7 +54,7 @@ COMMON_ROWS: Final = codes.documented(
     codes.rejected("43003", "the call must use HTTPS"),
     codes.rejected("44002", "the body is empty"),
     codes.rejected("45002", "the content is too long"),
-    codes.paced("45009", Limit.ACCOUNT, "the day's quota is used up", HOUR, account=True),
+    codes.used_up("45009", "the day's quota is used up", HOUR),
     codes.paced("45011", Limit.ACCOUNT, "the minute's quota is used up", MINUTE),
     codes.rejected("47001", "the body is no valid JSON"),
     codes.account_fault("48001", "the account may not use this API", 10 * MINUTE),

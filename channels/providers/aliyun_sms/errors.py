@@ -33,20 +33,8 @@ TABLE: Final = ErrorTable(
         _SMS,
         codes.account_fault("isv.OUT_OF_SERVICE", "suspended for want of balance", HOUR),
         codes.account_fault("isv.AMOUNT_NOT_ENOUGH", "the balance is not enough", HOUR),
-        codes.paced(
-            "isv.DAY_LIMIT_CONTROL",
-            Limit.ACCOUNT,
-            "the account's limit of the day",
-            HOUR,
-            account=True,
-        ),
-        codes.paced(
-            "isv.MONTH_LIMIT_CONTROL",
-            Limit.ACCOUNT,
-            "the account's limit of the month",
-            HOUR,
-            account=True,
-        ),
+        codes.used_up("isv.DAY_LIMIT_CONTROL", "the account's limit of the day", HOUR),
+        codes.used_up("isv.MONTH_LIMIT_CONTROL", "the account's limit of the month", HOUR),
         codes.account_fault("isv.PRODUCT_UN_SUBSCRIPT", "SMS is not activated", HOUR),
         codes.account_fault("isv.PRODUCT_UNSUBSCRIBE", "the product is not subscribed", HOUR),
         codes.shut_out("isv.ACCOUNT_NOT_EXISTS", "there is no such account", HOUR),
@@ -91,10 +79,7 @@ TABLE: Final = ErrorTable(
         codes.rejected("isv.DOMESTIC_NUMBER_NOT_SUPPORTED", "an international template"),
         codes.rejected("isv.SMS_TEST_NUMBER_LIMIT", "test SMS go to bound numbers only"),
         codes.rejected("isv.MOBILE_COUNT_OVER_LIMIT", "too many numbers in the call"),
-    ),
-    # Signature, template, text.
-    codes.documented(
-        _SMS,
+        # Signature, template, text.
         codes.rejected("isv.SMS_SIGNATURE_ILLEGAL", "the account has no such signature"),
         codes.rejected("isv.SMS_SIGN_ILLEGAL", "the signature is forbidden"),
         codes.rejected("isv.SIGN_STATE_ILLEGAL", "the signature is not available"),
@@ -120,10 +105,7 @@ TABLE: Final = ErrorTable(
             "isv.SMS_TEST_SIGN_TEMPLATE_LIMIT", "test signature and template go together"
         ),
         codes.rejected("isv.SMS_TEST_TEMPLATE_PARAMS_ILLEGAL", "a test code has 4 to 6 digits"),
-    ),
-    # The call itself: only a change of our code mends it.
-    codes.documented(
-        _SMS,
+        # The call itself: only a change of our code mends it.
         codes.rejected("InvalidVersion", "no such version of the API"),
         codes.rejected("InvalidAction.NotFound", "no such operation"),
     ),

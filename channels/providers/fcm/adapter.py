@@ -82,10 +82,7 @@ _ERRORS: Final = ErrorTable(
         codes.paced("QUOTA_EXCEEDED", Limit.RECEIVER, "more messages than allowed", MINUTE),
         codes.unknown("UNAVAILABLE", "overloaded: the message was not taken on in time"),
         codes.unknown("INTERNAL", "an internal error"),
-    ),
-    # About iOS and web alone: the account still reaches Android, so its breaker stays shut.
-    codes.documented(
-        _CODES,
+        # About iOS and web alone: the account still reaches Android, so its breaker stays shut.
         codes.not_sent("THIRD_PARTY_AUTH_ERROR", "the APNs or web push key is refused", HOUR),
     ),
     # The older name of the error above; Google's SDKs still read it (firebase-admin 6, messaging.py).

@@ -65,7 +65,7 @@ ERRORS: Final = ErrorTable(
         codes.paced("11247", Limit.ACCOUNT, "more messages than allowed", MINUTE),
         codes.paced(RATE_LIMITED, Limit.ACCOUNT, "more calls than allowed", MINUTE),
         codes.shut_out("99991401", "our address is not on the list", MINUTE),
-        codes.paced("99991403", Limit.ACCOUNT, "the month's calls are used up", HOUR, account=True),
+        codes.used_up("99991403", "the month's calls are used up", HOUR),
         codes.account_fault("99991661", "there is no access token"),
         codes.shut_out("99991662", "the application is switched off", HOUR),
         codes.account_fault("99991663", "the tenant_access_token is not valid"),

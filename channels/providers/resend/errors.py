@@ -36,16 +36,8 @@ ERRORS: Final = ErrorTable(
         codes.shut_out("suspended_api_key", "the API key is suspended", MINUTE),
         codes.shut_out("invalid_permission", "the access token may not do this", MINUTE),
         codes.paced("rate_limit_exceeded", Limit.ACCOUNT, "too many requests a second", 1_000),
-        codes.paced(
-            "daily_quota_exceeded", Limit.ACCOUNT, "the day's quota is used up", HOUR, account=True
-        ),
-        codes.paced(
-            "monthly_quota_exceeded",
-            Limit.ACCOUNT,
-            "the month's quota is used up",
-            HOUR,
-            account=True,
-        ),
+        codes.used_up("daily_quota_exceeded", "the day's quota is used up", HOUR),
+        codes.used_up("monthly_quota_exceeded", "the month's quota is used up", HOUR),
         codes.unknown("invalid_idempotent_request", "the key was used for another payload before"),
         codes.unknown("concurrent_idempotent_requests", "the first request is still at work"),
         codes.unknown("resource_locked", "another request changes the same thing"),

@@ -35,13 +35,7 @@ TABLE: Final = ErrorTable(
         codes.account_fault("21603", "there is no sender", HOUR),
         codes.account_fault("21606", "the sender cannot send", HOUR),
         codes.account_fault("21607", "a trial account's sender is the sandbox", HOUR),
-        codes.paced(
-            "21611",
-            Limit.ACCOUNT,
-            "10 hours of messages wait at the sender",
-            10 * MINUTE,
-            account=True,
-        ),
+        codes.used_up("21611", "10 hours of messages wait at the sender", 10 * MINUTE),
         codes.account_fault("21657", "the sender's name is invalid", HOUR),
         codes.account_fault("21659", "the sender is no number of Twilio's", HOUR),
         codes.account_fault("21660", "the sender is of another account", HOUR),
@@ -52,13 +46,10 @@ TABLE: Final = ErrorTable(
         codes.account_fault("21704", "the messaging service has no numbers", HOUR),
         codes.account_fault("21705", "the messaging service is invalid", HOUR),
         codes.account_fault("21709", "the sender's name is not the service's", HOUR),
-        codes.paced("63038", Limit.ACCOUNT, "the account's limit of 24 hours", HOUR, account=True),
-    ),
-    # Pace: "never processed and always safe to retry".
-    codes.documented(_LIST, codes.paced("20429", Limit.ACCOUNT, "too many requests at once")),
-    # The receiver.
-    codes.documented(
-        _LIST,
+        codes.used_up("63038", "the account's limit of 24 hours", HOUR),
+        # Pace: "never processed and always safe to retry".
+        codes.paced("20429", Limit.ACCOUNT, "too many requests at once"),
+        # The receiver.
         codes.rejected("21211", "the number is malformed"),
         codes.rejected("21408", "the account may not send to this country"),
         codes.rejected("21604", "there is no receiver"),
@@ -67,10 +58,7 @@ TABLE: Final = ErrorTable(
         codes.rejected("21612", "this sender cannot reach this number"),
         codes.rejected("21614", "the number is not a mobile one"),
         codes.rejected("21635", "the number is a landline"),
-    ),
-    # The text.
-    codes.documented(
-        _LIST,
+        # The text.
         codes.rejected("21602", "there is no text"),
         codes.rejected("21605", "the text is too long"),
         codes.rejected("21617", "the text is over 1,600 characters"),
@@ -79,10 +67,7 @@ TABLE: Final = ErrorTable(
         codes.rejected("21654", "variables without a content template"),
         codes.rejected("21655", "there is no such content template"),
         codes.rejected("21656", "the variables are no JSON object"),
-    ),
-    # In doubt: "it is possible for a customer to receive multiple messages".
-    codes.documented(
-        _LIST,
+        # In doubt: "it is possible for a customer to receive multiple messages".
         codes.unknown("20500", "the provider failed inside, or timed out"),
         codes.unknown("20503", "the provider is not available for the moment"),
         codes.unknown("20504", "timed out inside"),
