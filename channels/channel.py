@@ -223,12 +223,10 @@ class TokenSource(Protocol):
     def request(self, account: Account, stale: str) -> httpx.Request | Token:
         """Returns the request for a token, or a token that the account's own key signed (and then raises as
         `read` does). `stale` is the token that was just refused; empty ahead of expiry."""
-        ...
 
     def read(self, answer: httpx.Response) -> Token:
         """Returns the token in the answer. Raises LoginRefused for a refused login, TokenRefused where the
         provider only gives none now."""
-        ...
 
 
 class OptionalTokens(TokenSource, Protocol):
@@ -236,7 +234,6 @@ class OptionalTokens(TokenSource, Protocol):
 
     def wanted(self, account: Account) -> bool:
         """Returns whether this account's calls carry a token."""
-        ...
 
 
 class Channel(Protocol):
@@ -295,45 +292,35 @@ class Channel(Protocol):
 
     def batch_key(self, delivery: Delivery) -> Hashable:
         """Returns the key that deliveries share to join one call. Only asked if max_batch > 1."""
-        ...
 
     def batch_limit(self, delivery: Delivery) -> int:
         """Returns how many deliveries a call of this one's `batch_key` may carry: `max_batch`, or more
         where the provider takes more of the same."""
-        ...
 
     def dedup_window(self, account: Account) -> int:
         """Returns `dedup_window_ms` as far as this account relies on it, in milliseconds."""
-        ...
 
     def fingerprint(self, call: Call) -> str:
         """Returns the digest of the body's bytes where the provider dedups by them; empty: not needed. The
         ledger keeps it before the call: only a repeat with the same digest is relied on."""
-        ...
 
     def refusal(self, account: Account, delivery: Delivery) -> str:
         """Returns why this delivery can never be sent, as `code: one sentence`; empty: it can. Causes are
         an impossible receiver and a content without what the provider needs. Asked before the claim."""
-        ...
 
     def request(self, call: Call) -> httpx.Request:
         """Returns the signed request. Same call, same body, without time or chance, where the provider's
         dedup looks at it."""
-        ...
 
     def outcomes(self, call: Call, answer: Answer) -> list[AnyOutcome]:
         """Returns one outcome per delivery, in their order."""
-        ...
 
     def token_refused(self, answer: httpx.Response) -> bool:
         """Returns whether the answer refuses the token, so that nothing was sent."""
-        ...
 
     def resolve(self, account: Account, attempt: Attempt) -> Dialogue | None:
         """Returns the dialogue that settles an attempt; None where the provider has no query."""
-        ...
 
     def recall(self, account: Account, sent: SentCall) -> RecallDialogue | None:
         """Returns the dialogue that takes the call of that id back from all its receivers; None where the
         provider takes nothing back. A second run does no harm."""
-        ...

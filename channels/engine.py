@@ -73,7 +73,6 @@ class Sender(Protocol):
 
     def send(self, request: httpx.Request) -> httpx.Response | Failure:
         """Makes one call on the wire."""
-        ...
 
 
 class AsyncSender(Sender, Protocol):
@@ -83,7 +82,6 @@ class AsyncSender(Sender, Protocol):
         self, request: httpx.Request, done: Callable[[httpx.Response | Failure], None]
     ) -> httpx.Response | Failure | None:
         """As `send`. Returns None if another thread calls `done`, which must not wait."""
-        ...
 
 
 class TokenRejected(NamedTuple):

@@ -35,21 +35,17 @@ class ProviderTransport(Protocol):
     @property
     def beat(self) -> float:
         """The oldest last pass of its loops, monotonic."""
-        ...
 
     def send(self, request: httpx.Request) -> httpx.Response | Failure:
         """Makes one call on the wire. Raises BadRequest alone."""
-        ...
 
     def begin(
         self, request: httpx.Request, done: Callable[[LeanResponse | Failure], None]
     ) -> httpx.Response | Failure | None:
         """As `send`. Returns None if another thread waits for the answer; that thread calls `done`."""
-        ...
 
     def close(self) -> None:
         """Closes every connection. Idempotent."""
-        ...
 
 
 class TransportRouter:

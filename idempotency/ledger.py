@@ -117,7 +117,6 @@ class Ledger(Protocol):
     def identity(self) -> str:
         """Returns the random name given to this database once. Pre-filter keys carry it, so that marks of
         another or an emptied database never hit."""
-        ...
 
     def claim(self, claims: Sequence[Claim], owner: str, *, ordered: bool = False) -> list[Claimed]:
         """Enters the claims, durably, in one statement. Returns the answers in the order given.
@@ -125,7 +124,6 @@ class Ledger(Protocol):
         A repeat of a call whose reply was lost returns the same answers. With `ordered`, a CLAIM behind an
         earlier open row of its ordering key and lane enters as RETRY, reason `behind`.
         """
-        ...
 
     def settle(
         self, settlements: Sequence[Settlement], ordered: frozenset[str] = frozenset()
@@ -135,7 +133,6 @@ class Ledger(Protocol):
         A repeat of a call whose reply was lost returns True again for rows that the first one wrote. In the
         lanes `ordered`, an outcome that ends its row makes the next row of its line due at once.
         """
-        ...
 
     def settle_and_claim(
         self,
@@ -147,49 +144,39 @@ class Ledger(Protocol):
         """Records outcomes, then enters claims that are not `ordered`, durably, in one statement where the
         database can. The claims take the places that the outcomes free: at no time are more rows IN_FLIGHT
         than before or after. Repeatable as `settle` and `claim` are."""
-        ...
 
     def reroute(self, deliveries: Sequence[Delivery]) -> list[bool]:
         """Puts another account and call on record, durably, in one statement, and counts the attempt: after
         a definite non-send the same claim is called elsewhere. Returns False where the token is stale, and
         sets `delivery.attempt` where True. Not repeatable: after LedgerUnavailable make no call."""
-        ...
 
     def register(self, worker: WorkerInfo) -> Lease:
         """Enters the worker under a new epoch. Rows that an earlier life of the same id left IN_FLIGHT
         become UNKNOWN. Raises WorkerNameTaken while another live process holds the id."""
-        ...
 
     def heartbeat(self, lease: Lease, state: str = "RUNNING") -> Lease | None:
         """Renews the lease, however late. Returns None if the life was swept or a newer epoch took the id:
         stop sending, register again."""
-        ...
 
     def retire(self, lease: Lease) -> None:
         """Ends the worker's life; its rows still IN_FLIGHT become UNKNOWN."""
-        ...
 
     def sweep(self) -> list[tuple[str, int]]:
         """Turns the IN_FLIGHT rows of every worker whose heartbeat lapsed into UNKNOWN, in one transaction.
         Returns (worker id, rows) for each. Safe from many workers at once."""
-        ...
 
     def live_lanes(self) -> list[frozenset[str]]:
         """Returns the lanes of each worker and recovery whose heartbeat has not lapsed."""
-        ...
 
     def sending_lanes(self) -> list[frozenset[str]]:
         """As `live_lanes`, without IDLE processes but with those registered by this process: they divide
         an account's rate while Redis is away."""
-        ...
 
     def now_ms(self) -> int:
         """Returns the database's clock, epoch milliseconds."""
-        ...
 
     def close(self) -> None:
         """Closes the connections; idempotent."""
-        ...
 
 
 class WorkerNameTaken(LedgerError):

@@ -106,11 +106,9 @@ class Lines(Protocol):
 
     def lock(self, execute: Execute, lines: Iterable[Line]) -> None:
         """Locks the lines until the transaction ends. Call it before the first row lock."""
-        ...
 
     def wake(self, execute: Execute, lines: Iterable[Line], now: int) -> int:
         """Makes the heads that sleep due now. Returns the number of rows. The caller holds the locks."""
-        ...
 
 
 class PostgresLines:

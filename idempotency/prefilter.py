@@ -16,16 +16,13 @@ class Prefilter(Protocol):
     def lookup(self, keys: Sequence[str]) -> list[bytes | None]:
         """Returns the mark of each delivery key (the digest of the settled body); None where not known.
         One round trip."""
-        ...
 
     def mark(self, settled: Sequence[tuple[str, bytes]]) -> None:
         """Remembers (delivery key, body digest) of settled rows. One round trip."""
-        ...
 
     def first(self, keys: Sequence[str]) -> list[bool]:
         """SET NX for `best_effort` lanes. Returns True where this call named the key first, or where Redis
         does not answer: best effort prefers a double to a loss. One round trip."""
-        ...
 
 
 class NoPrefilter:

@@ -32,7 +32,6 @@ class Sends(Protocol):
 
     def send(self, request: Any) -> Any:
         """Returns an answer, or a Failure."""
-        ...
 
 
 class Puller:

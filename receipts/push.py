@@ -79,7 +79,6 @@ class Parser(Protocol):
     def parse(self, push: Push, options: Any) -> Parsed:
         """Checks, then reads. Raises Unauthentic or Malformed. Called for POST, and for GET where the
         provider tests an address that way."""
-        ...
 
 
 class SharedSecret(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

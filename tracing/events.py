@@ -84,15 +84,12 @@ class Recorder(Protocol):
 
     def record(self, events: Sequence[TraceEvent]) -> None:
         """Hands events over to be written soon."""
-        ...
 
     def dropped(self) -> Mapping[tuple[str, str], int]:
         """Returns the events lost since the start, by (sink, reason)."""
-        ...
 
     def close(self, timeout_s: float = 5.0) -> None:
         """Writes buffered events, for at most `timeout_s` seconds; idempotent."""
-        ...
 
 
 class NoRecorder:

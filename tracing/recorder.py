@@ -39,11 +39,9 @@ class Sink(Protocol):
 
     def write(self, events: Sequence[TraceEvent]) -> None:
         """Writes the batch. Raises SinkAway where a repeat may help."""
-        ...
 
     def close(self, timeout_s: float) -> None:
         """Finishes writes under way, within the time; called once."""
-        ...
 
 
 class Drops:

@@ -154,11 +154,9 @@ class Paces(Protocol):
 
     def refused(self, refusal: Refusal) -> Pace:
         """Counts one refusal. Returns the new pace."""
-        ...
 
     def paces(self, names: Sequence[str]) -> list[Pace | None]:
         """Returns the paces in the order asked; None: nothing slows it."""
-        ...
 
 
 class RedisPaces(RedisBacked):

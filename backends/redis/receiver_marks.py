@@ -133,15 +133,12 @@ class Marks(Protocol):
     def enter(self, batch: Sequence[SendRequest]) -> list[MarkResult]:
         """Marks those that pass, each whole or not at all. Raises RedisAway; then it is unknown which are
         marked."""
-        ...
 
     def give_back(self, batch: Sequence[Returned]) -> None:
         """Removes the marks of deliveries that were not sent. Raises RedisAway."""
-        ...
 
     def returned(self, members: Sequence[str]) -> list[bool]:
         """Returns whether each of these deliveries gave its marks back. Raises RedisAway."""
-        ...
 
 
 class RedisMarks(RedisBacked):

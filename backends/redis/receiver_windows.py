@@ -70,7 +70,6 @@ class Windows(Protocol):
     def enter(self, batch: Sequence[Passage]) -> list[int]:
         """Returns per message 0, and counts it, or the milliseconds until there is room for it. Raises
         RedisAway; then it is unknown which are counted."""
-        ...
 
 
 class RedisWindows(RedisBacked):

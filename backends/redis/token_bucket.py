@@ -91,7 +91,6 @@ class Buckets(Protocol):
 
     def take(self, asks: Sequence[Ask]) -> list[Grant]:
         """Takes tokens of each bucket. Raises RedisAway; then it is unknown whether they are taken."""
-        ...
 
 
 class RedisBuckets(RedisBacked):

@@ -82,19 +82,15 @@ class TokenCache(Protocol):
     ) -> StoredToken | Leased | Busy:
         """Returns a token whose digest is not `stale` or that is no older than `fresh_ms`; else the lease;
         Busy if another has it."""
-        ...
 
     def put(self, name: str, fence: str, token: StoredToken) -> bool:
         """Keeps the token and ends the lease. Returns False, and keeps nothing, if the lease was lost."""
-        ...
 
     def give_up(self, name: str, fence: str) -> None:
         """Ends the lease without a token."""
-        ...
 
     def close(self) -> None:
         """Close what it holds open; idempotent."""
-        ...
 
 
 def new_fence() -> str:

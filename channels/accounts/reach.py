@@ -74,12 +74,10 @@ class Reaching(Protocol):
     @property
     def name(self) -> str:
         """Its name in the configuration."""
-        ...
 
     @property
     def reach(self) -> Reach:
         """Receivers that it reaches."""
-        ...
 
 
 def wrong_receiver(account: Reaching, channel: str, receiver: str) -> str:

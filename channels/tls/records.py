@@ -32,11 +32,9 @@ class Records(Protocol):
     def read(self, most: int) -> bytes | memoryview:
         """Returns up to `most` plain bytes of the next record, empty at the end; valid until the next call.
         Raises ssl.SSLError."""
-        ...
 
     def write(self, data: bytes | memoryview) -> int:
         """Returns the number of plain bytes that were encrypted. Raises ssl.SSLError."""
-        ...
 
 
 def records_of(tls: ssl.SSLObject, most: int) -> Records:

@@ -25,16 +25,13 @@ class Tokens(Protocol):
 
     def get(self, account: Account, source: TokenSource) -> str:
         """Returns a token that is believed to be good."""
-        ...
 
     def renew(self, account: Account, source: TokenSource, stale: str) -> str:
         """Returns a token other than `stale`, which the provider has just refused. Of many callers at once,
         one in the whole fleet asks the provider."""
-        ...
 
     def refused_logins(self) -> list[str]:
         """Returns the accounts whose login was refused when it was last tried, by name."""
-        ...
 
 
 class NoTokens:

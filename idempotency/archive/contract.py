@@ -65,20 +65,16 @@ class Archive(Protocol):
 
     def days(self, keep_days: int) -> list[int]:
         """Returns the days with rows that are older than `keep_days` whole days, oldest first."""
-        ...
 
     def survey(self, day: int) -> Day:
         """Returns the day's counts. Reads all of it: for people, not for polling."""
-        ...
 
     def archive(self, day: int) -> Archived:
         """Archives the day. Raises DayOpen: then nothing has changed on PostgreSQL; on SQLite the batches
         archived before stay archived."""
-        ...
 
     def finish(self) -> int:
         """Completes archiving that began and did not end. Returns the number of names removed."""
-        ...
 
 
 def date_of(day: int) -> str:

@@ -157,64 +157,51 @@ class RecoveryStore(Protocol):
 
     def lanes_with_work(self, lanes: Sequence[str]) -> tuple[list[str], list[str]]:
         """Returns the lanes with a row that is due, and the lanes with one to ask about."""
-        ...
 
     def take(self, ask: DueQuery, owner: str, token: int) -> TakeResult:
         """Takes due rows for the owner, oldest first. A row past its TTL ends here; a row behind another of
         its line sleeps until that one ends. Neither hides rows that may go. A repeat with the same token
         returns the same rows."""
-        ...
 
     def keep(self, calls: Sequence[RecordedCall]) -> list[bool]:
         """Records account, call key and digest before the calls. Returns False for a stale token."""
-        ...
 
     def give_back(self, taken: Sequence[DueDelivery], delay_ms: int = 0) -> list[bool]:
         """Gives back rows whose calls were not begun: due as before, after `delay_ms`. Returns False for a
         stale token."""
-        ...
 
     def doubts(
         self, lane: str, lease_ms: int, limit: int = LIMIT, *, ended: list[Ended] | None = None
     ) -> list[UnknownDelivery]:
         """Leases rows in doubt for `lease_ms` and returns them, oldest first. Parks unusable rows and adds
         them to `ended`."""
-        ...
 
     def joined(self, doubt: UnknownDelivery, lease_ms: int) -> list[UnknownDelivery]:
         """Leases the rows in doubt for the same call for `lease_ms`. Returns them as they are now, with the
         doubt's own row and without recalled ones."""
-        ...
 
     def ask_again(self, doubt: UnknownDelivery, delay_ms: int) -> bool:
         """Postpones the next question by `delay_ms`. Returns False where the row had been written."""
-        ...
 
     def move(self, moves: Sequence[Transition]) -> list[bool]:
         """Makes the moves. Returns False where the row had been written. Raises IllegalTransition."""
-        ...
 
     def wake(self, lane: str, *, ordered: bool) -> int:
         """Makes rows due that sleep at the head of their line. Returns their number, normally 0: the end of
         a row wakes the next (idempotency/lines.py). Costs a little per ordering key, nothing per row. In a
         lane that keeps no order any more everything wakes, 10,000 rows a call."""
-        ...
 
     def version_of(self, key: str) -> tuple[int, int, State] | None:
         """Returns (day, version, state) of a row; None for an unknown key."""
-        ...
 
     def backlog(self, lanes: Sequence[str]) -> list[DueBacklog]:
         """Returns the backlog of each lane."""
-        ...
 
     def hold(self, duty: str, holder: str, lease_ms: int) -> bool:
         """Takes or renews a duty. Returns False if another process has it."""
-        ...
 
     def drop(self, duty: str, holder: str) -> None:
         """Gives the duty up, if it is the holder's."""
-        ...
 
 
 class DueVerdict(NamedTuple):

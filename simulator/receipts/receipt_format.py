@@ -43,7 +43,6 @@ class Format(Protocol):
 
     def push(self, url: str, reports: Sequence[ReceiptReport], world: ProtocolContext) -> Pushed:
         """The request that carries them."""
-        ...
 
 
 class JsonReports:

@@ -50,19 +50,15 @@ class RequestClient(Protocol):
 
     def answer(self, status: int, body: bytes, retry_after: str = "", fields: Fields = ()) -> None:
         """Writes the whole answer; does nothing once the client is gone."""
-        ...
 
     def drip(self, status: int, body: bytes, fields: Fields, pause_s: float) -> None:
         """Writes an answer a byte at a time."""
-        ...
 
     def close(self) -> None:
         """Ends it in order, without an answer."""
-        ...
 
     def reset(self) -> None:
         """Ends it out of order."""
-        ...
 
 
 class Handler(Protocol):
@@ -76,12 +72,9 @@ class Carrier(Protocol):
 
     def write(self, data: bytes) -> bool:
         """Sends the bytes. Returns False once the connection is closed."""
-        ...
 
     def rest(self) -> None:
         """Notes that nothing is under way."""
-        ...
 
     def close(self) -> None:
         """Closes it."""
-        ...
