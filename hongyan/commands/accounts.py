@@ -46,7 +46,6 @@ _PATIENCE_S = 60.0
 
 @app.command("list", help=LIST)
 def list_accounts(context: typer.Context, as_json: _JSON = False) -> None:
-    """See LIST."""
     settings = settings_of(context)
     from channels.registry import channel_for, load_accounts
 
@@ -96,7 +95,6 @@ def try_account(
     ] = None,
     as_json: _JSON = False,
 ) -> None:
-    """See TEST."""
     settings = settings_of(context)
     from channels.registry import channel_for
     from hongyan.trials import account_named, body_of, delivery_of, limits_for, tried
@@ -119,7 +117,6 @@ def try_account(
 
 @app.command("catalogue", help=CATALOGUE)
 def catalogue() -> None:
-    """See CATALOGUE."""
     from channels.docs_page import page
 
     print(page(), end="")

@@ -56,7 +56,6 @@ def list_(
     ] = False,
     as_json: _JSON = False,
 ) -> None:
-    """See LIST."""
     with _book(context) as book:
         alerts, silences = book.alerts(every=every), book.silences()
     if as_json:
@@ -85,7 +84,6 @@ def silence(
     ] = "",
     as_json: _JSON = False,
 ) -> None:
-    """See SILENCE."""
     if not for_ or not reason.strip():
         raise WrongUsage("give --for TIME and --reason TEXT")
     for_ms = duration_ms("--for", for_)
@@ -102,7 +100,6 @@ def silence(
 
 @app.command("unsilence", help=UNSILENCE)
 def unsilence(context: typer.Context, rule: _RULE, subject: _SUBJECT = "") -> None:
-    """See UNSILENCE."""
     with _book(context) as book:
         ended = book.unsilence(rule, subject)
     if not ended:

@@ -89,7 +89,6 @@ def worker(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
 ) -> None:
-    """See HELP."""
     bench, servers = _bench("worker")
     report = bench.measure(servers, rounds=rounds, only=only or (), own_core=own_core, say=_say)
     if not only:
@@ -103,7 +102,6 @@ def recovery(
     rows: Annotated[int, typer.Option("--rows", min=1, help="Retries that are due.")] = 100_000,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
 ) -> None:
-    """See RECOVERY_HELP."""
     bench, servers = _bench("recovery")
     _end(bench.measure(servers, rounds=rounds, rows=rows, say=_say), as_json=as_json)
 
@@ -115,7 +113,6 @@ def isolation(
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="Interleaved rounds.")] = 5,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
 ) -> None:
-    """See ISOLATION_HELP."""
     bench, servers = _bench("isolation")
     _end(bench.measure(servers, rounds=rounds, say=_say), as_json=as_json)
 
@@ -125,7 +122,6 @@ def channels(
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="Interleaved rounds.")] = 5,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
 ) -> None:
-    """See CHANNELS_HELP."""
     bench, servers = _bench("channels")
     _end(bench.measure(servers, rounds=rounds, say=_say), as_json=as_json)
 
@@ -135,7 +131,6 @@ def spread(
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="Interleaved rounds.")] = 3,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
 ) -> None:
-    """See SPREAD_HELP."""
     bench, servers = _bench("spread")
     _end(bench.measure(servers, rounds=rounds, say=_say), as_json=as_json)
 
@@ -149,7 +144,6 @@ def pacing(
     mails: Annotated[int, typer.Option("--mails", min=1, help="Of the second burst.")] = 200,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
 ) -> None:
-    """See PACING_HELP."""
     bench, servers = _bench("pacing")
     some = bench.bursts(notices=notices, silence_s=silence_s, mails=mails)
     _end(bench.measure(servers, some, say=_say), as_json=as_json)
@@ -170,7 +164,6 @@ def ordered(
     seed: Annotated[int, typer.Option("--seed", help="Of the order of faults.")] = 7,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
 ) -> None:
-    """See ORDERED_HELP."""
     bench, servers = _bench("ordered")
     size = bench.Size(messages=messages, keys=keys, kills=kills, seed=seed)
     report = bench.measure(servers, rounds=rounds, size=size, say=_say)
@@ -189,7 +182,6 @@ def turns(
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="Interleaved rounds.")] = 10,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
 ) -> None:
-    """See TURNS_HELP."""
     bench, servers = _bench("turns")
     try:
         report = bench.measure(servers, tree, rounds=rounds, say=_say)

@@ -33,7 +33,6 @@ _JSON = Annotated[bool, typer.Option("--json", help="For programs.", metavar="")
 
 @app.command("upgrade", help=UPGRADE)
 def upgrade(context: typer.Context, as_json: _JSON = False) -> None:
-    """See UPGRADE."""
     settings = settings_of(context)
     from backends.sql.database import masked
     from idempotency.sql_ledger import upgrade as bring_up
@@ -64,7 +63,6 @@ def archive(
     ] = False,
     as_json: _JSON = False,
 ) -> None:
-    """See ARCHIVE."""
     settings = settings_of(context)
     from contextlib import closing
 

@@ -59,7 +59,6 @@ def list_(
     limit: _LIMIT = 50,
     as_json: _JSON = False,
 ) -> None:
-    """See LIST."""
     settings = settings_of(context)
     letters = _found(settings, _wanted(reason=reason, lane=lane, since=since), limit)
     if as_json:
@@ -74,7 +73,6 @@ def show(
     origin: Annotated[str, typer.Argument(metavar="ORIGIN", help="topic/partition/offset.")],
     as_json: _JSON = False,
 ) -> None:
-    """See SHOW."""
     letters = _found(settings_of(context), _wanted(origins=[origin]), 1)
     if not letters:
         complain(f"there is no dead letter from {origin!r}; `hongyan dead list` has their origins")
@@ -113,7 +111,6 @@ def replay(
     ] = None,
     as_json: _JSON = False,
 ) -> None:
-    """See REPLAY."""
     if not (origins or reason or lane or since):
         raise WrongUsage("name the letters: by ORIGIN, --reason, --lane or --since")
     settings = settings_of(context)

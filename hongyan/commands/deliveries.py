@@ -74,7 +74,6 @@ def list_(
     ] = 50,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
 ) -> None:
-    """See LIST."""
     settings = settings_of(context)
     from hongyan.database import existing
     from idempotency.sql_ledger import open_ledger

@@ -39,7 +39,6 @@ def demo(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
 ) -> None:
-    """See HELP."""
     from tempfile import TemporaryDirectory
 
     from backends import logs

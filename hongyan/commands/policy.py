@@ -45,7 +45,6 @@ policy_versions.register(app)
 
 @app.command("check", help=CHECK)
 def check(context: typer.Context, file: _FILE = None, as_json: _JSON = False) -> None:
-    """See CHECK."""
     settings = settings_of(context)
     from channels.accounts.lane_accounts import check_accounts, strangers
     from policy.loading import PolicyError, cautions_in, file_of, load
@@ -93,7 +92,6 @@ def show(
     ] = None,
     as_json: _JSON = False,
 ) -> None:
-    """See SHOW."""
     settings = settings_of(context)
     from hongyan.flags import patterns
     from hongyan.policy_source import policy_in_force

@@ -91,7 +91,6 @@ def apply(
     ] = False,
     as_json: _JSON = False,
 ) -> None:
-    """See APPLY."""
     expected = _number(expect) if expect else None
     who = author_of(author)
     settings = settings_of(context)
@@ -124,7 +123,6 @@ def history(
     ] = False,
     as_json: _JSON = False,
 ) -> None:
-    """See HISTORY."""
     settings = settings_of(context)
     from contextlib import closing
 

@@ -72,7 +72,6 @@ def recall(
     ] = 5.0,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
 ) -> None:
-    """See HELP."""
     if bool(message_id) == bool(biz):
         raise WrongUsage("name one of the two: an ID, or --biz-id BIZ_ID")
     settings = settings_of(context)

@@ -31,7 +31,6 @@ def receipts(
         ),
     ] = "",
 ) -> None:
-    """See HELP."""
     with stopped_by_signals() as stop:
         settings = settings_of(context, quiet=False)
         try:

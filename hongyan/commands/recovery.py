@@ -39,7 +39,6 @@ def recovery(
         ),
     ] = False,
 ) -> None:
-    """See HELP."""
     with stopped_by_signals() as stop:
         settings = settings_of(context, quiet=False)
         from dispatcher.process import leave

@@ -74,7 +74,6 @@ def resend(
     dry_run: opt.DryRun = False,
     as_json: opt.AsJson = False,
 ) -> None:
-    """See HELP."""
     flags = [arrived or bool(sent), not_arrived, accept_risk, discard]
     verb = _verb(dict(zip(_VERBS, flags, strict=True)), copy=new_id)
     if sum(map(bool, (names, biz, state, sent))) != 1:

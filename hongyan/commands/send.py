@@ -80,7 +80,6 @@ def send(
     ] = 30.0,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
 ) -> None:
-    """See HELP."""
     settings = settings_of(context)
     _check_source(file, lane)
     fields: dict[str, Any] = {}

@@ -36,7 +36,6 @@ def status(
     ] = 10,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
 ) -> None:
-    """See HELP."""
     settings = settings_of(context)
     from hongyan.database import existing
     from hongyan.flags import patterns

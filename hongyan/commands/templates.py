@@ -56,7 +56,6 @@ _JSON = Annotated[bool, typer.Option("--json", help="For programs.", metavar="")
 
 @app.command("check", help=CHECK)
 def check(context: typer.Context, file: _FILE = None, as_json: _JSON = False) -> None:
-    """See CHECK."""
     settings = settings_of(context)
     from channels.template_support import TEMPLATE_SUPPORT
     from policy.templates.loading import TemplateFileError, file_of, load
@@ -96,7 +95,6 @@ def show(
     file: _FROM = None,
     as_json: _JSON = False,
 ) -> None:
-    """See SHOW."""
     templates = _templates(context, file)
     chosen = [_named(templates, name)] if name else sorted(templates, key=lambda one: one.name)
     if as_json:
@@ -127,7 +125,6 @@ def render(
     file: _FROM = None,
     as_json: _JSON = False,
 ) -> None:
-    """See RENDER."""
     template = _named(_templates(context, file), name)
     if provider is not None:
         _check_provider(template, provider)

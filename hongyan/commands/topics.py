@@ -64,7 +64,6 @@ def apply(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Create nothing.", metavar="")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
 ) -> None:
-    """See APPLY."""
     settings = settings_of(context)
     from backends.kafka import topics as kafka_topics
     from hongyan.flags import patterns

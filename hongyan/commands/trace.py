@@ -68,7 +68,6 @@ def trace(
     name: Annotated[str, typer.Argument(metavar="ID", help="Id, delivery key, biz_id or place.")],
     as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
 ) -> None:
-    """See HELP."""
     settings = settings_of(context)
     from hongyan.database import existing
     from tracing.timeline import find

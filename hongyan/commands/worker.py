@@ -31,7 +31,6 @@ def worker(
         ),
     ] = None,
 ) -> None:
-    """See HELP."""
     with stopped_by_signals() as stop:
         settings = settings_of(context, quiet=False)
         from dispatcher.process import leave, run_worker
