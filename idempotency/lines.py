@@ -136,7 +136,6 @@ class SqliteLines:
         """See `Lines.lock`."""
 
     def wake(self, execute: Execute, lines: Iterable[Line], now: int) -> int:
-        """See `Lines.wake`."""
         asked = [{"lane": one.lane, "key": one.ordering_key, "now": now} for one in set(lines)]
         return sum(execute(LITE_WAKE, values).rowcount for values in asked)
 

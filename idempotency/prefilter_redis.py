@@ -50,7 +50,6 @@ class RedisPrefilter:
         return self._patience.skipped
 
     def lookup(self, keys: Sequence[str]) -> list[bytes | None]:
-        """See `Prefilter.lookup`."""
         names = [self._settled + key for key in keys]
         found = self._patience.ask(lambda: self._store.get(names)) if names else []
         if found is None:
@@ -63,14 +62,12 @@ class RedisPrefilter:
         return marks
 
     def mark(self, settled: Sequence[tuple[str, bytes]]) -> None:
-        """See `Prefilter.mark`."""
         names = [self._settled + key for key, _digest in settled]
         digests = [digest for _key, digest in settled]
         if names:
             self._patience.ask(lambda: self._store.set(names, digests, self._ttl_ms))
 
     def first(self, keys: Sequence[str]) -> list[bool]:
-        """See `Prefilter.first`."""
         names = [self._named + key for key in keys]
         made = self._patience.ask(lambda: self._store.set_new(names, self._ttl_ms)) if names else []
         return [True] * len(keys) if made is None else made

@@ -77,7 +77,6 @@ class SqlLedger:
         self._maintain_at = 0.0  # monotonic; `maintain` writes it, on any thread that sweeps
 
     def identity(self) -> str:
-        """See `Ledger.identity`."""
         with connected(self.database) as connection:
             row = connection.execute("SELECT id FROM ledger_identity").fetchone()
         if row is None:
@@ -85,13 +84,11 @@ class SqlLedger:
         return str(row[0])
 
     def claim(self, claims: Sequence[Claim], owner: str, *, ordered: bool = False) -> list[Claimed]:
-        """See `Ledger.claim`."""
         return self._batches.claim(claims, owner, ordered=ordered)
 
     def settle(
         self, settlements: Sequence[Settlement], ordered: frozenset[str] = frozenset()
     ) -> list[bool]:
-        """See `Ledger.settle`."""
         return self._batches.settle(settlements, ordered)
 
     def settle_and_claim(
@@ -101,23 +98,18 @@ class SqlLedger:
         owner: str,
         ordered: frozenset[str] = frozenset(),
     ) -> tuple[list[bool], list[Claimed]]:
-        """See `Ledger.settle_and_claim`."""
         return self._batches.settle_and_claim(settlements, claims, owner, ordered)
 
     def reroute(self, deliveries: Sequence[Delivery]) -> list[bool]:
-        """See `Ledger.reroute`."""
         return self._batches.reroute(deliveries)
 
     def register(self, worker: WorkerInfo) -> Lease:
-        """See `Ledger.register`."""
         return self._workers.register(worker)
 
     def heartbeat(self, lease: Lease, state: str = "RUNNING") -> Lease | None:
-        """See `Ledger.heartbeat`."""
         return self._workers.heartbeat(lease, state)
 
     def retire(self, lease: Lease) -> None:
-        """See `Ledger.retire`."""
         self._workers.retire(lease)
 
     def sweep(self) -> list[tuple[str, int]]:
@@ -127,15 +119,12 @@ class SqlLedger:
         return self._workers.sweep()
 
     def live_lanes(self) -> list[frozenset[str]]:
-        """See `Ledger.live_lanes`."""
         return self._workers.live_lanes()
 
     def sending_lanes(self) -> list[frozenset[str]]:
-        """See `Ledger.sending_lanes`."""
         return self._workers.sending_lanes()
 
     def now_ms(self) -> int:
-        """See `Ledger.now_ms`."""
         return self._workers.now_ms()
 
     def maintain(self) -> list[str]:
@@ -207,7 +196,6 @@ class SqlLedger:
         return Duties(self.database, self._workers.clock)
 
     def close(self) -> None:
-        """See `Ledger.close`."""
         self.database.close()
 
 

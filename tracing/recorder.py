@@ -101,7 +101,6 @@ class QueuedRecorder:
                 queue.put(events)
 
     def dropped(self) -> Mapping[tuple[str, str], int]:
-        """See `Recorder.dropped`."""
         return self.drops.counts()
 
     def close(self, timeout_s: float = 5.0) -> None:

@@ -211,7 +211,6 @@ class LocalPaces:
         self._known: dict[str, _Known] = {}
 
     def refused(self, refusal: Refusal) -> Pace:
-        """See `Paces.refused`."""
         with self._lock:
             now = self._monotonic() * 1_000
             known = self._of(refusal.name, now)
@@ -223,7 +222,6 @@ class LocalPaces:
             return _pace(known, now)
 
     def paces(self, names: Sequence[str]) -> list[Pace | None]:
-        """See `Paces.paces`."""
         with self._lock:
             now = self._monotonic() * 1_000
             found = [self._of(name, now) for name in names]

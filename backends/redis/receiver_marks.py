@@ -208,13 +208,11 @@ class LocalMarks:
         """Delivery to its marks; None: it gave them back."""
 
     def enter(self, batch: Sequence[SendRequest]) -> list[MarkResult]:
-        """See `Marks.enter`."""
         with self._lock:
             now = self._monotonic() * 1_000
             return [self._pass(passing, now) for passing in batch]
 
     def give_back(self, batch: Sequence[Returned]) -> None:
-        """See `Marks.give_back`."""
         with self._lock:
             for member, _ in batch:
                 mark = self._places.get(member)
@@ -223,7 +221,6 @@ class LocalMarks:
                 self._note(member, None)
 
     def returned(self, members: Sequence[str]) -> list[bool]:
-        """See `Marks.returned`."""
         with self._lock:
             return [member in self._places and self._places[member] is None for member in members]
 

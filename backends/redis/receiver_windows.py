@@ -111,7 +111,6 @@ class LocalWindows:
         return len(self._times)
 
     def enter(self, batch: Sequence[Passage]) -> list[int]:
-        """See `Windows.enter`."""
         with self._lock:
             now = self._monotonic() * 1_000
             refused: dict[str, int] = {}

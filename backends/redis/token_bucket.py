@@ -123,7 +123,6 @@ class LocalBuckets:
         self._emptied_at: float | None = None
 
     def take(self, asks: Sequence[Ask]) -> list[Grant]:
-        """See `Buckets.take`."""
         with self._lock:
             now = self._monotonic()
             return [self._take(ask, now) for ask in asks]

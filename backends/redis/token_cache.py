@@ -112,7 +112,6 @@ class RedisTokenCache(RedisBacked):
     def take(
         self, name: str, stale: str, fresh_ms: int, lease_ms: int
     ) -> StoredToken | Leased | Busy:
-        """See `TokenCache.take`."""
         fence = new_fence()
         found = self._answer(self._take, self._keys(name), [stale, fresh_ms, fence, lease_ms])
         if found[0] == b"kept":
@@ -122,12 +121,10 @@ class RedisTokenCache(RedisBacked):
         return Busy(max(0, found[1]))
 
     def put(self, name: str, fence: str, token: StoredToken) -> bool:
-        """See `TokenCache.put`."""
         arguments = [fence, token.sealed, token.digest, max(1, token.left_ms)]
         return bool(self._answer(self._put, self._keys(name), arguments) == 1)
 
     def give_up(self, name: str, fence: str) -> None:
-        """See `TokenCache.give_up`."""
         self._answer(self._give_up, self._keys(name)[1:], [fence])
 
     def _keys(self, name: str) -> list[str]:

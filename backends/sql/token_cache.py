@@ -68,7 +68,6 @@ class SqlTokenCache:
         return taken
 
     def put(self, name: str, fence: str, token: StoredToken) -> bool:
-        """See `TokenCache.put`."""
 
         def put(connection: Connection) -> bool:
             now = self._now(connection)
@@ -79,11 +78,9 @@ class SqlTokenCache:
         return bool(self._run(put))
 
     def give_up(self, name: str, fence: str) -> None:
-        """See `TokenCache.give_up`."""
         self._run(lambda connection: connection.execute(_GIVE_UP, {"name": name, "fence": fence}))
 
     def close(self) -> None:
-        """See `TokenCache.close`."""
         self._database.close()
 
     def _run(self, work: Callable[[Connection], Any], *, writes: bool = True) -> Any:

@@ -93,7 +93,6 @@ class PostgresArchive(LedgerPart):
             return sorted(own | set(strayed))
 
     def survey(self, day: int) -> Day:
-        """See `Archive.survey`."""
         asked = {"day": day, "open": list(open_states()), "parked": PARKED}
         with errors(), self._database.begin() as connection:
             row = connection.execute(_SURVEY, asked).one()
@@ -117,7 +116,6 @@ class PostgresArchive(LedgerPart):
             return int(connection.execute(statement, {"parked": PARKED}).scalar_one())
 
     def finish(self) -> int:
-        """See `Archive.finish`."""
         with errors(), self._database.begin() as connection:
             names = list(connection.execute(_UNFINISHED, {"done": _DONE}).scalars())
         return sum(self._remove_names(name) for name in names)

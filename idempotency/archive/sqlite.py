@@ -65,7 +65,6 @@ class SqliteArchive(LedgerPart):
         self._folder = folder
 
     def days(self, keep_days: int) -> list[int]:
-        """See `Archive.days`."""
         with self._begin() as (connection, now):
             before = now // _MS_PER_DAY - keep_days
             oldest = connection.execute(_OLDEST).scalar_one_or_none()
@@ -74,13 +73,11 @@ class SqliteArchive(LedgerPart):
             return list(connection.execute(_DAYS, {"before": before}).scalars())
 
     def survey(self, day: int) -> Day:
-        """See `Archive.survey`."""
         with errors(), self._database.begin() as connection:
             row = connection.execute(_SURVEY, {"day": day, "parked": PARKED}).one()
         return Day(day, row.rows, row.open, row.parked)
 
     def archive(self, day: int) -> Archived:
-        """See `Archive.archive`."""
         path, rows, place, parked = self.file_of(day), 0, 0, 0
         while True:
             with errors(), self._database.begin() as connection:

@@ -98,7 +98,6 @@ class ClaimStore(ABC):
         return self._change(changes), self._enter(batch, owner, False)
 
     def claim(self, claims: Sequence[Claim], owner: str, *, ordered: bool = False) -> list[Claimed]:
-        """See `Ledger.claim`."""
         if not claims:
             return []
         return self._claimed(claims, owner, lambda batch: self._enter(batch, owner, ordered))
@@ -110,7 +109,6 @@ class ClaimStore(ABC):
         owner: str,
         ordered: frozenset[str] = frozenset(),
     ) -> tuple[list[bool], list[Claimed]]:
-        """See `Ledger.settle_and_claim`."""
         ends_lines = bool(ordered) and any(line_ended(s, ordered) for s in settlements)
         if not settlements or not claims or ends_lines:
             return self.settle(settlements, ordered), self.claim(claims, owner)
@@ -170,7 +168,6 @@ class ClaimStore(ABC):
         return [wrote(change, standing.get(change.key)) for change in changes]
 
     def reroute(self, deliveries: Sequence[Delivery]) -> list[bool]:
-        """See `Ledger.reroute`."""
         if not deliveries:
             return []
         attempts = self._route([_rerouted(delivery) for delivery in deliveries])

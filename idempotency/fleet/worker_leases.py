@@ -70,7 +70,6 @@ class Workers(LedgerPart):
         """Worker id to epoch, of those registered here; written by `register`, read by claims."""
 
     def register(self, worker: WorkerInfo) -> Lease:
-        """See `Ledger.register`."""
         with self._begin() as (connection, now):
             self._lock(connection, worker.id)
             known = connection.execute(_KNOWN, {"id": worker.id}).one_or_none()
@@ -83,21 +82,18 @@ class Workers(LedgerPart):
         return Lease(worker.id, epoch, now)
 
     def heartbeat(self, lease: Lease, state: str) -> Lease | None:
-        """See `Ledger.heartbeat`."""
         with self._begin() as (connection, now):
             mine = {"id": lease.worker_id, "epoch": lease.epoch, "now": now, "state": state}
             renewed = connection.execute(_RENEW, mine).rowcount
         return msgspec.structs.replace(lease, now_ms=now) if renewed else None
 
     def retire(self, lease: Lease) -> None:
-        """See `Ledger.retire`."""
         mine = {"id": lease.worker_id, "epoch": lease.epoch}
         with self._begin() as (connection, now):
             connection.execute(_RETIRE, mine)
             connection.execute(_ORPHAN_OF_ONE, {**mine, "now": now, "reason": OWNER_DEAD})
 
     def sweep(self) -> list[tuple[str, int]]:
-        """See `Ledger.sweep`."""
         with self._begin() as (connection, now):
             if not self._sweeps_alone(connection):
                 return []
@@ -106,11 +102,9 @@ class Workers(LedgerPart):
         return sorted((dict.fromkeys(lapsed, 0) | Counter(rows)).items())
 
     def live_lanes(self) -> list[frozenset[str]]:
-        """See `Ledger.live_lanes`."""
         return [_lanes(row) for row in self._living()]
 
     def sending_lanes(self) -> list[frozenset[str]]:
-        """See `Ledger.sending_lanes`."""
         return [_lanes(row) for row in self._living() if row.state != IDLE or row.id in self.epochs]
 
     def _living(self) -> Sequence[Row[Any]]:
@@ -118,7 +112,6 @@ class Workers(LedgerPart):
             return connection.execute(_LIVE, {"now": now}).all()
 
     def now_ms(self) -> int:
-        """See `Ledger.now_ms`."""
         with self._begin() as (_connection, now):
             return now
 

@@ -114,7 +114,6 @@ class PostgresReceipts(Receipts):
         super().__init__(database, sealer, PostgresLines())
 
     def forget(self, keep_ms: int) -> tuple[int, int]:
-        """See `Receipts.forget`."""
         with connected(self._database) as connection:
             gone = connection.execute(PG_FORGET, {"keep_ms": keep_ms, "limit": _FORGET}).fetchall()
         return len(gone), sum(became is None for (became,) in gone)
@@ -157,7 +156,6 @@ class SqliteReceipts(Receipts):
         self._now = now
 
     def forget(self, keep_ms: int) -> tuple[int, int]:
-        """See `Receipts.forget`."""
         before = self._now() - keep_ms
         with self._transaction() as connection:
             gone = connection.execute(LITE_FORGET, (before, _FORGET)).fetchall()

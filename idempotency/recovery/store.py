@@ -82,7 +82,6 @@ class SqlRecovering(Duties):
         self._lines: Lines = PostgresLines() if database.is_postgres else SqliteLines()
 
     def lanes_with_work(self, lanes: Sequence[str]) -> tuple[list[str], list[str]]:
-        """See `RecoveryStore.lanes_with_work`."""
         if not lanes:
             return [], []
         named = {f"lane{number}": lane for number, lane in enumerate(lanes)}
@@ -180,13 +179,11 @@ class SqlRecovering(Duties):
         return [_ended(end) for end in ends if end.row.delivery_key in written]
 
     def keep(self, calls: Sequence[RecordedCall]) -> list[bool]:
-        """See `RecoveryStore.keep`."""
         with self._begin() as (connection, _now):
             kept = self._rows(connection, self._sql.keep, _calls(calls))
         return [(call.key, call.token) in kept for call in calls]
 
     def give_back(self, taken: Sequence[DueDelivery], delay_ms: int = 0) -> list[bool]:
-        """See `RecoveryStore.give_back`."""
         rows = [
             {
                 "key": one.delivery.key,
@@ -220,7 +217,6 @@ class SqlRecovering(Duties):
         return []
 
     def joined(self, doubt: UnknownDelivery, lease_ms: int) -> list[UnknownDelivery]:
-        """See `RecoveryStore.joined`."""
         one = doubt.delivery
         call = {"call_key": one.call_key, "call_digest": doubt.call_digest}
         place = {"lane": one.lane, "account": one.account}
@@ -230,7 +226,6 @@ class SqlRecovering(Duties):
         return self._doubts(rows, now)
 
     def ask_again(self, doubt: UnknownDelivery, delay_ms: int) -> bool:
-        """See `RecoveryStore.ask_again`."""
         one = doubt.delivery
         row = {"key": one.key, "day": one.day, "version": doubt.version}
         with self._begin() as (connection, now):
@@ -238,7 +233,6 @@ class SqlRecovering(Duties):
             return bool(self._written(connection, self._sql.postpone, [row], **values))
 
     def move(self, moves: Sequence[Transition]) -> list[bool]:
-        """See `RecoveryStore.move`."""
         targets = [after(move.source, move.event) for move in moves]
         pairs = list(zip(moves, targets, strict=True))
         with self._begin() as (connection, now):
@@ -272,7 +266,6 @@ class SqlRecovering(Duties):
         return {m.key for m, t in pairs if found.get(m.key) == (counted(m.version), t, _reason(m))}
 
     def wake(self, lane: str, *, ordered: bool) -> int:
-        """See `RecoveryStore.wake`."""
         if not ordered:
             with self._begin() as (connection, now):
                 asked = {"lane": lane, "now": now, "limit": BOUND}
@@ -298,13 +291,11 @@ class SqlRecovering(Duties):
             return self._lines.wake(connection.exec_driver_sql, lines, now)
 
     def version_of(self, key: str) -> tuple[int, int, State] | None:
-        """See `RecoveryStore.version_of`."""
         with self._begin() as (connection, _now):
             row = connection.execute(sql.VERSION, {"key": key}).one_or_none()
         return (row.day, row.version, state_of(row.state, key)) if row else None
 
     def backlog(self, lanes: Sequence[str]) -> list[DueBacklog]:
-        """See `RecoveryStore.backlog`."""
         with self._begin() as (connection, now):
             return [_backlog(connection, self._sql.backlog, lane, now) for lane in lanes]
 

@@ -54,7 +54,6 @@ class JsonReports:
         self._worded = worded
 
     def push(self, url: str, reports: Sequence[ReceiptReport], world: ProtocolContext) -> Pushed:
-        """See `Format`."""
         body = json.dumps([self._worded(one, world) for one in reports])
         return Pushed(url, [JSON], body.encode())
 

@@ -138,7 +138,6 @@ class StableToken:
     """
 
     def request(self, account: Account, stale: str) -> httpx.Request:
-        """See `TokenSource.request`."""
         options: AppOptions = account.options
         body = {
             "grant_type": "client_credential",
@@ -149,7 +148,6 @@ class StableToken:
         return WechatPrepared(account, STABLE_TOKEN).post({}, msgspec.json.encode(body))
 
     def read(self, answer: httpx.Response) -> Token:
-        """See `TokenSource.read`."""
         return given_token(answer)
 
 

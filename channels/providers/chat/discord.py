@@ -149,7 +149,6 @@ class DiscordChannel(HookChannel):
         return with_query(hook_url(account), "wait=true")
 
     def body(self, delivery: Delivery) -> dict[str, Any]:
-        """See `HookChannel.body`."""
         content = read(delivery, self.provider, _OWN)
         text = content.markdown or ""
         if content.text is not None:

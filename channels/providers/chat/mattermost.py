@@ -112,7 +112,6 @@ class MattermostChannel(HookChannel):
     account_limits: ClassVar[Sequence[tuple[int, int]]] = ()
 
     def body(self, delivery: Delivery) -> dict[str, Any]:
-        """See `HookChannel.body`."""
         content = read(delivery, self.provider, _OWN)
         text = content.markdown or ""
         if content.text is not None:

@@ -115,7 +115,6 @@ class SlackChannel(HookChannel):
     )
 
     def body(self, delivery: Delivery) -> dict[str, Any]:
-        """See `HookChannel.body`."""
         content = read(delivery, self.provider, _OWN)
         called = mentions(content.mention, _mention)
         body: dict[str, Any] = {}

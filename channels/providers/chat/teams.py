@@ -106,7 +106,6 @@ class TeamsChannel(HookChannel):
     )
 
     def body(self, delivery: Delivery) -> dict[str, Any]:
-        """See `HookChannel.body`."""
         content = read(delivery, self.provider, _OWN)
         if content.mention:
             raise BadContent("bad_content: mention: a card of ours mentions nobody in Teams")

@@ -117,7 +117,6 @@ class WechatMiniChannel(BaseChannel):
         self._accounts = PreparedAccounts(_PATH)
 
     def refusal(self, account: Account, delivery: Delivery) -> str:
-        """See `Channel.refusal`."""
         return refusal_of(delivery, self.provider)
 
     def request(self, call: Call) -> httpx.Request:

@@ -133,7 +133,6 @@ class WechatOfficialChannel(BaseChannel):
         self._accounts = PreparedAccounts(_PATH)
 
     def refusal(self, account: Account, delivery: Delivery) -> str:
-        """See `Channel.refusal`."""
         return refusal_of(delivery, self.provider)
 
     def request(self, call: Call) -> httpx.Request:

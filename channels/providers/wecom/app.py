@@ -136,7 +136,6 @@ class CorpToken:
         return WechatPrepared(account, _TOKEN).get(query)
 
     def read(self, answer: httpx.Response) -> Token:
-        """See `TokenSource.read`."""
         return given_token(answer)
 
 
@@ -176,7 +175,6 @@ class WecomChannel(BaseChannel):
         return content if delivery.spent <= _TOGETHER else (content, delivery.key)
 
     def refusal(self, account: Account, delivery: Delivery) -> str:
-        """See `Channel.refusal`."""
         if wrong := wrong_receiver(account, self.channel, delivery.receiver):
             return wrong
         if not _USERID.fullmatch(delivery.receiver):

@@ -95,7 +95,6 @@ class WecomRobotChannel(BaseChannel):
         self._accounts = PreparedAccounts(_SEND)
 
     def refusal(self, account: Account, delivery: Delivery) -> str:
-        """See `Channel.refusal`."""
         if wrong := wrong_receiver(account, self.channel, delivery.receiver):
             return wrong
         try:

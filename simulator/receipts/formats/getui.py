@@ -18,7 +18,6 @@ class GetuiReceiptFormat:
     steps, batch = False, 100
 
     def push(self, url: str, reports: Sequence[ReceiptReport], world: ProtocolContext) -> Pushed:
-        """See `Format`."""
         lines = [json.dumps(_line(report, world)) for report in reports]
         return Pushed(url, [("Content-Type", "text/plain")], "\n".join(lines).encode())
 

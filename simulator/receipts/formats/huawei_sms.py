@@ -17,7 +17,6 @@ class HuaweiSmsReceiptFormat:
     steps, batch = False, 1
 
     def push(self, url: str, reports: Sequence[ReceiptReport], world: ProtocolContext) -> Pushed:
-        """See `Format`."""
         (report,) = reports
         good, name = report.planned.status == DELIVERED, report.record.provider_id
         at = datetime.fromtimestamp(report.at_ms / 1_000, UTC)

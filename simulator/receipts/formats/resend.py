@@ -25,7 +25,6 @@ class ResendReceiptFormat:
     steps, batch = True, 1
 
     def push(self, url: str, reports: Sequence[ReceiptReport], world: ProtocolContext) -> Pushed:
-        """See `Format`."""
         (report,) = reports
         body = json.dumps(_event(report)).encode()
         key = world.credential("resend", "signing_secret", SIGNING_SECRET)

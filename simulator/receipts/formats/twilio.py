@@ -18,7 +18,6 @@ class TwilioReceiptFormat:
     steps, batch = True, 1
 
     def push(self, url: str, reports: Sequence[ReceiptReport], world: ProtocolContext) -> Pushed:
-        """See `Format`."""
         (report,) = reports
         sid = report.record.provider_id
         url = world.callbacks.get(sid, url)

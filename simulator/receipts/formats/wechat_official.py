@@ -27,7 +27,6 @@ class WechatOfficialReceiptFormat:
         return _event(report)
 
     def push(self, url: str, reports: Sequence[ReceiptReport], world: ProtocolContext) -> Pushed:
-        """See `Format`."""
         (report,) = reports
         token = world.credential(self.protocol, "token")
         now, nonce = str(world.now_ms() // 1_000), token_hex(5)
