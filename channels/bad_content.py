@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from message.delivery import Delivery
 from message.foreign_text import shown_name
 
 
 class BadContent(ValueError):
     """A content that a provider cannot send; the text is `code: one sentence`."""
+
+
+UNSENDABLE: Final = (BadContent, UnicodeEncodeError, TypeError)
+"""Errors of a content that cannot be sent, the last two of its JSON."""
+
+
+def reason_of(exc: Exception) -> str:
+    """Returns the reason of an error in UNSENDABLE, as `code: one sentence`."""
+    return (
+        str(exc)
+        if isinstance(exc, BadContent)
+        else f"bad_content: cannot be written as JSON: {exc}"
+    )
 
 
 def no_form(delivery: Delivery, provider: str) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from time import time
 from typing import ClassVar
 
 import httpx
@@ -83,3 +84,10 @@ class BaseChannel:
     def recall(self, account: Account, sent: SentCall) -> RecallDialogue | None:
         """Returns None: the provider takes nothing back."""
         return None
+
+
+class ClockedChannel(BaseChannel):
+    """An adapter that reads a clock, in epoch seconds."""
+
+    def __init__(self, now: Callable[[], float] = time) -> None:
+        self._now = now

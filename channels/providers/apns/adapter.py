@@ -27,18 +27,17 @@ APNs", "Troubleshooting push notifications" (https://developer.apple.com/documen
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from http import HTTPStatus
-from time import time
 from typing import ClassVar, Final
 
 import httpx
 import msgspec
 
 from channels.accounts.reach import PERSONS, Reach, wrong_receiver
-from channels.bad_content import BadContent
-from channels.base import BaseChannel
+from channels.bad_content import UNSENDABLE, reason_of
+from channels.base import ClockedChannel
 from channels.capabilities import Capabilities
 from channels.channel import Account, Answer, Call, Failure, TokenSource
 from channels.endpoints import below, endpoint_url
@@ -135,7 +134,7 @@ class _Answered(msgspec.Struct):
 _decoder = msgspec.json.Decoder(_Answered)
 
 
-class ApnsChannel(BaseChannel):
+class ApnsChannel(ClockedChannel):
     """Stateless but for a clock."""
 
     provider: ClassVar[str] = PROVIDER
@@ -163,9 +162,6 @@ class ApnsChannel(BaseChannel):
         ),
     )
 
-    def __init__(self, now: Callable[[], float] = time) -> None:
-        self._now = now
-
     def refusal(self, account: Account, delivery: Delivery) -> str:
         """Refuses a receiver that is no device token, and a content that Apple cannot send."""
         if wrong := wrong_receiver(account, self.channel, delivery.receiver):
@@ -174,10 +170,8 @@ class ApnsChannel(BaseChannel):
             return "bad_receiver: give a device token, 32 to 200 hexadecimal digits"
         try:
             read(delivery)
-        except BadContent as exc:
-            return str(exc)
-        except (UnicodeEncodeError, TypeError) as exc:
-            return f"bad_content: cannot be written as JSON: {exc}"
+        except UNSENDABLE as exc:
+            return reason_of(exc)
         return ""
 
     def request(self, call: Call) -> httpx.Request:

@@ -18,7 +18,7 @@ import httpx
 import msgspec
 
 from channels.accounts.reach import ONE_GROUP, GroupName, Reach, wrong_receiver
-from channels.bad_content import BadContent
+from channels.bad_content import UNSENDABLE, reason_of
 from channels.base import BaseChannel
 from channels.channel import Account, Answer, Call, Failure
 from channels.endpoints import endpoint_url
@@ -75,10 +75,8 @@ class HookChannel(BaseChannel):
             return wrong
         try:
             size = len(msgspec.json.encode(self.body(delivery)))
-        except BadContent as exc:
-            return str(exc)
-        except (UnicodeEncodeError, TypeError) as exc:
-            return f"bad_content: cannot be written as JSON: {exc}"
+        except UNSENDABLE as exc:
+            return reason_of(exc)
         if self.max_bytes and size > self.max_bytes:
             return f"too_long: the message has {size:,} bytes; {self.provider} takes {self.max_bytes:,}"
         return ""

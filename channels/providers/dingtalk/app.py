@@ -39,10 +39,9 @@ https://open.dingtalk.com/document/orgapp/obtain-orgapp-token
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from datetime import datetime, timedelta, timezone
 from hashlib import sha256
-from time import time
 from typing import ClassVar, Final
 from urllib.parse import quote
 
@@ -50,8 +49,8 @@ import httpx
 import msgspec
 
 from channels.accounts.reach import wrong_receiver
-from channels.bad_content import BadContent
-from channels.base import BaseChannel
+from channels.bad_content import UNSENDABLE, reason_of
+from channels.base import ClockedChannel
 from channels.capabilities import Capabilities
 from channels.channel import (
     Account,
@@ -106,7 +105,7 @@ class _Recall(msgspec.Struct):
     msg_task_id: int
 
 
-class DingTalkChannel(BaseChannel):
+class DingTalkChannel(ClockedChannel):
     """Stateless but for a clock."""
 
     provider: ClassVar[str] = PROVIDER
@@ -142,9 +141,6 @@ class DingTalkChannel(BaseChannel):
         ),
     )
 
-    def __init__(self, now: Callable[[], float] = time) -> None:
-        self._now = now
-
     def batch_key(self, delivery: Delivery) -> Hashable:
         """Joins deliveries of one content. A retry goes alone: one member may have had the call refused."""
         return (worded(delivery), delivery.key) if delivery.spent > 1 else worded(delivery)
@@ -164,10 +160,8 @@ class DingTalkChannel(BaseChannel):
             return f"bad_receiver: a userid has no comma and at most {_MAX_USERID} characters"
         try:
             size = len(worded(delivery))
-        except BadContent as exc:
-            return str(exc)
-        except (UnicodeEncodeError, TypeError) as exc:
-            return f"bad_content: cannot be written as JSON: {exc}"
+        except UNSENDABLE as exc:
+            return reason_of(exc)
         if size > MAX_BYTES:
             return f"too_long: the message has {size:,} bytes; DingTalk takes {MAX_BYTES:,}"
         return ""

@@ -25,8 +25,7 @@ from __future__ import annotations
 
 import base64
 import hmac
-from collections.abc import Callable, Sequence
-from time import time
+from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Final
 from urllib.parse import quote, quote_plus
 
@@ -34,8 +33,8 @@ import httpx
 import msgspec
 
 from channels.accounts.reach import ONE_GROUP, GroupName, Reach, wrong_receiver
-from channels.bad_content import BadContent
-from channels.base import BaseChannel
+from channels.bad_content import UNSENDABLE, reason_of
+from channels.base import ClockedChannel
 from channels.capabilities import Capabilities
 from channels.channel import Account, Answer, Call, Failure
 from channels.endpoints import with_query
@@ -75,7 +74,7 @@ class _Throttle(msgspec.Struct):
     errcode: int | None = None
 
 
-class DingTalkRobotChannel(BaseChannel):
+class DingTalkRobotChannel(ClockedChannel):
     """Stateless but for a clock."""
 
     provider: ClassVar[str] = _PROVIDER
@@ -96,19 +95,14 @@ class DingTalkRobotChannel(BaseChannel):
         ),
     )
 
-    def __init__(self, now: Callable[[], float] = time) -> None:
-        self._now = now
-
     def refusal(self, account: Account, delivery: Delivery) -> str:
         """Refuses any receiver but the robot's group, and a content that it cannot send."""
         if wrong := wrong_receiver(account, self.channel, delivery.receiver):
             return wrong
         try:
             size = len(_body(delivery))
-        except BadContent as exc:
-            return str(exc)
-        except (UnicodeEncodeError, TypeError) as exc:
-            return f"bad_content: cannot be written as JSON: {exc}"
+        except UNSENDABLE as exc:
+            return reason_of(exc)
         if size > _MAX_BYTES:
             return f"too_long: the message has {size:,} bytes; DingTalk takes {_MAX_BYTES:,}"
         return ""

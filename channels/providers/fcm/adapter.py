@@ -26,9 +26,8 @@ https://firebase.google.com/docs/cloud-messaging/error-codes
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
-from time import time
 from typing import Any, ClassVar, Final
 from urllib.parse import quote
 
@@ -36,8 +35,8 @@ import httpx
 import msgspec
 
 from channels.accounts.reach import EVERYBODY, Reach
-from channels.bad_content import BadContent
-from channels.base import BaseChannel
+from channels.bad_content import UNSENDABLE, reason_of
+from channels.base import ClockedChannel
 from channels.capabilities import Capabilities
 from channels.channel import Account, Answer, Call, Failure, TokenSource
 from channels.endpoints import below, endpoint_url
@@ -133,7 +132,7 @@ class _Answered(msgspec.Struct):
 _decoder = msgspec.json.Decoder(_Answered)
 
 
-class FcmChannel(BaseChannel):
+class FcmChannel(ClockedChannel):
     """Stateless but for a clock."""
 
     provider: ClassVar[str] = PROVIDER
@@ -156,9 +155,6 @@ class FcmChannel(BaseChannel):
         ),
     )
 
-    def __init__(self, now: Callable[[], float] = time) -> None:
-        self._now = now
-
     def refusal(self, account: Account, delivery: Delivery) -> str:
         """Refuses a receiver that is neither token nor topic, and a content that FCM cannot send."""
         receiver = delivery.receiver
@@ -167,10 +163,8 @@ class FcmChannel(BaseChannel):
         try:
             read(delivery)
             msgspec.json.encode(delivery.content_for(PROVIDER))
-        except BadContent as exc:
-            return str(exc)
-        except (UnicodeEncodeError, TypeError) as exc:
-            return f"bad_content: cannot be written as JSON: {exc}"
+        except UNSENDABLE as exc:
+            return reason_of(exc)
         return ""
 
     def request(self, call: Call) -> httpx.Request:

@@ -35,7 +35,7 @@ import msgspec
 from email_validator import EmailNotValidError, validate_email
 
 from channels.accounts.reach import PERSONS_AND_CHATS, Reach, wrong_receiver
-from channels.bad_content import BadContent
+from channels.bad_content import UNSENDABLE, reason_of
 from channels.base import BaseChannel
 from channels.capabilities import Capabilities
 from channels.channel import (
@@ -203,10 +203,8 @@ class FeishuChannel(BaseChannel):
             size = len(msgspec.json.encode(message.body))
         except EmailNotValidError as exc:
             return f"bad_receiver: {rule_in(str(exc))}"
-        except BadContent as exc:
-            return str(exc)
-        except (UnicodeEncodeError, TypeError) as exc:
-            return f"bad_content: cannot be written as JSON: {exc}"
+        except UNSENDABLE as exc:
+            return reason_of(exc)
         limit = _MAX_RICH if message.msg_type in _RICH else _MAX_TEXT
         if size > limit:
             return f"too_long: the content has {size:,} bytes; Feishu takes {limit:,}"

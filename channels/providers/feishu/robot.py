@@ -23,8 +23,7 @@ from __future__ import annotations
 
 import base64
 import hmac
-from collections.abc import Callable, Sequence
-from time import time
+from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 from urllib.parse import quote
 
@@ -32,8 +31,8 @@ import httpx
 import msgspec
 
 from channels.accounts.reach import ONE_GROUP, GroupName, Reach, wrong_receiver
-from channels.bad_content import BadContent
-from channels.base import BaseChannel
+from channels.bad_content import UNSENDABLE, reason_of
+from channels.base import ClockedChannel
 from channels.capabilities import Capabilities
 from channels.channel import Account, Answer, Call, Failure
 from channels.endpoints import below
@@ -102,7 +101,7 @@ class _Body(msgspec.Struct, omit_defaults=True):
     card: Any = None
 
 
-class FeishuRobotChannel(BaseChannel):
+class FeishuRobotChannel(ClockedChannel):
     """Stateless but for a clock."""
 
     provider: ClassVar[str] = "feishu_robot"
@@ -121,9 +120,6 @@ class FeishuRobotChannel(BaseChannel):
         source=("https://open.feishu.cn/document/ukTMukTMukTM/ucTM5YjL3ETO24yNxkjN",),
     )
 
-    def __init__(self, now: Callable[[], float] = time) -> None:
-        self._now = now
-
     def refusal(self, account: Account, delivery: Delivery) -> str:
         """Refuses any receiver but the robot's group, and a content that it cannot send."""
         options: FeishuRobotOptions = account.options
@@ -131,10 +127,8 @@ class FeishuRobotChannel(BaseChannel):
             return wrong
         try:
             size = len(self._body(options, delivery))
-        except BadContent as exc:
-            return str(exc)
-        except (UnicodeEncodeError, TypeError) as exc:
-            return f"bad_content: cannot be written as JSON: {exc}"
+        except UNSENDABLE as exc:
+            return reason_of(exc)
         if size > _MAX_BYTES:
             return f"too_long: the message has {size:,} bytes; Feishu takes {_MAX_BYTES:,}"
         return ""

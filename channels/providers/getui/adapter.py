@@ -36,8 +36,8 @@ import httpx
 import msgspec
 
 from channels.accounts.reach import wrong_receiver
-from channels.bad_content import BadContent
-from channels.base import BaseChannel
+from channels.bad_content import UNSENDABLE, reason_of
+from channels.base import ClockedChannel
 from channels.capabilities import Capabilities
 from channels.channel import (
     Account,
@@ -145,7 +145,7 @@ class GetuiTokens:
         raise refused(f"{reply.code}: {reply.msg[:_MAX_DETAIL]}")
 
 
-class GetuiChannel(BaseChannel):
+class GetuiChannel(ClockedChannel):
     """Stateless but for a clock."""
 
     provider: ClassVar[str] = PROVIDER
@@ -168,9 +168,6 @@ class GetuiChannel(BaseChannel):
         ),
     )
 
-    def __init__(self, now: Callable[[], float] = time) -> None:
-        self._now = now
-
     def refusal(self, account: Account, delivery: Delivery) -> str:
         """Refuses a receiver that is neither CID nor alias, and a content that GeTui cannot send."""
         receiver = delivery.receiver
@@ -182,10 +179,8 @@ class GetuiChannel(BaseChannel):
         try:
             read(delivery)
             msgspec.json.encode(delivery.content_for(PROVIDER))
-        except BadContent as exc:
-            return str(exc)
-        except (UnicodeEncodeError, TypeError) as exc:
-            return f"bad_content: cannot be written as JSON: {exc}"
+        except UNSENDABLE as exc:
+            return reason_of(exc)
         return ""
 
     def request(self, call: Call) -> httpx.Request:
