@@ -252,16 +252,3 @@ def call_key_of(key: str, attempt: int) -> str:
     if attempt <= 1:
         return key
     return sha256(f"{key}\x1f{attempt}".encode()).hexdigest()[:KEY_LENGTH]
-
-
-def operator_retry(key: str, day: int, version: int, state: State, **fields: Any) -> Transition:
-    """Returns the move of a person who wants it sent again now; it replaces a pending retry.
-
-    `fields` are of Transition; give `expires_at` for an expired row. `RecoveryStore.move` checks the move.
-    """
-    return Transition(key, day, version, state, Event.OPERATOR_RETRY, OPERATOR, **fields)
-
-
-def operator_sent(key: str, day: int, version: int) -> Transition:
-    """Returns the move of a person who saw it arrive."""
-    return Transition(key, day, version, State.PARKED, Event.OPERATOR_SENT, OPERATOR)

@@ -8,9 +8,10 @@ from contextlib import closing
 
 from backends.settings import DatabaseSettings, Settings
 from idempotency.ledger import LedgerError
-from idempotency.recovery.contract import RecoveryStore, operator_retry
+from idempotency.recovery.contract import RecoveryStore
 from idempotency.sql_ledger import open_ledger
 from message.states import State
+from tests.harness.operator_moves import operator_retry
 
 _PAUSE_S = 0.02
 

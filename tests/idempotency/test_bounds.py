@@ -9,11 +9,12 @@ import pytest
 
 from idempotency.bounds import MOST
 from idempotency.ledger import Settlement
-from idempotency.recovery.contract import ROW_UNUSABLE, DueQuery, Ended, operator_retry
+from idempotency.recovery.contract import ROW_UNUSABLE, DueQuery, Ended
 from idempotency.sql_ledger import SqlLedger
 from message.delivery import Delivery
 from message.ids import new_token
 from message.states import Event, State
+from tests.harness.operator_moves import operator_retry
 from tests.idempotency.making import World, adopt, claimed, claims, delivery, settle, worker
 
 ASK = DueQuery(lane="sms.notice", attempts=5)

@@ -21,12 +21,13 @@ from idempotency.fleet.held_lines import MOST_BEHIND
 from idempotency.ledger import LedgerUnavailable, Settlement
 from idempotency.lines import ASLEEP_AT, PG_WAKE, Line, PostgresLines
 from idempotency.payload_cipher import PayloadCipher
-from idempotency.recovery.contract import DueDelivery, DueQuery, RecoveryStore, operator_retry
+from idempotency.recovery.contract import DueDelivery, DueQuery, RecoveryStore
 from idempotency.recovery.statements import for_postgres, for_sqlite
 from idempotency.sql_ledger import SqlLedger
 from message.delivery import Delivery, Origin
 from message.ids import new_token
 from message.states import Event, State
+from tests.harness.operator_moves import operator_retry
 from tests.idempotency.making import (
     NOON,
     World,

@@ -16,11 +16,11 @@ from idempotency.archive.sqlite import SqliteArchive
 from idempotency.claims.store import MS_PER_DAY
 from idempotency.ledger import LedgerUnavailable
 from idempotency.partitions import ensure_partitions
-from idempotency.recovery.contract import operator_retry
 from idempotency.sql_ledger import SqlLedger
 from message.delivery import Delivery
 from message.states import Event, State
 from policy.schema import LanePolicy, Policy
+from tests.harness.operator_moves import operator_retry
 from tests.idempotency.making import (
     NOON,
     World,

@@ -21,13 +21,12 @@ from idempotency.recovery.contract import (
     TakeResult,
     Transition,
     call_key_of,
-    operator_retry,
-    operator_sent,
 )
 from idempotency.sql_ledger import SqlLedger
 from message.delivery import Delivery
 from message.ids import new_token
 from message.states import Event, IllegalTransition, State
+from tests.harness.operator_moves import operator_retry, operator_sent
 from tests.idempotency.making import (
     LEASE_MS,
     NOON,
