@@ -21,15 +21,13 @@ error codes https://developers.weixin.qq.com/doc/oplatform/developers/errCode/er
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar, Final
 
 import httpx
 import msgspec
 
-from channels.base import BaseChannel
 from channels.capabilities import Capabilities
-from channels.channel import Account, Answer, Call, TokenSource
+from channels.channel import Answer, Call
 from channels.judging import error_table as codes
 from channels.judging.error_table import HOUR, MINUTE, ErrorTable, RowSource
 from channels.judging.outcomes import for_all
@@ -37,16 +35,18 @@ from channels.providers._common.wechat import (
     CODES,
     COMMON_ROWS,
     ERROR_CODES,
-    TOKEN_CODES,
     AppOptions,
-    PreparedAccounts,
-    StableToken,
     code_of,
     failed,
     message_id,
 )
-from channels.providers.wechat.template import Miniprogram, Value, data_of, message_of, refusal_of
-from message.delivery import Delivery
+from channels.providers.wechat.template import (
+    Miniprogram,
+    TemplateChannel,
+    Value,
+    data_of,
+    message_of,
+)
 from message.outcomes import Accepted, AnyOutcome
 
 _PATH: Final = "cgi-bin/message/template/send"
@@ -79,17 +79,12 @@ class _Body(msgspec.Struct, omit_defaults=True):
 _encoder = msgspec.json.Encoder(order="deterministic")
 
 
-class WechatOfficialChannel(BaseChannel):
-    """Thread-safe: its only state is a `PreparedAccounts`."""
-
+class WechatOfficialChannel(TemplateChannel):
     provider: ClassVar[str] = "wechat_official"
+    path: ClassVar[str] = _PATH
     channel: ClassVar[str] = "wechat_official"
-    knows_templates: ClassVar[bool] = True
     options: ClassVar[type[msgspec.Struct]] = AppOptions
-    endpoint: ClassVar[str] = "https://api.weixin.qq.com"
     dedup_window_ms: ClassVar[int] = _DEDUP_MS
-    tokens: ClassVar[TokenSource | None] = StableToken()
-    counted_by: ClassVar[Sequence[str]] = ("appid",)
     errors: ClassVar[ErrorTable] = ErrorTable(
         COMMON_ROWS,
         codes.documented(
@@ -129,12 +124,6 @@ class WechatOfficialChannel(BaseChannel):
         source=(f"{_DOCUMENTS}/api/notify/template/api_sendtemplatemessage.html", ERROR_CODES),
     )
 
-    def __init__(self) -> None:
-        self._accounts = PreparedAccounts(_PATH)
-
-    def refusal(self, account: Account, delivery: Delivery) -> str:
-        return refusal_of(delivery, self.provider)
-
     def request(self, call: Call) -> httpx.Request:
         """Returns the POST of the call's one delivery, with the call's key."""
         (delivery,) = call.deliveries
@@ -157,10 +146,6 @@ class WechatOfficialChannel(BaseChannel):
             return for_all(call, Accepted(call.key))
         refused = failed(call, answer, self.errors)
         return refused or for_all(call, Accepted(message_id(call, answer)))
-
-    def token_refused(self, answer: httpx.Response) -> bool:
-        """Returns whether the token was refused; WeChat checks it before it sends."""
-        return code_of(answer) in TOKEN_CODES
 
 
 CHANNELS = (WechatOfficialChannel(),)

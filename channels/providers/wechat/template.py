@@ -13,11 +13,16 @@ A value is a text, a number, or an object with `value`. `url` and `miniprogram` 
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any, ClassVar, Final
 
+import httpx
 import msgspec
 
 from channels.bad_content import BadContent, no_form
+from channels.base import BaseChannel
+from channels.channel import Account, TokenSource
+from channels.providers._common.wechat import TOKEN_CODES, PreparedAccounts, StableToken, code_of
 from message.delivery import Delivery
 from message.foreign_text import broken_rule, shown_name
 
@@ -107,3 +112,26 @@ def _value(value: str | int | float | Value) -> Value:
     if isinstance(value, Value):
         return Value(str(value.value), value.color)
     return Value(str(value))
+
+
+class TemplateChannel(BaseChannel):
+    """Base of both adapters. Thread-safe: its only state is a `PreparedAccounts`."""
+
+    knows_templates: ClassVar[bool] = True
+    endpoint: ClassVar[str] = "https://api.weixin.qq.com"
+    tokens: ClassVar[TokenSource | None] = StableToken()
+    counted_by: ClassVar[Sequence[str]] = ("appid",)
+    provider: ClassVar[str]
+    path: ClassVar[str]
+    """The path of a send."""
+
+    def __init__(self) -> None:
+        self._accounts = PreparedAccounts(self.path)
+
+    def refusal(self, account: Account, delivery: Delivery) -> str:
+        """Refuses an impossible OpenID, and a message without a template or with wrong places."""
+        return refusal_of(delivery, self.provider)
+
+    def token_refused(self, answer: httpx.Response) -> bool:
+        """Returns whether the token was refused; WeChat checks it before it sends."""
+        return code_of(answer) in TOKEN_CODES
