@@ -66,9 +66,7 @@ class ReceiptEndpoint:
             return _said(404, "no account of this name takes receipts")
         body = await self._body(request)
         if body is None:
-            self._complain(account, "receipts_put_off", cause="too many bodies at once")
-            self._metrics.pushes.labels(account, "503").inc()
-            return _said(503, "come again", {"Retry-After": _COME_AGAIN_S})
+            return self._put_off(account, "too many bodies at once")
         push = Push(
             account,
             request.method,
@@ -104,9 +102,7 @@ class ReceiptEndpoint:
         try:
             await self._intake.keep(parsed.receipts)
         except (LedgerError, Full) as exc:
-            self._complain(account, "receipts_put_off", cause=str(exc) or "too many wait")
-            self._metrics.pushes.labels(account, "503").inc()
-            return _said(503, "come again", {"Retry-After": _COME_AGAIN_S})
+            return self._put_off(account, str(exc) or "too many wait")
         self._metrics.pushes.labels(account, "200").inc()
         return Response(parsed.answer, media_type=parsed.media_type)
 
@@ -115,6 +111,11 @@ class ReceiptEndpoint:
         self._metrics.pushes.labels(account, str(status)).inc()
         self._complain(account, "push_refused", status=status, cause=str(refused))
         return _said(status, str(refused))
+
+    def _put_off(self, account: str, cause: str) -> Response[bytes]:
+        self._complain(account, "receipts_put_off", cause=cause)
+        self._metrics.pushes.labels(account, "503").inc()
+        return _said(503, "come again", {"Retry-After": _COME_AGAIN_S})
 
     def _complain(self, account: str, event: str, **fields: object) -> None:
         """Logs at most once a minute for each account and event: strangers cause the calls."""

@@ -20,7 +20,7 @@ from typing import ClassVar, Final
 import msgspec
 
 from idempotency.receipts.rules import Receipt, ReceiptState
-from receipts.push import Parsed, Push, SharedSecret, check_secret, china_ms, read_list
+from receipts.push import Parsed, Parser, Push, SharedSecret, check_secret, china_ms, read_list
 
 _ANSWER: Final = '{"code":0,"msg":"接收成功"}'.encode()
 _MAINLAND: Final = 11
@@ -36,9 +36,7 @@ class _Report(msgspec.Struct):
     report_time: str = ""
 
 
-class AliyunSmsReports:
-    """See `receipts.push.Parser`."""
-
+class AliyunSmsReports(Parser):
     provider: ClassVar[str] = "aliyun_sms"
     options: ClassVar[type[msgspec.Struct]] = SharedSecret
 

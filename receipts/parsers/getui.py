@@ -20,7 +20,7 @@ import msgspec
 
 from channels.secret import Secret
 from idempotency.receipts.rules import Receipt, ReceiptState
-from receipts.push import Malformed, Parsed, Push, Unauthentic, same
+from receipts.push import Malformed, Parsed, Parser, Push, Unauthentic, same
 
 _ARRIVED: Final = "200"
 _MAX_LINES: Final = 10_000
@@ -45,9 +45,7 @@ class _Line(msgspec.Struct):
 _decoder = msgspec.json.Decoder(_Line)
 
 
-class GetuiReceipts:
-    """See `receipts.push.Parser`."""
-
+class GetuiReceipts(Parser):
     provider: ClassVar[str] = "getui"
     options: ClassVar[type[msgspec.Struct]] = GetuiSigning
 

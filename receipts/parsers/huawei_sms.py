@@ -22,16 +22,14 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from idempotency.receipts.rules import Receipt, ReceiptState
-from receipts.push import Malformed, Parsed, Push, SharedSecret, check_secret
+from receipts.push import Malformed, Parsed, Parser, Push, SharedSecret, check_secret
 
 _DELIVERED: Final = "DELIVRD"
 _NO_END: Final = frozenset({"ACCEPTD", "UNKNOWN"})
 _TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
 
 
-class HuaweiSmsReports:
-    """See `receipts.push.Parser`."""
-
+class HuaweiSmsReports(Parser):
     provider: ClassVar[str] = "huawei_sms"
     options: ClassVar[type[msgspec.Struct]] = SharedSecret
 

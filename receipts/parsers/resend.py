@@ -28,7 +28,7 @@ import msgspec
 from channels.secret import Secret
 from idempotency.receipts.rules import Receipt, ReceiptState
 from message.keys import normalise_receiver
-from receipts.push import Malformed, Parsed, Push, Unauthentic, check_age, same
+from receipts.push import Malformed, Parsed, Parser, Push, Unauthentic, check_age, same
 
 _TOLERANCE_S: Final = 300
 _PREFIX: Final = "whsec_"
@@ -70,9 +70,7 @@ class _Event(msgspec.Struct):
     data: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-class ResendWebhooks:
-    """See `receipts.push.Parser`."""
-
+class ResendWebhooks(Parser):
     provider: ClassVar[str] = "resend"
     options: ClassVar[type[msgspec.Struct]] = ResendSigning
 

@@ -25,6 +25,7 @@ from idempotency.receipts.rules import Receipt, ReceiptState
 from receipts.push import (
     Malformed,
     Parsed,
+    Parser,
     Push,
     SharedSecret,
     check_secret,
@@ -68,9 +69,7 @@ class _Answer(msgspec.Struct):
     Response: _Response
 
 
-class TencentSmsStatuses:
-    """See `receipts.push.Parser`."""
-
+class TencentSmsStatuses(Parser):
     provider: ClassVar[str] = "tencent_sms"
     options: ClassVar[type[msgspec.Struct]] = SharedSecret
 

@@ -30,7 +30,7 @@ import msgspec
 from channels.providers.twilio.wire import CALL_PARAMETER
 from channels.secret import Secret
 from idempotency.receipts.rules import Receipt, ReceiptState
-from receipts.push import Malformed, Parsed, Push, Unauthentic, same
+from receipts.push import Malformed, Parsed, Parser, Push, Unauthentic, same
 
 _SAID: Final = {
     "sent": ReceiptState.SENT,
@@ -56,9 +56,7 @@ class TwilioSigning(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         urlsplit(self.public_url).port  # noqa: B018 (raises ValueError for what is no port)
 
 
-class TwilioCallbacks:
-    """See `receipts.push.Parser`."""
-
+class TwilioCallbacks(Parser):
     provider: ClassVar[str] = "twilio"
     options: ClassVar[type[msgspec.Struct]] = TwilioSigning
 

@@ -23,7 +23,7 @@ from typing import ClassVar, Final
 import msgspec
 
 from idempotency.receipts.rules import Receipt, ReceiptState
-from receipts.push import Parsed, Push, SharedSecret, check_secret, read_list
+from receipts.push import Parsed, Parser, Push, SharedSecret, check_secret, read_list
 
 _GOOD: Final = "0"
 _MAINLAND: Final = 11
@@ -38,9 +38,7 @@ class _Report(msgspec.Struct):
     recv_time: int | None = 0
 
 
-class VolcengineSmsReports:
-    """See `receipts.push.Parser`."""
-
+class VolcengineSmsReports(Parser):
     provider: ClassVar[str] = "volcengine_sms"
     options: ClassVar[type[msgspec.Struct]] = SharedSecret
 

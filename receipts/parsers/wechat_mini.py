@@ -25,15 +25,13 @@ import msgspec
 
 from idempotency.receipts.rules import Receipt, ReceiptState
 from receipts.parsers._wechat_events import Event, WechatSigning, answered, epoch_ms, text_of
-from receipts.push import Malformed, Parsed, Push
+from receipts.push import Malformed, Parsed, Parser, Push
 
 _EVENT: Final = "subscribe_msg_sent_event"
 _MEMBERS: Final = ("SubscribeMsgSentEvent", "List")
 
 
-class WechatMiniEvents:
-    """See `receipts.push.Parser`."""
-
+class WechatMiniEvents(Parser):
     provider: ClassVar[str] = "wechat_mini"
     options: ClassVar[type[msgspec.Struct]] = WechatSigning
 

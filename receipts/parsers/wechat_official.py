@@ -17,14 +17,12 @@ import msgspec
 
 from idempotency.receipts.rules import Receipt, ReceiptState
 from receipts.parsers._wechat_events import Event, WechatSigning, answered, epoch_ms, text_of
-from receipts.push import Malformed, Parsed, Push
+from receipts.push import Malformed, Parsed, Parser, Push
 
 _EVENT: Final = "TEMPLATESENDJOBFINISH"
 
 
-class WechatEvents:
-    """See `receipts.push.Parser`."""
-
+class WechatEvents(Parser):
     provider: ClassVar[str] = "wechat_official"
     options: ClassVar[type[msgspec.Struct]] = WechatSigning
 
