@@ -33,12 +33,9 @@ _TEMPLATE = re.compile(r"SMS_[0-9]{1,16}", re.ASCII)
 _STATUSES: Final = {
     "InternalError": 500,
     "ServiceUnavailable": 503,
+    **dict.fromkeys(("Forbidden", "Forbidden.RAM", "Forbidden.RiskControl"), 403),
+    **dict.fromkeys(("InvalidAction.NotFound", "InvalidApi.NotFound"), 404),
     "InvalidAccessKeyId.NotFound": 404,
-    "InvalidAction.NotFound": 404,
-    "InvalidApi.NotFound": 404,
-    "Forbidden": 403,
-    "Forbidden.RAM": 403,
-    "Forbidden.RiskControl": 403,
 }
 """HTTP statuses of the gateway's codes; its others answer 400, the service's own (isv, isp) 200."""
 _REQUEST_ID: Final = "0A974B78-02BF-4C79-ADF3-90CFBA1B55B1"

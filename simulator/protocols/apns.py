@@ -64,24 +64,17 @@ _TYPES: Final[Mapping[str, str]] = {
 }
 """Push types, and the endings of their topics."""
 _STATUSES: Final[Mapping[str, int]] = {
-    "BadCertificate": 403,
-    "BadCertificateEnvironment": 403,
-    "ExpiredProviderToken": 403,
+    **dict.fromkeys(("BadCertificate", "BadCertificateEnvironment"), 403),
+    **dict.fromkeys(("BadEnvironmentKeyIdInToken", "UnrelatedKeyIdInToken"), 403),
+    **dict.fromkeys(("ExpiredProviderToken", "InvalidProviderToken", "MissingProviderToken"), 403),
     "Forbidden": 403,
-    "InvalidProviderToken": 403,
-    "MissingProviderToken": 403,
-    "UnrelatedKeyIdInToken": 403,
-    "BadEnvironmentKeyIdInToken": 403,
     "BadPath": 404,
     "MethodNotAllowed": 405,
-    "ExpiredToken": 410,
-    "Unregistered": 410,
+    **dict.fromkeys(("ExpiredToken", "Unregistered"), 410),
     "PayloadTooLarge": 413,
-    "TooManyProviderTokenUpdates": 429,
-    "TooManyRequests": 429,
+    **dict.fromkeys(("TooManyProviderTokenUpdates", "TooManyRequests"), 429),
     "InternalServerError": 500,
-    "ServiceUnavailable": 503,
-    "Shutdown": 503,
+    **dict.fromkeys(("ServiceUnavailable", "Shutdown"), 503),
 }
 """HTTP statuses of reasons; the others are 400."""
 

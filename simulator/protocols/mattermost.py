@@ -41,8 +41,6 @@ _NAME: Final = re.compile(r"(?<![A-Za-z0-9])@[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 class Mattermost(HookProtocol):
-    """See `HookProtocol`."""
-
     name = "mattermost"
     hook = "hooks/simulator-secret"
     paces = ((10, 1),)

@@ -33,8 +33,6 @@ _MAX_BLOCKS: Final = 50
 
 
 class Slack(HookProtocol):
-    """See `HookProtocol`."""
-
     name = "slack"
     hook = "services/T000/B000/simulator-secret"
     paces = ((1, 1),)

@@ -29,8 +29,6 @@ _MAX_BYTES: Final = 28 * 1_024
 
 
 class Teams(HookProtocol):
-    """See `HookProtocol`."""
-
     name = "teams"
     hook = "workflows/0a1b/triggers/manual/paths/invoke?api-version=2016-06-01&sig=simulator-secret"
     paces = ((4, 1),)

@@ -35,15 +35,12 @@ _CONTENT = re.compile(r"HX[0-9a-fA-F]{32}", re.ASCII)
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
 _STATUSES: Final = {
     "20003": 401,
-    "20005": 403,
-    "20006": 403,
-    "20403": 403,
+    **dict.fromkeys(("20005", "20006", "20403"), 403),
     "20404": 404,
-    "20429": 429,
+    **dict.fromkeys(("20429", "63038"), 429),
     "20500": 500,
     "20503": 503,
     "20504": 504,
-    "63038": 429,
 }
 """HTTP statuses of the codes that do not answer 400."""
 _DATES: Final[Mapping[str, Callable[[str, str], bool]]] = {

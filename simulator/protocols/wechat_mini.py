@@ -18,8 +18,6 @@ _FIRST_ID: int = 1_864_323_726_461_000_000
 
 
 class WechatMiniProtocol(WechatProtocol):
-    """See `WechatProtocol`."""
-
     name = "wechat_mini"
     path = "/cgi-bin/message/subscribe/send"
 

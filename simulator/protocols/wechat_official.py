@@ -19,8 +19,6 @@ _OPENID = re.compile(r"[A-Za-z0-9_-]+")
 
 
 class WechatOfficialProtocol(WechatProtocol):
-    """See `WechatProtocol`."""
-
     name = "wechat_official"
     path = "/cgi-bin/message/template/send"
 

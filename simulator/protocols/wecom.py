@@ -44,8 +44,6 @@ _DAY_MS: Final = 86_400_000
 
 
 class Wecom(WireProtocol):
-    """See the module."""
-
     name = "wecom"
 
     def __init__(self, world: ProtocolContext) -> None:

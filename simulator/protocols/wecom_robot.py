@@ -22,8 +22,6 @@ _LIMITS: Final = {"text": 2_048, "markdown": 4_096}
 
 
 class WecomRobot(OneReceiver):
-    """See the module."""
-
     name = "wecom_robot"
 
     def __init__(self, world: ProtocolContext) -> None:
