@@ -82,16 +82,8 @@ class AlertBook(LedgerPart):
             found = connection.execute(text(_LIST), {**asked, "now": now}).all()
         return [
             AlertShown(
-                rule=row.rule,
-                subject=row.subject,
-                lane=row.lane,
-                about=row.about,
-                text=row.text,
-                state=row.state,
-                since=row.since,
-                last_at=row.last_at,
-                told_at=row.told_at or None,
-                kept=row.kept,
+                *(row.rule, row.subject, row.lane, row.about, row.text, row.state),
+                *(row.since, row.last_at, row.told_at or None, row.kept),
                 not_posted=row.post_error if row.next_try is not None else "",
                 silenced_until=row.silenced_until,
                 silenced=row.silenced,
