@@ -25,7 +25,7 @@ UPDATE alerts
        lasting = :lasting
  {_NAMED} AND (:after = 0 OR last_at < :after)""")  # noqa: S608
 
-STANDS: Final = text(f"{_ROW} WHERE a.rule = :rule AND a.subject = :subject")
+CURRENT: Final = text(f"{_ROW} WHERE a.rule = :rule AND a.subject = :subject")
 
 TELL: Final = text(f"""
 UPDATE alerts

@@ -125,7 +125,9 @@ class AlertWindows(LedgerPart):
     def posted(self, post: Post) -> None:
         """Records that it arrived; a later report of the alert is due now."""
         with self._begin() as (connection, now):
-            connection.execute(sql.POSTED, _of_post(post) | {"count": post.report.count, "now": now})
+            connection.execute(
+                sql.POSTED, _of_post(post) | {"count": post.report.count, "now": now}
+            )
 
     def not_posted(self, post: Post, error: str) -> None:
         """Records that it did not arrive; it is due again after a growing pause."""
@@ -143,7 +145,7 @@ def _noted(connection: Connection, one: Raised, now: int) -> Row[Any]:
     seen = {"lane": one.lane, "about": one.about, "text": one.text, "count": one.count}
     seen |= {"lasting": int(one.lasting), "after": one.after, "now": now}
     connection.execute(sql.NOTE, name | seen)
-    return connection.execute(sql.STANDS, name | {"now": now}).one()
+    return connection.execute(sql.CURRENT, name | {"now": now}).one()
 
 
 def _kept_up(

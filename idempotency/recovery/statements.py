@@ -141,7 +141,7 @@ UPDATE deliveries AS d
  WHERE {its_row} AND d.version = i.version AND d.state || '' = i.source
 RETURNING delivery_key"""
 
-_STANDS: Final = """
+_CURRENT: Final = """
 SELECT d.delivery_key, d.version, d.state, d.reason FROM {given} JOIN deliveries AS d ON {its_row}"""
 
 # A row's lane and ordering key never change.
@@ -199,7 +199,7 @@ class Statements(NamedTuple):
     keep: TextClause
     give_back: TextClause
     move: TextClause
-    stands: TextClause
+    current: TextClause
     lines: TextClause
     due_lanes: str
     """Its lanes are formatted in, as are those of the next one."""
@@ -273,7 +273,7 @@ def _statements(words: dict[str, str], given: Callable[..., str]) -> Statements:
         keep=of(_KEEP, **_OWNED, **call),
         give_back=of(_GIVE_BACK, **_OWNED, reason="text", called_at="bigint"),
         move=of(_MOVE, **_READ, **moved),
-        stands=of(_STANDS, **_PLACE),
+        current=of(_CURRENT, **_PLACE),
         lines=of(_LINES, **_PLACE),
         due_lanes=_DUE_LANES.format(**words),
         doubted_lanes=_DOUBTED_LANES,

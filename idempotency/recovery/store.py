@@ -261,7 +261,7 @@ class SqlRecovering(Duties):
     ) -> set[str]:
         """Returns the keys of the rows that are as the moves leave them."""
         asked = _json([{"key": move.key, "day": move.day} for move, _ in pairs])
-        rows = connection.execute(self._sql.stands, {"rows": asked}).all()
+        rows = connection.execute(self._sql.current, {"rows": asked}).all()
         found = {key: tuple(rest) for key, *rest in rows}
         return {m.key for m, t in pairs if found.get(m.key) == (counted(m.version), t, _reason(m))}
 

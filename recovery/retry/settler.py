@@ -40,7 +40,7 @@ class RetryKind(NamedTuple):
 
 
 class RetryContext(NamedTuple):
-    """What taking and settling share."""
+    """The parts that taking and settling share."""
 
     ledger: Ledger
     rows: RecoveryStore

@@ -30,10 +30,9 @@ _OLDER: Final = RowSource(
     copy="tencentcloud/sms/v20210111/errors.go at commit 016bc0d",
 )
 
-TABLE: Final = ErrorTable(
-    codes.documented(
+_ACCOUNT = (
+    *codes.documented(
         _COMMON,
-        # The account.
         codes.account_fault("AuthFailure.InvalidAuthorization", "malformed Authorization", HOUR),
         codes.shut_out("AuthFailure.InvalidSecretId", "no key of this kind", HOUR),
         codes.account_fault("AuthFailure.MFAFailure", "a second factor is wanted", HOUR),
@@ -45,8 +44,43 @@ TABLE: Final = ErrorTable(
         codes.shut_out("UnauthorizedOperation", "the key may not send", HOUR),
         codes.shut_out("IpInBlacklist", "our address is blacklisted", HOUR),
         codes.shut_out("IpNotInWhitelist", "our address is not allowed", HOUR),
-        codes.account_fault("ResourceInsufficient", "resources are used up", HOUR),
-        # Pace.
+    ),
+    *codes.documented(
+        _SEND,
+        codes.shut_out("InternalError.SigVerificationFail", "the signature is wrong", HOUR),
+        codes.shut_out("InternalError.SigFieldMissing", "the signature is missing", HOUR),
+        codes.account_fault("InternalError.RequestTimeException", "our clock is off", MINUTE),
+        codes.shut_out("InvalidParameterValue.SdkAppIdNotExist", "no such SdkAppId", HOUR),
+        codes.shut_out("UnauthorizedOperation.RequestIpNotInWhitelist", "our address", HOUR),
+        codes.shut_out("UnauthorizedOperation.RequestPermissionDeny", "no permission", HOUR),
+        codes.shut_out("UnauthorizedOperation.SdkAppIdIsDisabled", "SdkAppId disabled", HOUR),
+        codes.shut_out("UnauthorizedOperation.SmsSdkAppIdVerifyFail", "SdkAppId of another", HOUR),
+        codes.account_fault("UnauthorizedOperation.ServiceSuspendDueToArrears", "in arrears", HOUR),
+    ),
+    # The provider's own misspelling of the row above, in older versions of the document.
+    *codes.documented(
+        _OLDER,
+        codes.account_fault("UnauthorizedOperation.SerivceSuspendDueToArrears", "in arrears", HOUR),
+    ),
+    *codes.documented(
+        _SEND,
+        codes.account_fault("FailedOperation.InsufficientBalanceInSmsPackage", "no balance", HOUR),
+        codes.paced(
+            "LimitExceeded.AppDailyLimit",
+            Limit.ACCOUNT,
+            "the account's limit of the day",
+            HOUR,
+            account=True,
+        ),
+    ),
+    *codes.documented(
+        _COMMON, codes.account_fault("ResourceInsufficient", "resources are used up", HOUR)
+    ),
+)
+
+_PACE = (
+    *codes.documented(
+        _COMMON,
         codes.paced("RequestLimitExceeded", Limit.ACCOUNT, "too many calls", 1_000),
         codes.paced(
             "RequestLimitExceeded.GlobalRegionUinLimitExceeded",
@@ -67,40 +101,10 @@ TABLE: Final = ErrorTable(
             1_000,
         ),
         codes.paced("LimitExceeded", Limit.PART, "a quota is used up", HOUR),
-        # The call itself: only a change of our code mends it.
-        codes.rejected("ActionOffline", "the operation is gone"),
-        codes.rejected("DryRunOperation", "it would have been sent"),
-        codes.rejected("InvalidAction", "no such operation"),
-        codes.rejected("InvalidParameterValue", "a parameter's value is wrong"),
-        codes.rejected("InvalidRequest", "the call is malformed"),
-        codes.rejected("NoSuchProduct", "no such product"),
-        codes.rejected("NoSuchVersion", "no such version of the API"),
-        codes.rejected("RequestSizeLimitExceeded", "the call is too large"),
-        codes.rejected("UnknownParameter", "a parameter that is not defined"),
-        codes.rejected("UnsupportedProtocol", "neither GET nor POST"),
-        codes.rejected("UnsupportedRegion", "the service has no such region"),
-        # In doubt.
-        codes.unknown("FailedOperation", "the operation failed"),
-        codes.unknown("InternalError", "the provider failed inside"),
-        codes.unknown("ResourceUnavailable", "a resource is not available"),
-        codes.unknown("ResponseSizeLimitExceeded", "the answer was too large to be given"),
-        codes.unknown("ServiceUnavailable", "the service is not available for the moment"),
     ),
-    codes.documented(
+    # Limits of one country or of all abroad: the account may still send elsewhere.
+    *codes.documented(
         _SEND,
-        # The account.
-        codes.shut_out("InternalError.SigVerificationFail", "the signature is wrong", HOUR),
-        codes.shut_out("InternalError.SigFieldMissing", "the signature is missing", HOUR),
-        codes.account_fault("InternalError.RequestTimeException", "our clock is off", MINUTE),
-        codes.shut_out("InvalidParameterValue.SdkAppIdNotExist", "no such SdkAppId", HOUR),
-        codes.shut_out("UnauthorizedOperation.RequestIpNotInWhitelist", "our address", HOUR),
-        codes.shut_out("UnauthorizedOperation.RequestPermissionDeny", "no permission", HOUR),
-        codes.shut_out("UnauthorizedOperation.SdkAppIdIsDisabled", "SdkAppId disabled", HOUR),
-        codes.shut_out("UnauthorizedOperation.SmsSdkAppIdVerifyFail", "SdkAppId of another", HOUR),
-        codes.account_fault("UnauthorizedOperation.ServiceSuspendDueToArrears", "in arrears", HOUR),
-        codes.account_fault("FailedOperation.InsufficientBalanceInSmsPackage", "no balance", HOUR),
-        codes.used_up("LimitExceeded.AppDailyLimit", "the account's limit of the day", HOUR),
-        # Limits of one country or of all abroad: the account may still send elsewhere.
         codes.paced(
             "LimitExceeded.AppMainlandChinaDailyLimit",
             Limit.PART,
@@ -142,7 +146,12 @@ TABLE: Final = ErrorTable(
         codes.paced(
             "FailedOperation.MarketingSendTimeConstraint", Limit.PART, "marketing: 8 to 22 h", HOUR
         ),
-        # The message.
+    ),
+)
+
+_MESSAGE = (
+    *codes.documented(
+        _SEND,
         codes.rejected("FailedOperation.ContainSensitiveWord", "a forbidden word"),
         codes.rejected(
             "FailedOperation.PhoneNumberInBlacklist", "the number asked to be left alone"
@@ -174,7 +183,30 @@ TABLE: Final = ErrorTable(
             "UnsupportedOperation.GlobalTemplateToChineseMainlandPhone", "template of abroad"
         ),
         codes.rejected("UnsupportedOperation.UnsupportedRegion", "the country is not supported"),
-        # The call itself: only a change of our code mends it.
+    ),
+    *codes.documented(
+        _OLDER,
+        codes.rejected("UnsupportedOperation.UnsuportedRegion", "the country is not supported"),
+    ),
+)
+
+_CALL = (
+    *codes.documented(
+        _COMMON,
+        codes.rejected("ActionOffline", "the operation is gone"),
+        codes.rejected("DryRunOperation", "it would have been sent"),
+        codes.rejected("InvalidAction", "no such operation"),
+        codes.rejected("InvalidParameterValue", "a parameter's value is wrong"),
+        codes.rejected("InvalidRequest", "the call is malformed"),
+        codes.rejected("NoSuchProduct", "no such product"),
+        codes.rejected("NoSuchVersion", "no such version of the API"),
+        codes.rejected("RequestSizeLimitExceeded", "the call is too large"),
+        codes.rejected("UnknownParameter", "a parameter that is not defined"),
+        codes.rejected("UnsupportedProtocol", "neither GET nor POST"),
+        codes.rejected("UnsupportedRegion", "the service has no such region"),
+    ),
+    *codes.documented(
+        _SEND,
         codes.rejected("FailedOperation.FailResolvePacket", "the call is malformed"),
         codes.rejected("FailedOperation.JsonParseFail", "the call is no JSON"),
         codes.rejected("InternalError.JsonParseFail", "the call's parameters are no JSON"),
@@ -185,7 +217,23 @@ TABLE: Final = ErrorTable(
         codes.rejected("MissingParameter.EmptyPhoneNumberSet", "no number"),
         codes.rejected("UnsupportedOperation", "not supported"),
         codes.rejected("UnsupportedOperation.ContainDomesticAndInternationalPhoneNumber", "mixed"),
-        # In doubt.
+    ),
+)
+
+# The SDK for Go has this code with the point at its end.
+_POINTED = codes.documented(_OLDER, codes.rejected("UnsupportedOperation.", "not supported"))
+
+_DOUBT = (
+    *codes.documented(
+        _COMMON,
+        codes.unknown("FailedOperation", "the operation failed"),
+        codes.unknown("InternalError", "the provider failed inside"),
+        codes.unknown("ResourceUnavailable", "a resource is not available"),
+        codes.unknown("ResponseSizeLimitExceeded", "the answer was too large to be given"),
+        codes.unknown("ServiceUnavailable", "the service is not available for the moment"),
+    ),
+    *codes.documented(
+        _SEND,
         codes.unknown("InternalError.OtherError", "another error inside"),
         codes.unknown(
             "InternalError.SendAndRecvFail", "timed out between the provider's own parts"
@@ -193,13 +241,6 @@ TABLE: Final = ErrorTable(
         codes.unknown("InternalError.Timeout", "timed out inside"),
         codes.unknown("InternalError.UnknownError", "an unknown error inside"),
     ),
-    codes.documented(
-        _OLDER,
-        # The provider's own misspelling of ServiceSuspendDueToArrears, in older versions of the document.
-        codes.account_fault("UnauthorizedOperation.SerivceSuspendDueToArrears", "in arrears", HOUR),
-        # And that of UnsupportedRegion.
-        codes.rejected("UnsupportedOperation.UnsuportedRegion", "the country is not supported"),
-        # The SDK for Go has this code with the point at its end.
-        codes.rejected("UnsupportedOperation.", "not supported"),
-    ),
 )
+
+TABLE: Final = ErrorTable(_ACCOUNT, _PACE, _MESSAGE, _CALL, _POINTED, _DOUBT)
