@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -36,15 +36,10 @@ from idempotency.fleet.held_lines import HeldLines
 from idempotency.fleet.status import FleetStatus
 from idempotency.fleet.worker_leases import Workers
 from idempotency.ledger import (
-    Claim,
-    Claimed,
-    Lease,
     LedgerError,
     LedgerOutdated,
     LedgerRefused,
     LedgerUnavailable,
-    Settlement,
-    WorkerInfo,
 )
 from idempotency.lookups import Queries
 from idempotency.partitions import ensure_partitions
@@ -54,7 +49,6 @@ from idempotency.recovery.contract import RecoveryStore
 from idempotency.recovery.selection import Picks
 from idempotency.recovery.store import SqlRecovering
 from idempotency.transactions import Clock
-from message.delivery import Delivery
 
 _MAINTAIN_S: Final = 6 * 3600.0
 
@@ -72,9 +66,19 @@ class SqlLedger:
     ) -> None:
         self.database = database
         self._sealer = sealer
-        self._batches = batches
         self._workers = workers
         self._maintain_at = 0.0  # monotonic; `maintain` writes it, on any thread that sweeps
+        # Of `Ledger`, as the batches and the workers have them.
+        self.claim = batches.claim
+        self.settle = batches.settle
+        self.settle_and_claim = batches.settle_and_claim
+        self.reroute = batches.reroute
+        self.register = workers.register
+        self.heartbeat = workers.heartbeat
+        self.retire = workers.retire
+        self.live_lanes = workers.live_lanes
+        self.sending_lanes = workers.sending_lanes
+        self.now_ms = workers.now_ms
 
     def identity(self) -> str:
         with connected(self.database) as connection:
@@ -83,49 +87,11 @@ class SqlLedger:
             raise LedgerOutdated("the ledger has lost its identity: see docs/ledger.md, Identity")
         return str(row[0])
 
-    def claim(self, claims: Sequence[Claim], owner: str, *, ordered: bool = False) -> list[Claimed]:
-        return self._batches.claim(claims, owner, ordered=ordered)
-
-    def settle(
-        self, settlements: Sequence[Settlement], ordered: frozenset[str] = frozenset()
-    ) -> list[bool]:
-        return self._batches.settle(settlements, ordered)
-
-    def settle_and_claim(
-        self,
-        settlements: Sequence[Settlement],
-        claims: Sequence[Claim],
-        owner: str,
-        ordered: frozenset[str] = frozenset(),
-    ) -> tuple[list[bool], list[Claimed]]:
-        return self._batches.settle_and_claim(settlements, claims, owner, ordered)
-
-    def reroute(self, deliveries: Sequence[Delivery]) -> list[bool]:
-        return self._batches.reroute(deliveries)
-
-    def register(self, worker: WorkerInfo) -> Lease:
-        return self._workers.register(worker)
-
-    def heartbeat(self, lease: Lease, state: str = "RUNNING") -> Lease | None:
-        return self._workers.heartbeat(lease, state)
-
-    def retire(self, lease: Lease) -> None:
-        self._workers.retire(lease)
-
     def sweep(self) -> list[tuple[str, int]]:
         """See `Ledger.sweep`; makes the coming days' partitions too, a few times a day."""
         if time.monotonic() >= self._maintain_at:
             self.maintain()
         return self._workers.sweep()
-
-    def live_lanes(self) -> list[frozenset[str]]:
-        return self._workers.live_lanes()
-
-    def sending_lanes(self) -> list[frozenset[str]]:
-        return self._workers.sending_lanes()
-
-    def now_ms(self) -> int:
-        return self._workers.now_ms()
 
     def maintain(self) -> list[str]:
         """Makes the coming days' partitions. Returns the names made."""

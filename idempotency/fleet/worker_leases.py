@@ -81,7 +81,7 @@ class Workers(LedgerPart):
         self.epochs[worker.id] = epoch
         return Lease(worker.id, epoch, now)
 
-    def heartbeat(self, lease: Lease, state: str) -> Lease | None:
+    def heartbeat(self, lease: Lease, state: str = "RUNNING") -> Lease | None:
         with self._begin() as (connection, now):
             mine = {"id": lease.worker_id, "epoch": lease.epoch, "now": now, "state": state}
             renewed = connection.execute(_RENEW, mine).rowcount
