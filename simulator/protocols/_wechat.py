@@ -63,7 +63,7 @@ class WechatProtocol(OneReceiver):
             return self.refuse("47001")
         if path == _STABLE:
             return self._token(body)
-        wrong = self._wrong_token(request)
+        wrong = wrong_token(self._tokens, request, "40001")
         return self.refuse(wrong) if wrong else self.message(body, request)
 
     def message(self, body: dict[str, Any], request: Request) -> Send | Reply:
@@ -72,13 +72,6 @@ class WechatProtocol(OneReceiver):
 
     def refuse(self, code: str) -> Reply:
         return answer(int(code), WORDS.get(code, "error"))
-
-    def _wrong_token(self, request: Request) -> str:
-        (text,) = parse_qs(request.query).get("access_token", [""])[:1]
-        if not text:
-            return "41001"
-        standing = self._tokens.standing(text)
-        return {Standing.GOOD: "", Standing.EXPIRED: "42001", Standing.UNKNOWN: "40001"}[standing]
 
     def _token(self, body: Mapping[str, Any]) -> Question | Reply:
         if body.get("grant_type") != "client_credential":
@@ -96,6 +89,15 @@ class WechatProtocol(OneReceiver):
             return reply({"access_token": text, "expires_in": expires_in})
 
         return Question("TOKEN", give)
+
+
+def wrong_token(tokens: IssuedTokens, request: Request, unknown: str) -> str:
+    """Returns the code of the query's token; empty: it is good. `unknown`: it was never given out."""
+    (text,) = parse_qs(request.query).get("access_token", [""])[:1]
+    if not text:
+        return "41001"
+    standing = tokens.standing(text)
+    return {Standing.GOOD: "", Standing.EXPIRED: "42001", Standing.UNKNOWN: unknown}[standing]
 
 
 def template_values(data: Any) -> list[Any] | None:

@@ -14,8 +14,8 @@ from typing import Any, Final
 from urllib.parse import parse_qs
 
 from simulator.ledger import Record
-from simulator.protocols._tokens import IssuedTokens, Standing
-from simulator.protocols._wechat import answer
+from simulator.protocols._tokens import IssuedTokens
+from simulator.protocols._wechat import answer, wrong_token
 from simulator.protocols._wecom import WORDS, body_of, wrong_message
 from simulator.servers.http_request import Request
 from simulator.wire import (
@@ -61,7 +61,7 @@ class Wecom(WireProtocol):
             return self._token(parse_qs(request.query))
         if request.method != "POST" or path not in (_SEND, _RECALL):
             return Reply(b"", 404)
-        wrong = self._wrong_token(parse_qs(request.query))
+        wrong = wrong_token(self._tokens, request, "40014")
         if wrong:
             return self.refuse(wrong)
         body = body_of(request)
@@ -136,13 +136,6 @@ class Wecom(WireProtocol):
             return answer(0, "ok")
 
         return Question("RECALL", take_back, key=name)
-
-    def _wrong_token(self, query: dict[str, list[str]]) -> str:
-        (text,) = query.get("access_token", [""])[:1]
-        if not text:
-            return "41001"
-        standing = self._tokens.standing(text)
-        return {Standing.GOOD: "", Standing.EXPIRED: "42001", Standing.UNKNOWN: "40014"}[standing]
 
     def _wrong(self, body: dict[str, Any]) -> str:
         if str(body.get("agentid")) != self.world.credential(self.name, "agentid", _AGENT):
