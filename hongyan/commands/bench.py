@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -106,33 +106,25 @@ def recovery(
     _end(bench.measure(servers, rounds=rounds, rows=rows, say=_say), as_json=as_json)
 
 
-@app.command(
-    "isolation", help=ISOLATION_HELP, short_help="A lane beside lanes whose providers fail."
-)
-def isolation(
-    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Interleaved rounds.")] = 5,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
-) -> None:
-    bench, servers = _bench("isolation")
-    _end(bench.measure(servers, rounds=rounds, say=_say), as_json=as_json)
+def _interleaved(name: str, usual: int) -> Callable[..., None]:
+    """Returns the command of a benchmark that has rounds alone, `usual` of them by default."""
+
+    def run(
+        rounds: Annotated[int, typer.Option("--rounds", min=1, help="Interleaved rounds.")] = usual,
+        as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
+    ) -> None:
+        bench, servers = _bench(name)
+        _end(bench.measure(servers, rounds=rounds, say=_say), as_json=as_json)
+
+    return run
 
 
-@app.command("channels", help=CHANNELS_HELP, short_help="200 recipients a call beside one.")
-def channels(
-    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Interleaved rounds.")] = 5,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
-) -> None:
-    bench, servers = _bench("channels")
-    _end(bench.measure(servers, rounds=rounds, say=_say), as_json=as_json)
-
-
-@app.command("spread", help=SPREAD_HELP, short_help="Lanes shared by one to five workers.")
-def spread(
-    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Interleaved rounds.")] = 3,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
-) -> None:
-    bench, servers = _bench("spread")
-    _end(bench.measure(servers, rounds=rounds, say=_say), as_json=as_json)
+for _name, _usual, _help, _line in (
+    ("isolation", 5, ISOLATION_HELP, "A lane beside lanes whose providers fail."),
+    ("channels", 5, CHANNELS_HELP, "200 recipients a call beside one."),
+    ("spread", 3, SPREAD_HELP, "Lanes shared by one to five workers."),
+):
+    app.command(_name, help=_help, short_help=_line)(_interleaved(_name, _usual))
 
 
 @app.command("pacing", help=PACING_HELP, short_help="Bursts at providers that say slower.")
