@@ -19,7 +19,7 @@ from idempotency.claims.rows import RECALLED
 from idempotency.error_mapping import errors
 from idempotency.payload_cipher import PayloadCipher, PayloadUnreadable
 from idempotency.recovery.contract import Transition, recalled
-from idempotency.transactions import Clock
+from idempotency.transactions import Clock, LedgerPart
 from message.states import Event, State, state_of
 
 LIMIT: Final = 10_000
@@ -86,13 +86,12 @@ class Covered(NamedTuple):
     """Whether its provider took it back."""
 
 
-class Recalls:
+class Recalls(LedgerPart):
     """Every method is one transaction or two, may be repeated, and raises LedgerError alone."""
 
     def __init__(self, database: Database, sealer: PayloadCipher, clock: Clock) -> None:
-        self._database = database
+        super().__init__(database, clock)
         self._sealer = sealer
-        self._clock = clock
 
     def announce(self, kind: Kind, name: str, life_ms: int) -> int:
         """Forbids claims and sends of that name for `life_ms`. Returns the time from which it counts."""
@@ -117,11 +116,6 @@ class Recalls:
         with self._begin() as (connection, now):
             for key in keys:
                 connection.execute(_KEEP, {"key": key, "now": now})
-
-    def now_ms(self) -> int:
-        """Returns the database's clock, epoch milliseconds."""
-        with self._begin() as (_connection, now):
-            return now
 
     def _enter(self, kind: Kind, name: str, life_ms: int) -> int:
         with self._begin(locked=True) as (connection, now):
@@ -166,7 +160,7 @@ class Recalls:
         with errors(), self._database.begin() as connection:
             if locked and self._database.is_postgres:
                 connection.execute(_LOCK)
-            yield connection, self._clock(connection)
+            yield connection, self.clock(connection)
 
 
 def cancelling(row: Covered) -> Transition:

@@ -21,6 +21,11 @@ class LedgerPart:
         self.clock = clock
         self._database = database
 
+    def now_ms(self) -> int:
+        """Returns the database's time, epoch milliseconds."""
+        with self._begin() as (_connection, now):
+            return now
+
     @contextmanager
     def _begin(self) -> Iterator[tuple[Connection, int]]:
         """Yields the connection of one transaction, and the database's time at its start."""

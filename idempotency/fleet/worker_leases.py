@@ -111,10 +111,6 @@ class Workers(LedgerPart):
         with self._begin() as (connection, now):
             return connection.execute(_LIVE, {"now": now}).all()
 
-    def now_ms(self) -> int:
-        with self._begin() as (_connection, now):
-            return now
-
     def _lock(self, connection: Connection, worker_id: str) -> None:
         """Makes a concurrent registration of the same name wait."""
         if self._database.is_postgres:
