@@ -15,7 +15,6 @@ from APNs", "Establishing a token-based connection to APNs"
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -26,6 +25,7 @@ import msgspec
 
 from simulator.protocols._es256 import verified
 from simulator.protocols._json import json_object
+from simulator.protocols._tokens import base64url
 from simulator.protocols._windows import KeyedWindows
 from simulator.servers.http_request import Request
 from simulator.wire import OneReceiver, ProtocolContext, Question, Recipient, Reply, Send, Verdict
@@ -168,8 +168,8 @@ class Apns(OneReceiver):
         """Returns key id and time of issue, in milliseconds; no key id: it is no token of this team."""
         signed, _, signature = token.rpartition(".")
         try:
-            header, claims = (msgspec.json.decode(_bytes(part)) for part in signed.split("."))
-            given, kid, issued = _bytes(signature), header["kid"], claims["iat"]
+            header, claims = (msgspec.json.decode(base64url(part)) for part in signed.split("."))
+            given, kid, issued = base64url(signature), header["kid"], claims["iat"]
             good = header["alg"] == "ES256" and isinstance(issued, int)
             issuer = claims["iss"]
         except (ValueError, TypeError, KeyError, msgspec.DecodeError):
@@ -211,10 +211,6 @@ class Apns(OneReceiver):
 
     def _too_many(self, request: Request, path: str) -> str:
         return "TooManyRequests" if self._bursts.over(path) else ""
-
-
-def _bytes(text: str) -> bytes:
-    return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
 
 
 PROTOCOLS = (Apns,)

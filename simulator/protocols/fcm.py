@@ -12,7 +12,6 @@ https://firebase.google.com/docs/reference/fcm/rest/v1/projects.messages
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
@@ -21,7 +20,7 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from simulator.protocols._tokens import IssuedTokens, Standing
+from simulator.protocols._tokens import IssuedTokens, Standing, base64url
 from simulator.servers.http_request import Request
 from simulator.wire import (
     ID,
@@ -131,8 +130,8 @@ class Fcm(OneReceiver):
         """Returns why the JWT is refused; empty: it is good."""
         signed, _, signature = assertion.rpartition(".")
         try:
-            header, claims = (msgspec.json.decode(_bytes(part)) for part in signed.split("."))
-            given = _bytes(signature)
+            header, claims = (msgspec.json.decode(base64url(part)) for part in signed.split("."))
+            given = base64url(signature)
         except (ValueError, msgspec.DecodeError):
             return "Invalid JWT: malformed"
         if not isinstance(claims, dict) or header.get("alg") != "RS256":
@@ -211,10 +210,6 @@ def _verified(signed: bytes, signature: bytes, modulus: int) -> bool:
     if len(signature) != size or number >= modulus:
         return False
     return pow(number, _EXPONENT, modulus).to_bytes(size, "big") == padded
-
-
-def _bytes(text: str) -> bytes:
-    return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
 
 
 def _error(status: int, canonical: str, text: str, details: Sequence[Any]) -> Reply:
