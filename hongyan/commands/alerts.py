@@ -12,7 +12,7 @@ from hongyan.author import author_of
 from hongyan.errors import WrongUsage
 from hongyan.flags import duration_ms
 from hongyan.tables import listing, local_time
-from hongyan.terminal import DONE, PROBLEMS, complain, err, explained, out, print_json, settings_of
+from hongyan.terminal import PROBLEMS, complain, err, explained, out, print_json, settings_of
 
 if TYPE_CHECKING:
     from idempotency.alerts.book import AlertBook, AlertShown, SilenceShown
@@ -106,7 +106,6 @@ def unsilence(context: typer.Context, rule: _RULE, subject: _SUBJECT = "") -> No
         complain(f"there is no silence of {_name(rule, subject)}; `hongyan alerts list` has them")
         raise typer.Exit(PROBLEMS)
     err().print(f"the silence of {_name(rule, subject)} has ended", markup=False)
-    raise typer.Exit(DONE)
 
 
 @contextmanager

@@ -39,8 +39,8 @@ _FILE = Annotated[
 ]
 _JSON = Annotated[bool, typer.Option("--json", help="For programs.", metavar="")]
 
-
-policy_versions.register(app)
+app.command("apply", help=policy_versions.APPLY)(policy_versions.apply)
+app.command("history", help=policy_versions.HISTORY)(policy_versions.history)
 
 
 @app.command("check", help=CHECK)

@@ -60,12 +60,6 @@ class PolicyPlan(NamedTuple):
     """Valid values that a person should check."""
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands to `hongyan policy`."""
-    app.command("apply", help=APPLY)(apply)
-    app.command("history", help=HISTORY)(history)
-
-
 def apply(
     context: typer.Context,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The policy, as policy.toml.")],
