@@ -37,7 +37,6 @@ from channels.providers._common.wechat import (
 from channels.providers.wechat.template import TemplateChannel, Value, data_of, message_of
 from message.outcomes import Accepted, AnyOutcome, Limit
 
-_PATH: Final = "cgi-bin/message/subscribe/send"
 _DOCUMENT: Final = (
     "https://developers.weixin.qq.com/miniprogram/dev/OpenApiDoc/mp-message-management/"
     "subscribe-message/sendMessage.html"
@@ -71,7 +70,7 @@ _encoder = msgspec.json.Encoder(order="deterministic")
 
 class WechatMiniChannel(TemplateChannel):
     provider: ClassVar[str] = "wechat_mini"
-    path: ClassVar[str] = _PATH
+    path: ClassVar[str] = "cgi-bin/message/subscribe/send"
     channel: ClassVar[str] = "wechat_mini"
     options: ClassVar[type[msgspec.Struct]] = MiniOptions
     errors: ClassVar[ErrorTable] = ErrorTable(

@@ -49,7 +49,6 @@ from channels.providers.wechat.template import (
 )
 from message.outcomes import Accepted, AnyOutcome
 
-_PATH: Final = "cgi-bin/message/template/send"
 _DOCUMENTS: Final = "https://developers.weixin.qq.com/doc/service"
 _KNOWN_ID: Final = "45065"
 _DEDUP_MS: Final = 9 * MINUTE
@@ -81,7 +80,7 @@ _encoder = msgspec.json.Encoder(order="deterministic")
 
 class WechatOfficialChannel(TemplateChannel):
     provider: ClassVar[str] = "wechat_official"
-    path: ClassVar[str] = _PATH
+    path: ClassVar[str] = "cgi-bin/message/template/send"
     channel: ClassVar[str] = "wechat_official"
     options: ClassVar[type[msgspec.Struct]] = AppOptions
     dedup_window_ms: ClassVar[int] = _DEDUP_MS
