@@ -42,6 +42,11 @@ class PayloadCipher:
         self._cipher = AESGCM(secret) if secret else None
         self._head = _MARK + sha256(secret).digest()[:_ID] if secret else b""
 
+    @property
+    def seals(self) -> bool:
+        """Whether a key is configured."""
+        return self._cipher is not None
+
     def seal(self, data: bytes, message_id: str) -> bytes:
         """Returns the bytes for the database."""
         if self._cipher is None:
