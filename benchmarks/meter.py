@@ -14,7 +14,7 @@ _PAGE_KIB = 1024
 
 
 class Stretch(msgspec.Struct):
-    """What one stretch of one run came to."""
+    """Figures of one stretch of one run."""
 
     messages: int
     seconds: float

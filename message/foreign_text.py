@@ -28,7 +28,7 @@ _UNKNOWN_FIELD: Final = "Object contains unknown field"
 _LEAST: Final = 4
 """Shorter private texts are not masked: they identify nobody."""
 _RUN: Final = 8
-"""So many characters in a row are masked where a text repeats only a part of a private text."""
+"""Length of a run that is masked where a text repeats only a part of a private text."""
 _UNSHOWN: Final = re.compile(
     r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff]+"
 )

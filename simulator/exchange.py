@@ -14,7 +14,7 @@ from simulator.protocols import PROTOCOLS
 from simulator.provider import Provider
 from simulator.receipts.poster import ReceiptPoster
 from simulator.servers.http_request import Request, RequestClient
-from simulator.wire import Question, Recipient, Reply, Send, Verdict, WireProtocol
+from simulator.wire import Question, ReceivedCall, Recipient, Reply, Verdict, WireProtocol
 
 _DIGEST: Final = 16
 
@@ -63,7 +63,7 @@ class SimulatedExchange:
         self,
         connection: RequestClient,
         protocol: WireProtocol,
-        send: Send,
+        send: ReceivedCall,
         request: Request,
         path: str,
     ) -> None:
@@ -82,7 +82,7 @@ class SimulatedExchange:
     def _decide(
         self,
         protocol: WireProtocol,
-        send: Send,
+        send: ReceivedCall,
         one: Recipient,
         fate: FaultDecision,
         *,
@@ -129,7 +129,7 @@ class SimulatedExchange:
         return turn
 
 
-def _key(protocol: WireProtocol, send: Send, one: Recipient) -> str:
+def _key(protocol: WireProtocol, send: ReceivedCall, one: Recipient) -> str:
     return one.key or f"{protocol.name}:{send.id}:{one.receiver}"
 
 
@@ -147,7 +147,7 @@ def _told(protocol: WireProtocol, question: Question, fate: FaultDecision) -> Re
 
 
 def _answered(
-    protocol: WireProtocol, send: Send, verdicts: Sequence[Verdict], fate: FaultDecision
+    protocol: WireProtocol, send: ReceivedCall, verdicts: Sequence[Verdict], fate: FaultDecision
 ) -> Reply:
     refused = _refusal(protocol, fate)
     return protocol.reply(send, verdicts) if refused is None else refused

@@ -1,9 +1,9 @@
 """A wire protocol of the simulator: it reads requests, the provider decides, it words answers.
 
-    request ──read──▶ Reply       refused: bad signature, expired token, malformed; nothing is kept
-                      Question    a query, a token, a recall: answered by the protocol, faults apply
-                      Send        one call for one or more receivers
-    Send ── fate of the call, code of each receiver, dedup ──▶ Verdicts ── kept on disk ── reply ──▶
+    request ──read──▶ Reply         refused: bad signature, expired token, malformed; nothing is kept
+                      Question      a query, a token, a recall: answered by the protocol, faults apply
+                      ReceivedCall  one call for one or more receivers
+    ReceivedCall ── fate of the call, code of each receiver, dedup ──▶ Verdicts ── kept on disk ── reply ──▶
 
 The whole call meets one fate (latency, reset, an error for all). Then every receiver of an accepted call
 may meet an error of its own. `known` finds a repeat within the protocol's own dedup window.
@@ -96,7 +96,7 @@ class Recipient(msgspec.Struct, frozen=True):
     record's key. Empty: `<protocol>:<call id>:<receiver>`."""
 
 
-class Send(msgspec.Struct):
+class ReceivedCall(msgspec.Struct):
     """A call that was read and found in order."""
 
     recipients: Sequence[Recipient]
@@ -137,7 +137,7 @@ class WireProtocol:
     def __init__(self, world: ProtocolContext) -> None:
         self.world = world
 
-    def read(self, request: Request, path: str) -> Send | Question | Reply:
+    def read(self, request: Request, path: str) -> ReceivedCall | Question | Reply:
         """Checks the request as the provider does. `path` is the part after `/<protocol>`, from its slash
         (`/` if there is none). Signatures cover the path as it came (`request.target`)."""
         raise NotImplementedError
@@ -146,7 +146,7 @@ class WireProtocol:
         """Returns the provider's name for the `seq`-th message it saw, in its own format."""
         return f"sim-{seq}"
 
-    def known(self, send: Send, recipient: Recipient) -> str | None:
+    def known(self, send: ReceivedCall, recipient: Recipient) -> str | None:
         """Returns the earlier message's id if the provider would drop this as its repeat; else None."""
         return None
 
@@ -154,23 +154,23 @@ class WireProtocol:
         """Remembers a recipient's acceptance, for queries, dedup and receipts. Called again for every
         record of this protocol when the simulator starts on an earlier ledger."""
 
-    def reply(self, send: Send, verdicts: Sequence[Verdict]) -> Reply:
+    def reply(self, send: ReceivedCall, verdicts: Sequence[Verdict]) -> Reply:
         """Returns the answer to an accepted call, errors of single receivers in it."""
         raise NotImplementedError
 
     def refuse(self, code: str) -> Reply:
-        """Returns the answer to a Send or a Question that fails as a whole with the provider's code."""
+        """Returns the answer to a call or a question that fails as a whole, with the provider's code."""
         raise NotImplementedError
 
 
 class OneReceiver(WireProtocol):
     """A provider whose calls have one receiver each."""
 
-    def reply(self, send: Send, verdicts: Sequence[Verdict]) -> Reply:
+    def reply(self, send: ReceivedCall, verdicts: Sequence[Verdict]) -> Reply:
         """Returns the refusal of the one receiver, else the answer of `taken`."""
         (verdict,) = verdicts
         return self.refuse(verdict.code) if verdict.code else self.taken(send, verdict)
 
-    def taken(self, send: Send, verdict: Verdict) -> Reply:
+    def taken(self, send: ReceivedCall, verdict: Verdict) -> Reply:
         """Returns the answer to an accepted call."""
         raise NotImplementedError

@@ -12,7 +12,7 @@ from pathlib import Path
 from deploy.local import probe, system
 from deploy.local.errors import NoKafkaJars, StackError
 from deploy.local.layout import HOST, Layout
-from deploy.local.server import Server
+from deploy.local.server import LocalServer
 from deploy.local.system import Say
 
 POM = Path(__file__).with_name("pom.xml")
@@ -20,7 +20,7 @@ FETCH_S = 600
 MAX_HEAP = "384m"
 
 
-class Broker(Server):
+class Broker(LocalServer):
     """One node, broker and controller in one."""
 
     programs = ("java",)

@@ -10,14 +10,14 @@ from pathlib import Path
 from deploy.local.errors import StackError
 from deploy.local.layout import DATABASE, HOST, PASSWORD, USER, Layout
 from deploy.local.process import plain_environment
-from deploy.local.server import Server
+from deploy.local.server import LocalServer
 from deploy.local.system import Say, postgres_programs
 
 SYSTEM_USER = "postgres"
 ELSEWHERE = Path("/var/tmp")  # noqa: S108 - the folder in it is made by us alone, mode 0700
 
 
-class Postgres(Server):
+class Postgres(LocalServer):
     programs = ("postgresql",)
     stop_signal = signal.SIGINT  # fast: ends sessions, then stops cleanly
     # Immediate: no checkpoint, recovery from the log at the next start. To the data SIGKILL would

@@ -2,13 +2,13 @@
 
 from deploy.local import probe
 from deploy.local.layout import HOST, Layout
-from deploy.local.server import Server
+from deploy.local.server import LocalServer
 
 DATABASES = 64
 """Enough for every test run beside another to have a number of its own."""
 
 
-class Redis(Server):
+class Redis(LocalServer):
     programs = ("redis-server",)
     ready_s = 15.0
 

@@ -8,7 +8,7 @@ from deploy.local.layout import HOST, Layout
 from deploy.local.system import Say
 
 
-class Server(ABC):
+class LocalServer(ABC):
     """How to run one server. It keeps no state: that is the stack's part."""
 
     programs: tuple[str, ...] = ()

@@ -23,7 +23,7 @@ from deploy.local.layout import Layout
 from deploy.local.postgres import Postgres
 from deploy.local.process import Identity, PidFile
 from deploy.local.redis_server import Redis
-from deploy.local.server import Server
+from deploy.local.server import LocalServer
 from deploy.local.system import Say
 
 _LOCK_S = 900.0
@@ -47,7 +47,7 @@ class Stack:
         self.layout = layout
         self._say = say
         brokers = [Broker(layout, n) for n in layout.broker_ids]
-        self._servers: dict[str, Server] = {
+        self._servers: dict[str, LocalServer] = {
             server.name: server for server in (*brokers, Postgres(layout), Redis(layout))
         }
 
@@ -193,14 +193,14 @@ class Stack:
             self.kill(name)
         self._pid_file(name).clear()
 
-    def _status(self, server: Server) -> Status:
+    def _status(self, server: LocalServer) -> Status:
         known = self._pid_file(server.name).read()
         if known is None:
             return Status(server.name, server.address, "stopped", None, 0)
         memory = process.memory(known.pid)
         return Status(server.name, server.address, _state(server, known), known.pid, memory)
 
-    def _refuse_taken_port(self, server: Server) -> None:
+    def _refuse_taken_port(self, server: LocalServer) -> None:
         # A killed JVM counts as gone a moment before the last of its threads lets go of the port.
         deadline = time.monotonic() + _PORT_S
         for port in server.ports:
@@ -224,7 +224,7 @@ class Stack:
                 f"from port base {former.layout.port_base}; stop it first with `make down`."
             )
 
-    def _server(self, name: str) -> Server:
+    def _server(self, name: str) -> LocalServer:
         if name not in self._servers:
             raise StackError(f"there is no {name} in this stack, only {', '.join(self.names)}.")
         return self._servers[name]
@@ -265,7 +265,7 @@ def _taken(lock: int) -> bool:
     return True
 
 
-def _state(server: Server, known: Identity) -> str:
+def _state(server: LocalServer, known: Identity) -> str:
     if process.paused(known.pid):
         return "paused"
     return "running" if server.ready() else "starting"

@@ -15,7 +15,7 @@ import msgspec
 
 from simulator.protocols._windows import KeyedWindows
 from simulator.servers.http_request import Request
-from simulator.wire import OneReceiver, ProtocolContext, Recipient, Reply, Send
+from simulator.wire import OneReceiver, ProtocolContext, ReceivedCall, Recipient, Reply
 
 TEXT: Final = [("Content-Type", "text/plain; charset=utf-8")]
 
@@ -41,7 +41,7 @@ class HookProtocol(OneReceiver):
         """Takes a place in the window. Returns True if there was none."""
         return self._limits.over(self.hook)
 
-    def send(self, message: dict[str, Any], mentions: int) -> Send:
+    def send(self, message: dict[str, Any], mentions: int) -> ReceivedCall:
         """Counts the mentions. Returns the call to the one receiver."""
         for _ in range(mentions):
             self.world.count(f"{self.name}.mentions")
@@ -49,7 +49,7 @@ class HookProtocol(OneReceiver):
             :16
         ]
         group = self.world.credential(self.name, "group", "group")
-        return Send([Recipient(group, f"{self.name}:{digest}")])
+        return ReceivedCall([Recipient(group, f"{self.name}:{digest}")])
 
 
 def texts(tree: Any) -> list[str]:

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs
 
 from simulator.protocols._tokens import IssuedTokens, Standing
 from simulator.servers.http_request import Request
-from simulator.wire import ID, SECRET, OneReceiver, ProtocolContext, Question, Reply, Send
+from simulator.wire import ID, SECRET, OneReceiver, ProtocolContext, Question, ReceivedCall, Reply
 
 _STABLE: Final = "/cgi-bin/stable_token"
 _OVERLAP_S: Final = 300.0
@@ -48,7 +48,7 @@ class WechatProtocol(OneReceiver):
         super().__init__(world)
         self._tokens = IssuedTokens(world, self.name, overlap_s=_OVERLAP_S)
 
-    def read(self, request: Request, path: str) -> Send | Question | Reply:
+    def read(self, request: Request, path: str) -> ReceivedCall | Question | Reply:
         if path not in (_STABLE, self.path):
             return Reply(b"", 404)
         if request.method != "POST":
@@ -66,7 +66,7 @@ class WechatProtocol(OneReceiver):
         wrong = wrong_token(self._tokens, request, "40001")
         return self.refuse(wrong) if wrong else self.message(body, request)
 
-    def message(self, body: dict[str, Any], request: Request) -> Send | Reply:
+    def message(self, body: dict[str, Any], request: Request) -> ReceivedCall | Reply:
         """Returns the call if its body is in order, else the refusal."""
         raise NotImplementedError
 

@@ -21,7 +21,15 @@ from simulator.protocols._json import json_reply, parsed
 from simulator.protocols._sms import CHINA_MS, is_number
 from simulator.protocols._sms_acs3 import Gateway, fields
 from simulator.servers.http_request import Request
-from simulator.wire import ProtocolContext, Question, Recipient, Reply, Send, Verdict, WireProtocol
+from simulator.wire import (
+    ProtocolContext,
+    Question,
+    ReceivedCall,
+    Recipient,
+    Reply,
+    Verdict,
+    WireProtocol,
+)
 
 _VERSION: Final = "2017-05-25"
 _MAX_EQUAL, _MAX_EACH = 1_000, 100
@@ -61,7 +69,7 @@ class AliyunSmsProtocol(WireProtocol):
         self._details: dict[str, list[_Detail]] = {}
         """By number as the provider writes it; kept for good."""
 
-    def read(self, request: Request, path: str) -> Send | Question | Reply:
+    def read(self, request: Request, path: str) -> ReceivedCall | Question | Reply:
         """Checks the signature, then version and operation, then the operation's parameters."""
         self._biz_id = ""
         if request.method not in ("GET", "POST"):
@@ -89,7 +97,7 @@ class AliyunSmsProtocol(WireProtocol):
         """Adds a row for QuerySendDetails."""
         self._keep(record.receiver, record.id, record.at_ms, _DELIVERED, "DELIVERED")
 
-    def reply(self, send: Send, verdicts: Sequence[Verdict]) -> Reply:
+    def reply(self, send: ReceivedCall, verdicts: Sequence[Verdict]) -> Reply:
         """Returns OK and the call's BizId."""
         failed = [one for one in verdicts if one.code]
         if len(failed) == len(verdicts):
@@ -104,7 +112,7 @@ class AliyunSmsProtocol(WireProtocol):
         content = {"RequestId": _REQUEST_ID, "Code": code, "Message": f"simulated: {code}"}
         return json_reply(content, status)
 
-    def _send(self, given: Mapping[str, str]) -> Send | Reply:
+    def _send(self, given: Mapping[str, str]) -> ReceivedCall | Reply:
         for name in ("PhoneNumbers", "SignName", "TemplateCode"):
             if not given.get(name):
                 return self.refuse(f"Missing{name}")
@@ -114,7 +122,7 @@ class AliyunSmsProtocol(WireProtocol):
         params = parsed(given["TemplateParam"]) if "TemplateParam" in given else {}
         return self._checked(given, numbers, [params])
 
-    def _send_batch(self, given: Mapping[str, str]) -> Send | Reply:
+    def _send_batch(self, given: Mapping[str, str]) -> ReceivedCall | Reply:
         lists = []
         for name in ("PhoneNumberJson", "SignNameJson"):
             if not given.get(name):
@@ -132,7 +140,7 @@ class AliyunSmsProtocol(WireProtocol):
 
     def _checked(
         self, given: Mapping[str, str], numbers: Sequence[str], params: Sequence[Any]
-    ) -> Send | Reply:
+    ) -> ReceivedCall | Reply:
         if not all(is_number(one) for one in numbers):
             return self.refuse("isv.MOBILE_NUMBER_ILLEGAL")
         if not _TEMPLATE.fullmatch(given.get("TemplateCode", "")):
@@ -141,7 +149,7 @@ class AliyunSmsProtocol(WireProtocol):
             return self.refuse("isv.INVALID_JSON_PARAM")
         if len(given.get("OutId", "")) >= _MAX_OUT_ID:
             return self.refuse("isv.INVALID_PARAMETERS")
-        return Send([Recipient(one) for one in numbers], given.get("OutId", ""))
+        return ReceivedCall([Recipient(one) for one in numbers], given.get("OutId", ""))
 
     def _question(self, given: Mapping[str, str]) -> Question | Reply:
         for name in ("PhoneNumber", "SendDate", "PageSize", "CurrentPage"):

@@ -28,7 +28,15 @@ from simulator.protocols._json import json_object
 from simulator.protocols._tokens import base64url
 from simulator.protocols._windows import KeyedWindows
 from simulator.servers.http_request import Request
-from simulator.wire import OneReceiver, ProtocolContext, Question, Recipient, Reply, Send, Verdict
+from simulator.wire import (
+    OneReceiver,
+    ProtocolContext,
+    Question,
+    ReceivedCall,
+    Recipient,
+    Reply,
+    Verdict,
+)
 
 _PUBLIC_KEY: Final = (
     "fb6a9ccbe1ea7b161fc1697f022adf002532f3dc5d79f27282df39cc305c74a4"
@@ -95,7 +103,7 @@ class Apns(OneReceiver):
         self._keys: WeakKeyDictionary[object, str] = WeakKeyDictionary()
         """The key of each connection's first push."""
 
-    def read(self, request: Request, path: str) -> Send | Question | Reply:
+    def read(self, request: Request, path: str) -> ReceivedCall | Question | Reply:
         """Serves one path; any other is 404."""
         if request.version != "2":
             return Reply(b"", 505)
@@ -111,9 +119,9 @@ class Apns(OneReceiver):
                 return self.refuse(reason)
         device = path.removeprefix(_PATH)
         name = request.field("apns-id") or str(UUID(int=self.world.now_ms()))
-        return Send([Recipient(device, f"{self.name}:{name}")], name)
+        return ReceivedCall([Recipient(device, f"{self.name}:{name}")], name)
 
-    def taken(self, send: Send, verdict: Verdict) -> Reply:
+    def taken(self, send: ReceivedCall, verdict: Verdict) -> Reply:
         """Returns an empty body, and the notification's id in a field."""
         return Reply(b"", 200, [("apns-id", send.id)])
 

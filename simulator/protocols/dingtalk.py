@@ -27,9 +27,9 @@ from simulator.wire import (
     ID,
     ProtocolContext,
     Question,
+    ReceivedCall,
     Recipient,
     Reply,
-    Send,
     Verdict,
     WireProtocol,
 )
@@ -76,7 +76,7 @@ class DingTalk(WireProtocol):
         self._results_after_ms = int(after_ms)
         self._task = ""
 
-    def read(self, request: Request, path: str) -> Send | Question | Reply:
+    def read(self, request: Request, path: str) -> ReceivedCall | Question | Reply:
         """Serves four paths; any other is 404."""
         if path == "/gettoken":
             return self._token(request)
@@ -95,7 +95,7 @@ class DingTalk(WireProtocol):
         self._task = self._task or str(_FIRST_TASK + seq)
         return self._task
 
-    def known(self, send: Send, recipient: Recipient) -> str | None:
+    def known(self, send: ReceivedCall, recipient: Recipient) -> str | None:
         """Returns the task in which this member got this content today; else None."""
         day, task = self._given.get(recipient.key, (-1, ""))
         return task if day == self._day(self.world.now_ms()) else None
@@ -106,7 +106,7 @@ class DingTalk(WireProtocol):
         self._tasks.setdefault(record.provider_id, []).append(record.receiver)
         self._at.setdefault(record.provider_id, record.at_ms)
 
-    def reply(self, send: Send, verdicts: Sequence[Verdict]) -> Reply:
+    def reply(self, send: ReceivedCall, verdicts: Sequence[Verdict]) -> Reply:
         """Returns success, even if some members were not reached."""
         task = next((v.provider_id for v in verdicts if not v.repeated), verdicts[0].provider_id)
         failed = {v.recipient.receiver: v.code for v in verdicts if v.code}
@@ -150,7 +150,7 @@ class DingTalk(WireProtocol):
             return answer(40056, "不合法的agentid")
         return body
 
-    def _send(self, body: Mapping[str, Any]) -> Send | Reply:
+    def _send(self, body: Mapping[str, Any]) -> ReceivedCall | Reply:
         users = [user for user in str(body.get("userid_list", "")).split(",") if user]
         if not users:
             return answer(1430000, "接受者为空")
@@ -163,7 +163,7 @@ class DingTalk(WireProtocol):
             return answer(45002, "消息内容超过限制")
         self._task = ""
         digest = sha256(msgspec.json.encode(msg, order="deterministic")).hexdigest()[:16]
-        return Send([Recipient(user, f"{self.name}:{digest}:{user}") for user in users])
+        return ReceivedCall([Recipient(user, f"{self.name}:{digest}:{user}") for user in users])
 
     def _ask(self, body: Mapping[str, Any]) -> Question | Reply:
         task = str(body.get("task_id", ""))

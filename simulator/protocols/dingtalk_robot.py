@@ -21,7 +21,7 @@ from simulator.protocols._dingtalk import answer, query
 from simulator.protocols._json import json_object
 from simulator.protocols._windows import KeyedWindows
 from simulator.servers.http_request import Request
-from simulator.wire import ID, OneReceiver, ProtocolContext, Recipient, Reply, Send, Verdict
+from simulator.wire import ID, OneReceiver, ProtocolContext, ReceivedCall, Recipient, Reply, Verdict
 
 _HOUR_MS: Final = 3_600_000
 _MAX_BYTES: Final = 20_000
@@ -44,7 +44,7 @@ class DingTalkRobot(OneReceiver):
         super().__init__(world)
         self._limits = KeyedWindows(world, self.name, (20, 60), silence_s=600)
 
-    def read(self, request: Request, path: str) -> Send | Reply:
+    def read(self, request: Request, path: str) -> ReceivedCall | Reply:
         """Serves one path; any other is 404."""
         if path != "/robot/send":
             return answer(404, "请求的URI地址不存在")
@@ -58,7 +58,7 @@ class DingTalkRobot(OneReceiver):
             return answer(130101, "send too fast, exceed 20 times per minute")
         return refused or self._message(request.body)
 
-    def taken(self, send: Send, verdict: Verdict) -> Reply:
+    def taken(self, send: ReceivedCall, verdict: Verdict) -> Reply:
         """Returns the answer for the group, the one receiver."""
         return answer(0)
 
@@ -95,7 +95,7 @@ class DingTalkRobot(OneReceiver):
         mac.update(timestamp.encode() + b"\n" + secret)
         return base64.standard_b64encode(mac.digest())
 
-    def _message(self, body: bytes) -> Send | Reply:
+    def _message(self, body: bytes) -> ReceivedCall | Reply:
         message = json_object(body)
         if message is None:
             return answer(40035, "缺少参数 json")
@@ -108,7 +108,7 @@ class DingTalkRobot(OneReceiver):
             return answer(40035, f"缺少参数 {kind}")
         digest = hashlib.sha256(body).hexdigest()[:16]
         group = self.world.credential(self.name, "group", "group")
-        return Send([Recipient(group, f"{self.name}:{digest}")])
+        return ReceivedCall([Recipient(group, f"{self.name}:{digest}")])
 
 
 def _complete(kind: str, message: dict[str, Any]) -> bool:

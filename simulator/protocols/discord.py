@@ -18,7 +18,7 @@ from simulator.ledger import Record
 from simulator.protocols._chat import HookProtocol
 from simulator.protocols._json import json_object
 from simulator.servers.http_request import Request
-from simulator.wire import ProtocolContext, Question, Reply, Send, Verdict
+from simulator.wire import ProtocolContext, Question, ReceivedCall, Reply, Verdict
 
 _STATUS: Final = {
     **dict.fromkeys(("10003", "10015", "10016", "10008"), 404),
@@ -47,7 +47,7 @@ class Discord(HookProtocol):
         super().__init__(world)
         self._messages: set[str] = set()
 
-    def read(self, request: Request, path: str) -> Send | Question | Reply:
+    def read(self, request: Request, path: str) -> ReceivedCall | Question | Reply:
         """Serves execute and delete."""
         address, _, query = request.target.decode("ascii", "replace").partition("?")
         hook = f"/{self.name}/{self.world.credential(self.name, 'hook', self.hook)}"
@@ -73,7 +73,7 @@ class Discord(HookProtocol):
         """Adds the message to the channel."""
         self._messages.add(record.provider_id)
 
-    def taken(self, send: Send, verdict: Verdict) -> Reply:
+    def taken(self, send: ReceivedCall, verdict: Verdict) -> Reply:
         """Returns the message if it was waited for."""
         if not send.echo:
             return Reply(b"", 204)
@@ -93,7 +93,7 @@ class Discord(HookProtocol):
             return Reply(msgspec.json.encode({**limited, "global": False}), 429, fields)
         return _error(_STATUS.get(code, 400), int(code), f"error {code}")
 
-    def _message(self, body: dict[str, Any], wait: bool) -> Send | Reply:
+    def _message(self, body: dict[str, Any], wait: bool) -> ReceivedCall | Reply:
         content, embeds = body.get("content", ""), body.get("embeds", [])
         if not isinstance(content, str) or not isinstance(embeds, list) or len(embeds) > 10:
             return self.refuse("50035")

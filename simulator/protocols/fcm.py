@@ -27,9 +27,9 @@ from simulator.wire import (
     OneReceiver,
     ProtocolContext,
     Question,
+    ReceivedCall,
     Recipient,
     Reply,
-    Send,
     Verdict,
 )
 
@@ -86,7 +86,7 @@ class Fcm(OneReceiver):
         # Google gives a new token each time; to a sender it makes no difference.
         self._tokens = IssuedTokens(world, self.name)
 
-    def read(self, request: Request, path: str) -> Send | Question | Reply:
+    def read(self, request: Request, path: str) -> ReceivedCall | Question | Reply:
         """Serves two paths; any other is 404."""
         project = self.world.credential(self.name, "project_id", ID)
         if path == "/token" and request.method == "POST":
@@ -99,7 +99,7 @@ class Fcm(OneReceiver):
         """Returns an id in the provider's form."""
         return f"projects/{self.world.credential(self.name, 'project_id', ID)}/messages/0:{seq}%sim"
 
-    def taken(self, send: Send, verdict: Verdict) -> Reply:
+    def taken(self, send: ReceivedCall, verdict: Verdict) -> Reply:
         """Returns the answer for the one target of a call."""
         return Reply(msgspec.json.encode({"name": verdict.provider_id}))
 
@@ -160,7 +160,7 @@ class Fcm(OneReceiver):
             return None
         return _canonical("UNAUTHENTICATED", "Request had invalid authentication credentials.")
 
-    def _message(self, request: Request) -> Send | Reply:
+    def _message(self, request: Request) -> ReceivedCall | Reply:
         try:
             body = msgspec.json.decode(request.body)
         except (msgspec.DecodeError, UnicodeDecodeError):
@@ -174,7 +174,7 @@ class Fcm(OneReceiver):
         if problem := _problem(message):
             return _invalid(problem)
         receiver = str(message[targets[0]])
-        return Send([Recipient(receiver)], _name(message))
+        return ReceivedCall([Recipient(receiver)], _name(message))
 
 
 def _problem(message: Mapping[str, Any]) -> str:

@@ -27,9 +27,9 @@ from simulator.wire import (
     OneReceiver,
     ProtocolContext,
     Question,
+    ReceivedCall,
     Recipient,
     Reply,
-    Send,
     Verdict,
 )
 
@@ -71,7 +71,7 @@ class Feishu(OneReceiver):
         self._all = KeyedWindows(world, self.name, (50, 1), (1_000, 60))
         self._each = KeyedWindows(world, self.name, (5, 1))
 
-    def read(self, request: Request, path: str) -> Send | Question | Reply:
+    def read(self, request: Request, path: str) -> ReceivedCall | Question | Reply:
         """Serves three paths; any other is 404."""
         if path == "/open-apis/auth/v3/tenant_access_token/internal":
             return self._token(request)
@@ -85,7 +85,7 @@ class Feishu(OneReceiver):
         """Returns an id in the provider's form."""
         return f"om_{seq:032x}"
 
-    def known(self, send: Send, recipient: Recipient) -> str | None:
+    def known(self, send: ReceivedCall, recipient: Recipient) -> str | None:
         """Returns the message of a uuid that was accepted within the hour; else None."""
         at_ms, message = self._seen.get(send.id, (0, ""))
         return message if message and self.world.now_ms() - at_ms < _HOUR_MS else None
@@ -96,7 +96,7 @@ class Feishu(OneReceiver):
             self._seen[record.id] = (record.at_ms, record.provider_id)
         self._at[record.provider_id] = record.at_ms
 
-    def taken(self, send: Send, verdict: Verdict) -> Reply:
+    def taken(self, send: ReceivedCall, verdict: Verdict) -> Reply:
         """Returns the answer for the one receiver of a call."""
         return answer(0, data={"message_id": verdict.provider_id, "msg_type": send.echo})
 
@@ -146,7 +146,7 @@ class Feishu(OneReceiver):
         self._gone.add(message)
         return answer(0, data={})
 
-    def _message(self, request: Request) -> Send | Reply:
+    def _message(self, request: Request) -> ReceivedCall | Reply:
         body = json_object(request.body)
         if request.method != "POST" or body is None:
             return answer(230001, _INVALID + "invalid request body", 400)
@@ -158,7 +158,7 @@ class Feishu(OneReceiver):
             return answer(230001, _INVALID + "uuid is too long", 400)
         type_ = str(body.get("msg_type", ""))
         refused = _content_refused(type_, body.get("content")) or self._too_fast(receiver)
-        return refused or Send([Recipient(receiver)], uuid, type_)
+        return refused or ReceivedCall([Recipient(receiver)], uuid, type_)
 
     def _too_fast(self, receiver: str) -> Reply | None:
         if self._all.over("application"):

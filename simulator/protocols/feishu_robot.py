@@ -20,7 +20,7 @@ from simulator.protocols._feishu import answer
 from simulator.protocols._json import json_object
 from simulator.protocols._windows import KeyedWindows
 from simulator.servers.http_request import Request
-from simulator.wire import ID, OneReceiver, ProtocolContext, Recipient, Reply, Send, Verdict
+from simulator.wire import ID, OneReceiver, ProtocolContext, ReceivedCall, Recipient, Reply, Verdict
 
 _HOUR_S: Final = 3_600
 _MS: Final = 1_000
@@ -44,7 +44,7 @@ class FeishuRobot(OneReceiver):
         super().__init__(world)
         self._limits = KeyedWindows(world, self.name, (5, 1), (100, 60))
 
-    def read(self, request: Request, path: str) -> Send | Reply:
+    def read(self, request: Request, path: str) -> ReceivedCall | Reply:
         """Serves one path, whose end is the hook."""
         if not path.startswith(_HOOK) or request.method != "POST":
             return Reply(b"404 page not found", 404, [("Content-Type", "text/plain")])
@@ -58,7 +58,7 @@ class FeishuRobot(OneReceiver):
             return answer(11232, "frequency limited", data={})
         return refused or self._message(body)
 
-    def taken(self, send: Send, verdict: Verdict) -> Reply:
+    def taken(self, send: ReceivedCall, verdict: Verdict) -> Reply:
         """Returns the answer for the group, the one receiver."""
         return answer(0, data={}, Extra=None, StatusCode=0, StatusMessage="success")
 
@@ -86,7 +86,7 @@ class FeishuRobot(OneReceiver):
         mac = hmac.new(f"{timestamp}\n{secret}".encode(), digestmod=hashlib.sha256)
         return base64.standard_b64encode(mac.digest())
 
-    def _message(self, body: dict[str, Any]) -> Send | Reply:
+    def _message(self, body: dict[str, Any]) -> ReceivedCall | Reply:
         kind = body.get("msg_type")
         if not kind:
             return answer(19002, "params error, msg_type need", data={})
@@ -95,7 +95,7 @@ class FeishuRobot(OneReceiver):
             return answer(9499, "Bad Request", 400, data={})
         digest = hashlib.sha256(msgspec.json.encode(part, order="deterministic")).hexdigest()[:16]
         group = self.world.credential(self.name, "group", "group")
-        return Send([Recipient(group, f"{self.name}:{digest}")])
+        return ReceivedCall([Recipient(group, f"{self.name}:{digest}")])
 
 
 def _complete(kind: str, part: dict[str, Any]) -> bool:

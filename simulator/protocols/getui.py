@@ -21,9 +21,9 @@ from simulator.wire import (
     ID,
     ProtocolContext,
     Question,
+    ReceivedCall,
     Recipient,
     Reply,
-    Send,
     Verdict,
     WireProtocol,
 )
@@ -49,7 +49,7 @@ class GetuiProtocol(WireProtocol):
         self._tokens = IssuedTokens(world, self.name)
         self._seen: dict[str, str] = {}
 
-    def read(self, request: Request, path: str) -> Send | Question | Reply:
+    def read(self, request: Request, path: str) -> ReceivedCall | Question | Reply:
         """Serves three paths below the application's."""
         app = f"/{self.world.credential(self.name, 'app_id', ID)}"
         if not path.startswith(f"{app}/"):
@@ -72,7 +72,7 @@ class GetuiProtocol(WireProtocol):
         """Returns an id in the provider's form."""
         return f"RASS_1122_{seq:032x}"
 
-    def known(self, send: Send, recipient: Recipient) -> str | None:
+    def known(self, send: ReceivedCall, recipient: Recipient) -> str | None:
         """Returns the task of a request id that was seen; else None."""
         return self._seen.get(send.id)
 
@@ -80,7 +80,7 @@ class GetuiProtocol(WireProtocol):
         """Remembers the request id."""
         self._seen[record.id] = record.provider_id
 
-    def reply(self, send: Send, verdicts: Sequence[Verdict]) -> Reply:
+    def reply(self, send: ReceivedCall, verdicts: Sequence[Verdict]) -> Reply:
         """Returns the device's status under the task's id."""
         (verdict,) = verdicts
         if verdict.code not in ("", _IGNORED):
@@ -115,7 +115,7 @@ class GetuiProtocol(WireProtocol):
         ends = self.world.now_ms() + seconds * 1_000
         return _reply(0, "success", {"expire_time": str(ends), "token": token})
 
-    def _push(self, body: Mapping[str, Any], kind: str) -> Send | Reply:
+    def _push(self, body: Mapping[str, Any], kind: str) -> ReceivedCall | Reply:
         name, audience = body.get("request_id"), body.get("audience")
         receivers = audience.get(kind) if isinstance(audience, dict) else None
         if not isinstance(name, str) or not 10 <= len(name) <= 32:
@@ -125,7 +125,7 @@ class GetuiProtocol(WireProtocol):
         if fault := _fault(body):
             return _reply(20001, fault, status=400)
         receiver = str(receivers[0])
-        return Send([Recipient(receiver, f"{self.name}:{name}")], name)
+        return ReceivedCall([Recipient(receiver, f"{self.name}:{name}")], name)
 
 
 def _fault(body: Mapping[str, Any]) -> str:

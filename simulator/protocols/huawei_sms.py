@@ -22,7 +22,15 @@ from simulator.ledger import Record
 from simulator.protocols._json import json_reply, parsed
 from simulator.protocols._sms import is_number
 from simulator.servers.http_request import Request
-from simulator.wire import ID, ProtocolContext, Recipient, Reply, Send, Verdict, WireProtocol
+from simulator.wire import (
+    ID,
+    ProtocolContext,
+    ReceivedCall,
+    Recipient,
+    Reply,
+    Verdict,
+    WireProtocol,
+)
 
 _AUTHORIZATION: Final = re.compile(
     r"SDK-HMAC-SHA256 Access=(?P<id>[^,]+), SignedHeaders=(?P<names>[a-z0-9;-]+), "
@@ -49,7 +57,7 @@ class HuaweiSmsProtocol(WireProtocol):
         super().__init__(world)
         self._callback = ""
 
-    def read(self, request: Request, path: str) -> Send | Reply:
+    def read(self, request: Request, path: str) -> ReceivedCall | Reply:
         """Checks the signature, then the form."""
         if path != "/sms/batchSendSms/v1" or request.method != "POST":
             return json_reply({"error_code": "APIGW.0101", "error_msg": "no such API"}, 404)
@@ -68,7 +76,7 @@ class HuaweiSmsProtocol(WireProtocol):
         self._callback = form.get("statusCallback", "")
         twice = {number for number in numbers if numbers.count(number) > 1}
         recipients = [Recipient(number) for number in numbers]
-        return Send(recipients, form.get("extend", ""), echo=twice)
+        return ReceivedCall(recipients, form.get("extend", ""), echo=twice)
 
     def provider_id(self, seq: int) -> str:
         """Returns an id in the provider's form."""
@@ -79,7 +87,7 @@ class HuaweiSmsProtocol(WireProtocol):
         if self._callback:
             self.world.callbacks[record.provider_id] = self._callback
 
-    def reply(self, send: Send, verdicts: Sequence[Verdict]) -> Reply:
+    def reply(self, send: ReceivedCall, verdicts: Sequence[Verdict]) -> Reply:
         """Returns each number's own status; the call's code says whether all of them went well."""
         codes = ["E200041" if v.recipient.receiver in send.echo else v.code for v in verdicts]
         result = [

@@ -17,7 +17,7 @@ import msgspec
 from simulator.protocols._chat import HookProtocol, plain, texts
 from simulator.protocols._json import json_object
 from simulator.servers.http_request import Request
-from simulator.wire import Reply, Send, Verdict
+from simulator.wire import ReceivedCall, Reply, Verdict
 
 _HOOK: Final = "web.incoming_webhook"
 _STATUS: Final = {
@@ -46,7 +46,7 @@ class Mattermost(HookProtocol):
     paces = ((10, 1),)
     """A server has no limit until its administrator sets one; then it is this one."""
 
-    def read(self, request: Request, path: str) -> Send | Reply:
+    def read(self, request: Request, path: str) -> ReceivedCall | Reply:
         """Serves one address."""
         if request.method != "POST" or not self.at_hook(request):
             return self.refuse(f"{_HOOK}.invalid.app_error")
@@ -59,7 +59,7 @@ class Mattermost(HookProtocol):
             return self.refuse(f"{_HOOK}.text.app_error")
         return self.send(body, sum(map(_called, texts(body))))
 
-    def taken(self, send: Send, verdict: Verdict) -> Reply:
+    def taken(self, send: ReceivedCall, verdict: Verdict) -> Reply:
         """Returns a word."""
         return plain(200, "ok")
 

@@ -22,7 +22,15 @@ from uuid import NAMESPACE_URL, uuid5
 from simulator.ledger import Record
 from simulator.protocols._windows import KeyedWindows
 from simulator.servers.http_request import Request
-from simulator.wire import ProtocolContext, Question, Recipient, Reply, Send, Verdict, WireProtocol
+from simulator.wire import (
+    ProtocolContext,
+    Question,
+    ReceivedCall,
+    Recipient,
+    Reply,
+    Verdict,
+    WireProtocol,
+)
 
 _WINDOW_MS: Final = 24 * 3_600_000
 _MAX_KEY: Final = 256
@@ -81,7 +89,7 @@ class ResendProtocol(WireProtocol):
         self._unnamed = 0
         self._limits = KeyedWindows(world, self.name, (2, 1))
 
-    def read(self, request: Request, path: str) -> Send | Question | Reply:
+    def read(self, request: Request, path: str) -> ReceivedCall | Question | Reply:
         """Returns a message to send, or its refusal."""
         if not request.field("user-agent"):
             return Reply(b"error code: 1010", 403, [("Content-Type", "text/plain")])
@@ -98,13 +106,13 @@ class ResendProtocol(WireProtocol):
             self._check_repeat(key, _digest(request.body))
         except _Wrong as exc:
             return _error(exc.code, str(exc))
-        return Send([Recipient(one) for one in to], key)
+        return ReceivedCall([Recipient(one) for one in to], key)
 
     def provider_id(self, seq: int) -> str:
         """Returns a UUID, as Resend's ids are."""
         return str(uuid5(NAMESPACE_URL, f"resend:{seq}"))
 
-    def known(self, send: Send, recipient: Recipient) -> str | None:
+    def known(self, send: ReceivedCall, recipient: Recipient) -> str | None:
         """Returns the id of a key's first answer within its window; else None."""
         kept = self._within(send.id)
         return kept.ids.get(recipient.receiver) if kept else None
@@ -116,7 +124,7 @@ class ResendProtocol(WireProtocol):
             kept = self._kept[record.id] = _Kept(record.at_ms, record.digest, {})
         kept.ids[record.receiver] = record.provider_id
 
-    def reply(self, send: Send, verdicts: Sequence[Verdict]) -> Reply:
+    def reply(self, send: ReceivedCall, verdicts: Sequence[Verdict]) -> Reply:
         """Answers for the message, not for receivers: the first one's error is the call's."""
         refused = [verdict.code for verdict in verdicts if verdict.code]
         if refused:

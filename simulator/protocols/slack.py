@@ -14,7 +14,7 @@ from typing import Any, Final
 from simulator.protocols._chat import HookProtocol, plain, texts
 from simulator.protocols._json import json_object
 from simulator.servers.http_request import Request
-from simulator.wire import Reply, Send, Verdict
+from simulator.wire import ReceivedCall, Reply, Verdict
 
 _STATUS: Final = {
     **dict.fromkeys(("channel_not_found", "no_service", "no_service_id", "no_team"), 404),
@@ -37,7 +37,7 @@ class Slack(HookProtocol):
     hook = "services/T000/B000/simulator-secret"
     paces = ((1, 1),)
 
-    def read(self, request: Request, path: str) -> Send | Reply:
+    def read(self, request: Request, path: str) -> ReceivedCall | Reply:
         """Serves one address."""
         if request.method != "POST" or not self.at_hook(request):
             return self.refuse("no_service")
@@ -53,7 +53,7 @@ class Slack(HookProtocol):
             return self.refuse("no_text")
         return self.send(body, _mentions(body))
 
-    def taken(self, send: Send, verdict: Verdict) -> Reply:
+    def taken(self, send: ReceivedCall, verdict: Verdict) -> Reply:
         """Returns a word."""
         return plain(200, "ok")
 

@@ -13,7 +13,7 @@ import msgspec
 from simulator.protocols._chat import HookProtocol
 from simulator.protocols._json import json_object
 from simulator.servers.http_request import Request
-from simulator.wire import Reply, Send, Verdict
+from simulator.wire import ReceivedCall, Reply, Verdict
 
 _STATUS: Final = {
     **dict.fromkeys(("WorkflowNotFound", "WorkflowTriggerNotFound"), 404),
@@ -33,7 +33,7 @@ class Teams(HookProtocol):
     hook = "workflows/0a1b/triggers/manual/paths/invoke?api-version=2016-06-01&sig=simulator-secret"
     paces = ((4, 1),)
 
-    def read(self, request: Request, path: str) -> Send | Reply:
+    def read(self, request: Request, path: str) -> ReceivedCall | Reply:
         """Serves one address; without its `sig` the refusal says so."""
         if not self.at_hook(request):
             signed = b"sig=" in request.target
@@ -54,7 +54,7 @@ class Teams(HookProtocol):
         """Returns an id in the provider's form."""
         return f"0858{seq:016d}CU01"
 
-    def taken(self, send: Send, verdict: Verdict) -> Reply:
+    def taken(self, send: ReceivedCall, verdict: Verdict) -> Reply:
         """Returns the id of the run that began."""
         return Reply(b"", 202, [("x-ms-workflow-run-id", verdict.provider_id)])
 

@@ -23,7 +23,15 @@ from simulator.ledger import Record
 from simulator.protocols._json import json_reply, parsed
 from simulator.protocols._sms import is_number
 from simulator.servers.http_request import Request
-from simulator.wire import ProtocolContext, Question, Recipient, Reply, Send, Verdict, WireProtocol
+from simulator.wire import (
+    ProtocolContext,
+    Question,
+    ReceivedCall,
+    Recipient,
+    Reply,
+    Verdict,
+    WireProtocol,
+)
 
 _AUTHORIZATION = re.compile(
     r"TC3-HMAC-SHA256 Credential=(?P<id>[^/]+)/(?P<date>\d{4}-\d\d-\d\d)/sms/tc3_request, "
@@ -71,7 +79,7 @@ class TencentSmsProtocol(WireProtocol):
         self._reports: dict[str, list[dict[str, Any]]] = {}
         self._queue: deque[dict[str, Any]] = deque(maxlen=_QUEUE)
 
-    def read(self, request: Request, path: str) -> Send | Question | Reply:
+    def read(self, request: Request, path: str) -> ReceivedCall | Question | Reply:
         """Checks the signature, then version, region and operation, then the operation's parameters."""
         if request.method != "POST":
             return self.refuse("UnsupportedProtocol")
@@ -109,7 +117,7 @@ class TencentSmsProtocol(WireProtocol):
         self._reports.setdefault(record.receiver, []).append(report)
         self._queue.append(report)
 
-    def reply(self, send: Send, verdicts: Sequence[Verdict]) -> Reply:
+    def reply(self, send: ReceivedCall, verdicts: Sequence[Verdict]) -> Reply:
         """Returns each number's own status."""
         return _answer(SendStatusSet=[_status(send, one) for one in verdicts])
 
@@ -151,7 +159,7 @@ class TencentSmsProtocol(WireProtocol):
             key = hmac.new(key, part.encode(), hashlib.sha256).digest()
         return key.hex()
 
-    def _send(self, given: Mapping[str, Any]) -> Send | Reply:
+    def _send(self, given: Mapping[str, Any]) -> ReceivedCall | Reply:
         needed = ("PhoneNumberSet", "SmsSdkAppId", "TemplateId")
         if fault := self._shape_fault(given, _SEND, needed) or _numbers_fault(given):
             return self.refuse(fault)
@@ -165,7 +173,7 @@ class TencentSmsProtocol(WireProtocol):
         context = given.get("SessionContext", "")
         if len(context.encode()) >= _MAX_CONTEXT:
             return self.refuse("InvalidParameterValue")
-        return Send([Recipient(one) for one in given["PhoneNumberSet"]], context)
+        return ReceivedCall([Recipient(one) for one in given["PhoneNumberSet"]], context)
 
     def _question(self, given: Mapping[str, Any]) -> Question | Reply:
         needed = ("BeginTime", "Offset", "Limit", "PhoneNumber", "SmsSdkAppId")
@@ -241,7 +249,7 @@ def _home(given: Mapping[str, Any]) -> bool:
     return str(given["PhoneNumberSet"][0]).startswith("+86")
 
 
-def _status(send: Send, verdict: Verdict) -> dict[str, Any]:
+def _status(send: ReceivedCall, verdict: Verdict) -> dict[str, Any]:
     good = not verdict.code
     return {
         "SerialNo": verdict.provider_id if good else "",

@@ -24,7 +24,15 @@ from simulator.ledger import Record
 from simulator.protocols._json import json_reply, parsed
 from simulator.protocols._sms import is_number
 from simulator.servers.http_request import Request
-from simulator.wire import OneReceiver, ProtocolContext, Question, Recipient, Reply, Send, Verdict
+from simulator.wire import (
+    OneReceiver,
+    ProtocolContext,
+    Question,
+    ReceivedCall,
+    Recipient,
+    Reply,
+    Verdict,
+)
 
 _ACCOUNT: Final = "AC" + "0" * 32
 _MAX_TEXT: Final = 1_600
@@ -63,7 +71,7 @@ class TwilioProtocol(OneReceiver):
         self._callback = ""
         """Callback of the call that is being decided."""
 
-    def read(self, request: Request, path: str) -> Send | Question | Reply:
+    def read(self, request: Request, path: str) -> ReceivedCall | Question | Reply:
         """Checks login and address, then the parameters of POST or GET."""
         if _login(request) != self._login:
             return self.refuse("20003")
@@ -87,7 +95,7 @@ class TwilioProtocol(OneReceiver):
         """Adds a message to the list."""
         self._messages.setdefault(record.receiver, []).append(record)
 
-    def taken(self, send: Send, verdict: Verdict) -> Reply:
+    def taken(self, send: ReceivedCall, verdict: Verdict) -> Reply:
         """Returns the message, queued."""
         to, now_ms = verdict.recipient.receiver, self.world.now_ms()
         message = self._resource(verdict.provider_id, to, send.id, now_ms)
@@ -101,7 +109,7 @@ class TwilioProtocol(OneReceiver):
         content = {"code": number, "message": f"simulated: {code}", "more_info": info}
         return json_reply({**content, "status": status}, status)
 
-    def _send(self, request: Request) -> Send | Reply:
+    def _send(self, request: Request) -> ReceivedCall | Reply:
         if request.field("content-type").partition(";")[0].strip() != _FORM:
             return self.refuse("21604")
         form = dict(parse_qsl(request.body.decode("utf-8", "replace"), keep_blank_values=True))
@@ -112,7 +120,7 @@ class TwilioProtocol(OneReceiver):
             form.get("Body") or f"{form['ContentSid']} {form.get('ContentVariables', '')}".strip()
         )
         digest = sha256(text.encode()).hexdigest()[:16]
-        return Send([Recipient(form["To"], f"{self.name}:{form['To']}:{digest}")], text)
+        return ReceivedCall([Recipient(form["To"], f"{self.name}:{form['To']}:{digest}")], text)
 
     def _question(self, query: Mapping[str, str]) -> Question | Reply:
         size = query.get("PageSize", str(_DEFAULT_PAGE))

@@ -25,7 +25,7 @@ from urllib.parse import parse_qsl, quote
 from simulator.protocols._json import json_reply, parsed
 from simulator.protocols._sms import is_number
 from simulator.servers.http_request import Request
-from simulator.wire import ID, Recipient, Reply, Send, Verdict, WireProtocol
+from simulator.wire import ID, ReceivedCall, Recipient, Reply, Verdict, WireProtocol
 
 _AUTHORIZATION: Final = re.compile(
     r"HMAC-SHA256 Credential=(?P<id>[^/]+)/(?P<scope>[^,]+), "
@@ -70,7 +70,7 @@ class VolcengineSmsProtocol(WireProtocol):
 
     name = "volcengine_sms"
 
-    def read(self, request: Request, path: str) -> Send | Reply:
+    def read(self, request: Request, path: str) -> ReceivedCall | Reply:
         """The gateway first, then the service."""
         if request.method != "POST":
             return self.refuse("MethodNotAllowed")
@@ -87,13 +87,13 @@ class VolcengineSmsProtocol(WireProtocol):
             return self.refuse("RE:0009")
         if not all(is_number(one) for one in numbers):
             return self.refuse("RE:0006")
-        return Send([Recipient(one) for one in numbers], given.get("Tag", ""))
+        return ReceivedCall([Recipient(one) for one in numbers], given.get("Tag", ""))
 
     def provider_id(self, seq: int) -> str:
         """One for each number, as theirs look."""
         return f"bde1b10d-19cf-460f-abcd-{seq:012x}"
 
-    def reply(self, send: Send, verdicts: Sequence[Verdict]) -> Reply:
+    def reply(self, send: ReceivedCall, verdicts: Sequence[Verdict]) -> Reply:
         """Ids in the order of the numbers. The answer has no place for what is wrong with one of them."""
         if code := next((one.code for one in verdicts if one.code), ""):
             return self.refuse(code)

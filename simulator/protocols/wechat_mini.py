@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from simulator.protocols._wechat import WechatProtocol, answer, template_values
 from simulator.servers.http_request import Request
-from simulator.wire import Recipient, Reply, Send, Verdict
+from simulator.wire import ReceivedCall, Recipient, Reply, Verdict
 
 _STATES: Final = ("developer", "trial", "formal")
 _LANGUAGES: Final = ("zh_CN", "en_US", "zh_HK", "zh_TW")
@@ -21,7 +21,7 @@ class WechatMiniProtocol(WechatProtocol):
     name = "wechat_mini"
     path = "/cgi-bin/message/subscribe/send"
 
-    def message(self, body: dict[str, Any], request: Request) -> Send | Reply:
+    def message(self, body: dict[str, Any], request: Request) -> ReceivedCall | Reply:
         openid, template = body.get("touser"), body.get("template_id")
         if not isinstance(openid, str) or not openid:
             return self.refuse("40003")
@@ -36,9 +36,9 @@ class WechatMiniProtocol(WechatProtocol):
             return self.refuse("47003")
         # Nothing on the wire names a call: the message itself identifies it.
         digest = sha256(request.body).hexdigest()[:16]
-        return Send([Recipient(openid, f"{self.name}:{digest}:{openid}")])
+        return ReceivedCall([Recipient(openid, f"{self.name}:{digest}:{openid}")])
 
-    def taken(self, send: Send, verdict: Verdict) -> Reply:
+    def taken(self, send: ReceivedCall, verdict: Verdict) -> Reply:
         if self.world.behaviour(self.name, "msgid") == "true":
             return answer(0, "ok", msgid=int(verdict.provider_id))
         return answer(0, "ok")

@@ -11,7 +11,7 @@ from typing import Any, Final
 from simulator.ledger import Record
 from simulator.protocols._wechat import WechatProtocol, answer, template_values
 from simulator.servers.http_request import Request
-from simulator.wire import ProtocolContext, Recipient, Reply, Send, Verdict
+from simulator.wire import ProtocolContext, ReceivedCall, Recipient, Reply, Verdict
 
 _WINDOW_MS: Final = 600_000
 _FIRST_ID: Final = 3_000_000_000_000
@@ -27,7 +27,7 @@ class WechatOfficialProtocol(WechatProtocol):
         self._sent: dict[str, tuple[int, str]] = {}
         """By OpenID and client id: time and msgid."""
 
-    def message(self, body: dict[str, Any], request: Request) -> Send | Reply:
+    def message(self, body: dict[str, Any], request: Request) -> ReceivedCall | Reply:
         openid, template = body.get("touser"), body.get("template_id")
         if not isinstance(openid, str) or not _OPENID.fullmatch(openid):
             return self.refuse("40003")
@@ -41,20 +41,20 @@ class WechatOfficialProtocol(WechatProtocol):
         if not isinstance(client, str) or len(client.encode()) > 64:
             return self.refuse("45067")
         key = f"{self.name}:{client}:{openid}" if client else ""
-        return Send([Recipient(openid, key)], client)
+        return ReceivedCall([Recipient(openid, key)], client)
 
     def provider_id(self, seq: int) -> str:
         """Returns a number."""
         return str(_FIRST_ID + seq)
 
-    def known(self, send: Send, recipient: Recipient) -> str | None:
+    def known(self, send: ReceivedCall, recipient: Recipient) -> str | None:
         at_ms, provider_id = self._sent.get(recipient.key, (0, ""))
         return provider_id if recipient.key and self.world.now_ms() - at_ms < _WINDOW_MS else None
 
     def accepted(self, record: Record) -> None:
         self._sent[record.key] = (record.at_ms, record.provider_id)
 
-    def taken(self, send: Send, verdict: Verdict) -> Reply:
+    def taken(self, send: ReceivedCall, verdict: Verdict) -> Reply:
         return answer(0, "ok", msgid=int(verdict.provider_id))
 
 

@@ -23,9 +23,9 @@ from simulator.wire import (
     SECRET,
     ProtocolContext,
     Question,
+    ReceivedCall,
     Recipient,
     Reply,
-    Send,
     Verdict,
     WireProtocol,
 )
@@ -56,7 +56,7 @@ class Wecom(WireProtocol):
         self._received: defaultdict[str, deque[int]] = defaultdict(deque)
         """Times of the last hour's messages, by member."""
 
-    def read(self, request: Request, path: str) -> Send | Question | Reply:
+    def read(self, request: Request, path: str) -> ReceivedCall | Question | Reply:
         if (request.method, path) == ("GET", _TOKEN):
             return self._token(parse_qs(request.query))
         if request.method != "POST" or path not in (_SEND, _RECALL):
@@ -76,7 +76,7 @@ class Wecom(WireProtocol):
         """Returns an id as long and as meaningless as theirs."""
         return f"sim{sha256(str(seq).encode()).hexdigest()[:40]}-{seq}"
 
-    def known(self, send: Send, recipient: Recipient) -> str | None:
+    def known(self, send: ReceivedCall, recipient: Recipient) -> str | None:
         """Returns the id of a repeat of the same JSON, or "dropped" for one of too many messages."""
         at_ms, provider_id = self._sent.get(recipient.key, (0, ""))
         if provider_id and self.world.now_ms() - at_ms < send.echo * _MS:
@@ -91,7 +91,7 @@ class Wecom(WireProtocol):
         self._at.setdefault(record.provider_id, record.at_ms)
         self._received[record.receiver.lower()].append(record.at_ms)
 
-    def reply(self, send: Send, verdicts: Sequence[Verdict]) -> Reply:
+    def reply(self, send: ReceivedCall, verdicts: Sequence[Verdict]) -> Reply:
         """Names the members that got nothing; a call that reached nobody has failed."""
         unlicensed = [v.recipient.receiver.lower() for v in verdicts if v.code == _UNLICENSED]
         refused = [v for v in verdicts if v.code]
@@ -151,13 +151,13 @@ class Wecom(WireProtocol):
             return "40058"
         return wrong_message(body, {})
 
-    def _message(self, body: dict[str, Any], request: Request) -> Send:
+    def _message(self, body: dict[str, Any], request: Request) -> ReceivedCall:
         digest = sha256(self._compared(body, request)).hexdigest()[:32]
         checked = body.get("enable_duplicate_check", 0) == 1
         interval = body.get("duplicate_check_interval", _INTERVAL_S) if checked else 0
         members = dict.fromkeys(one for one in body["touser"].split("|") if one)
         recipients = [Recipient(one, f"{self.name}:{digest}:{one}") for one in members]
-        return Send(recipients, str(body.get("client_call", "")), interval)
+        return ReceivedCall(recipients, str(body.get("client_call", "")), interval)
 
     def _compared(self, body: dict[str, Any], request: Request) -> bytes:
         """Returns the bytes that identify a request: its JSON, as documented, or WeCom's own fields."""

@@ -15,7 +15,15 @@ from simulator.protocols._wechat import answer
 from simulator.protocols._wecom import WORDS, body_of, wrong_message
 from simulator.protocols._windows import KeyedWindows
 from simulator.servers.http_request import Request
-from simulator.wire import OneReceiver, ProtocolContext, Question, Recipient, Reply, Send, Verdict
+from simulator.wire import (
+    OneReceiver,
+    ProtocolContext,
+    Question,
+    ReceivedCall,
+    Recipient,
+    Reply,
+    Verdict,
+)
 
 _SEND: Final = "/cgi-bin/webhook/send"
 _LIMITS: Final = {"text": 2_048, "markdown": 4_096}
@@ -28,7 +36,7 @@ class WecomRobot(OneReceiver):
         super().__init__(world)
         self._limits = KeyedWindows(world, self.name, (20, 60))
 
-    def read(self, request: Request, path: str) -> Send | Question | Reply:
+    def read(self, request: Request, path: str) -> ReceivedCall | Question | Reply:
         if (request.method, path) != ("POST", _SEND):
             return Reply(b"", 404)
         key = "".join(parse_qs(request.query).get("key", ()))
@@ -40,9 +48,9 @@ class WecomRobot(OneReceiver):
             return self.refuse(wrong or "45009")
         # Nothing on the wire names a call: the message itself identifies it.
         digest = sha256(request.body).hexdigest()[:16]
-        return Send([Recipient("group", f"{self.name}:{digest}")])
+        return ReceivedCall([Recipient("group", f"{self.name}:{digest}")])
 
-    def taken(self, send: Send, verdict: Verdict) -> Reply:
+    def taken(self, send: ReceivedCall, verdict: Verdict) -> Reply:
         return answer(0, "ok")
 
     def refuse(self, code: str) -> Reply:

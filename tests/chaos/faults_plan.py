@@ -26,7 +26,7 @@ from message.outcomes import Limit
 from simulator import Faults
 from simulator.protocols import PROTOCOLS
 from simulator.servers.http_request import Request
-from simulator.wire import ProtocolContext, Send
+from simulator.wire import ProtocolContext, ReceivedCall
 from tests.chaos.faults_proofs import TTL_MS, account_table, is_short, life_ms
 from tests.conformance.samples import Sample, samples
 
@@ -197,7 +197,7 @@ def _key_on_the_wire(sample: Sample, call: Call) -> str:
     told.target, told.fields = request.url.raw_path, request.headers.raw
     path = request.url.raw_path.partition(b"?")[0].decode().removeprefix(sample.path)
     read = _protocol(sample).read(told, path)
-    assert isinstance(read, Send), f"{sample.provider} refuses its own sample"
+    assert isinstance(read, ReceivedCall), f"{sample.provider} refuses its own sample"
     return read.recipients[0].key
 
 

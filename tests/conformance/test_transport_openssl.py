@@ -6,7 +6,6 @@
 import shutil
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
@@ -18,6 +17,7 @@ import pytest
 from channels.http_client.transport import Transport
 from simulator.servers.certificates import Authority
 from tests.conformance.senders import Unwaited, post
+from tests.harness.waiting import await_
 
 PATIENCE_S = 20.0
 ANSWER = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
@@ -52,10 +52,9 @@ class OpenSsl:
 
     def await_said(self, text: bytes, times: int = 1) -> None:
         """Until it has said so, as often."""
-        deadline = time.monotonic() + PATIENCE_S
-        while self.said.count(text) < times:
-            assert time.monotonic() < deadline, self.said
-            time.sleep(0.01)
+        await_(
+            lambda: self.said.count(text) >= times, PATIENCE_S, lambda: f"{text!r}: {self.said!r}"
+        )
 
     def say(self, text: str) -> None:
         """A line that begins with one letter is a command, else it goes to the client."""

@@ -26,7 +26,7 @@ from channels.registry import PROVIDERS
 from simulator import Simulator, spawn
 from simulator.protocols.feishu_robot import FeishuRobot
 from simulator.servers.http_request import Request
-from simulator.wire import ProtocolContext, Reply, Send
+from simulator.wire import ProtocolContext, ReceivedCall, Reply
 from tests.channels.providers.chats import account_of, deliveries
 from tests.conformance.samples import UNLIMITED
 from tests.foreign.sdk_wire import Made, led, of_httpx
@@ -167,7 +167,7 @@ def test_the_simulator_takes_the_sign_that_go_lark_makes_and_no_other(
     )
     request = Request()
     request.method = "POST"
-    for sign, taken in ((vector["sign"], Send), (vector["sign"].lower(), Reply)):
+    for sign, taken in ((vector["sign"], ReceivedCall), (vector["sign"].lower(), Reply)):
         said = {"msg_type": "text", "content": {"text": "a"}}
         signed = {"timestamp": str(vector["timestamp"]), "sign": sign, **said}
         request.body = json.dumps(signed).encode()

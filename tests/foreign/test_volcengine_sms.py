@@ -19,7 +19,7 @@ from channels.providers.volcengine_sms.adapter import VolcengineSms
 from message.envelope import Template
 from simulator.protocols.volcengine_sms import VolcengineSmsProtocol
 from simulator.servers.http_request import Request
-from simulator.wire import ProtocolContext, Reply, Send
+from simulator.wire import ProtocolContext, ReceivedCall, Reply
 from tests.channels.providers.chats import KEY, account_of, deliveries
 
 VECTORS = json.loads((Path(__file__).parent / "vectors" / "volcengine_sms.json").read_text())
@@ -57,7 +57,7 @@ def test_another_body_has_another_signature() -> None:
     assert len(set(shown)) == len(shown)
 
 
-def read(**changes: str) -> Send | Reply:
+def read(**changes: str) -> ReceivedCall | Reply:
     """Returns what the simulator makes of the request of the SDK's client, with changes."""
     client = VECTORS["client"]
     parts = urlsplit(client["url"])
@@ -73,7 +73,7 @@ def read(**changes: str) -> Send | Reply:
 
 def test_the_simulator_takes_the_request_of_the_sdks_client() -> None:
     send = read()
-    assert isinstance(send, Send)
+    assert isinstance(send, ReceivedCall)
     assert [one.receiver for one in send.recipients] == NUMBERS
     assert send.id == KEY
 

@@ -14,7 +14,7 @@ FOLDERS = (
     *("tests/channels", "tests/conformance", "tests/foreign", "tests/receipts"),
 )
 SHARED = "channels/providers/_common/"
-"""What several providers share."""
+"""The home of code that several providers share."""
 NAMES = sorted(
     one.parent.name
     for one in (ROOT / "channels" / "providers").glob("*/__init__.py")

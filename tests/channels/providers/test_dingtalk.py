@@ -1,7 +1,6 @@
 """DingTalk's work notices: literal requests out, literal answers in, then the simulator's own opinion."""
 
 import json
-import time
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -22,6 +21,7 @@ from message.envelope import Template
 from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
 from simulator import Faults, Simulator, spawn
 from tests.channels.providers.chats import Peer, account_of, deliveries
+from tests.harness.waiting import await_
 
 CHANNEL = DingTalkChannel()
 TABLE = {"provider": "dingtalk", "app_key": "ding1", "app_secret": "s3 cr&t", "agent_id": 7}
@@ -453,10 +453,7 @@ def test_one_member_that_is_not_reached_is_told_by_the_task_and_hides_no_other(p
 
     early = asked()
     assert early == [(Resolution.ASK_LATER, "in none of the task's lists yet")] * 3
-    until = time.monotonic() + 10
-    while (found := asked()) == early and time.monotonic() < until:
-        time.sleep(0.02)
-    assert found == [
+    assert await_(lambda: (found := asked()) != early and found, timeout=10) == [
         (Resolution.NOT_SENT, "143105"),
         (Resolution.SENT, ""),
         (Resolution.SENT, ""),

@@ -7,12 +7,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import msgspec
+import pytest
 
 from channels.channel import Account, Call
 from channels.registry import PROVIDERS
 from dispatcher.kafka.offsets import Offsets
 from dispatcher.pipeline.batching import calls_of
-from dispatcher.pipeline.work import Assignment, Drop, KafkaRecord, Refuse, Work
+from dispatcher.pipeline.binding import refusal_by
+from dispatcher.pipeline.work import SEND, Assignment, Drop, KafkaRecord, Refuse, Work
 from message.delivery import Delivery, deliveries_of
 from sending.lane_routes import Route
 from tests.dispatcher.fakes import LANE, NOW_MS, TOPIC, notification
@@ -92,6 +94,30 @@ def test_what_can_never_be_sent_joins_no_call_and_says_why() -> None:
     works = [work(0), work(1, biz_id=None), work(2)]
     assert calls_of(works, LANES) == [[works[0], works[2]], [works[1]]]
     assert works[1].intent == Refuse("no_text: it has none")
+
+
+class Willing(Batching):
+    """Refuses nothing, but is asked."""
+
+    def refusal(self, account: Account, delivery: Delivery) -> str:
+        return ""
+
+
+class Unasked(Batching):
+    """Takes every message, so that nobody asks it."""
+
+    max_batch = 1
+    takes_anything = True
+
+
+@pytest.mark.parametrize("other", [Willing(), Unasked()], ids=["asked", "takes_anything"])
+def test_the_refusal_of_one_account_does_not_follow_a_work_to_another(other: Any) -> None:
+    one = work(0, account="refusing", biz_id=None)
+    assert refusal_by(one, *one.chosen)
+    one.route = Route(Account("other", "p", "http://127.0.0.1:9"), other)
+    assert calls_of([one], LANES) == [[one]]
+    assert one.intent is SEND
+    assert one.delivery.account == "other"
 
 
 def test_a_receiver_stands_once_in_a_call() -> None:

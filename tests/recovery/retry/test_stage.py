@@ -122,51 +122,22 @@ class Line:
         self.ledger.register(worker("r1"))
         self.rows = self.ledger.recovering()
         self.channel, self.provider = channel or Deduping(), Provider()
-        retry = RetryPolicy(attempts=9, base_ms=1_000, jitter=0)
-        policy = LanePolicy(guarantee=guarantee, timeout_ms=1_000, retry=retry)
-        made = {name: Route(Account(name, "null", ""), self.channel) for name in ("a", "b")}
-        accounts = [route.account for route in made.values()]
-        # Turns by weight start with a: what goes back to it must do so by its name.
-        self.limits = limits = AccountSelector(
-            Lane("sms", "notice"),
-            policy,
-            accounts,
-            RateLimiter(accounts, None, workers=lambda _: 1),
-        )
-        routes = {LANE: RetryLane(Lane("sms", "notice"), "", policy, made, limits)}
-        clock, registry = Standing(world), CollectorRegistry()
+        self.clock = Standing(world)
         self.finished: SimpleQueue[RetryWork | None] = SimpleQueue()
         self.held: dict[str, int] = {}
         self.release_per_s = 50.0
-        self.callers, self.releasing = (
-            RetryPool(
-                routes[LANE],
-                threads,
-                self.provider,
-                permit=Held(),
-                clock=clock,
-                finished=self.finished,
-                reroute=self.ledger.reroute,
-                lazy=lazy,
-            )
-            for threads, lazy in ((1, False), (4, True))
-        )
         self.told = Told()
-        report = RecoveryTelemetry(
-            self.told, RecoveryMetrics(), Alerts(registry, 60.0), clock=clock, name="r1"
+        self.report = RecoveryTelemetry(
+            self.told,
+            RecoveryMetrics(),
+            Alerts(CollectorRegistry(), 60.0),
+            clock=self.clock,
+            name="r1",
         )
-        context = RetryContext(
-            ledger=self.ledger,
-            rows=self.rows,
-            lanes=routes,
-            retries=RetryKind({LANE: self.callers}, RetryPace(lambda _: 50, clock)),
-            releases=RetryKind(
-                {LANE: self.releasing}, RetryPace(lambda _: self.release_per_s, clock)
-            ),
-            report=report,
-            clock=clock,
-            outage=Outage(),
-        )
+        self.lane = self._lane(guarantee)
+        self.limits = self.lane.accounts
+        self.callers, self.releasing = self._pool(1, lazy=False), self._pool(4, lazy=True)
+        context = self._context()
         self.settler = RetrySettler(context, self.finished)
         self.resending = RetryStage(
             context,
@@ -178,13 +149,50 @@ class Line:
         )
         self.resolving = Resolving(
             self.rows,
-            routes,
+            {LANE: self.lane},
             self.provider,
             render=lambda _: True,
-            report=report,
+            report=self.report,
             stopping=threading.Event().is_set,
         )
         self.callers.start()
+
+    def _lane(self, guarantee: Guarantee) -> RetryLane:
+        """Returns a lane of two accounts. Turns by weight start with a: what goes back to it must do so
+        by its name."""
+        retry = RetryPolicy(attempts=9, base_ms=1_000, jitter=0)
+        policy = LanePolicy(guarantee=guarantee, timeout_ms=1_000, retry=retry)
+        made = {name: Route(Account(name, "null", ""), self.channel) for name in ("a", "b")}
+        accounts = [route.account for route in made.values()]
+        lane = Lane("sms", "notice")
+        rates = RateLimiter(accounts, None, workers=lambda _: 1)
+        return RetryLane(lane, "", policy, made, AccountSelector(lane, policy, accounts, rates))
+
+    def _pool(self, threads: int, *, lazy: bool) -> RetryPool:
+        return RetryPool(
+            self.lane,
+            threads,
+            self.provider,
+            permit=Held(),
+            clock=self.clock,
+            finished=self.finished,
+            reroute=self.ledger.reroute,
+            lazy=lazy,
+        )
+
+    def _context(self) -> RetryContext:
+        return RetryContext(
+            ledger=self.ledger,
+            rows=self.rows,
+            lanes={LANE: self.lane},
+            retries=RetryKind({LANE: self.callers}, RetryPace(lambda _: 50, self.clock)),
+            releases=RetryKind(
+                {LANE: self.releasing}, RetryPace(lambda _: self.release_per_s, self.clock)
+            ),
+            report=self.report,
+            clock=self.clock,
+            outage=Outage(),
+        )
 
     def resend(self, *answers: AnyOutcome) -> None:
         self.provider.answers = list(answers)
