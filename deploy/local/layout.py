@@ -129,7 +129,7 @@ def record(layout: Layout) -> dict[str, int]:
 
 
 def write_record(layout: Layout) -> None:
-    """Whole or not at all: whoever reads half of it would take the defaults for what is up."""
+    """Writes the file whole or not at all: from half a file the defaults would be taken."""
     draft = layout.root / f"stack.json.{os.getpid()}"
     draft.write_text(json.dumps(record(layout)) + "\n")
     draft.replace(layout.root / "stack.json")
