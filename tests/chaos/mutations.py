@@ -62,6 +62,8 @@ _BACKLOG = "tests/dispatcher/pipeline/test_backlog.py::"
 _OUTCOMES = "tests/channels/judging/test_outcomes.py::"
 _ACCOUNTS = "tests/sending/accounts/test_selector.py::"
 _DECIDE = "tests/sending/test_settlement.py::"
+_BATCHING = "tests/dispatcher/pipeline/test_batching.py::"
+_PACES = "tests/sending/accounts/test_paces.py::"
 _RECEIVERS = "tests/sending/accounts/test_receiver_limits.py::"
 _TLS = "tests/channels/tls/test_tls_socket.py::"
 _TRANSPORT = "tests/channels/http_client/test_transport.py::"
@@ -92,6 +94,23 @@ MUTATIONS: tuple[Mutation, ...] = (
         "        self._dropped = Counter(dict.fromkeys(GATE_REASONS, 0))\n",
         "        self._dropped = dict.fromkeys(GATE_REASONS, 0)\n",
         (_REASONS + "test_a_reason_that_nobody_entered_is_counted_under_its_own_name",),
+    ),
+    Mutation(
+        "a refusal counts for the account whose adapter was asked, and for no other",
+        "dispatcher.pipeline.binding:refusal_by",
+        "    if work.asked is None or work.asked[0] != account.name:\n",
+        "    if work.asked is None:\n",
+        (_BATCHING + "test_the_refusal_of_one_account_does_not_follow_a_work_to_another[asked]",),
+    ),
+    Mutation(
+        "an account that comes while the fleet is asked for its paces waits for the next question",
+        "sending.accounts.paces:AccountPaces.tick",
+        "        self._follow(served, paces)\n",
+        "        self._follow(self._served, paces)\n",
+        (
+            _PACES + "test_an_account_may_be_added_while_the_fleet_is_asked[False]",
+            _PACES + "test_an_account_may_be_added_while_the_fleet_is_asked[True]",
+        ),
     ),
     # -- offsets and commits: invariants 1, 9 and 10 --
     Mutation(
