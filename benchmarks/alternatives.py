@@ -49,6 +49,7 @@ class InUse:
         while (item := self.queue.take(waiter)) is not None:
             work(item)
             self.queue.free()
+        self.queue.free()
 
 
 class Simple:

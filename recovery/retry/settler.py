@@ -3,6 +3,7 @@ line."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -29,6 +30,9 @@ from sending.settlement import after_call
 
 log = structlog.get_logger(__name__)
 SETTLE_BATCH: Final = 200
+LINGER_S: Final = 0.01
+"""Time that a commit waits for further outcomes while more is under way: each commit is a sync of the
+database's disk, which live traffic needs too."""
 _IDLE_S: Final = 0.5
 
 
@@ -151,17 +155,35 @@ class RetrySettler:
         return self._context.lanes[resend.taken.delivery.lane].policy
 
     def _gather(self) -> tuple[list[RetryWork], bool]:
+        """Returns what ended since the last commit, and whether the queue's last item was taken. Where more
+        is under way, waits for a moment: retries then share a commit."""
         batch: list[RetryWork] = []
         try:
-            one = self._finished.get(timeout=_IDLE_S)
-            while one is not None:
-                batch.append(one)
-                if len(batch) == SETTLE_BATCH:
-                    return batch, False
-                one = self._finished.get_nowait()
+            last = self._collect(batch, self._finished.get(timeout=_IDLE_S))
+            if not last and len(batch) < self._under_way():
+                time.sleep(LINGER_S)
+                last = self._collect(batch, self._finished.get_nowait())
         except Empty:
             return batch, False
-        return batch, True
+        return batch, last
+
+    def _collect(self, batch: list[RetryWork], one: RetryWork | None) -> bool:
+        """Adds the item and those queued behind it. Returns whether the last item was among them."""
+        while one is not None:
+            batch.append(one)
+            if len(batch) >= SETTLE_BATCH:
+                return False
+            try:
+                one = self._finished.get_nowait()
+            except Empty:
+                return False
+        return True
+
+    def _under_way(self) -> int:
+        """Returns the deliveries that hold places of the pools."""
+        context = self._context
+        kinds = (context.retries, context.releases)
+        return sum(pool.unsettled for kind in kinds for pool in kind.pools.values())
 
     def put_off(self, taken: Sequence[DueDelivery], delay_ms: int) -> None:
         """Gives rows back to be due later, without a counted attempt."""
