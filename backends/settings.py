@@ -186,6 +186,8 @@ class AlertSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Age of a delivery in doubt."""
     overdue_s: Annotated[float, msgspec.Meta(ge=0, le=604_800)] = 120.0
     """Time for which no recovery takes a row that is due or to be asked about."""
+    paused_s: Annotated[float, msgspec.Meta(ge=0, le=604_800)] = 3_600.0
+    """Time for which a lane has been paused by a person."""
 
 
 class LogSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

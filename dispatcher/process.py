@@ -113,6 +113,7 @@ def open_worker(
         tokens=tokens,
         templates=templates_for(settings, TEMPLATE_SUPPORT),
         versions=versions,
+        controls=ledger.controls(),
         number=now.number,
         stack=stack,
         protocol=kafka.resolve_group_protocol(settings.kafka),

@@ -22,6 +22,7 @@ from backends.settings import Settings, SettingsError
 from channels.engine import NonBlockingEngine
 from channels.tokens.contract import Tokens
 from channels.transports import TransportRouter
+from dispatcher.control import PausedLanes, SnapshotSource
 from dispatcher.dead_letters.quota import DeadLetterQuota
 from dispatcher.dead_letters.writer import PRODUCER, DeadLetterWriter, Poison
 from dispatcher.kafka.backpressure import Backpressure
@@ -43,6 +44,7 @@ from dispatcher.pipeline.telemetry import WorkerTelemetry
 from dispatcher.pipeline.work import Finished, KafkaRecord
 from dispatcher.policy_reload import PolicyReload
 from dispatcher.worker import LaneEntry, Worker, WorkerStages
+from idempotency.fleet.controls import Controls
 from idempotency.ledger import Ledger, LedgerUnavailable, WorkerInfo
 from idempotency.prefilter import Prefilter
 from message.delivery import Delivery, Rendered, private_of
@@ -58,6 +60,7 @@ from sending.accounts.rate_limiter import RateLimiter
 from sending.lane_routes import routes_of
 from sending.policy_reload import policy_gauges
 from sending.runtime.clock import Clock
+from sending.runtime.control import ControlWatcher
 from sending.runtime.gauges import Gauge
 from sending.runtime.health import Health
 from sending.runtime.lease import WorkerLease
@@ -83,6 +86,7 @@ class OpenedBackends(NamedTuple):
     tokens: Tokens
     templates: Templates
     versions: VersionSource
+    controls: Controls
     number: int
     """Number of the policy version in force at the start; 0: the file's policy."""
     protocol: kafka.GroupProtocol
@@ -173,6 +177,8 @@ def build(
         outage=core.outage,
         upkeep=core.send_limits.upkeep,
         watch=watch,
+        control=_control(core, pools, entries, lease, stop),
+        snapshot=_snapshot(core, pools, entries, source, watch),
         thread_group=ThreadGroup(),
         clock=core.clock,
     )
@@ -248,6 +254,40 @@ def _lease(
     lease = WorkerLease(ledger, info, clock=clock, interval_s=interval)
     lease.register()
     return lease
+
+
+def _control(
+    core: _Core,
+    pools: Mapping[str, LanePool],
+    entries: Sequence[LaneEntry],
+    lease: WorkerLease,
+    stop: threading.Event,
+) -> ControlWatcher:
+    """Returns the watcher for a person's orders; each change is shown by a heartbeat at once."""
+    return ControlWatcher(
+        lambda: core.parts.controls.orders(core.name, lease.since_ms),
+        PausedLanes(pools, [entry.intake for entry in entries], lease.hurry),
+        stop.set,
+        monotonic=core.clock.monotonic,
+    )
+
+
+def _snapshot(
+    core: _Core,
+    pools: Mapping[str, LanePool],
+    entries: Sequence[LaneEntry],
+    source: Source,
+    watch: PolicyWatcher,
+) -> SnapshotSource:
+    intakes = {lane.name: entry.intake for entry in entries for lane in entry.lanes}
+    return SnapshotSource(
+        pools,
+        source,
+        watch,
+        waiting=lambda lane: intakes[lane].waiting(lane),
+        open_breakers=lambda lane: core.send_limits.accounts[lane].open_breakers(),
+        monotonic=core.clock.monotonic,
+    )
 
 
 def _pool(core: _Core, lane: Lane, lease: WorkerLease) -> LanePool:
@@ -540,6 +580,7 @@ def _gauges(stages: WorkerStages) -> Iterable[Gauge]:
         lane = {"lane": pool.lane.name}
         yield "in_flight", "Deliveries claimed and not settled.", lane, pool.unsettled
         yield "at_provider", "Calls under way.", lane, pool.busy
+        yield "lane_paused", "1 while a person's pause is obeyed.", lane, float(pool.paused)
         yield "repeated", "Deliveries called again at once by their thread.", lane, pool.repeated
         yield "threads_replaced", "Lane threads that died.", lane, pool.replaced
     for name, lag in stages.source.lag.items():

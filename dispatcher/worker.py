@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 import structlog
 
+from dispatcher.control import SnapshotSource, lanes_paused
 from dispatcher.dead_letters.writer import DeadLetterWriter
 from dispatcher.kafka.missing_topics import MissingTopics
 from dispatcher.kafka.removed_records import RemovedRecords
@@ -37,6 +38,7 @@ from policy.schema import Guarantee
 from policy.watcher import PolicyWatcher
 from sending.accounts.fleet_size import LimitsMaintenance
 from sending.runtime.clock import Clock
+from sending.runtime.control import ControlWatcher
 from sending.runtime.lease import WorkerLease
 from sending.runtime.outage import Outage
 from sending.runtime.threads import ThreadGroup
@@ -94,6 +96,8 @@ class WorkerStages(NamedTuple):
     outage: Outage
     upkeep: LimitsMaintenance
     watch: PolicyWatcher
+    control: ControlWatcher
+    snapshot: SnapshotSource
     thread_group: ThreadGroup
     clock: Clock
 
@@ -145,15 +149,17 @@ class Worker:
         self._raise_casualty()
 
     def run_once(self) -> None:
-        """Runs one round of the source. Closes the lanes that need the ledger while it is away, and lanes
-        whose permits for dead letters are spent."""
+        """Runs one round of the source. Closes the lanes that need the ledger while it is away, lanes whose
+        permits for dead letters are spent, and paused lanes."""
         stages = self._stages
         away = self._ledger_lanes if stages.outage.on else frozenset()
-        stages.source.close_lanes(away | stages.dead_letters.spent)
+        paused = lanes_paused(stages.pools)
+        stages.source.close_lanes(away | stages.dead_letters.spent | paused)
         stages.source.run_once()
 
     def _start(self) -> None:
         stages = self._stages
+        stages.control.look()  # before anything is claimed
         for pool in stages.pools:
             pool.start()
         stages.thread_group.start("settle", self._settle)
@@ -166,7 +172,8 @@ class Worker:
         stages.thread_group.start("removed-records", stages.removed.run)
         stages.thread_group.start("upkeep", stages.upkeep.run)
         stages.thread_group.start("policy", stages.watch.run)
-        stages.thread_group.start("heart", stages.lease.run)
+        stages.thread_group.start("control", stages.control.run)
+        stages.thread_group.start("heart", lambda: stages.lease.run(stages.snapshot))
         stages.source.subscribe(self._lanes)
 
     def _settle(self) -> None:
@@ -181,6 +188,7 @@ class Worker:
         log.info("draining", unsettled=self._unsettled(), deadline_s=self._drain_s)
         stages.lease.draining()
         stages.watch.stop()
+        stages.control.stop()
         stages.topics.stop()
         stages.removed.stop()
         stages.source.quiet()

@@ -154,9 +154,9 @@ class Ledger(Protocol):
         """Enters the worker under a new epoch. Rows that an earlier life of the same id left IN_FLIGHT
         become UNKNOWN. Raises WorkerNameTaken while another live process holds the id."""
 
-    def heartbeat(self, lease: Lease, state: str = "RUNNING") -> Lease | None:
+    def heartbeat(self, lease: Lease, state: str = "RUNNING", snapshot: str = "") -> Lease | None:
         """Renews the lease, however late. Returns None if the life was swept or a newer epoch took the id:
-        stop sending, register again."""
+        stop sending, register again. `snapshot` is shown to people (idempotency/fleet/snapshots.py)."""
 
     def retire(self, lease: Lease) -> None:
         """Ends the worker's life; its rows still IN_FLIGHT become UNKNOWN."""

@@ -30,6 +30,7 @@ from idempotency.claims.sqlite import SqliteBatches
 from idempotency.claims.store import ClaimStore
 from idempotency.dead_letter_replays import Replays
 from idempotency.error_mapping import OUTDATED, connected, errors
+from idempotency.fleet.controls import Controls
 from idempotency.fleet.duties import Duties
 from idempotency.fleet.health import FleetHealth
 from idempotency.fleet.held_lines import HeldLines
@@ -156,6 +157,10 @@ class SqlLedger:
     def held_lines(self) -> HeldLines:
         """Returns the search for lines whose head holds others back."""
         return HeldLines(self.database, self._workers.clock)
+
+    def controls(self) -> Controls:
+        """Returns a person's orders to the fleet: pauses and drains."""
+        return Controls(self.database, self._workers.clock)
 
     def duties(self) -> Duties:
         """Returns the duties that one process at a time may hold."""

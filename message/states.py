@@ -40,7 +40,7 @@ class Event(StrEnum):
     UNKNOWN = "Unknown"
     OWNER_DEAD = "owner dead"
     GIVEN_BACK = "given back unstarted"
-    SHUT = "its account was shut before the call"
+    SHUT = "its account was shut, or its lane paused, before the call"
     TAKE_OVER = "claimed again"
     DUE = "due"
     BUDGET_SPENT = "budget spent"
@@ -81,8 +81,8 @@ TRANSITIONS: Final[dict[tuple[State | None, Event], State]] = {
     # The worker stops before it began the call: no attempt was made. The record's offset does not pass:
     # its next reader takes the row over at once instead of waiting for recovery.
     (_S.IN_FLIGHT, _E.GIVEN_BACK): _S.RETRY,
-    # Its account's breaker opened, or its provider asked for a pause, while it waited in the lane's queue:
-    # no attempt was made. Recovery sends it through an account that may send.
+    # Its account's breaker opened, its provider asked for a pause, or a person paused the lane, while it
+    # waited in the lane's queue: no attempt was made. Recovery sends it when an account may send.
     (_S.IN_FLIGHT, _E.SHUT): _S.RETRY,
     (_S.RETRY, _E.TAKE_OVER): _S.IN_FLIGHT,
     # A definite non-send whose attempts are used up has nothing to wait for.

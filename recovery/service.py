@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from functools import partial
 from queue import SimpleQueue
 from typing import Final, NamedTuple
 
@@ -23,6 +24,7 @@ from idempotency.recovery.contract import RecoveryStore
 from policy.watcher import PolicyWatcher
 from recovery.activity import Activity
 from recovery.archive_job import Archiving
+from recovery.control import RecoverySnapshotSource
 from recovery.retry.line_watch import LineWatch
 from recovery.retry.pool import RetryPool, RetryWork
 from recovery.retry.prompts import Prompts
@@ -32,6 +34,7 @@ from recovery.telemetry import RecoveryTelemetry
 from recovery.unknown.resolver import Resolving
 from sending.accounts.fleet_size import LimitsMaintenance
 from sending.runtime.clock import Clock
+from sending.runtime.control import ControlWatcher
 from sending.runtime.lease import WorkerLease
 from sending.runtime.outage import Outage
 from sending.runtime.threads import ThreadGroup
@@ -60,6 +63,8 @@ class RecoveryParts(NamedTuple):
     lease: WorkerLease
     upkeep: LimitsMaintenance
     watch: PolicyWatcher
+    control: ControlWatcher
+    snapshot: RecoverySnapshotSource
     outage: Outage
     report: RecoveryTelemetry
     lines: LineWatch
@@ -175,14 +180,17 @@ class Recovery:
 
     def start(self) -> None:
         """Starts the threads that call, settle and measure, and the lease."""
+        self._parts.control.look()  # before anything is taken
         for callers in self._callers:
             callers.start()
         self._parts.thread_group.start("settle", self._parts.settler.settle_forever)
         resend = self._parts.resending.run_once
         self._parts.thread_group.start("prompts", lambda: self._parts.prompts.run(resend))
-        self._parts.thread_group.start("heart", self._parts.lease.run)
+        beat = partial(self._parts.lease.run, self._parts.snapshot)
+        self._parts.thread_group.start("heart", beat)
         self._parts.thread_group.start("upkeep", self._parts.upkeep.run)
         self._parts.thread_group.start("policy", self._parts.watch.run)
+        self._parts.thread_group.start("control", self._parts.control.run)
         self._parts.thread_group.start("backlog", self.measure_forever)
         self._parts.thread_group.start("lines", self._parts.lines.run)
 
@@ -193,6 +201,7 @@ class Recovery:
         log.info("draining", unsettled=self.unsettled, deadline_s=deadline_s)
         parts.stop.set()
         parts.watch.stop()
+        parts.control.stop()
         parts.lines.stop()
         parts.prompts.stop()
         parts.lease.draining()

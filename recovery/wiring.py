@@ -32,6 +32,7 @@ from policy.watcher import PolicyWatcher
 from recovery.activity import Activity, Sending
 from recovery.alerts import Alerts
 from recovery.archive_job import Archiving
+from recovery.control import PausedRetries, RecoverySnapshotSource
 from recovery.policy_reload import RecoveryPolicyReload, retry_lane
 from recovery.retry.line_watch import LineWatch
 from recovery.retry.pace import RetryPace, retry_pace
@@ -49,6 +50,7 @@ from sending.lane_routes import routes_of
 from sending.policy_reload import in_force_at_start, policy_gauges
 from sending.receiver_marks import GateMarks, open_marks
 from sending.runtime.clock import Clock
+from sending.runtime.control import ControlWatcher
 from sending.runtime.gauges import show_gauges
 from sending.runtime.health import Health
 from sending.runtime.lease import WorkerLease
@@ -131,6 +133,8 @@ def open_recovery(
     context = _retries(core, routes, callers, releasing)
     settler = RetrySettler(context, core.finished, give_back=marks.give_back, on_woken=prompts.give)
     archiving = _archiving(core)
+    watch = _watch(core, routes, callers, releasing, send_limits, marks, archiving)
+    pools = {lane: (callers[lane], releasing[lane]) for lane in callers}
     parts = RecoveryParts(
         name=core.name,
         lanes=list(routes),
@@ -142,7 +146,9 @@ def open_recovery(
         releasing=releasing,
         lease=lease,
         upkeep=send_limits.upkeep,
-        watch=_watch(core, routes, callers, releasing, send_limits, marks, archiving),
+        watch=watch,
+        control=_control(core, pools, prompts, lease),
+        snapshot=RecoverySnapshotSource(pools, watch, send_limits.accounts),
         outage=core.outage,
         report=core.report,
         lines=_line_watch(core, routes, settler, prompts),
@@ -381,6 +387,22 @@ def _watch(
     watch = PolicyWatcher(core.versions, settings.accounts, adopt, number=core.number)
     show_gauges(core.metrics.registry, lambda: policy_gauges(watch, lambda: adoption.kept))
     return watch
+
+
+def _control(
+    core: _Core,
+    pools: Mapping[str, Sequence[RetryPool]],
+    prompts: Prompts,
+    lease: WorkerLease,
+) -> ControlWatcher:
+    """Returns the watcher for a person's orders; each change is shown by a heartbeat at once."""
+    controls = core.ledger.controls()
+    return ControlWatcher(
+        lambda: controls.orders(core.name, lease.since_ms),
+        PausedRetries(pools, prompts.give, lease.hurry),
+        core.stop.set,
+        monotonic=core.clock.monotonic,
+    )
 
 
 def _archiving(core: _Core) -> Archiving | None:

@@ -70,10 +70,16 @@ class CallPool(Generic[W]):
         self._clock = clock
         self.leased = leased
         """Whether deliveries are claimed under a lease; recovery then sends those given back."""
+        self.paused = False
+        """Whether a person paused the lane; `pause` writes it, in the thread of `ControlWatcher`."""
         self._stopping = False
         self._sizing = threading.Lock()  # guards the two below
         self._threads = 0  # without those that were asked to end
         self._spawned = 0
+
+    def pause(self, paused: bool) -> None:
+        """Begins nothing more, or goes on; calls under way end."""
+        self.paused = paused
 
     def _serve(self, name: str) -> None:
         """Serves until it takes the item that `_end_thread` put. Calls `_replace` if it dies."""

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected, Unknown
 from message.states import Event
+
+LANE_PAUSED: Final = "lane_paused"
+"""Reason of a delivery that waited in a lane's queue when the lane was paused."""
 
 
 class NotStarted(msgspec.Struct, frozen=True, gc=False):

@@ -120,6 +120,8 @@ class Source:
         """Monotonic time of the loop's last round; for the stuck detector."""
         self.lag: dict[Lane, int] = {}
         """Records between watermark and log end; replaced by `_observe`, read by metrics."""
+        self.partitions: dict[Lane, int] = {}
+        """Partitions of each lane that this worker reads; replaced by `_observe`."""
         self.oldest_age: dict[Lane, float] = {}
         """Seconds since each lane's oldest uncommitted record came; replaced by `_observe`."""
         self.absence: str | None = "waiting for partitions"
@@ -347,12 +349,14 @@ class Source:
         self._observed_at = now
         self.absence = self._consumer.absence()
         lag: dict[Lane, int] = {}
+        partitions: dict[Lane, int] = {}
         ages: dict[Lane, float] = {}
         for assignment in self._assignments.values():
             lane, oldest = assignment.lane, assignment.offsets.oldest
             lag[lane] = lag.get(lane, 0) + self._lag_of(assignment)
+            partitions[lane] = partitions.get(lane, 0) + 1
             ages[lane] = max(ages.get(lane, 0.0), 0.0 if oldest is None else now - oldest)
-        self.lag, self.oldest_age = lag, ages
+        self.lag, self.partitions, self.oldest_age = lag, partitions, ages
 
     def _lag_of(self, assignment: Assignment) -> int:
         """Returns the records between the watermark and the log's end, as of the last fetch."""

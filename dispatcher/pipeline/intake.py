@@ -147,6 +147,8 @@ class Intake:
         names = list(self._ready)
         self._turn = (self._turn + 1) % max(len(names), 1)
         for name in names[self._turn :] + names[: self._turn]:
+            if self._pools[name].paused:
+                continue
             if self._ready[name] and only(name) and not self._fills_up(name):
                 found = self._take(name, CLAIM_BATCH - len(taken), freed.get(name, 0))
                 taken.extend(found)
@@ -193,7 +195,9 @@ class Intake:
         """Wakes `run` if a lane has both deliveries and room; without them it would only hold `claiming`.
         Both `offer` and `room_made` call this, so no pair is missed."""
         lanes = self._pools.items()
-        if self._stopping or any(self.waiting(name) and pool.room > 0 for name, pool in lanes):
+        if self._stopping or any(
+            self.waiting(name) and pool.room > 0 and not pool.paused for name, pool in lanes
+        ):
             self._wake.set()
 
     def _receive(self) -> None:

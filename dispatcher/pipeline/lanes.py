@@ -9,12 +9,14 @@ A thread begins a call and goes on to the next. The answer reader (channels/http
 ends the call; it must not wait, so it hands a call with more work back to the pool. Each call under way has
 one of the lane's slots, as many as the policy's `threads`.
 
-A delivery does not start past its expires_at, under a lapsed lease, or while the worker stops. It then goes
-to settle with the reason.
+A delivery does not start past its expires_at, under a lapsed lease, while the lane is paused, or while the
+worker stops. It then goes to settle with the reason. Without a ledger it waits in its thread while the lane
+is paused.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from queue import SimpleQueue
@@ -38,7 +40,7 @@ from policy.schema import Guarantee, LanePolicy
 from sending.accounts.selector import ACCOUNT_SHUT
 from sending.attempts import note_refusals
 from sending.call_pool import CallPool, SendPermit
-from sending.endings import NotStarted
+from sending.endings import LANE_PAUSED, NotStarted
 from sending.lane_routes import Route
 from sending.runtime.clock import Clock
 from sending.runtime.work_queue import SlottedQueue
@@ -47,6 +49,7 @@ from sending.settlement import spread_ms
 log = structlog.get_logger(__name__)
 
 _LEAST_PAUSE_S, _MOST_PAUSE_S = 0.005, 0.5
+_PAUSED_LOOK_S = 0.2
 
 
 class LaneEngine(Protocol):
@@ -331,11 +334,24 @@ class LanePool(CallPool[Work]):
         """Returns why the delivery must not start; None if it may. Asks the lease last: it can change while
         a thread sleeps."""
         reason = self._too_late(work)
-        if reason is not None or not self.leased:
+        if not self.leased:
+            return reason or self._held_while_paused(work)
+        if reason is not None:
             return reason
         if self._permit.wait_valid(work.term, lambda: self._too_late(work) is not None):
             return None
         return self._too_late(work) or NotStarted(Event.NOT_SENT, LEASE_LAPSED)
+
+    def _held_while_paused(self, work: Work) -> NotStarted | None:
+        """Waits while the lane is paused: without a ledger nothing else keeps the delivery. Returns why it
+        must not start; None if it may."""
+        while self.paused:
+            if self._stopping:
+                return NotStarted(Event.NOT_SENT, LANE_PAUSED)
+            time.sleep(_PAUSED_LOOK_S)
+            if (late := self._too_late(work)) is not None:
+                return late
+        return None
 
     def _shut(self, work: Work) -> NotStarted:
         """Returns the end of a delivery whose account was shut since it was chosen: it goes back to the
@@ -351,4 +367,6 @@ class LanePool(CallPool[Work]):
             return NotStarted(Event.GIVEN_BACK, "given_back")
         if self._clock.now_ms() >= work.delivery.expires_at:
             return NotStarted(Event.TTL, "ttl_in_queue")
+        if self.paused and self.leased:
+            return NotStarted(Event.SHUT, LANE_PAUSED)
         return None

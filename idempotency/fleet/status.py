@@ -12,6 +12,7 @@ from sqlalchemy import Connection, text
 
 from backends.sql.database import Database
 from idempotency.error_mapping import errors
+from idempotency.fleet.snapshots import ProcessSnapshot, decoded
 from idempotency.lines import ASLEEP_AT
 from idempotency.recovery.selection import ENDED
 from idempotency.recovery.statements import BACKLOG_OF_DOUBT
@@ -24,7 +25,7 @@ LOST_WITHIN_MS: Final = 24 * 60 * 60 * 1_000
 MOST_PROCESSES: Final = 1_000
 
 _PROCESSES: Final = text("""
-SELECT id, kind, state, host, pid, lanes, threads, program, started_at, heartbeat_at,
+SELECT id, kind, state, host, pid, lanes, threads, program, started_at, heartbeat_at, snapshot,
        state = 'DEAD' OR heartbeat_at + lease_ms < :now AS lost
   FROM workers
  WHERE state <> 'RETIRED' AND heartbeat_at > :since
@@ -79,6 +80,8 @@ class Process(NamedTuple):
     heartbeat_at: int
     lost: bool
     """Its lease lapsed before it retired."""
+    snapshot: ProcessSnapshot | None = None
+    """As of its last heartbeat; None: it wrote none yet, or one of another version."""
 
 
 class LaneStatus(NamedTuple):
@@ -131,6 +134,7 @@ class FleetStatus(LedgerPart):
             Process(
                 **row._asdict()
                 | {"lanes": [*filter(None, row.lanes.split(","))], "lost": bool(row.lost)}
+                | {"snapshot": decoded(row.snapshot)}
             )
             for row in found
         ]

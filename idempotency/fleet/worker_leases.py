@@ -32,10 +32,10 @@ ON CONFLICT (id) DO UPDATE
    SET epoch = workers.epoch + 1, host = excluded.host, pid = excluded.pid, state = excluded.state,
        lanes = excluded.lanes, threads = excluded.threads, lease_ms = excluded.lease_ms,
        started_at = excluded.started_at, heartbeat_at = excluded.heartbeat_at,
-       kind = excluded.kind, program = excluded.program
+       kind = excluded.kind, program = excluded.program, snapshot = ''
 RETURNING epoch""")
 _RENEW = text("""
-UPDATE workers SET heartbeat_at = :now, state = :state
+UPDATE workers SET heartbeat_at = :now, state = :state, snapshot = :snapshot
  WHERE id = :id AND epoch = :epoch AND state NOT IN ('DEAD', 'RETIRED')""")
 """However late: only a sweep or a successor ends a life, in one transaction with its rows. After an outage
 of the database every heartbeat is old although the workers live."""
@@ -81,9 +81,10 @@ class Workers(LedgerPart):
         self.epochs[worker.id] = epoch
         return Lease(worker.id, epoch, now)
 
-    def heartbeat(self, lease: Lease, state: str = "RUNNING") -> Lease | None:
+    def heartbeat(self, lease: Lease, state: str = "RUNNING", snapshot: str = "") -> Lease | None:
         with self._begin() as (connection, now):
             mine = {"id": lease.worker_id, "epoch": lease.epoch, "now": now, "state": state}
+            mine["snapshot"] = snapshot
             renewed = connection.execute(_RENEW, mine).rowcount
         return msgspec.structs.replace(lease, now_ms=now) if renewed else None
 

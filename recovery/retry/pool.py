@@ -1,8 +1,8 @@
 """Pool of the threads that make one lane's retries: few, so as not to slow down live traffic.
 
 A call carries one delivery or several, as in a live lane; a refused delivery goes through another account.
-A delivery does not begin past its expires_at, under a lapsed lease, or while recovery stops. A repeat does
-not begin outside the provider's dedup window.
+A delivery does not begin past its expires_at, under a lapsed lease, while its lane is paused, or while
+recovery stops. A repeat does not begin outside the provider's dedup window.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from sending.accounts.selector import ACCOUNT_SHUT, may_fail_over
 from sending.attempts import PastCall, fitting, note_refusals, on_record
 from sending.batching import put_on_record
 from sending.call_pool import CallPool, SendPermit
-from sending.endings import Ending, NotStarted, outcome_of
+from sending.endings import LANE_PAUSED, Ending, NotStarted, outcome_of
 from sending.lane_routes import Route
 from sending.runtime.clock import Clock
 from sending.runtime.work_queue import WorkQueue
@@ -279,6 +279,8 @@ class RetryPool(CallPool[RetryWork]):
         taken, now = resend.taken, self._clock.now_ms()
         if self._stopping:
             return NotStarted(Event.GIVEN_BACK, "stopping")
+        if self.paused:
+            return NotStarted(Event.GIVEN_BACK, LANE_PAUSED)
         if now >= taken.delivery.expires_at:
             if resend.doubted:
                 return NotStarted(Event.BUDGET_SPENT, TTL_IN_DOUBT)

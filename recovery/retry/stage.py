@@ -97,6 +97,8 @@ class RetryStage:
         """As `run_once`, for first sends or for retries."""
         pools, pace = self._context.kind(first=first)
         callers, routes = pools[lane], self._context.lanes[lane]
+        if callers.paused:
+            return 0
         room = min(max(callers.room, 0), routes.accounts.room()) if self._lease.valid else 0
         room = pace.take(lane, room) if room else 0
         if not room:

@@ -254,6 +254,12 @@ class AccountSelector:
         now = self._monotonic()
         return min(max(r.breaker.wait_s(now), self._rates.wait_s(r.account.name)) for r in routes)
 
+    def open_breakers(self) -> list[str]:
+        """Returns the accounts whose breaker is not closed."""
+        now = self._monotonic()
+        shut = (name for name, r in self._routes.items() if r.breaker.state(now))
+        return sorted(shut)
+
     def gauges(self) -> Iterator[Gauge]:
         """Yields the gauges of `/metrics`."""
         now = self._monotonic()

@@ -46,7 +46,13 @@ def open_watchman(
     """Returns a monitor of this process's `/metrics` and of the fleet; not started."""
     lanes = [lane.name for lane in lanes_matching(["*"])]
     fleet = FleetAlerts(
-        desk, ledger.fleet_health(), ledger.duties(), settings.alerts, lanes, monotonic
+        desk,
+        ledger.fleet_health(),
+        ledger.duties(),
+        settings.alerts,
+        lanes,
+        pauses=ledger.controls(),
+        monotonic=monotonic,
     )
     show_gauges(registry, fleet.gauges)
     return AlertMonitor(registry, RuleEvaluator(rules_of(settings.alerts), monotonic), desk, fleet)

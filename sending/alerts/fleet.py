@@ -15,6 +15,7 @@ from typing import Final, Protocol
 import structlog
 
 from backends.settings import AlertSettings
+from idempotency.fleet.controls import LanePause
 from idempotency.fleet.health import HEARTBEAT_LOST, Lost, Overdue
 from idempotency.ledger import LedgerError
 from sending.alerts.notifier import Alert, AlertNotifier
@@ -46,6 +47,18 @@ class Asked(Protocol):
         ...
 
 
+class PausesInForce(Protocol):
+    """See `idempotency.fleet.controls.Controls`. Raises LedgerError."""
+
+    def pauses(self) -> list[LanePause]:
+        """Returns the pauses in force."""
+        ...
+
+    def now_ms(self) -> int:
+        """Returns the database's time, epoch milliseconds."""
+        ...
+
+
 class Holding(Protocol):
     """See `idempotency.fleet.duties.Duties`. Raises LedgerError."""
 
@@ -68,9 +81,12 @@ class FleetAlerts:
         duties: Holding,
         settings: AlertSettings,
         lanes: Sequence[str],
+        *,
+        pauses: PausesInForce,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """`lanes` are all lanes, even those that no process serves."""
+        self._pauses = pauses
         self._desk = desk
         self._asked = asked
         self._duties = duties
@@ -116,7 +132,9 @@ class FleetAlerts:
         if settled:
             for lost in self._asked.lost(int(self._settings.window_s * _MS)):
                 self._desk.raise_(_of_lost(lost), after=lost.heartbeat_at)
-        self._raise_lasting([*self._doubts(), *self._late()])
+        paused = self._pauses.pauses()
+        late = self._late(frozenset(pause.lane for pause in paused))
+        self._raise_lasting([*self._doubts(), *late, *self._paused(paused)])
         self._desk.flush()
         self._desk.upkeep(CLEAR_S if settled else 0.0)
 
@@ -131,14 +149,29 @@ class FleetAlerts:
             text = f"a delivery has been in doubt for {found_ms / _MS:,.0f} s"
             yield Alert("unknown_age", lane, "", text)
 
-    def _late(self) -> Iterable[Alert]:
+    def _paused(self, pauses: Sequence[LanePause]) -> Iterable[Alert]:
+        limit_ms = int(self._settings.paused_s * _MS)
+        if not (limit_ms and pauses):
+            return
+        now = self._pauses.now_ms()
+        for pause in pauses:
+            if now - pause.paused_at >= limit_ms:
+                text = f"the lane has been paused for {(now - pause.paused_at) / _MS:,.0f} s"
+                yield Alert("lane_paused", pause.lane, "", text)
+
+    def _late(self, paused: frozenset[str]) -> Iterable[Alert]:
+        """Yields the lanes that no recovery serves. Due rows of a paused lane wait on purpose."""
         limit_ms = int(self._settings.overdue_s * _MS)
         if not limit_ms:
             return
         now = self._monotonic()
         if now - self._overdue_at >= OVERDUE_EVERY_S:
             self._overdue_at = now
-            self._overdue = now + 3 * OVERDUE_EVERY_S, self._asked.overdue(self._lanes)
+            measured = [
+                one._replace(due_ms=0) if one.lane in paused else one
+                for one in self._asked.overdue(self._lanes)
+            ]
+            self._overdue = now + 3 * OVERDUE_EVERY_S, measured
         for one in self._overdue[1]:
             if one.due_ms >= limit_ms:
                 yield _of_late(one.lane, "due", "to be sent again", one.due_ms)

@@ -31,6 +31,7 @@ LASTING: Final = frozenset(
         "breaker_open",
         "unknown_age",
         "recovery_overdue",
+        "lane_paused",
         "login_refused",
         "policy_refused",
         "policy_lanes_kept",

@@ -52,6 +52,7 @@ class WorkerLease:
         self._ends_at = float("-inf")
         self._healthy_since: float | None = None
         self._lease: Lease | None = None
+        self._since_ms = 0
         self._stop = threading.Event()
         self._idle = idle
         self._draining = False
@@ -68,6 +69,11 @@ class WorkerLease:
     def lease(self) -> Lease | None:
         """The lease as last written."""
         return self._lease
+
+    @property
+    def since_ms(self) -> int:
+        """The time at which this process registered first, epoch milliseconds by the ledger's clock."""
+        return self._since_ms
 
     @property
     def term(self) -> int:
@@ -90,29 +96,33 @@ class WorkerLease:
     def register(self) -> None:
         """Enters the worker into the ledger. Raises LedgerError."""
         asked_at = self._clock.monotonic()
-        self._adopt(self._ledger.register(self._worker), asked_at)
+        lease = self._ledger.register(self._worker)
+        self._adopt(lease, asked_at)
+        self._since_ms = self._since_ms or lease.now_ms
 
-    def run(self) -> None:
-        """Beats until `stop`."""
+    def run(self, snapshot: Callable[[], str] = lambda: "") -> None:
+        """Beats until `stop`; each beat writes a snapshot."""
         while not self._stop.is_set():
             self._bell.wait(self._pause())
             self._bell.clear()
-            self.beat()
+            self.beat(snapshot())
 
     def hurry(self) -> None:
         """Lets `run` beat at once, after a change of the process's state. Any thread may call it."""
         self._bell.set()
 
-    def beat(self) -> None:
+    def beat(self, snapshot: str = "") -> None:
         """Sends one heartbeat; registers again after a lapse."""
         with self._beating:
             if not self._stop.is_set():
-                self._beat()
+                self._beat(snapshot)
 
-    def _beat(self) -> None:
+    def _beat(self, snapshot: str) -> None:
         asked_at = self._clock.monotonic()
         try:
-            lease = self._ledger.heartbeat(self._lease, self._state()) if self._lease else None
+            lease = None
+            if self._lease is not None:
+                lease = self._ledger.heartbeat(self._lease, self._state(), snapshot)
             if lease is None:
                 self._lapsed()
                 asked_at = self._clock.monotonic()
@@ -124,8 +134,9 @@ class WorkerLease:
             log.warning("heartbeat_failed", cause=str(exc), valid=self.valid)
 
     def draining(self) -> None:
-        """Shows in `hongyan_workers` that this worker takes no more."""
+        """Shows in `hongyan_workers`, at once, that this worker takes no more."""
         self._draining = True
+        self._bell.set()
 
     def stop(self) -> None:
         """Ends the thread; idempotent."""

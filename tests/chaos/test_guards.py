@@ -121,7 +121,7 @@ class Bench(AtOnce):
         self._reach()
         return Lease(worker.id, 1, int(self.time * 1_000))
 
-    def heartbeat(self, lease: Lease, _state: str) -> Lease:
+    def heartbeat(self, lease: Lease, _state: str, _snapshot: str = "") -> Lease:
         self._reach()
         return lease
 

@@ -41,7 +41,7 @@ class Bench:
         self.stop.set()
         note = self.notes
         self.pool: Any = Double(
-            "pool", note, lane=LANE.name, policy=LanePolicy(), unsettled=unsettled
+            "pool", note, lane=LANE.name, policy=LanePolicy(), unsettled=unsettled, paused=False
         )
         self.source: Any = Double("source", note, busy=False, absence=None, run_once=self._round)
         self.lease: Any = Double("heart", note)
@@ -68,6 +68,8 @@ class Bench:
             outage=self.outage,  # type: ignore[arg-type]
             upkeep=Double("upkeep", note, run=idle),  # type: ignore[arg-type]
             watch=Double("watch", note, run=idle),  # type: ignore[arg-type]
+            control=Double("control", note, run=idle),  # type: ignore[arg-type]
+            snapshot=Double("snapshot", note),  # type: ignore[arg-type]
             thread_group=self.thread_group,
             clock=SimpleNamespace(monotonic=lambda: self.time),  # type: ignore[arg-type]
         )

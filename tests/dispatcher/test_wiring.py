@@ -58,6 +58,7 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltWorker]:
             tokens=tokens,
             templates=Templates(),
             versions=Versions(ledger.database),
+            controls=ledger.controls(),
             number=0,
             protocol="classic",
             stack=stack,

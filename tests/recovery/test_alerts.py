@@ -84,7 +84,8 @@ def fleet_alerts(
 ) -> FleetAlerts:
     alerts = AlertSettings(**{"window_s": 60.0, **settings})
     asked, duties = ledger.fleet_health(), ledger.duties()
-    return FleetAlerts(desk, asked, duties, alerts, ["sms.notice", LANE], monotonic)
+    lanes, pauses = ["sms.notice", LANE], ledger.controls()
+    return FleetAlerts(desk, asked, duties, alerts, lanes, pauses=pauses, monotonic=monotonic)
 
 
 def told(logs: Any) -> list[tuple[str, str, str, int]]:

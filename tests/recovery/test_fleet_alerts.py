@@ -62,7 +62,8 @@ class Process:
             ledger.duties(),
             alerts,
             ["sms.notice", LANE],
-            lambda: self.seconds,
+            pauses=ledger.controls(),
+            monotonic=lambda: self.seconds,
         )
 
     def look(self) -> None:
@@ -443,6 +444,40 @@ def test_without_any_recovery_workers_say_that_what_is_due_waits(
     assert gauges[LANE, "due"] == 0.0
     one.seconds += 31
     assert list(one.fleet.gauges()) == [], "an old number says nothing of now"
+
+
+def test_a_lane_that_is_paused_for_long_is_told_and_its_due_rows_are_not(
+    world: World, hook: Hook
+) -> None:
+    ledger = world.open()
+    one = Process(ledger, "w1", hook, overdue_s=120.0, paused_s=300.0)
+    (item,) = claimed(ledger, delivery(), owner="w0")
+    assert settle(ledger, item, Event.NOT_SENT, reason="http_429")
+    ledger.controls().pause(["sms.notice"], None, author="li", reason="campaign")
+    advance(world, 299, one)
+    one.look()
+    assert not {"recovery_overdue", "lane_paused"} & {rule for rule, *_ in hook.said()}
+    advance(world, 1, one)
+    one.look()
+    (told,) = [body for body in hook.heard if body["rule"] == "lane_paused"]
+    assert (told["lane"], told["state"]) == ("sms.notice", "firing")
+    assert "300 s" in told["text"]
+    ledger.controls().resume(["sms.notice"], author="li", reason="")
+    advance(world, 40, one)
+    one.look()
+    advance(world, 40, one)
+    one.look()
+    assert ("lane_paused", "cleared", 0) in hook.said()
+    assert "recovery_overdue" in {rule for rule, *_ in hook.said()}
+
+
+def test_a_limit_of_zero_tells_no_pause(world: World, hook: Hook) -> None:
+    ledger = world.open()
+    one = Process(ledger, "w1", hook, paused_s=0)
+    ledger.controls().pause(["sms.notice"], None, author="li", reason="campaign")
+    advance(world, 100_000, one)
+    one.look()
+    assert "lane_paused" not in {rule for rule, *_ in hook.said()}
 
 
 def test_an_overdue_limit_of_zero_asks_nothing(world: World, hook: Hook) -> None:

@@ -25,7 +25,7 @@ class Ledger:
         self.epoch, self.dead = self.epoch + 1, False
         return Lease(worker.id, self.epoch, 0)
 
-    def heartbeat(self, lease: Lease, _state: str) -> Lease | None:
+    def heartbeat(self, lease: Lease, _state: str, _snapshot: str = "") -> Lease | None:
         return None if self.dead else lease
 
     def sweep(self) -> list[tuple[str, int]]:
@@ -94,7 +94,7 @@ def test_a_beat_tells_whether_the_process_sends_and_hurry_tells_it_at_once() -> 
     told, idle = SimpleQueue[str](), [True]
 
     class Listening(Ledger):
-        def heartbeat(self, lease: Lease, _state: str) -> Lease | None:
+        def heartbeat(self, lease: Lease, _state: str, _snapshot: str = "") -> Lease | None:
             told.put(_state)
             return lease
 
