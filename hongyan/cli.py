@@ -18,6 +18,7 @@ from hongyan.commands import (
     dead,
     deliveries,
     demo,
+    lanes,
     policy,
     recall,
     receipts,
@@ -30,6 +31,7 @@ from hongyan.commands import (
     topics,
     trace,
     worker,
+    workers,
 )
 from hongyan.errors import judged
 from hongyan.terminal import PROBLEMS, Options, complain, explained, serves
@@ -69,6 +71,8 @@ _COMMANDS = (
 for _command, _help, _line in _COMMANDS:
     app.command(_command.__name__, help=_help, short_help=_line)(_command)
 app.add_typer(deliveries.app)
+app.add_typer(lanes.app)
+app.add_typer(workers.app)
 app.add_typer(topics.app)
 app.add_typer(policy.app)
 app.add_typer(templates.app)

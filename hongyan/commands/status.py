@@ -11,6 +11,7 @@ from hongyan.errors import WrongUsage
 from hongyan.terminal import explained, print_json, settings_of
 
 if TYPE_CHECKING:
+    from backends.settings import Settings
     from hongyan.output.status import ShownStatus
     from idempotency.fleet.held_lines import LinesOfLane
     from idempotency.fleet.status import LaneStatus
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 
 HELP: Final = explained(
     "Show on one screen which processes live, what waits in each lane, which alerts are open, and which "
-    "ordering keys wait for the head of their line. It asks the ledger alone: Kafka and Redis may be away.",
+    "ordering keys wait for the head of their line. Redis may be away. Kafka is asked, for a second at "
+    "most, about the lag of lanes that no worker reads.",
     "hongyan status",
     "hongyan status --lane 'sms.*' --limit 50",
     "hongyan status --json",
@@ -48,25 +50,30 @@ def status(
     if not lanes:
         raise WrongUsage(f"--lane {', '.join(lane or [])}: it matches no lane")
     with closing(open_ledger(settings)) as ledger:
-        found = _status(ledger, lanes, limit, every=not lane)
+        found = _status(ledger, settings, lanes, limit, every=not lane)
     if as_json:
         print_json(as_builtins(found))
     else:
         show(found)
 
 
-def _status(ledger: SqlLedger, lanes: list[str], limit: int, *, every: bool) -> ShownStatus:
-    """Reads the status from the ledger; `every`: with the alerts of no lane."""
+def _status(
+    ledger: SqlLedger, settings: Settings, lanes: list[str], limit: int, *, every: bool
+) -> ShownStatus:
+    """Reads the status; `every`: with the alerts of no lane."""
+    from hongyan.output.lanes import lane_rows
     from hongyan.output.status import ShownStatus
     from policy.versions import Versions
 
     fleet = ledger.fleet_status()
     states = fleet.lanes(lanes)
+    processes, pauses = fleet.processes(), ledger.controls().pauses()
     alerts = ledger.alert_book().alerts()
     return ShownStatus(
         now=ledger.now_ms(),
         policy=Versions(ledger.database).newest(),
-        processes=fleet.processes(),
+        processes=processes,
+        live=lane_rows(lanes, processes, pauses, settings),
         lanes=states,
         lines=_lines(ledger, states, limit),
         alerts=[one for one in alerts if every or one.lane in lanes],

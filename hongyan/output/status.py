@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from hongyan.tables import listing, local_time
+from hongyan.output.lanes import as_fields, show_lanes
+from hongyan.tables import age, listing, local_time
 from hongyan.terminal import out
 from idempotency.claims.rows import GIVEN_BACK
 from idempotency.fleet.held_lines import MOST_BEHIND
@@ -17,13 +18,12 @@ from message.foreign_text import shown
 from message.states import State
 
 if TYPE_CHECKING:
+    from hongyan.output.lanes import LaneRow
     from idempotency.alerts.book import AlertShown
     from idempotency.fleet.held_lines import HeldLine, LinesOfLane
     from idempotency.fleet.status import LaneStatus, Process
     from policy.versions import Version
 
-_MS: Final = 1_000
-_UNITS: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
 _MOST_KEY: Final = 48
 """Characters of an ordering key that are shown."""
 _DECIDE: Final = (
@@ -39,6 +39,7 @@ class ShownStatus(NamedTuple):
     policy: Version | None
     """None: no policy was applied, so the file's is in force."""
     processes: Sequence[Process]
+    live: Sequence[LaneRow]
     lanes: Sequence[LaneStatus]
     lines: Sequence[LinesOfLane]
     alerts: Sequence[AlertShown]
@@ -52,6 +53,7 @@ def as_builtins(status: ShownStatus) -> dict[str, Any]:
         "now": status.now,
         "policy": policy and {"name": policy.name, "author": policy.author, "at": policy.at},
         "processes": [process._asdict() for process in status.processes],
+        "live": [as_fields(row) for row in status.live],
         "lanes": [lane._asdict() for lane in status.lanes],
         "count_bound": BOUND,
         "lines": [
@@ -71,6 +73,7 @@ def show(status: ShownStatus) -> None:
     """Prints the status for people."""
     _heading(status)
     _processes(status)
+    _live(status)
     _lanes(status)
     _alerts(status)
     _lines(status)
@@ -132,18 +135,22 @@ def _processes(status: ShownStatus) -> None:
             one.id,
             one.kind,
             "LOST" if one.lost else one.state,
-            f"{_age(status.now - one.heartbeat_at)} ago",
-            _age(status.now - one.started_at),
-            one.host,
-            str(one.pid),
-            str(one.threads),
+            f"{age(status.now - one.heartbeat_at)} ago",
+            age(status.now - one.started_at),
             one.program or "-",
             ", ".join(one.lanes),
         )
         for one in status.processes
     ]
-    titles = ("PROCESS", "KIND", "STATE", "HEARTBEAT", "UP", "HOST", "PID", "THREADS", "VERSION")
-    _table((*titles, "LANES"), rows, wrapped=("LANES",))
+    titles = ("PROCESS", "KIND", "STATE", "BEAT", "UP", "VERSION", "LANES")
+    _table(titles, rows, wrapped=("PROCESS", "LANES"))
+
+
+def _live(status: ShownStatus) -> None:
+    rows = [row for row in status.live if not row.idle]
+    if rows:
+        out().print()
+        show_lanes(rows, status.now)
 
 
 def _lanes(status: ShownStatus) -> None:
@@ -156,7 +163,7 @@ def _lanes(status: ShownStatus) -> None:
             one.lane,
             _with_age(one.due, one.oldest_due_ms),
             _count(one.later),
-            local_time(one.next_at) if one.next_at is not None else "-",
+            f"in {age(one.next_at - status.now)}" if one.next_at is not None else "-",
             _count(one.behind),
             _count(one.given_back),
             _with_age(one.doubted, one.oldest_doubt_ms),
@@ -165,8 +172,8 @@ def _lanes(status: ShownStatus) -> None:
         )
         for one in busy
     ]
-    titles = ("LANE", "DUE", "LATER", "FIRST AT", "BEHIND", "GIVEN BACK", "IN DOUBT")
-    _table((*titles, "IN FLIGHT", "PARKED"), rows)
+    titles = ("LANE", "DUE", "LATER", "NEXT", "BEHIND", "BACK", "DOUBT", "FLIGHT", "PARKED")
+    _table(titles, rows, wrapped=titles)
 
 
 def _alerts(status: ShownStatus) -> None:
@@ -195,8 +202,8 @@ def _lines(status: ShownStatus) -> None:
             through = f" through {line.account}" if line.account else ""
             reason = f" ({line.reason})" if line.reason else ""
             head = f"{line.message_id} {line.state.value}{reason}{through}"
-            age = _age(status.now - line.since)
-            out().print(f"  {key}: {head} for {age}, {behind} behind", markup=False)
+            since = age(status.now - line.since)
+            out().print(f"  {key}: {head} for {since}, {behind} behind", markup=False)
             out().print(f"      {next_step(line, status.now, lost)}", markup=False)
 
 
@@ -217,12 +224,4 @@ def _count(rows: int) -> str:
 
 
 def _with_age(rows: int, age_ms: int) -> str:
-    return f"{_count(rows)}, {_age(age_ms)}" if rows else "0"
-
-
-def _age(ms: int) -> str:
-    """Returns the age in the largest unit of which it has two; else in seconds."""
-    for size, unit in _UNITS:
-        if ms >= 2 * size:
-            return f"{ms // size:,} {unit}"
-    return f"{max(0, ms) // _MS} s"
+    return f"{_count(rows)}, {age(age_ms)}" if rows else "0"

@@ -1,0 +1,158 @@
+"""Lanes as commands show them: what the processes report, the pauses, and the lag where no worker reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from hongyan.tables import age, listing, local_time
+from hongyan.terminal import out
+
+if TYPE_CHECKING:
+    from backends.settings import Settings
+    from idempotency.fleet.controls import LanePause
+    from idempotency.fleet.snapshots import LaneSnapshot
+    from idempotency.fleet.status import Process
+
+WITHIN_S: Final = 1.0
+"""Longest time that the broker is asked for."""
+_NUMBERS: Final = ("PARTS", "LAG", "FLIGHT", "WAITING", "/S")
+_TITLES: Final = ("LANE", *_NUMBERS, "BREAKER", "PAUSED")
+
+
+class LaneRow(NamedTuple):
+    """One lane over all live processes."""
+
+    lane: str
+    workers: int
+    """Live workers that serve it."""
+    partitions: int
+    lag: int | None
+    """None: unknown, since no worker reads it and the broker did not answer."""
+    in_flight: int
+    waiting: int
+    rate: float
+    open: list[str]
+    """Accounts whose breaker is not closed in some process."""
+    pause: LanePause | None
+    not_obeying: list[str]
+    """Live processes that have not reported yet that they obey the pause, or that it is over."""
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to look at."""
+        return not (
+            self.workers
+            or self.lag
+            or self.in_flight
+            or self.waiting
+            or self.open
+            or self.pause
+            or self.not_obeying
+        )
+
+
+def lane_rows(
+    lanes: Sequence[str],
+    processes: Iterable[Process],
+    pauses: Iterable[LanePause],
+    settings: Settings | None,
+) -> list[LaneRow]:
+    """Returns a row for each lane. Asks the broker of `settings`, for WITHIN_S at most, about lanes that no
+    worker reads: without a worker, or paused."""
+    live = [one for one in processes if not one.lost]
+    paused = {pause.lane: pause for pause in pauses}
+    rows = {lane: _row(lane, live, paused.get(lane)) for lane in lanes}
+    unread = [lane for lane, row in rows.items() if row.lag is None or row.pause is not None]
+    if settings is not None and unread:
+        for lane, (lag, partitions) in _asked(settings, unread).items():
+            rows[lane] = rows[lane]._replace(lag=lag, partitions=partitions)
+    return list(rows.values())
+
+
+def as_fields(row: LaneRow) -> dict[str, Any]:
+    """Returns the row for JSON."""
+    pause = row.pause
+    return row._asdict() | {"pause": pause._asdict() if pause is not None else None}
+
+
+def show_lanes(rows: Sequence[LaneRow], now: int) -> None:
+    """Prints the lanes, and a line for each pause."""
+    from rich.text import Text
+
+    table = listing(_TITLES, right=_NUMBERS, whole=_TITLES[1:])
+    for row in rows:
+        cells = (
+            *(row.lane, str(row.partitions or "-"), _number(row.lag)),
+            *(_number(row.in_flight), _number(row.waiting), f"{row.rate:,.0f}"),
+            f"{len(row.open)} open" if row.open else "-",
+            age(now - row.pause.paused_at) if row.pause else "-",
+        )
+        table.add_row(*map(Text, cells))
+    out().print(table)
+    for row in rows:
+        show_notes(row)
+
+
+def show_notes(row: LaneRow) -> None:
+    """Prints the pause of a lane, its open breakers, and the processes that do not obey yet."""
+    if row.open:
+        out().print(
+            f"{row.lane}: the breaker is not closed for {', '.join(row.open)}", markup=False
+        )
+    if row.pause is not None:
+        out().print(pause_line(row.pause), markup=False)
+    if row.not_obeying:
+        what = "has not reported that it obeys" if row.pause else "still obeys the ended pause"
+        out().print(f"{row.lane}: {', '.join(row.not_obeying)} {what}", markup=False)
+
+
+def pause_line(pause: LanePause) -> str:
+    """Returns who paused the lane, when, until when, and why."""
+    until = f" until {local_time(pause.until)}" if pause.until is not None else ""
+    since = local_time(pause.paused_at)
+    return f"{pause.lane} is paused since {since}{until} by {pause.author}: {pause.reason}"
+
+
+def _row(lane: str, live: Sequence[Process], pause: LanePause | None) -> LaneRow:
+    serving = [(one, shown) for one in live if (shown := _of(one, lane)) is not None]
+    workers = [shown for one, shown in serving if one.kind == "worker"]
+    lags = [shown.lag for shown in workers if shown.lag is not None]
+    return LaneRow(
+        lane=lane,
+        workers=sum(one.kind == "worker" and lane in one.lanes for one in live),
+        partitions=sum(shown.partitions for shown in workers),
+        lag=sum(lags) if lags else None,
+        in_flight=sum(shown.in_flight for _, shown in serving),
+        waiting=sum(shown.waiting for shown in workers),
+        rate=round(sum(shown.rate for shown in workers), 1),
+        open=sorted({account for _, shown in serving for account in shown.open}),
+        pause=pause,
+        not_obeying=[one.id for one in live if lane in one.lanes and _differs(one, lane, pause)],
+    )
+
+
+def _differs(process: Process, lane: str, pause: LanePause | None) -> bool:
+    """Returns whether the process has not reported yet that it obeys the pause, or that it is over."""
+    if process.snapshot is None:
+        return pause is not None
+    shown = _of(process, lane)
+    return shown is not None and shown.paused is (pause is None)
+
+
+def _of(process: Process, lane: str) -> LaneSnapshot | None:
+    return process.snapshot.lanes.get(lane) if process.snapshot is not None else None
+
+
+def _asked(settings: Settings, lanes: Sequence[str]) -> Mapping[str, tuple[int, int]]:
+    from backends.kafka.group_lag import group_lag
+    from message.vocabulary import lane_named
+
+    prefix = settings.kafka.topic_prefix
+    topics = {one.topic(prefix): lane for lane in lanes if (one := lane_named(lane)) is not None}
+    found = group_lag(settings.kafka, topics, WITHIN_S)
+    return {topics[topic]: measured for topic, measured in found.items()}
+
+
+def _number(value: int | None) -> str:
+    return "?" if value is None else f"{value:,}"
