@@ -71,11 +71,12 @@ def drain(
         raise WrongUsage("give --reason TEXT: it is kept with the order")
     by = author_of(author)
     with _ledger(context) as ledger:
+        before = _process(ledger, worker)
         if not ledger.controls().drain(worker, author=by, reason=reason.strip()):
             raise NotDone(
                 f"no process {worker!r} lives: `hongyan workers list` shows those that do"
             )
-        state = _await_draining(ledger, worker)
+        state = _await_draining(ledger, worker, before.started_at if before else 0)
     if state not in ("DRAINING", "ENDED"):
         raise NotDone(
             f"the order is kept, but {worker} did not begin to drain within {ANSWER_S:.0f} s: see its log"
@@ -97,19 +98,22 @@ def _ledger(context: typer.Context) -> Iterator[SqlLedger]:
         yield ledger
 
 
-def _await_draining(ledger: SqlLedger, worker: str) -> str:
-    """Returns the state of the process once it drains or has ended, or after ANSWER_S."""
+def _await_draining(ledger: SqlLedger, worker: str, started_at: int) -> str:
+    """Returns the state of the process once it drains or has ended, or after ANSWER_S. A successor of the
+    same name has another `started_at`."""
     deadline = time.monotonic() + ANSWER_S
-    while (state := _state(ledger, worker)) not in ("DRAINING", "ENDED"):
-        if time.monotonic() >= deadline:
-            break
+    while True:
+        found = _process(ledger, worker)
+        if found is None or found.lost or found.started_at != started_at:
+            return "ENDED"
+        if found.state == "DRAINING" or time.monotonic() >= deadline:
+            return found.state
         time.sleep(_LOOK_S)
-    return state
 
 
-def _state(ledger: SqlLedger, worker: str) -> str:
+def _process(ledger: SqlLedger, worker: str) -> Process | None:
     found = [one for one in ledger.fleet_status().processes() if one.id == worker]
-    return found[0].state if found and not found[0].lost else "ENDED"
+    return found[0] if found else None
 
 
 def _fields(process: Process) -> dict[str, Any]:
