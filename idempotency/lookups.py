@@ -40,6 +40,16 @@ class FoundRow(msgspec.Struct, frozen=True):
     refusals: int = 0
 
 
+class _TemplateNamed(msgspec.Struct):
+    id: str
+
+
+class _NamesTemplate(msgspec.Struct):
+    """The part of a payload that names its template."""
+
+    template: _TemplateNamed | None = None
+
+
 class KeptRow(msgspec.Struct, frozen=True):
     """The contents needed to send a delivery again. Holds personal data: not for logs."""
 
@@ -63,6 +73,12 @@ _RECEIVERS = text("""
 SELECT delivery_key, message_id, receiver FROM deliveries WHERE delivery_key IN :keys""").bindparams(
     bindparam("keys", expanding=True)
 )
+_PAYLOADS = text("""
+SELECT d.delivery_key, d.message_id, coalesce(d.payload, p.payload) AS payload
+  FROM deliveries AS d
+  LEFT JOIN payloads AS p
+    ON p.message_id = d.message_id AND p.body_digest = d.body_digest AND p.day = d.day
+ WHERE d.delivery_key IN :keys""").bindparams(bindparam("keys", expanding=True))
 _PAGE: Final = 500
 """Keys of one statement."""
 
@@ -119,6 +135,28 @@ class Queries:
                     continue
                 found[row.delivery_key] = opened.decode()
         return found
+
+    def templates(self, keys: Sequence[str]) -> dict[str, str]:
+        """Returns delivery key to the name of its template, by the kept payload. Leaves out rows without a
+        template, and rows that need another payload key."""
+        found: dict[str, str] = {}
+        for start in range(0, len(keys), _PAGE):
+            with errors(), self._database.begin() as connection:
+                asked = {"keys": keys[start : start + _PAGE]}
+                rows = connection.execute(_PAYLOADS, asked).all()
+            for row in rows:
+                name = self._template(bytes(row.payload or b""), row.message_id)
+                if name is not None:
+                    found[row.delivery_key] = name
+        return found
+
+    def _template(self, payload: bytes, message_id: str) -> str | None:
+        try:
+            opened = self._sealer.open(payload, message_id)
+            named = msgspec.json.decode(opened, type=_NamesTemplate).template
+        except (PayloadUnreadable, msgspec.DecodeError):
+            return None
+        return named.id if named is not None else None
 
     def _rows(self, statement: Any, value: str) -> list[FoundRow]:
         with errors(), self._database.begin() as connection:

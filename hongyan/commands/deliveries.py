@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
@@ -24,8 +23,13 @@ LIST = explained(
     "are in doubt. Receivers are masked. `hongyan trace ID` finds a delivery that was sent.",
     "hongyan deliveries list",
     "hongyan deliveries list --state REJECTED --lane 'sms.*' --since 6h --account main",
+    "hongyan deliveries list --template SMS_1 --lane sms.notice --since 30m",
     "hongyan deliveries list --state RETRY --limit 500 --json",
 )
+LOOKED: Final = 10_000
+"""Rows that --account and --row-reason look through; state, lane and time have an index."""
+LOOKED_INTO: Final = 2_000
+"""Rows whose payload --template opens."""
 _STATES: Final = (
     "PARKED",
     "UNKNOWN",
@@ -66,6 +70,10 @@ def list_(
     account: Annotated[
         str, typer.Option("--account", metavar="NAME", help="Last tried through this one.")
     ] = "",
+    template: Annotated[
+        str,
+        typer.Option("--template", metavar="NAME", help="Only of this template, by the payload."),
+    ] = "",
     row_reason: Annotated[
         str, typer.Option("--row-reason", metavar="CODE", help="Only with this reason.")
     ] = "",
@@ -82,8 +90,8 @@ def list_(
     filters = Filters(state or _DEFAULT, lane, since, account, row_reason)
     with closing(open_ledger(settings)) as ledger:
         chosen = wanted(filters, _STATES, ledger.now_ms(), doubted=None)
-        found = list(islice(_found(ledger, chosen, limit), limit + 1))
-        shown = found[:limit]
+        listed = _listed(ledger, chosen, template, limit)
+        shown = listed.found[:limit]
         receivers = _receivers(ledger, shown)
         archived = ledger.archived(settings.recovery.archive_dir, settings.base)
         note = archived_note(archived, chosen.since)
@@ -93,15 +101,53 @@ def list_(
         _table(shown, receivers)
     if note:
         err().print(note)
-    if len(found) > limit:
+    if len(listed.found) > limit:
         err().print("more match: give --limit, or narrow it by --state, --lane or --since")
+    elif listed.cut:
+        err().print(
+            f"only the oldest {listed.looked:,} rows were looked through: narrow it by --state, --lane or"
+            " --since"
+        )
 
 
-def _found(ledger: SqlLedger, chosen: Wanted, limit: int) -> Iterator[Pick]:
+class _Listed(NamedTuple):
+    """The deliveries that fit."""
+
+    found: list[Pick]
+    """At most one more than was asked for."""
+    looked: int
+    """Rows that were looked through."""
+    cut: bool
+    """Whether more rows might fit that were not looked through."""
+
+
+def _listed(ledger: SqlLedger, chosen: Wanted, template: str, limit: int) -> _Listed:
+    """Returns the deliveries of the selection. Account, reason and template have no index, so the number of
+    rows that they look through is bounded."""
     from idempotency.recovery.selection import PAGE
 
-    for page in ledger.picks().pages(chosen, ledger.now_ms(), min(limit + 1, PAGE)):
-        yield from page
+    narrow = bool(chosen.account or chosen.reason or template)
+    most = LOOKED_INTO if template else LOOKED
+    size = PAGE if narrow else min(limit + 1, PAGE)
+    found: list[Pick] = []
+    looked = 0
+    for page in ledger.picks().pages(chosen.by_index(), ledger.now_ms(), size):
+        looked += len(page)
+        found += _fitting(ledger, page, chosen, template)
+        if len(found) > limit:
+            return _Listed(found[: limit + 1], looked, cut=False)
+        if narrow and looked >= most:
+            return _Listed(found, looked, cut=True)
+    return _Listed(found, looked, cut=False)
+
+
+def _fitting(ledger: SqlLedger, page: list[Pick], chosen: Wanted, template: str) -> Iterator[Pick]:
+    fitting = [pick for pick in page if chosen.fits(pick)]
+    if not template:
+        yield from fitting
+        return
+    named = ledger.queries().templates([pick.key for pick in fitting])
+    yield from (pick for pick in fitting if named.get(pick.key) == template)
 
 
 def _receivers(ledger: SqlLedger, picks: list[Pick]) -> dict[str, str]:

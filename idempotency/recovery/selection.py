@@ -94,6 +94,16 @@ class Wanted(msgspec.Struct, frozen=True):
     doubted: bool | None = None
     """Whether an earlier call may have sent it; None: both. UNDELIVERED was sent and is no doubt."""
 
+    def by_index(self) -> Wanted:
+        """Returns the criteria that an index finds: those without account and reason."""
+        return msgspec.structs.replace(self, account="", reason="")
+
+    def fits(self, pick: Pick) -> bool:
+        """Returns whether a row has the account and the reason."""
+        of_row = f"{pick.reason or ''}:"
+        fits = not self.reason or of_row.startswith(f"{self.reason}:")
+        return fits and self.account in ("", pick.account)
+
 
 class Picks(LedgerPart):
     """Nothing here writes. Every method raises LedgerError alone."""

@@ -32,6 +32,10 @@ class Hit:
     """What the driver saw of it."""
     lives: tuple[int, ...] = ()
     """All that it killed, where it killed several."""
+    lane: str = ""
+    """The lane that it paused."""
+    quiet_ms: tuple[int, int] = (0, 0)
+    """From when until when nothing of that lane may come to the provider."""
 
 
 @dataclass

@@ -219,6 +219,8 @@ def _bit(hit: Hit, ends: Sequence[str], moves: Iterable[Move]) -> bool:
             return bool(hit.effect)
         case Kind.POISON | Kind.RESEND:
             return bool(hit.sent)
+        case Kind.PAUSED:
+            return hit.quiet_ms[0] < hit.quiet_ms[1]
         case Kind.BACKLOG | Kind.NO_RECOVERY:
             return any(move.state == "RETRY" for move in _of(hit, moves))
         case Kind.REDIS_AWAY:

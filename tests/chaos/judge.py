@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from simulator import KeyReport, report_of
-from tests.chaos import doubles, doubt, ends, order
+from tests.chaos import doubles, doubt, ends, order, pauses
 from tests.chaos.books import Books, Hit, LifeBook, Limits
 from tests.chaos.doubles import Double
 from tests.chaos.doubt import Doubt
@@ -94,6 +94,7 @@ def judge(books: Books) -> Judgement:
         *ends.parked_oddly(rows, books.records, moves, limits),
         *ends.poison(books),
         *ends.without_effect(books),
+        *pauses.sent_in_pause(books),
         *ends.not_drained(books),
         *_of_silences(found.silences, books),
         *(problem for life in books.lives for problem in of_life(life, limits)),

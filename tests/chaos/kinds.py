@@ -43,6 +43,7 @@ class Kind(StrEnum):
     BACKLOG = "ordered backlog"
     REDIS_AWAY = "Redis away 60 s under retries"
     NO_RECOVERY = "no recovery for a lease"
+    PAUSED = "a person pauses a lane"
 
 
 COUNTS: Final[Mapping[Kind, int]] = {
@@ -77,8 +78,9 @@ COUNTS: Final[Mapping[Kind, int]] = {
     Kind.BACKLOG: 1,
     Kind.REDIS_AWAY: 1,
     Kind.NO_RECOVERY: 1,
+    Kind.PAUSED: 2,
 }
-"""Some 36 kills and 31 kinds in all."""
+"""Some 36 kills and 32 kinds in all."""
 
 POINTS: Final[Mapping[Kind, Point]] = {
     Kind.KILL_CLAIM: Point.CLAIM,

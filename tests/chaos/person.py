@@ -1,9 +1,9 @@
-"""A person who retries by hand what recovery is about to retry by itself."""
+"""A person who retries by hand what recovery is about to retry by itself, or pauses a lane."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import closing
 
 from backends.settings import DatabaseSettings, Settings
@@ -11,8 +11,10 @@ from idempotency.ledger import LedgerError
 from idempotency.recovery.contract import RecoveryStore
 from idempotency.sql_ledger import open_ledger
 from message.states import State
+from tests.harness import await_, now_ms
 from tests.harness.operator_moves import operator_retry
 
+OBEYED_MS = 5_000
 _PAUSE_S = 0.02
 
 
@@ -28,6 +30,32 @@ def race(database_url: str, keys: Collection[str], seconds: float) -> tuple[int,
                 won, lost = won + (made is True), lost + (made is False)
             time.sleep(_PAUSE_S)
     return won, lost
+
+
+def pause(database_url: str, lane: str, seconds: float) -> tuple[int, int]:
+    """Pause the lane for so long; from when until when nothing of it may be sent."""
+    by = {"author": "chaos", "reason": "a fault of the plan"}
+    with closing(open_ledger(Settings(database=DatabaseSettings(url=database_url)))) as ledger:
+        controls = ledger.controls()
+        _insist(lambda: controls.pause([lane], None, **by))
+        paused_at = now_ms()
+        time.sleep(seconds)
+        until = now_ms()
+        _insist(lambda: controls.resume([lane], **by))
+    return paused_at + OBEYED_MS, until
+
+
+def _insist(order: Callable[[], object]) -> None:
+    """Give the order until the ledger takes it."""
+
+    def given() -> bool:
+        try:
+            order()
+        except LedgerError:
+            return False
+        return True
+
+    await_(given, what="the ledger takes the order")
 
 
 def _retry(rows: RecoveryStore, key: str) -> bool | None:

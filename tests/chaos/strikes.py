@@ -16,7 +16,7 @@ from tests.chaos import bursts, person
 from tests.chaos.books import Hit
 from tests.chaos.kinds import ILLS, OF_RECOVERY, POINTS, Kind
 from tests.chaos.pack import Life, Pack
-from tests.chaos.plan import Fault
+from tests.chaos.plan import LANES, Fault
 from tests.chaos.points import Point
 from tests.chaos.weather import Weather
 from tests.harness import Fleet, Sent, await_, now_ms
@@ -105,6 +105,7 @@ class Strikes:
             Kind.REDIS_AWAY: self._starve,
             Kind.NO_RECOVERY: self._bare,
             Kind.MANUAL: self._race,
+            Kind.PAUSED: self._pause_lane,
         }
         return ways.get(fault.kind, self._ail)(fault)
 
@@ -432,6 +433,22 @@ class Strikes:
             hit.until_ms = now_ms()
 
         self._beside(retry)
+        return True
+
+    def _pause_lane(self, fault: Fault) -> bool:
+        """A person pauses a lane in all processes, and resumes it."""
+        if "postgres" in self.away:
+            return False
+        hit = self._hit(fault)
+        hit.lane = LANES[int(fault.victim * len(LANES))]
+
+        def pause() -> None:
+            url = self._fleet.ground.database_url
+            hit.quiet_ms = person.pause(url, hit.lane, fault.down_s)
+            hit.effect = f"{hit.lane} was paused"
+            hit.until_ms = now_ms()
+
+        self._beside(pause)
         return True
 
     # -- how --

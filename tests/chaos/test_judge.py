@@ -513,6 +513,39 @@ def test_a_fault_that_struck_nothing_is_a_problem(made: Maker, kind: Kind) -> No
     only(made.judge(), f"fault 2 ({kind}): struck nothing")
 
 
+# -- pauses --
+
+
+def test_what_is_sent_in_a_pause_is_a_problem(made: Maker) -> None:
+    made.hits.append(paused(T0 + 3_000, T0 + 6_000))
+    found = made.judge().problems
+    assert [problem.partition(":")[0] for problem in found] == [made.key(n) for n in (3, 4, 5)]
+    assert all("while its lane was paused by fault 2" in problem for problem in found)
+
+
+def test_a_process_that_slept_learns_of_a_pause_as_it_wakes(made: Maker) -> None:
+    made.hits.append(paused(T0 + 3_000, T0 + 6_000))
+    made.hits.append(hit(Kind.STOP, T0 + 2_500, worker="w1", life=0, until_ms=T0 + 3_100, number=3))
+    assert len(made.judge().problems) == 0
+
+
+def test_another_lane_and_other_times_are_no_problem(made: Maker) -> None:
+    made.hits.append(paused(T0 + 3_000, T0 + 6_000, lane="sms.notice"))
+    made.hits.append(paused(T0 + 3_020, T0 + 4_000))
+    assert made.judge().problems == []
+
+
+def test_a_pause_that_was_too_short_to_prove_anything_is_a_problem(made: Maker) -> None:
+    made.hits.append(paused(T0 + 3_000, T0 + 3_000))
+    only(made.judge(), f"fault 2 ({Kind.PAUSED}): struck nothing")
+
+
+def paused(since: int, until: int, lane: str = "webhook.notice") -> Hit:
+    found = hit(Kind.PAUSED, since - 5_000, until_ms=until, number=2)
+    found.lane, found.quiet_ms = lane, (since, until)
+    return found
+
+
 # -- workers --
 
 

@@ -162,3 +162,19 @@ def test_a_second_request_to_stop_changes_nothing() -> None:
     bench.worker.stop()
     assert notes.count("source.quiet") == 1
     assert bench.worker.phase is WorkerPhase.STOPPED
+
+
+def test_orders_are_read_before_anything_is_claimed() -> None:
+    bench = Bench()
+    bench.worker.run()
+    assert bench.notes.index("control.look") < bench.notes.index("pool.start")
+
+
+def test_the_partitions_of_a_paused_lane_are_closed() -> None:
+    bench, closed = Bench(), []
+    bench.pool.lane, bench.pool.paused = LANE, True
+    bench.source.close_lanes = closed.append
+    bench.worker.run_once()
+    bench.pool.paused = False
+    bench.worker.run_once()
+    assert closed == [{LANE}, frozenset()]

@@ -181,6 +181,18 @@ def test_no_more_is_claimed_than_the_lane_has_room_for() -> None:
     assert one.pool.unsettled == sum(one.admitted) == 4
 
 
+def test_a_paused_lane_claims_nothing_and_goes_on_where_it_was() -> None:
+    one = bench(ONE, batch=1)
+    one.pool.pause(True)
+    one.turn(one.records(3))
+    one.turn()
+    assert (one.admitted, one.intake.take({LANE.name: 5})) == ([], [])
+    assert one.intake.waiting(LANE.name) == 3
+    one.pool.pause(False)
+    one.turn()
+    assert one.admitted == [3]
+
+
 def test_deliveries_that_come_together_share_a_call() -> None:
     one = bench(ONE)
     one.turn(one.records(25))

@@ -22,7 +22,7 @@ from dispatcher.pipeline.work import Assignment, Finished, KafkaRecord, Work
 from message.delivery import Delivery, deliveries_of
 from message.outcomes import Accepted, AnyOutcome, Limit, NotSent, Rejected, Unknown
 from message.states import Event
-from policy.schema import LanePolicy, RetryPolicy
+from policy.schema import Guarantee, LanePolicy, RetryPolicy
 from sending.accounts.rate_limiter import RateLimiter
 from sending.accounts.selector import AccountSelector
 from sending.endings import NotStarted
@@ -483,6 +483,58 @@ def test_what_waits_for_an_account_whose_breaker_opened_is_due_at_once_for_anoth
     assert isinstance(first.end, Accepted)
     assert second.end == NotStarted(Event.SHUT, "account_shut")
     assert bench.calls == [("a", ["x"]), ("b", ["x"])]
+
+
+def test_what_waits_in_the_queue_of_a_paused_lane_goes_back_without_a_call() -> None:
+    bench = Bench(accepted, {"a": 1}, batch=1)
+    bench.pool.pause(True)
+    works = bench.serve("x", "y")
+    assert [work.end for work in works] == [NotStarted(Event.SHUT, "lane_paused")] * 2
+    assert bench.calls == []
+
+
+def test_no_call_follows_at_once_in_a_lane_that_was_paused_meanwhile() -> None:
+    def refuse(call: Call) -> list[AnyOutcome]:
+        bench.pool.pause(True)
+        return [NotSent("busy")]
+
+    bench = Bench(refuse, {"a": 1, "b": 1}, batch=1, retry=RetryPolicy(immediate=3))
+    (work,) = bench.serve("x")
+    assert (work.end, len(bench.calls)) == (NotSent("busy"), 1)
+
+
+def test_a_mail_under_way_as_its_lane_is_paused_is_taken_back_before_the_dot() -> None:
+    bench, dialogue = mail_bench()
+    dialogue.between = lambda: bench.pool.pause(True)
+    (work,) = bench.serve("u1")
+    assert (work.end, dialogue.sent) == (NotStarted(Event.SHUT, "lane_paused"), [])
+
+
+def test_without_a_ledger_a_claimed_delivery_waits_out_the_pause() -> None:
+    bench = Bench(accepted, {"a": 1}, batch=1, guarantee=Guarantee.BEST_EFFORT)
+    bench.pool.pause(True)
+    (work,) = bench.works("x")
+    bench.pool.start()
+    bench.pool.put([work])
+    with pytest.raises(Empty):
+        bench.finished.get(timeout=0.3)
+    assert bench.calls == []
+    bench.pool.pause(False)
+    assert bench.finished.get(timeout=10) is work
+    bench.pool.close()
+    assert isinstance(work.end, Accepted)
+
+
+def test_without_a_ledger_a_worker_that_ends_in_a_pause_sends_nothing() -> None:
+    bench = Bench(accepted, {"a": 1}, batch=1, guarantee=Guarantee.BEST_EFFORT)
+    bench.pool.pause(True)
+    (work,) = bench.works("x")
+    bench.pool.start()
+    bench.pool.put([work])
+    bench.pool.stop()
+    assert bench.finished.get(timeout=10) is work
+    bench.pool.close()
+    assert (work.end, bench.calls) == (NotStarted(Event.NOT_SENT, "lane_paused"), [])
 
 
 def test_a_call_that_follows_at_once_counts_as_a_repeat() -> None:

@@ -460,6 +460,37 @@ def test_what_waits_for_an_account_that_is_shut_goes_back_without_a_call(line: L
     assert line.callers.unsettled == 0
 
 
+def test_a_paused_lane_takes_nothing_again_and_releases_nothing(line: Line) -> None:
+    (again,) = claimed(line.ledger, delivery())
+    settle(line.ledger, again, Event.NOT_SENT, reason="x")
+    (held,) = claims([delivery()], Event.HOLD, reason="quiet_hours")
+    line.ledger.claim([held], "w1")
+    before = [line.row(one) for one in (again, held.delivery)]
+    for pool in (line.callers, line.releasing):
+        pool.pause(True)
+    assert line.resending.run_once(LANE) == 0
+    assert [line.row(one) for one in (again, held.delivery)] == before
+    for pool in (line.callers, line.releasing):
+        pool.pause(False)
+    line.resend(Accepted("1"), Accepted("2"))
+    assert {line.row(one)[0] for one in (again, held.delivery)} == {"SENT"}
+
+
+def test_what_was_taken_before_its_lane_was_paused_goes_back_without_a_call(line: Line) -> None:
+    (one,) = claimed(line.ledger, delivery())
+    settle(line.ledger, one, Event.NOT_SENT, reason="x")
+    take = line.rows.take
+
+    def pausing(*asked: Any) -> Any:
+        line.callers.pause(True)
+        return take(*asked)
+
+    line.rows.take = pausing  # type: ignore[method-assign]
+    line.resend()
+    assert line.row(one) == ("RETRY", "x", 1)
+    assert (line.provider.calls, line.callers.unsettled) == ([], 0)
+
+
 def test_what_its_provider_could_never_take_is_rejected_without_a_call(line: Line) -> None:
     (one,) = claimed(line.ledger, delivery())
     settle(line.ledger, one, Event.NOT_SENT, reason="x")
