@@ -90,8 +90,8 @@ def list_(
     filters = Filters(state or _DEFAULT, lane, since, account, row_reason)
     with closing(open_ledger(settings)) as ledger:
         chosen = wanted(filters, _STATES, ledger.now_ms(), doubted=None)
-        listed = _listed(ledger, chosen, template, limit)
-        shown = listed.found[:limit]
+        answer = listed(ledger, chosen, template, limit)
+        shown = answer.found[:limit]
         receivers = _receivers(ledger, shown)
         archived = ledger.archived(settings.recovery.archive_dir, settings.base)
         note = archived_note(archived, chosen.since)
@@ -101,16 +101,16 @@ def list_(
         _table(shown, receivers)
     if note:
         err().print(note)
-    if len(listed.found) > limit:
+    if len(answer.found) > limit:
         err().print("more match: give --limit, or narrow it by --state, --lane or --since")
-    elif listed.cut:
+    elif answer.cut:
         err().print(
-            f"only the oldest {listed.looked:,} rows were looked through: narrow it by --state, --lane or"
+            f"only the oldest {answer.looked:,} rows were looked through: narrow it by --state, --lane or"
             " --since"
         )
 
 
-class _Listed(NamedTuple):
+class Listed(NamedTuple):
     """The deliveries that fit."""
 
     found: list[Pick]
@@ -121,7 +121,7 @@ class _Listed(NamedTuple):
     """Whether more rows might fit that were not looked through."""
 
 
-def _listed(ledger: SqlLedger, chosen: Wanted, template: str, limit: int) -> _Listed:
+def listed(ledger: SqlLedger, chosen: Wanted, template: str, limit: int) -> Listed:
     """Returns the deliveries of the selection. Account, reason and template have no index, so the number of
     rows that they look through is bounded."""
     from idempotency.recovery.selection import PAGE
@@ -135,10 +135,10 @@ def _listed(ledger: SqlLedger, chosen: Wanted, template: str, limit: int) -> _Li
         looked += len(page)
         found += _fitting(ledger, page, chosen, template)
         if len(found) > limit:
-            return _Listed(found[: limit + 1], looked, cut=False)
+            return Listed(found[: limit + 1], looked, cut=False)
         if narrow and looked >= most:
-            return _Listed(found, looked, cut=True)
-    return _Listed(found, looked, cut=False)
+            return Listed(found, looked, cut=True)
+    return Listed(found, looked, cut=False)
 
 
 def _fitting(ledger: SqlLedger, page: list[Pick], chosen: Wanted, template: str) -> Iterator[Pick]:

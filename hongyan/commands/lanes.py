@@ -59,7 +59,9 @@ _AUTHOR = Annotated[
 ]
 
 
-class _Opened(NamedTuple):
+class Opened(NamedTuple):
+    """What the commands work on."""
+
     settings: Settings
     ledger: SqlLedger
     controls: Controls
@@ -80,7 +82,7 @@ def list_(
     as_json: _JSON = False,
 ) -> None:
     with _opened(context) as opened:
-        rows = [row for row in _rows(opened, _named(["*"])) if every or not row.idle]
+        rows = [row for row in rows_of(opened, _named(["*"])) if every or not row.idle]
         now = opened.ledger.now_ms()
     from hongyan.output.lanes import as_fields, show_lanes
 
@@ -158,7 +160,7 @@ def history(
 
 
 @contextmanager
-def _opened(context: typer.Context) -> Iterator[_Opened]:
+def _opened(context: typer.Context) -> Iterator[Opened]:
     settings = settings_of(context)
     from contextlib import closing
 
@@ -167,7 +169,7 @@ def _opened(context: typer.Context) -> Iterator[_Opened]:
 
     existing(settings).close()  # raises before `open_ledger` makes a missing SQLite file
     with closing(open_ledger(settings)) as ledger:
-        yield _Opened(settings, ledger, ledger.controls())
+        yield Opened(settings, ledger, ledger.controls())
 
 
 def _named(given: Sequence[str]) -> list[str]:
@@ -179,18 +181,19 @@ def _named(given: Sequence[str]) -> list[str]:
     return found
 
 
-def _rows(opened: _Opened, lanes: Sequence[str], *, lag: bool = True) -> list[LaneRow]:
+def rows_of(opened: Opened, lanes: Sequence[str], *, lag: bool = True) -> list[LaneRow]:
+    """Returns the lanes as they are now; without `lag`, the broker is not asked."""
     from hongyan.output.lanes import lane_rows
 
     processes, pauses = opened.ledger.fleet_status().processes(), opened.controls.pauses()
-    return lane_rows(lanes, processes, pauses, opened.settings if lag else None)
+    return lanerows_of(lanes, processes, pauses, opened.settings if lag else None)
 
 
-def _await_obeyed(opened: _Opened, lanes: Sequence[str]) -> list[LaneRow]:
+def _await_obeyed(opened: Opened, lanes: Sequence[str]) -> list[LaneRow]:
     """Returns the lanes once every live process has reported, or after OBEYED_S."""
     deadline = time.monotonic() + OBEYED_S
     while True:
-        rows = _rows(opened, lanes, lag=False)
+        rows = rows_of(opened, lanes, lag=False)
         if not any(row.not_obeying for row in rows) or time.monotonic() >= deadline:
             return rows
         time.sleep(_LOOK_S)

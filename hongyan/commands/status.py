@@ -50,14 +50,14 @@ def status(
     if not lanes:
         raise WrongUsage(f"--lane {', '.join(lane or [])}: it matches no lane")
     with closing(open_ledger(settings)) as ledger:
-        found = _status(ledger, settings, lanes, limit, every=not lane)
+        found = read_status(ledger, settings, lanes, limit, every=not lane)
     if as_json:
         print_json(as_builtins(found))
     else:
         show(found)
 
 
-def _status(
+def read_status(
     ledger: SqlLedger, settings: Settings, lanes: list[str], limit: int, *, every: bool
 ) -> ShownStatus:
     """Reads the status; `every`: with the alerts of no lane."""
@@ -65,7 +65,7 @@ def _status(
     from hongyan.output.status import ShownStatus
     from policy.versions import Versions
 
-    fleet = ledger.fleet_status()
+    fleet = ledger.fleetread_status()
     states = fleet.lanes(lanes)
     processes, pauses = fleet.processes(), ledger.controls().pauses()
     alerts = ledger.alert_book().alerts()

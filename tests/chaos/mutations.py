@@ -21,6 +21,7 @@ from rich.console import Console
 
 from deploy.local.layout import REPOSITORY
 from tests.chaos.mutation import Misplaced, Mutation, section_of
+from tests.chaos.mutations_control import CONTROL
 from tests.chaos.mutations_http2 import HTTP2
 from tests.chaos.mutations_recovery import RECOVERY
 from tests.chaos.mutations_resolvers import RESOLVERS
@@ -786,6 +787,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         ),
     ),
     *RECOVERY,
+    *CONTROL,
     *RESOLVERS,
     *HTTP2,
 )

@@ -33,4 +33,5 @@ def _of_one(hit: Hit, books: Books, unaware: Iterable[tuple[int, int]]) -> Itera
         if row is None or row.lane != hit.lane or not begin <= record.at_ms < end:
             continue
         if not any(start <= record.at_ms <= stop for start, stop in unaware):
-            yield f"{record.key}: came to the provider while its lane was paused by fault {hit.fault.number}"
+            by = f"fault {hit.fault.number}"
+            yield f"{record.key}: came to the provider while its lane was paused by {by}"

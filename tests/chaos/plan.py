@@ -141,10 +141,8 @@ def _down_s(kind: Kind, luck: random.Random) -> float:
             return 60.0
         case Kind.NO_RECOVERY:
             return luck.uniform(LEASE_S * 1.3, LEASE_S * 2.5)
-        case Kind.BACKLOG:
+        case Kind.BACKLOG | Kind.PAUSED:
             return 8.0
-        case Kind.PAUSED:
-            return luck.uniform(8.0, 11.0)
         case Kind.BROKER | Kind.FLUSH | Kind.OFFSETS | Kind.POISON | Kind.RESEND:
             return 0.0
         case Kind.SLOW:

@@ -5,13 +5,15 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from backends.settings import load
+from hongyan.commands import deliveries as deliveries_command
 from idempotency.recalls import Kind
 from idempotency.sql_ledger import SqlLedger, open_ledger, upgrade
-from message.delivery import Delivery
-from message.envelope import decode
+from message.delivery import Delivery, deliveries_of
+from message.envelope import Template, decode, encode
 from message.states import Event
 from tests.hongyan.conftest import Run
 from tests.hongyan.test_send import records
@@ -351,6 +353,35 @@ def test_deliveries_are_listed_by_state_and_what_is_cut_off_is_said(
     assert hongyan("deliveries", "list", "--row-reason", "attempts_spent", "--json").json
     sent = hongyan("deliveries", "list", "--state", "SENT")
     assert (sent.code, "here it may be" in sent.err) == (2, True)
+
+
+def test_deliveries_are_listed_by_template_and_account_among_a_bounded_number(
+    hongyan: Run, ledger: SqlLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = parked(ledger, 3)
+    (like,) = deliveries()
+    one = msgspec.structs.replace(
+        like.notification, content=None, template=Template("welcome", {"name": "li"})
+    )
+    (named,) = claimed(ledger, *deliveries_of(one, encode(one), expires_at=like.expires_at))
+    named.account = "main"
+    settle(ledger, named, Event.BUDGET_SPENT, reason="attempts_spent: http_429")
+    asked = ("deliveries", "list", "--json")
+    (one,) = hongyan(*asked, "--template", "welcome").json
+    assert one["delivery_key"] == named.key
+    assert hongyan(*asked, "--template", "other").json == []
+    (one,) = hongyan(*asked, "--account", "main", "--template", "welcome").json
+    assert one["account"] == "main"
+    assert len(hongyan(*asked, "--row-reason", "attempts_spent").json) == 4
+    assert len(hongyan(*asked, "--row-reason", "attempts_spent: http_429").json) == 1
+    assert hongyan(*asked, "--row-reason", "attempts").json == []
+    monkeypatch.setattr(deliveries_command, "LOOKED", 2)
+    monkeypatch.setattr("idempotency.recovery.selection.PAGE", 2)
+    said = hongyan(*asked, "--account", "main")
+    assert (said.json, "only the oldest 2 rows were looked through" in said.err) == ([], True)
+    assert {item.key for item in plain} == {
+        one["delivery_key"] for one in hongyan(*asked, "--limit", "3").json
+    }
 
 
 def test_a_receiver_that_the_key_does_not_open_is_listed_as_such(

@@ -42,7 +42,7 @@ def test_an_empty_ledger_is_told_so(ledger: SqlLedger, hongyan: Run) -> None:
     assert "no open alerts" in said.out
 
 
-def test_kafka_and_redis_are_not_asked(
+def test_kafka_and_redis_may_be_away(
     ledger: SqlLedger, hongyan: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HONGYAN_KAFKA__BOOTSTRAP", "127.0.0.1:1")
