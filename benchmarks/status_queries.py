@@ -71,9 +71,11 @@ def _ledger(server: str) -> Iterator[tuple[Settings, SqlLedger]]:
             with closing(open_ledger(_settings(url))) as ledger:
                 yield _settings(url), ledger
             return
-        with fresh_database(server, f"b{uuid.uuid4().hex[:12]}") as url:
-            with closing(open_ledger(_settings(url))) as ledger:
-                yield _settings(url), ledger
+        with (
+            fresh_database(server, f"b{uuid.uuid4().hex[:12]}") as url,
+            closing(open_ledger(_settings(url))) as ledger,
+        ):
+            yield _settings(url), ledger
 
 
 def _settings(url: str) -> Settings:

@@ -186,7 +186,7 @@ def rows_of(opened: Opened, lanes: Sequence[str], *, lag: bool = True) -> list[L
     from hongyan.output.lanes import lane_rows
 
     processes, pauses = opened.ledger.fleet_status().processes(), opened.controls.pauses()
-    return lanerows_of(lanes, processes, pauses, opened.settings if lag else None)
+    return lane_rows(lanes, processes, pauses, opened.settings if lag else None)
 
 
 def _await_obeyed(opened: Opened, lanes: Sequence[str]) -> list[LaneRow]:
