@@ -21,11 +21,12 @@ from channels.tokens.shared import open_tokens
 from channels.transports import TransportRouter
 from dispatcher.kafka.group_member import MemberFenced
 from dispatcher.kafka.source import SourceFailed
+from dispatcher.metrics import Metrics
 from dispatcher.wiring import BuiltWorker, OpenedBackends, build, routes_for
 from dispatcher.worker import WorkerFailed
 from idempotency.ledger import LedgerUnavailable
 from idempotency.prefilter_redis import open_prefilter
-from idempotency.sql_ledger import SqlLedger, open_ledger
+from idempotency.sql_ledger import open_ledger
 from message.vocabulary import Lane, lanes_matching
 from policy.loading import load_for
 from policy.schema import Policy
@@ -105,6 +106,9 @@ def open_worker(
     stack.callback(transport.close)
     tokens = open_tokens(settings, transport)
     stack.callback(tokens.close)
+    metrics = Metrics()
+    name = settings.worker.id or socket.gethostname()
+    alerts = open_desk(AlertNotifier, settings, metrics.registry, ledger, transport, name)
     parts = OpenedBackends(
         ledger=ledger,
         prefilter=open_prefilter(settings, outage.until_available("start", ledger.identity)),
@@ -112,6 +116,8 @@ def open_worker(
         transport=transport,
         tokens=tokens,
         templates=templates_for(settings, TEMPLATE_SUPPORT),
+        metrics=metrics,
+        alerts=alerts,
         versions=versions,
         controls=ledger.controls(),
         number=now.number,
@@ -120,7 +126,9 @@ def open_worker(
     )
     followed = now.policy if now.number else policy
     app = outage.until_available("start", lambda: build(settings, followed, lanes, parts, stop))
-    _open_alerts(settings, app, ledger, transport, stack)
+    watchman = open_watchman(settings, metrics.registry, ledger, alerts, Clock().monotonic)
+    watchman.start()  # its failures never hold up the worker
+    stack.callback(watchman.stop)
     server = HealthServer(settings.worker.health_address, app.health, app.metrics.registry)
     server.start()
     stack.callback(server.stop)
@@ -139,22 +147,6 @@ def _tell_gaps(
     for gap in gaps(templates, accounts):
         named = [lane.name for lane in gap.lanes]
         log.warning("template_leaves_out", template=gap.template.name, lanes=named, what=gap.says)
-
-
-def _open_alerts(
-    settings: Settings,
-    app: BuiltWorker,
-    ledger: SqlLedger,
-    wires: TransportRouter,
-    stack: ExitStack,
-) -> None:
-    """Starts the alerts; their failures never hold up the worker."""
-    name = settings.worker.id or socket.gethostname()
-    registry = app.metrics.registry
-    desk = open_desk(AlertNotifier, settings, registry, ledger, wires, name)
-    watchman = open_watchman(settings, registry, ledger, desk, Clock().monotonic)
-    watchman.start()
-    stack.callback(watchman.stop)
 
 
 def _run(app: BuiltWorker) -> int:

@@ -16,7 +16,6 @@ import structlog
 
 from backends.kafka import clients as kafka
 from backends.kafka.topic_reader import log_bounds
-from backends.logs import where
 from backends.program import program_version
 from backends.settings import Settings, SettingsError
 from channels.engine import NonBlockingEngine
@@ -34,7 +33,7 @@ from dispatcher.kafka.source import Downstream, Source
 from dispatcher.metrics import Metrics
 from dispatcher.pipeline.claims import BestEffortClaims, ClaimStrategy, LedgerClaims
 from dispatcher.pipeline.completion import CompletionStage
-from dispatcher.pipeline.expand import ExpandStage, TemplateRejected
+from dispatcher.pipeline.expand import ExpandStage
 from dispatcher.pipeline.gates import SendGates, open_gating
 from dispatcher.pipeline.intake import Intake
 from dispatcher.pipeline.lane_config import LaneConfig
@@ -47,16 +46,14 @@ from dispatcher.worker import LaneEntry, Worker, WorkerStages
 from idempotency.fleet.controls import Controls
 from idempotency.ledger import Ledger, LedgerUnavailable, WorkerInfo
 from idempotency.prefilter import Prefilter
-from message.delivery import Delivery, Rendered, private_of
-from message.envelope import Notification
-from message.foreign_text import shown, shown_name
+from message.delivery import Delivery
 from message.vocabulary import Lane, dead_letter_topic
 from policy.schema import Guarantee, Ordering, Policy
 from policy.templates.templates import Templates
-from policy.templates.variables import TemplateError
 from policy.watcher import PolicyWatcher, VersionSource
 from sending.accounts.limits import AccountsByLane, SendLimits, open_quotas
 from sending.accounts.rate_limiter import RateLimiter
+from sending.alerts.notifier import AlertNotifier
 from sending.lane_routes import routes_of
 from sending.policy_reload import policy_gauges
 from sending.runtime.clock import Clock
@@ -66,6 +63,7 @@ from sending.runtime.health import Health
 from sending.runtime.lease import WorkerLease
 from sending.runtime.outage import Outage
 from sending.runtime.threads import ThreadGroup
+from sending.template_renderer import rendered
 from tracing.events import Recorder
 from tracing.metrics import show_drops
 
@@ -85,6 +83,8 @@ class OpenedBackends(NamedTuple):
     transport: TransportRouter
     tokens: Tokens
     templates: Templates
+    metrics: Metrics
+    alerts: AlertNotifier
     versions: VersionSource
     controls: Controls
     number: int
@@ -197,7 +197,7 @@ def _core(
     routes: AccountsByLane,
     clock: Clock,
 ) -> _Core:
-    identity, metrics = parts.ledger.identity(), Metrics()
+    identity, metrics = parts.ledger.identity(), parts.metrics
     return _Core(
         settings=settings,
         policy=policy,
@@ -208,7 +208,9 @@ def _core(
         clock=clock,
         metrics=metrics,
         outage=Outage(),
-        report=WorkerTelemetry(parts.recorder, metrics, clock=clock, worker=name),
+        report=WorkerTelemetry(
+            parts.recorder, metrics, clock=clock, worker=name, alert=parts.alerts.raise_
+        ),
         send_limits=open_quotas(
             settings, policy, routes, parts.ledger, identity, clock, parts.stack
         ),
@@ -370,30 +372,11 @@ def _entry(
         clock=core.clock,
         finished=core.finished,
         on_dropped=core.done.put,
-        render=partial(_rendered, core.parts.templates),
+        render=partial(rendered, core.parts.templates),
     )
     intake.on_taken = screen.wanted
     combined_commit = CombinedCommit(intake, gate) if isinstance(gate, LedgerClaims) else None
     return LaneEntry(screen, intake, [pool.lane for pool in pools.values()], combined_commit)
-
-
-def _rendered(templates: Templates, notification: Notification) -> Rendered | None:
-    try:
-        return templates.render(notification)
-    except TemplateError as exc:
-        raise TemplateRejected(
-            f"{exc.code}: {shown(exc.detail, private_of(notification))}"
-        ) from exc
-    except Exception as exc:  # one message must not end the worker: it would be read again
-        named = notification.template
-        cause = type(exc).__name__
-        log.error(
-            "template_failed",
-            template=shown_name(named.id) if named else None,
-            cause=cause,
-            where=where(exc),
-        )
-        raise TemplateRejected(f"template_failed: {cause}") from exc
 
 
 def _completion(

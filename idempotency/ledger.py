@@ -40,8 +40,8 @@ class LedgerOutdated(LedgerError):
 class Claim(msgspec.Struct, gc=False):
     """One delivery to enter into the ledger, in the state that intake decided.
 
-    `event` is CLAIM for a delivery to send, else TTL_AT_INTAKE, DROP, HOLD or BEHIND. A row that waits has
-    its `next_at` at `delay_ms` after the database's now.
+    `event` is CLAIM for a delivery to send, else TTL_AT_INTAKE, DROP, PARK, HOLD or BEHIND. A row that
+    waits has its `next_at` at `delay_ms` after the database's now.
     """
 
     delivery: Delivery
@@ -58,7 +58,7 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
     `won`: the row is ours under our token; this claim or an earlier try of it made it or took it over.
     Otherwise the row existed: `state` is its state now, and `conflict` is True if it has other bytes.
     A won CLAIM has state RETRY if an earlier delivery of its ordering key is open (reason `behind`): the
-    ledger releases it later. It has state DROPPED if the notification is recalled.
+    ledger releases it later. It, a HOLD or a PARK has state DROPPED if the notification is recalled.
     """
 
     won: bool

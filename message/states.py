@@ -31,6 +31,7 @@ class Event(StrEnum):
     CLAIM = "claim"
     TTL_AT_INTAKE = "past TTL at intake"
     DROP = "a gate or recall drops it"
+    PARK = "its template or account must be mended"
     HOLD = "quiet hours hold it"
     BEHIND = "an earlier one of its key is open"
     ACCEPTED = "Accepted"
@@ -67,6 +68,8 @@ TRANSITIONS: Final[dict[tuple[State | None, Event], State]] = {
     (None, _E.CLAIM): _S.IN_FLIGHT,
     (None, _E.TTL_AT_INTAKE): _S.EXPIRED,
     (None, _E.DROP): _S.DROPPED,
+    # A person can mend the cause and have the same delivery sent (message/reasons.py).
+    (None, _E.PARK): _S.PARKED,
     (None, _E.HOLD): _S.RETRY,
     (None, _E.BEHIND): _S.RETRY,
     (_S.IN_FLIGHT, _E.ACCEPTED): _S.SENT,

@@ -19,10 +19,10 @@ import msgspec
 from idempotency.claims.rows import BEHIND
 from idempotency.recovery.contract import OPERATOR
 from idempotency.recovery.selection import Pick
+from message.reasons import DISCARDED, resend_of_dropped
 from message.states import Event, State, sources
 from tracing.masks import masked_text
 
-DISCARDED: Final = "discarded"
 AUTHOR_AT_MOST: Final = 64
 """Characters of an author's name in a row's reason."""
 WHY_AT_MOST: Final = 200
@@ -102,7 +102,7 @@ def _not_again(pick: Pick) -> str:
     if pick.state is State.IN_FLIGHT:
         return "its call is under way"
     if pick.state is State.DROPPED:
-        return f"it was dropped ({pick.reason}): --new-id makes a copy"
+        return resend_of_dropped(pick.reason or "")
     return "it was sent: --new-id makes a second copy"
 
 

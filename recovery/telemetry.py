@@ -19,6 +19,7 @@ from idempotency.recovery.contract import (
 )
 from message.delivery import Delivery
 from message.outcomes import Accepted, end_without_answer
+from message.reasons import code_of
 from message.states import Event, State, after
 from recovery.alerts import Alerts
 from recovery.backlog_gauges import BacklogGauges
@@ -117,9 +118,10 @@ class RecoveryTelemetry:
         """Reports a delivery without a call: its account or template is gone."""
         delivery, state = settlement.delivery, after(State.IN_FLIGHT, settlement.event)
         reason = settlement.reason or ""
-        self._metrics.ended.labels(delivery.lane, state.value, reason).inc()
+        self._metrics.ended.labels(delivery.lane, state.value, code_of(reason)).inc()
         if state is State.PARKED:
-            self._alerts.parked(delivery.lane, reason, delivery.key)
+            named = delivery.notification.template
+            self._alerts.parked(delivery.lane, reason, delivery.key, named.id if named else "")
         event = self._event(delivery, Stage.SETTLED, state.value)
         event.reason = reason
         self._recorder.record([event])

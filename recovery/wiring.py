@@ -6,7 +6,7 @@ import os
 import secrets
 import socket
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from queue import SimpleQueue
@@ -26,7 +26,7 @@ from message.delivery import Delivery
 from message.vocabulary import Lane
 from policy.schema import LanePolicy, Policy
 from policy.templates.loading import load_for as load_templates
-from policy.templates.templates import TemplateError, Templates
+from policy.templates.templates import Templates
 from policy.versions import Versions
 from policy.watcher import PolicyWatcher
 from recovery.activity import Activity, Sending
@@ -43,7 +43,7 @@ from recovery.retry.settler import RetryContext, RetryKind, RetrySettler
 from recovery.retry.stage import RetryStage, served
 from recovery.service import Recovery, RecoveryParts
 from recovery.telemetry import RecoveryMetrics, RecoveryTelemetry
-from recovery.unknown.resolver import Resolving
+from recovery.unknown.resolver import Render, Resolving
 from sending.accounts.limits import AccountsByLane, SendLimits, open_quotas
 from sending.alerts.factory import open_desk, open_watchman
 from sending.lane_routes import routes_of
@@ -56,6 +56,7 @@ from sending.runtime.health import Health
 from sending.runtime.lease import WorkerLease
 from sending.runtime.outage import Outage
 from sending.runtime.threads import ThreadGroup
+from sending.template_renderer import TemplateRejected, rendered
 from tracing import open_recorder
 from tracing.metrics import show_drops
 
@@ -94,7 +95,7 @@ class _Core(NamedTuple):
     ledger: SqlLedger
     rows: RecoveryStore
     engine: Engine
-    render: Callable[[Delivery], bool]
+    render: Render
     report: RecoveryTelemetry
     metrics: RecoveryMetrics
     clock: Clock
@@ -198,7 +199,7 @@ def _core(
         ledger=ledger,
         rows=ledger.recovering(),
         engine=Engine(wires, tokens),
-        render=partial(_rendered, templates),
+        render=partial(_render, templates),
         report=RecoveryTelemetry(recorder, metrics, alerts, clock=clock, name=name),
         metrics=metrics,
         clock=clock,
@@ -433,12 +434,13 @@ def _threads(settings: Settings, policy: LanePolicy) -> int:
     return max(1, int(policy.threads * settings.recovery.share))
 
 
-def _rendered(templates: Templates, delivery: Delivery) -> bool:
+def _render(templates: Templates, delivery: Delivery) -> str:
+    """Writes `delivery.rendered` by the templates in force; see `recovery.unknown.resolver.Render`."""
     try:
-        delivery.rendered = templates.render(delivery.notification)
-    except TemplateError:
-        return False
-    return True
+        delivery.rendered = rendered(templates, delivery.notification)
+    except TemplateRejected as exc:
+        return exc.reason
+    return ""
 
 
 def _scheduled_at(parts: RecoveryParts) -> float:

@@ -23,6 +23,8 @@ class Stage(StrEnum):
     """The provider reported another outcome before, which stays."""
     EXPIRED = "expired"
     DROPPED = "dropped"
+    PARKED = "parked"
+    """Parked at its claim: its template or account must be mended."""
     RECALLED = "recalled"
     """Sent, and taken back by its provider."""
     HELD = "held"

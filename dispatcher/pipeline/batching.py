@@ -11,7 +11,8 @@ from typing import Protocol
 
 from channels.engine import adapter_failed
 from dispatcher.pipeline.binding import refusal_by
-from dispatcher.pipeline.work import SEND, Drop, Refuse, Work
+from dispatcher.pipeline.work import ENDS_AT_CLAIM, SEND, Park, Refuse, Work
+from message.reasons import mender_of
 from sending.batching import ALONE, Sharing, batch_into_calls, put_on_record, within
 
 
@@ -26,7 +27,8 @@ class Lanes(Protocol):
 
 def calls_of(works: Iterable[Work], lanes: Mapping[str, Lanes]) -> list[list[Work]]:
     """Returns the works divided into calls, in their order, and writes each call on its deliveries. Every
-    work has its route. A work that its adapter refuses goes alone, with a Refuse as its intent."""
+    work has its route. A work that its adapter refuses goes alone, with a Refuse as its intent, or a Park
+    if a person can mend the cause."""
 
     def sharing(work: Work) -> Sharing:
         return _sharing(work, lanes[work.delivery.lane].most)
@@ -48,7 +50,7 @@ def _sharing(work: Work, most: int | None) -> Sharing:
     if work.intent is not SEND:
         return ALONE
     if refusal := refusal_by(work, account, channel):
-        work.intent = Refuse(refusal)
+        work.intent = Park(refusal) if mender_of(refusal) else Refuse(refusal)
         return ALONE
     if channel.max_batch == 1:
         return ALONE
@@ -63,7 +65,7 @@ def _sharing(work: Work, most: int | None) -> Sharing:
 
 def _put_on_record(call: list[Work]) -> None:
     first = call[0]
-    if isinstance(first.intent, Refuse | Drop):
+    if type(first.intent) is Refuse or type(first.intent) in ENDS_AT_CLAIM:
         first.delivery.account = first.chosen.account.name
     else:
         put_on_record(call, first.delivery.key if len(call) > 1 else "")

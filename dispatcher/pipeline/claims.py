@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from dispatcher.pipeline.work import AlreadyKnown, Drop, EndedAtClaim, Hold, Work
+from dispatcher.pipeline.work import AlreadyKnown, Drop, EndedAtClaim, Hold, Park, Work
 from idempotency.ledger import Claim, Claimed, Ledger, LedgerUnavailable, Settlement
 from idempotency.payload_cipher import body_digest
 from idempotency.prefilter import Prefilter
@@ -199,7 +199,7 @@ class BestEffortClaims:
                 work.end = AlreadyKnown(State.SENT, DUPLICATE_PREFILTER)
             elif now >= work.delivery.expires_at:
                 work.end = EndedAtClaim(State.EXPIRED, TTL_AT_INTAKE)
-            elif isinstance(work.intent, Drop | Hold):
+            elif isinstance(work.intent, Drop | Park | Hold):  # nothing keeps it for later
                 work.end = EndedAtClaim(State.DROPPED, work.intent.reason)
             (to_send if work.end is None else ended).append(work)
         return to_send, ended
@@ -211,6 +211,8 @@ def _claim_of(work: Work, token: int, now: int) -> Claim:
     intent = work.intent
     if type(intent) is Drop:
         return Claim(work.delivery, token, Event.DROP, intent.reason)
+    if type(intent) is Park:
+        return Claim(work.delivery, token, Event.PARK, intent.reason)
     if type(intent) is Hold:
         return Claim(work.delivery, token, Event.HOLD, intent.reason, intent.wait_ms)
     return Claim(work.delivery, token)

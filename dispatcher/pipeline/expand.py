@@ -15,10 +15,11 @@ from typing import Final, Protocol, TypeVar
 from dispatcher.pipeline.backlog import Backlog, backlog_for
 from dispatcher.pipeline.claims import ClaimStrategy
 from dispatcher.pipeline.lanes import LanePool
-from dispatcher.pipeline.work import GIVEN_UP, SEND, Drop, Finished, KafkaRecord, Work
+from dispatcher.pipeline.work import GIVEN_UP, SEND, Finished, KafkaRecord, Work, ended_by
 from message.delivery import Origin, Rendered, deliveries_of
 from message.envelope import Notification
 from sending.runtime.clock import Clock
+from sending.template_renderer import TemplateRejected
 
 SCREEN_BATCH = 500
 """Most deliveries in one look-up in Redis."""
@@ -26,14 +27,6 @@ AHEAD: Final = 2
 """Lane-fulls that are looked up before there is room: one is claimed while Redis answers for the other."""
 _IDLE_S = 0.5
 T = TypeVar("T")
-
-
-class TemplateRejected(Exception):
-    """A notification whose template cannot be rendered: `reason` for the ledger, as `code: sentence`."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
 
 
 class Renderer(Protocol):
@@ -174,16 +167,16 @@ class ExpandStage:
             policy_version=terms.version,
             origin=Origin(assignment.topic, assignment.partition, record.offset),
         )
-        drop = terms.misfit(notification)
+        fault = terms.misfit(notification)
         if notification.template is not None:
             try:
                 rendered = self._render(notification)
             except TemplateRejected as exc:
-                drop = exc.reason
+                fault = exc.reason
             else:
                 for delivery in deliveries:
                     delivery.rendered = rendered
-        intent = SEND if drop is None else Drop(drop)
+        intent = SEND if fault is None else ended_by(fault)
         return [Work(delivery, record, intent, terms=terms) for delivery in deliveries]
 
     def _abandon(self) -> None:

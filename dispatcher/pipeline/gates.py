@@ -18,7 +18,7 @@ from typing import Final
 from backends.redis.receiver_marks import MarkResult, Marks, SendRequest
 from backends.redis.receiver_windows import Window
 from backends.settings import Settings
-from dispatcher.pipeline.work import Drop, EndedAtClaim, Hold, Work
+from dispatcher.pipeline.work import ENDS_AT_CLAIM, Drop, EndedAtClaim, Hold, Work
 from message.outcomes import NotSent, Rejected
 from message.reasons import (
     DUPLICATE_CONTENT,
@@ -65,7 +65,7 @@ class SendGates:
 
     def judge(self, works: Iterable[Work]) -> None:
         """Writes on each delivery whether it waits or ends at its claim; asks Redis at most once."""
-        gated = [work for work in works if work.bound.gated and type(work.intent) is not Drop]
+        gated = [w for w in works if w.bound.gated and type(w.intent) not in ENDS_AT_CLAIM]
         if not gated:
             return
         self._keep_quiet(gated)

@@ -3,32 +3,50 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import structlog
 
 from dispatcher.metrics import Metrics
 from dispatcher.pipeline.work import AlreadyKnown, EndedAtClaim, Work
 from idempotency.ledger import Settlement
 from message.outcomes import Accepted, end_without_answer
-from message.reasons import BY_CODE, DUPLICATE_PREFILTER
+from message.reasons import BY_CODE, DUPLICATE_PREFILTER, is_final
 from message.states import Event, State, after
 from policy.schema import TraceLevel
+from sending.alerts.notifier import Alert
+from sending.alerts.rules import dropped, parked
 from sending.endings import outcome_of
 from sending.runtime.clock import Clock
 from tracing.events import Recorder, Stage, TraceEvent
 from tracing.masks import mask
 
+log = structlog.get_logger(__name__)
 _MS = 1_000
+KEPT: Final = "the ledger keeps it: mend the cause, then `hongyan resend`"
+LOST: Final = "best_effort lanes keep nothing: mend the cause, then send it under a new id"
 _STAGE_OF_EVENT = {Event.TTL: Stage.EXPIRED}
 
 
 class WorkerTelemetry:
     """`Intake` calls `claimed`, `Settle` `best_effort`, `CompletionStage` the rest, each in its thread."""
 
-    def __init__(self, recorder: Recorder, metrics: Metrics, *, clock: Clock, worker: str) -> None:
+    def __init__(
+        self,
+        recorder: Recorder,
+        metrics: Metrics,
+        *,
+        clock: Clock,
+        worker: str,
+        alert: Callable[[Alert, int], None] = lambda _alert, _count: None,
+    ) -> None:
+        """`alert` is `AlertNotifier.raise_`."""
         self._recorder = recorder
         self._metrics = metrics
         self._clock = clock
         self._worker = worker
+        self._alert = alert
 
     def claimed(self, works: Sequence[Work]) -> None:
         """Notes the time of the claim on deliveries that go to their lanes."""
@@ -45,9 +63,12 @@ class WorkerTelemetry:
         now = self._clock.now_ms()
         counts: Counter[tuple[str, str]] = Counter()
         events = []
+        alerts: list[Alert] = []
         for (work, settlement), ours in zip(pairs, written, strict=True):
             state = after(State.IN_FLIGHT, settlement.event) if ours else None
             counts[work.delivery.lane, state._value_ if state else "fenced"] += 1
+            if state is State.PARKED:
+                alerts.append(parked(work.delivery.lane, settlement.reason or ""))
             if _traced(work, smooth=state is State.SENT and not work.tries):
                 if work.tries:
                     events += self._tried_events(work)
@@ -55,6 +76,7 @@ class WorkerTelemetry:
         self._time([work for work, _ in pairs])
         for (lane, outcome), count in counts.items():
             self._metrics.settled.labels(lane, outcome).inc(count)
+        self._raise(alerts)
         self._recorder.record(events)
 
     def best_effort(self, work: Work, settlement: Settlement) -> None:
@@ -67,23 +89,52 @@ class WorkerTelemetry:
             self._recorder.record([*self._tried_events(work), event])
 
     def ended(self, works: Sequence[Work]) -> None:
-        """Reports deliveries that ended at intake: duplicates, conflicts, expired, behind."""
+        """Reports deliveries that ended at intake: duplicates, conflicts, expired, behind, parked."""
         if not works:
             return
         now = self._clock.now_ms()
         events = []
+        faulty: list[tuple[Work, EndedAtClaim]] = []
         for work in works:
             lane, end = work.delivery.lane, work.end
             assert isinstance(end, EndedAtClaim | AlreadyKnown)
             stage = stage_of(end)
+            fault = isinstance(end, EndedAtClaim) and can_be_mended(end)
             if _traced(work, smooth=stage is Stage.DUPLICATE):
                 events.append(self._event(work, stage, now, end.state.value, end.reason))
+                if fault:
+                    events[-1].detail = KEPT if end.state is State.PARKED else LOST
             if isinstance(end, EndedAtClaim):
                 self._metrics.settled.labels(lane, end.state.value).inc()
+                if fault:
+                    faulty.append((work, end))
             else:
                 by = "redis" if end.reason == DUPLICATE_PREFILTER else "ledger"
                 self._metrics.duplicates.labels(lane, by).inc()
+        if faulty:
+            self._report_faults(faulty)
         self._recorder.record(events)
+
+    def _report_faults(self, faulty: Sequence[tuple[Work, EndedAtClaim]]) -> None:
+        """Raises the alerts of one batch and writes one line about it."""
+        alerts = [_fault_alert(work, end) for work, end in faulty]
+        self._raise(alerts)
+        first, (work, end) = alerts[0], faulty[0]
+        log.warning(
+            "deliveries_stopped",
+            count=len(faulty),
+            state=end.state.value,
+            lane=work.delivery.lane,
+            about=first.about,
+            what=first.text,
+        )
+
+    def _raise(self, alerts: Sequence[Alert]) -> None:
+        """Raises equal alerts as one, with their count."""
+        latest = {alert.subject: alert for alert in alerts}
+        counts = Counter(alert.subject for alert in alerts)
+        for subject, alert in latest.items():
+            self._alert(alert, counts[subject])
 
     def _settled_event(
         self, work: Work, settlement: Settlement, state: State | None, now: int
@@ -141,8 +192,21 @@ class WorkerTelemetry:
                 self._metrics.call_seconds.observe(work.delivery.lane, seconds)
 
 
+def can_be_mended(end: EndedAtClaim) -> bool:
+    """Returns whether a person can mend the cause of the end. A `best_effort` delivery is DROPPED by it."""
+    return end.state is State.PARKED or (end.state is State.DROPPED and not is_final(end.reason))
+
+
+def _fault_alert(work: Work, end: EndedAtClaim) -> Alert:
+    named = work.delivery.notification.template
+    kind = parked if end.state is State.PARKED else dropped
+    return kind(work.delivery.lane, end.reason, named.id if named else "")
+
+
 def stage_of(end: EndedAtClaim | AlreadyKnown) -> Stage:
     """Returns the trace's stage of a delivery that ended at intake."""
+    if isinstance(end, EndedAtClaim) and end.state is State.PARKED:
+        return Stage.PARKED
     if isinstance(end, EndedAtClaim) and end.state is State.DROPPED:
         return Stage.DROPPED
     if (known := BY_CODE.get(end.reason)) is not None:

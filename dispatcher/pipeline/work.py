@@ -12,6 +12,7 @@ from dispatcher.pipeline.lane_config import LaneConfig
 from message.delivery import Delivery
 from message.envelope import Notification
 from message.outcomes import AnyOutcome
+from message.reasons import is_final
 from message.states import State
 from message.vocabulary import Lane
 from sending.attempts import PastCall
@@ -118,6 +119,13 @@ class Drop(msgspec.Struct, frozen=True, gc=False):
     """`code: sentence`, or the code alone."""
 
 
+class Park(msgspec.Struct, frozen=True, gc=False):
+    """The delivery is parked at its claim: a person can mend the cause. `best_effort` lanes drop it."""
+
+    reason: str
+    """`code: sentence`."""
+
+
 class Refuse(msgspec.Struct, frozen=True, gc=False):
     """The adapter of the chosen account can never send the delivery."""
 
@@ -125,10 +133,17 @@ class Refuse(msgspec.Struct, frozen=True, gc=False):
     """`code: sentence`."""
 
 
-Intent = Send | Hold | Drop | Refuse
-"""The decision before the claim. A Drop is final; a Hold comes before a Refuse, since the next claim asks
-the adapter anew."""
+Intent = Send | Hold | Drop | Park | Refuse
+"""The decision before the claim. A Drop or a Park is final; a Hold comes before a Refuse, since the next
+claim asks the adapter anew."""
 SEND: Final = Send()
+ENDS_AT_CLAIM: Final = frozenset({Drop, Park})
+"""Types of the intents after which nothing is sent."""
+
+
+def ended_by(reason: str) -> Drop | Park:
+    """Returns the intent for a delivery that cannot be sent, by the reason's row in message/reasons.py."""
+    return Drop(reason) if is_final(reason) else Park(reason)
 
 
 class EndedAtClaim(msgspec.Struct, frozen=True, gc=False):

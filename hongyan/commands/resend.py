@@ -81,7 +81,7 @@ def resend(
     if not state and (lane or account or row_reason or limit or in_doubt):
         raise WrongUsage("--lane, --account, --row-reason, --limit and --in-doubt want --state")
     filters = Filters(state or (), lane, since or "", account, row_reason)
-    _check_filters(filters)
+    _check_filters(filters, verb)
     if verb in _VERBS and not reason and not sent:
         raise WrongUsage(
             f"--{verb.replace('_', '-')} wants --reason TEXT: it is a person's decision"
@@ -102,14 +102,25 @@ def resend(
     output.end(orders.job if new_id else "", found=found, more=more, dry_run=dry_run)
 
 
-def _check_filters(filters: Filters) -> None:
+def _check_filters(filters: Filters, verb: str) -> None:
     """Raises WrongUsage for an incomplete selection."""
     if bool(filters.states) != bool(filters.since):
         raise WrongUsage("--state wants --since, and --since wants --state")
-    if "DROPPED" in map(str.upper, filters.states) and not filters.row_reason:
+    if "DROPPED" in map(str.upper, filters.states):
+        _check_dropped(verb, filters.row_reason)
+
+
+def _check_dropped(verb: str, row_reason: str) -> None:
+    """Raises WrongUsage, unless dropped deliveries of one reason are to be copied."""
+    from message.reasons import DROPPING, resend_of_dropped
+
+    if not row_reason:
         raise WrongUsage(
-            "--state DROPPED wants --row-reason: what was recalled or discarded is among it"
+            "--state DROPPED wants --new-id and --row-reason, since each reason has a way of its own: "
+            + ", ".join(DROPPING)
         )
+    if verb != "copy":
+        raise WrongUsage(f"--state DROPPED: {resend_of_dropped(row_reason)}")
 
 
 def _verb(given: dict[str, bool], *, copy: bool) -> str:

@@ -44,6 +44,7 @@ _TOLD = {
     "settled": "settled",
     "expired": "past its time to live",
     "dropped": "dropped",
+    "parked": "parked before any call",
     "recalled": "taken back by the provider",
     "held": "held back",
     "behind": "waits behind an earlier one of its key",

@@ -55,7 +55,7 @@ _CLAIM: Final = """
 WITH{settled} clock AS MATERIALIZED (SELECT hongyan_now() AS ms),
 asked AS MATERIALIZED (
     SELECT i.*, (SELECT EXISTS (SELECT FROM recalls WHERE until > hongyan_now()))
-                AND wanted IN ('IN_FLIGHT', 'RETRY')
+                AND wanted IN ('IN_FLIGHT', 'RETRY', 'PARKED')
                 AND hongyan_recalled(i.message_id, i.biz_id, i.noted_at) AS recalled
       FROM unnest(
         %(key)s::text[], %(token)s::bigint[], %(state)s::text[], %(reason)s::text[],

@@ -206,7 +206,7 @@ def _without_recalled(
 
 
 def _is_recalled(row: ClaimRow, recalls: dict[tuple[str, str], int]) -> bool:
-    if row.state not in (State.IN_FLIGHT, State.RETRY):
+    if row.state not in (State.IN_FLIGHT, State.RETRY, State.PARKED):
         return False
     by_biz = recalls.get(("biz", row.biz_id or ""), -1)
     return ("message", row.message_id) in recalls or by_biz >= row.noted_at

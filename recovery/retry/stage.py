@@ -22,6 +22,7 @@ from idempotency.ledger import Settlement
 from idempotency.recovery.contract import DueDelivery, DueQuery, RecordedCall
 from message.delivery import Delivery
 from message.ids import new_token
+from message.reasons import code_of, mender_of
 from message.states import Event
 from policy.quiet_hours import quiet_ms
 from policy.schema import Guarantee, LanePolicy, Ordering
@@ -30,20 +31,20 @@ from recovery.retry.pool import WINDOW_OVER, RetryWork
 from recovery.retry.retry_lane import RetryLane
 from recovery.retry.settler import RetryContext, RetrySettler
 from recovery.unknown.decisions import REPLAY
+from sending.adapter_refusals import refusal_of
 from sending.batching import put_on_record
 from sending.lane_routes import Route
 
 log = structlog.get_logger(__name__)
 SETTLE_BATCH: Final = 200
 NO_ACCOUNT: Final = "no_account"
-NO_TEMPLATE: Final = "template_error"
 _IDLE_S: Final = 0.5
 _STEP_MS: Final = 250
 """Waits for an account are rounded up to it, so that several share a statement."""
 _LOOKS: Final = 50
 """Most looks in a row while no taken row may be sent now: such rows must not hide others."""
 
-Render = Callable[[Delivery], bool]
+Render = Callable[[Delivery], str]
 """See `recovery.unknown.resolver.Render`."""
 
 
@@ -178,8 +179,8 @@ class RetryStage:
         bound = routes.bound_to(delivery, same=same)
         if bound is not None and routes.of(bound) is None:
             return Settlement(delivery, Event.UNKNOWN if same else Event.BUDGET_SPENT, NO_ACCOUNT)
-        if not self._render(delivery):
-            return Settlement(delivery, Event.BUDGET_SPENT, NO_TEMPLATE)
+        if fault := self._render(delivery):
+            return Settlement(delivery, Event.BUDGET_SPENT, fault)
         route = routes.choose(delivery, bound)
         if route is None:
             return routes.wait_ms(delivery, bound)
@@ -218,10 +219,15 @@ def _unfit(taken: DueDelivery, route: Route, *, same: bool) -> Settlement | None
     delivery = taken.delivery
     if same and route.digest([delivery]) != taken.call_digest:
         return Settlement(delivery, Event.UNKNOWN, WINDOW_OVER)
-    code = route.channel.refusal(route.account, delivery).partition(": ")[0]
-    if code and taken.doubted_since is not None:
+    refusal = refusal_of(delivery, route.account, route.channel)
+    if not refusal:
+        return None
+    code = code_of(refusal)
+    if taken.doubted_since is not None:
         return Settlement(delivery, Event.UNKNOWN, code)
-    return Settlement(delivery, Event.REJECTED, code) if code else None
+    if mender_of(code):
+        return Settlement(delivery, Event.BUDGET_SPENT, refusal)
+    return Settlement(delivery, Event.REJECTED, code)
 
 
 def _called(d: Delivery) -> RecordedCall:

@@ -36,7 +36,7 @@ _MS: Final = 1_000
 _LEASE: Final = 2
 """Number of timeouts in a lease: one for the call, one for the writes."""
 
-Render = Callable[[Delivery], bool]
+Render = Callable[[Delivery], str]
 """See `recovery.unknown.resolver.Render`."""
 
 
@@ -91,7 +91,7 @@ class Repeating:
         """Returns whether these make the same call again, within the provider's dedup window."""
         if not all(_in_time(one, route, policy) for one in doubts):
             return False
-        if not all(self._render(one.delivery) for one in doubts):
+        if any(self._render(one.delivery) for one in doubts):
             return False
         return route.digest([one.delivery for one in doubts]) == doubts[0].call_digest
 

@@ -30,8 +30,9 @@ _QUESTIONS: Final = 4
 """Requests of the last row for which the lease leaves time; the rows before it may take as long."""
 _MS: Final = 1_000
 
-Render = Callable[[Delivery], bool]
-"""Writes `delivery.rendered`; returns False if its template can no longer be rendered."""
+Render = Callable[[Delivery], str]
+"""Writes `delivery.rendered`. Returns the reason for which its template cannot be rendered, as
+`code: sentence`; empty if it can."""
 
 
 class Asking(Calling, Protocol):
@@ -168,7 +169,7 @@ class Resolving:
     def _repeats_until(self, doubt: UnknownDelivery, route: Route, timeout_ms: int) -> int:
         """Returns the end of the provider's dedup window; 0 also if the call's body would differ."""
         until = route.window_ends(doubt.called_at, timeout_ms)
-        if until <= doubt.now or not doubt.delivery.account or not self._render(doubt.delivery):
+        if until <= doubt.now or not doubt.delivery.account or self._render(doubt.delivery):
             return 0
         return until if route.digest([doubt.delivery]) == doubt.call_digest else 0
 

@@ -40,6 +40,7 @@ LASTING: Final = frozenset(
 """Rules that are raised at every look until they are over; each other one reports an event."""
 RULES: Final = LASTING | {
     "parked",
+    "dropped",
     "retries_spent",
     "heartbeat_lost",
     "records_removed",

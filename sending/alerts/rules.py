@@ -14,6 +14,15 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from backends.settings import AlertSettings
+from message.reasons import (
+    BY_CODE,
+    INTAKE,
+    NO_TEMPLATE,
+    TEMPLATE_UNKNOWN,
+    Mender,
+    code_of,
+    mender_of,
+)
 from sending.alerts.fleet import FleetAlerts
 from sending.alerts.notifier import Alert, AlertNotifier
 from sending.alerts.windows import Subject
@@ -35,6 +44,12 @@ _RISING: Final = (
     ),
 )
 """Rule, counter, text: each rise raises an alert."""
+_OF_OUR_TEMPLATES: Final = frozenset(
+    row.code
+    for row in INTAKE
+    if row.mender is Mender.TEMPLATE_AUTHOR and row.code not in (TEMPLATE_UNKNOWN, NO_TEMPLATE)
+)
+"""Reasons whose notification surely names a template of the file."""
 Key = tuple[str, str, str]
 """Rule, lane and label, such as the account."""
 
@@ -135,7 +150,6 @@ class RuleEvaluator:
         self._rules = rules
         self._monotonic = monotonic
         self._since: dict[Key, float] = {}
-        self._parked: dict[str, float] = {}
         self._going_on: set[Subject] = set()
         self._risen: dict[tuple[str, str], float] = {}
 
@@ -150,7 +164,7 @@ class RuleEvaluator:
         self._going_on = {a.subject for a in found}
         for rule, metric, text in _RISING:
             counted += self._rises(rule, by_name.get(metric, ()), text)
-        return counted + self._newly_parked(by_name.get("hongyan_settled_total", ()))
+        return counted
 
     def _rises(self, rule: str, samples: Iterable[Sample], text: str) -> list[tuple[Alert, int]]:
         alerts = []
@@ -172,19 +186,6 @@ class RuleEvaluator:
             seconds = now - self._since.setdefault(key, now)
             if seconds >= rule.seconds:
                 alerts.append(Alert(*key, rule.text.format(value=seconds)))
-        return alerts
-
-    def _newly_parked(self, settled: Iterable[Sample]) -> list[tuple[Alert, int]]:
-        """Returns alerts of newly parked deliveries: a worker parks only those without a retry left."""
-        alerts = []
-        for _, labels, value in settled:
-            if labels.get("outcome") != "PARKED":
-                continue
-            lane = labels["lane"]
-            more = int(value - self._parked.get(lane, 0.0))
-            self._parked[lane] = value
-            if more > 0:
-                alerts.append((parked(lane, _SPENT[0]), more))
         return alerts
 
 
@@ -238,12 +239,33 @@ class AlertMonitor:
                 return
 
 
-def parked(lane: str, reason: str) -> Alert:
-    """Returns the alert of a parked delivery; `reason` is ours up to a colon, then the provider's code."""
-    short = reason.partition(":")[0]
+def parked(lane: str, reason: str, template: str = "") -> Alert:
+    """Returns the alert of a parked delivery; `reason` is ours up to a colon, then the provider's code or a
+    sentence. `template` is the name in its notification."""
+    short = code_of(reason)
     if short in _SPENT:
         return Alert("retries_spent", lane, short, "deliveries are parked: their retries are spent")
+    if mender_of(short):
+        text = f"deliveries are parked until this is mended, then resent by hand: {_fault(reason)}"
+        return Alert("parked", lane, _about(short, template), text)
     return Alert("parked", lane, short, "deliveries are parked and wait for a person")
+
+
+def dropped(lane: str, reason: str, template: str = "") -> Alert:
+    """Returns the alert of a delivery that a `best_effort` lane drops over a fault that can be mended."""
+    text = f"deliveries are dropped until this is mended: {_fault(reason)}"
+    return Alert("dropped", lane, _about(code_of(reason), template), text)
+
+
+def _about(code: str, template: str) -> str:
+    """Returns the code, and the template if it is one of ours: the names of others are without number."""
+    return f"{code} {template}" if template and code in _OF_OUR_TEMPLATES else code
+
+
+def _fault(reason: str) -> str:
+    code, _, sentence = reason.partition(": ")
+    row = BY_CODE.get(code)
+    return sentence or (row.text if row is not None else code)
 
 
 def _reached(rule: ThresholdRule, by_name: Mapping[str, list[Sample]]) -> list[Alert]:

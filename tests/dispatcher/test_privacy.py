@@ -29,11 +29,9 @@ from dispatcher.kafka.offsets import Offsets
 from dispatcher.kafka.source import _poison
 from dispatcher.metrics import Metrics
 from dispatcher.pipeline.batching import calls_of
-from dispatcher.pipeline.expand import TemplateRejected
 from dispatcher.pipeline.settle import settlement_of
 from dispatcher.pipeline.telemetry import WorkerTelemetry
 from dispatcher.pipeline.work import Assignment, KafkaRecord, Work
-from dispatcher.wiring import _rendered
 from message.delivery import deliveries_of
 from message.envelope import EnvelopeError, Notification, check_arrival, decode, encode
 from message.outcomes import Accepted
@@ -42,6 +40,7 @@ from policy.schema import LanePolicy
 from policy.templates.templates import Templates
 from sending.lane_routes import Route
 from sending.runtime.clock import Clock
+from sending.template_renderer import TemplateRejected, rendered
 from tests.conformance.samples import sample
 from tests.dispatcher.fakes import NOW_MS, Message
 from tests.dispatcher.pipeline.test_telemetry import Kept
@@ -185,7 +184,7 @@ def told(provider: str, payload: bytes) -> tuple[list[Any], int]:
         poison = _poison(Message(0, payload), assignment, 0, exc)
         return [poison.code, poison.detail], 1
     try:
-        _rendered(Templates(), notification)
+        rendered(Templates(), notification)
     except TemplateRejected as exc:
         return [exc.reason], 1
     said: list[Any] = []

@@ -22,11 +22,11 @@ from dispatcher.kafka.offsets import Offsets
 from dispatcher.pipeline.batching import calls_of
 from dispatcher.pipeline.lane_config import LaneConfig
 from dispatcher.pipeline.lanes import LanePool
-from dispatcher.pipeline.work import Assignment, Finished, KafkaRecord, Work
+from dispatcher.pipeline.work import Assignment, Finished, KafkaRecord, Park, Work
 from dispatcher.process import _tell_gaps
 from message.delivery import Delivery, deliveries_of
 from message.envelope import Notification, Template
-from message.outcomes import Accepted, AnyOutcome, NotSent, Rejected
+from message.outcomes import Accepted, AnyOutcome, NotSent
 from message.states import Event
 from message.vocabulary import Lane
 from policy.schema import LanePolicy, Policy
@@ -147,13 +147,18 @@ class Bench(AtOnce):
         made.attempt, made.rendered = 1, self._templates.render(one)
         return one, made
 
-    def serve(self, count: int = 1, account: str | None = None) -> list[Work]:
+    def works(self, count: int = 1, account: str | None = None) -> list[Work]:
+        """Works with their routes, as intake prepares them."""
         works = []
         for number in range(count):
             one, delivery = self.delivery(number, account)
             assignment = Assignment(LANE.topic(), 0, LANE, Offsets())
             works.append(Work(delivery, KafkaRecord(assignment, number, one, b"{}", NOW_MS, None)))
             works[-1].route = self.pool.route(works[-1])
+        return works
+
+    def serve(self, count: int = 1, account: str | None = None) -> list[Work]:
+        works = self.works(count, account)
         self.pool.start()
         for call in calls_of(works, {LANE.name: self.pool}):
             self.pool.put(call)
@@ -229,16 +234,17 @@ def test_an_only_account_without_a_form_leaves_it_to_the_reserve(templates: Temp
 
 def test_where_no_account_has_a_form_its_adapter_says_so(templates: Templates) -> None:
     bench = Bench(templates, {"tw": 1})
-    (work,) = bench.serve()
-    said = Rejected("no_template", "template login-code has nothing for twilio")
-    assert (work.end, bench.requests) == (said, [])
+    (work,) = bench.works()
+    calls_of([work], {LANE.name: bench.pool})
+    assert work.intent == Park("no_template: template login-code has nothing for twilio")
 
 
 def test_an_account_that_is_named_is_not_exchanged(templates: Templates) -> None:
     bench = Bench(templates, {"tw": 1, "ali": 1}, ali=SENT_BY_ALI)
-    (work,) = bench.serve(account="tw")
-    assert isinstance(work.end, Rejected)
-    assert bench.requests == []
+    (work,) = bench.works(account="tw")
+    calls_of([work], {LANE.name: bench.pool})
+    assert isinstance(work.intent, Park)
+    assert work.chosen.account.name == "tw"
 
 
 def test_who_may_send_it_is_told_of_what_waits(templates: Templates) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from backends.settings import DatabaseSettings, KafkaSettings, Settings, WorkerSettings
 from channels.transports import TransportRouter
+from dispatcher.metrics import Metrics
 from dispatcher.wiring import BuiltWorker, OpenedBackends, build
 from dispatcher.worker import WorkerStages
 from idempotency.prefilter_redis import open_prefilter
@@ -19,6 +20,7 @@ from message.vocabulary import Lane
 from policy.schema import Guarantee, LanePolicy, Ordering, Policy
 from policy.templates.templates import Templates
 from policy.versions import Versions
+from sending.alerts.notifier import AlertNotifier
 from tracing import open_recorder
 
 ORDERED = Lane("webhook", "notice")
@@ -50,6 +52,7 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltWorker]:
         recorder = open_recorder(settings)
         stack.callback(recorder.close)
         tokens: Any = NoTokens()
+        metrics = Metrics()
         parts = OpenedBackends(
             ledger=ledger,
             prefilter=open_prefilter(settings, ledger.identity()),
@@ -57,6 +60,8 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltWorker]:
             transport=TransportRouter(),
             tokens=tokens,
             templates=Templates(),
+            metrics=metrics,
+            alerts=AlertNotifier(metrics.registry, 60.0),
             versions=Versions(ledger.database),
             controls=ledger.controls(),
             number=0,

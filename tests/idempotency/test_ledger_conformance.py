@@ -132,6 +132,7 @@ def test_a_claim_swept_meanwhile_is_not_won_by_its_repeat(world: World, ledger: 
     [
         (Event.TTL_AT_INTAKE, State.EXPIRED, None),
         (Event.DROP, State.DROPPED, None),
+        (Event.PARK, State.PARKED, None),
         (Event.HOLD, State.RETRY, NOON + 500),
         (Event.BEHIND, State.RETRY, NOON + 500),
     ],

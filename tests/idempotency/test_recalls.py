@@ -83,16 +83,20 @@ def test_a_recall_ends_with_its_life(world: World, ledger: SqlLedger) -> None:
     assert world.rows("SELECT name FROM recalls") == [("another",)], "what is over is forgotten"
 
 
-def test_held_ones_are_dropped_too_and_what_a_gate_dropped_keeps_its_reason(
+def test_held_and_parked_ones_are_dropped_too_and_what_a_gate_dropped_keeps_its_reason(
     world: World, ledger: SqlLedger
 ) -> None:
     ledger.recalls().announce(Kind.MESSAGE, "gone", LIFE_MS)
-    one, two = deliveries(id="gone", receivers=["+8613800000001", "+8613800000002"])
+    receivers = [f"+861380000000{number}" for number in range(3)]
+    one, two, three = deliveries(id="gone", receivers=receivers)
     held = Claim(one, new_token(), Event.HOLD, "quiet_hours", 5_000)
     dropped = Claim(two, new_token(), Event.DROP, "frequency_cap")
-    assert [a.state for a in ledger.claim([held, dropped], "w1")] == [State.DROPPED] * 2
+    parked = Claim(three, new_token(), Event.PARK, "variable_missing: code")
+    for _ in range(2):  # a repeat gets the same answers
+        answers = ledger.claim([held, dropped, parked], "w1")
+        assert [(a.won, a.state) for a in answers] == [(True, State.DROPPED)] * 3
     reasons = dict(world.rows("SELECT delivery_key, reason FROM deliveries"))
-    assert reasons == {one.key: "recalled", two.key: "frequency_cap"}
+    assert reasons == {one.key: "recalled", two.key: "frequency_cap", three.key: "recalled"}
 
 
 def test_a_recalled_head_of_a_line_holds_up_nobody(ledger: SqlLedger) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from channels.channel import Account
 from dispatcher.kafka.offsets import Offsets
-from dispatcher.pipeline.expand import ExpandStage, TemplateRejected
+from dispatcher.pipeline.expand import ExpandStage
 from dispatcher.pipeline.intake import Intake
 from dispatcher.pipeline.lane_config import LaneConfig
 from dispatcher.pipeline.lanes import LanePool
@@ -22,6 +22,7 @@ from dispatcher.pipeline.work import (
     Drop,
     Finished,
     KafkaRecord,
+    Park,
     PartitionState,
     Work,
 )
@@ -32,6 +33,7 @@ from sending.accounts.rate_limiter import RateLimiter
 from sending.accounts.selector import AccountSelector
 from sending.lane_routes import Route
 from sending.runtime.clock import Clock
+from sending.template_renderer import TemplateRejected
 from tests.dispatcher.fakes import LANE, NOW_MS, TOPIC, notification
 
 
@@ -109,7 +111,7 @@ class Bench:
 
     def admit(self, works: Sequence[Work]) -> tuple[list[Work], list[Work]]:
         self.admitted.append(len(works))
-        dropped = [work for work in works if isinstance(work.intent, Drop)]
+        dropped = [work for work in works if isinstance(work.intent, Drop | Park)]
         return [work for work in works if work not in dropped], dropped
 
     # -- driving --
@@ -295,10 +297,10 @@ def test_stopping_gives_up_what_is_not_claimed() -> None:
 
 
 @pytest.mark.parametrize("broken", [False, True])
-def test_a_template_is_rendered_before_the_claim_or_drops_its_deliveries(broken: bool) -> None:
+def test_a_template_is_rendered_before_the_claim_or_parks_its_deliveries(broken: bool) -> None:
     def render(_: Notification) -> Rendered:
         if broken:
-            raise TemplateRejected("template_missing: code")
+            raise TemplateRejected("variable_missing: code")
         return Rendered(content={"text": "4711"})
 
     one = bench(ONE, render=render)

@@ -17,7 +17,7 @@ from dispatcher.kafka.offsets import Offsets
 from dispatcher.pipeline.binding import bind, choose
 from dispatcher.pipeline.lane_config import LaneConfig
 from dispatcher.pipeline.lanes import LanePool
-from dispatcher.pipeline.work import SEND, Assignment, Drop, Finished, KafkaRecord, Work
+from dispatcher.pipeline.work import SEND, Assignment, Finished, KafkaRecord, Work
 from message.delivery import deliveries_of
 from message.outcomes import Accepted, AnyOutcome, NotSent
 from policy.schema import BreakerPolicy, LanePolicy, Ordering, Policy
@@ -157,7 +157,7 @@ def test_one_that_names_an_account_which_is_gone_ends_and_says_so() -> None:
     one = work(terms("v1", LanePolicy(), "a", "b"), account="b")
     new = terms("v2", LanePolicy(), "a")
     bind(one, new)
-    assert one.intent == Drop("unknown_account: the lane has no account b any more")
+    assert one.intent == Park("unknown_account: the lane has no account b any more")
     route = choose(one, new)
     assert route is not None, "it needs a place at the claim, though it will not be sent"
     assert route[0].name == "a"

@@ -36,6 +36,7 @@ from sending.accounts.selector import AccountSelector
 from sending.lane_routes import Route
 from sending.runtime.clock import Clock
 from sending.runtime.outage import Outage
+from tests.harness.operator_moves import operator_retry
 from tests.idempotency.making import (
     World,
     claimed,
@@ -56,6 +57,7 @@ class Deduping(NullChannel):
     """Drops a repeat of the same key for a minute; tells bodies apart by `body`."""
 
     dedup_window_ms: ClassVar[int] = WINDOW_MS
+    takes_anything: ClassVar[bool] = False
     body = "one"
 
     def fingerprint(self, call: Call) -> str:
@@ -127,10 +129,11 @@ class Line:
         self.held: dict[str, int] = {}
         self.release_per_s = 50.0
         self.told = Told()
+        self.metrics, self.alerts = RecoveryMetrics(), Alerts(CollectorRegistry(), 60.0)
         self.report = RecoveryTelemetry(
             self.told,
-            RecoveryMetrics(),
-            Alerts(CollectorRegistry(), 60.0),
+            self.metrics,
+            self.alerts,
             clock=self.clock,
             name="r1",
         )
@@ -144,14 +147,14 @@ class Line:
             self.settler,
             owner="r1",
             lease=Held(),
-            render=lambda _: True,
+            render=lambda _: "",
             delays=lambda pairs: [self.held.get(receiver, 0) for _, receiver in pairs],
         )
         self.resolving = Resolving(
             self.rows,
             {LANE: self.lane},
             self.provider,
-            render=lambda _: True,
+            render=lambda _: "",
             report=self.report,
             stopping=threading.Event().is_set,
         )
@@ -357,6 +360,36 @@ def test_without_an_account_it_is_parked(line: Line) -> None:
     settle(line.ledger, one, Event.NOT_SENT, reason="x")
     line.resend()
     assert line.row(one)[:2] == ("PARKED", "no_account")
+
+
+def test_a_template_that_still_fails_parks_it_again_with_its_reason(line: Line) -> None:
+    one = delivery()
+    line.ledger.claim(claims([one], Event.PARK, reason="variable_missing: code"), "w1")
+    (pick,) = line.ledger.picks().named(one.key)
+    assert line.rows.move([operator_retry(one.key, pick.day, pick.version, pick.state)]) == [True]
+    line.resending._render = lambda _: "variable_type: template 't': code: expected int"
+    line.resend()
+    assert line.row(one)[:2] == ("PARKED", "variable_type: template 't': code: expected int")
+    assert line.provider.calls == []
+    alerts = {alert.subject: alert.text for alert in line.alerts._latest.values()}
+    assert alerts["parked", f"{LANE} variable_type"].endswith("code: expected int")
+    ended = {"lane": LANE, "state": "PARKED", "reason": "variable_type"}
+    name = "hongyan_recovery_ended_total"
+    assert line.metrics.registry.get_sample_value(name, ended) == 1, "no sentence in a label"
+    line.world.advance(10)
+    (pick,) = line.ledger.picks().named(one.key)
+    assert line.rows.move([operator_retry(one.key, pick.day, pick.version, pick.state)]) == [True]
+    line.resending._render = lambda _: ""
+    line.resend(Accepted("p-1"))
+    assert line.row(one)[0] == "SENT"
+
+
+def test_an_adapter_whose_refusal_a_person_can_mend_parks_it(line: Line) -> None:
+    (one,) = claimed(line.ledger, delivery())
+    settle(line.ledger, one, Event.NOT_SENT, reason="x")
+    line.channel.refusal = lambda *_: "no_template: it has nothing"  # type: ignore[method-assign]
+    line.resend()
+    assert line.row(one)[:2] == ("PARKED", "no_template: it has nothing")
 
 
 def test_a_lane_takes_no_more_than_its_threads_and_its_rate_have_room_for(line: Line) -> None:

@@ -74,7 +74,7 @@ class Office:
             self.rows,
             {LANE.name: routes},
             self.engine,
-            render=lambda _: True,
+            render=lambda _: "",
             report=report,
             stopping=threading.Event().is_set,
         )

@@ -68,7 +68,7 @@ def resolving(line: Line, provider: Asked) -> Resolving:
         line.rows,
         made._routes,
         provider,
-        render=lambda _: True,
+        render=lambda _: "",
         report=made._report,
         stopping=lambda: False,
         monotonic=lambda: provider.now,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from backends.settings import AlertSettings
-from sending.alerts.rules import RuleEvaluator, Sample, parked, rules_of
+from sending.alerts.rules import RuleEvaluator, Sample, dropped, parked, rules_of
 
 SETTINGS = AlertSettings(uncommitted_s=10, lag=100, breaker_s=60)
 LANE = {"lane": "sms.notice"}
@@ -63,19 +63,22 @@ def test_a_breaker_calls_once_it_has_not_closed_for_long_enough() -> None:
     assert look(2) == [], "it closed in between: counted from anew"
 
 
-def test_what_a_worker_parks_is_told_by_how_many_more_there_are() -> None:
-    looking = RuleEvaluator(rules_of(SETTINGS), Time())
+def test_a_fault_to_mend_names_its_template_and_what_is_wrong_with_it() -> None:
+    missing = "variable_missing: template 'welcome': code: is missing; it must be string"
+    alert = parked("sms.notice", missing, "welcome")
+    assert alert.subject == ("parked", "sms.notice variable_missing welcome")
+    assert missing.partition(": ")[2] in alert.text
+    assert dropped("sms.notice", missing, "welcome")[:3] == ("dropped", *alert[1:3])
+    account = parked("sms.notice", "unknown_account: the lane has no account b any more", "welcome")
+    assert account.subject == ("parked", "sms.notice unknown_account"), "no fault of the template"
+    assert "account b" in account.text
 
-    def look(parked_now: float) -> list[tuple[str, int]]:
-        samples = [
-            Sample("hongyan_settled_total", {**LANE, "outcome": "PARKED"}, parked_now),
-            Sample("hongyan_settled_total", {**LANE, "outcome": "SENT"}, 1e6),
-        ]
-        return [(alert.rule, count) for alert, count in looking.look(samples)]
 
-    assert look(3) == [("retries_spent", 3)]
-    assert look(3) == []
-    assert look(5) == [("retries_spent", 2)]
+def test_names_that_are_in_no_file_are_one_alert_however_many_there_are() -> None:
+    reasons = [(f"template_unknown: there is no template 't{n}'", f"t{n}") for n in range(50)]
+    alerts = [parked("email.notice", reason, name) for reason, name in reasons]
+    assert {alert.subject for alert in alerts} == {("parked", "email.notice template_unknown")}
+    assert "'t49'" in alerts[-1].text
 
 
 def test_each_rise_of_what_kafka_removed_calls() -> None:

@@ -1,0 +1,41 @@
+"""Renders the templates of our own for a worker and for recovery.
+
+A notification over which a template fails must not end the process, which would read it again.
+"""
+
+from __future__ import annotations
+
+import structlog
+
+from backends.logs import where
+from message.delivery import Rendered, private_of
+from message.envelope import Notification
+from message.foreign_text import shown, shown_name
+from message.reasons import TEMPLATE_FAILED
+from policy.templates.templates import Templates
+from policy.templates.variables import TemplateError
+
+log = structlog.get_logger(__name__)
+
+
+class TemplateRejected(Exception):
+    """A notification whose template cannot be rendered: `reason` for the ledger, as `code: sentence`."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def rendered(templates: Templates, notification: Notification) -> Rendered | None:
+    """Returns the rendered template; None if it names none of ours. Raises TemplateRejected."""
+    try:
+        return templates.render(notification)
+    except TemplateError as exc:
+        detail = shown(exc.detail, private_of(notification))
+        raise TemplateRejected(f"{exc.code}: {detail}") from exc
+    except Exception as exc:
+        named = notification.template
+        name = shown_name(named.id) if named else None
+        cause = type(exc).__name__
+        log.error("template_failed", template=name, cause=cause, where=where(exc))
+        raise TemplateRejected(f"{TEMPLATE_FAILED}: template {name!r}: {cause}") from exc
