@@ -123,7 +123,7 @@ GATE_REASONS: Final = tuple(reason.code for reason in INTAKE if reason.gate)
 _COPIES: Final = {reason.code: reason.copy for reason in INTAKE if reason.copy} | {
     DISCARDED: "a copy is sent",
 }
-DROPPING: Final = tuple(_COPIES)
+DROP_CODES: Final = tuple(_COPIES)
 """Codes with which a delivery is DROPPED in the ledger."""
 
 

@@ -112,12 +112,12 @@ def _check_filters(filters: Filters, verb: str) -> None:
 
 def _check_dropped(verb: str, row_reason: str) -> None:
     """Raises WrongUsage, unless dropped deliveries of one reason are to be copied."""
-    from message.reasons import DROPPING, resend_of_dropped
+    from message.reasons import DROP_CODES, resend_of_dropped
 
     if not row_reason:
         raise WrongUsage(
             "--state DROPPED wants --new-id and --row-reason, since each reason has a way of its own: "
-            + ", ".join(DROPPING)
+            + ", ".join(DROP_CODES)
         )
     if verb != "copy":
         raise WrongUsage(f"--state DROPPED: {resend_of_dropped(row_reason)}")

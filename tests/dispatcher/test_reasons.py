@@ -12,7 +12,15 @@ from dispatcher.metrics import Metrics
 from dispatcher.pipeline import gates as gates
 from dispatcher.pipeline.telemetry import WorkerTelemetry
 from dispatcher.pipeline.work import AlreadyKnown, Drop, EndedAtClaim
-from message.reasons import BY_CODE, GATE_REASONS, INTAKE, code_of
+from message.reasons import (
+    BY_CODE,
+    DROP_CODES,
+    GATE_REASONS,
+    INTAKE,
+    IntakeEnd,
+    code_of,
+    resend_of_dropped,
+)
 from message.states import State
 from policy.gates import QuietAction
 from policy.schema import LanePolicy
@@ -105,6 +113,7 @@ def test_a_hold_that_nobody_entered_is_reported_as_held() -> None:
         (EndedAtClaim(State.RETRY, "quiet_hours"), Stage.HELD, "RETRY"),
         (EndedAtClaim(State.DROPPED, "quiet_hours"), Stage.DROPPED, "DROPPED"),
         (EndedAtClaim(State.DROPPED, "recalled"), Stage.DROPPED, "DROPPED"),
+        (EndedAtClaim(State.PARKED, "variable_missing: v"), Stage.PARKED, "PARKED"),
         (AlreadyKnown(State.SENT, "conflict"), Stage.CONFLICT, "duplicate"),
         (AlreadyKnown(State.SENT, "duplicate"), Stage.DUPLICATE, "duplicate"),
         (AlreadyKnown(State.SENT, "duplicate_prefilter"), Stage.DUPLICATE, "duplicate"),
@@ -119,7 +128,16 @@ def test_what_ends_at_intake_is_reported_by_its_end(
 def test_the_page_lists_the_table() -> None:
     page = (ROOT / "docs" / "trace.md").read_text("utf-8")
     rows = [
-        f"| `{row.code}` | {row.end.value} | {f'`{row.gate}`' if row.gate else ''} | {row.text} |"
+        f"| `{row.code}` | {row.end.value} | {f'`{row.gate}`' if row.gate else ''}"
+        f" | {row.mender.value} | {row.text} |"
         for row in INTAKE
     ]
     assert "\n".join(rows) in page, "\n".join(rows)
+
+
+def test_the_page_about_resend_lists_what_can_be_done_about_each_dropped_reason() -> None:
+    page = (ROOT / "docs" / "recovery.md").read_text("utf-8")
+    rows = [f"| `{code}` | {resend_of_dropped(code)} |" for code in DROP_CODES]
+    assert "\n".join(rows) in page, "\n".join(rows)
+    dropping = {row.code for row in INTAKE if row.end is IntakeEnd.DROPPED}
+    assert dropping | {row.code for row in INTAKE if row.gate} <= set(DROP_CODES)

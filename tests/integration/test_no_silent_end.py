@@ -1,5 +1,7 @@
-"""A template that is missing: real workers park its deliveries and call a person; once it is there, `resend`
-has each of them sent once."""
+"""A template that is missing: real workers park its deliveries and call a person.
+
+Once it is there, `resend` has each of them sent once.
+"""
 
 from __future__ import annotations
 

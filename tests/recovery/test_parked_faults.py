@@ -39,7 +39,7 @@ from idempotency.sql_ledger import SqlLedger
 from message.delivery import Delivery, deliveries_of
 from message.envelope import Notification, Template, encode
 from message.ids import new_id, new_token
-from message.reasons import BY_CODE, DROPPING, INTAKE, IntakeEnd, code_of, resend_of_dropped
+from message.reasons import BY_CODE, DROP_CODES, INTAKE, IntakeEnd, code_of, resend_of_dropped
 from message.states import Event, State
 from message.vocabulary import Lane
 from policy.schema import LanePolicy, Policy
@@ -182,6 +182,23 @@ def test_a_reason_parks_a_delivery_only_where_somebody_can_mend_it(code: str) ->
     assert isinstance(ended_by("nobody_entered_it: why"), Park), (
         "nothing is lost by a forgotten row"
     )
+
+
+def test_a_template_that_fails_unforeseen_parks_and_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = delivery_of(of({"v": "private-4711"}))
+    (tmp_path / "templates.toml").write_text(page())
+    templates = load(tmp_path / "templates.toml")
+
+    def fails(_: Notification) -> None:
+        raise ArithmeticError("over private-4711")
+
+    monkeypatch.setattr(templates, "render", fails)
+    expected = f"template_failed: template {NAME!r}: ArithmeticError"
+    assert _render(templates, one) == expected
+    with pytest.raises(TemplateRejected, match=expected):
+        rendered(templates, one.notification)
 
 
 # -- the ledger --
@@ -381,7 +398,7 @@ def test_good_ends_and_what_a_policy_drops_call_nobody() -> None:
 # -- resend --
 
 
-@pytest.mark.parametrize("code", [*DROPPING, *MENDABLE])
+@pytest.mark.parametrize("code", [*DROP_CODES, *MENDABLE])
 def test_resend_says_of_each_dropped_reason_what_can_be_done(code: str) -> None:
     said = resend_of_dropped(f"{code}: because")
     assert code in said

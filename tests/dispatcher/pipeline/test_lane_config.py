@@ -17,7 +17,7 @@ from dispatcher.kafka.offsets import Offsets
 from dispatcher.pipeline.binding import bind, choose
 from dispatcher.pipeline.lane_config import LaneConfig
 from dispatcher.pipeline.lanes import LanePool
-from dispatcher.pipeline.work import SEND, Assignment, Finished, KafkaRecord, Work
+from dispatcher.pipeline.work import SEND, Assignment, Finished, KafkaRecord, Park, Work
 from message.delivery import deliveries_of
 from message.outcomes import Accepted, AnyOutcome, NotSent
 from policy.schema import BreakerPolicy, LanePolicy, Ordering, Policy
