@@ -25,21 +25,6 @@ _LINE_WATCH = "tests/recovery/retry/test_line_watch.py::"
 _LITE = "[sqlite]"
 
 RECOVERY: tuple[Mutation, ...] = (
-    # -- faults to mend --
-    Mutation(
-        "a template that still fails parks its delivery again",
-        "recovery.retry.stage:RetryStage._resend",
-        "        if fault := self._render(delivery):\n",
-        "        if (fault := self._render(delivery)) and not fault:\n",
-        (_RESENDING + "test_a_template_that_still_fails_parks_it_again_with_its_reason",),
-    ),
-    Mutation(
-        "recovery parks what an adapter refuses for a fault that can be mended",
-        "recovery.retry.stage:_unfit",
-        "    if mender_of(code):\n",
-        "    if code is None:\n",
-        (_RESENDING + "test_an_adapter_whose_refusal_a_person_can_mend_parks_it",),
-    ),
     # -- what is told --
     Mutation(
         "the trace names the dead worker's attempt, and nobody else's",

@@ -71,7 +71,7 @@ def page(text: str = "{{ v }}", variables: str = '{ v = "string" }', channel: st
     return f'{table}text = """{text}"""\n'
 
 
-class Fault(NamedTuple):
+class FaultTrial(NamedTuple):
     """templates.toml with the fault and without it; the notification stays as it is."""
 
     before: str
@@ -81,15 +81,17 @@ class Fault(NamedTuple):
 
 LOOPS = "{% for a in range(200) %}{% for b in range(200) %}{{ v }}{% endfor %}{% endfor %}"
 OF_TEMPLATES = {
-    "template_unknown": Fault("", page()),
-    "template_channel": Fault(page(channel="wecom"), page()),
-    "variable_missing": Fault(page(), page(variables='{ v = { type = "int", default = 5 } }'), {}),
-    "variable_surplus": Fault(
+    "template_unknown": FaultTrial("", page()),
+    "template_channel": FaultTrial(page(channel="wecom"), page()),
+    "variable_missing": FaultTrial(
+        page(), page(variables='{ v = { type = "int", default = 5 } }'), {}
+    ),
+    "variable_surplus": FaultTrial(
         page(), page(variables='{ v = "string", w = "int" }'), {"v": "1", "w": 2}
     ),
-    "variable_type": Fault(page(), page(variables='{ v = "int" }'), {"v": 4711}),
-    "template_failed": Fault(page("{{ v | fixed }}"), page()),
-    "template_too_large": Fault(page(LOOPS), page()),
+    "variable_type": FaultTrial(page(), page(variables='{ v = "int" }'), {"v": 4711}),
+    "template_failed": FaultTrial(page("{{ v | fixed }}"), page()),
+    "template_too_large": FaultTrial(page(LOOPS), page()),
 }
 
 
@@ -211,7 +213,7 @@ def sealed(url: str) -> Iterator[World]:
     world.close()
 
 
-class Counted:
+class ClaimCounts:
     """What strategies count."""
 
     def claimed(self, batch: int, seconds: float) -> None:
@@ -228,7 +230,7 @@ def ledger_claims(ledger: SqlLedger) -> LedgerClaims:
         owner="w1",
         outage=Outage(),
         clock=Clock(lambda: 0.0, lambda: NOON / 1_000),
-        count=Counted(),
+        count=ClaimCounts(),
         term=lambda: 1,
     )
 
@@ -322,7 +324,7 @@ def test_a_settlement_that_carries_the_claim_parks_it_in_the_same_round_trip(
 # -- what is told --
 
 
-class Report:
+class TelemetryReport:
     """A worker's telemetry, and what it told."""
 
     def __init__(self) -> None:
@@ -354,7 +356,7 @@ def test_an_alert_names_lane_template_and_reason_and_the_log_has_one_line_a_batc
     code: str, tmp_path: Path
 ) -> None:
     one, reason, _ = TRIALS[code](code, tmp_path)
-    report = Report()
+    report = TelemetryReport()
     (line,) = report.ended([ended(one, State.PARKED, reason) for _ in range(5)])
     assert (line["log_level"], line["count"]) == ("warning", 5)
     ((alert, count),) = report.raised
@@ -379,7 +381,7 @@ def test_a_lane_without_a_ledger_drops_it_with_an_alert_and_says_that_nothing_ke
     to_send, gone = BestEffortClaims(NoPrefilter(), clock).admit([faulty, good])
     assert (to_send, gone) == ([good], [faulty])
     assert faulty.end == EndedAtClaim(State.DROPPED, reason)
-    report = Report()
+    report = TelemetryReport()
     (line,) = report.ended(gone)
     assert (line["log_level"], line["state"]) == ("warning", "DROPPED")
     ((alert, _),) = report.raised
@@ -388,7 +390,7 @@ def test_a_lane_without_a_ledger_drops_it_with_an_alert_and_says_that_nothing_ke
 
 
 def test_good_ends_and_what_a_policy_drops_call_nobody() -> None:
-    report = Report()
+    report = TelemetryReport()
     quiet = [row for row in INTAKE if not row.mender and row.end is IntakeEnd.DROPPED]
     works = [ended(delivery_of(of({})), State.DROPPED, row.code) for row in quiet]
     assert report.ended(works) == []
