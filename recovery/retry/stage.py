@@ -180,7 +180,9 @@ class RetryStage:
         if bound is not None and routes.of(bound) is None:
             return Settlement(delivery, Event.UNKNOWN if same else Event.BUDGET_SPENT, NO_ACCOUNT)
         if fault := self._render(delivery):
-            return Settlement(delivery, Event.BUDGET_SPENT, fault)
+            # An earlier call may have sent it: parked here, the row would lose its doubt.
+            doubted = taken.doubted_since is not None
+            return Settlement(delivery, Event.UNKNOWN if doubted else Event.BUDGET_SPENT, fault)
         route = routes.choose(delivery, bound)
         if route is None:
             return routes.wait_ms(delivery, bound)

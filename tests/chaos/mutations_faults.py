@@ -97,6 +97,13 @@ FAULTS: tuple[Mutation, ...] = (
         (_RESENDING + "test_a_template_that_still_fails_parks_it_again_with_its_reason",),
     ),
     Mutation(
+        "a template that fails takes no doubt away",
+        "recovery.retry.stage:RetryStage._resend",
+        "            doubted = taken.doubted_since is not None\n",
+        "            doubted = False\n",
+        (_RESENDING + "test_a_template_that_fails_takes_no_doubt_away",),
+    ),
+    Mutation(
         "recovery parks what an adapter refuses for a fault that can be mended",
         "recovery.retry.stage:_unfit",
         "    if mender_of(code):\n",

@@ -384,6 +384,16 @@ def test_a_template_that_still_fails_parks_it_again_with_its_reason(line: Line) 
     assert line.row(one)[0] == "SENT"
 
 
+def test_a_template_that_fails_takes_no_doubt_away(line: Line, item: Delivery) -> None:
+    line.resolving.run_once(LANE)
+    line.world.advance(2_000)
+    line.resending._render = lambda _: "template_unknown: there is no template 't'"
+    line.resend()
+    assert line.row(item)[:2] == ("UNKNOWN", "template_unknown: there is no template 't'")
+    (pick,) = line.ledger.picks().named(item.key)
+    assert pick.doubted
+
+
 def test_an_adapter_whose_refusal_a_person_can_mend_parks_it(line: Line) -> None:
     (one,) = claimed(line.ledger, delivery())
     settle(line.ledger, one, Event.NOT_SENT, reason="x")
