@@ -178,11 +178,11 @@ class RetryStage:
         delivery.policy_version = routes.version
         bound = routes.bound_to(delivery, same=same)
         if bound is not None and routes.of(bound) is None:
-            return Settlement(delivery, Event.UNKNOWN if same else Event.BUDGET_SPENT, NO_ACCOUNT)
+            return Settlement(delivery, Event.UNKNOWN if same else Event.PARK, NO_ACCOUNT)
         if fault := self._render(delivery):
             # An earlier call may have sent it: parked here, the row would lose its doubt.
             doubted = taken.doubted_since is not None
-            return Settlement(delivery, Event.UNKNOWN if doubted else Event.BUDGET_SPENT, fault)
+            return Settlement(delivery, Event.UNKNOWN if doubted else Event.PARK, fault)
         route = routes.choose(delivery, bound)
         if route is None:
             return routes.wait_ms(delivery, bound)
@@ -228,7 +228,7 @@ def _unfit(taken: DueDelivery, route: Route, *, same: bool) -> Settlement | None
     if taken.doubted_since is not None:
         return Settlement(delivery, Event.UNKNOWN, code)
     if mender_of(code):
-        return Settlement(delivery, Event.BUDGET_SPENT, refusal)
+        return Settlement(delivery, Event.PARK, refusal)
     return Settlement(delivery, Event.REJECTED, code)
 
 

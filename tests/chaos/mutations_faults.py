@@ -97,6 +97,13 @@ FAULTS: tuple[Mutation, ...] = (
         (_RESENDING + "test_a_template_that_still_fails_parks_it_again_with_its_reason",),
     ),
     Mutation(
+        "a delivery that is parked before its call keeps its attempt",
+        "idempotency.claims.rows:_UNSTARTED",
+        ", Event.PARK})",
+        "})",
+        (_RESENDING + "test_a_template_that_still_fails_parks_it_again_with_its_reason",),
+    ),
+    Mutation(
         "a template that fails takes no doubt away",
         "recovery.retry.stage:RetryStage._resend",
         "            doubted = taken.doubted_since is not None\n",

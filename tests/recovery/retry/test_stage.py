@@ -369,7 +369,7 @@ def test_a_template_that_still_fails_parks_it_again_with_its_reason(line: Line) 
     assert line.rows.move([operator_retry(one.key, pick.day, pick.version, pick.state)]) == [True]
     line.resending._render = lambda _: "variable_type: template 't': code: expected int"
     line.resend()
-    assert line.row(one)[:2] == ("PARKED", "variable_type: template 't': code: expected int")
+    assert line.row(one) == ("PARKED", "variable_type: template 't': code: expected int", 0)
     assert line.provider.calls == []
     alerts = {alert.subject: alert.text for alert in line.alerts._latest.values()}
     assert alerts["parked", f"{LANE} variable_type"].endswith("code: expected int")
@@ -381,7 +381,7 @@ def test_a_template_that_still_fails_parks_it_again_with_its_reason(line: Line) 
     assert line.rows.move([operator_retry(one.key, pick.day, pick.version, pick.state)]) == [True]
     line.resending._render = lambda _: ""
     line.resend(Accepted("p-1"))
-    assert line.row(one)[0] == "SENT"
+    assert line.row(one) == ("SENT", None, 1), "only a call is an attempt"
 
 
 def test_a_template_that_fails_takes_no_doubt_away(line: Line, item: Delivery) -> None:
