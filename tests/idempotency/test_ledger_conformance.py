@@ -74,7 +74,9 @@ def test_an_ordered_claim_whose_reply_was_lost_gives_the_same_answers(ledger: Sq
     assert (second.won, second.state) == (True, State.RETRY)
 
 
-@pytest.mark.parametrize("event", [Event.TTL_AT_INTAKE, Event.DROP, Event.HOLD, Event.BEHIND])
+@pytest.mark.parametrize(
+    "event", [Event.TTL_AT_INTAKE, Event.DROP, Event.PARK, Event.HOLD, Event.BEHIND]
+)
 def test_a_drop_whose_reply_was_lost_wins_when_repeated(ledger: SqlLedger, event: Event) -> None:
     made = claims([delivery()], event, reason="why")
     answers = ledger.claim(made, "w1")
@@ -151,6 +153,9 @@ def test_what_intake_decides_enters_with_its_reason_and_no_attempt(
 # -- settling --
 
 
+UNSTARTED = {Event.GIVEN_BACK, Event.SHUT, Event.TTL, Event.PARK}
+
+
 @pytest.mark.parametrize(
     ("event", "state"),
     [
@@ -160,6 +165,7 @@ def test_what_intake_decides_enters_with_its_reason_and_no_attempt(
         (Event.UNKNOWN, State.UNKNOWN),
         (Event.TTL, State.EXPIRED),
         (Event.BUDGET_SPENT, State.PARKED),
+        (Event.PARK, State.PARKED),
         (Event.GIVEN_BACK, State.RETRY),
         (Event.SHUT, State.RETRY),
     ],
@@ -177,7 +183,7 @@ def test_each_outcome_leads_to_its_state_once(
     waits_until = item.expires_at if event is Event.GIVEN_BACK else NOON + 710
     assert row.next_at == (waits_until if state is State.RETRY else None)
     assert row.reason == ("given_back" if event is Event.GIVEN_BACK else "why")
-    assert row.attempt == (0 if event in (Event.GIVEN_BACK, Event.SHUT, Event.TTL) else 1)
+    assert row.attempt == (0 if event in UNSTARTED else 1)
     assert world.rows("SELECT account, version FROM deliveries") == [("main", 2)]
     other = Event.UNKNOWN if event is not Event.UNKNOWN else Event.ACCEPTED
     assert not settle(ledger, item, other, reason="other")

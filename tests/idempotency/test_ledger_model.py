@@ -39,7 +39,7 @@ OUTCOMES = (
     Event.BUDGET_SPENT,
     Event.GIVEN_BACK,
 )
-ENTRIES = (Event.CLAIM, Event.CLAIM, Event.CLAIM, Event.TTL_AT_INTAKE, Event.DROP, Event.HOLD)
+ENTRIES = (*[Event.CLAIM] * 3, Event.TTL_AT_INTAKE, Event.DROP, Event.PARK, Event.HOLD)
 batches = st.lists(
     st.tuples(st.integers(0, KEYS - 1), st.sampled_from(ENTRIES)), min_size=1, max_size=5
 )

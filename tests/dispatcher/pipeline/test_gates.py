@@ -214,6 +214,7 @@ def test_lanes_of_a_channel_count_together_where_they_say_so() -> None:
         (Event.REJECTED, True),
         (Event.TTL, True),
         (Event.BUDGET_SPENT, True),
+        (Event.PARK, True),
         (Event.NOT_SENT, False),
         (Event.UNKNOWN, False),
         (Event.ACCEPTED, False),
