@@ -111,6 +111,11 @@ def redact(
     return event
 
 
+def blacked_out(key: str, value: Any) -> Any:
+    """Returns a setting's value for people: `***` under a telling key, URLs without their login."""
+    return _shown(key, value, _DEPTH)
+
+
 def _shown(key: str, value: Any, depth: int) -> Any:
     if _SECRET_KEY.search(key) and value not in (None, "", 0):
         return HIDDEN

@@ -7,39 +7,33 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
-from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, get_type_hints
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
-from backends.toml_text import MAX_DEPTH, TomlTrouble, did_you_mean, parsed
+from backends.environment import CONFIG_VARIABLE
+from backends.settings_reader import FileText as FileText
+from backends.settings_reader import SettingsError as SettingsError
+from backends.settings_reader import SettingsReader
+from backends.settings_reader import no_literal as no_literal
 
-PREFIX: Final = "HONGYAN_"
-_ALIKE: Final = 0.9
-"""Least likeness of a misspelt variable to the right one."""
-CONFIG_VARIABLE: Final = "HONGYAN_CONFIG"
 DEFAULT_FILE: Final = "hongyan.toml"
-_NOT_SETTINGS: Final = frozenset({"HONGYAN_CONFIG", "HONGYAN_DEBUG"})
-_OF_TOOLS: Final = ("HONGYAN_REQUIRE_", "HONGYAN_STACK_", "HONGYAN_TEST_", "HONGYAN_BENCH_")
-"""Prefixes of variables for this repository's own tests and stack."""
-_BY_NAME: Final = ("accounts",)
-"""Tables of tables that people name."""
 _LITERAL: Final = (("alerts", "secret"), ("database", "payload_key"))
 """Secrets outside of accounts."""
-
-_PATHS: Final = frozenset({"ca_file"})
-"""Keys that hold a path and end like a reference to a secret."""
-_UNSPELT = re.compile(r"[^a-z0-9]")
-_UNKNOWN = re.compile(r"unknown field `(.+?)`")
+_CLIENT_SECRETS: Final = (
+    "sasl.password",
+    "ssl.key.password",
+    "ssl.keystore.password",
+    "ssl.key.pem",
+    "sasl.oauthbearer.client.secret",
+)
+"""Properties of `kafka.client` that are secret."""
+_LOGINS: Final = (("database", "url"), ("redis", "url"))
+"""URLs that may hold a password."""
 
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
-
-
-class SettingsError(ValueError):
-    """A configuration that cannot be used; the text has the place and the remedy."""
 
 
 class KafkaSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -214,51 +208,28 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     log: LogSettings = LogSettings()
     accounts: dict[str, dict[str, Any]] = {}
     """`[accounts.NAME]`: provider, endpoint and the keys of the provider's adapter."""
+    allow_literal_secrets: bool = False
+    """Whether the file itself may hold secrets: to try things out, never in production."""
     base: str = "."
     """Folder of the file read; relative paths start here. Not a key of the file."""
+    origins: dict[str, str] = {}
+    """The place that gave each table and key: `hongyan.toml:12`, or a variable. Not a key of the file."""
 
 
 def load(path: str | Path | None = None, environ: Mapping[str, str] | None = None) -> Settings:
     """Returns the settings from `path`, else $HONGYAN_CONFIG, else ./hongyan.toml if it is there, with the
-    environment on top. Raises SettingsError, which names the file or variable and the key."""
+    environment on top. Raises SettingsError for all problems, each with its place and key."""
     environ = os.environ if environ is None else environ
-    file = _file(path, environ)
-    data = _read(file) if file else {}
-    data.pop("base", None)
-    _check_literals(data, file)
-    _apply_environment(data, environ)
-    _resolve_secret_files(data, file.parent if file else Path())
-    try:
-        settings = msgspec.convert(data, Settings, strict=False)
-    except msgspec.ValidationError as exc:
-        raise SettingsError(_explained(exc, file, environ)) from exc
-    except (OverflowError, RecursionError, ValueError) as exc:
-        raise SettingsError(f"the environment: a value is out of all bounds ({exc})") from exc
-    return msgspec.structs.replace(settings, base=str(file.parent if file else Path()))
+    file = file_of(path, environ)
+    reader = SettingsReader(Settings, file, environ)
+    of_clients = [("kafka", "client", key) for key in _CLIENT_SECRETS]
+    settings = reader.read([*_LITERAL, *of_clients], _LOGINS)
+    base = str(file.parent if file else Path())
+    return msgspec.structs.replace(settings, base=base, origins=reader.origins)
 
 
-def _explained(exc: msgspec.ValidationError, file: Path | None, environ: Mapping[str, str]) -> str:
-    """Returns source, key and problem of the wrong value."""
-    text, _, where = str(exc).partition(" - at `$.")
-    key = where.rstrip("`")
-    if unknown := _UNKNOWN.search(text):
-        text = f"unknown key{did_you_mean(unknown[1], _keys_of(key))}"
-        key = f"{key}.{unknown[1]}".lstrip(".")
-    variable = PREFIX + key.upper().replace(".", "__")
-    source = variable if variable in environ else str(file or "the settings")
-    text = text.replace("`", "")
-    return f"{source}: {key}: {text[:1].lower()}{text[1:]}"
-
-
-def _keys_of(table: str) -> list[str]:
-    """The keys that `table` (a dotted path, empty: the top level) may hold."""
-    struct: Any = Settings
-    for part in filter(None, table.split(".")):
-        struct = get_type_hints(struct).get(part) if hasattr(struct, "__struct_fields__") else None
-    return [name for name in getattr(struct, "__struct_fields__", ()) if name != "base"]
-
-
-def _file(path: str | Path | None, environ: Mapping[str, str]) -> Path | None:
+def file_of(path: str | Path | None, environ: Mapping[str, str]) -> Path | None:
+    """Returns the file that is read; None: there is none. Raises SettingsError for a missing one."""
     named = path or environ.get(CONFIG_VARIABLE)
     if named:
         file = Path(named)
@@ -267,101 +238,3 @@ def _file(path: str | Path | None, environ: Mapping[str, str]) -> Path | None:
         return file
     default = Path(DEFAULT_FILE)
     return default if default.is_file() else None
-
-
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        return parsed(file.read_text("utf-8"))
-    except UnicodeDecodeError as exc:
-        raise SettingsError(f"{file}: is not UTF-8") from exc
-    except OSError as exc:
-        raise SettingsError(f"{file}: {exc.strerror or exc}") from exc
-    except TomlTrouble as exc:
-        raise SettingsError(f"{file}: {exc}") from exc
-
-
-def _check_literals(data: dict[str, Any], file: Path | None) -> None:
-    """Marks the texts of accounts as the file's, which may hold no secret. Raises SettingsError for another
-    secret in the file."""
-    for table, key in _LITERAL:
-        around = data.get(table)
-        if isinstance(around, dict) and isinstance(around.get(key), str) and around[key]:
-            raise SettingsError(f"{file}: {table}.{key}: {no_literal(f'{table}.{key}')}")
-    for around in (data, data.get("receipts")):
-        accounts = around.get("accounts") if isinstance(around, dict) else None
-        for account in accounts.values() if isinstance(accounts, dict) else ():
-            if isinstance(account, dict):
-                texts = {k: v for k, v in account.items() if isinstance(v, str)}
-                account |= {key: FileText(text) for key, text in texts.items()}
-
-
-class FileText(str):
-    """A text from hongyan.toml itself, which may hold no secret."""
-
-
-def no_literal(path: str) -> str:
-    """Returns the error text for a secret in the file."""
-    variable = PREFIX + path.upper().replace(".", "__").replace("-", "_")
-    key = path.rpartition(".")[2]
-    return f'a secret must not be in the file; write {key}_file = "/path", or set {variable}'
-
-
-def _apply_environment(data: dict[str, Any], environ: Mapping[str, str]) -> None:
-    for name in sorted(environ):
-        if not name.startswith(PREFIX) or name in _NOT_SETTINGS or name.startswith(_OF_TOOLS):
-            continue
-        *parents, key = name[len(PREFIX) :].lower().split("__")
-        if not parents:
-            if meant := meant_by(name):
-                raise SettingsError(f"{name}: no such setting; did you mean {meant}?")
-            continue
-        if len(parents) > MAX_DEPTH:
-            raise SettingsError(f"{name[:40]}…: is nested deeper than {MAX_DEPTH}")
-        table = data
-        for place, parent in enumerate(parents):
-            named = place and parents[place - 1] in _BY_NAME
-            parent = _as_named(parent, table) if named else parent
-            table = table.setdefault(parent, {})
-            if not isinstance(table, dict):
-                raise SettingsError(f"{name}: {parent} is a value, not a table")
-        table[key] = _list_or_text(environ[name]) if key == "lanes" else environ[name]
-
-
-def _as_named(found: str, tables: Mapping[str, Any]) -> str:
-    """Returns the file's name, `main-sms` or `Main.SMS`, that a variable can only spell as `main_sms`."""
-    if found in tables:
-        return found
-    alike = [name for name in tables if _UNSPELT.sub("_", name.lower()) == found]
-    return alike[0] if len(alike) == 1 else found
-
-
-def meant_by(name: str) -> str:
-    """Returns the setting that a variable without two underscores most likely means, such as
-    HONGYAN_DATABASE_URL; empty: none. Kubernetes makes variables with our prefix, too."""
-    spelt = [
-        f"{PREFIX}{table}__{key}".upper()
-        for table, of_table in get_type_hints(Settings).items()
-        for key in getattr(of_table, "__struct_fields__", ())
-    ]
-    flat = {one.replace("__", "_"): one for one in sorted(spelt)}
-    bare, file = (name.removesuffix("_FILE"), "_FILE") if name.endswith("_FILE") else (name, "")
-    close = get_close_matches(bare, flat, n=1, cutoff=_ALIKE)
-    return f"{flat[close[0]]}{file}" if close else ""
-
-
-def _list_or_text(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
-
-
-def _resolve_secret_files(table: dict[str, Any], base: Path) -> None:
-    """Replaces every `KEY_file = path` by KEY with that file's text, at any depth."""
-    for key, value in list(table.items()):
-        if isinstance(value, dict):
-            _resolve_secret_files(value, base)
-        elif key.endswith("_file") and key not in _PATHS and isinstance(value, str):
-            try:
-                table[key.removesuffix("_file")] = (base / value).read_text("utf-8").strip()
-            except (OSError, UnicodeDecodeError) as exc:
-                reason = exc.strerror if isinstance(exc, OSError) else "is not UTF-8"
-                raise SettingsError(f"{key}: {base / value}: {reason}") from exc
-            del table[key]

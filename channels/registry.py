@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Annotated, Any, Final, TypeVar, get_args, get_type_hints
 
@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import fields
 
 from backends.settings import FileText, SettingsError, no_literal
+from backends.toml_text import did_you_mean
 from channels.accounts.reach import GroupName, Reach
 from channels.channel import Account, Channel
 from channels.endpoints import BadEndpoint, endpoint_url
@@ -44,21 +45,28 @@ def channel_for(account: Account) -> Channel:
 
 
 def load_accounts(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Account]:
-    """Returns every account of the configuration by name. Raises AccountError for the first faulty one."""
-    accounts = {name: _account(name, table) for name, table in tables.items()}
-    _check_robots(accounts.values())
+    """Returns every account of the configuration by name. Raises AccountError for all faulty ones."""
+    accounts, faults = {}, []
+    for name, table in tables.items():
+        try:
+            accounts[name] = _account(name, table)
+        except AccountError as exc:
+            faults += exc.texts
+    faults += _robots_of_two_groups(accounts.values())
+    if faults:
+        raise AccountError(*faults)
     return accounts
 
 
-def _check_robots(accounts: Iterable[Account]) -> None:
-    """Raises AccountError for one robot under two groups' names: a robot is in one."""
+def _robots_of_two_groups(accounts: Iterable[Account]) -> Iterator[str]:
+    """Yields the fault of each robot under two groups' names: a robot is in one."""
     known: dict[str, Account] = {}
     for account in accounts:
         if account.reach.group is None:
             continue
         first = known.setdefault(account.counted, account)
         if first.reach.group != account.reach.group:
-            raise AccountError(
+            yield (
                 f"accounts.{account.name}.group: {first.name} is the same robot and names another group;"
                 " a robot is in one group: give both accounts its name"
             )
@@ -109,7 +117,8 @@ def _account(name: str, table: Mapping[str, Any]) -> Account:
     provider = str(table.get("provider", ""))
     if provider not in PROVIDERS:
         fault = f"unknown provider {provider!r}" if provider else "is missing"
-        raise AccountError(f"accounts.{name}.provider: {fault}; known are {_listed(PROVIDERS)}")
+        hint = did_you_mean(provider, PROVIDERS) or f"; known are {_listed(PROVIDERS)}"
+        raise AccountError(f"accounts.{name}.provider: {fault}{hint}")
     channel = PROVIDERS[provider]
     endpoint = table.get("endpoint", channel.endpoint)
     endpoint = str(endpoint) if isinstance(endpoint, FileText) else endpoint
@@ -234,9 +243,14 @@ def _said_of(wanted: type[msgspec.Struct], key: str) -> str:
 
 def literal_secret(path: str, table: Mapping[str, Any], wanted: type[msgspec.Struct]) -> str:
     """Returns the fault of a secret that is given in hongyan.toml itself; empty: none is."""
-    secrets = {f.encode_name for f in fields(wanted) if Secret in (f.type, *get_args(f.type))}
+    secrets = secret_options(wanted)
     found = next((k for k in secrets if isinstance(table.get(k), FileText) and table[k]), "")
     return f"{path}.{found}: {no_literal(f'{path}.{found}')}" if found else ""
+
+
+def secret_options(wanted: type[msgspec.Struct]) -> frozenset[str]:
+    """Returns the names of the options that are secret."""
+    return frozenset(f.encode_name for f in fields(wanted) if Secret in (f.type, *get_args(f.type)))
 
 
 def plain(table: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,8 @@ from hongyan.commands import (
     accounts,
     alerts,
     bench,
+    completion,
+    config,
     db,
     dead,
     deliveries,
@@ -33,15 +35,17 @@ from hongyan.commands import (
     worker,
     workers,
 )
+from hongyan.command_line import PanelGroup, current_name, misuse
 from hongyan.errors import judged
-from hongyan.terminal import PROBLEMS, Options, complain, explained, serves
+from hongyan.extras import guard, sentence_for
+from hongyan.terminal import PROBLEMS, USAGE, Options, complain, explained, placed, serves
 
-INTERRUPTED = 130
 DEBUG = "HONGYAN_DEBUG"
 """If set, an unforeseen error shows its traceback."""
 
 app = typer.Typer(
     name="hongyan",
+    cls=PanelGroup,
     help=explained(
         "Dispatch notifications, and prove what became of every one of them.",
         "hongyan db upgrade && hongyan topics apply && hongyan worker",
@@ -49,10 +53,12 @@ app = typer.Typer(
         "hongyan trace order-1001",
     ),
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "token_normalize_func": current_name,
+    },
 )
 
 # A command is registered here once it works.
@@ -81,7 +87,12 @@ app.add_typer(dead.app)
 app.add_typer(alerts.app)
 app.add_typer(db.app)
 app.add_typer(bench.app)
+app.add_typer(config.app)
+app.command("completion", help=completion.HELP, short_help="Completion for your shell.")(
+    completion.completion
+)
 simulator.register(app)
+guard(app)
 
 
 def _say_version(asked: bool) -> None:
@@ -118,13 +129,19 @@ def _options(
 def main() -> None:
     """The program's entry."""
     try:
-        app()
-    except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
+        sys.exit(app(standalone_mode=False))
     except Exception as exc:
-        text, code = judged(exc) or (_unforeseen(exc), PROBLEMS)
-        complain(text)
+        text, code = _told(exc)
+        complain(placed(text))
         sys.exit(code)
+
+
+def _told(exc: Exception) -> tuple[str, int]:
+    """Returns the error's text, one sentence a line, and the exit code."""
+    found = misuse(exc) or judged(exc)
+    if found is None and (missing := sentence_for(exc)):
+        found = missing, USAGE
+    return found or (_unforeseen(exc), PROBLEMS)
 
 
 def _unforeseen(exc: Exception) -> str:

@@ -16,15 +16,29 @@ class NotDone(Exception):
 
 
 def judged(exc: BaseException) -> tuple[str, int] | None:
-    """Returns the sentence and the exit code; None for an unexpected error.
+    """Returns the sentence and the exit code; None for an unexpected error. An error of several problems
+    gives a line for each.
 
     Looks only at classes of loaded modules: any other cannot have been raised.
     """
     for module, name, code, sentence in _EXPECTED:
         known = getattr(sys.modules.get(module), name, None)
         if known is not None and isinstance(exc, known):
-            return sentence.format(exc), code
+            return sentence.format(_all(exc)), code
     return None
+
+
+def _all(exc: BaseException) -> str:
+    """Returns each problem on a line of its own, the first ones of very many."""
+    texts = [*map(str, getattr(exc, "texts", None) or getattr(exc, "problems", ()))]
+    if len(texts) < 2:
+        return str(exc)
+    more = [f"and {len(texts) - _MOST} more problems"] if len(texts) > _MOST else []
+    return "\n".join((*texts[:_MOST], *more))
+
+
+_MOST = 40
+"""Problems that are shown at once."""
 
 
 _EXPECTED = (

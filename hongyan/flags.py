@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any
 
+from hongyan.durations import milliseconds
 from hongyan.errors import WrongUsage
-
-_UNITS: Final = {"s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
-_DURATION: Final = re.compile(r"^([0-9]{1,6})(s|m|min|h|d)$")
 
 
 def duration_ms(flag: str, text: str) -> int:
-    """Returns `30s`, `90m` or `90min`, `6h`, `7d` in milliseconds. Raises WrongUsage."""
-    found = _DURATION.match(text)
-    if found is None:
-        raise WrongUsage(f"{flag} {text!r}: write a number and s, m or min, h or d, such as 6h")
-    return int(found[1]) * _UNITS[found[2]]
+    """Returns a duration (hongyan/durations.py) in milliseconds. Raises WrongUsage."""
+    try:
+        return milliseconds(text)
+    except ValueError as exc:
+        raise WrongUsage(f"{flag} {text!r}: {exc}") from exc
 
 
 def optional(**fields: Any) -> dict[str, Any]:

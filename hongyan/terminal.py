@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from functools import cache
 from pathlib import Path
@@ -21,6 +22,10 @@ DONE, PROBLEMS, USAGE = 0, 1, 2
 _PIPE_WIDTH = 200
 _serves = False
 """Written by `settings_of`."""
+_origins: dict[str, str] = {}
+"""Written by `settings_of`."""
+_KEY = re.compile(r"[a-z_]+(?:\.[^\s:]+)+(?=: )")
+"""A setting at the beginning of a problem, as `database.url`."""
 
 
 class Options(NamedTuple):
@@ -31,15 +36,32 @@ class Options(NamedTuple):
 
 def settings_of(context: typer.Context, *, quiet: bool = True) -> Settings:
     """Returns the settings of this call. Sets up logging; `quiet` keeps it to warnings."""
+    import structlog
+
     from backends import logs
     from backends.settings import load
 
-    global _serves
+    global _serves, _origins
     options: Options = context.find_root().obj
     settings = load(options.config)
     logs.configure(settings.log, quiet=quiet)
-    _serves = not quiet
+    _serves, _origins = not quiet, settings.origins
+    if settings.allow_literal_secrets and not quiet:
+        log = structlog.get_logger(__name__)
+        log.warning("literal_secrets_allowed", key="allow_literal_secrets")
     return settings
+
+
+def placed(text: str) -> str:
+    """Returns the problems, one a line, with the file and line that gave the setting each begins with."""
+    from backends.settings_reader import origin_of
+
+    lines = []
+    for line in text.split("\n"):
+        key = _KEY.match(line)
+        origin = origin_of(_origins, key[0]) if key else ""
+        lines.append(f"{origin}: {line}" if origin else line)
+    return "\n".join(lines)
 
 
 def serves() -> bool:
@@ -72,10 +94,11 @@ def print_json(value: Any) -> None:
 
 
 def complain(text: str) -> None:
-    """Prints one sentence to standard error."""
+    """Prints one sentence a line to standard error. An empty text prints nothing."""
     from rich.text import Text
 
-    err().print(Text.assemble(("error: ", "bold red"), text))
+    for line in filter(None, text.split("\n")):
+        err().print(Text.assemble(("error: ", "bold red"), line))
 
 
 def explained(text: str, *examples: str) -> str:

@@ -79,6 +79,6 @@ def _decoded(key: str) -> bytes:
         secret = b""
     if len(secret) != KEY_BYTES:
         raise ValueError(
-            "database.payload_key must be base64 of 32 bytes: `openssl rand -base64 32`"
+            "database.payload_key: must be base64 of 32 bytes: `openssl rand -base64 32`"
         )
     return secret

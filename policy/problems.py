@@ -2,19 +2,7 @@
 
 from __future__ import annotations
 
-import msgspec
-
-
-class Problem(msgspec.Struct, frozen=True, order=True):
-    """One problem of the file."""
-
-    file: str
-    line: int
-    key: str
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}: {self.key}: {self.text}"
+from backends.problems import Problem as Problem
 
 
 class PolicyError(ValueError):

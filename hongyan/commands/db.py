@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from backends.settings import SettingsError
 from hongyan.errors import WrongUsage
-from hongyan.terminal import PROBLEMS, complain, explained, out, print_json, settings_of
+from hongyan.terminal import PROBLEMS, complain, err, explained, out, print_json, settings_of
 
 if TYPE_CHECKING:
     from backends.settings import Settings
@@ -17,9 +20,15 @@ if TYPE_CHECKING:
 app = typer.Typer(name="db", help="The ledger's database.", no_args_is_help=True)
 
 UPGRADE = explained(
-    "Bring the database's schema to this version. Safe to call twice, and by many at once.",
+    "Bring the database's schema to this version; name the database and both versions. Safe to call "
+    "twice, and by many at once.",
     "hongyan db upgrade",
     "HONGYAN_DATABASE__URL=postgresql://hongyan@db/hongyan hongyan db upgrade --json",
+)
+VERSION = explained(
+    "Show the version of the database's schema; change nothing. Exits 1 if this program needs another.",
+    "hongyan db version",
+    "hongyan db version --json",
 )
 ARCHIVE = explained(
     "Move past days out of the ledger: into the schema `archive` on PostgreSQL, into compressed files "
@@ -34,16 +43,76 @@ _JSON = Annotated[bool, typer.Option("--json", help="For programs.", metavar="")
 @app.command("upgrade", help=UPGRADE)
 def upgrade(context: typer.Context, as_json: _JSON = False) -> None:
     settings = settings_of(context)
-    from backends.sql.database import masked
     from idempotency.sql_ledger import upgrade as bring_up
 
+    version = _version(settings)
+    shown = f"{version.database} ({version.origin})"
+    if not as_json and version.now != version.wanted:
+        err().print(
+            f"{shown}: version {version.now or 'none'}, going to {version.wanted}", markup=False
+        )
     before, now = bring_up(settings)
     if as_json:
-        print_json({"before": before, "now": now, "changed": before != now})
+        changed = before != now
+        print_json({**version._asdict(), "before": before, "now": now, "changed": changed})
     elif before == now:
-        out().print(f"{masked(settings.database.url)} is at version {now} already")
+        out().print(f"{shown} is at version {now} already", markup=False)
     else:
-        out().print(f"{masked(settings.database.url)}: version {before or 'none'} → {now}")
+        out().print(f"{shown}: version {before or 'none'} → {now}", markup=False)
+
+
+@app.command("version", help=VERSION)
+def version(context: typer.Context, as_json: _JSON = False) -> None:
+    found = _version(settings_of(context))
+    good = found.now == found.wanted
+    if as_json:
+        print_json({**found._asdict(), "current": good})
+    else:
+        out().print(
+            f"{found.database} ({found.origin}): version {found.now or 'none'}", markup=False
+        )
+    if not good:
+        complain(_behind(found))
+        raise typer.Exit(PROBLEMS)
+
+
+class SchemaVersion(NamedTuple):
+    """A database, and the versions of its schema."""
+
+    database: str
+    """Without its password."""
+    origin: str
+    """The place that gives the database: a variable, file and line, or `default`."""
+    now: str
+    """Empty: it has no schema."""
+    wanted: str
+    """The version of this program."""
+
+
+def _version(settings: Settings) -> SchemaVersion:
+    """Reads the versions; makes no missing SQLite file. Raises SettingsError, SqlError."""
+    from backends.sql import schema
+    from backends.sql.database import Database, database_url, masked
+
+    try:
+        url = database_url(settings.database.url, settings.base)
+    except ValueError as exc:
+        raise SettingsError(f"database.url: {exc}") from exc
+    now = ""
+    is_file = url.get_backend_name() == "sqlite"
+    if is_file:
+        url = url.set(database=str(Path(url.database or "").absolute()))
+    if not is_file or Path(url.database or "").is_file():
+        with closing(Database(url, pool_size=1)) as database:
+            now = schema.current(database)
+    origin = settings.origins.get("database.url", "default")
+    return SchemaVersion(masked(url), origin, now, schema.head())
+
+
+def _behind(found: SchemaVersion) -> str:
+    if not found.now or found.now < found.wanted:
+        return f"this program needs version {found.wanted}: run `hongyan db upgrade`"
+    return f"this program knows versions up to {found.wanted}: run one that is as new as the schema"
 
 
 @app.command("archive", help=ARCHIVE)
@@ -64,8 +133,6 @@ def archive(
     as_json: _JSON = False,
 ) -> None:
     settings = settings_of(context)
-    from contextlib import closing
-
     from idempotency.sql_ledger import open_ledger
 
     with closing(open_ledger(settings)) as ledger:

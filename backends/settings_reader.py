@@ -1,0 +1,273 @@
+"""Reads hongyan.toml and the environment into one tree; collects every problem with its place."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any, Final, Generic, TypeVar, get_type_hints
+
+import msgspec
+
+from backends.environment import ACCOUNTS, meant_by, path_of, variable_of, variables
+from backends.problems import Problem
+from backends.toml_lines import key_lines, line_of
+from backends.toml_text import TomlTrouble, did_you_mean, parsed
+
+S = TypeVar("S", bound=msgspec.Struct)
+Path_ = tuple[str, ...]
+LITERALS: Final = "allow_literal_secrets"
+_FILE: Final = "_file"
+_PATHS: Final = frozenset({"ca_file"})
+"""Keys that hold a path and end like a reference to a secret."""
+_NO_KEYS: Final = frozenset({"base", "origins"})
+"""Fields of Settings that are no keys of the file."""
+_PASSWORD: Final = re.compile(r"://[^/@:\s]*:[^/@\s]+@|[?&]password=[^&]")
+
+
+class SettingsError(ValueError):
+    """A configuration that cannot be used. Its text is the first problem; `texts` has all."""
+
+    def __init__(self, *texts: object) -> None:
+        count = len(texts) - 1
+        more = f" (and {count} more; see `hongyan config check`)" if count > 0 else ""
+        super().__init__(f"{texts[0] if texts else ''}{more}")
+        self.texts = tuple(map(str, texts))
+
+
+class FileText(str):
+    """A text from hongyan.toml itself, which may hold no secret."""
+
+
+def no_literal(path: str) -> str:
+    """Returns the error text for a secret in the file."""
+    key = path.rpartition(".")[2]
+    return (
+        f'a secret must not be in the file; write {key}_file = "/path", or set'
+        f" {variable_of(path.split('.'))} (to try things out: {LITERALS} = true at the top)"
+    )
+
+
+class SettingsReader(Generic[S]):
+    """One reading of a file and an environment. Later steps go on after a problem of an earlier one."""
+
+    def __init__(self, schema: type[S], file: Path | None, environ: Mapping[str, str]) -> None:
+        self.problems: list[Problem] = []
+        self.data: dict[str, Any] = {}
+        self.origins: dict[str, str] = {}
+        """The place that gave each table and key: `hongyan.toml:12`, or a variable."""
+        self._schema = schema
+        self._file = file
+        self._environ = environ
+        self._lines: dict[Path_, int] = {}
+        self._base = file.parent if file else Path()
+
+    def read(self, literals: Collection[Path_], logins: Collection[Path_]) -> S:
+        """Returns the settings. `literals`: the keys that hold secrets; `logins`: the keys of URLs that may
+        hold a password. Raises SettingsError."""
+        self._read_file()
+        found = self._literals(literals) + self._passwords(logins)
+        self._apply_environment()
+        if self.data.get(LITERALS) in (True, "true", "1"):
+            self._unmark()
+        else:
+            self.problems += found
+        self._read_references(self.data, ())
+        settings = self._converted()
+        if settings is None:
+            raise SettingsError(*sorted(set(self.problems), key=_rank))
+        return settings
+
+    def _read_file(self) -> None:
+        if self._file is None:
+            return
+        try:
+            text = self._file.read_text("utf-8")
+            self.data = parsed(text)
+            self._lines = key_lines(text)
+        except UnicodeDecodeError:
+            self.problems.append(Problem(str(self._file), 1, "the file", "is not UTF-8"))
+        except OSError as exc:
+            problem = Problem(str(self._file), 0, "the file", str(exc.strerror or exc))
+            self.problems.append(problem)
+        except TomlTrouble as exc:
+            self.problems.append(Problem(str(self._file), exc.line, "the file", str(exc)))
+        self.origins = {
+            ".".join(path): f"{self._file}:{line}" for path, line in self._lines.items()
+        }
+
+    def _apply_environment(self) -> None:
+        made = set(self.data.get(ACCOUNTS, {})) if isinstance(self.data.get(ACCOUNTS), dict) else ()
+        for variable in variables(self._environ):
+            path = path_of(variable, self.data, self._schema)
+            if isinstance(path, Problem):
+                self.problems.append(path)
+                continue
+            table = self._table_for(path)
+            if table is None:
+                outer = ".".join(path[:-1])
+                self.problems.append(
+                    Problem(variable.name, 0, outer, "is a value, and not a table; name its key")
+                )
+                continue
+            key = path[-1]
+            table.pop(key.removesuffix(_FILE) if key.endswith(_FILE) else f"{key}{_FILE}", None)
+            table[key] = variable.value
+            self.origins[".".join(path)] = variable.name
+        self._check_made(made)
+
+    def _table_for(self, path: Path_) -> dict[str, Any] | None:
+        """Returns the table around the key at `path`, new ones where they are missing; None: a value is
+        in the way."""
+        table = self.data
+        for part in path[:-1]:
+            table = table.setdefault(part, {})
+            if not isinstance(table, dict):
+                return None
+        return None if isinstance(table.get(path[-1]), dict) else table
+
+    def _check_made(self, of_file: Collection[str]) -> None:
+        """Reports accounts that only variables name and that have no provider: their name is mistyped."""
+        accounts = self.data.get(ACCOUNTS)
+        for name, table in list(accounts.items()) if isinstance(accounts, dict) else ():
+            if name in of_file or not isinstance(table, dict) or "provider" in table:
+                continue
+            del accounts[name]
+            hint = did_you_mean(name, of_file) or f"; add [accounts.{name}] to the file"
+            head = variable_of((ACCOUNTS, name, ""))
+            given = next((v for v in sorted(self._environ) if v.startswith(head)), head)
+            text = f"there is no account of this name{hint}"
+            self.problems.append(Problem(given, 0, f"accounts.{name}", text))
+
+    def _literals(self, keys: Collection[Path_]) -> list[Problem]:
+        """Returns the secrets in the file. Marks the texts of accounts: only the adapter knows which of
+        its options are secret."""
+        given = [key for key in keys if self._text_at(key)]
+        for account in self._accounts():
+            texts = {key: one for key, one in account.items() if isinstance(one, str)}
+            account |= {key: FileText(text) for key, text in texts.items()}
+        return [self._problem(key, no_literal(".".join(key))) for key in given]
+
+    def _passwords(self, keys: Collection[Path_]) -> list[Problem]:
+        """Returns the URLs of the file that hold a password."""
+        given = [key for key in keys if _PASSWORD.search(self._text_at(key))]
+        return [
+            self._problem(key, f"holds a password; {no_literal('.'.join(key))}") for key in given
+        ]
+
+    def _text_at(self, path: Path_) -> str:
+        """Returns the text at this path; empty: there is none."""
+        found: Any = self.data
+        for part in path:
+            found = found.get(part) if isinstance(found, dict) else None
+        return found if isinstance(found, str) else ""
+
+    def _unmark(self) -> None:
+        for account in self._accounts():
+            texts = {key: one for key, one in account.items() if isinstance(one, FileText)}
+            account |= {key: str(text) for key, text in texts.items()}
+
+    def _accounts(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        for around in (self.data, self.data.get("receipts")):
+            accounts = around.get(ACCOUNTS) if isinstance(around, dict) else None
+            tables = accounts.values() if isinstance(accounts, dict) else ()
+            found += [table for table in tables if isinstance(table, dict)]
+        return found
+
+    def _read_references(self, table: dict[str, Any], path: Path_) -> None:
+        """Replaces every `KEY_file = path` by KEY with that file's text, at any depth."""
+        for key, value in list(table.items()):
+            where = (*path, key)
+            if isinstance(value, dict):
+                self._read_references(value, where)
+            elif key in _PATHS and isinstance(value, str) and value:
+                table[key] = str(self._base / value)
+            elif key.endswith(_FILE) and key not in _PATHS and isinstance(value, str):
+                del table[key]
+                self._read_reference(table, where, value)
+
+    def _read_reference(self, table: dict[str, Any], path: Path_, named: str) -> None:
+        file, key = self._base / named, path[-1].removesuffix(_FILE)
+        if key in table:
+            self.problems.append(self._problem(path, f"and {key} are both given; keep one"))
+            return
+        try:
+            text = file.read_text("utf-8").strip()
+        except (OSError, UnicodeDecodeError, ValueError) as exc:
+            reason = exc.strerror if isinstance(exc, OSError) else "is not UTF-8"
+            self.problems.append(self._problem(path, f"{file}: {reason}"))
+            return
+        if not text:
+            self.problems.append(self._problem(path, f"{file}: is empty"))
+            return
+        table[key] = text
+        self.origins[".".join((*path[:-1], key))] = f"{self._place(path)} ({file})"
+
+    def _converted(self) -> S | None:
+        """Returns the settings; None if there are problems, which are reported."""
+        hints = get_type_hints(self._schema)
+        for key in list(self.data):
+            if key not in hints or key in _NO_KEYS:
+                self._report_unknown((key,), set(hints) - _NO_KEYS)
+                del self.data[key]
+            elif hasattr(hints[key], "__struct_fields__"):
+                self._convert_table(key, hints[key])
+            else:
+                self._fits((), key, self.data[key], self._schema)
+        if self.problems:
+            return None
+        return msgspec.convert(self.data, self._schema, strict=False)
+
+    def _convert_table(self, name: str, struct: type[msgspec.Struct]) -> None:
+        table = self.data[name]
+        if not isinstance(table, dict):
+            self.problems.append(self._problem((name,), f"must be a table: [{name}]"))
+            return
+        for key, value in table.items():
+            if key in struct.__struct_fields__:
+                self._fits((name,), key, value, struct)
+            else:
+                self._report_unknown((name, key), struct.__struct_fields__)
+
+    def _fits(self, table: Path_, key: str, value: Any, struct: type[msgspec.Struct]) -> None:
+        """Reports a value of a wrong type or out of range."""
+        try:
+            msgspec.convert({key: value}, struct, strict=False)
+        except msgspec.ValidationError as exc:
+            text, _, where = str(exc).partition(" - at `$.")
+            path = (*table, *(where.rstrip("`") or key).split("."))
+            text = text.replace("`", "")
+            self.problems.append(self._problem(path, f"{text[:1].lower()}{text[1:]}"))
+        except (OverflowError, RecursionError, ValueError) as exc:
+            self.problems.append(self._problem((*table, key), f"is out of all bounds ({exc})"))
+
+    def _report_unknown(self, path: Path_, known: Collection[str]) -> None:
+        place = self._place(path)
+        meant = ""
+        if place in self._environ:
+            meant = meant_by(place, {}, self._schema)
+        hint = f"; did you mean {meant}?" if meant else did_you_mean(path[-1], known)
+        self.problems.append(self._problem(path, f"unknown key{hint}"))
+
+    def _place(self, path: Path_) -> str:
+        return origin_of(self.origins, ".".join(path)) or str(self._file or "the settings")
+
+    def _problem(self, path: Path_, text: str) -> Problem:
+        key, place = ".".join(path), self._place(path)
+        if place in self._environ or self._file is None:
+            return Problem(place, 0, key, text)
+        line = line_of(self._lines, path) if self._lines else 0
+        return Problem(str(self._file), line, key, text)
+
+
+def origin_of(origins: Mapping[str, str], key: str) -> str:
+    """Returns the place that gave the key, else the nearest table around it; empty: none did."""
+    while key and key not in origins:
+        key = key.rpartition(".")[0]
+    return origins.get(key, "")
+
+
+def _rank(problem: Problem) -> tuple[bool, str, int, str]:
+    """The file's problems come first, by line."""
+    return (not problem.line, problem.file, problem.line, problem.key)

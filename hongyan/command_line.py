@@ -1,0 +1,70 @@
+"""The shape of the command line: groups of commands, old spellings of options, one sentence for misuse."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+PANELS: Final = {
+    "Try": ("demo", "dev", "simulator", "bench"),
+    "Send": ("send", "trace", "recall", "schema"),
+    "Run": ("worker", "recovery", "receipts", "db", "topics"),
+    "Operate": (
+        *("status", "deliveries", "resend", "dead", "alerts", "lanes", "workers"),
+        *("watch", "pause", "resume"),
+    ),
+    "Policy and accounts": ("policy", "templates", "accounts"),
+    "Configuration": ("config", "completion"),
+}
+"""Commands by the task of the person who types them. A command that is missing here comes last."""
+OLD_OPTIONS: Final = {"biz": "biz-id", "lanes": "lane", "row-reason": "reason-code"}
+"""Options that had another name. The old one still works everywhere, and no help shows it."""
+_MISUSE: Final = next(
+    one for one in typer.BadParameter.__mro__ if one.__name__ == "ClickException"
+)
+"""The base of the errors that the library raises for a wrong command line, wherever it keeps it."""
+_HELP_SHOWN: Final = "NoArgsIsHelpError"
+_POSSIBLE: Final = re.compile(r" \(Possible options: (.+)\)")
+
+
+class PanelGroup(TyperGroup):
+    """The program: lists its commands by PANELS."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Returns the commands in the order of the help."""
+        names = super().list_commands(ctx)
+        order = [name for group in PANELS.values() for name in group]
+        known = [name for name in order if name in names]
+        return known + [name for name in names if name not in order]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Returns the command, placed in its panel; None without one."""
+        command = super().get_command(ctx, cmd_name)
+        if isinstance(command, TyperCommand | TyperGroup) and command.rich_help_panel is None:
+            panel = next((title for title, some in PANELS.items() if cmd_name in some), None)
+            command.rich_help_panel = panel
+        return command
+
+
+def current_name(name: str) -> str:
+    """Returns the option's name of today. The library asks for every option and unknown command."""
+    return OLD_OPTIONS.get(name, name)
+
+
+def misuse(exc: BaseException) -> tuple[str, int] | None:
+    """Returns the sentence and the exit code of a wrong command line; the sentence is empty if the help
+    was shown in its place. Returns None for another error."""
+    if not isinstance(exc, _MISUSE):
+        return None
+    error: Any = exc
+    code: int = getattr(exc, "exit_code", 2)
+    if type(exc).__name__ == _HELP_SHOWN:
+        return "", code
+    text = " ".join(error.format_message().split()).rstrip(".")
+    text = _POSSIBLE.sub(r"; did you mean \1?", text).replace(". Did you mean", "; did you mean")
+    context = getattr(exc, "ctx", None)
+    where = context.command_path if context is not None else "hongyan"
+    return f"{text[:1].lower()}{text[1:]} (see `{where} --help`)", code

@@ -1,0 +1,184 @@
+"""Checks a whole configuration without any server: settings, accounts, policy, templates, files.
+
+Each problem is one text that begins with its key, or with file and line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from backends.settings import Settings, SettingsError
+from backends.toml_text import did_you_mean
+
+
+class Findings(NamedTuple):
+    """The problems and warnings of one check."""
+
+    problems: list[str]
+    warnings: list[str]
+
+
+def findings_of(settings: Settings) -> Findings:
+    """Returns all problems and warnings. A part whose library is not installed is a warning."""
+    problems: list[str] = []
+    warnings: list[str] = []
+    for name, check in _CHECKS.items():
+        try:
+            problems += check(settings)
+        except ModuleNotFoundError as exc:
+            warnings.append(f"{name} was not checked: {exc.name} is not installed")
+    if settings.allow_literal_secrets:
+        warnings.append(
+            "allow_literal_secrets: is on, so the file may hold secrets: only for trials"
+        )
+    if not problems and not warnings:
+        warnings += _unserved(settings)
+    return Findings(list(dict.fromkeys(problems)), warnings)
+
+
+def check(settings: Settings) -> None:
+    """Raises SettingsError for all problems. A worker and a recovery call it before they start."""
+    problems = findings_of(settings).problems
+    if problems:
+        raise SettingsError(*problems)
+
+
+def _faults(read: Callable[[], object], key: str = "") -> Iterator[str]:
+    """Yields the texts of the error that `read` raises, if it does; `key` comes before each."""
+    try:
+        read()
+    except (ValueError, OSError) as exc:
+        found = getattr(exc, "texts", ()) or getattr(exc, "problems", ()) or [exc]
+        yield from (f"{key}: {text}" if key else str(text) for text in found)
+
+
+def _no_file(key: str, path: str) -> Iterator[str]:
+    if path and not Path(path).is_file():
+        yield f"{key}: {path}: no such file; give a PEM file, or leave it out"
+
+
+def _kafka(settings: Settings) -> Iterator[str]:
+    from backends.kafka.config import check_client
+
+    yield from _faults(lambda: check_client(settings.kafka.client))
+
+
+def _database(settings: Settings) -> Iterator[str]:
+    from backends.sql.database import database_url
+    from idempotency.payload_cipher import PayloadCipher
+
+    yield from _faults(lambda: database_url(settings.database.url, settings.base), "database.url")
+    yield from _faults(lambda: PayloadCipher(settings.database.payload_key))
+
+
+def _redis(settings: Settings) -> Iterator[str]:
+    from backends.redis.client import connect
+
+    if settings.redis.url:
+        yield from _faults(lambda: connect(settings.redis).close(), "redis.url")
+
+
+def _processes(settings: Settings) -> Iterator[str]:
+    from backends.addresses import address_of
+    from message.vocabulary import lanes_matching
+
+    addresses = (
+        ("worker.health_address", settings.worker.health_address, "127.0.0.1:9464"),
+        ("recovery.health_address", settings.recovery.health_address, "127.0.0.1:9466"),
+        ("receipts.listen", settings.receipts.listen, "127.0.0.1:9470"),
+    )
+    for key, text, example in addresses:
+        yield from _faults(partial(address_of, text, key, example))
+    lanes = (("worker.lanes", settings.worker.lanes), ("recovery.lanes", settings.recovery.lanes))
+    for key, patterns in lanes:
+        if not patterns:
+            yield f'{key}: is empty, so nothing would be served; write ["*"] for all lanes'
+        for pattern in patterns:
+            yield from _faults(partial(lanes_matching, [pattern]), key)
+    beat, lease = settings.worker.heartbeat_s, settings.worker.lease_s
+    if beat is not None and beat >= lease:
+        yield (
+            f"worker.heartbeat_s: {beat:g} is not below lease_s {lease:g}, so a live worker would"
+            " count as dead; leave it out, or lower it"
+        )
+
+
+def _accounts(settings: Settings) -> Iterator[str]:
+    from channels.registry import load_accounts
+
+    yield from _faults(lambda: load_accounts(settings.accounts))
+    for name, table in settings.accounts.items():
+        yield from _no_file(f"accounts.{name}.ca_file", str(table.get("ca_file", "")))
+
+
+def _receipts(settings: Settings) -> Iterator[str]:
+    unknown = [name for name in settings.receipts.accounts if name not in settings.accounts]
+    for name in unknown:
+        hint = did_you_mean(name, settings.accounts)
+        yield f"receipts.accounts.{name}: there is no account of this name in [accounts]{hint}"
+    if settings.receipts.accounts and not unknown:
+        from receipts.sources import load_sources
+
+        faults = list(_faults(lambda: load_sources(settings)))
+        yield from (fault for fault in faults if fault.startswith("receipts."))
+
+
+def _alerts(settings: Settings) -> Iterator[str]:
+    from channels.endpoints import HTTP, BadEndpoint, endpoint_url
+
+    if settings.alerts.webhook:
+        try:
+            endpoint_url(settings.alerts.webhook, HTTP)
+        except BadEndpoint as exc:
+            yield f"alerts.webhook: {exc}"
+    yield from _no_file("alerts.ca_file", settings.alerts.ca_file)
+
+
+def _policy(settings: Settings) -> Iterator[str]:
+    from channels.accounts.lane_accounts import check_accounts
+    from policy.loading import file_of, load_for
+
+    path, faults = file_of(settings), list(_faults(lambda: load_for(settings)))
+    yield from faults
+    if path is not None and not faults:
+        found: list[object] = []
+        policy = load_for(settings)
+        yield from _faults(lambda: found.extend(check_accounts(settings, policy, path)))
+        yield from map(str, found)
+
+
+def _unserved(settings: Settings) -> Iterator[str]:
+    """Yields lanes whose policy names accounts that do not serve them. Only a warning: no worker may
+    serve these lanes."""
+    from channels.accounts.lane_accounts import lane_accounts
+    from message.vocabulary import LANES
+    from policy.loading import load_for
+
+    policy = load_for(settings)
+    for lane in LANES:
+        of_lane = policy.of(lane)
+        if of_lane.account_names:
+            yield from _faults(partial(lane_accounts, lane, settings.accounts, of_lane))
+
+
+def _templates(settings: Settings) -> Iterator[str]:
+    from channels.template_support import TEMPLATE_SUPPORT
+    from policy.templates.loading import load_for
+
+    yield from _faults(lambda: load_for(settings, TEMPLATE_SUPPORT))
+
+
+_CHECKS: Final[dict[str, Callable[[Settings], Iterator[str]]]] = {
+    "[kafka]": _kafka,
+    "[database]": _database,
+    "[redis]": _redis,
+    "[worker], [recovery], [receipts]": _processes,
+    "[accounts]": _accounts,
+    "[receipts.accounts]": _receipts,
+    "[alerts]": _alerts,
+    "the policy": _policy,
+    "the templates": _templates,
+}

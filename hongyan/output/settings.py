@@ -1,0 +1,87 @@
+"""The rows of `hongyan config show`: each setting, its value for people, and its origin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from backends.logs import HIDDEN, blacked_out
+from backends.settings import Settings
+from backends.settings_reader import origin_of
+
+DEFAULT: Final = "default"
+_NOT_KEYS: Final = ("base", "origins")
+_PLAIN: Final = frozenset({"provider", "endpoint", "ca_file", "rate_per_s", "burst", "counted_as"})
+"""Keys of an account that are no secret, whatever its provider."""
+
+
+class SettingShown(NamedTuple):
+    """One setting."""
+
+    key: str
+    value: Any
+    """Masked if it is a secret."""
+    origin: str
+    """`default`, `hongyan.toml:12` or a variable."""
+
+    @property
+    def text(self) -> str:
+        """The value as a person would write it."""
+        if isinstance(self.value, list):
+            return ", ".join(map(str, self.value)) or "-"
+        if isinstance(self.value, bool):
+            return str(self.value).lower()
+        return "-" if self.value is None or self.value == "" else str(self.value)
+
+
+def settings_shown(settings: Settings) -> list[SettingShown]:
+    """Returns every setting in the order of docs/configuration.md; accounts come last."""
+    return [
+        SettingShown(key, value, _origin(settings, key)) for key, value in _leaves_of(settings)
+    ]
+
+
+def _leaves_of(settings: Settings) -> Iterator[tuple[str, Any]]:
+    for name in settings.__struct_fields__:
+        value = getattr(settings, name)
+        if isinstance(value, msgspec.Struct):
+            for key in value.__struct_fields__:
+                yield from _shown(f"{name}.{key}", getattr(value, key))
+        elif name not in (*_NOT_KEYS, "accounts"):
+            yield name, value
+    for account, table in settings.accounts.items():
+        secrets = _secrets(table)
+        for key, value in table.items():
+            hidden = key in secrets or (secrets is _UNKNOWN and key not in _PLAIN)
+            yield f"accounts.{account}.{key}", HIDDEN if hidden else blacked_out(key, value)
+
+
+def _shown(key: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yields the leaves of one setting; a table has several."""
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from _shown(f"{key}.{name}", inner)
+    else:
+        yield key, blacked_out(key, value)
+
+
+def _origin(settings: Settings, key: str) -> str:
+    """Returns the origin; a table's own line counts for the keys of accounts alone."""
+    if key in settings.origins:
+        return settings.origins[key]
+    return origin_of(settings.origins, key) if key.startswith("accounts.") else DEFAULT
+
+
+_UNKNOWN: Final[frozenset[str]] = frozenset({"?"})
+
+
+def _secrets(table: Mapping[str, Any]) -> frozenset[str]:
+    """Returns the secret options of the account's provider; _UNKNOWN if they cannot be found out."""
+    try:
+        from channels.registry import PROVIDERS, secret_options
+    except ImportError:
+        return _UNKNOWN
+    channel = PROVIDERS.get(str(table.get("provider", "")))
+    return secret_options(channel.options) if channel is not None else _UNKNOWN
