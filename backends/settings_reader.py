@@ -9,6 +9,7 @@ from typing import Any, Final, Generic, TypeVar, get_type_hints
 
 import msgspec
 
+from backends.durations import number_hint
 from backends.environment import ACCOUNTS, meant_by, path_of, variable_of, variables
 from backends.problems import Problem
 from backends.toml_lines import key_lines, line_of
@@ -207,6 +208,7 @@ class SettingsReader(Generic[S]):
     def _converted(self) -> S | None:
         """Returns the settings; None if there are problems, which are reported."""
         hints = get_type_hints(self._schema)
+        self._check_account_tables()
         for key in list(self.data):
             if key not in hints or key in _NO_KEYS:
                 self._report_unknown((key,), set(hints) - _NO_KEYS)
@@ -218,6 +220,19 @@ class SettingsReader(Generic[S]):
         if self.problems:
             return None
         return msgspec.convert(self.data, self._schema, strict=False)
+
+    def _check_account_tables(self) -> None:
+        for tables in ((ACCOUNTS,), ("receipts", ACCOUNTS)):
+            accounts: Any = self.data
+            for table in tables:
+                accounts = accounts.get(table) if isinstance(accounts, dict) else None
+            for name, table in list(accounts.items()) if isinstance(accounts, dict) else ():
+                if not isinstance(table, dict):
+                    header = ".".join((*tables, "NAME"))
+                    self.problems.append(
+                        self._problem((*tables, name), f"must be a table: [{header}]")
+                    )
+                    del accounts[name]
 
     def _convert_table(self, name: str, struct: type[msgspec.Struct]) -> None:
         table = self.data[name]
@@ -236,9 +251,10 @@ class SettingsReader(Generic[S]):
             msgspec.convert({key: value}, struct, strict=False)
         except msgspec.ValidationError as exc:
             text, _, where = str(exc).partition(" - at `$.")
-            path = (*table, *(where.rstrip("`") or key).split("."))
-            text = text.replace("`", "")
-            self.problems.append(self._problem(path, f"{text[:1].lower()}{text[1:]}"))
+            shown = ".".join((*table, where.rstrip("`") or key))
+            text = text.replace("`", "") + number_hint(key, value)
+            problem = self._problem((*table, key), f"{text[:1].lower()}{text[1:]}")
+            self.problems.append(msgspec.structs.replace(problem, key=shown))
         except (OverflowError, RecursionError, ValueError) as exc:
             self.problems.append(self._problem((*table, key), f"is out of all bounds ({exc})"))
 
@@ -251,14 +267,16 @@ class SettingsReader(Generic[S]):
         self.problems.append(self._problem(path, f"unknown key{hint}"))
 
     def _place(self, path: Path_) -> str:
-        return origin_of(self.origins, ".".join(path)) or str(self._file or "the settings")
+        """Returns the origin of the key, else of the table around it, else of the first key in it."""
+        key = ".".join(path)
+        inner = (place for one, place in self.origins.items() if one.startswith(f"{key}."))
+        return origin_of(self.origins, key) or next(inner, str(self._file or "the settings"))
 
     def _problem(self, path: Path_, text: str) -> Problem:
         key, place = ".".join(path), self._place(path)
-        if place in self._environ or self._file is None:
+        if self._file is None or not place.startswith(str(self._file)):
             return Problem(place, 0, key, text)
-        line = line_of(self._lines, path) if self._lines else 0
-        return Problem(str(self._file), line, key, text)
+        return Problem(str(self._file), line_of(self._lines, path), key, text)
 
 
 def origin_of(origins: Mapping[str, str], key: str) -> str:

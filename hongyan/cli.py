@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from hongyan.command_line import PanelGroup, current_name, misuse
 from hongyan.commands import (
     accounts,
     alerts,
@@ -35,11 +36,11 @@ from hongyan.commands import (
     worker,
     workers,
 )
-from hongyan.command_line import PanelGroup, current_name, misuse
 from hongyan.errors import judged
 from hongyan.extras import guard, sentence_for
 from hongyan.terminal import PROBLEMS, USAGE, Options, complain, explained, placed, serves
 
+INTERRUPTED = 130
 DEBUG = "HONGYAN_DEBUG"
 """If set, an unforeseen error shows its traceback."""
 
@@ -129,7 +130,9 @@ def _options(
 def main() -> None:
     """The program's entry."""
     try:
-        sys.exit(app(standalone_mode=False))
+        sys.exit(app(prog_name="hongyan", standalone_mode=False))
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
     except Exception as exc:
         text, code = _told(exc)
         complain(placed(text))

@@ -22,9 +22,7 @@ PANELS: Final = {
 """Commands by the task of the person who types them. A command that is missing here comes last."""
 OLD_OPTIONS: Final = {"biz": "biz-id", "lanes": "lane", "row-reason": "reason-code"}
 """Options that had another name. The old one still works everywhere, and no help shows it."""
-_MISUSE: Final = next(
-    one for one in typer.BadParameter.__mro__ if one.__name__ == "ClickException"
-)
+_MISUSE: Final = next(one for one in typer.BadParameter.__mro__ if one.__name__ == "ClickException")
 """The base of the errors that the library raises for a wrong command line, wherever it keeps it."""
 _HELP_SHOWN: Final = "NoArgsIsHelpError"
 _POSSIBLE: Final = re.compile(r" \(Possible options: (.+)\)")
@@ -57,6 +55,8 @@ def current_name(name: str) -> str:
 def misuse(exc: BaseException) -> tuple[str, int] | None:
     """Returns the sentence and the exit code of a wrong command line; the sentence is empty if the help
     was shown in its place. Returns None for another error."""
+    if isinstance(exc, typer.Abort):
+        return "", 1
     if not isinstance(exc, _MISUSE):
         return None
     error: Any = exc

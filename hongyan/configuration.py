@@ -23,27 +23,33 @@ class Findings(NamedTuple):
 
 def findings_of(settings: Settings) -> Findings:
     """Returns all problems and warnings. A part whose library is not installed is a warning."""
-    problems: list[str] = []
-    warnings: list[str] = []
-    for name, check in _CHECKS.items():
-        try:
-            problems += check(settings)
-        except ModuleNotFoundError as exc:
-            warnings.append(f"{name} was not checked: {exc.name} is not installed")
+    problems, warnings = _problems(settings)
     if settings.allow_literal_secrets:
         warnings.append(
             "allow_literal_secrets: is on, so the file may hold secrets: only for trials"
         )
     if not problems and not warnings:
         warnings += _unserved(settings)
-    return Findings(list(dict.fromkeys(problems)), warnings)
+    return Findings(problems, warnings)
 
 
-def check(settings: Settings) -> None:
+def require_sound(settings: Settings) -> None:
     """Raises SettingsError for all problems. A worker and a recovery call it before they start."""
-    problems = findings_of(settings).problems
+    problems, _ = _problems(settings)
     if problems:
         raise SettingsError(*problems)
+
+
+def _problems(settings: Settings) -> tuple[list[str], list[str]]:
+    """Returns the problems, and the parts that were not checked."""
+    problems: list[str] = []
+    skipped: list[str] = []
+    for name, check in _CHECKS.items():
+        try:
+            problems += check(settings)
+        except ModuleNotFoundError as exc:
+            skipped.append(f"{name}: not checked, since {exc.name} is not installed")
+    return list(dict.fromkeys(problems)), skipped
 
 
 def _faults(read: Callable[[], object], key: str = "") -> Iterator[str]:

@@ -22,14 +22,13 @@ MODULES: Final = {
     "simulator": ("aiosmtpd", "uvloop"),
     "spark": ("pyspark",),
 }
-"""Modules that each extra of pyproject.toml brings. An extra that needs `worker` brings its modules, too."""
+"""Modules that each extra of pyproject.toml brings, without those of `worker`."""
 _ON_WORKER: Final = ("receipts", "recovery")
 COMMANDS: Final = {
     "demo": ("worker", "simulator"),
     "dev": ("worker", "simulator"),
     "worker": ("worker",),
     "receipts": ("worker", "receipts"),
-    "simulator": ("simulator",),
 }
 """Commands that are checked before they begin: they start processes, or fail late."""
 

@@ -6,12 +6,12 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from hongyan.durations import milliseconds
+from backends.durations import milliseconds
 from hongyan.errors import WrongUsage
 
 
 def duration_ms(flag: str, text: str) -> int:
-    """Returns a duration (hongyan/durations.py) in milliseconds. Raises WrongUsage."""
+    """Returns a duration (backends/durations.py) in milliseconds. Raises WrongUsage."""
     try:
         return milliseconds(text)
     except ValueError as exc:

@@ -25,7 +25,7 @@ _PATTERN = re.compile(r"[a-z_*?]+\.[a-z_*?]+|\*")
 
 
 class LanePatternError(ValueError):
-    """A `--lanes` pattern that names nothing; the text names it and the possible ones."""
+    """A lane pattern that names nothing; the text names it and the possible ones."""
 
 
 class Lane(NamedTuple):
@@ -42,6 +42,10 @@ class Lane(NamedTuple):
     def topic(self, prefix: str = DEFAULT_TOPIC_PREFIX) -> str:
         """Returns the dispatch topic of this lane."""
         return f"{prefix}.dispatch.{self.channel}.{self.kind}"
+
+    def fits(self, pattern: str) -> bool:
+        """Returns whether a shell-style pattern (`sms.*`, `*.notice`, `*`) names this lane."""
+        return pattern == "*" or fnmatchcase(self.name, pattern)
 
 
 LANES: Final = tuple(Lane(channel, kind) for channel in CHANNELS for kind in KINDS)
@@ -67,7 +71,7 @@ def lanes_matching(patterns: Iterable[str]) -> tuple[Lane, ...]:
     """
     chosen: set[Lane] = set()
     for pattern in patterns:
-        found = {lane for lane in LANES if fnmatchcase(lane.name, pattern) or pattern == "*"}
+        found = {lane for lane in LANES if lane.fits(pattern)}
         if not _PATTERN.fullmatch(pattern) or not found:
             raise LanePatternError(
                 f"no lane matches {pattern!r}: write CHANNEL.KIND with * and ?, where channel is "

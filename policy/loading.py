@@ -1,7 +1,7 @@
 """Loads policy.toml; reports every problem with file, line and key (docs/policy.md).
 
 A lane's policy is its kind's built-in defaults, then `[defaults]`, then `[defaults.KIND]`, then
-`[lanes."CHANNEL.KIND"]`; each may set any field, and any field of its inner tables.
+`[lanes."sms.*"]`, then `[lanes."sms.notice"]`; each may set any field, and any field of its inner tables.
 """
 
 from __future__ import annotations

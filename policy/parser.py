@@ -65,6 +65,7 @@ class PolicyParser(TomlDocument):
         self.cautions: list[Problem] = []
         """Valid values that a person should check."""
         self._accounts = accounts
+        self._clashes: set[tuple[Place, Place]] = set()
 
     def lanes(self) -> dict[str, LanePolicy]:
         """Returns every lane's policy; fields with problems keep their defaults."""
@@ -76,10 +77,33 @@ class PolicyParser(TomlDocument):
         named = {name: self._layer(("lanes", name), table) for name, table in self._lane_tables()}
         return {
             lane.name: self._merged(
-                lane, {**defaults, **by_kind[lane.kind], **named.get(lane.name, {})}
+                lane, {**defaults, **by_kind[lane.kind], **self._of_lane(lane, named)}
             )
             for lane in LANES
         }
+
+    def _of_lane(self, lane: Lane, named: Mapping[str, Layer]) -> Layer:
+        """Returns the fields of the tables that name the lane: patterns first, then its own. Reports a
+        field that two patterns set and its own table does not: either could count."""
+        own = named.get(lane.name, {})
+        found: Layer = {}
+        for name, layer in named.items():
+            if name == lane.name or not lane.fits(name):
+                continue
+            for key, (value, place) in layer.items():
+                if key in found and key not in own:
+                    self._clash(lane, place, found[key][1])
+                found[key] = (value, place)
+        return {**found, **own}
+
+    def _clash(self, lane: Lane, place: Place, other: Place) -> None:
+        if (place, other) not in self._clashes:
+            self._clashes.add((place, other))
+            self.report(
+                place,
+                f'is set for {lane.name} by [lanes."{other[1]}"], too; set it in one of the two, or in'
+                f' [lanes."{lane.name}"]',
+            )
 
     def _check_top(self) -> None:
         for key in self.data:
@@ -90,13 +114,13 @@ class PolicyParser(TomlDocument):
 
     def _lane_tables(self) -> Iterator[tuple[str, Any]]:
         for name, table in self.table(self.data, ("lanes",)).items():
-            if lane_named(name) is not None:
+            if lane_named(name) is not None or _is_pattern(name):
                 yield name, table
             elif name in CHANNELS and isinstance(table, dict):
                 kind = next(iter(table), "notice")
                 self.report(("lanes", name), f'quote the name: [lanes."{name}.{kind}"]')
             else:
-                known = f"; write CHANNEL.KIND, where channel is one of {', '.join(CHANNELS)}"
+                known = f"; write CHANNEL.KIND with * and ?, where channel is one of {', '.join(CHANNELS)}"
                 self.report(
                     ("lanes", name), f"no such lane{did_you_mean(name, _LANE_NAMES) or known}"
                 )
@@ -192,7 +216,8 @@ class PolicyParser(TomlDocument):
         """Reports a gate that the kind's or the lane's table sets in vain, since the kind is exempt."""
         for (*tables, _), (_, place) in layer.items():
             gate = tables[0] if tables else ""
-            if gate not in GATES or place[:2] == ("defaults", gate):
+            of_its_own = place[:2] in (("lanes", lane.name), ("defaults", lane.kind))
+            if gate not in GATES or not of_its_own:
                 continue
             if values[gate]["exempt"] and (gate, "exempt") not in layer:
                 text = f"changes nothing, since {lane.kind} is exempt; add {gate}.exempt = false"
@@ -203,6 +228,11 @@ def _place(lane: Lane, layer: Layer, key: str) -> Place:
     """Returns the place that sets the lane's key; in its own table if none does."""
     path = tuple(key.split("."))
     return layer[path][1] if path in layer else ("lanes", lane.name, *path)
+
+
+def _is_pattern(name: str) -> bool:
+    """Whether the name has wildcards and fits a lane."""
+    return bool({"*", "?"} & set(name)) and any(lane.fits(name) for lane in LANES)
 
 
 def _wrong_choice(place: Place, value: Any) -> Iterator[tuple[Place, str]]:

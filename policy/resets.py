@@ -6,6 +6,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from message.vocabulary import Lane
 from policy.diff import Change
 from policy.schema import DEFAULTS_BY_KIND
 
@@ -18,12 +19,15 @@ def dropped_tables(before: str, after: str) -> list[str]:
 
 def resets(found: Sequence[Change], dropped: Sequence[str]) -> list[Change]:
     """Returns the changes of lanes that one of the dropped tables applied to."""
-    return [
-        one
-        for one in found
-        if {"[defaults]", f"[defaults.{one.lane.kind}]", f'[lanes."{one.lane.name}"]'}
-        & set(dropped)
-    ]
+    return [one for one in found if any(_applies(table, one.lane) for table in dropped)]
+
+
+def _applies(table: str, lane: Lane) -> bool:
+    """Returns whether the table of this header applied to the lane."""
+    if table in ("[defaults]", f"[defaults.{lane.kind}]"):
+        return True
+    name = table.removeprefix('[lanes."').removesuffix('"]')
+    return name != table and lane.fits(name)
 
 
 def _tables(text: str) -> list[str]:

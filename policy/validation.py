@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 import msgspec
 
+from backends.durations import number_hint
 from backends.toml_text import did_you_mean
 from message.vocabulary import Lane
 from policy.gates import DAY_MINUTES, QuietAction, QuietHours, minutes_of
@@ -135,7 +136,7 @@ def misfit(struct: type[msgspec.Struct], key: str, value: object) -> Iterator[tu
     try:
         msgspec.convert({key: value}, struct)
     except msgspec.ValidationError as exc:
-        yield (), _plain(exc, value) + _within(exc)
+        yield (), _plain(exc, value) + _within(exc) + number_hint(key, value)
 
 
 def wrong_weights(weights: dict[str, Any]) -> Iterator[tuple[Place, str]]:

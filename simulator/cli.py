@@ -55,8 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         serve(options)
     except ImportError as exc:
-        print(f"{exc}; install hongyan[simulator].", file=sys.stderr)
-        return 1
+        needed = "error: the simulator needs {}, which is not installed; to get it, type: {}"
+        print(needed.format(exc.name, "pip install 'hongyan[simulator]'"), file=sys.stderr)
+        return 2
     except OSError as exc:
         print(f"The simulator cannot start: {exc}", file=sys.stderr)
         return 1

@@ -86,7 +86,11 @@ def _wrong(policy: LanePolicy, reaches: Mapping[str, Reach]) -> Iterator[tuple[s
 
 
 def _place(lines: Mapping[tuple[str, ...], int], lane: Lane, name: str) -> tuple[str, ...]:
-    """Returns the place of the lane's accounts: its own table, else its kind's, else the one for all."""
-    tables = (("lanes", lane.name), ("defaults", lane.kind), ("defaults",))
+    """Returns the place of the lane's accounts: its own table, else a
+    pattern's, its kind's, the one for all."""
+    patterns = [
+        path[:2] for path in lines if len(path) > 1 and path[0] == "lanes" and lane.fits(path[1])
+    ]
+    tables = (("lanes", lane.name), *patterns, ("defaults", lane.kind), ("defaults",))
     table = next((one for one in tables if (*one, "accounts") in lines), tables[0])
     return (*table, "accounts", name) if name else (*table, "accounts")

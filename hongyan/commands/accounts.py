@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hongyan.durations import seconds
 from hongyan.flags import optional, pairs
 from hongyan.tables import listing
 from hongyan.terminal import DONE, PROBLEMS, err, explained, out, print_json, settings_of
@@ -69,7 +70,9 @@ def try_account(
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="Parameter; repeat it.")
     ] = None,
     text: Annotated[str | None, typer.Option(metavar="TEXT", help="A plain text.")] = None,
-    subject: Annotated[str | None, typer.Option(metavar="TEXT", help="Of an e-mail.")] = None,
+    subject: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="The e-mail's subject.")
+    ] = None,
     content: Annotated[str | None, typer.Option(metavar="JSON", help="Inline content.")] = None,
     attribute: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE")] = None,
     resolve: Annotated[
@@ -78,7 +81,7 @@ def try_account(
     ] = False,
     wait: Annotated[
         float,
-        typer.Option(metavar="SECONDS", min=0, max=3_600, help="Longest time for --resolve."),
+        typer.Option(parser=seconds(0, 3_600), metavar="TIME", help="Longest time for --resolve."),
     ] = 60.0,
     kind: Annotated[
         str, typer.Option(metavar="KIND", help="Kind of the lane whose limits apply: notice, …")
@@ -86,9 +89,8 @@ def try_account(
     timeout: Annotated[
         float | None,
         typer.Option(
-            metavar="SECONDS",
-            min=0.1,
-            max=3_600,
+            parser=seconds(0.1, 3_600),
+            metavar="TIME",
             help="Time limit of each request.",
             show_default="the lane's limits",
         ),

@@ -72,7 +72,8 @@ def silence(
     rule: _RULE,
     subject: _SUBJECT = "",
     for_: Annotated[
-        str, typer.Option("--for", metavar="TIME", help="How long: 30m, 2h.", show_default=False)
+        str,
+        typer.Option("--for", metavar="TIME", help="How long: 30m, 1h30m, 2d.", show_default=False),
     ] = "",
     reason: Annotated[
         str,

@@ -129,11 +129,13 @@ for _name, _usual, _help, _line in (
 
 @app.command("pacing", help=PACING_HELP, short_help="Bursts at providers that say slower.")
 def pacing(
-    notices: Annotated[int, typer.Option("--notices", min=1, help="Of the first burst.")] = 2_000,
+    notices: Annotated[
+        int, typer.Option("--notices", min=1, help="Notices of the first burst.")
+    ] = 2_000,
     silence_s: Annotated[
         float, typer.Option("--silence", min=0, help="Seconds for which all is refused.")
     ] = 60,
-    mails: Annotated[int, typer.Option("--mails", min=1, help="Of the second burst.")] = 200,
+    mails: Annotated[int, typer.Option("--mails", min=1, help="Mails of the second burst.")] = 200,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
 ) -> None:
     bench, servers = _bench("pacing")
@@ -152,8 +154,10 @@ def ordered(
         int, typer.Option("--messages", min=200, help="Half with a key, half without.")
     ] = 60_000,
     keys: Annotated[int, typer.Option("--keys", min=1, help="Ordering keys.")] = 50,
-    kills: Annotated[int, typer.Option("--kills", min=0, help="Of workers and recoveries.")] = 12,
-    seed: Annotated[int, typer.Option("--seed", help="Of the order of faults.")] = 7,
+    kills: Annotated[
+        int, typer.Option("--kills", min=0, help="Kills of workers and recoveries.")
+    ] = 12,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the order of faults.")] = 7,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
 ) -> None:
     bench, servers = _bench("ordered")

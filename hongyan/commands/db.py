@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from backends.settings import SettingsError
+from hongyan.durations import days
 from hongyan.errors import WrongUsage
 from hongyan.terminal import PROBLEMS, complain, err, explained, out, print_json, settings_of
 
@@ -122,8 +123,9 @@ def archive(
         int | None,
         typer.Option(
             "--before",
+            parser=days,
             metavar="DAYS",
-            help="Days older than so many; default: the policy's retention_days.",
+            help="Days older than so many (30, 30d); default: the policy's retention_days.",
             show_default=False,
         ),
     ] = None,

@@ -26,7 +26,7 @@ app = typer.Typer(name="dead", help="Records that could not be sent at all.", no
 LIST = explained(
     "List the dead letters, newest first, with reason and origin.",
     "hongyan dead list",
-    "hongyan dead list --reason unknown_account --lane sms.notice --since 24h --json",
+    "hongyan dead list --reason-code unknown_account --lane sms.notice --since 24h --json",
 )
 SHOW = explained(
     "Show one dead letter: its headers, and its body with receivers and contents masked.",
@@ -37,15 +37,16 @@ REPLAY = explained(
     "plan. A letter that was replayed before is skipped unless --again is given. Sends all matching "
     "letters, or --limit of them; exits 1 if some are left, failed or cannot be sent.",
     "hongyan dead replay hongyan.dispatch.sms.notice/3/1745 --yes",
-    "hongyan dead replay --reason unknown_account --since 2h",
-    "hongyan dead replay --reason wrong_topic --to-lane sms.notice --yes",
+    "hongyan dead replay --reason-code unknown_account --since 2h",
+    "hongyan dead replay --reason-code wrong_topic --to-lane sms.notice --yes",
 )
 _GOOD: Final = ("replayed", "would_replay", "replayed_before")
-_REASON = Annotated[str, typer.Option("--reason", metavar="CODE", help="Only this reason.")]
-_LANE = Annotated[str, typer.Option("--lane", metavar="LANE", help="Only from this lane.")]
-_SINCE = Annotated[
-    str, typer.Option("--since", metavar="AGE", help="Only younger ones: 30m, 12h, 7d.")
+_REASON = Annotated[
+    str, typer.Option("--reason-code", metavar="CODE", help="Only with this reason.")
 ]
+_OLD_REASON = Annotated[str, typer.Option("--reason", hidden=True)]
+_LANE = Annotated[str, typer.Option("--lane", metavar="LANE", help="Only from this lane.")]
+_SINCE = Annotated[str, typer.Option("--since", metavar="AGO", help="Since 30m, 1h30m or 2d ago.")]
 _LIMIT = Annotated[int, typer.Option("--limit", min=1, metavar="N", help="N at most.")]
 _JSON = Annotated[bool, typer.Option("--json", help="For programs.", metavar="")]
 
@@ -58,7 +59,9 @@ def list_(
     since: _SINCE = "",
     limit: _LIMIT = 50,
     as_json: _JSON = False,
+    old_reason: _OLD_REASON = "",
 ) -> None:
+    reason = reason or old_reason
     settings = settings_of(context)
     letters = _found(settings, _wanted(reason=reason, lane=lane, since=since), limit)
     if as_json:
@@ -104,15 +107,19 @@ def replay(
     again: Annotated[
         bool, typer.Option("--again", help="Include letters replayed before.", metavar="")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it.", metavar="")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Send them; else show the plan.", metavar="")
+    ] = False,
     limit: Annotated[
         int | None,
         typer.Option("--limit", min=1, metavar="N", help="N at most; default: all that match."),
     ] = None,
     as_json: _JSON = False,
+    old_reason: _OLD_REASON = "",
 ) -> None:
+    reason = reason or old_reason
     if not (origins or reason or lane or since):
-        raise WrongUsage("name the letters: by ORIGIN, --reason, --lane or --since")
+        raise WrongUsage("name the letters: by ORIGIN, --reason-code, --lane or --since")
     settings = settings_of(context)
     wanted = _wanted(origins=origins or (), reason=reason, lane=lane, since=since)
     missing = set(origins or ())

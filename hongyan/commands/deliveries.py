@@ -27,7 +27,7 @@ LIST = explained(
     "hongyan deliveries list --state RETRY --limit 500 --json",
 )
 LOOKED: Final = 10_000
-"""Rows that --account and --row-reason look through; state, lane and time have an index."""
+"""Rows that --account and --reason-code look through; state, lane and time have an index."""
 LOOKED_INTO: Final = 2_000
 """Rows whose payload --template opens."""
 _STATES: Final = (
@@ -65,7 +65,9 @@ def list_(
     ] = None,
     since: Annotated[
         str,
-        typer.Option("--since", metavar="AGO", help="In that state since 90m, 6h, 7d or later."),
+        typer.Option(
+            "--since", metavar="AGO", help="In that state since 30m, 1h30m or 2d ago, or later."
+        ),
     ] = "",
     account: Annotated[
         str, typer.Option("--account", metavar="NAME", help="Last tried through this one.")
@@ -75,7 +77,7 @@ def list_(
         typer.Option("--template", metavar="NAME", help="Only of this template, by the payload."),
     ] = "",
     row_reason: Annotated[
-        str, typer.Option("--row-reason", metavar="CODE", help="Only with this reason.")
+        str, typer.Option("--reason-code", metavar="CODE", help="Only with this reason.")
     ] = "",
     limit: Annotated[
         int, typer.Option("--limit", "-n", min=1, metavar="N", help="N at most.")

@@ -29,7 +29,7 @@ SHOW = explained(
     "Show the policy of every lane as a worker would follow it: the newest applied version if there is "
     "one, else the file. Values that differ from the built-in defaults are highlighted.",
     "hongyan policy show",
-    "hongyan policy show --lanes 'sms.*' --json",
+    "hongyan policy show --lane 'sms.*' --json",
 )
 _FILE = Annotated[
     Path | None,
@@ -88,7 +88,9 @@ def show(
     file: _FILE = None,
     lanes: Annotated[
         list[str] | None,
-        typer.Option("--lanes", "-l", metavar="PATTERN", help="Lanes.", show_default="all"),
+        typer.Option(
+            "--lane", "-l", metavar="PATTERN", help="Only these lanes.", show_default="all"
+        ),
     ] = None,
     as_json: _JSON = False,
 ) -> None:

@@ -68,7 +68,7 @@ def apply(
     ] = False,
     author: Annotated[
         str,
-        typer.Option(metavar="TEXT", help="The author.", show_default="user@host"),
+        typer.Option(metavar="NAME", help="Who applies it.", show_default="user@host"),
     ] = "",
     expect: Annotated[
         str,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from hongyan.durations import seconds
 from hongyan.errors import WrongUsage
 from hongyan.tables import listing
 from hongyan.terminal import DONE, PROBLEMS, complain, err, explained, out, print_json, settings_of
@@ -47,8 +48,7 @@ def recall(
         str | None,
         typer.Option(
             "--biz-id",
-            "--biz",
-            metavar="BIZ_ID",
+            metavar="ID",
             help="Every notification of this business id that was created until now.",
             show_default=False,
         ),
@@ -68,12 +68,14 @@ def recall(
     ] = False,
     wait_s: Annotated[
         float,
-        typer.Option("--wait", min=0, metavar="SECONDS", help="Longest wait for calls under way."),
+        typer.Option(
+            "--wait", parser=seconds(), metavar="TIME", help="Longest wait for calls under way."
+        ),
     ] = 5.0,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
 ) -> None:
     if bool(message_id) == bool(biz):
-        raise WrongUsage("name one of the two: an ID, or --biz-id BIZ_ID")
+        raise WrongUsage("name one of the two: an ID, or --biz-id ID")
     settings = settings_of(context)
     from idempotency.recalls import Kind
     from recovery.recall.factory import open_recalling

@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from backends.signals import stopped_by_signals
-from hongyan.errors import WrongUsage
 from hongyan.terminal import explained, settings_of
 
 HELP = explained(
@@ -33,9 +32,6 @@ def receipts(
 ) -> None:
     with stopped_by_signals() as stop:
         settings = settings_of(context, quiet=False)
-        try:
-            from receipts.process import run_receipts
-        except ModuleNotFoundError as exc:
-            raise WrongUsage(f"{exc}; install hongyan[receipts]") from exc
+        from receipts.process import run_receipts
 
         raise typer.Exit(run_receipts(settings, stop, listen))

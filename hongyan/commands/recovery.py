@@ -13,7 +13,7 @@ HELP = explained(
     "Send due deliveries again and resolve those in doubt, until SIGTERM or Ctrl-C.",
     "hongyan recovery",
     "hongyan recovery --embedded",
-    "hongyan recovery --lanes 'sms.*,email.notice'",
+    "hongyan recovery --lane 'sms.*,email.notice'",
 )
 
 
@@ -22,7 +22,7 @@ def recovery(
     lanes: Annotated[
         list[str] | None,
         typer.Option(
-            "--lanes",
+            "--lane",
             "-l",
             metavar="PATTERN",
             help="Lanes to recover, as CHANNEL.KIND with * and ?; repeat it, or separate by commas. "
@@ -41,6 +41,9 @@ def recovery(
 ) -> None:
     with stopped_by_signals() as stop:
         settings = settings_of(context, quiet=False)
+        from hongyan.configuration import require_sound
+
+        require_sound(settings)
         from dispatcher.process import leave
         from hongyan.flags import patterns
         from recovery.process import run_recovery

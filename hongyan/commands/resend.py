@@ -79,7 +79,7 @@ def resend(
     if sum(map(bool, (names, biz, state, sent))) != 1:
         raise WrongUsage("give IDs, or --biz-id, or --state with --since, or --sent")
     if not state and (lane or account or row_reason or limit or in_doubt):
-        raise WrongUsage("--lane, --account, --row-reason, --limit and --in-doubt want --state")
+        raise WrongUsage("--lane, --account, --reason-code, --limit and --in-doubt want --state")
     filters = Filters(state or (), lane, since or "", account, row_reason)
     _check_filters(filters, verb)
     if verb in _VERBS and not reason and not sent:
@@ -116,7 +116,7 @@ def _check_dropped(verb: str, row_reason: str) -> None:
 
     if not row_reason:
         raise WrongUsage(
-            "--state DROPPED wants --new-id and --row-reason, since each reason has a way of its own: "
+            "--state DROPPED wants --new-id and --reason-code, since each reason has a way of its own: "
             + ", ".join(DROP_CODES)
         )
     if verb != "copy":

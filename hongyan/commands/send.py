@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
+from backends.durations import LONGEST_S
+from hongyan.durations import seconds
 from hongyan.errors import WrongUsage
 from hongyan.flags import body_fields, lane_fields, optional, pairs
 from hongyan.terminal import (
@@ -63,20 +65,26 @@ def send(
     ] = None,
     content: Annotated[str | None, typer.Option(metavar="JSON", help="Inline content.")] = None,
     biz_id: Annotated[
-        str | None, typer.Option("--biz-id", "--biz", metavar="ID", help="Your own id of it.")
+        str | None, typer.Option("--biz-id", metavar="ID", help="Your own id, such as an order's.")
     ] = None,
-    ttl: Annotated[float | None, typer.Option(metavar="SECONDS", min=0.001)] = None,
-    ordering_key: Annotated[str | None, typer.Option(metavar="KEY", help="Keeps order.")] = None,
+    ttl: Annotated[
+        float | None,
+        typer.Option(parser=seconds(0.001, LONGEST_S), metavar="TIME", help="Time to live: 5m."),
+    ] = None,
+    ordering_key: Annotated[
+        str | None, typer.Option(metavar="KEY", help="Same key, same order.")
+    ] = None,
     account: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Send only through it.")
+        str | None, typer.Option(metavar="NAME", help="Send through this account only.")
     ] = None,
     message_id: Annotated[
-        str | None, typer.Option("--id", metavar="ID", help="Its id; default: a new one.")
+        str | None,
+        typer.Option("--id", metavar="ID", help="The notification's id; default: a new one."),
     ] = None,
     resend_of: Annotated[str | None, typer.Option(metavar="ID", help="Id of the original.")] = None,
     attribute: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE")] = None,
     timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0.1, help="Wait for acknowledgements.")
+        float, typer.Option(parser=seconds(0.1), metavar="TIME", help="Wait for acknowledgements.")
     ] = 30.0,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
 ) -> None:

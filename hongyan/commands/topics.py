@@ -18,7 +18,7 @@ APPLY = explained(
     "Create the missing topics of lanes, dead letters and trace, and report those that differ. "
     "Changes and deletes nothing. Exits 1 if a topic falls short of what was asked for.",
     "hongyan topics apply",
-    "hongyan topics apply --lanes 'sms.*' --partitions 24 --dry-run",
+    "hongyan topics apply --lane 'sms.*' --partitions 24 --dry-run",
     "hongyan topics apply --replication 3 --min-isr 2 --json",
 )
 _STYLES = {"created": "green", "exists": "dim", "differs": "yellow", "failed": "bold red"}
@@ -35,18 +35,25 @@ def apply(
     lanes: Annotated[
         list[str] | None,
         typer.Option(
-            "--lanes", "-l", metavar="PATTERN", help="Only these lanes.", show_default="all"
+            "--lane", "-l", metavar="PATTERN", help="Only these lanes.", show_default="all"
         ),
     ] = None,
-    partitions: Annotated[int, typer.Option(min=1, metavar="N", help="Of each lane's topic.")] = 12,
+    partitions: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Partitions of a lane's topic.")
+    ] = 12,
     dead_partitions: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Of the dead letters.")
+        int, typer.Option(min=1, metavar="N", help="Partitions of the dead letters' topic.")
     ] = 3,
-    trace_partitions: Annotated[int, typer.Option(min=1, metavar="N", help="Of the trace.")] = 6,
+    trace_partitions: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Partitions of the trace's topic.")
+    ] = 6,
     replication: Annotated[
         int | None,
         typer.Option(
-            min=1, metavar="N", help="Copies.", show_default="3, or the brokers there are"
+            min=1,
+            metavar="N",
+            help="Copies of each partition.",
+            show_default="3, or the brokers there are",
         ),
     ] = None,
     min_isr: Annotated[

@@ -12,7 +12,7 @@ from hongyan.terminal import explained, settings_of
 HELP = explained(
     "Send notifications from Kafka, until SIGTERM or Ctrl-C; then drain and end.",
     "hongyan worker",
-    "hongyan worker --lanes 'sms.*,email.notice'",
+    "hongyan worker --lane 'sms.*,email.notice'",
     "HONGYAN_WORKER__ID=worker-1 hongyan -c /etc/hongyan.toml worker",
 )
 
@@ -22,7 +22,7 @@ def worker(
     lanes: Annotated[
         list[str] | None,
         typer.Option(
-            "--lanes",
+            "--lane",
             "-l",
             metavar="PATTERN",
             help="Lanes to serve, as CHANNEL.KIND with * and ?; repeat it, or separate by commas. "
@@ -33,6 +33,9 @@ def worker(
 ) -> None:
     with stopped_by_signals() as stop:
         settings = settings_of(context, quiet=False)
+        from hongyan.configuration import require_sound
+
+        require_sound(settings)
         from dispatcher.process import leave, run_worker
         from hongyan.flags import patterns
 

@@ -38,9 +38,7 @@ class SettingShown(NamedTuple):
 
 def settings_shown(settings: Settings) -> list[SettingShown]:
     """Returns every setting in the order of docs/configuration.md; accounts come last."""
-    return [
-        SettingShown(key, value, _origin(settings, key)) for key, value in _leaves_of(settings)
-    ]
+    return [SettingShown(key, value, _origin(settings, key)) for key, value in _leaves_of(settings)]
 
 
 def _leaves_of(settings: Settings) -> Iterator[tuple[str, Any]]:

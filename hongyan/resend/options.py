@@ -7,7 +7,7 @@ import typer
 Names = Annotated[
     list[str] | None, typer.Argument(metavar="ID", help="Delivery keys or message ids.")
 ]
-Biz = Annotated[str | None, typer.Option("--biz-id", "--biz", metavar="ID", help="A business id.")]
+Biz = Annotated[str | None, typer.Option("--biz-id", metavar="ID", help="A business id.")]
 State = Annotated[
     list[str] | None,
     typer.Option(
@@ -24,7 +24,7 @@ Since = Annotated[
     typer.Option(
         "--since",
         metavar="AGO",
-        help="With --state: in that state since 90m, 6h, 7d ago or later.",
+        help="With --state: in that state since 30m, 1h30m or 2d ago, or later.",
     ),
 ]
 Account = Annotated[
@@ -33,7 +33,7 @@ Account = Annotated[
 ]
 RowReason = Annotated[
     str,
-    typer.Option("--row-reason", metavar="CODE", help="With --state: only with this reason."),
+    typer.Option("--reason-code", metavar="CODE", help="With --state: only with this reason."),
 ]
 Limit = Annotated[
     int | None, typer.Option("--limit", min=1, metavar="N", help="With --state: N at most.")

@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from backends.settings import Settings, SettingsError, load
+from backends.settings import FileText, Settings, SettingsError, load
 
 
 @pytest.fixture
@@ -70,6 +70,7 @@ def test_variables_of_other_things_are_left_alone(file: Path) -> None:
         "HONGYAN_REQUIRE_STACK": "1",
         "HONGYAN_STACK_KEEP": "1",
         "HONGYAN_CONSOLE_PORT": "tcp://10.0.0.1:80",  # Kubernetes adds such for every service
+        "HONGYAN_TEST_SEED": "7",
         "OTHER__THING": "x",
     }
     assert load(None, environ) == load(file, {})
@@ -125,13 +126,90 @@ def test_a_wrong_value_from_the_environment_names_the_variable(file: Path) -> No
 
 def test_a_variable_cannot_reach_into_a_value(file: Path) -> None:
     said = refused(file, {"HONGYAN_KAFKA__BOOTSTRAP__HOST": "x"})
-    assert said == "HONGYAN_KAFKA__BOOTSTRAP__HOST: bootstrap is a value, not a table"
+    assert said == (
+        "HONGYAN_KAFKA__BOOTSTRAP__HOST: kafka.bootstrap: is a value, and not a table; name its key"
+    )
+
+
+def test_every_problem_is_told_at_once_with_its_place(file: Path) -> None:
+    file.write_text(
+        '[kafka]\nbootstrp = "x"\ngroup_id = 1\n\n[worker]\nlease_s = -1\n[database]\npayload_key = "s"\n'
+    )
+    with pytest.raises(SettingsError) as caught:
+        load(file, {"HONGYAN_DATABASE_URL": "x", "HONGYAN_WORKER__DRAIN_S": "soon"})
+    places = [text.partition(": ")[0] for text in caught.value.texts]
+    assert places == [
+        *(f"{file}:2", f"{file}:3", f"{file}:6", f"{file}:8"),
+        *("HONGYAN_DATABASE_URL", "HONGYAN_WORKER__DRAIN_S"),
+    ]
+    assert str(caught.value).endswith("(and 5 more; see `hongyan config check`)")
+
+
+def test_each_value_knows_its_origin(file: Path) -> None:
+    (file.parent / "url").write_text("sqlite:///other.db\n")
+    environ = {"HONGYAN_WORKER__LANES": "sms.*", "HONGYAN_DATABASE__URL_FILE": "url"}
+    origins = load(file, environ).origins
+    assert origins["kafka.bootstrap"] == f"{file}:2"
+    assert origins["worker.lanes"] == "HONGYAN_WORKER__LANES"
+    assert origins["database.url"] == f"HONGYAN_DATABASE__URL_FILE ({file.parent}/url)"
+    assert origins["accounts.main.endpoint"] == f"{file}:7"
+    assert "redis.url" not in origins
+
+
+def test_a_variable_counts_more_than_a_secret_file_of_the_file(file: Path) -> None:
+    (file.parent / "token").write_text("of the file\n")
+    file.write_text('[accounts.main]\nprovider = "webhook"\ntoken_file = "token"\n')
+    found = load(file, {"HONGYAN_ACCOUNTS__MAIN__TOKEN": "of the shell"})
+    assert found.accounts["main"]["token"] == "of the shell"
+
+
+def test_variables_that_kubernetes_makes_are_left_alone(file: Path) -> None:
+    made = {
+        "HONGYAN_SERVICE_HOST": "10.0.0.1",
+        "HONGYAN_SERVICE_PORT": "80",
+        "HONGYAN_SERVICE_PORT_HTTP": "80",
+        "HONGYAN_PORT": "tcp://10.0.0.1:80",
+        "HONGYAN_RECEIPTS_PORT": "tcp://10.0.0.1:9470",
+        "HONGYAN_RECEIPTS_PORT_9470_TCP": "tcp://10.0.0.1:9470",
+        "HONGYAN_RECEIPTS_PORT_9470_TCP_ADDR": "10.0.0.1",
+        "HONGYAN_RECEIPTS_PORT_9470_TCP_PORT": "9470",
+        "HONGYAN_RECEIPTS_PORT_9470_TCP_PROTO": "tcp",
+    }
+    assert load(file, made) == load(file, {})
+
+
+def test_a_kafka_property_is_given_by_a_variable(file: Path) -> None:
+    found = load(file, {"HONGYAN_KAFKA__CLIENT__SASL_PASSWORD": "s3cret"})
+    assert found.kafka.client == {"sasl.password": "s3cret"}
+
+
+@pytest.mark.parametrize("flag", ["true", "1"])
+def test_secrets_in_the_file_are_taken_where_the_file_allows_it(file: Path, flag: str) -> None:
+    text = (
+        '[database]\nurl = "postgresql://u:p@db/h"\npayload_key = "k"\n[accounts.a]\ntoken = "t"\n'
+    )
+    file.write_text(text + 'provider = "webhook"\n')
+    assert "a secret must not be in the file" in refused(file, {})
+    found = load(file, {"HONGYAN_ALLOW_LITERAL_SECRETS": flag})
+    assert (found.database.payload_key, found.accounts["a"]["token"]) == ("k", "t")
+    assert not isinstance(found.accounts["a"]["token"], FileText)
+    file.write_text(f"allow_literal_secrets = true\n{text}provider = 'webhook'\n")
+    assert load(file, {}).database.url == "postgresql://u:p@db/h"
+
+
+def test_a_path_starts_at_the_folder_of_the_file(file: Path) -> None:
+    with file.open("a") as more:
+        more.write('ca_file = "ca.pem"\n[alerts]\nca_file = "/etc/ca.pem"\n')
+    found = load(file, {})
+    assert found.accounts["main"]["ca_file"] == str(file.parent / "ca.pem")
+    assert found.alerts.ca_file == "/etc/ca.pem"
 
 
 def test_every_key_is_documented() -> None:
     page = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text("utf-8")
     for table, default in msgspec.structs.asdict(Settings()).items():
         if not isinstance(default, msgspec.Struct):
+            assert table in ("accounts", "base", "origins") or f"| `{table}` |" in page
             continue
         assert f"## [{table}]" in page
         section = page.partition(f"## [{table}]")[2].partition("\n## ")[0]

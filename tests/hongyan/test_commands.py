@@ -1,5 +1,6 @@
 """topics, policy, db and trace, for people and for programs."""
 
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,33 @@ def test_the_database_is_upgraded_once(hongyan: Run, folder: Path) -> None:
     assert (folder / "hongyan.db").is_file()
     second = hongyan("db", "upgrade")
     assert second.code == 0
-    assert second.out == f"sqlite:///hongyan.db is at version {first['now']} already\n"
+    place = f"sqlite:///{folder}/hongyan.db (default)"
+    assert second.out == f"{place} is at version {first['now']} already\n"
+
+
+def test_an_upgrade_names_its_database_before_it_begins(hongyan: Run, folder: Path) -> None:
+    (folder / "hongyan.toml").write_text('[database]\nurl = "sqlite:///own.db"\n')
+    place = f"sqlite:///{folder}/own.db (hongyan.toml:2)"
+    before = hongyan("db", "version")
+    assert (before.code, before.out) == (1, f"{place}: version none\n")
+    assert "run `hongyan db upgrade`" in before.err
+    assert not (folder / "own.db").exists()
+    said = hongyan("db", "upgrade")
+    head = hongyan("db", "version", "--json").json["wanted"]
+    assert said.err == f"{place}: version none, going to {head}\n"
+    assert said.out == f"{place}: version none → {head}\n"
+    after = hongyan("db", "version")
+    assert (after.code, after.out) == (0, f"{place}: version {head}\n")
+
+
+def test_a_database_of_a_newer_program_is_left_alone(hongyan: Run, folder: Path) -> None:
+    hongyan("db", "upgrade")
+    with sqlite3.connect(folder / "hongyan.db") as database:
+        database.execute("UPDATE hongyan_schema SET version_num = '9999'")
+    database.close()
+    said = hongyan("db", "version")
+    assert said.code == 1
+    assert "run one that is as new as the schema" in said.err
 
 
 def record(folder: Path, **fields: Any) -> None:

@@ -84,7 +84,7 @@ def test_a_template_that_is_missing_is_told_and_its_deliveries_go_once_when_it_i
 
     # Not mended yet: recovery parks it again, and calls again.
     recovery = one.recovery().wait_ready()
-    first = resend(one, "--state", "PARKED", "--row-reason", "template_unknown", "--since", "1h")
+    first = resend(one, "--state", "PARKED", "--reason-code", "template_unknown", "--since", "1h")
     assert (first.returncode, "4 retried" in first.stdout) == (0, True), first
     await_(lambda: bool(recovery.events("alert")), what="recovery calls a person, too")
     one.await_states(PARKED=4, SENT=2)
@@ -92,7 +92,7 @@ def test_a_template_that_is_missing_is_told_and_its_deliveries_go_once_when_it_i
 
     (one.folder / "templates.toml").write_text(WELCOME)
     one.recovery().wait_ready()
-    again = resend(one, "--state", "PARKED", "--row-reason", "template_unknown", "--since", "1h")
+    again = resend(one, "--state", "PARKED", "--reason-code", "template_unknown", "--since", "1h")
     assert (again.returncode, "4 retried" in again.stdout) == (0, True), again
     one.await_states(SENT=6)
     assert sent(provider) == {"wang": 2, **dict.fromkeys(members, 1)}

@@ -1,0 +1,139 @@
+"""hongyan config show and hongyan config check."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from backends.settings import load
+from hongyan.output.settings import settings_shown
+from tests.hongyan.conftest import Run
+
+FILE = """\
+[kafka]
+bootstrap = "k1:9092"
+client = { "security.protocol" = "SASL_SSL" }
+[worker]
+lanes = ["sms.*", "email.notice"]
+[accounts.main-sms]
+provider = "aliyun_sms"
+access_key_id = "LTAI"
+access_key_secret_file = "secret"
+sign_name = "x"
+"""
+
+
+@pytest.fixture
+def configured(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (folder / "hongyan.toml").write_text(FILE)
+    (folder / "secret").write_text("geheim\n")
+    monkeypatch.setenv("HONGYAN_DATABASE__URL", "postgresql://hongyan:geheim@db/hongyan")
+    monkeypatch.setenv("HONGYAN_KAFKA__CLIENT__SASL_PASSWORD", "geheim")
+    monkeypatch.setenv("HONGYAN_ALERTS__SECRET", "geheim")
+    monkeypatch.setenv("HONGYAN_ACCOUNTS__MAIN_SMS__RATE_PER_S", "5")
+    return folder
+
+
+def test_each_setting_is_shown_with_its_origin_and_no_secret(
+    configured: Path, hongyan: Run
+) -> None:
+    said = hongyan("config", "show", "--json")
+    assert said.code == 0
+    assert "geheim" not in said.out + hongyan("config", "show", "--all").out
+    found = {row["key"]: (row["value"], row["origin"]) for row in said.json["settings"]}
+    assert said.json["file"] == "hongyan.toml"
+    assert found["kafka.bootstrap"] == ("k1:9092", "hongyan.toml:2")
+    assert found["kafka.client.security.protocol"] == ("SASL_SSL", "hongyan.toml:3")
+    assert found["kafka.client.sasl.password"] == ("***", "HONGYAN_KAFKA__CLIENT__SASL_PASSWORD")
+    assert found["kafka.group_id"] == ("hongyan", "default")
+    assert found["worker.lanes"] == (["sms.*", "email.notice"], "hongyan.toml:5")
+    assert found["database.url"] == (
+        "postgresql://hongyan:***@db/hongyan",
+        "HONGYAN_DATABASE__URL",
+    )
+    assert found["alerts.secret"] == ("***", "HONGYAN_ALERTS__SECRET")
+    assert found["accounts.main-sms.access_key_id"] == ("LTAI", "hongyan.toml:8")
+    assert found["accounts.main-sms.access_key_secret"] == ("***", "hongyan.toml:9 (secret)")
+    variable = "HONGYAN_ACCOUNTS__MAIN_SMS__RATE_PER_S"
+    assert found["accounts.main-sms.rate_per_s"] == ("5", variable)
+
+
+def test_only_what_was_set_is_shown_unless_all_is_asked(configured: Path, hongyan: Run) -> None:
+    short, whole = hongyan("config", "show").out, hongyan("config", "show", "--all").out
+    assert "kafka.bootstrap" in short
+    assert "kafka.group_id" not in short
+    assert "kafka.group_id" in whole
+    assert "allow_literal_secrets" in whole
+
+
+def test_every_key_of_every_table_is_among_the_rows() -> None:
+    settings = load(None, {})
+    shown = {row.key for row in settings_shown(settings)}
+    for table in settings.__struct_fields__:
+        for key in getattr(getattr(settings, table), "__struct_fields__", ()):
+            value = getattr(getattr(settings, table), key)
+            assert f"{table}.{key}" in shown or value == {}
+
+
+def test_a_sound_configuration_is_told_so(configured: Path, hongyan: Run) -> None:
+    said = hongyan("config", "check")
+    assert (said.code, said.out) == (0, "ok the configuration has no problem\n")
+    assert hongyan("config", "check", "--json").json == {"problems": [], "warnings": []}
+
+
+def test_all_problems_are_told_at_once_each_with_its_place(
+    configured: Path, hongyan: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (configured / "hongyan.toml").write_text(
+        f'{FILE}ca_file = "gone.pem"\n[recovery]\nlanes = ["fax.*"]\n[accounts.x]\nprovider = "webhok"\n'
+    )
+    (configured / "policy.toml").write_text('[lanes."sms.*"]\naccounts = ["mian-sms"]\n')
+    (configured / "templates.toml").write_text("[templates.t]\nchannel = 'fax'\n")
+    monkeypatch.setenv("HONGYAN_ALERTS__WEBHOOK", "nowhere")
+    said = hongyan("config", "check", "--json")
+    assert said.code == 1
+    starts = [text.partition(": ")[0] for text in said.json["problems"]]
+    assert starts == [
+        "hongyan.toml:13",
+        "hongyan.toml:15",
+        "hongyan.toml:11",
+        "HONGYAN_ALERTS__WEBHOOK",
+        "policy.toml:2",
+        "templates.toml:2",
+    ]
+    people = hongyan("config", "check")
+    assert people.code == 1
+    assert people.err.count("error: ") == 6
+    assert "6 problems" in people.err
+
+
+def test_a_file_that_cannot_be_read_as_settings_is_a_problem_too(
+    hongyan: Run, folder: Path
+) -> None:
+    (folder / "hongyan.toml").write_text("[kafka]\nbootstrp = 1\n[log]\nlevel = 'loud'\n")
+    said = hongyan("config", "check", "--json")
+    assert said.code == 1
+    assert [text.split(":")[1] for text in said.json["problems"]] == ["2", "4"]
+
+
+def test_secrets_in_the_file_are_warned_of(hongyan: Run, folder: Path) -> None:
+    text = FILE.replace('access_key_secret_file = "secret"', 'access_key_secret = "geheim"')
+    (folder / "hongyan.toml").write_text(f"allow_literal_secrets = true\n{text}")
+    said = hongyan("config", "check", "--json")
+    assert said.code == 0
+    assert said.json["warnings"] == [
+        (
+            "hongyan.toml:1: allow_literal_secrets: is on, so the file may hold secrets: only for"
+            " trials"
+        )
+    ]
+    assert "geheim" not in hongyan("config", "show", "--all").out
+
+
+def test_a_lane_of_an_account_that_does_not_serve_it_is_warned_of(
+    configured: Path, hongyan: Run
+) -> None:
+    (configured / "policy.toml").write_text('[lanes."email.notice"]\naccounts = ["main-sms"]\n')
+    (warning,) = hongyan("config", "check", "--json").json["warnings"]
+    assert "does not serve email" in warning
