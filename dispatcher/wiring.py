@@ -16,6 +16,9 @@ import structlog
 
 from backends.kafka import clients as kafka
 from backends.kafka.topic_reader import log_bounds
+from backends.metrics import worker_families as of_worker
+from backends.metrics.readings import Reading
+from backends.metrics.shared_families import IN_FLIGHT, THREADS
 from backends.program import program_version
 from backends.settings import Settings, SettingsError
 from channels.engine import NonBlockingEngine
@@ -55,10 +58,9 @@ from sending.accounts.limits import AccountsByLane, SendLimits, open_quotas
 from sending.accounts.rate_limiter import RateLimiter
 from sending.alerts.notifier import AlertNotifier
 from sending.lane_routes import routes_of
-from sending.policy_reload import policy_gauges
+from sending.policy_reload import policy_readings
 from sending.runtime.clock import Clock
 from sending.runtime.control import ControlWatcher
-from sending.runtime.gauges import Gauge
 from sending.runtime.health import Health
 from sending.runtime.lease import WorkerLease
 from sending.runtime.outage import Outage
@@ -224,11 +226,11 @@ def _show(core: _Core, stages: WorkerStages, watch: PolicyWatcher, adoption: Pol
     """Let `/metrics` show what the stages count."""
     core.metrics.show(
         lambda: (
-            *_gauges(stages),
-            *policy_gauges(watch, lambda: adoption.kept),
-            *core.send_limits.gauges(),
-            *core.gates.gauges(),
-            *login_gauges(core.parts.tokens, core.send_limits.rates),
+            *_readings(stages),
+            *policy_readings(watch, lambda: adoption.kept),
+            *core.send_limits.readings(),
+            *core.gates.readings(),
+            *login_readings(core.parts.tokens, core.send_limits.rates),
         )
     )
 
@@ -547,35 +549,36 @@ def _health(worker: Worker, stages: WorkerStages, transport: TransportRouter) ->
     )
 
 
-def login_gauges(tokens: Tokens, rates: RateLimiter) -> Iterable[Gauge]:
+def login_readings(tokens: Tokens, rates: RateLimiter) -> Iterable[Reading]:
     """Yields each account whose login the provider refuses, to token requests or to signed calls."""
     for account in sorted({*tokens.refused_logins(), *rates.refused_logins()}):
-        yield (
-            "login_refused",
-            "1: the provider refuses the account's login.",
-            {"account": account},
-            1,
-        )
+        yield Reading(of_worker.LOGIN_REFUSED, {"account": account}, 1)
 
 
-def _gauges(stages: WorkerStages) -> Iterable[Gauge]:
+def _readings(stages: WorkerStages) -> Iterable[Reading]:
     for pool in stages.pools:
-        lane = {"lane": pool.lane.name}
-        yield "in_flight", "Deliveries claimed and not settled.", lane, pool.unsettled
-        yield "at_provider", "Calls under way.", lane, pool.busy
-        yield "lane_paused", "1 while a person's pause is obeyed.", lane, float(pool.paused)
-        yield "repeated", "Deliveries called again at once by their thread.", lane, pool.repeated
-        yield "threads_replaced", "Lane threads that died.", lane, pool.replaced
-    for name, lag in stages.source.lag.items():
-        yield "lag", "Records behind the log's end.", {"lane": name.name}, lag
-    for name, age in stages.source.oldest_age.items():
-        text = "Seconds that the oldest uncommitted record is here."
-        yield "oldest_uncommitted_seconds", text, {"lane": name.name}, age
+        yield from _of_pool(pool)
+    for served, lag in stages.source.lag.items():
+        yield Reading(of_worker.LAG, {"lane": served.name}, lag)
+    for served, age in stages.source.oldest_age.items():
+        yield Reading(of_worker.OLDEST_UNCOMMITTED_SECONDS, {"lane": served.name}, age)
     for (held, reason), count in stages.dead_letters.held.items():
-        text = "Poison that waits for a permit; its lane is paused."
-        yield "dead_letters_held", text, {"lane": held.name, "reason": reason}, count
-    yield "lease_valid", "1 while the worker may send.", {}, float(stages.lease.valid)
-    yield "lease_lapses", "Times the lease lapsed.", {}, stages.lease.lapses
-    yield "swept", "Deliveries of dead workers put in doubt by this one.", {}, stages.lease.swept
-    yield "ledger_away", "1 while the database is away.", {}, float(stages.outage.on)
-    yield "settle_abandoned", "Outcomes left unwritten.", {}, stages.settle.abandoned
+        labels = {"lane": held.name, "reason": reason}
+        yield Reading(of_worker.DEAD_LETTERS_HELD, labels, count)
+    yield Reading(of_worker.LEASE_VALID, {}, float(stages.lease.valid))
+    yield Reading(of_worker.LEASE_LAPSES, {}, stages.lease.lapses)
+    yield Reading(of_worker.SWEPT, {}, stages.lease.swept)
+    yield Reading(of_worker.LEDGER_AWAY, {}, float(stages.outage.on))
+    yield Reading(of_worker.SETTLE_ABANDONED, {}, stages.settle.abandoned)
+
+
+def _of_pool(pool: LanePool) -> Iterable[Reading]:
+    lane = {"lane": pool.lane.name}
+    yield Reading(THREADS, lane, pool.policy.threads)
+    yield Reading(of_worker.LANE_CAPACITY, lane, pool.capacity)
+    yield Reading(IN_FLIGHT, lane, pool.unsettled)
+    yield Reading(of_worker.AT_PROVIDER, lane, pool.busy)
+    yield Reading(of_worker.LANE_PAUSED, lane, float(pool.paused))
+    yield Reading(of_worker.QUEUED_CALLS, lane, pool.queued)
+    yield Reading(of_worker.REPEATED, lane, pool.repeated)
+    yield Reading(of_worker.THREADS_REPLACED, lane, pool.replaced)

@@ -89,6 +89,7 @@ class Listing:
         ]
         return Text(" " * _GAP, overflow="fold").join(parts)
 
+
 _MS: Final = 1_000
 _UNITS: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import msgspec
 import structlog
-from litestar import Litestar, Request, Response, get, route
+from litestar import HttpMethod, Litestar, Request, Response, route
 from litestar.exceptions import HTTPException
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
@@ -36,6 +36,7 @@ STUCK_AFTER_S: Final = 60.0
 _COME_AGAIN_S: Final = "5"
 _COMPLAIN_S: Final = 60.0
 _STATUSES: Final = ((Unauthentic, 401), (Malformed, 400))
+_READ: Final = (HttpMethod.GET, HttpMethod.HEAD)
 AnyRequest = Request[Any, Any, Any]
 
 
@@ -137,17 +138,17 @@ def build_app(
     async def receipts(request: AnyRequest) -> Response[bytes]:
         return await endpoint.receive(request.path_params["account"], request)
 
-    @get("/healthz", sync_to_thread=False)
+    @route("/healthz", http_method=_READ, status_code=200, sync_to_thread=False)
     def healthz() -> Response[bytes]:
         age = monotonic() - matcher.beat
         stuck = age > STUCK_AFTER_S and not matcher.away
         return _json(503 if stuck else 200, {"matcher_age_s": round(age, 3), "stuck": stuck})
 
-    @get("/readyz", sync_to_thread=False)
+    @route("/readyz", http_method=_READ, status_code=200, sync_to_thread=False)
     def readyz() -> Response[bytes]:
         return _json(503 if matcher.away else 200, {"reason": matcher.away or None})
 
-    @get("/metrics", sync_to_thread=True)
+    @route("/metrics", http_method=_READ, status_code=200, sync_to_thread=True)
     def show() -> Response[bytes]:
         return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections import Counter as Counts
 from collections.abc import Callable, Sequence
+from functools import partial
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry
 
+from backends.metrics import receipts_families as of_receipts
+from backends.metrics.families import RECEIPTS
+from backends.metrics.instruments import counter_of, histogram_of
+from backends.metrics.process_info import show_process
+from backends.metrics.readings import Reading, show_readings
 from idempotency.receipts.rules import Receipt, ReceiptVerdict
-
-_BATCHES = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 
 
 class ReceiptMetrics:
@@ -17,32 +21,20 @@ class ReceiptMetrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.pushes = self._counter(
-            "pushes", "Pushes, by how they were answered.", "account", "answer"
-        )
-        self.pulls = self._counter("pulls", "Questions to providers.", "account", "result")
-        self.unreadable = self._counter(
-            "unreadable", "Entries of pushes and pulls left out.", "account"
-        )
-        self.received = self._counter("received", "Receipts that came.", "account", "said")
-        self.repeated = self._counter("repeated", "Receipts that were stored before.")
-        self.placed = self._counter("placed", "Receipts that found their delivery.", "applied")
-        self.forgotten = self._counter("forgotten", "Receipts past keep_days.", "placed")
-        self.batch = Histogram(
-            "hongyan_receipts_batch",
-            "Receipts stored by one statement.",
-            buckets=_BATCHES,
-            registry=self.registry,
-        )
+        show_process(self.registry, RECEIPTS)
+        counter = partial(counter_of, registry=self.registry)
+        self.pushes = counter(of_receipts.PUSHES)
+        self.pulls = counter(of_receipts.PULLS)
+        self.unreadable = counter(of_receipts.UNREADABLE)
+        self.received = counter(of_receipts.RECEIVED)
+        self.repeated = counter(of_receipts.REPEATED)
+        self.placed = counter(of_receipts.PLACED)
+        self.forgotten = counter(of_receipts.FORGOTTEN)
+        self.batch = histogram_of(of_receipts.BATCH, self.registry)
 
     def show_waiting(self, count: Callable[[], float]) -> None:
-        """Registers a gauge that asks at each scrape how many receipts wait for their delivery."""
-        gauge = Gauge(
-            "hongyan_receipts_waiting",
-            "Receipts that wait for their delivery (counted to 10,000; -1: unknown).",
-            registry=self.registry,
-        )
-        gauge.set_function(count)
+        """Asks at each scrape how many receipts wait for their delivery."""
+        show_readings(self.registry, lambda: [Reading(of_receipts.WAITING, {}, count())])
 
     def stored(self, receipts: Sequence[Receipt], new: int) -> None:
         """Counts the receipts of one statement."""
@@ -55,6 +47,3 @@ class ReceiptMetrics:
         """Counts receipts that were placed for good."""
         for applied, n in Counts(str(verdict.applied) for verdict in verdicts).items():
             self.placed.labels(applied).inc(n)
-
-    def _counter(self, name: str, text: str, *labels: str) -> Counter:
-        return Counter(f"hongyan_receipts_{name}", text, labels, registry=self.registry)

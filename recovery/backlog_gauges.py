@@ -5,25 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.registry import Collector
-
+from backends.metrics import recovery_families
+from backends.metrics.readings import Reading
 from idempotency.recovery.contract import DueBacklog
 
 _MS: Final = 1_000
-_TEXTS: Final = {
-    "due": "Deliveries due and not taken; counted up to 10,000.",
-    "unknown": "Deliveries in doubt; counted up to 10,000.",
-    "oldest_due_seconds": "How long the oldest is due.",
-    "oldest_unknown_seconds": "Age of a doubt that comes next.",
-}
-
-_BEHIND: Final = "Ordering keys whose head has held others for a minute; counted up to 10,000."
+_FAMILIES: Final = (
+    recovery_families.DUE,
+    recovery_families.UNKNOWN,
+    recovery_families.OLDEST_DUE_SECONDS,
+    recovery_families.OLDEST_UNKNOWN_SECONDS,
+)
 
 
-class BacklogGauges(Collector):
+class BacklogGauges:
     """`Recovery.measure` calls `show`, `LineWatch.count` `show_behind`, each in its thread; any thread may
-    collect."""
+    call `readings`."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
@@ -40,33 +37,14 @@ class BacklogGauges(Collector):
         """Shows, per lane, the number of ordering keys that wait for a head, for `valid_s` seconds."""
         self._behind = self._monotonic() + valid_s, lines
 
-    def describe(self) -> Iterable[GaugeMetricFamily]:
-        """See `Collector.describe`."""
-        return ()
-
-    def collect(self) -> Iterable[GaugeMetricFamily]:
-        """See `Collector.collect`."""
-        yield from self._waiting()
-        yield from self._held()
-
-    def _held(self) -> Iterable[GaugeMetricFamily]:
-        valid_until, lines = self._behind
-        if self._monotonic() < valid_until:
-            family = GaugeMetricFamily("hongyan_recovery_behind", _BEHIND, labels=["lane"])
-            for lane, count in lines.items():
-                family.add_metric([lane], count)
-            yield family
-
-    def _waiting(self) -> Iterable[GaugeMetricFamily]:
+    def readings(self) -> Iterable[Reading]:
+        """Yields the numbers that are still valid."""
+        now = self._monotonic()
         valid_until, backlog = self._shown
-        if self._monotonic() >= valid_until:
-            return
-        families = {
-            name: GaugeMetricFamily(f"hongyan_recovery_{name}", text, labels=["lane"])
-            for name, text in _TEXTS.items()
-        }
-        for lane, due, doubted, due_ms, doubt_ms in backlog:
+        for lane, due, doubted, due_ms, doubt_ms in backlog if now < valid_until else ():
             values = (due, doubted, due_ms / _MS, doubt_ms / _MS)
-            for family, value in zip(families.values(), values, strict=True):
-                family.add_metric([lane], value)
-        yield from families.values()
+            for family, value in zip(_FAMILIES, values, strict=True):
+                yield Reading(family, {"lane": lane}, value)
+        valid_until, lines = self._behind
+        for lane, count in lines.items() if now < valid_until else ():
+            yield Reading(recovery_families.BEHIND, {"lane": lane}, count)

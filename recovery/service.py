@@ -18,6 +18,7 @@ from queue import SimpleQueue
 from typing import Final, NamedTuple
 
 import structlog
+from structlog.contextvars import bound_contextvars
 
 from idempotency.ledger import LedgerError
 from idempotency.recovery.contract import RecoveryStore
@@ -25,6 +26,7 @@ from policy.watcher import PolicyWatcher
 from recovery.activity import Activity
 from recovery.archive_job import Archiving
 from recovery.control import RecoverySnapshotSource
+from recovery.group_lag import GroupLagMonitor
 from recovery.retry.line_watch import LineWatch
 from recovery.retry.pool import RetryPool, RetryWork
 from recovery.retry.prompts import Prompts
@@ -68,6 +70,7 @@ class RecoveryParts(NamedTuple):
     outage: Outage
     report: RecoveryTelemetry
     lines: LineWatch
+    group_lag: GroupLagMonitor
     clock: Clock
     thread_group: ThreadGroup
     finished: SimpleQueue[RetryWork | None]
@@ -101,7 +104,7 @@ class Recovery:
 
     def resend(self, lane: str) -> int:
         """Sends the lane's due deliveries again, at most until the next look. Returns their number."""
-        with self._parts.schedule.job():
+        with self._parts.schedule.job(), bound_contextvars(lane=lane):
             return self._resend(lane)
 
     def _resend(self, lane: str) -> int:
@@ -118,7 +121,7 @@ class Recovery:
 
     def resolve(self, lane: str) -> int:
         """Asks about a batch of the lane's doubts. Returns their number."""
-        with self._parts.schedule.job():
+        with self._parts.schedule.job(), bound_contextvars(lane=lane):
             if self._parts.stop.is_set():
                 return 0
             count = self._parts.resolving.run_once(lane)
@@ -193,6 +196,7 @@ class Recovery:
         self._parts.thread_group.start("control", self._parts.control.run)
         self._parts.thread_group.start("backlog", self.measure_forever)
         self._parts.thread_group.start("lines", self._parts.lines.run)
+        self._parts.thread_group.start("group-lag", self._parts.group_lag.run)
 
     def drain(self, deadline_s: float) -> None:
         """Ends within `deadline_s` seconds; leaves open deliveries to the ledger."""
@@ -203,6 +207,7 @@ class Recovery:
         parts.watch.stop()
         parts.control.stop()
         parts.lines.stop()
+        parts.group_lag.stop()
         parts.prompts.stop()
         parts.lease.draining()
         for callers in self._callers:

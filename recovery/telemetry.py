@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import structlog
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry
 
+from backends.metrics import recovery_families as of_recovery
+from backends.metrics.families import RECOVERY
+from backends.metrics.instruments import counter_of
+from backends.metrics.process_info import show_process
+from backends.metrics.readings import show_readings
 from idempotency.claims.rows import OWNER_DEAD
 from idempotency.ledger import Settlement
 from idempotency.recovery.contract import (
@@ -24,47 +30,32 @@ from message.states import Event, State, after
 from recovery.alerts import Alerts
 from recovery.backlog_gauges import BacklogGauges
 from recovery.retry.pool import RetryWork
+from sending.call_times import CallTimes
 from sending.endings import outcome_of
 from sending.runtime.clock import Clock
 from tracing.events import Recorder, Stage, TraceEvent
 from tracing.masks import mask
 
 log = structlog.get_logger(__name__)
-_MS = 1_000
 _STAGE_OF_END = {State.EXPIRED: Stage.EXPIRED, State.DROPPED: Stage.DROPPED}
-_SECONDS = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0)
 
 
 class RecoveryMetrics:
-    """One recovery's counters and gauges. Thread-safe."""
+    """One recovery's metrics. Thread-safe."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.registry = CollectorRegistry()
+        show_process(self.registry, RECOVERY)
         self.backlog = BacklogGauges(monotonic)
-        self.registry.register(self.backlog)
-        self.resent = self._counter(
-            "resent", "Deliveries sent again, by how they ended.", "outcome"
-        )
-        self.resolved = self._counter("resolved", "Doubts ended, by what was found out.", "as")
-        self.asked_again = self._counter("asked_again", "Doubts that nobody could end yet.")
-        self.doubles = self._counter(
-            "possible_duplicates", "Resent without proof, by policy or by a person."
-        )
-        self.ended = self._counter("ended", "Due rows that were not sent.", "state", "reason")
-        self.call_seconds = Histogram(
-            "hongyan_recovery_call_seconds",
-            "One provider call.",
-            ("lane",),
-            buckets=_SECONDS,
-            registry=self.registry,
-        )
-        self.woken = self._counter(
-            "woken", "Rows that slept without a head before them. 0 is normal."
-        )
-
-    def _counter(self, name: str, text: str, *labels: str) -> Counter:
-        name = f"hongyan_recovery_{name}"
-        return Counter(name, text, ("lane", *labels), registry=self.registry)
+        show_readings(self.registry, self.backlog.readings)
+        counter = partial(counter_of, registry=self.registry)
+        self.resent = counter(of_recovery.RESENT)
+        self.resolved = counter(of_recovery.RESOLVED)
+        self.asked_again = counter(of_recovery.ASKED_AGAIN)
+        self.doubles = counter(of_recovery.POSSIBLE_DUPLICATES)
+        self.ended = counter(of_recovery.ENDED)
+        self.call_times = CallTimes(of_recovery.CALL_SECONDS, self.registry)
+        self.woken = counter(of_recovery.WOKEN)
 
 
 class RecoveryTelemetry:
@@ -99,19 +90,19 @@ class RecoveryTelemetry:
     ) -> None:
         """Reports outcomes that are in the ledger, or were fenced."""
         events = []
+        sent: list[bool] = []
         for (resend, settlement), ours in zip(pairs, written, strict=True):
             state = after(State.IN_FLIGHT, settlement.event) if ours else None
-            lane = settlement.delivery.lane
-            self._metrics.resent.labels(lane, state.value if state else "fenced").inc()
+            lane, account = settlement.delivery.lane, settlement.delivery.account
+            self._metrics.resent.labels(lane, account, state.value if state else "fenced").inc()
+            sent.append(state is State.SENT)
             if state is State.PARKED:
                 self._alerts.parked(lane, settlement.reason or "", settlement.delivery.key)
             if resend.doubted and resend.answered_at and by_operator(resend.taken.reason):
                 self._metrics.doubles.labels(lane).inc()
-            if resend.answered_at:
-                seconds = (resend.answered_at - resend.started_at) / _MS
-                self._metrics.call_seconds.labels(lane).observe(seconds)
             events += self._tried_events(resend)
             events.append(self._resent_event(resend, settlement, state))
+        self._metrics.call_times.count([resend for resend, _ in pairs], sent)
         self._recorder.record(events)
 
     def unsendable(self, settlement: Settlement) -> None:

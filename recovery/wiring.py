@@ -6,13 +6,16 @@ import os
 import secrets
 import socket
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from queue import SimpleQueue
 from typing import Final, NamedTuple
 
+from backends.kafka.group_lag import GroupLagQuery
 from backends.kafka.retention import topic_days
+from backends.metrics.readings import Reading, show_readings
+from backends.metrics.shared_families import IN_FLIGHT, THREADS
 from backends.program import program_version
 from backends.settings import Settings, SettingsError
 from channels.engine import Engine
@@ -23,7 +26,7 @@ from idempotency.ledger import RECOVERY, WorkerInfo
 from idempotency.recovery.contract import RecoveryStore
 from idempotency.sql_ledger import SqlLedger, open_ledger
 from message.delivery import Delivery
-from message.vocabulary import Lane
+from message.vocabulary import LANES, Lane
 from policy.schema import LanePolicy, Policy
 from policy.templates.loading import load_for as load_templates
 from policy.templates.templates import Templates
@@ -33,6 +36,7 @@ from recovery.activity import Activity, Sending
 from recovery.alerts import Alerts
 from recovery.archive_job import Archiving
 from recovery.control import PausedRetries, RecoverySnapshotSource
+from recovery.group_lag import GroupLagMonitor
 from recovery.policy_reload import RecoveryPolicyReload, retry_lane
 from recovery.retry.line_watch import LineWatch
 from recovery.retry.pace import RetryPace, retry_pace
@@ -47,11 +51,10 @@ from recovery.unknown.resolver import Render, Resolving
 from sending.accounts.limits import AccountsByLane, SendLimits, open_quotas
 from sending.alerts.factory import open_desk, open_watchman
 from sending.lane_routes import routes_of
-from sending.policy_reload import in_force_at_start, policy_gauges
+from sending.policy_reload import in_force_at_start, policy_readings
 from sending.receiver_marks import GateMarks, open_marks
 from sending.runtime.clock import Clock
 from sending.runtime.control import ControlWatcher
-from sending.runtime.gauges import show_gauges
 from sending.runtime.health import Health
 from sending.runtime.lease import WorkerLease
 from sending.runtime.outage import Outage
@@ -130,6 +133,7 @@ def open_recovery(
     }
     callers = {lane: _callers(core, routes[lane], lease, n) for lane, n in threads.items()}
     releasing = {lane: _releasing(core, of_lane, lease) for lane, of_lane in routes.items()}
+    show_readings(core.metrics.registry, lambda: _of_pools(callers, releasing))
     prompts = Prompts()
     context = _retries(core, routes, callers, releasing)
     settler = RetrySettler(context, core.finished, give_back=marks.give_back, on_woken=prompts.give)
@@ -153,6 +157,7 @@ def open_recovery(
         outage=core.outage,
         report=core.report,
         lines=_line_watch(core, routes, settler, prompts),
+        group_lag=_group_lag(core),
         clock=core.clock,
         thread_group=ThreadGroup(),
         finished=core.finished,
@@ -291,6 +296,14 @@ def _callers(
     )
 
 
+def _of_pools(*kinds: Mapping[str, RetryPool]) -> Iterable[Reading]:
+    """Yields the size of each lane's pools, and their deliveries, taken together."""
+    for lane in kinds[0]:
+        pools, labels = [kind[lane] for kind in kinds], {"lane": lane}
+        yield Reading(THREADS, labels, sum(pool.threads for pool in pools))
+        yield Reading(IN_FLIGHT, labels, sum(pool.unsettled for pool in pools))
+
+
 def _resending(
     core: _Core,
     context: RetryContext,
@@ -359,6 +372,21 @@ def _line_watch(
     )
 
 
+def _group_lag(core: _Core) -> GroupLagMonitor:
+    """Returns the monitor of all lanes, also of those that this recovery does not serve."""
+    kafka = core.settings.kafka
+    monitor = GroupLagMonitor(
+        LANES,
+        kafka.topic_prefix,
+        kafka.group_id,
+        query=GroupLagQuery(kafka).lag,
+        hold=lambda duty, lease_ms: core.rows.hold(duty, core.name, lease_ms),
+        monotonic=core.clock.monotonic,
+    )
+    show_readings(core.metrics.registry, monitor.readings)
+    return monitor
+
+
 def _watch(
     core: _Core,
     routes: dict[str, RetryLane],
@@ -386,7 +414,7 @@ def _watch(
             archiving.adopt(new)
 
     watch = PolicyWatcher(core.versions, settings.accounts, adopt, number=core.number)
-    show_gauges(core.metrics.registry, lambda: policy_gauges(watch, lambda: adoption.kept))
+    show_readings(core.metrics.registry, lambda: policy_readings(watch, lambda: adoption.kept))
     return watch
 
 

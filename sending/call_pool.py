@@ -13,6 +13,8 @@ from functools import partial
 from math import inf
 from typing import Any, Generic, Protocol, TypeVar
 
+from structlog.contextvars import bound_contextvars
+
 from channels.accounts.time_limits import Limits
 from channels.channel import Call
 from channels.http_client.failures import LEASE_LAPSED, WITHDRAWN
@@ -59,13 +61,20 @@ class CallPool(Generic[W]):
     """Threads that take calls from a queue. A subclass gives `_serve`, `_end_thread` and `_too_late`."""
 
     def __init__(
-        self, prefix: str, *, permit: SendPermit, clock: Clock, leased: bool = True
+        self,
+        lane: str,
+        *,
+        permit: SendPermit,
+        clock: Clock,
+        leased: bool = True,
+        prefix: str = "",
     ) -> None:
-        """`prefix` of the threads' names. `leased`: deliveries are claimed under a lease, on record
-        in the ledger."""
+        """`prefix` comes before the lane's name in those of threads. `leased`: deliveries are claimed under
+        a lease, on record in the ledger."""
         self.replaced = 0
         """Number of threads that died and were replaced."""
-        self._prefix = prefix
+        self._lane_name = lane
+        self._prefix = f"{prefix}{lane}"
         self._permit = permit
         self._clock = clock
         self.leased = leased
@@ -80,6 +89,11 @@ class CallPool(Generic[W]):
     def pause(self, paused: bool) -> None:
         """Begins nothing more, or goes on; calls under way end."""
         self.paused = paused
+
+    @property
+    def threads(self) -> int:
+        """Number of threads, without those that were asked to end."""
+        return self._threads
 
     def _serve(self, name: str) -> None:
         """Serves until it takes the item that `_end_thread` put. Calls `_replace` if it dies."""
@@ -104,7 +118,12 @@ class CallPool(Generic[W]):
 
     def _replace(self, name: str) -> None:
         """Starts a thread of that name."""
-        threading.Thread(target=self._serve, args=(name,), name=name, daemon=True).start()
+        threading.Thread(target=self._serve_logged, args=(name,), name=name, daemon=True).start()
+
+    def _serve_logged(self, name: str) -> None:
+        """Serves; the thread's events, also those of libraries, have the lane."""
+        with bound_contextvars(lane=self._lane_name):
+            self._serve(name)
 
     def _call_for(self, works: Sequence[W], limits: Limits) -> Call:
         """Returns the call, which begins now."""

@@ -1,4 +1,4 @@
-"""Changes of policy in a running process: the part it can follow, and its gauges."""
+"""Changes of policy in a running process: the part it can follow, and its metrics."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 import structlog
 
+from backends.metrics.readings import Reading
+from backends.metrics.shared_families import POLICY_LANES_KEPT, POLICY_NUMBER, POLICY_REFUSED
 from backends.settings import Settings
 from idempotency.error_mapping import errors
 from message.vocabulary import Lane
@@ -15,18 +17,15 @@ from policy.diff import FIXED
 from policy.schema import LanePolicy, Policy
 from policy.versions import Versions
 from policy.watcher import PolicyWatcher
-from sending.runtime.gauges import Gauge
 
 log = structlog.get_logger(__name__)
 
 
-def policy_gauges(watch: PolicyWatcher, kept: Callable[[], int]) -> Iterable[Gauge]:
-    """Yields the gauges of a process that follows policies; `kept`: number of lanes that could not."""
-    text = "The applied policy version that is followed; 0: the file."
-    yield "policy_number", text, {}, watch.number
-    text = "1 while the newest applied version is one that this process cannot follow."
-    yield "policy_refused", text, {}, float(watch.refused)
-    yield "policy_lanes_kept", "Lanes that follow only after a restart.", {}, kept()
+def policy_readings(watch: PolicyWatcher, kept: Callable[[], int]) -> Iterable[Reading]:
+    """Yields what a process that follows policies shows; `kept`: number of lanes that could not."""
+    yield Reading(POLICY_NUMBER, {}, watch.number)
+    yield Reading(POLICY_REFUSED, {}, float(watch.refused))
+    yield Reading(POLICY_LANES_KEPT, {}, kept())
 
 
 class Followed(NamedTuple):

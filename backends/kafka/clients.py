@@ -116,6 +116,13 @@ def consumer(
     return _client(Consumer, config, on_error, fatal=False)
 
 
+def offset_reader(settings: KafkaSettings) -> Consumer:
+    """Returns a client that asks for the group's committed offsets. It never joins the group and logs
+    nothing."""
+    alone = msgspec.structs.replace(settings, group_instance_id="")
+    return _client(Consumer, consumer_config(alone, "classic"), None, quiet=True)
+
+
 def group_refusal(error: KafkaError) -> str:
     """Returns the name of the error with which a group refused its member; empty for any other error.
 

@@ -1,71 +1,86 @@
-"""Lag of the worker group, measured from outside of it: also while no worker lives."""
+"""Records of a consumer group that are not committed yet, asked of the brokers, without a member.
+
+A consumer asks for the offsets. The admin client aborts its process (an assertion in librdkafka 2.16) when
+the group's coordinator goes away while it asks.
+"""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable
-from contextlib import closing
-from typing import Any, Final
+from collections.abc import Collection, Mapping
+from typing import Final, NamedTuple
 
-import msgspec
-from confluent_kafka.admin import ClusterMetadata  # type: ignore[attr-defined]
-
-from backends.kafka.clients import Consumer, KafkaError, KafkaException, TopicPartition, consumer
+from backends.kafka.clients import (
+    AdminClient,
+    Consumer,
+    KafkaException,
+    KafkaUnavailable,
+    TopicPartition,
+    admin,
+    is_embedded,
+    offset_reader,
+)
+from backends.kafka.topic_reader import log_bounds
 from backends.settings import KafkaSettings
 
-_STEP_S: Final = 0.1
+_ASK_S: Final = 10.0
+"""Longest wait for one of the five answers."""
+Partition = tuple[str, int]
+"""Topic and number."""
 
 
-def group_lag(
-    settings: KafkaSettings, topics: Iterable[str], within_s: float
-) -> dict[str, tuple[int, int]]:
-    """Returns topic to (records behind the log's end, partitions), for existing topics that were measured
-    within the time. A topic without a commit counts from its first record. Never raises KafkaException; an
-    unreachable broker measures nothing."""
-    deadline = time.monotonic() + within_s
-    down: list[KafkaError] = []
-    member = msgspec.structs.replace(settings, group_instance_id="")
-    with closing(consumer(member, protocol="classic", on_error=down.append)) as reader:
-        try:
-            metadata = _metadata(reader, down, deadline)
-            if metadata is None:
-                return {}
-            places = [
-                TopicPartition(topic, partition)
-                for topic in topics
-                if topic in metadata.topics and metadata.topics[topic].error is None
-                for partition in metadata.topics[topic].partitions
-            ]
-            return _measured(reader, places, deadline)
-        except KafkaException:
+class _Clients(NamedTuple):
+    admin: AdminClient
+    reader: Consumer
+
+
+class GroupLagQuery:
+    """For one thread. Keeps its clients between questions."""
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        self._settings = settings
+        self._clients: _Clients | None = None
+
+    def lag(self, topics: Collection[str]) -> dict[str, int]:
+        """Returns, for each topic that exists, the records after the group's committed offsets; a partition
+        without one counts from its first record. Nothing on the embedded cluster, which aborts a process
+        that asks for offsets. Raises KafkaUnavailable, SettingsError."""
+        if self._clients is None:
+            self._clients = _Clients(
+                admin(self._settings, quiet=True), offset_reader(self._settings)
+            )
+        client, reader = self._clients
+        client.poll(0)  # takes the events that wait there
+        reader.poll(0)
+        if is_embedded(client, _ASK_S):
             return {}
+        partitions = _partitions(client, topics)
+        committed = _committed(reader, partitions)
+        return _behind(log_bounds(client, partitions), committed)
 
 
-def _metadata(reader: Consumer, down: list[KafkaError], deadline: float) -> ClusterMetadata | None:
-    """Returns the cluster's metadata; None if every broker refused, or at the deadline."""
-    while time.monotonic() < deadline:
-        try:
-            return reader.list_topics(timeout=_STEP_S)
-        except KafkaException:
-            reader.poll(0)  # lets the client call `down.append`
-            if any(error.code() == KafkaError._ALL_BROKERS_DOWN for error in down):  # noqa: SLF001
-                return None
-    return None
+def _partitions(client: AdminClient, topics: Collection[str]) -> list[Partition]:
+    try:
+        known = client.list_topics(timeout=_ASK_S).topics
+    except KafkaException as exc:
+        raise KafkaUnavailable(f"topics are not listed ({exc.args[0].str()})") from exc
+    return [(topic, p) for topic in topics if topic in known for p in known[topic].partitions]
 
 
-def _measured(reader: Consumer, places: list[Any], deadline: float) -> dict[str, tuple[int, int]]:
-    left = deadline - time.monotonic()
-    if not places or left <= 0:
+def _committed(reader: Consumer, partitions: Collection[Partition]) -> dict[Partition, int]:
+    if not partitions:
         return {}
-    found: dict[str, tuple[int, int]] = {}
-    incomplete: set[str] = set()
-    for place in reader.committed(places, timeout=left):
-        left = deadline - time.monotonic()
-        if left <= 0 or place.error is not None:
-            incomplete.add(place.topic)
-            continue
-        low, high = reader.get_watermark_offsets(place, timeout=left)
-        begun = place.offset if place.offset >= 0 else low
-        lag, partitions = found.get(place.topic, (0, 0))
-        found[place.topic] = lag + max(high - max(begun, low), 0), partitions + 1
-    return {topic: one for topic, one in found.items() if topic not in incomplete}
+    try:
+        found = reader.committed([TopicPartition(*one) for one in partitions], timeout=_ASK_S)
+    except KafkaException as exc:
+        raise KafkaUnavailable(f"offsets are not read ({exc.args[0].str()})") from exc
+    return {(one.topic, one.partition): one.offset for one in found if one.offset >= 0}
+
+
+def _behind(
+    bounds: Mapping[Partition, tuple[int, int]], committed: Mapping[Partition, int]
+) -> dict[str, int]:
+    lag: dict[str, int] = {}
+    for partition, (first, end) in bounds.items():
+        begun = max(committed.get(partition, first), first)
+        lag[partition[0]] = lag.get(partition[0], 0) + max(0, end - begun)
+    return lag

@@ -15,6 +15,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Final
 
+from backends.metrics import worker_families
+from backends.metrics.readings import Reading
 from backends.redis.receiver_marks import MarkResult, Marks, SendRequest
 from backends.redis.receiver_windows import Window
 from backends.settings import Settings
@@ -35,7 +37,6 @@ from policy.schema import Policy
 from sending.endings import NotStarted
 from sending.receiver_marks import NEVER_SENT, GateMarks, mark_of, open_marks
 from sending.runtime.clock import Clock
-from sending.runtime.gauges import Gauge
 
 _DROPS: Final = {MarkResult.REPEAT: DUPLICATE_CONTENT, MarkResult.ABOVE: FREQUENCY_CAP}
 
@@ -96,13 +97,12 @@ class SendGates:
             ]
         )
 
-    def gauges(self) -> Iterator[Gauge]:
-        """Yields the metrics of the gates."""
-        text = "Deliveries judged without the fleet's marks."
-        yield "gates_alone", text, {}, self.marks.alone
-        yield "gates_held", "Deliveries that wait for the end of quiet hours.", {}, self._held
+    def readings(self) -> Iterator[Reading]:
+        """Yields what `/metrics` shows."""
+        yield Reading(worker_families.GATES_ALONE, {}, self.marks.alone)
+        yield Reading(worker_families.GATES_HELD, {}, self._held)
         for reason, count in list(self._dropped.items()):
-            yield "gates_dropped", "Deliveries that a gate dropped.", {"reason": reason}, count
+            yield Reading(worker_families.GATES_DROPPED, {"reason": reason}, count)
 
     # ---- deciding ----------------------------------------------------------------------------
 

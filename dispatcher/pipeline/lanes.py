@@ -132,6 +132,11 @@ class LanePool(CallPool[Work]):
         return self._queue.busy
 
     @property
+    def queued(self) -> int:
+        """Calls that wait for a thread or a slot."""
+        return len(self._queue)
+
+    @property
     def repeated(self) -> int:
         """Deliveries that went through the same account again at once."""
         return self._again.repeated

@@ -23,7 +23,6 @@ from tracing.events import Recorder, Stage, TraceEvent
 from tracing.masks import mask
 
 log = structlog.get_logger(__name__)
-_MS = 1_000
 KEPT: Final = "the ledger keeps it: mend the cause, then `hongyan resend`"
 LOST: Final = "best_effort lanes keep nothing: mend the cause, then send it under a new id"
 _STAGE_OF_EVENT = {Event.TTL: Stage.EXPIRED}
@@ -61,29 +60,31 @@ class WorkerTelemetry:
         self._metrics.settle_batch.observe(len(pairs))
         self._metrics.settle_seconds.observe(seconds)
         now = self._clock.now_ms()
-        counts: Counter[tuple[str, str]] = Counter()
+        counts: Counter[tuple[str, str, str]] = Counter()
+        sent: list[bool] = []
         events = []
         alerts: list[Alert] = []
         for (work, settlement), ours in zip(pairs, written, strict=True):
             state = after(State.IN_FLIGHT, settlement.event) if ours else None
-            counts[work.delivery.lane, state._value_ if state else "fenced"] += 1
+            delivery = work.delivery
+            counts[delivery.lane, delivery.account, state._value_ if state else "fenced"] += 1
+            sent.append(state is State.SENT)
             if state is State.PARKED:
-                alerts.append(parked(work.delivery.lane, settlement.reason or ""))
+                alerts.append(parked(delivery.lane, settlement.reason or ""))
             if _traced(work, smooth=state is State.SENT and not work.tries):
                 if work.tries:
                     events += self._tried_events(work)
                 events.append(self._settled_event(work, settlement, state, now))
-        self._time([work for work, _ in pairs])
-        for (lane, outcome), count in counts.items():
-            self._metrics.settled.labels(lane, outcome).inc(count)
+        self._metrics.call_times.count([work for work, _ in pairs], sent)
+        self._count(counts)
         self._raise(alerts)
         self._recorder.record(events)
 
     def best_effort(self, work: Work, settlement: Settlement) -> None:
         """Reports an outcome that no ledger keeps."""
         state = after(State.IN_FLIGHT, settlement.event)
-        self._metrics.settled.labels(work.delivery.lane, state.value).inc()
-        self._time([work])
+        self._metrics.settled.labels(work.delivery.lane, work.delivery.account, state.value).inc()
+        self._metrics.call_times.count([work], [state is State.SENT])
         if _traced(work, smooth=state is State.SENT and not work.tries):
             event = self._settled_event(work, settlement, state, self._clock.now_ms())
             self._recorder.record([*self._tried_events(work), event])
@@ -93,6 +94,8 @@ class WorkerTelemetry:
         if not works:
             return
         now = self._clock.now_ms()
+        counts: Counter[tuple[str, str, str]] = Counter()
+        known: Counter[tuple[str, str]] = Counter()
         events = []
         faulty: list[tuple[Work, EndedAtClaim]] = []
         for work in works:
@@ -105,15 +108,22 @@ class WorkerTelemetry:
                 if fault:
                     events[-1].detail = KEPT if end.state is State.PARKED else LOST
             if isinstance(end, EndedAtClaim):
-                self._metrics.settled.labels(lane, end.state.value).inc()
+                counts[lane, work.delivery.account, end.state.value] += 1
                 if fault:
                     faulty.append((work, end))
             else:
-                by = "redis" if end.reason == DUPLICATE_PREFILTER else "ledger"
-                self._metrics.duplicates.labels(lane, by).inc()
+                known[lane, "redis" if end.reason == DUPLICATE_PREFILTER else "ledger"] += 1
+        self._count(counts)
+        for (lane, by), count in known.items():
+            self._metrics.duplicates.labels(lane, by).inc(count)
         if faulty:
             self._report_faults(faulty)
         self._recorder.record(events)
+
+    def _count(self, ended: Counter[tuple[str, str, str]]) -> None:
+        """Counts ended deliveries by lane, account and outcome."""
+        for labels, count in ended.items():
+            self._metrics.settled.labels(*labels).inc(count)
 
     def _report_faults(self, faulty: Sequence[tuple[Work, EndedAtClaim]]) -> None:
         """Raises the alerts of one batch and writes one line about it."""
@@ -184,12 +194,6 @@ class WorkerTelemetry:
             created_at=notification.created_at,
             received_at=record.received_at,
         )
-
-    def _time(self, works: Sequence[Work]) -> None:
-        for work in works:
-            if work.answered_at:
-                seconds = (work.answered_at - work.started_at) / _MS
-                self._metrics.call_seconds.observe(work.delivery.lane, seconds)
 
 
 def can_be_mended(end: EndedAtClaim) -> bool:

@@ -145,7 +145,7 @@ def _of(process: Process, lane: str) -> LaneSnapshot | None:
 
 
 def _asked(settings: Settings, lanes: Sequence[str]) -> Mapping[str, tuple[int, int]]:
-    from backends.kafka.group_lag import group_lag
+    from backends.kafka.lag_measurement import group_lag
     from message.vocabulary import lane_named
 
     prefix = settings.kafka.topic_prefix

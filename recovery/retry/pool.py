@@ -99,7 +99,7 @@ class RetryPool(CallPool[RetryWork]):
     ) -> None:
         """`reroute` is `Ledger.reroute`: it puts another account on record before its call. `lazy`: the
         threads start with the first call."""
-        super().__init__(f"resend-{routes.lane.name}", permit=permit, clock=clock)
+        super().__init__(routes.lane.name, permit=permit, clock=clock, prefix="resend-")
         self.lane = routes.lane
         self._wanted = threads
         self._capacity = 2 * threads * routes.batch

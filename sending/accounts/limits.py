@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from typing import NamedTuple
 
+from backends.metrics.readings import Reading
 from backends.redis.paces import RedisPaces
 from backends.redis.receiver_windows import RedisWindows
 from backends.redis.token_bucket import RedisBuckets
@@ -21,7 +22,6 @@ from sending.accounts.receiver_limits import ReceiverLimits, limits_of
 from sending.accounts.selector import AccountSelector
 from sending.lane_routes import Route
 from sending.runtime.clock import Clock
-from sending.runtime.gauges import Gauge
 
 AccountsByLane = Mapping[Lane, Mapping[str, Route]]
 """Lane to account name to its route."""
@@ -52,12 +52,12 @@ class SendLimits(NamedTuple):
                     lane, policy, of_lane, self.rates, self.clock, before
                 )
 
-    def gauges(self) -> Iterator[Gauge]:
-        """Yields the gauges of `/metrics`."""
+    def readings(self) -> Iterator[Reading]:
+        """Yields what `/metrics` shows."""
         for accounts in tuple(self.accounts.values()):  # `follow` may add one
-            yield from accounts.gauges()
-        yield from self.rates.gauges()
-        yield from self.receivers.gauges()
+            yield from accounts.readings()
+        yield from self.rates.readings()
+        yield from self.receivers.readings()
 
 
 def open_quotas(

@@ -20,13 +20,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
+from backends.metrics import worker_families
+from backends.metrics.readings import Reading
 from backends.redis.outage_guard import PAUSE_S, OutageGuard
 from backends.redis.paces import Pace, Paces
 from backends.redis.token_bucket import Ask, Buckets, Grant, LocalBuckets
 from channels.channel import Account
 from sending.accounts.paces import AccountPaces, Meter
 from sending.accounts.token_lease import TokenLease
-from sending.runtime.gauges import Gauge
 
 CHUNK_S: Final = 0.1
 """Seconds of the rate whose tokens the whole fleet may be promised at once, beyond one token each."""
@@ -173,22 +174,23 @@ class RateLimiter:
         if held:
             self._exchange(held, want=False)
 
-    def gauges(self) -> Iterator[Gauge]:
-        """Yields the gauges of `/metrics`."""
+    def rate_of(self, name: str) -> float | None:
+        """Returns the deliveries a second that the fleet may send through the account; None: any."""
+        lease = self._leases.get(name)
+        return None if lease is None else lease.rate
+
+    def readings(self) -> Iterator[Reading]:
+        """Yields what `/metrics` shows."""
         if self._leases:
-            text = "1 while the fleet's buckets answer, 0 while this worker keeps to its share."
-            yield "rates_shared", text, {}, float(self.shared)
+            yield Reading(worker_families.RATES_SHARED, {}, float(self.shared))
         for lease in self._leases.values():
             account = {"account": lease.name}
-            yield "rate_tokens", "Deliveries that may go without asking.", account, lease.tokens
-            workers = self._workers(lease.name)
-            yield "rate_workers", "Live workers that share the account.", account, workers
-            yield "rate_per_s", "Deliveries a second that the fleet may send.", account, lease.rate
-            shut = "Seconds for which the provider wants to be left alone."
-            yield "rate_shut_seconds", shut, account, self.shut_s(lease.name)
+            yield Reading(worker_families.RATE_TOKENS, account, lease.tokens)
+            yield Reading(worker_families.RATE_WORKERS, account, self._workers(lease.name))
+            yield Reading(worker_families.RATE, account, lease.rate)
+            yield Reading(worker_families.RATE_SHUT_SECONDS, account, self.shut_s(lease.name))
         for name, refused in self._paces.refusals.items():
-            text = "Calls that the provider refused for the account's pace."
-            yield "paced", text, {"account": name}, refused
+            yield Reading(worker_families.PACED, {"account": name}, refused)
 
     def _pace(self, name: str, pace: Pace | None) -> None:
         """Lets an account follow a pace; None: its own rate, or none."""

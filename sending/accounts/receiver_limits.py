@@ -19,10 +19,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
+from backends.metrics import worker_families
+from backends.metrics.readings import Reading
 from backends.redis.outage_guard import OutageGuard
 from backends.redis.receiver_windows import LocalWindows, Passage, Window, Windows
 from channels.channel import Account, Channel
-from sending.runtime.gauges import Gauge
 
 _MS: Final = 1_000
 _SLACK: Final = 0.1
@@ -107,11 +108,10 @@ class ReceiverLimits:
                 self._held[batch[place][0]] += delay > 0
         return delays
 
-    def gauges(self) -> Iterator[Gauge]:
-        """Yields the gauges of `/metrics`."""
+    def readings(self) -> Iterator[Reading]:
+        """Yields what `/metrics` shows."""
         for account, held in self._held.items():
-            text = "Deliveries that had to wait for the limit of their receiver, or of the robot."
-            yield "receivers_held", text, {"account": account}, held
+            yield Reading(worker_families.RECEIVERS_HELD, {"account": account}, held)
 
     def _enter(self, batch: Sequence[tuple[str, str]]) -> list[int]:
         fleet = self._fleet

@@ -22,6 +22,8 @@ from typing import Final
 
 import structlog
 
+from backends.metrics import worker_families
+from backends.metrics.readings import Reading
 from channels.channel import Account
 from channels.judging.retry_after import MAX_MS as MAX_PACED_MS
 from message.delivery import Delivery, Rendered
@@ -32,7 +34,6 @@ from policy.schema import LanePolicy
 from sending.accounts.circuit_breaker import BreakerState, CircuitBreaker, judgement_of
 from sending.accounts.paces import Meter
 from sending.accounts.rate_limiter import UNBOUNDED, RateLimiter
-from sending.runtime.gauges import Gauge
 
 ACCOUNT_SHUT: Final = "account_shut"
 """Reason of a delivery that did not begin: its account was shut since the choice."""
@@ -260,16 +261,18 @@ class AccountSelector:
         shut = (name for name, r in self._routes.items() if r.breaker.state(now))
         return sorted(shut)
 
-    def gauges(self) -> Iterator[Gauge]:
-        """Yields the gauges of `/metrics`."""
-        now = self._monotonic()
+    def readings(self) -> Iterator[Reading]:
+        """Yields what `/metrics` shows."""
+        now, lane = self._monotonic(), {"lane": self._lane}
         for name, route in self._routes.items():
             labels = {"lane": self._lane, "account": name}
-            text = "0 closed, 1 half open, 2 open."
-            yield "breaker_state", text, labels, float(route.breaker.state(now))
-            yield "breaker_opened", "Times the breaker opened.", labels, route.breaker.opened
-        text = "Deliveries that another account took over."
-        yield "failovers", text, {"lane": self._lane}, self.failovers
+            yield Reading(worker_families.BREAKER_STATE, labels, float(route.breaker.state(now)))
+            yield Reading(worker_families.BREAKER_OPENED, labels, route.breaker.opened)
+        yield Reading(worker_families.FAILOVERS, lane, self.failovers)
+        rates = [self._rates.rate_of(name) for name in self._routes]
+        known = [rate for rate in rates if rate is not None]
+        if len(known) == len(rates):
+            yield Reading(worker_families.LANE_RATE, lane, sum(known))
 
     def _heed(
         self, account: Account, outcomes: Sequence[AnyOutcome], begun_at: float | None

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry
 
+from backends.metrics.readings import show_readings
 from backends.settings import Settings
 from channels.engine import Sender
 from idempotency.sql_ledger import SqlLedger
@@ -15,7 +16,6 @@ from sending.alerts.fleet import FleetAlerts
 from sending.alerts.notifier import AlertNotifier
 from sending.alerts.rules import AlertMonitor, RuleEvaluator, rules_of
 from sending.alerts.webhook import AlertHook
-from sending.runtime.gauges import show_gauges
 
 D = TypeVar("D", bound=AlertNotifier)
 
@@ -54,5 +54,5 @@ def open_watchman(
         pauses=ledger.controls(),
         monotonic=monotonic,
     )
-    show_gauges(registry, fleet.gauges)
+    show_readings(registry, fleet.readings)
     return AlertMonitor(registry, RuleEvaluator(rules_of(settings.alerts), monotonic), desk, fleet)

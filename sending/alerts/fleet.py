@@ -14,12 +14,13 @@ from typing import Final, Protocol
 
 import structlog
 
+from backends.metrics.readings import Reading
+from backends.metrics.shared_families import OVERDUE_SECONDS
 from backends.settings import AlertSettings
 from idempotency.fleet.controls import LanePause
 from idempotency.fleet.health import HEARTBEAT_LOST, Lost, Overdue
 from idempotency.ledger import LedgerError
 from sending.alerts.notifier import Alert, AlertNotifier
-from sending.runtime.gauges import Gauge
 
 log = structlog.get_logger(__name__)
 DUTY: Final = "alerts"
@@ -72,7 +73,7 @@ class Holding(Protocol):
 
 
 class FleetAlerts:
-    """The thread of `AlertMonitor` calls `look` and `stop`; any thread may read `gauges`."""
+    """The thread of `AlertMonitor` calls `look` and `stop`; any thread may call `readings`."""
 
     def __init__(
         self,
@@ -117,15 +118,14 @@ class FleetAlerts:
         except LedgerError as exc:
             log.debug("duty_not_dropped", cause=str(exc))
 
-    def gauges(self) -> Iterable[Gauge]:
+    def readings(self) -> Iterable[Reading]:
         """Yields the last measurements, if this process has the duty."""
         valid_until, overdue = self._overdue
         if self._monotonic() >= valid_until:
             return
-        text = "Seconds that a lane's oldest row waits for recovery; shown by one process of the fleet."
         for one in overdue:
             for what, ms in (("due", one.due_ms), ("doubt", one.doubt_ms)):
-                yield "recovery_overdue_seconds", text, {"lane": one.lane, "about": what}, ms / _MS
+                yield Reading(OVERDUE_SECONDS, {"lane": one.lane, "about": what}, ms / _MS)
 
     def _look(self) -> None:
         settled = self._monotonic() - self._answers_since >= CLEAR_S

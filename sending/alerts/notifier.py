@@ -16,8 +16,9 @@ from typing import Any, Final, NamedTuple, Protocol
 import msgspec
 import structlog
 from prometheus_client import CollectorRegistry
-from prometheus_client import Counter as Metric
 
+from backends.metrics.instruments import counter_of
+from backends.metrics.shared_families import ALERTS, ALERTS_NOT_POSTED
 from idempotency.alerts.windows import CLEARED, AlertReport, Post, Raised
 from idempotency.ledger import LedgerError
 from sending.alerts.windows import OwnWindows, Subject
@@ -122,8 +123,8 @@ class AlertNotifier:
         name: str = "",
     ) -> None:
         """Without `windows` it uses its own. `name` is the process's, `post_s` a post's time limit."""
-        self._raised = _metric(registry, "alerts", "Times that an alert came up.", "lane")
-        self._not_posted = _metric(registry, "alerts_not_posted", "Posts that failed.")
+        self._raised = counter_of(ALERTS, registry)
+        self._not_posted = counter_of(ALERTS_NOT_POSTED, registry)
         self._window_ms = int(window_s * _MS)
         self._own = OwnWindows(monotonic)
         self._windows = windows
@@ -248,7 +249,3 @@ def _merged(raised: Sequence[Raised]) -> list[Raised]:
         count = one.count + (before.count if before else 0)
         merged[one.rule, one.subject] = msgspec.structs.replace(one, count=count)
     return list(merged.values())
-
-
-def _metric(registry: CollectorRegistry, name: str, text: str, *labels: str) -> Metric:
-    return Metric(f"hongyan_{name}", text, ("rule", *labels), registry=registry)

@@ -1,1 +1,1 @@
-"""Clock, threads, work queue, lease, health, gauges."""
+"""Clock, threads, work queue, lease, health."""

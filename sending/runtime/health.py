@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import json
 import socket
-import sys
 import threading
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -20,6 +18,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 
 from backends.addresses import address_of
 from backends.settings import SettingsError
+from backends.stack_dump import thread_stacks
 
 log = structlog.get_logger(__name__)
 
@@ -103,16 +102,6 @@ class HealthServer:
         self._server.server_close()
 
 
-def thread_stacks() -> str:
-    """Returns every thread's stack as text."""
-    names = {thread.ident: thread.name for thread in threading.enumerate()}
-    parts = []
-    frames = sys._current_frames()  # noqa: SLF001 (documented; there is no other way to see them)
-    for ident, frame in frames.items():
-        parts.append(f"--- {names.get(ident, ident)}\n{''.join(traceback.format_stack(frame))}")
-    return "\n".join(parts)
-
-
 def _bind(address: str, handler: type[BaseHTTPRequestHandler], key: str) -> ThreadingHTTPServer:
     wanted = address_of(address, key, "127.0.0.1:9464")
     kind = _Server6 if wanted.family is socket.AF_INET6 else ThreadingHTTPServer
@@ -135,6 +124,9 @@ def _handler(health: Health, registry: CollectorRegistry) -> type[BaseHTTPReques
     class Handler(BaseHTTPRequestHandler):
         """Three pages, read-only."""
 
+        def do_HEAD(self) -> None:
+            self.do_GET()
+
         def do_GET(self) -> None:
             if self.path == "/healthz":
                 self._answer_json(*health.alive())
@@ -154,7 +146,8 @@ def _handler(health: Health, registry: CollectorRegistry) -> type[BaseHTTPReques
             self.send_header("Content-Type", content_type)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
-            self.wfile.write(body)
+            if self.command != "HEAD":
+                self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (its name)
             """Logs no request."""

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from backends.metrics import worker_families
 from dispatcher.metrics import Metrics
 from dispatcher.pipeline import gates as gates
 from dispatcher.pipeline.telemetry import WorkerTelemetry
@@ -79,7 +80,7 @@ def test_a_reason_that_nobody_entered_is_counted_under_its_own_name() -> None:
     bench = Bench(quiet_hours=DROPPING)
     bench.gates.__class__ = _Curfew
     assert bench.judge(bench.work()) == ["curfew: nobody goes out"]
-    assert bench.gauge("gates_dropped", reason="curfew") == 1
+    assert bench.shown(worker_families.GATES_DROPPED, reason="curfew") == 1
     end = EndedAtClaim(State.DROPPED, "curfew: nobody goes out")
     assert reported(end) == (Stage.DROPPED, "DROPPED")
 

@@ -19,7 +19,7 @@ from channels.probe.probe import ExchangeRecorder, OwnTokens
 from channels.providers.aliyun_sms.adapter import AliyunSms
 from channels.registry import load_accounts
 from channels.transports import TransportRouter
-from dispatcher.wiring import login_gauges
+from dispatcher.wiring import login_readings
 from message.delivery import Delivery, deliveries_of
 from message.envelope import Notification, Template
 from message.outcomes import Accepted, AnyOutcome, is_paced
@@ -124,9 +124,9 @@ def test_it_is_told_until_it_is_mended_and_a_while_longer() -> None:
         fleet.run(60, answer)
     assert [rates.refused_logins() for rates in fleet.rates] == [["wrong"], ["wrong"]]
     by_token = OwnTokens(ExchangeRecorder(TransportRouter()), 1.0)
-    (shown,) = login_gauges(by_token, fleet.rates[0])
-    assert shown[0] == "login_refused", "of which the alert is raised"
-    assert shown[2:] == ({"account": "wrong"}, 1)
+    (shown,) = login_readings(by_token, fleet.rates[0])
+    assert shown.family.name == "hongyan_login_refused", "of which the alert is raised"
+    assert (shown.labels, shown.value) == ({"account": "wrong"}, 1)
     line, *others = [one for one in told if one["event"] == "login_refused"]
     assert len(others) < 2, "each process says it once"
     assert line["code"] == "SignatureDoesNotMatch"

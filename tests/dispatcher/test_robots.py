@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from backends.metrics import worker_families
 from backends.redis.client import connect
 from backends.redis.paces import LocalPaces, RedisPaces
 from backends.redis.token_bucket import LocalBuckets, RedisBuckets
@@ -127,8 +128,8 @@ def test_a_silence_opens_no_breaker_that_would_probe_it() -> None:
         lanes.refuse(0, "one", SILENT)
     states = {
         labels["account"]: value
-        for name, _, labels, value in lanes.accounts[0].gauges()
-        if name == "breaker_state"
+        for family, labels, value in lanes.accounts[0].readings()
+        if family is worker_families.BREAKER_STATE
     }
     assert set(states.values()) == {0.0}
 

@@ -439,11 +439,11 @@ def test_without_any_recovery_workers_say_that_what_is_due_waits(
     one.look()
     late = [body for body in hook.heard if body["rule"] == "recovery_overdue"]
     assert [(b["lane"], b["about"], b["state"]) for b in late] == [("sms.notice", about, "firing")]
-    gauges = {(g[2]["lane"], g[2]["about"]): g[3] for g in one.fleet.gauges()}
+    gauges = {(r.labels["lane"], r.labels["about"]): r.value for r in one.fleet.readings()}
     assert gauges["sms.notice", about] == pytest.approx(129.0)
     assert gauges[LANE, "due"] == 0.0
     one.seconds += 31
-    assert list(one.fleet.gauges()) == [], "an old number says nothing of now"
+    assert list(one.fleet.readings()) == [], "an old number says nothing of now"
 
 
 def test_a_lane_that_is_paused_for_long_is_told_and_its_due_rows_are_not(
@@ -483,7 +483,7 @@ def test_a_limit_of_zero_tells_no_pause(world: World, hook: Hook) -> None:
 def test_an_overdue_limit_of_zero_asks_nothing(world: World, hook: Hook) -> None:
     one = Process(world.open(), "w1", hook, overdue_s=0)
     one.look()
-    assert list(one.fleet.gauges()) == []
+    assert list(one.fleet.readings()) == []
 
 
 # -- a policy that was refused --

@@ -231,12 +231,12 @@ def test_a_recovery_whose_schedule_calls_nothing_is_not_ready(ground: MakeGround
 def test_what_nobody_measured_is_not_shown_as_zero() -> None:
     time = Time()
     gauges = BacklogGauges(time)
-    assert list(gauges.collect()) == []
+    assert list(gauges.readings()) == []
     gauges.show([DueBacklog(LANE, 5, 1, 2_000, 0)], 30.0)
-    due = next(family for family in gauges.collect() if family.name == "hongyan_recovery_due")
-    assert [(sample.labels["lane"], sample.value) for sample in due.samples] == [(LANE, 5.0)]
+    shown = {one.family.name: (one.labels, one.value) for one in gauges.readings()}
+    assert shown["hongyan_recovery_due"] == ({"lane": LANE}, 5)
     time.now = 30.0
-    assert list(gauges.collect()) == [], "an old number says nothing of now"
+    assert list(gauges.readings()) == [], "an old number says nothing of now"
 
 
 def test_a_recovery_measures_without_any_schedule(ground: MakeGround) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from backends.metrics import worker_families
+from backends.metrics.families import Family
 from backends.redis.client import RedisAway
 from backends.redis.receiver_marks import (
     LocalMarks,
@@ -105,8 +107,9 @@ class Bench:
         self.gates.judge(works)
         return [getattr(work.intent, "reason", None) for work in works]
 
-    def gauge(self, name: str, **labels: str) -> float:
-        return sum(v for n, _, held, v in self.gates.gauges() if n == name and labels == held)
+    def shown(self, family: Family, **labels: str) -> float:
+        found = [r.value for r in self.gates.readings() if r[:2] == (family, labels)]
+        return sum(found)
 
 
 def test_a_lane_without_gates_is_not_asked_about() -> None:
@@ -120,7 +123,7 @@ def test_in_quiet_hours_a_delivery_waits_until_they_end() -> None:
     work = bench.work()
     assert bench.judge(work) == ["quiet_hours"]
     assert work.intent == Hold(9 * HOUR_MS, "quiet_hours")
-    assert bench.gauge("gates_held") == 1
+    assert bench.shown(worker_families.GATES_HELD) == 1
     bench.ms += 9 * HOUR_MS
     assert bench.judge(bench.work()) == [None]
 
@@ -131,7 +134,7 @@ def test_in_quiet_hours_it_is_dropped_where_the_policy_says_so() -> None:
     work = bench.work()
     assert bench.judge(work) == ["quiet_hours"]
     assert (work.intent, bench.fleet.asked) == (Drop("quiet_hours"), [])
-    assert bench.gauge("gates_dropped", reason="quiet_hours") == 1
+    assert bench.shown(worker_families.GATES_DROPPED, reason="quiet_hours") == 1
 
 
 def test_a_batch_is_one_question_and_says_nothing_in_plain_text() -> None:
@@ -277,7 +280,7 @@ def test_a_claim_that_was_not_won_leaves_the_mark_that_was_there_before() -> Non
 def test_without_redis_a_worker_goes_by_what_it_let_pass_itself_and_counts() -> None:
     bench = Bench(shared=False, dedup=DEDUP)
     assert bench.judge(bench.work(), bench.work()) == [None, "duplicate_content"]
-    assert bench.gauge("gates_alone") == 2
+    assert bench.shown(worker_families.GATES_ALONE) == 2
 
 
 def test_an_outage_forgets_nothing_that_this_worker_let_pass() -> None:
@@ -285,7 +288,7 @@ def test_an_outage_forgets_nothing_that_this_worker_let_pass() -> None:
     assert bench.judge(bench.work()) == [None]
     bench.fleet.away = True
     assert bench.judge(bench.work(), bench.work("wang")) == ["duplicate_content", None]
-    assert bench.gauge("gates_alone") == 2
+    assert bench.shown(worker_families.GATES_ALONE) == 2
 
 
 def test_a_redis_that_forgot_marks_nothing_that_is_dropped() -> None:

@@ -198,7 +198,7 @@ def test_a_breaker_keeps_what_it_learnt_where_its_own_settings_stay() -> None:
         assert mine.accounts[LANE.name].still_allowed(a)
         new.release(b)
         assert new.record(b, [Accepted("1")]), "one that the lane has no more"
-        assert BreakerState.OPEN in {BreakerState(int(v)) for _, _, _, v in old.gauges() if v == 2}
+        assert BreakerState.OPEN in {BreakerState(int(v)) for *_, v in old.readings() if v == 2}
 
 
 def test_an_account_that_a_policy_adds_keeps_to_its_rate() -> None:

@@ -99,7 +99,7 @@ def test_an_account_without_a_rate_asks_nobody_and_may_always_send() -> None:
     bench.rates.tidy()
     bench.rates.close()
     assert (bench.rates.wait_s("a"), bench.redis.asked) == (0.0, [])
-    assert {name for name, *_ in bench.rates.gauges()} == {"paced"}
+    assert {r.family.name for r in bench.rates.readings()} == {"hongyan_paced_total"}
 
 
 def test_tokens_come_in_chunks_and_not_one_by_one() -> None:
@@ -279,20 +279,18 @@ def test_when_redis_was_away_from_the_start_the_share_is_there_at_once() -> None
     assert bench.drain() == 25
 
 
-def test_gauges_tell_who_decides_and_how_many_share() -> None:
+def test_readings_tell_who_decides_and_how_many_share() -> None:
     bench = Bench(account("a", 100.0), account("b", None), workers=2)
     bench.rates.rooms(["a", "b"])
-    shown = {
-        (name, labels.get("account")): value for name, _, labels, value in bench.rates.gauges()
-    }
+    shown = {(r.family.name, r.labels.get("account")): r.value for r in bench.rates.readings()}
     assert shown == {
-        ("paced", "a"): 0,
-        ("paced", "b"): 0,
-        ("rate_per_s", "a"): 100.0,
-        ("rate_shut_seconds", "a"): 0.0,
-        ("rates_shared", None): 1,
-        ("rate_tokens", "a"): 5,
-        ("rate_workers", "a"): 2,
+        ("hongyan_paced_total", "a"): 0,
+        ("hongyan_paced_total", "b"): 0,
+        ("hongyan_rate_per_s", "a"): 100.0,
+        ("hongyan_rate_shut_seconds", "a"): 0.0,
+        ("hongyan_rates_shared", None): 1,
+        ("hongyan_rate_tokens", "a"): 5,
+        ("hongyan_rate_workers", "a"): 2,
     }
 
 

@@ -212,7 +212,7 @@ def test_accounts_of_one_application_share_what_a_member_may_get() -> None:
 def test_those_who_had_to_wait_are_counted() -> None:
     bench = Bench()
     bench.go(33)
-    shown = {labels["account"]: value for _, _, labels, value in bench.limits.gauges()}
+    shown = {labels["account"]: value for _, labels, value in bench.limits.readings()}
     assert shown == {"wecom": 3, "fast": 0, "robot": 0, "same": 0}
 
 

@@ -56,8 +56,9 @@ class Bench:
     ) -> None:
         self.accounts.record(self.of[name], outcomes, begun_at)
 
-    def gauges(self) -> dict[tuple[str, str], float]:
-        return {(g[0], g[2].get("account", "")): g[3] for g in self.accounts.gauges()}
+    def shown(self) -> dict[tuple[str, str], float]:
+        found = self.accounts.readings()
+        return {(r.family.name, r.labels.get("account", "")): r.value for r in found}
 
 
 # -- weights --
@@ -312,19 +313,19 @@ def test_opening_and_closing_are_logged_with_lane_account_and_cause() -> None:
     assert "secret detail" not in str(logs)
 
 
-def test_states_are_shown_as_gauges() -> None:
+def test_states_and_counts_are_shown() -> None:
     bench = Bench(["a", "b"])
     bench.record("a", HALTED)
     bench.other(NotSent("connect"), "a")
-    assert bench.gauges() == {
-        ("breaker_state", "a"): 2,
-        ("breaker_state", "b"): 0,
-        ("breaker_opened", "a"): 1,
-        ("breaker_opened", "b"): 0,
-        ("failovers", ""): 1,
+    assert bench.shown() == {
+        ("hongyan_breaker_state", "a"): 2,
+        ("hongyan_breaker_state", "b"): 0,
+        ("hongyan_breaker_opened_total", "a"): 1,
+        ("hongyan_breaker_opened_total", "b"): 0,
+        ("hongyan_failovers_total", ""): 1,
     }
     bench.time += 5.0
-    assert bench.gauges()["breaker_state", "a"] == 1
+    assert bench.shown()["hongyan_breaker_state", "a"] == 1
 
 
 # -- refusals that only pace --
@@ -338,7 +339,7 @@ def test_a_provider_that_asks_to_be_left_alone_is_not_called_until_then() -> Non
     assert bench.choose() is None
     assert (bench.accounts.room(), bench.accounts.still_allowed(bench.of["a"])) == (0, False)
     assert bench.accounts.seconds_until_room() == pytest.approx(2.0)
-    assert bench.gauges()["breaker_state", "a"] == 0, "a healthy account's breaker opened"
+    assert bench.shown()["hongyan_breaker_state", "a"] == 0, "a healthy account's breaker opened"
     bench.time += 2.01
     assert bench.choose() == "a"
     assert bench.choose() is None, "it begins slowly"

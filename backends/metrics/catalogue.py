@@ -1,0 +1,26 @@
+"""All families that any process shows."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from backends.metrics import (
+    receipts_families,
+    recovery_families,
+    shared_families,
+    worker_families,
+)
+from backends.metrics.families import Family
+
+FAMILIES: Final = (
+    *shared_families.FAMILIES,
+    *worker_families.FAMILIES,
+    *recovery_families.FAMILIES,
+    *receipts_families.FAMILIES,
+)
+BY_NAME: Final = {family.name: family for family in FAMILIES}
+
+
+def shown_by(process: str) -> list[Family]:
+    """Returns the families of a process."""
+    return [family for family in FAMILIES if process in family.shown_by]
