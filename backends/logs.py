@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import re
 import sys
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
 from traceback import walk_tb
 from typing import Any, Final, TextIO
 
@@ -31,6 +32,8 @@ _URL_QUERY = re.compile(
 _DEPTH: Final = 5
 _FRAMES: Final = 8
 _HEAD: Final = ("time", "level", "event")
+_identity: dict[str, str] = {}
+"""Fields of every event of this process; written by `identified`."""
 
 
 def configure(settings: LogSettings, *, quiet: bool = False, stream: TextIO | None = None) -> None:
@@ -40,12 +43,23 @@ def configure(settings: LogSettings, *, quiet: bool = False, stream: TextIO | No
     if quiet and level == logging.INFO:
         level = logging.WARNING
     structlog.configure(
-        processors=_processors(_is_console(settings, stream), colors=stream.isatty()),
+        processors=_processors(is_console(settings, stream), colors=stream.isatty()),
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.WriteLoggerFactory(file=stream),
         cache_logger_on_first_use=True,
     )
     logging.basicConfig(level=max(level, logging.WARNING), handlers=[LibraryLog()], force=True)
+
+
+@contextmanager
+def identified(**fields: str) -> Iterator[None]:
+    """Adds these fields to every event of the process, such as `worker`."""
+    global _identity
+    before, _identity = _identity, {**_identity, **fields}
+    try:
+        yield
+    finally:
+        _identity = before
 
 
 class LibraryLog(logging.Handler):
@@ -69,13 +83,15 @@ def where(exc: BaseException) -> list[str]:
     return frames[-_FRAMES:]
 
 
-def _is_console(settings: LogSettings, stream: TextIO) -> bool:
+def is_console(settings: LogSettings, stream: TextIO) -> bool:
+    """Returns whether events are for people, not JSON."""
     return stream.isatty() if settings.format == "auto" else settings.format == "console"
 
 
 def _processors(console: bool, *, colors: bool) -> list[Any]:
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
+        _identify,
         structlog.processors.add_log_level,
         redact,
     ]
@@ -93,6 +109,13 @@ def _processors(console: bool, *, colors: bool) -> list[Any]:
         _head_first,
         structlog.processors.JSONRenderer(ensure_ascii=False),
     ]
+
+
+def _identify(
+    _logger: object, _method: str, event: MutableMapping[str, Any]
+) -> MutableMapping[str, Any]:
+    """Adds the fields of the process; an event's own fields win."""
+    return {**_identity, **event}
 
 
 def _head_first(

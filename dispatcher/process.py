@@ -12,9 +12,11 @@ from contextlib import ExitStack
 from typing import Final
 
 import structlog
+from msgspec.structs import replace
 
 from backends.addresses import address_of
 from backends.kafka import clients as kafka
+from backends.logs import identified
 from backends.settings import Settings
 from channels.template_support import TEMPLATE_SUPPORT, gaps
 from channels.tokens.shared import open_tokens
@@ -22,7 +24,7 @@ from channels.transports import TransportRouter
 from dispatcher.kafka.group_member import MemberFenced
 from dispatcher.kafka.source import SourceFailed
 from dispatcher.metrics import Metrics
-from dispatcher.wiring import BuiltWorker, OpenedBackends, build, routes_for
+from dispatcher.wiring import BuiltWorker, OpenedBackends, build, routes_for, worker_name
 from dispatcher.worker import WorkerFailed
 from idempotency.ledger import LedgerUnavailable
 from idempotency.prefilter_redis import open_prefilter
@@ -67,7 +69,8 @@ def run_worker(
     PolicyError, KafkaUnavailable, LedgerError if it cannot start."""
     lanes = lanes_matching(patterns or settings.worker.lanes)
     policy = load_for(settings)
-    with ExitStack() as stack:
+    settings = _named(settings)
+    with ExitStack() as stack, identified(worker=settings.worker.id):
         try:
             app = open_worker(settings, policy, lanes, stack, stop)
         except LedgerUnavailable:
@@ -78,6 +81,11 @@ def run_worker(
             log.info("stopped_before_start")
             return EXIT_DONE
         return _run(app)
+
+
+def _named(settings: Settings) -> Settings:
+    """Returns the settings with a name for the worker, which its log has from the first event on."""
+    return replace(settings, worker=replace(settings.worker, id=worker_name(settings)))
 
 
 def open_worker(

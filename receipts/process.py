@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 import threading
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ import structlog
 import uvicorn
 
 from backends.addresses import address_of
+from backends.logs import identified
 from backends.settings import Settings, SettingsError
 from channels.http_client.transport import Transport
 from idempotency.receipts.sql import open_receipts
@@ -58,7 +60,7 @@ def run_receipts(settings: Settings, stop: threading.Event, listen: str = "") ->
     """Serves until `stop` is set. Returns the exit code. Raises SettingsError, LedgerError."""
     sources = load_sources(settings)
     describe_structs()
-    with ExitStack() as stack:
+    with ExitStack() as stack, identified(worker=f"receipts-{socket.gethostname()}-{os.getpid()}"):
         listener = stack.enter_context(_bound(listen or settings.receipts.listen))
         ledger = open_ledger(settings)
         stack.callback(ledger.close)

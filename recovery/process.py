@@ -8,15 +8,17 @@ from contextlib import ExitStack
 from typing import Any, Final, Protocol
 
 import structlog
+from msgspec.structs import replace
 
 from backends.addresses import address_of
+from backends.logs import identified
 from backends.settings import Settings
 from idempotency.ledger import LedgerUnavailable
 from message.vocabulary import lanes_matching
 from policy.loading import load_for
 from recovery.scheduling.loop import Loop
 from recovery.service import Recovery
-from recovery.wiring import OpenedRecovery, open_recovery
+from recovery.wiring import OpenedRecovery, open_recovery, recovery_name
 from sending.runtime.exit_codes import EXIT_DONE, EXIT_FAILED
 from sending.runtime.health import HealthServer
 
@@ -78,7 +80,8 @@ def run_recovery(
     lanes = lanes_matching(patterns or settings.recovery.lanes)
     policy = load_for(settings)
     address_of(settings.recovery.health_address, "recovery.health_address", "127.0.0.1:9466")
-    with ExitStack() as stack:
+    settings = _named(settings)
+    with ExitStack() as stack, identified(worker=settings.recovery.id):
         scheduling = _scheduling(settings, embedded=embedded)
         try:
             opened = open_recovery(settings, policy, lanes, stack, stop)
@@ -97,6 +100,11 @@ def run_recovery(
         stack.callback(server.stop)
         log.info("recovery_started", health=server.address, scheduler=type(scheduling).__name__)
         return _run(opened, scheduling, stop, settings.recovery.drain_s)
+
+
+def _named(settings: Settings) -> Settings:
+    """Returns the settings with a name for the recovery, which its log has from the first event on."""
+    return replace(settings, recovery=replace(settings.recovery, id=recovery_name(settings)))
 
 
 def _run(

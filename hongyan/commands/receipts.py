@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from backends.signals import stopped_by_signals
-from hongyan.terminal import explained, settings_of
+from hongyan.serving import serving
+from hongyan.terminal import explained
 
 HELP = explained(
     "Take in providers' receipts for sent deliveries, until SIGTERM or Ctrl-C.",
@@ -30,8 +30,7 @@ def receipts(
         ),
     ] = "",
 ) -> None:
-    with stopped_by_signals() as stop:
-        settings = settings_of(context, quiet=False)
+    with serving(context, "receipts") as (settings, stop):
         from receipts.process import run_receipts
 
         raise typer.Exit(run_receipts(settings, stop, listen))

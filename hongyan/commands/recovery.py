@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from backends.signals import stopped_by_signals
-from hongyan.terminal import explained, settings_of
+from hongyan.serving import serving
+from hongyan.terminal import explained
 
 HELP = explained(
     "Send due deliveries again and resolve those in doubt, until SIGTERM or Ctrl-C.",
@@ -39,8 +39,7 @@ def recovery(
         ),
     ] = False,
 ) -> None:
-    with stopped_by_signals() as stop:
-        settings = settings_of(context, quiet=False)
+    with serving(context, "recovery") as (settings, stop):
         from hongyan.configuration import require_sound
 
         require_sound(settings)

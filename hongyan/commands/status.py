@@ -65,7 +65,7 @@ def read_status(
     from hongyan.output.status import ShownStatus
     from policy.versions import Versions
 
-    fleet = ledger.fleetread_status()
+    fleet = ledger.fleet_status()
     states = fleet.lanes(lanes)
     processes, pauses = fleet.processes(), ledger.controls().pauses()
     alerts = ledger.alert_book().alerts()

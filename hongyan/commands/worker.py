@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from backends.signals import stopped_by_signals
-from hongyan.terminal import explained, settings_of
+from hongyan.serving import serving
+from hongyan.terminal import explained
 
 HELP = explained(
     "Send notifications from Kafka, until SIGTERM or Ctrl-C; then drain and end.",
@@ -31,8 +31,7 @@ def worker(
         ),
     ] = None,
 ) -> None:
-    with stopped_by_signals() as stop:
-        settings = settings_of(context, quiet=False)
+    with serving(context, "worker") as (settings, stop):
         from hongyan.configuration import require_sound
 
         require_sound(settings)
