@@ -21,7 +21,7 @@ app = typer.Typer(name="alerts", help="Open alerts and silences.", no_args_is_he
 
 LIST = explained(
     "List the open alerts, oldest first, with their start, the count not sent yet, silences, and the "
-    "section of docs/alerts.md that says what to do.",
+    "section of docs/runbook.md that says what to do.",
     "hongyan alerts list",
     "hongyan alerts list --all --json",
 )

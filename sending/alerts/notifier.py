@@ -47,7 +47,7 @@ RULES: Final = LASTING | {
     "records_removed",
     "log_began_anew",
 }
-"""All rules; docs/alerts.md has a section for each."""
+"""All rules; docs/runbook.md has a section for each."""
 _MS: Final = 1_000
 _POST_TRIES: Final = 3
 _POST_PAUSE_S: Final = 1.0
@@ -90,7 +90,7 @@ class Alert(NamedTuple):
     """One thing that went wrong."""
 
     rule: str
-    """Its name in docs/alerts.md."""
+    """Its name in docs/runbook.md."""
     lane: str
     """Empty if it concerns no lane."""
     about: str
@@ -238,7 +238,7 @@ class AlertNotifier:
 
 def runbook(rule: str) -> str:
     """Returns the place of the rule's instructions."""
-    return f"docs/alerts.md#{rule}"
+    return f"docs/runbook.md#{rule}"
 
 
 def _merged(raised: Sequence[Raised]) -> list[Raised]:

@@ -67,7 +67,7 @@ def test_the_head_that_holds_others_is_named_with_what_to_do(
     assert "UNKNOWN (timeout) through main" in named
     assert "4 behind" in named
     assert f"hongyan resend {head.key} --arrived | --not-arrived" in said.out
-    assert "docs/alerts.md#parked" in said.out
+    assert "docs/runbook.md#parked" in said.out
     assert PHONE[3:] not in said.out
     found = hongyan("status", "--json")
     assert PHONE[3:] not in found.out
