@@ -31,7 +31,7 @@ def named() -> list[tuple[str, str]]:
     return found
 
 
-def tests_of(file: str) -> set[str]:
+def functions_of(file: str) -> set[str]:
     """The tests in every file of that name."""
     paths = list((ROOT / "tests").rglob(f"{file}.py"))
     trees = [ast.parse(path.read_text("utf-8")) for path in paths]
@@ -49,7 +49,7 @@ def test_the_page_names_many_tests() -> None:
 
 @pytest.mark.parametrize("file", sorted({file for file, _ in named()}))
 def test_each_test_that_the_page_names_is_there(file: str) -> None:
-    known = tests_of(file)
+    known = functions_of(file)
     asked = {name for of, name in named() if of == file}
     assert {name for name in asked if not any(one.startswith(name) for one in known)} == set()
 

@@ -328,8 +328,8 @@ class TelemetryReport:
     """A worker's telemetry, and what it told."""
 
     def __init__(self) -> None:
-        self.kept, self.raised, self.metrics = Said(), [], Metrics()
-        self.raised: list[tuple[Alert, int]]
+        self.kept, self.metrics = Said(), Metrics()
+        self.raised: list[tuple[Alert, int]] = []
         self.telemetry = WorkerTelemetry(
             self.kept,
             self.metrics,
