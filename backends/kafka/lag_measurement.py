@@ -45,11 +45,13 @@ def _metadata(reader: Consumer, down: list[KafkaError], deadline: float) -> Clus
     """Returns the cluster's metadata; None if every broker refused, or at the deadline."""
     while time.monotonic() < deadline:
         try:
-            return reader.list_topics(timeout=_STEP_S)
+            metadata: ClusterMetadata = reader.list_topics(timeout=_STEP_S)
         except KafkaException:
             reader.poll(0)  # lets the client call `down.append`
             if any(error.code() == KafkaError._ALL_BROKERS_DOWN for error in down):  # noqa: SLF001
                 return None
+        else:
+            return metadata
     return None
 
 

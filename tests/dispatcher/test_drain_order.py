@@ -171,7 +171,8 @@ def test_orders_are_read_before_anything_is_claimed() -> None:
 
 
 def test_the_partitions_of_a_paused_lane_are_closed() -> None:
-    bench, closed = Bench(), []
+    bench = Bench()
+    closed: list[frozenset[Lane]] = []
     bench.pool.lane, bench.pool.paused = LANE, True
     bench.source.close_lanes = closed.append
     bench.worker.run_once()

@@ -528,7 +528,7 @@ def test_what_was_taken_before_its_lane_was_paused_goes_back_without_a_call(line
         line.callers.pause(True)
         return take(*asked)
 
-    line.rows.take = pausing  # type: ignore[method-assign]
+    line.rows.take = pausing  # type: ignore[method-assign,assignment]
     line.resend()
     assert line.row(one) == ("RETRY", "x", 1)
     assert (line.provider.calls, line.callers.unsettled) == ([], 0)
