@@ -35,10 +35,10 @@ _CLIENT: Final = ["kafka", "client"]
 _LISTS: Final = frozenset({"lanes"})
 _WRITE: Final = "a setting is written HONGYAN_TABLE__KEY, with two underscores"
 
-Path = tuple[str, ...]
+KeyPath = tuple[str, ...]
 
 
-class Variable:
+class EnvironmentVariable:
     """One variable: the path of the setting it gives."""
 
     def __init__(self, name: str, text: str) -> None:
@@ -54,21 +54,27 @@ class Variable:
         return Problem(name, 0, ".".join(self.parts[:3]), text)
 
 
-def variables(environ: Mapping[str, str]) -> Iterator[Variable]:
+def variables(environ: Mapping[str, str]) -> Iterator[EnvironmentVariable]:
     """Yields the variables that must be settings, by name."""
     for name in sorted(environ):
         if name.startswith(PREFIX) and not _is_foreign(name, environ[name]):
-            yield Variable(name, environ[name])
+            yield EnvironmentVariable(name, environ[name])
 
 
 def _is_foreign(name: str, text: str) -> bool:
     """Whether a variable is for the program, its tools, or of a Service that Kubernetes describes."""
-    if name in _NOT_SETTINGS or name.startswith(_OF_TOOLS) or _OF_SERVICES.fullmatch(name):
+    if name in _NOT_SETTINGS or name.startswith(_OF_TOOLS):
         return True
-    return bool(_SERVICE_PORT.fullmatch(name) and _SERVICE_URL.fullmatch(text))
+    if "__" in name:
+        return False
+    return bool(_OF_SERVICES.fullmatch(name)) or bool(
+        _SERVICE_PORT.fullmatch(name) and _SERVICE_URL.fullmatch(text)
+    )
 
 
-def path_of(variable: Variable, data: Mapping[str, Any], schema: type) -> Path | Problem:
+def path_of(
+    variable: EnvironmentVariable, data: Mapping[str, Any], schema: type
+) -> KeyPath | Problem:
     """Returns the path of the variable's setting in `data`, or the problem of its name."""
     parts = variable.parts
     if len(parts) > MAX_DEPTH:
@@ -76,7 +82,7 @@ def path_of(variable: Variable, data: Mapping[str, Any], schema: type) -> Path |
     if len(parts) == 1 and parts[0] not in top_level_values(schema):
         meant = meant_by(variable.name, data, schema)
         hint = f"did you mean {meant}?" if meant else f"{_WRITE}; rename it if it is for others"
-        return Problem(variable.name, 0, "the variable", f"there is no such setting; {hint}")
+        return Problem(variable.name, 0, "", f"there is no such setting; {hint}")
     if parts[0] == ACCOUNTS or parts[:2] == ["receipts", ACCOUNTS]:
         return _path_in_accounts(variable, data)
     if parts[:2] == _CLIENT and len(parts) == 3:
@@ -84,12 +90,14 @@ def path_of(variable: Variable, data: Mapping[str, Any], schema: type) -> Path |
     return tuple(parts)
 
 
-def _path_in_accounts(variable: Variable, data: Mapping[str, Any]) -> Path | Problem:
+def _path_in_accounts(variable: EnvironmentVariable, data: Mapping[str, Any]) -> KeyPath | Problem:
     """Finds the account: `main_sms` may mean `main-sms` or `Main.SMS` of the file."""
     parts, at = variable.parts, variable.parts.index(ACCOUNTS)
     tables, key = parts[: at + 1], parts[at + 2 :]
     if not key:
-        return variable.problem(f"write {variable_of(tables)}__NAME__KEY")
+        meant = meant_by(variable.name, data, None)
+        hint = f"did you mean {meant}?" if meant else f"write {variable_of(tables)}__NAME__KEY"
+        return Problem(variable.name, 0, "", f"there is no such setting; {hint}")
     known = list(dict.fromkeys([*_names(data, (ACCOUNTS,)), *_names(data, tables)]))
     alike = [one for one in known if spelt(one) == spelt(parts[at + 1])]
     if len(alike) > 1:
@@ -116,8 +124,9 @@ def top_level_values(schema: type) -> list[str]:
     return [name for name, kind in hints.items() if kind in (bool, int, str) and name != "base"]
 
 
-def meant_by(name: str, data: Mapping[str, Any], schema: type) -> str:
-    """Returns the setting that a misspelt variable most likely means; empty: none is close."""
+def meant_by(name: str, data: Mapping[str, Any], schema: type | None) -> str:
+    """Returns the setting that a misspelt variable most likely means; empty: none is close. `schema` None:
+    only accounts' settings are looked at."""
     bare, file = (name.removesuffix("_FILE"), "_FILE") if name.endswith("_FILE") else (name, "")
     for account in _names(data, (ACCOUNTS,)):
         head = variable_of((ACCOUNTS, account))
@@ -125,6 +134,8 @@ def meant_by(name: str, data: Mapping[str, Any], schema: type) -> str:
         rest = name.replace("__", "_").removeprefix(flat)
         if name.replace("__", "_").startswith(flat) and rest:
             return f"{head}__{rest}"
+    if schema is None:
+        return ""
     known = [
         variable_of((table, key))
         for table, of_table in get_type_hints(schema).items()

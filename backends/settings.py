@@ -14,10 +14,10 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 
 from backends.environment import CONFIG_VARIABLE
-from backends.settings_reader import FileText as FileText
-from backends.settings_reader import SettingsError as SettingsError
+from backends.literal_secrets import FileText as FileText
+from backends.literal_secrets import no_literal as no_literal
+from backends.problems import SettingsError as SettingsError
 from backends.settings_reader import SettingsReader
-from backends.settings_reader import no_literal as no_literal
 
 DEFAULT_FILE: Final = "hongyan.toml"
 _LITERAL: Final = (("alerts", "secret"), ("database", "payload_key"))

@@ -2,51 +2,25 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, Final, Generic, TypeVar, get_type_hints
+from typing import Any, Final, Generic, TypeVar, get_args, get_type_hints
 
 import msgspec
 
 from backends.durations import number_hint
-from backends.environment import ACCOUNTS, meant_by, path_of, variable_of, variables
-from backends.problems import Problem
+from backends.environment import ACCOUNTS, KeyPath, meant_by, path_of, variable_of, variables
+from backends.literal_secrets import ALLOWING, literals, mark, unmark
+from backends.problems import Problem, SettingsError
 from backends.toml_lines import key_lines, line_of
 from backends.toml_text import TomlTrouble, did_you_mean, parsed
 
 S = TypeVar("S", bound=msgspec.Struct)
-Path_ = tuple[str, ...]
-LITERALS: Final = "allow_literal_secrets"
 _FILE: Final = "_file"
 _PATHS: Final = frozenset({"ca_file"})
 """Keys that hold a path and end like a reference to a secret."""
 _NO_KEYS: Final = frozenset({"base", "origins"})
 """Fields of Settings that are no keys of the file."""
-_PASSWORD: Final = re.compile(r"://[^/@:\s]*:[^/@\s]+@|[?&]password=[^&]")
-
-
-class SettingsError(ValueError):
-    """A configuration that cannot be used. Its text is the first problem; `texts` has all."""
-
-    def __init__(self, *texts: object) -> None:
-        count = len(texts) - 1
-        more = f" (and {count} more; see `hongyan config check`)" if count > 0 else ""
-        super().__init__(f"{texts[0] if texts else ''}{more}")
-        self.texts = tuple(map(str, texts))
-
-
-class FileText(str):
-    """A text from hongyan.toml itself, which may hold no secret."""
-
-
-def no_literal(path: str) -> str:
-    """Returns the error text for a secret in the file."""
-    key = path.rpartition(".")[2]
-    return (
-        f'a secret must not be in the file; write {key}_file = "/path", or set'
-        f" {variable_of(path.split('.'))} (to try things out: {LITERALS} = true at the top)"
-    )
 
 
 class SettingsReader(Generic[S]):
@@ -60,19 +34,20 @@ class SettingsReader(Generic[S]):
         self._schema = schema
         self._file = file
         self._environ = environ
-        self._lines: dict[Path_, int] = {}
+        self._lines: dict[KeyPath, int] = {}
         self._base = file.parent if file else Path()
 
-    def read(self, literals: Collection[Path_], logins: Collection[Path_]) -> S:
-        """Returns the settings. `literals`: the keys that hold secrets; `logins`: the keys of URLs that may
-        hold a password. Raises SettingsError."""
+    def read(self, keys: Collection[KeyPath], logins: Collection[KeyPath]) -> S:
+        """Returns the settings. `keys` hold secrets; `logins` hold URLs that may have a password. Raises
+        SettingsError."""
         self._read_file()
-        found = self._literals(literals) + self._passwords(logins)
+        in_file = [self._problem(path, text) for path, text in literals(self.data, keys, logins)]
+        mark(self.data)
         self._apply_environment()
-        if self.data.get(LITERALS) in (True, "true", "1"):
-            self._unmark()
+        if self.data.get(ALLOWING) in (True, "true", "1"):
+            unmark(self.data)
         else:
-            self.problems += found
+            self.problems += in_file
         self._read_references(self.data, ())
         settings = self._converted()
         if settings is None:
@@ -82,17 +57,19 @@ class SettingsReader(Generic[S]):
     def _read_file(self) -> None:
         if self._file is None:
             return
+        text = ""
         try:
             text = self._file.read_text("utf-8")
             self.data = parsed(text)
             self._lines = key_lines(text)
         except UnicodeDecodeError:
-            self.problems.append(Problem(str(self._file), 1, "the file", "is not UTF-8"))
+            self.problems.append(Problem(str(self._file), 1, "", "is not UTF-8"))
         except OSError as exc:
-            problem = Problem(str(self._file), 0, "the file", str(exc.strerror or exc))
+            problem = Problem(str(self._file), 0, "", str(exc.strerror or exc))
             self.problems.append(problem)
         except TomlTrouble as exc:
-            self.problems.append(Problem(str(self._file), exc.line, "the file", str(exc)))
+            line = exc.line or (line_of(key_lines(text), exc.path) if exc.path else 0)
+            self.problems.append(Problem(str(self._file), line, "", str(exc)))
         self.origins = {
             ".".join(path): f"{self._file}:{line}" for path, line in self._lines.items()
         }
@@ -117,7 +94,7 @@ class SettingsReader(Generic[S]):
             self.origins[".".join(path)] = variable.name
         self._check_made(made)
 
-    def _table_for(self, path: Path_) -> dict[str, Any] | None:
+    def _table_for(self, path: KeyPath) -> dict[str, Any] | None:
         """Returns the table around the key at `path`, new ones where they are missing; None: a value is
         in the way."""
         table = self.data
@@ -140,43 +117,7 @@ class SettingsReader(Generic[S]):
             text = f"there is no account of this name{hint}"
             self.problems.append(Problem(given, 0, f"accounts.{name}", text))
 
-    def _literals(self, keys: Collection[Path_]) -> list[Problem]:
-        """Returns the secrets in the file. Marks the texts of accounts: only the adapter knows which of
-        its options are secret."""
-        given = [key for key in keys if self._text_at(key)]
-        for account in self._accounts():
-            texts = {key: one for key, one in account.items() if isinstance(one, str)}
-            account |= {key: FileText(text) for key, text in texts.items()}
-        return [self._problem(key, no_literal(".".join(key))) for key in given]
-
-    def _passwords(self, keys: Collection[Path_]) -> list[Problem]:
-        """Returns the URLs of the file that hold a password."""
-        given = [key for key in keys if _PASSWORD.search(self._text_at(key))]
-        return [
-            self._problem(key, f"holds a password; {no_literal('.'.join(key))}") for key in given
-        ]
-
-    def _text_at(self, path: Path_) -> str:
-        """Returns the text at this path; empty: there is none."""
-        found: Any = self.data
-        for part in path:
-            found = found.get(part) if isinstance(found, dict) else None
-        return found if isinstance(found, str) else ""
-
-    def _unmark(self) -> None:
-        for account in self._accounts():
-            texts = {key: one for key, one in account.items() if isinstance(one, FileText)}
-            account |= {key: str(text) for key, text in texts.items()}
-
-    def _accounts(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
-        for around in (self.data, self.data.get("receipts")):
-            accounts = around.get(ACCOUNTS) if isinstance(around, dict) else None
-            tables = accounts.values() if isinstance(accounts, dict) else ()
-            found += [table for table in tables if isinstance(table, dict)]
-        return found
-
-    def _read_references(self, table: dict[str, Any], path: Path_) -> None:
+    def _read_references(self, table: dict[str, Any], path: KeyPath) -> None:
         """Replaces every `KEY_file = path` by KEY with that file's text, at any depth."""
         for key, value in list(table.items()):
             where = (*path, key)
@@ -188,10 +129,10 @@ class SettingsReader(Generic[S]):
                 del table[key]
                 self._read_reference(table, where, value)
 
-    def _read_reference(self, table: dict[str, Any], path: Path_, named: str) -> None:
+    def _read_reference(self, table: dict[str, Any], path: KeyPath, named: str) -> None:
         file, key = self._base / named, path[-1].removesuffix(_FILE)
         if key in table:
-            self.problems.append(self._problem(path, f"and {key} are both given; keep one"))
+            self.problems.append(self._problem(path, f"is given beside {key}; keep one of the two"))
             return
         try:
             text = file.read_text("utf-8").strip()
@@ -211,7 +152,7 @@ class SettingsReader(Generic[S]):
         self._check_account_tables()
         for key in list(self.data):
             if key not in hints or key in _NO_KEYS:
-                self._report_unknown((key,), set(hints) - _NO_KEYS)
+                self._report_unknown((key,), set(hints) - _NO_KEYS, _home_of(key, hints))
                 del self.data[key]
             elif hasattr(hints[key], "__struct_fields__"):
                 self._convert_table(key, hints[key])
@@ -245,34 +186,34 @@ class SettingsReader(Generic[S]):
             else:
                 self._report_unknown((name, key), struct.__struct_fields__)
 
-    def _fits(self, table: Path_, key: str, value: Any, struct: type[msgspec.Struct]) -> None:
+    def _fits(self, table: KeyPath, key: str, value: Any, struct: type[msgspec.Struct]) -> None:
         """Reports a value of a wrong type or out of range."""
         try:
             msgspec.convert({key: value}, struct, strict=False)
         except msgspec.ValidationError as exc:
             text, _, where = str(exc).partition(" - at `$.")
             shown = ".".join((*table, where.rstrip("`") or key))
-            text = text.replace("`", "") + number_hint(key, value)
+            text = text.replace("`", "") + number_hint(key, value) + _choices(struct, key, text)
             problem = self._problem((*table, key), f"{text[:1].lower()}{text[1:]}")
             self.problems.append(msgspec.structs.replace(problem, key=shown))
         except (OverflowError, RecursionError, ValueError) as exc:
             self.problems.append(self._problem((*table, key), f"is out of all bounds ({exc})"))
 
-    def _report_unknown(self, path: Path_, known: Collection[str]) -> None:
+    def _report_unknown(self, path: KeyPath, known: Collection[str], home: str = "") -> None:
         place = self._place(path)
         meant = ""
         if place in self._environ:
             meant = meant_by(place, {}, self._schema)
-        hint = f"; did you mean {meant}?" if meant else did_you_mean(path[-1], known)
+        hint = f"; did you mean {meant}?" if meant else home or did_you_mean(path[-1], known)
         self.problems.append(self._problem(path, f"unknown key{hint}"))
 
-    def _place(self, path: Path_) -> str:
+    def _place(self, path: KeyPath) -> str:
         """Returns the origin of the key, else of the table around it, else of the first key in it."""
         key = ".".join(path)
         inner = (place for one, place in self.origins.items() if one.startswith(f"{key}."))
         return origin_of(self.origins, key) or next(inner, str(self._file or "the settings"))
 
-    def _problem(self, path: Path_, text: str) -> Problem:
+    def _problem(self, path: KeyPath, text: str) -> Problem:
         key, place = ".".join(path), self._place(path)
         if self._file is None or not place.startswith(str(self._file)):
             return Problem(place, 0, key, text)
@@ -284,6 +225,19 @@ def origin_of(origins: Mapping[str, str], key: str) -> str:
     while key and key not in origins:
         key = key.rpartition(".")[0]
     return origins.get(key, "")
+
+
+def _home_of(key: str, hints: Mapping[str, Any]) -> str:
+    """Returns `; it belongs into [kafka]` for a key of tables that was given outside of any."""
+    homes = [name for name, one in hints.items() if key in getattr(one, "__struct_fields__", ())]
+    return f"; it belongs into {' or '.join(f'[{name}]' for name in homes)}" if homes else ""
+
+
+def _choices(struct: type, key: str, text: str) -> str:
+    """Returns `; write one of …` for a value that is none of a key's choices."""
+    if not text.startswith("Invalid enum value"):
+        return ""
+    return f"; write one of {', '.join(map(str, get_args(get_type_hints(struct)[key])))}"
 
 
 def _rank(problem: Problem) -> tuple[bool, str, int, str]:

@@ -19,11 +19,12 @@ _AT_LINE: Final = re.compile(r"at line (\d+)")
 
 
 class TomlTrouble(ValueError):
-    """A text that cannot be used; `line` is 0 if it is not known."""
+    """A text that cannot be used. `line` is 0 if it is not known; `path` is the key's, if it is about one."""
 
-    def __init__(self, text: str, line: int = 0) -> None:
+    def __init__(self, text: str, line: int = 0, path: tuple[str, ...] = ()) -> None:
         super().__init__(text)
         self.line = line
+        self.path = path
 
 
 def parsed(text: str) -> dict[str, Any]:
@@ -47,9 +48,9 @@ def check(data: dict[str, Any]) -> None:
         if len(path) > MAX_DEPTH:
             raise TomlTrouble(f"{_dotted(path[:3])}…: is nested deeper than {MAX_DEPTH}")
         if isinstance(value, float) and not math.isfinite(value):
-            raise TomlTrouble(f"{_dotted(path)}: must be a finite number")
+            raise TomlTrouble(f"{_dotted(path)}: must be a finite number", path=path)
         if isinstance(value, int) and not -_BOUND <= value < _BOUND:
-            raise TomlTrouble(f"{_dotted(path)}: is a number beyond 64 bits")
+            raise TomlTrouble(f"{_dotted(path)}: is a number beyond 64 bits", path=path)
 
 
 def did_you_mean(found: object, known: Iterable[str]) -> str:

@@ -217,7 +217,7 @@ def _check_endpoint(name: str, channel: Channel, endpoint: object) -> None:
 
 def _converted(name: str, table: Mapping[str, Any], wanted: type[T]) -> T:
     """Returns the table as a struct. Raises AccountError with the key, never with a secret's text."""
-    if literal := literal_secret(f"accounts.{name}", table, wanted):
+    if literal := literal_secret(("accounts", name), table, wanted):
         raise AccountError(literal)
     try:
         return msgspec.convert(plain(table), wanted, strict=False, dec_hook=secret_of)
@@ -241,11 +241,13 @@ def _said_of(wanted: type[msgspec.Struct], key: str) -> str:
     return next((f"; {meta.description}" for meta in metas if meta.description), "")
 
 
-def literal_secret(path: str, table: Mapping[str, Any], wanted: type[msgspec.Struct]) -> str:
+def literal_secret(
+    path: tuple[str, ...], table: Mapping[str, Any], wanted: type[msgspec.Struct]
+) -> str:
     """Returns the fault of a secret that is given in hongyan.toml itself; empty: none is."""
     secrets = secret_options(wanted)
     found = next((k for k in secrets if isinstance(table.get(k), FileText) and table[k]), "")
-    return f"{path}.{found}: {no_literal(f'{path}.{found}')}" if found else ""
+    return f"{'.'.join((*path, found))}: {no_literal((*path, found))}" if found else ""
 
 
 def secret_options(wanted: type[msgspec.Struct]) -> frozenset[str]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer.main import get_command
 
-from hongyan.command_line import PanelGroup, current_name, misuse
 from hongyan.commands import (
     accounts,
     alerts,
@@ -37,8 +38,9 @@ from hongyan.commands import (
     workers,
 )
 from hongyan.errors import judged
-from hongyan.extras import guard, sentence_for
 from hongyan.terminal import PROBLEMS, USAGE, Options, complain, explained, placed, serves
+from hongyan.usage.command_line import PanelGroup, current_name, misuse
+from hongyan.usage.extras import guard, sentence_for
 
 INTERRUPTED = 130
 DEBUG = "HONGYAN_DEBUG"
@@ -141,7 +143,7 @@ def main() -> None:
 
 def _told(exc: Exception) -> tuple[str, int]:
     """Returns the error's text, one sentence a line, and the exit code."""
-    found = misuse(exc) or judged(exc)
+    found = misuse(exc, partial(get_command, app)) or judged(exc)
     if found is None and (missing := sentence_for(exc)):
         found = missing, USAGE
     return found or (_unforeseen(exc), PROBLEMS)

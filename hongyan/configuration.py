@@ -5,13 +5,17 @@ Each problem is one text that begins with its key, or with file and line.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from backends.settings import Settings, SettingsError
 from backends.toml_text import did_you_mean
+
+DATABASE: Final = "[database]"
+"""A part of the configuration."""
+Check = Callable[[Settings], Iterator[str]]
 
 
 class Findings(NamedTuple):
@@ -23,7 +27,7 @@ class Findings(NamedTuple):
 
 def findings_of(settings: Settings) -> Findings:
     """Returns all problems and warnings. A part whose library is not installed is a warning."""
-    problems, warnings = _problems(settings)
+    problems, warnings = _problems(settings, _CHECKS)
     if settings.allow_literal_secrets:
         warnings.append(
             "allow_literal_secrets: is on, so the file may hold secrets: only for trials"
@@ -33,18 +37,20 @@ def findings_of(settings: Settings) -> Findings:
     return Findings(problems, warnings)
 
 
-def require_sound(settings: Settings) -> None:
-    """Raises SettingsError for all problems. A worker and a recovery call it before they start."""
-    problems, _ = _problems(settings)
+def require_sound(settings: Settings, part: str = "") -> None:
+    """Raises SettingsError for all problems, or those of one part. A worker and a recovery call it before
+    they start."""
+    checks = {name: check for name, check in _CHECKS.items() if not part or name == part}
+    problems, _ = _problems(settings, checks)
     if problems:
         raise SettingsError(*problems)
 
 
-def _problems(settings: Settings) -> tuple[list[str], list[str]]:
+def _problems(settings: Settings, checks: Mapping[str, Check]) -> tuple[list[str], list[str]]:
     """Returns the problems, and the parts that were not checked."""
     problems: list[str] = []
     skipped: list[str] = []
-    for name, check in _CHECKS.items():
+    for name, check in checks.items():
         try:
             problems += check(settings)
         except ModuleNotFoundError as exc:
@@ -147,7 +153,11 @@ def _policy(settings: Settings) -> Iterator[str]:
     from channels.accounts.lane_accounts import check_accounts
     from policy.loading import file_of, load_for
 
-    path, faults = file_of(settings), list(_faults(lambda: load_for(settings)))
+    path = file_of(settings)
+    if path is not None and not path.is_file():
+        yield f"policy.file: {path}: no such file; give one, or leave it out for the defaults"
+        return
+    faults = list(_faults(lambda: load_for(settings)))
     yield from faults
     if path is not None and not faults:
         found: list[object] = []
@@ -172,14 +182,18 @@ def _unserved(settings: Settings) -> Iterator[str]:
 
 def _templates(settings: Settings) -> Iterator[str]:
     from channels.template_support import TEMPLATE_SUPPORT
-    from policy.templates.loading import load_for
+    from policy.templates.loading import file_of, load_for
 
+    path = file_of(settings)
+    if path is not None and not path.is_file():
+        yield f"templates.file: {path}: no such file; give one, or leave it out"
+        return
     yield from _faults(lambda: load_for(settings, TEMPLATE_SUPPORT))
 
 
-_CHECKS: Final[dict[str, Callable[[Settings], Iterator[str]]]] = {
+_CHECKS: Final[Mapping[str, Check]] = {
     "[kafka]": _kafka,
-    "[database]": _database,
+    DATABASE: _database,
     "[redis]": _redis,
     "[worker], [recovery], [receipts]": _processes,
     "[accounts]": _accounts,

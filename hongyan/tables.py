@@ -17,7 +17,7 @@ _NARROW: Final = 16
 """Width down to which a column wraps."""
 
 
-class Listing:
+class RowListing:
     """Rows under titles. Where they are too wide for the console, each row is a block of lines instead: a
     table would cut the values that people copy."""
 
@@ -96,10 +96,10 @@ _UNITS: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "
 
 def listing(
     titles: Sequence[str], *, right: Collection[str] = (), whole: Collection[str] = ()
-) -> Listing:
+) -> RowListing:
     """Returns an empty listing without a frame. Columns of `right` end flush; those of `whole` never wrap
     in a table."""
-    return Listing(titles, right, whole)
+    return RowListing(titles, right, whole)
 
 
 def local_time(at_ms: int) -> str:

@@ -65,7 +65,7 @@ def _flag(where: str, value: object) -> bool:
 
 
 def _options(where: str, parser: Parser, keys: dict[str, Any]) -> Any:
-    if literal := literal_secret(where, keys, parser.options):
+    if literal := literal_secret(tuple(where.split(".", 2)), keys, parser.options):
         raise SettingsError(literal)
     try:
         return msgspec.convert(plain(keys), parser.options, strict=False, dec_hook=secret_of)

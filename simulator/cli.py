@@ -8,6 +8,7 @@ import gc
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import msgspec
 
@@ -146,8 +147,15 @@ def _limit(text: str) -> dict[str, float]:
     return {"limit": int(count), "limit_s": float(seconds or 1)}
 
 
+class _Parser(argparse.ArgumentParser):
+    """Prints one sentence for wrong flags, in place of all of them."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"error: {message} (see `{self.prog} --help`)\n")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="hongyan simulator",
         description="A provider that speaks the webhook protocol and keeps a ledger of all it saw.",
         epilog=_EXAMPLES,

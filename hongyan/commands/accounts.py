@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hongyan.durations import seconds
 from hongyan.flags import optional, pairs
 from hongyan.tables import listing
 from hongyan.terminal import DONE, PROBLEMS, err, explained, out, print_json, settings_of
+from hongyan.usage.durations import seconds
 
 if TYPE_CHECKING:
     from channels.channel import Account, Channel

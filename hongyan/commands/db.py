@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from backends.settings import SettingsError
-from hongyan.durations import days
 from hongyan.errors import WrongUsage
 from hongyan.terminal import PROBLEMS, complain, err, explained, out, print_json, settings_of
+from hongyan.usage.durations import days
 
 if TYPE_CHECKING:
     from backends.settings import Settings
@@ -44,8 +44,10 @@ _JSON = Annotated[bool, typer.Option("--json", help="For programs.", metavar="")
 @app.command("upgrade", help=UPGRADE)
 def upgrade(context: typer.Context, as_json: _JSON = False) -> None:
     settings = settings_of(context)
+    from hongyan.configuration import DATABASE, require_sound
     from idempotency.sql_ledger import upgrade as bring_up
 
+    require_sound(settings, DATABASE)
     version = _version(settings)
     shown = f"{version.database} ({version.origin})"
     if not as_json and version.now != version.wanted:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from hongyan.durations import seconds
 from hongyan.errors import WrongUsage
 from hongyan.tables import listing
 from hongyan.terminal import DONE, PROBLEMS, complain, err, explained, out, print_json, settings_of
+from hongyan.usage.durations import seconds
 
 if TYPE_CHECKING:
     from recovery.recall.recall import Recalled

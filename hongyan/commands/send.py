@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 import typer
 
 from backends.durations import LONGEST_S
-from hongyan.durations import seconds
 from hongyan.errors import WrongUsage
 from hongyan.flags import body_fields, lane_fields, optional, pairs
 from hongyan.terminal import (
@@ -25,6 +24,7 @@ from hongyan.terminal import (
     print_json,
     settings_of,
 )
+from hongyan.usage.durations import seconds
 
 if TYPE_CHECKING:
     from backends.settings import Settings

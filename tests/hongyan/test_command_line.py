@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from hongyan import extras
 from hongyan.cli import app
-from hongyan.command_line import OLD_OPTIONS, PANELS
-from hongyan.extras import sentence_for
+from hongyan.usage import extras
+from hongyan.usage.command_line import OLD_OPTIONS, PANELS
+from hongyan.usage.extras import sentence_for
 from tests.hongyan.conftest import Run
-from tests.hongyan.test_wrong_settings import said
+from tests.hongyan.shell import said
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 

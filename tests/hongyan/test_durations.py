@@ -6,9 +6,9 @@ import pytest
 import typer
 
 from backends.durations import milliseconds
-from hongyan.durations import days, seconds
 from hongyan.errors import WrongUsage
 from hongyan.flags import duration_ms
+from hongyan.usage.durations import days, seconds
 
 S, M, H, D = 1_000, 60_000, 3_600_000, 86_400_000
 
@@ -44,7 +44,7 @@ def test_a_bare_number_has_the_unit_of_its_option() -> None:
 
 
 def test_an_option_has_its_bounds() -> None:
-    with pytest.raises(typer.BadParameter, match=r"'2h' is not from 0s to 3600s"):
+    with pytest.raises(typer.BadParameter, match=r"'2h' is too long: give 3600s at most"):
         seconds(0, 3_600)("2h")
     with pytest.raises(typer.BadParameter, match="no whole number of days"):
         days("36h")

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import io
-import sys
-import threading
-from contextlib import redirect_stderr, redirect_stdout
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from backends.addresses import address_of
-from hongyan import cli, terminal
-from hongyan.cli import main
+from hongyan import cli
 from hongyan.errors import _EXPECTED, judged
 from message.states import UnknownState, state_of
 from policy.templates.variables import TemplateError, Variable
+from tests.hongyan.shell import said
 
 DEEP = "[" * 5_000
 DIGITS = "9" * 5_000
@@ -172,8 +168,8 @@ VARIABLES = [
     ("HONGYAN_KAFKA_BOOTSTRAP", "h:1", "HONGYAN_KAFKA__BOOTSTRAP"),
     ("HONGYAN_KAFKA_BOOTSTRAPS", "h:1", "HONGYAN_KAFKA__BOOTSTRAP"),
     ("HONGYAN_WORKER_LEASE_S", "3", "HONGYAN_WORKER__LEASE_S"),
-    ("HONGYAN_DATBASE__URL", "x", "unknown key; did you mean database?"),
-    ("HONGYAN_DATABASE__URLL", "x", "did you mean url?"),
+    ("HONGYAN_DATBASE__URL", "x", "unknown key; did you mean HONGYAN_DATABASE__URL?"),
+    ("HONGYAN_DATABASE__URLL", "x", "did you mean HONGYAN_DATABASE__URL?"),
     ("HONGYAN_DATABASE__URL__X", "x", "expected str"),
     ("HONGYAN_WORKER__LEASE_S", "soon", "HONGYAN_WORKER__LEASE_S"),
     ("HONGYAN_WORKER__LEASE_S", DIGITS, "worker.lease_s"),
@@ -184,31 +180,6 @@ VARIABLES = [
     ("HONGYAN_" + "__".join("A" * 300), "x", "nested deeper"),
     ("HONGYAN_CONFIG", "nowhere.toml", "no such file"),
 ]
-
-
-class OfThisThread(io.StringIO):
-    """Keeps what its maker's thread writes: clients that other tests left behind may log meanwhile."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._owner = threading.get_ident()
-
-    def write(self, text: str) -> int:
-        return super().write(text) if threading.get_ident() == self._owner else len(text)
-
-
-def said(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> tuple[int, str]:
-    """Exit code and all that is written, as `hongyan` would in a shell."""
-    terminal.out.cache_clear()
-    terminal.err.cache_clear()
-    monkeypatch.setattr(sys, "argv", ["hongyan", *arguments])
-    written = OfThisThread()
-    with redirect_stdout(written), redirect_stderr(written), pytest.raises(SystemExit) as end:
-        main()
-    terminal.out.cache_clear()
-    terminal.err.cache_clear()
-    code = end.value.code
-    return code if isinstance(code, int) else 0, written.getvalue()
 
 
 def one_sentence(code: int, text: str, expected: str) -> None:
@@ -287,7 +258,7 @@ def test_a_shell_can_give_an_account_with_a_dash_its_secret(
 def test_an_unforeseen_error_is_one_sentence_and_tells_how_to_see_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def broken() -> None:
+    def broken(**_: object) -> None:
         raise ZeroDivisionError("geheim")
 
     monkeypatch.setattr(cli, "app", broken)

@@ -22,8 +22,10 @@ def seconds(least: float = 0.0, most: float = 86_400.0) -> Callable[[str | float
             found = milliseconds(text, bare="s") / _S
         except ValueError as exc:
             raise typer.BadParameter(f"{text!r}: {exc}") from exc
-        if not least <= found <= most:
-            raise typer.BadParameter(f"{text!r} is not from {least:g}s to {most:g}s")
+        if found < least:
+            raise typer.BadParameter(f"{text!r} is too short: give {least:g}s at least")
+        if found > most:
+            raise typer.BadParameter(f"{text!r} is too long: give {most:g}s at most")
         return found
 
     parse.__name__ = "duration"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sys
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import typer
@@ -52,7 +54,7 @@ def current_name(name: str) -> str:
     return OLD_OPTIONS.get(name, name)
 
 
-def misuse(exc: BaseException) -> tuple[str, int] | None:
+def misuse(exc: BaseException, program: Callable[[], Any]) -> tuple[str, int] | None:
     """Returns the sentence and the exit code of a wrong command line; the sentence is empty if the help
     was shown in its place. Returns None for another error."""
     if isinstance(exc, typer.Abort):
@@ -65,6 +67,16 @@ def misuse(exc: BaseException) -> tuple[str, int] | None:
         return "", code
     text = " ".join(error.format_message().split()).rstrip(".")
     text = _POSSIBLE.sub(r"; did you mean \1?", text).replace(". Did you mean", "; did you mean")
-    context = getattr(exc, "ctx", None)
-    where = context.command_path if context is not None else "hongyan"
-    return f"{text[:1].lower()}{text[1:]} (see `{where} --help`)", code
+    text = text.replace(". Choose from:", "; choose from").replace("Value error, ", "")
+    return f"{text[:1].lower()}{text[1:]} (see `{_named(program(), sys.argv[1:])} --help`)", code
+
+
+def _named(program: Any, words: Sequence[str]) -> str:
+    """Returns the command that the words name. An error knows it only if it came after parsing."""
+    path = ["hongyan"]
+    for word in words:
+        found = getattr(program, "commands", {}).get(word)
+        if found is not None:
+            path.append(word)
+            program = found
+    return " ".join(path)

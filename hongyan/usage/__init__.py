@@ -1,0 +1,1 @@
+"""How commands are written: groups and old spellings (command_line), durations, needed extras."""

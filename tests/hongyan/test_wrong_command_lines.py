@@ -1,0 +1,472 @@
+"""Wrong command lines: one sentence each that says what to write, exit code 2, no traceback."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.hongyan.shell import said
+
+HOOK = (
+    "[trace]\nkafka = false\n[accounts.w]\nprovider = 'webhook'\nendpoint = 'http://127.0.0.1:9/'\n"
+)
+CHANNELS = "sms, email, wechat_official, wechat_mini, wecom, dingtalk, feishu, chat, push, webhook"
+GRAMMAR = "write a number and s, m or min, h, or d, or a sum of them, such as 30s, 90m, 1h30m, 2d"
+
+ROWS: list[tuple[tuple[str, ...], int, str]] = [
+    (("wroker",), 2, "no such command 'wroker'; did you mean 'worker'? (see `hongyan --help`)"),
+    (
+        ("--confg", "x", "worker"),
+        2,
+        ("no such option: --confg; did you mean --config? (see `hongyan worker --help`)"),
+    ),
+    (("-c",), 2, "option '-c' requires an argument (see `hongyan --help`)"),
+    (
+        ("-c", "gone.toml", "worker"),
+        2,
+        "gone.toml: no such file; give --config or HONGYAN_CONFIG a file",
+    ),
+    (("--version", "--nonsense"), 2, "no such option: --nonsense (see `hongyan --help`)"),
+    (
+        ("worker", "--lnae", "sms.*"),
+        2,
+        "no such option: --lnae; did you mean --lane? (see `hongyan worker --help`)",
+    ),
+    (
+        ("worker", "--lane", "fax.*"),
+        2,
+        (
+            "no lane matches 'fax.*': write CHANNEL.KIND with * and ?, where channel "
+            f"is one of {CHANNELS} and kind one of verification, notice, marketing"
+        ),
+    ),
+    (
+        ("worker", "sms.notice"),
+        2,
+        ("got unexpected extra argument(s) (sms.notice) (see `hongyan worker --help`)"),
+    ),
+    (("worker", "--lane"), 2, "option '--lane' requires an argument (see `hongyan worker --help`)"),
+    (
+        ("recovery", "--embeded"),
+        2,
+        ("no such option: --embeded; did you mean --embedded? (see `hongyan recovery --help`)"),
+    ),
+    (
+        ("recovery", "--lane", "*.fax"),
+        2,
+        (
+            "no lane matches '*.fax': write CHANNEL.KIND with * and ?, where channel "
+            f"is one of {CHANNELS} and kind one of verification, notice, marketing"
+        ),
+    ),
+    (
+        ("receipts", "--listen", "9470"),
+        2,
+        "receipts.accounts: name the accounts whose providers report here",
+    ),
+    (
+        ("receipts", "--listen"),
+        2,
+        "option '--listen' requires an argument (see `hongyan receipts --help`)",
+    ),
+    (("send",), 2, "give either --file, or --lane with --to and what to send"),
+    (
+        ("send", "--file", "gone.jsonl"),
+        2,
+        "gone.jsonl: no such file; give one of JSON lines, or - for standard input",
+    ),
+    (("send", "--lane", "sms.notice"), 2, "give either --template or --content"),
+    (
+        ("send", "--lane", "sms.notise", "--to", "x", "--content", "{}"),
+        2,
+        (
+            "no lane matches 'sms.notise': write CHANNEL.KIND with * and ?, where "
+            f"channel is one of {CHANNELS} and kind one of verification, notice, "
+            "marketing"
+        ),
+    ),
+    (
+        ("send", "--lane", "sms.*", "--to", "x", "--content", "{}"),
+        2,
+        "--lane 'sms.*' names 3 lanes; name one",
+    ),
+    (
+        ("send", "--lane", "sms.notice", "--to", "+8613800000001", "--content", "hello"),
+        2,
+        "--content is not JSON: Expecting value: line 1 column 1 (char 0)",
+    ),
+    (
+        ("send", "--lane", "sms.notice", "--to", "+8613800000001", "--content", "[]"),
+        2,
+        '--content must be a JSON object, such as {"text": "hello"}',
+    ),
+    (
+        (
+            "send",
+            "--lane",
+            "sms.notice",
+            "--to",
+            "+8613800000001",
+            "--template",
+            "T",
+            "--content",
+            "{}",
+        ),
+        2,
+        "give either --template or --content",
+    ),
+    (
+        (
+            "send",
+            "--lane",
+            "sms.notice",
+            "--to",
+            "+8613800000001",
+            "--template",
+            "T",
+            "--param",
+            "code",
+        ),
+        2,
+        "--param 'code': write KEY=VALUE",
+    ),
+    (
+        (
+            "send",
+            "--lane",
+            "sms.notice",
+            "--to",
+            "+8613800000001",
+            "--content",
+            "{}",
+            "--param",
+            "a=b",
+        ),
+        2,
+        "--param goes with --template",
+    ),
+    (
+        (
+            "send",
+            "--lane",
+            "sms.notice",
+            "--to",
+            "+8613800000001",
+            "--content",
+            '{"text":"x"}',
+            "--ttl",
+            "soon",
+        ),
+        2,
+        f"invalid value for '--ttl': 'soon': {GRAMMAR} (see `hongyan send --help`)",
+    ),
+    (
+        (
+            "send",
+            "--lane",
+            "sms.notice",
+            "--to",
+            "+8613800000001",
+            "--content",
+            '{"text":"x"}',
+            "--ttl",
+            "0",
+        ),
+        2,
+        (
+            "invalid value for '--ttl': '0' is too short: give 0.001s at least (see `hongyan send --help`)"
+        ),
+    ),
+    (
+        ("send", "--file", "x", "--timeout", "1y"),
+        2,
+        f"invalid value for '--timeout': '1y': {GRAMMAR} (see `hongyan send --help`)",
+    ),
+    (
+        ("send", "--file", "gone.jsonl", "--lane", "sms.notice"),
+        2,
+        "give either --file, or --lane with --to and what to send",
+    ),
+    (("trace",), 2, "missing argument 'ID' (see `hongyan trace --help`)"),
+    (("trace", "a", "b"), 2, "got unexpected extra argument(s) (b) (see `hongyan trace --help`)"),
+    (
+        ("status", "--limit", "0"),
+        2,
+        (
+            "invalid value for '--limit' / '-n': Input should be greater than or equal to 1 (see `hongyan status --help`)"
+        ),
+    ),
+    (
+        ("status", "--limit", "many"),
+        2,
+        (
+            "invalid value for '--limit' / '-n': Input should be a valid integer, unable to parse string as an integer (see `hongyan status --help`)"
+        ),
+    ),
+    (
+        ("status", "--lane", "fax"),
+        2,
+        (
+            "no lane matches 'fax': write CHANNEL.KIND with * and ?, where channel is "
+            f"one of {CHANNELS} and kind one of verification, notice, marketing"
+        ),
+    ),
+    (
+        ("deliveries", "lst"),
+        2,
+        ("no such command 'lst'; did you mean 'list'? (see `hongyan deliveries --help`)"),
+    ),
+    (
+        ("deliveries", "list", "--state", "LOST"),
+        2,
+        (
+            "--state LOST: here it may be PARKED, UNKNOWN, REJECTED, EXPIRED, UNDELIVERED, DROPPED, RETRY, IN_FLIGHT"
+        ),
+    ),
+    (("deliveries", "list", "--since", "yesterday"), 2, f"--since 'yesterday': {GRAMMAR}"),
+    (("deliveries", "list", "--since", "30"), 2, f"--since '30': {GRAMMAR}"),
+    (("deliveries", "list", "--since", "1h2d"), 2, f"--since '1h2d': {GRAMMAR}"),
+    (
+        ("deliveries", "list", "--limit", "-1"),
+        2,
+        (
+            "invalid value for '--limit' / '-n': Input should be greater than or equal to 1 (see `hongyan deliveries list --help`)"
+        ),
+    ),
+    (("resend",), 2, "give IDs, or --biz-id, or --state with --since, or --sent"),
+    (
+        ("resend", "x", "--biz-id", "y"),
+        2,
+        "give IDs, or --biz-id, or --state with --since, or --sent",
+    ),
+    (("resend", "--state", "PARKED"), 2, "--state wants --since, and --since wants --state"),
+    (("resend", "--since", "1h"), 2, "give IDs, or --biz-id, or --state with --since, or --sent"),
+    (("resend", "x", "--arrived"), 2, "--arrived wants --reason TEXT: it is a person's decision"),
+    (
+        ("resend", "x", "--arrived", "--discard", "--reason", "r"),
+        2,
+        ("give one of --new-id, --arrived, --not-arrived, --accept-risk and --discard"),
+    ),
+    (
+        ("resend", "x", "--lane", "sms.*"),
+        2,
+        "--lane, --account, --reason-code, --limit and --in-doubt want --state",
+    ),
+    (
+        ("resend", "--state", "DROPPED", "--since", "1h", "--new-id"),
+        2,
+        ("--state DROPPED wants --reason-code: what was recalled or discarded is among it"),
+    ),
+    (
+        ("resend", "--state", "SENT", "--since", "1h"),
+        2,
+        "--state SENT: here it may be PARKED, REJECTED, EXPIRED",
+    ),
+    (("recall",), 2, "name one of the two: an ID, or --biz-id ID"),
+    (("recall", "x", "--biz-id", "y"), 2, "name one of the two: an ID, or --biz-id ID"),
+    (
+        ("recall", "x", "--wait", "long"),
+        2,
+        (f"invalid value for '--wait': 'long': {GRAMMAR} (see `hongyan recall --help`)"),
+    ),
+    (("dead", "replay"), 2, "name the letters: by ORIGIN, --reason-code, --lane or --since"),
+    (("dead", "list", "--lane", "sms.*"), 2, "--lane 'sms.*': there is no such lane"),
+    (("dead", "list", "--since", "soon"), 2, f"--since 'soon': {GRAMMAR}"),
+    (("dead", "show"), 2, "missing argument 'ORIGIN' (see `hongyan dead show --help`)"),
+    (
+        ("dead", "replay", "--lane", "sms.notice", "--to-lane", "fax.notice"),
+        2,
+        "--to-lane 'fax.notice': there is no such lane",
+    ),
+    (("alerts", "silence", "lag"), 2, "give --for TIME and --reason TEXT"),
+    (
+        ("alerts", "silence", "lagg", "--for", "1h", "--reason", "r"),
+        2,
+        (
+            "there is no rule 'lagg'; there are breaker_open, dead_letters_held, heartbeat_lost, lag, log_began_anew, login_refused, oldest_uncommitted, parked, policy_lanes_kept, policy_refused, records_removed, recovery_overdue, retries_spent, unknown_age"
+        ),
+    ),
+    (
+        ("alerts", "silence", "lag", "--for", "0s", "--reason", "r"),
+        2,
+        "--for '0s': a silence lasts longer than that",
+    ),
+    (("alerts", "silence", "lag", "--for", "30", "--reason", "r"), 2, f"--for '30': {GRAMMAR}"),
+    (("policy", "apply"), 2, "missing argument 'FILE' (see `hongyan policy apply --help`)"),
+    (("policy", "apply", "gone.toml"), 2, "gone.toml:1: policy.file: No such file or directory"),
+    (
+        ("policy", "show", "--lane", "fax.*"),
+        2,
+        (
+            "no lane matches 'fax.*': write CHANNEL.KIND with * and ?, where channel "
+            f"is one of {CHANNELS} and kind one of verification, notice, marketing"
+        ),
+    ),
+    (
+        ("policy", "apply", "p.toml", "--expect", "new"),
+        2,
+        "--expect 'new': write a version such as v12; see `hongyan policy history`",
+    ),
+    (
+        ("policy", "history", "first"),
+        2,
+        (
+            "invalid value for '[NUMBER]': Input should be a valid integer, unable to parse string as an integer (see `hongyan policy history --help`)"
+        ),
+    ),
+    (
+        ("policy", "hstory"),
+        2,
+        ("no such command 'hstory'; did you mean 'history'? (see `hongyan policy --help`)"),
+    ),
+    (("templates", "render"), 2, "missing argument 'NAME' (see `hongyan templates render --help`)"),
+    (
+        ("templates", "render", "nobody"),
+        2,
+        "there is no template 'nobody'; `hongyan templates show` lists them",
+    ),
+    (
+        ("templates", "render", "t", "--var", "x"),
+        2,
+        "there is no template 't'; `hongyan templates show` lists them",
+    ),
+    (("accounts", "test"), 2, "missing argument 'NAME' (see `hongyan accounts test --help`)"),
+    (
+        ("accounts", "test", "nobody", "--to", "x"),
+        2,
+        "there is no account 'nobody'; hongyan.toml has w",
+    ),
+    (("accounts", "test", "w"), 2, "missing option '--to' (see `hongyan accounts test --help`)"),
+    (
+        ("accounts", "test", "w", "--to", "x", "--timeout", "never"),
+        2,
+        (f"invalid value for '--timeout': 'never': {GRAMMAR} (see `hongyan accounts test --help`)"),
+    ),
+    (
+        ("accounts", "test", "w", "--to", "x", "--text", "a", "--content", "{}"),
+        2,
+        "give one of --text, --template and --content",
+    ),
+    (("accounts", "test", "w", "--to", "x", "--subject", "s"), 2, "--subject goes with --text"),
+    (
+        ("topics", "apply", "--partitions", "0"),
+        2,
+        (
+            "invalid value for '--partitions': Input should be greater than or equal to 1 (see `hongyan topics apply --help`)"
+        ),
+    ),
+    (
+        ("topics", "apply", "--lane", "fax.*"),
+        2,
+        (
+            "no lane matches 'fax.*': write CHANNEL.KIND with * and ?, where channel "
+            f"is one of {CHANNELS} and kind one of verification, notice, marketing"
+        ),
+    ),
+    (
+        ("topics", "aply"),
+        2,
+        ("no such command 'aply'; did you mean 'apply'? (see `hongyan topics --help`)"),
+    ),
+    (
+        ("db", "upgrad"),
+        2,
+        ("no such command 'upgrad'; did you mean 'upgrade'? (see `hongyan db --help`)"),
+    ),
+    (
+        ("db", "upgrade", "now"),
+        2,
+        "got unexpected extra argument(s) (now) (see `hongyan db upgrade --help`)",
+    ),
+    (
+        ("db", "archive", "--before", "-1"),
+        2,
+        (f"invalid value for '--before': '-1': {GRAMMAR} (see `hongyan db archive --help`)"),
+    ),
+    (
+        ("db", "archive", "--before", "1h"),
+        2,
+        (
+            "invalid value for '--before': '1h' is no whole number of days (see `hongyan db archive --help`)"
+        ),
+    ),
+    (
+        ("db", "archive", "--before", "soon"),
+        2,
+        (f"invalid value for '--before': 'soon': {GRAMMAR} (see `hongyan db archive --help`)"),
+    ),
+    (
+        ("config", "shw"),
+        2,
+        "no such command 'shw'; did you mean 'show'? (see `hongyan config --help`)",
+    ),
+    (
+        ("config", "check", "x"),
+        2,
+        "got unexpected extra argument(s) (x) (see `hongyan config check --help`)",
+    ),
+    (
+        ("completion", "tcsh"),
+        2,
+        (
+            "invalid value for 'SHELL': 'tcsh' is not one of 'bash', 'zsh', 'fish' (see `hongyan completion --help`)"
+        ),
+    ),
+    (
+        ("completion",),
+        2,
+        ("missing argument 'SHELL'; choose from bash, zsh, fish (see `hongyan completion --help`)"),
+    ),
+    (
+        ("bench", "worker", "--rounds", "0"),
+        2,
+        (
+            "invalid value for '--rounds': Input should be greater than or equal to 1 (see `hongyan bench worker --help`)"
+        ),
+    ),
+    (
+        ("demo", "--file", "gone.jsonl"),
+        2,
+        (
+            "invalid value for '--file' / '-f': path 'gone.jsonl' does not exist (see `hongyan demo --help`)"
+        ),
+    ),
+    (
+        ("simulator", "--port", "many"),
+        2,
+        ("argument --port: invalid int value: 'many' (see `hongyan simulator --help`)"),
+    ),
+]
+"""Words of the command line, exit code, sentence."""
+
+
+@pytest.fixture(scope="module")
+def ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty ledger: words are judged before it is, wherever it is needed."""
+    path = tmp_path_factory.mktemp("ledger")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HONGYAN_DATABASE__URL", f"sqlite:///{path}/hongyan.db")
+        assert said(patch, "db", "upgrade")[0] == 0
+    return path / "hongyan.db"
+
+
+def test_there_are_enough_of_them() -> None:
+    assert len(ROWS) >= 60
+    assert len({row[0] for row in ROWS}) == len(ROWS)
+
+
+@pytest.mark.parametrize(("words", "code", "expected"), ROWS, ids=[" ".join(r[0]) for r in ROWS])
+def test_a_wrong_command_line_is_told_in_a_sentence(
+    folder: Path,
+    ledger: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+    code: int,
+    expected: str,
+) -> None:
+    (folder / "hongyan.toml").write_text(HOOK)
+    shutil.copy(ledger, folder)
+    found, text = said(monkeypatch, *words)
+    assert (found, text) == (code, f"error: {expected}\n")
