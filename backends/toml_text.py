@@ -19,7 +19,7 @@ _AT_LINE: Final = re.compile(r"at line (\d+)")
 
 
 class TomlTrouble(ValueError):
-    """A text that cannot be used. `line` is 0 if it is not known; `path` is the key's, if it is about one."""
+    """A text that cannot be used. `line` is 0 if it is not known; `path` is the key's, or empty."""
 
     def __init__(self, text: str, line: int = 0, path: tuple[str, ...] = ()) -> None:
         super().__init__(text)

@@ -176,7 +176,8 @@ ROWS: list[tuple[tuple[str, ...], int, str]] = [
         ),
         2,
         (
-            "invalid value for '--ttl': '0' is too short: give 0.001s at least (see `hongyan send --help`)"
+            "invalid value for '--ttl': '0' is too short: give 0.001s at least (see "
+            "`hongyan send --help`)"
         ),
     ),
     (
@@ -195,14 +196,16 @@ ROWS: list[tuple[tuple[str, ...], int, str]] = [
         ("status", "--limit", "0"),
         2,
         (
-            "invalid value for '--limit' / '-n': Input should be greater than or equal to 1 (see `hongyan status --help`)"
+            "invalid value for '--limit' / '-n': Input should be greater than or equal "
+            "to 1 (see `hongyan status --help`)"
         ),
     ),
     (
         ("status", "--limit", "many"),
         2,
         (
-            "invalid value for '--limit' / '-n': Input should be a valid integer, unable to parse string as an integer (see `hongyan status --help`)"
+            "invalid value for '--limit' / '-n': Input should be a valid integer, "
+            "unable to parse string as an integer (see `hongyan status --help`)"
         ),
     ),
     (
@@ -222,7 +225,8 @@ ROWS: list[tuple[tuple[str, ...], int, str]] = [
         ("deliveries", "list", "--state", "LOST"),
         2,
         (
-            "--state LOST: here it may be PARKED, UNKNOWN, REJECTED, EXPIRED, UNDELIVERED, DROPPED, RETRY, IN_FLIGHT"
+            "--state LOST: here it may be PARKED, UNKNOWN, REJECTED, EXPIRED, "
+            "UNDELIVERED, DROPPED, RETRY, IN_FLIGHT"
         ),
     ),
     (("deliveries", "list", "--since", "yesterday"), 2, f"--since 'yesterday': {GRAMMAR}"),
@@ -232,7 +236,8 @@ ROWS: list[tuple[tuple[str, ...], int, str]] = [
         ("deliveries", "list", "--limit", "-1"),
         2,
         (
-            "invalid value for '--limit' / '-n': Input should be greater than or equal to 1 (see `hongyan deliveries list --help`)"
+            "invalid value for '--limit' / '-n': Input should be greater than or equal "
+            "to 1 (see `hongyan deliveries list --help`)"
         ),
     ),
     (("resend",), 2, "give IDs, or --biz-id, or --state with --since, or --sent"),
@@ -285,7 +290,10 @@ ROWS: list[tuple[tuple[str, ...], int, str]] = [
         ("alerts", "silence", "lagg", "--for", "1h", "--reason", "r"),
         2,
         (
-            "there is no rule 'lagg'; there are breaker_open, dead_letters_held, heartbeat_lost, lag, log_began_anew, login_refused, oldest_uncommitted, parked, policy_lanes_kept, policy_refused, records_removed, recovery_overdue, retries_spent, unknown_age"
+            "there is no rule 'lagg'; there are breaker_open, dead_letters_held, "
+            "heartbeat_lost, lag, log_began_anew, login_refused, oldest_uncommitted, "
+            "parked, policy_lanes_kept, policy_refused, records_removed, "
+            "recovery_overdue, retries_spent, unknown_age"
         ),
     ),
     (
@@ -313,7 +321,8 @@ ROWS: list[tuple[tuple[str, ...], int, str]] = [
         ("policy", "history", "first"),
         2,
         (
-            "invalid value for '[NUMBER]': Input should be a valid integer, unable to parse string as an integer (see `hongyan policy history --help`)"
+            "invalid value for '[NUMBER]': Input should be a valid integer, unable to "
+            "parse string as an integer (see `hongyan policy history --help`)"
         ),
     ),
     (
@@ -354,7 +363,8 @@ ROWS: list[tuple[tuple[str, ...], int, str]] = [
         ("topics", "apply", "--partitions", "0"),
         2,
         (
-            "invalid value for '--partitions': Input should be greater than or equal to 1 (see `hongyan topics apply --help`)"
+            "invalid value for '--partitions': Input should be greater than or equal "
+            "to 1 (see `hongyan topics apply --help`)"
         ),
     ),
     (
@@ -389,7 +399,8 @@ ROWS: list[tuple[tuple[str, ...], int, str]] = [
         ("db", "archive", "--before", "1h"),
         2,
         (
-            "invalid value for '--before': '1h' is no whole number of days (see `hongyan db archive --help`)"
+            "invalid value for '--before': '1h' is no whole number of days (see "
+            "`hongyan db archive --help`)"
         ),
     ),
     (
@@ -411,7 +422,8 @@ ROWS: list[tuple[tuple[str, ...], int, str]] = [
         ("completion", "tcsh"),
         2,
         (
-            "invalid value for 'SHELL': 'tcsh' is not one of 'bash', 'zsh', 'fish' (see `hongyan completion --help`)"
+            "invalid value for 'SHELL': 'tcsh' is not one of 'bash', 'zsh', 'fish' "
+            "(see `hongyan completion --help`)"
         ),
     ),
     (
@@ -423,14 +435,16 @@ ROWS: list[tuple[tuple[str, ...], int, str]] = [
         ("bench", "worker", "--rounds", "0"),
         2,
         (
-            "invalid value for '--rounds': Input should be greater than or equal to 1 (see `hongyan bench worker --help`)"
+            "invalid value for '--rounds': Input should be greater than or equal to 1 "
+            "(see `hongyan bench worker --help`)"
         ),
     ),
     (
         ("demo", "--file", "gone.jsonl"),
         2,
         (
-            "invalid value for '--file' / '-f': path 'gone.jsonl' does not exist (see `hongyan demo --help`)"
+            "invalid value for '--file' / '-f': path 'gone.jsonl' does not exist (see "
+            "`hongyan demo --help`)"
         ),
     ),
     (

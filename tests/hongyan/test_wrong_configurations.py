@@ -43,7 +43,8 @@ ROWS: list[Row] = [
         2,
         [
             (
-                "hongyan.toml: no TOML: Expected ']' at the end of a table declaration (at end of document)"
+                "hongyan.toml: no TOML: Expected ']' at the end of a table declaration (at "
+                "end of document)"
             )
         ],
     ),
@@ -95,7 +96,8 @@ ROWS: list[Row] = [
         2,
         [
             (
-                "hongyan.toml:2: kafka.group_protocol: invalid enum value 'new'; write one of auto, consumer, classic"
+                "hongyan.toml:2: kafka.group_protocol: invalid enum value 'new'; write one "
+                "of auto, consumer, classic"
             )
         ],
     ),
@@ -195,7 +197,8 @@ ROWS: list[Row] = [
         2,
         [
             (
-                "hongyan.toml:2: log.level: invalid enum value 'loud'; write one of debug, info, warning, error"
+                "hongyan.toml:2: log.level: invalid enum value 'loud'; write one of debug, "
+                "info, warning, error"
             )
         ],
     ),
@@ -236,7 +239,8 @@ ROWS: list[Row] = [
         2,
         [
             (
-                'hongyan.toml:2: database.payload_key: a secret must not be in the file; write payload_key_file = "/path", or set '
+                "hongyan.toml:2: database.payload_key: a secret must not be in the file; "
+                'write payload_key_file = "/path", or set '
                 f"HONGYAN_DATABASE__PAYLOAD_KEY{TRY}"
             )
         ],
@@ -288,7 +292,8 @@ ROWS: list[Row] = [
         2,
         [
             (
-                'hongyan.toml:2: kafka.client.sasl.password: a secret must not be in the file; write "sasl.password_file" = "/path", or set '
+                "hongyan.toml:2: kafka.client.sasl.password: a secret must not be in the "
+                'file; write "sasl.password_file" = "/path", or set '
                 f"HONGYAN_KAFKA__CLIENT__SASL_PASSWORD{TRY}"
             )
         ],
@@ -301,7 +306,8 @@ ROWS: list[Row] = [
         2,
         [
             (
-                'hongyan.toml:5: accounts.ali.access_key_secret: a secret must not be in the file; write access_key_secret_file = "/path", or set '
+                "hongyan.toml:5: accounts.ali.access_key_secret: a secret must not be in "
+                'the file; write access_key_secret_file = "/path", or set '
                 f"HONGYAN_ACCOUNTS__ALI__ACCESS_KEY_SECRET{TRY}"
             )
         ],
@@ -314,7 +320,8 @@ ROWS: list[Row] = [
         2,
         [
             (
-                'hongyan.toml:5: accounts.main-sms.access_key_secret: a secret must not be in the file; write access_key_secret_file = "/path", or set '
+                "hongyan.toml:5: accounts.main-sms.access_key_secret: a secret must not be "
+                'in the file; write access_key_secret_file = "/path", or set '
                 f"HONGYAN_ACCOUNTS__MAIN_SMS__ACCESS_KEY_SECRET{TRY}"
             )
         ],
@@ -351,7 +358,8 @@ ROWS: list[Row] = [
         2,
         [
             (
-                "hongyan.toml:2: database.url: it cannot be read: write postgresql://… or sqlite:///FILE"
+                "hongyan.toml:2: database.url: it cannot be read: write postgresql://… or "
+                "sqlite:///FILE"
             )
         ],
     ),
@@ -363,7 +371,8 @@ ROWS: list[Row] = [
         2,
         [
             (
-                "hongyan.toml:2: database.url: mysql is not supported: use postgresql://… or sqlite:///FILE"
+                "hongyan.toml:2: database.url: mysql is not supported: use postgresql://… "
+                "or sqlite:///FILE"
             )
         ],
     ),
@@ -375,7 +384,8 @@ ROWS: list[Row] = [
         2,
         [
             (
-                "hongyan.toml:2: database.url: it cannot be read: write postgresql://… or sqlite:///FILE"
+                "hongyan.toml:2: database.url: it cannot be read: write postgresql://… or "
+                "sqlite:///FILE"
             )
         ],
     ),
@@ -395,7 +405,8 @@ ROWS: list[Row] = [
         2,
         [
             (
-                'hongyan.toml:2: database.url: libpq does not take it: invalid connection option "mood"'
+                "hongyan.toml:2: database.url: libpq does not take it: invalid connection "
+                'option "mood"'
             )
         ],
     ),
@@ -423,7 +434,8 @@ ROWS: list[Row] = [
         2,
         [
             (
-                "hongyan.toml:3: database.payload_key: must be base64 of 32 bytes: `openssl rand -base64 32`"
+                "hongyan.toml:3: database.payload_key: must be base64 of 32 bytes: "
+                "`openssl rand -base64 32`"
             )
         ],
     ),
@@ -435,7 +447,9 @@ ROWS: list[Row] = [
         2,
         [
             (
-                "hongyan.toml:2: kafka.client: 'acks' cannot be set, because the promise that no message is lost, doubled or reordered depends on it; remove the line"
+                "hongyan.toml:2: kafka.client: 'acks' cannot be set, because the promise "
+                "that no message is lost, doubled or reordered depends on it; remove the "
+                "line"
             )
         ],
     ),
@@ -487,14 +501,17 @@ ROWS: list[Row] = [
         2,
         [
             (
-                "hongyan.toml:3: accounts.a.endpoint: must not hold a user name or password; give a token instead"
+                "hongyan.toml:3: accounts.a.endpoint: must not hold a user name or "
+                "password; give a token instead"
             )
         ],
     ),
     (
         "a rate of none",
         {
-            "hongyan.toml": "[accounts.a]\nprovider = 'webhook'\nendpoint = 'http://h/'\nrate_per_s = 0"
+            "hongyan.toml": (
+                "[accounts.a]\nprovider = 'webhook'\nendpoint = 'http://h/'\nrate_per_s = 0"
+            )
         },
         {},
         ACCOUNTS,
@@ -509,7 +526,8 @@ ROWS: list[Row] = [
         2,
         [
             (
-                "hongyan.toml:4: accounts.a.mood: unknown key; known are other_signing_secret, query_lag_s, signing_secret, status_query, token"
+                "hongyan.toml:4: accounts.a.mood: unknown key; known are "
+                "other_signing_secret, query_lag_s, signing_secret, status_query, token"
             )
         ],
     ),
@@ -537,7 +555,8 @@ ROWS: list[Row] = [
         2,
         [
             (
-                "hongyan.toml:6: accounts.w.ca_file: nowhere.pem: no such file; give a PEM file, or leave it out"
+                "hongyan.toml:6: accounts.w.ca_file: nowhere.pem: no such file; give a PEM "
+                "file, or leave it out"
             )
         ],
     ),
@@ -549,7 +568,8 @@ ROWS: list[Row] = [
         2,
         [
             (
-                "hongyan.toml:3: alerts.ca_file: nowhere.pem: no such file; give a PEM file, or leave it out"
+                "hongyan.toml:3: alerts.ca_file: nowhere.pem: no such file; give a PEM "
+                "file, or leave it out"
             )
         ],
     ),
@@ -585,7 +605,9 @@ ROWS: list[Row] = [
         2,
         [
             (
-                "hongyan.toml:6: receipts.accounts.w: webhook sends no receipts; those of aliyun_sms, getui, huawei_sms, resend, tencent_sms, twilio, volcengine_sms, wechat_mini, wechat_official do"
+                "hongyan.toml:6: receipts.accounts.w: webhook sends no receipts; those of "
+                "aliyun_sms, getui, huawei_sms, resend, tencent_sms, twilio, "
+                "volcengine_sms, wechat_mini, wechat_official do"
             )
         ],
     ),
@@ -597,7 +619,8 @@ ROWS: list[Row] = [
         2,
         [
             (
-                "hongyan.toml:2: worker.health_address: 'localhost': write HOST:PORT, as 127.0.0.1:9464 or [::1]:9464"
+                "hongyan.toml:2: worker.health_address: 'localhost': write HOST:PORT, as "
+                "127.0.0.1:9464 or [::1]:9464"
             )
         ],
     ),
@@ -609,7 +632,8 @@ ROWS: list[Row] = [
         2,
         [
             (
-                "hongyan.toml:2: recovery.health_address: 'h:99999': write HOST:PORT, as 127.0.0.1:9466 or [::1]:9466"
+                "hongyan.toml:2: recovery.health_address: 'h:99999': write HOST:PORT, as "
+                "127.0.0.1:9466 or [::1]:9466"
             )
         ],
     ),
@@ -621,7 +645,8 @@ ROWS: list[Row] = [
         2,
         [
             (
-                "hongyan.toml:2: receipts.listen: '::1:9470': write HOST:PORT, as 127.0.0.1:9470 or [::1]:9470"
+                "hongyan.toml:2: receipts.listen: '::1:9470': write HOST:PORT, as "
+                "127.0.0.1:9470 or [::1]:9470"
             )
         ],
     ),
@@ -633,7 +658,8 @@ ROWS: list[Row] = [
         2,
         [
             (
-                "hongyan.toml:2: redis.url: Redis URL must specify one of the following schemes (redis://, rediss://, unix://)"
+                "hongyan.toml:2: redis.url: Redis URL must specify one of the following "
+                "schemes (redis://, rediss://, unix://)"
             )
         ],
     ),
@@ -645,7 +671,8 @@ ROWS: list[Row] = [
         2,
         [
             (
-                "hongyan.toml:2: redis.url: it has an option that is not known, or a wrong value of one"
+                "hongyan.toml:2: redis.url: it has an option that is not known, or a wrong "
+                "value of one"
             )
         ],
     ),
@@ -671,7 +698,8 @@ ROWS: list[Row] = [
         2,
         [
             (
-                'hongyan.toml:2: worker.lanes: is empty, so nothing would be served; write ["*"] for all lanes'
+                "hongyan.toml:2: worker.lanes: is empty, so nothing would be served; write "
+                '["*"] for all lanes'
             )
         ],
     ),
@@ -683,7 +711,8 @@ ROWS: list[Row] = [
         2,
         [
             (
-                "hongyan.toml:3: worker.heartbeat_s: 20 is not below lease_s 10, so a live worker would count as dead; leave it out, or lower it"
+                "hongyan.toml:3: worker.heartbeat_s: 20 is not below lease_s 10, so a live "
+                "worker would count as dead; leave it out, or lower it"
             )
         ],
     ),
@@ -695,7 +724,8 @@ ROWS: list[Row] = [
         2,
         [
             (
-                "hongyan.toml:2: policy.file: nowhere.toml: no such file; give one, or leave it out for the defaults"
+                "hongyan.toml:2: policy.file: nowhere.toml: no such file; give one, or "
+                "leave it out for the defaults"
             )
         ],
     ),
@@ -715,7 +745,8 @@ ROWS: list[Row] = [
         1,
         [
             (
-                "policy.toml:1  the file: no TOML: Expected ']' at the end of a table declaration (at end of document)"
+                "policy.toml:1  the file: no TOML: Expected ']' at the end of a table "
+                "declaration (at end of document)"
             )
         ],
     ),
@@ -767,7 +798,8 @@ ROWS: list[Row] = [
         1,
         [
             (
-                "policy.toml:2  defaults.guarantee: 'at_most_twice' is none of best_effort, at_most_once, at_least_once; did you mean at_most_once?"
+                "policy.toml:2  defaults.guarantee: 'at_most_twice' is none of "
+                "best_effort, at_most_once, at_least_once; did you mean at_most_once?"
             )
         ],
     ),
@@ -808,7 +840,8 @@ ROWS: list[Row] = [
         1,
         [
             (
-                'policy.toml:4  lanes."*.notice".threads: is set for sms.notice by [lanes."sms.*"], too; set it in one of the two, or in [lanes."sms.notice"]'
+                'policy.toml:4  lanes."*.notice".threads: is set for sms.notice by '
+                '[lanes."sms.*"], too; set it in one of the two, or in [lanes."sms.notice"]'
             )
         ],
     ),
@@ -820,7 +853,8 @@ ROWS: list[Row] = [
         1,
         [
             (
-                "policy.toml:2  lanes.\"webhook.notice\".accounts: account 'v' is not in hongyan.toml; add [accounts.NAME] there"
+                "policy.toml:2  lanes.\"webhook.notice\".accounts: account 'v' is not in "
+                "hongyan.toml; add [accounts.NAME] there"
             )
         ],
     ),
@@ -832,7 +866,8 @@ ROWS: list[Row] = [
         1,
         [
             (
-                'policy.toml:2  lanes."webhook.notice".accounts: names an account twice; name each once'
+                'policy.toml:2  lanes."webhook.notice".accounts: names an account twice; '
+                "name each once"
             )
         ],
     ),
@@ -844,7 +879,8 @@ ROWS: list[Row] = [
         1,
         [
             (
-                'policy.toml:2  lanes."webhook.notice".accounts: gives no account a weight above 0, so nothing would choose one'
+                'policy.toml:2  lanes."webhook.notice".accounts: gives no account a weight '
+                "above 0, so nothing would choose one"
             )
         ],
     ),
@@ -856,24 +892,29 @@ ROWS: list[Row] = [
         1,
         [
             (
-                'policy.toml:1  lanes."sms.notice".timeout_ms: 5000 is not below ttl_ms 10: no call could end in time'
+                'policy.toml:1  lanes."sms.notice".timeout_ms: 5000 is not below ttl_ms '
+                "10: no call could end in time"
             ),
             (
-                'policy.toml:2  lanes."sms.notice".ttl_ms: 10 is above max_ttl_ms 5; lower it, or raise that'
+                'policy.toml:2  lanes."sms.notice".ttl_ms: 10 is above max_ttl_ms 5; lower '
+                "it, or raise that"
             ),
         ],
     ),
     (
         "a policy's time zone that is not",
         {
-            "policy.toml": "[defaults.quiet_hours]\nwindows = ['22:00-08:00']\nzone = 'Asia/Shanghei'"
+            "policy.toml": (
+                "[defaults.quiet_hours]\nwindows = ['22:00-08:00']\nzone = 'Asia/Shanghei'"
+            )
         },
         {},
         POLICY,
         1,
         [
             (
-                "policy.toml:3  defaults.quiet_hours.zone: there is no time zone 'Asia/Shanghei'; did you mean Asia/Shanghai?"
+                "policy.toml:3  defaults.quiet_hours.zone: there is no time zone "
+                "'Asia/Shanghei'; did you mean Asia/Shanghai?"
             )
         ],
     ),
@@ -885,7 +926,8 @@ ROWS: list[Row] = [
         1,
         [
             (
-                "policy.toml:2  defaults.quiet_hours.windows: '25:00' is no time of day; write HH:MM-HH:MM"
+                "policy.toml:2  defaults.quiet_hours.windows: '25:00' is no time of day; "
+                "write HH:MM-HH:MM"
             )
         ],
     ),
@@ -908,7 +950,8 @@ ROWS: list[Row] = [
         1,
         [
             (
-                "templates.toml:1  the file: no TOML: Expected ']' at the end of a table declaration (at end of document)"
+                "templates.toml:1  the file: no TOML: Expected ']' at the end of a table "
+                "declaration (at end of document)"
             )
         ],
     ),
@@ -920,7 +963,8 @@ ROWS: list[Row] = [
         1,
         [
             (
-                "templates.toml:1  templates.t: says nothing: give subject, text, …, or template_id and params"
+                "templates.toml:1  templates.t: says nothing: give subject, text, …, or "
+                "template_id and params"
             ),
             (
                 "templates.toml:2  templates.t.channel: 'fax' is no channel; write one of "
@@ -936,7 +980,8 @@ ROWS: list[Row] = [
         1,
         [
             (
-                "templates.toml:3  templates.t.text: unexpected end of template, expected 'end of print statement'."
+                "templates.toml:3  templates.t.text: unexpected end of template, expected "
+                "'end of print statement'."
             )
         ],
     ),
@@ -964,7 +1009,8 @@ ROWS: list[Row] = [
         2,
         [
             (
-                "HONGYAN_DATABASE_URL_FILE: there is no such setting; did you mean HONGYAN_DATABASE__URL_FILE?"
+                "HONGYAN_DATABASE_URL_FILE: there is no such setting; did you mean "
+                "HONGYAN_DATABASE__URL_FILE?"
             )
         ],
     ),
@@ -976,7 +1022,8 @@ ROWS: list[Row] = [
         2,
         [
             (
-                "HONGYAN_KAFKA_BOOTSTRAPS: there is no such setting; did you mean HONGYAN_KAFKA__BOOTSTRAP?"
+                "HONGYAN_KAFKA_BOOTSTRAPS: there is no such setting; did you mean "
+                "HONGYAN_KAFKA__BOOTSTRAP?"
             )
         ],
     ),
@@ -988,7 +1035,8 @@ ROWS: list[Row] = [
         2,
         [
             (
-                "HONGYAN_ACCOUNTS_ALI_ACCESS_KEY_SECRET: there is no such setting; did you mean HONGYAN_ACCOUNTS__ALI__ACCESS_KEY_SECRET?"
+                "HONGYAN_ACCOUNTS_ALI_ACCESS_KEY_SECRET: there is no such setting; did you "
+                "mean HONGYAN_ACCOUNTS__ALI__ACCESS_KEY_SECRET?"
             )
         ],
     ),
@@ -1000,7 +1048,8 @@ ROWS: list[Row] = [
         2,
         [
             (
-                "HONGYAN_ACCOUNTS__ALI_ACCESS_KEY_SECRET: there is no such setting; did you mean HONGYAN_ACCOUNTS__ALI__ACCESS_KEY_SECRET?"
+                "HONGYAN_ACCOUNTS__ALI_ACCESS_KEY_SECRET: there is no such setting; did "
+                "you mean HONGYAN_ACCOUNTS__ALI__ACCESS_KEY_SECRET?"
             )
         ],
     ),
@@ -1012,7 +1061,8 @@ ROWS: list[Row] = [
         2,
         [
             (
-                "HONGYAN_MOOD: there is no such setting; a setting is written HONGYAN_TABLE__KEY, with two underscores; rename it if it is for others"
+                "HONGYAN_MOOD: there is no such setting; a setting is written "
+                "HONGYAN_TABLE__KEY, with two underscores; rename it if it is for others"
             )
         ],
     ),
@@ -1024,7 +1074,8 @@ ROWS: list[Row] = [
         2,
         [
             (
-                "HONGYAN_WORKER_PORT: there is no such setting; a setting is written HONGYAN_TABLE__KEY, with two underscores; rename it if it is for others"
+                "HONGYAN_WORKER_PORT: there is no such setting; a setting is written "
+                "HONGYAN_TABLE__KEY, with two underscores; rename it if it is for others"
             )
         ],
     ),
@@ -1044,7 +1095,8 @@ ROWS: list[Row] = [
         2,
         [
             (
-                "HONGYAN_DATABASE__URLL: database.urll: unknown key; did you mean HONGYAN_DATABASE__URL?"
+                "HONGYAN_DATABASE__URLL: database.urll: unknown key; did you mean "
+                "HONGYAN_DATABASE__URL?"
             )
         ],
     ),
@@ -1064,7 +1116,8 @@ ROWS: list[Row] = [
         2,
         [
             (
-                "HONGYAN_KAFKA: there is no such setting; a setting is written HONGYAN_TABLE__KEY, with two underscores; rename it if it is for others"
+                "HONGYAN_KAFKA: there is no such setting; a setting is written "
+                "HONGYAN_TABLE__KEY, with two underscores; rename it if it is for others"
             )
         ],
     ),
@@ -1116,7 +1169,8 @@ ROWS: list[Row] = [
         2,
         [
             (
-                "HONGYAN_ACCOUNTS__ALY__ACCESS_KEY_SECRET: accounts.aly: there is no account of this name; did you mean ali?"
+                "HONGYAN_ACCOUNTS__ALY__ACCESS_KEY_SECRET: accounts.aly: there is no "
+                "account of this name; did you mean ali?"
             )
         ],
     ),
@@ -1128,7 +1182,10 @@ ROWS: list[Row] = [
         2,
         [
             (
-                "HONGYAN_ACCOUNTS__MAIN_SMS__ACCESS_KEY_SECRET: accounts.main_sms.access_key_secret: may mean main-sms or main_sms, which a shell spells alike; rename one, or write access_key_secret_file in its table"
+                "HONGYAN_ACCOUNTS__MAIN_SMS__ACCESS_KEY_SECRET: "
+                "accounts.main_sms.access_key_secret: may mean main-sms or main_sms, which "
+                "a shell spells alike; rename one, or write access_key_secret_file in its "
+                "table"
             )
         ],
     ),
@@ -1140,14 +1197,24 @@ ROWS: list[Row] = [
         2,
         [
             (
-                "HONGYAN_ACCOUNTS__ALI__ACCESS_KEY_SECRET: accounts.ali.access_key_secret: must be a text of printable ASCII characters"
+                "HONGYAN_ACCOUNTS__ALI__ACCESS_KEY_SECRET: accounts.ali.access_key_secret: "
+                "must be a text of printable ASCII characters"
             )
         ],
     ),
     (
         "many at once",
         {
-            "hongyan.toml": "[kafka]\nbootstrp = 'x'\n[worker]\nlease_s = -1\n[accounts.a]\nprovider = 'fax'\n[alerts]\nsecret = 'geheim'"
+            "hongyan.toml": (
+                "[kafka]\n"
+                "bootstrp = 'x'\n"
+                "[worker]\n"
+                "lease_s = -1\n"
+                "[accounts.a]\n"
+                "provider = 'fax'\n"
+                "[alerts]\n"
+                "secret = 'geheim'"
+            )
         },
         {"HONGYAN_DATABASE_URL": "x"},
         UPGRADE,
@@ -1166,7 +1233,7 @@ ROWS: list[Row] = [
         "many that only a worker's start shows",
         {
             "hongyan.toml": HOOK
-            + "ca_file = 'nowhere.pem'\n[worker]\nlanes = ['fax.*']\nhealth_address = 'h'",
+            + ("ca_file = 'nowhere.pem'\n[worker]\nlanes = ['fax.*']\nhealth_address = 'h'"),
             "policy.toml": "[lanes.'webhook.notice']\naccounts = ['v']\n[defaults]\nthreads = 0",
         },
         {},
@@ -1174,7 +1241,8 @@ ROWS: list[Row] = [
         2,
         [
             (
-                "hongyan.toml:9: worker.health_address: 'h': write HOST:PORT, as 127.0.0.1:9464 or [::1]:9464"
+                "hongyan.toml:9: worker.health_address: 'h': write HOST:PORT, as "
+                "127.0.0.1:9464 or [::1]:9464"
             ),
             (
                 "hongyan.toml:8: worker.lanes: no lane matches 'fax.*': write CHANNEL.KIND "
@@ -1182,10 +1250,12 @@ ROWS: list[Row] = [
                 "verification, notice, marketing"
             ),
             (
-                "hongyan.toml:6: accounts.w.ca_file: nowhere.pem: no such file; give a PEM file, or leave it out"
+                "hongyan.toml:6: accounts.w.ca_file: nowhere.pem: no such file; give a PEM "
+                "file, or leave it out"
             ),
             (
-                "policy.toml:2: lanes.\"webhook.notice\".accounts: account 'v' is not in hongyan.toml; add [accounts.NAME] there"
+                "policy.toml:2: lanes.\"webhook.notice\".accounts: account 'v' is not in "
+                "hongyan.toml; add [accounts.NAME] there"
             ),
             "policy.toml:4: defaults.threads: expected int >= 1, got 0",
         ],
@@ -1193,7 +1263,9 @@ ROWS: list[Row] = [
     (
         "two faulty accounts",
         {
-            "hongyan.toml": "[accounts.a]\nprovider = 'fax'\n[accounts.b]\nprovider = 'webhook'\nendpoint = 'x'"
+            "hongyan.toml": (
+                "[accounts.a]\nprovider = 'fax'\n[accounts.b]\nprovider = 'webhook'\nendpoint = 'x'"
+            )
         },
         {},
         ACCOUNTS,
