@@ -29,7 +29,7 @@ class TimedWork(Protocol):
 
 
 class CallTimes:
-    """The histograms of one process. Thread-safe; counts a batch at a time, without a lock per value."""
+    """The histograms of one process. Thread-safe; without a lock per value."""
 
     def __init__(self, calls: Family, registry: CollectorRegistry) -> None:
         """`calls` is the process's family for its calls, with the labels lane and account."""
@@ -38,28 +38,20 @@ class CallTimes:
 
     def count(self, works: Iterable[TimedWork], sent: Sequence[bool]) -> None:
         """Counts the calls of these deliveries; `sent`: per delivery, whether it is SENT in the ledger."""
-        calls: dict[tuple[str, ...], list[int]] = {}
-        waits: dict[tuple[str, ...], list[int]] = {}
+        lane = account = ""
+        took: list[int] = []
+        waited: list[int] = []
         for work, accepted in zip(works, sent, strict=True):
-            answered_at = work.answered_at
-            if not answered_at:
+            if not (answered_at := work.answered_at):
                 continue
             delivery = work.delivery
-            key, took_ms = (delivery.lane, delivery.account), answered_at - work.started_at
-            if (values := calls.get(key)) is None:
-                calls[key] = [took_ms]
-            else:
-                values.append(took_ms)
+            if delivery.account != account or delivery.lane != lane:
+                lane, account = delivery.lane, delivery.account
+                took = self._calls.values(lane, account)
+                waited = self._deliveries.values(lane)
+            took.append(answered_at - work.started_at)
             if accepted:
-                lane, waited_ms = key[:1], answered_at - delivery.notification.created_at
-                if (values := waits.get(lane)) is None:
-                    waits[lane] = [waited_ms]
-                else:
-                    values.append(waited_ms)
+                waited.append(answered_at - delivery.notification.created_at)
             for tried in work.tries:
-                took_ms = tried.answered_at - tried.started_at
-                calls.setdefault((delivery.lane, tried.account), []).append(took_ms)
-        for key, values in calls.items():
-            self._calls.observe(key, values)
-        for lane, values in waits.items():
-            self._deliveries.observe(lane, values)
+                past = self._calls.values(lane, tried.account)
+                past.append(tried.answered_at - tried.started_at)

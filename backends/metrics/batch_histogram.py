@@ -1,7 +1,7 @@
-"""A histogram of times that is counted a batch at a time.
+"""A histogram of times whose values are kept as they come and counted a thousand at a time.
 
-prometheus_client's own locks for each value and walks its buckets in Python. This one locks once for a
-batch. A large batch is sorted in C, and one search for each bound counts its buckets.
+prometheus_client's own locks for each value and walks its buckets in Python. Here the caller appends to a
+list. A full list is sorted in C, and one search for each bound counts its buckets.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from prometheus_client.registry import Collector
 from backends.metrics.families import Family
 
 _MS: Final = 1_000
-_SORTED: Final = 16
-"""Values from which sorting costs less than a search for each."""
+_FULL: Final = 1_000
+"""Values that are counted together; a scrape counts those that are left."""
 
 
 class BatchHistogram(Collector):
@@ -31,25 +31,22 @@ class BatchHistogram(Collector):
         self._family = family
         self._bounds = [bound * _MS for bound in family.buckets]
         self._series: dict[tuple[str, ...], _Series] = {}
-        self._lock = threading.Lock()  # guards the series and their fields
+        self._lock = (
+            threading.Lock()
+        )  # guards the series, except that any thread appends to `values`
         registry.register(self)
 
-    def observe(self, labels: tuple[str, ...], values_ms: list[int]) -> None:
-        """Counts a batch; sorts the list in place. A value below 0 counts as 0: clocks differ."""
-        with self._lock:
-            series = self._series.get(labels)
-            if series is None:
-                series = self._series[labels] = _Series(len(self._bounds) + 1)
-            counts = series.counts
-            if len(values_ms) < _SORTED:
-                for value in values_ms:
-                    counts[bisect_left(self._bounds, value)] += 1
-                    series.total_ms += value if value > 0 else 0
-                return
-            values_ms.sort()
-            self._count_sorted(counts, values_ms)
-            below = bisect_left(values_ms, 0)
-            series.total_ms += sum(values_ms[below:])
+    def values(self, *labels: str) -> list[int]:
+        """Returns the list to which values with these labels are appended. It is
+        asked for at least once in a batch. A value below 0 counts as 0: clocks differ."""
+        series = self._series.get(labels)
+        if series is None:
+            with self._lock:
+                series = self._series.setdefault(labels, _Series(len(self._bounds) + 1))
+        if len(series.values) >= _FULL:
+            with self._lock:
+                self._count(series)
+        return series.values
 
     def collect(self) -> Iterator[HistogramMetricFamily]:
         """See `Collector.collect`."""
@@ -57,6 +54,8 @@ class BatchHistogram(Collector):
         shown = HistogramMetricFamily(name, self._family.text, labels=labels)
         bounds = [*map(str, self._family.buckets), "+Inf"]
         with self._lock:
+            for series in self._series.values():
+                self._count(series)
             found = {
                 key: (list(s.counts), s.total_ms, s.made_at) for key, s in self._series.items()
             }
@@ -66,24 +65,32 @@ class BatchHistogram(Collector):
             shown.add_sample(f"{name}_created", dict(zip(labels, key, strict=True)), made_at)
         yield shown
 
-    def _count_sorted(self, counts: list[int], values: list[int]) -> None:
-        """Counts sorted values; ends at the bound that is above all of them."""
+    def _count(self, series: _Series) -> None:
+        """Counts the values so far and removes them; others may be appended meanwhile."""
+        values = series.values[:]
+        if not values:
+            return
+        del series.values[: len(values)]
+        values.sort()
+        series.total_ms += sum(values[bisect_left(values, 0) :])
         start, size = 0, len(values)
         for place in range(bisect_left(self._bounds, values[0]), len(self._bounds)):
             end = bisect_right(values, self._bounds[place], start)
-            counts[place] += end - start
+            series.counts[place] += end - start
             start = end
             if start == size:
                 return
-        counts[-1] += size - start
+        series.counts[-1] += size - start
 
 
 class _Series:
     """The counts of one combination of labels."""
 
-    __slots__ = ("counts", "made_at", "total_ms")
+    __slots__ = ("counts", "made_at", "total_ms", "values")
 
     def __init__(self, size: int) -> None:
         self.counts = [0] * size
         self.total_ms = 0
         self.made_at = time.time()
+        self.values: list[int] = []
+        """Not counted yet."""

@@ -60,14 +60,14 @@ class WorkerTelemetry:
         self._metrics.settle_batch.observe(len(pairs))
         self._metrics.settle_seconds.observe(seconds)
         now = self._clock.now_ms()
-        counts: Counter[tuple[str, str, str]] = Counter()
+        ended: list[tuple[str, str, str]] = []
         sent: list[bool] = []
         events = []
         alerts: list[Alert] = []
         for (work, settlement), ours in zip(pairs, written, strict=True):
             state = after(State.IN_FLIGHT, settlement.event) if ours else None
             delivery = work.delivery
-            counts[delivery.lane, delivery.account, state._value_ if state else "fenced"] += 1
+            ended.append((delivery.lane, delivery.account, state._value_ if state else "fenced"))
             sent.append(state is State.SENT)
             if state is State.PARKED:
                 alerts.append(parked(delivery.lane, settlement.reason or ""))
@@ -76,7 +76,7 @@ class WorkerTelemetry:
                     events += self._tried_events(work)
                 events.append(self._settled_event(work, settlement, state, now))
         self._metrics.call_times.count([work for work, _ in pairs], sent)
-        self._count(counts)
+        self._count(ended)
         self._raise(alerts)
         self._recorder.record(events)
 
@@ -94,7 +94,7 @@ class WorkerTelemetry:
         if not works:
             return
         now = self._clock.now_ms()
-        counts: Counter[tuple[str, str, str]] = Counter()
+        ended: list[tuple[str, str, str]] = []
         known: Counter[tuple[str, str]] = Counter()
         events = []
         faulty: list[tuple[Work, EndedAtClaim]] = []
@@ -108,21 +108,21 @@ class WorkerTelemetry:
                 if fault:
                     events[-1].detail = KEPT if end.state is State.PARKED else LOST
             if isinstance(end, EndedAtClaim):
-                counts[lane, work.delivery.account, end.state.value] += 1
+                ended.append((lane, work.delivery.account, end.state.value))
                 if fault:
                     faulty.append((work, end))
             else:
                 known[lane, "redis" if end.reason == DUPLICATE_PREFILTER else "ledger"] += 1
-        self._count(counts)
+        self._count(ended)
         for (lane, by), count in known.items():
             self._metrics.duplicates.labels(lane, by).inc(count)
         if faulty:
             self._report_faults(faulty)
         self._recorder.record(events)
 
-    def _count(self, ended: Counter[tuple[str, str, str]]) -> None:
-        """Counts ended deliveries by lane, account and outcome."""
-        for labels, count in ended.items():
+    def _count(self, ended: Sequence[tuple[str, str, str]]) -> None:
+        """Counts ended deliveries, each by lane, account and outcome."""
+        for labels, count in Counter(ended).items():
             self._metrics.settled.labels(*labels).inc(count)
 
     def _report_faults(self, faulty: Sequence[tuple[Work, EndedAtClaim]]) -> None:
