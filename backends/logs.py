@@ -21,7 +21,7 @@ from backends.settings import LogSettings
 
 HIDDEN: Final = "***"
 _SECRET_KEY = re.compile(
-    r"pass(word|wd)?$|secret|token|authorization|credential|api_?key|private_?key|payload_key|cookie",
+    r"pass(word|wd)?$|secret|token|authorization|credential|api_?key|private_?key|payload_key|hash_key|cookie",
     re.IGNORECASE,
 )
 _URL_LOGIN = re.compile(r"(?P<head>://[^\s/:@]*):[^\s/@]+@")

@@ -20,7 +20,12 @@ from backends.problems import SettingsError as SettingsError
 from backends.settings_reader import SettingsReader
 
 DEFAULT_FILE: Final = "hongyan.toml"
-_LITERAL: Final = (("alerts", "secret"), ("database", "payload_key"))
+_LITERAL: Final = (
+    ("alerts", "secret"),
+    ("database", "payload_key"),
+    ("outcomes", "hash_key"),
+    ("outcomes", "webhook_secret"),
+)
 """Secrets outside of accounts."""
 _CLIENT_SECRETS: Final = (
     "sasl.password",
@@ -182,6 +187,26 @@ class AlertSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Time for which no recovery takes a row that is due or to be asked about."""
     paused_s: Annotated[float, msgspec.Meta(ge=0, le=604_800)] = 3_600.0
     """Time for which a lane has been paused by a person."""
+    outcomes_s: Annotated[float, msgspec.Meta(ge=0, le=604_800)] = 60.0
+    """Age of the oldest outcome event that is not published."""
+
+
+class OutcomeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Outcome events, which recovery publishes (docs/outcomes.md)."""
+
+    hash_key: str = ""
+    """Key of the receivers' hashes (HMAC-SHA256), 32 characters or more. Lanes with outcomes need it."""
+    webhook: str = ""
+    """URL to which the events of lanes with `outcomes = "webhook"` are posted."""
+    webhook_secret: str = ""
+    """Signs each post (Standard Webhooks): `whsec_` and the base64 of 24 to 64 bytes. Two secrets with a
+    blank between them give two signatures, while they are exchanged."""
+    timeout_s: Seconds = 10.0
+    """Time limit of one post."""
+    ca_file: str = ""
+    """A PEM file of authorities to trust beside the public ones."""
+    keep_days: Annotated[int, msgspec.Meta(ge=1, le=365)] = 7
+    """Days after which an event that no target took is deleted."""
 
 
 class LogSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -205,6 +230,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     receipts: ReceiptsSettings = ReceiptsSettings()
     dead_letters: DeadLetterSettings = DeadLetterSettings()
     alerts: AlertSettings = AlertSettings()
+    outcomes: OutcomeSettings = OutcomeSettings()
     log: LogSettings = LogSettings()
     accounts: dict[str, dict[str, Any]] = {}
     """`[accounts.NAME]`: provider, endpoint and the keys of the provider's adapter."""

@@ -10,6 +10,7 @@ from dispatcher.kafka.source import Source
 from dispatcher.pipeline.gates import SendGates
 from dispatcher.pipeline.lane_config import LaneConfig
 from dispatcher.pipeline.lanes import LanePool
+from idempotency.outcomes.lanes import AnnouncedLanes
 from policy.schema import Policy
 from sending.accounts.limits import AccountsByLane, SendLimits
 from sending.policy_reload import followed
@@ -27,6 +28,7 @@ class PolicyReload:
         gates: SendGates,
         source: Source,
         routes_for: Callable[[Policy], AccountsByLane],
+        announced: AnnouncedLanes,
     ) -> None:
         """`routes_for` raises SettingsError for a policy that this worker's accounts do not fit."""
         self.kept = 0
@@ -36,6 +38,7 @@ class PolicyReload:
         self._gates = gates
         self._source = source
         self._routes_for = routes_for
+        self._announced = announced
 
     def __call__(self, policy: Policy) -> None:
         """Applies the policy to every lane, except those that cannot follow while they run. All steps that
@@ -45,6 +48,7 @@ class PolicyReload:
         routes = self._routes_for(new)
         self._quotas.follow(new, routes)
         self._gates.follow(new)
+        self._announced.follow(new.announced)
         for lane, of_lane in routes.items():
             pool = self._pools.get(lane.name)
             if pool is None or lane.name in kept:

@@ -119,6 +119,7 @@ def open_worker(
     alerts = open_desk(AlertNotifier, settings, metrics.registry, ledger, transport, name)
     parts = OpenedBackends(
         ledger=ledger,
+        announced=ledger.announced,
         prefilter=open_prefilter(settings, outage.until_available("start", ledger.identity)),
         recorder=recorder,
         transport=transport,

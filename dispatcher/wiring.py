@@ -48,6 +48,7 @@ from dispatcher.policy_reload import PolicyReload
 from dispatcher.worker import LaneEntry, Worker, WorkerStages
 from idempotency.fleet.controls import Controls
 from idempotency.ledger import Ledger, LedgerUnavailable, WorkerInfo
+from idempotency.outcomes.lanes import AnnouncedLanes
 from idempotency.prefilter import Prefilter
 from message.delivery import Delivery
 from message.vocabulary import Lane, dead_letter_topic
@@ -80,6 +81,8 @@ class OpenedBackends(NamedTuple):
     """The outside systems of a worker, opened and closed by `dispatcher.process`."""
 
     ledger: Ledger
+    announced: AnnouncedLanes
+    """The ledger's."""
     prefilter: Prefilter
     recorder: Recorder
     transport: TransportRouter
@@ -151,6 +154,7 @@ def build(
     """Wires the stages and registers the worker; it drains when `stop` is set. Raises LedgerError,
     SettingsError."""
     name, clock = worker_name(settings), Clock()
+    parts.announced.follow(policy.announced)
     routes = routes_for(settings, policy, lanes)
     lease = _lease(settings, policy, routes, parts.ledger, name, clock)
     core = _core(settings, policy, lanes, parts, name, routes, clock)
@@ -163,7 +167,12 @@ def build(
     removed = _removed(core)
     source = _source(core, screens, dead_letters, removed)
     adoption = PolicyReload(
-        pools, core.send_limits, core.gates, source, lambda new: routes_for(settings, new, lanes)
+        pools,
+        core.send_limits,
+        core.gates,
+        source,
+        lambda new: routes_for(settings, new, lanes),
+        parts.announced,
     )
     watch = PolicyWatcher(parts.versions, settings.accounts, adoption, number=parts.number)
     stages = WorkerStages(

@@ -43,6 +43,8 @@ from idempotency.ledger import (
     LedgerUnavailable,
 )
 from idempotency.lookups import Queries
+from idempotency.outcomes.lanes import AnnouncedLanes
+from idempotency.outcomes.outbox import Outbox
 from idempotency.partitions import ensure_partitions
 from idempotency.payload_cipher import PayloadCipher
 from idempotency.recalls import Recalls
@@ -63,9 +65,16 @@ class SqlLedger:
     """The ledger on PostgreSQL or SQLite; implements `idempotency.ledger.Ledger`. Thread-safe."""
 
     def __init__(
-        self, database: Database, sealer: PayloadCipher, batches: ClaimStore, workers: Workers
+        self,
+        database: Database,
+        sealer: PayloadCipher,
+        batches: ClaimStore,
+        workers: Workers,
+        announced: AnnouncedLanes,
     ) -> None:
         self.database = database
+        self.announced = announced
+        """Lanes whose ends are announced; whoever reads the policy has it follow."""
         self._sealer = sealer
         self._workers = workers
         self._maintain_at = 0.0  # monotonic; `maintain` writes it, on any thread that sweeps
@@ -106,7 +115,17 @@ class SqlLedger:
 
     def recovering(self) -> RecoveryStore:
         """Returns recovery's store, with the epochs of the workers registered here."""
-        return SqlRecovering(self.database, self._sealer, self._workers.epochs, self._workers.clock)
+        return SqlRecovering(
+            self.database,
+            self._sealer,
+            self._workers.epochs,
+            self._workers.clock,
+            self.announced,
+        )
+
+    def outbox(self) -> Outbox:
+        """Returns the batches of outcome events that wait."""
+        return Outbox(self.database, self._workers.clock, self._sealer)
 
     def picks(self) -> Picks:
         """Returns selections of rows for a person, on this ledger's connections."""
@@ -231,12 +250,13 @@ def clock_of(database: Database, now_ms: Callable[[], int] = wall_ms) -> Clock:
 
 def _ledger(database: Database, sealer: PayloadCipher, now_ms: Callable[[], int]) -> SqlLedger:
     workers = Workers(database, clock_of(database, now_ms))
+    announced, epochs = AnnouncedLanes(), workers.epochs
+    batches: ClaimStore
     if database.is_postgres:
-        return SqlLedger(
-            database, sealer, PostgresBatches(database, sealer, workers.epochs), workers
-        )
-    batches = SqliteBatches(database, sealer, workers.epochs, now_ms)
-    return SqlLedger(database, sealer, batches, workers)
+        batches = PostgresBatches(database, sealer, epochs, announced)
+    else:
+        batches = SqliteBatches(database, sealer, epochs, now_ms, announced)
+    return SqlLedger(database, sealer, batches, workers, announced)
 
 
 def _server_clock(connection: Connection) -> int:

@@ -1,6 +1,6 @@
 """Outcome events: the business learns the end of each delivery (docs/outcomes.md).
 
-An event is one message of the topic `hongyan.outcomes`, and one member of `events` in a post of the webhook.
+An event is one message of the topic `hongyan.outcomes`, or one member of `events` in a post of the webhook.
 Its id follows from the ledger row, so a repeat carries the same one.
 """
 

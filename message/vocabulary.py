@@ -86,6 +86,11 @@ def dead_letter_topic(prefix: str = DEFAULT_TOPIC_PREFIX) -> str:
     return f"{prefix}.dead"
 
 
+def outcome_topic(prefix: str = DEFAULT_TOPIC_PREFIX) -> str:
+    """Returns the topic of outcome events."""
+    return f"{prefix}.outcomes"
+
+
 def trace_topic(prefix: str = DEFAULT_TOPIC_PREFIX) -> str:
     """Returns the topic of trace events."""
     return f"{prefix}.trace"

@@ -46,6 +46,16 @@ class TraceLevel(StrEnum):
     NONE = "none"
 
 
+class OutcomeTarget(StrEnum):
+    """Where the ends of a lane's deliveries are announced (docs/outcomes.md)."""
+
+    NONE = "none"
+    TOPIC = "topic"
+    """The topic `<prefix>.outcomes`."""
+    WEBHOOK = "webhook"
+    """Posts to `outcomes.webhook`."""
+
+
 class BreakerPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The circuit breaker of an account; times in milliseconds."""
 
@@ -141,6 +151,7 @@ class LanePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     frequency: FrequencyCap = FrequencyCap()
     dedup: ContentDedup = ContentDedup()
     trace: TraceLevel = TraceLevel.ALL
+    outcomes: OutcomeTarget = OutcomeTarget.NONE
     retention_days: Annotated[int, msgspec.Meta(ge=1, le=3_650)] = 90
     """Days for which the ledger keeps settled deliveries."""
 
@@ -195,6 +206,15 @@ class Policy(msgspec.Struct, frozen=True):
     def of(self, lane: Lane) -> LanePolicy:
         """Returns this lane's policy; its kind's defaults if the file has none."""
         return self.lanes.get(lane.name) or DEFAULTS_BY_KIND[lane.kind]
+
+    @property
+    def announced(self) -> dict[str, str]:
+        """Returns the lanes whose ends are announced, each with its target."""
+        return {
+            name: policy.outcomes.value
+            for name, policy in {**DEFAULTS, **self.lanes}.items()
+            if policy.outcomes is not OutcomeTarget.NONE
+        }
 
     @property
     def retention_days(self) -> int:

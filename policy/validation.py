@@ -12,7 +12,15 @@ from backends.durations import number_hint
 from backends.toml_text import did_you_mean
 from message.vocabulary import Lane
 from policy.gates import DAY_MINUTES, QuietAction, QuietHours, minutes_of
-from policy.schema import Guarantee, InDoubt, LanePolicy, Ordering, SmtpPolicy, Weight
+from policy.schema import (
+    Guarantee,
+    InDoubt,
+    LanePolicy,
+    Ordering,
+    OutcomeTarget,
+    SmtpPolicy,
+    Weight,
+)
 from policy.toml_document import Place
 
 _DAY_MS = 86_400_000
@@ -101,6 +109,8 @@ def _unfit(p: LanePolicy) -> Iterator[tuple[str, str]]:
             "quiet_hours.action",
             '"hold" needs the ledger, which guarantee "best_effort" does without; say "drop"',
         )
+    if p.outcomes is not OutcomeTarget.NONE and p.guarantee is Guarantee.BEST_EFFORT:
+        yield "outcomes", 'need the ledger, which guarantee "best_effort" does without; say "none"'
     if all_day(p.quiet_hours):
         yield "quiet_hours.windows", "leave no time of the day open"
 

@@ -27,6 +27,8 @@ from idempotency.receipts.sql import open_receipts
 from idempotency.receipts.store import Receipts
 from idempotency.sql_ledger import SqlLedger, open_ledger
 from message.structs import describe_structs
+from policy.versions import Versions
+from policy.watcher import PolicyWatcher
 from receipts.connection_limits import HEAD_BYTES, BoundedProtocol
 from receipts.group_commit import GroupCommit
 from receipts.http_app import ReceiptEndpoint, build_app
@@ -34,6 +36,7 @@ from receipts.matcher import Matcher
 from receipts.metrics import ReceiptMetrics
 from receipts.puller import Puller
 from receipts.sources import ReceiptSource, load_sources
+from sending.policy_reload import in_force_at_start
 from tracing import open_recorder
 from tracing.metrics import show_drops
 
@@ -77,6 +80,7 @@ def _opened(
     settings: Settings, sources: dict[str, ReceiptSource], ledger: SqlLedger, stack: ExitStack
 ) -> _Server:
     """Starts all threads. Returns the server; `stack` closes everything, the last one first."""
+    _follow_policy(settings, ledger, stack)
     receipts = open_receipts(ledger, settings)
     metrics = ReceiptMetrics()
     recorder = open_recorder(settings)
@@ -104,6 +108,21 @@ def _opened(
             timeout_graceful_shutdown=GRACE_S,
         )
     )
+
+
+def _follow_policy(settings: Settings, ledger: SqlLedger, stack: ExitStack) -> None:
+    """Announces the ends of the lanes that the policy in force names, and follows its changes."""
+    versions, announced = Versions(ledger.database), ledger.announced
+    now = in_force_at_start(settings, versions)
+    announced.follow(now.policy.announced)
+    watch = PolicyWatcher(
+        versions,
+        settings.accounts,
+        lambda new: announced.follow(new.announced),
+        number=now.number,
+    )
+    threading.Thread(target=watch.run, name="policy", daemon=True).start()
+    stack.callback(watch.stop)
 
 
 def _start_pulling(

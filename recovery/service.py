@@ -27,6 +27,7 @@ from recovery.activity import Activity
 from recovery.archive_job import Archiving
 from recovery.control import RecoverySnapshotSource
 from recovery.group_lag import GroupLagMonitor
+from recovery.outcomes.publisher import OutcomePublisher
 from recovery.retry.line_watch import LineWatch
 from recovery.retry.pool import RetryPool, RetryWork
 from recovery.retry.prompts import Prompts
@@ -79,6 +80,8 @@ class RecoveryParts(NamedTuple):
     schedule: Activity
     """Jobs called by either schedule."""
     prompts: Prompts
+    publishers: Sequence[OutcomePublisher]
+    """Of outcome events; they end last, after the outcomes of the drain are written."""
     poll_s: float
     stop: threading.Event
     """Set when nothing more may begin."""
@@ -197,6 +200,8 @@ class Recovery:
         self._parts.thread_group.start("backlog", self.measure_forever)
         self._parts.thread_group.start("lines", self._parts.lines.run)
         self._parts.thread_group.start("group-lag", self._parts.group_lag.run)
+        for publisher in self._parts.publishers:
+            self._parts.thread_group.start(publisher.duty, publisher.run)
 
     def drain(self, deadline_s: float) -> None:
         """Ends within `deadline_s` seconds; leaves open deliveries to the ledger."""
@@ -231,6 +236,8 @@ class Recovery:
         for callers in self._callers:
             callers.close()
         parts.upkeep.stop()
+        for publisher in parts.publishers:
+            publisher.stop()
         parts.lease.stop()
         try:
             parts.lease.retire()

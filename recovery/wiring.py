@@ -37,6 +37,8 @@ from recovery.alerts import Alerts
 from recovery.archive_job import Archiving
 from recovery.control import PausedRetries, RecoverySnapshotSource
 from recovery.group_lag import GroupLagMonitor
+from recovery.outcomes.factory import open_publishers, require_settings
+from recovery.outcomes.publisher import OutcomePublisher
 from recovery.policy_reload import RecoveryPolicyReload, retry_lane
 from recovery.retry.line_watch import LineWatch
 from recovery.retry.pace import RetryPace, retry_pace
@@ -101,6 +103,7 @@ class _Core(NamedTuple):
     render: Render
     report: RecoveryTelemetry
     metrics: RecoveryMetrics
+    publishers: Sequence[OutcomePublisher]
     clock: Clock
     outage: Outage
     finished: SimpleQueue[RetryWork | None]
@@ -164,6 +167,7 @@ def open_recovery(
         archiving=archiving,
         schedule=Activity(core.clock.monotonic),
         prompts=prompts,
+        publishers=core.publishers,
         poll_s=settings.recovery.poll_s,
         stop=stop,
     )
@@ -194,11 +198,14 @@ def _core(
     metrics = RecoveryMetrics()
     show_drops(recorder, metrics.registry)
     alerts = _alerts(settings, ledger, wires, metrics, clock, name, stack)
+    followed = now.policy if now.number else policy
+    require_settings(settings, followed)
+    ledger.announced.follow(followed.announced)
     return _Core(
         settings=settings,
         lanes=lanes,
         name=name,
-        policy=now.policy if now.number else policy,
+        policy=followed,
         number=now.number,
         versions=versions,
         ledger=ledger,
@@ -207,6 +214,7 @@ def _core(
         render=partial(_render, templates),
         report=RecoveryTelemetry(recorder, metrics, alerts, clock=clock, name=name),
         metrics=metrics,
+        publishers=open_publishers(settings, ledger, wires, metrics.registry, name),
         clock=clock,
         outage=outage,
         finished=SimpleQueue(),
@@ -408,7 +416,9 @@ def _watch(
     )
 
     def adopt(new: Policy) -> None:
+        require_settings(settings, new)
         adoption(new)
+        core.ledger.announced.follow(new.announced)
         marks.follow(new)
         if archiving is not None:
             archiving.adopt(new)

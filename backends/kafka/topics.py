@@ -33,7 +33,7 @@ from backends.kafka.clients import (
 from backends.kafka.embedded import PARTITIONS as EMBEDDED_PARTITIONS
 from backends.kafka.embedded import touch_topics
 from backends.settings import KafkaSettings
-from message.vocabulary import Lane, dead_letter_topic, trace_topic
+from message.vocabulary import Lane, dead_letter_topic, outcome_topic, trace_topic
 
 _ASK_S = 10.0
 _CREATE_S = 30.0
@@ -49,6 +49,7 @@ _DISPATCH: Final = {
     "retention.ms": str(8 * _DAY_MS),
 }
 _DEAD: Final = {"max.message.bytes": str(4 * _MIB), "retention.ms": str(30 * _DAY_MS)}
+_OUTCOMES: Final = {"max.message.bytes": str(2 * _MIB), "retention.ms": str(7 * _DAY_MS)}
 _TRACE: Final = {"max.message.bytes": str(2 * _MIB), "retention.ms": str(7 * _DAY_MS)}
 _EVERY: Final = {"cleanup.policy": "delete", "unclean.leader.election.enable": "false"}
 _UNCOMPRESSED: Final = {"compression.type": "uncompressed"}
@@ -86,6 +87,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     partitions: int = 12
     dead_partitions: int = 3
     trace_partitions: int = 6
+    outcome_partitions: int = 6
     replication: int | None = None
     min_isr: int | None = None
     uncompressed: bool = False
@@ -93,7 +95,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan(prefix: str, lanes: Iterable[Lane], wish: Wish, brokers: int) -> list[TopicPlan]:
-    """Returns the topics of these lanes, dead letters and trace on a cluster of so many brokers.
+    """Returns the topics of these lanes, dead letters, trace and outcomes on a cluster of so many brokers.
 
     With enough brokers there are three copies, of which two must have a record. Raises TopicsRefused.
     """
@@ -106,6 +108,7 @@ def plan(prefix: str, lanes: Iterable[Lane], wish: Wish, brokers: int) -> list[T
         *(TopicPlan(lane.topic(prefix), wish.partitions, copies, dispatch) for lane in lanes),
         TopicPlan(dead_letter_topic(prefix), wish.dead_partitions, copies, {**every, **_DEAD}),
         TopicPlan(trace_topic(prefix), wish.trace_partitions, copies, {**every, **_TRACE}),
+        TopicPlan(outcome_topic(prefix), wish.outcome_partitions, copies, {**every, **_OUTCOMES}),
     ]
 
 
@@ -114,7 +117,8 @@ def _check(prefix: str, wish: Wish, *, copies: int, in_sync: int, brokers: int) 
         raise TopicsRefused(
             f"kafka.topic_prefix {prefix!r} cannot begin a topic's name; use letters, digits, . _ -"
         )
-    if min(wish.partitions, wish.dead_partitions, wish.trace_partitions) < 1:
+    others = (wish.dead_partitions, wish.trace_partitions, wish.outcome_partitions)
+    if min(wish.partitions, *others) < 1:
         raise TopicsRefused("a topic needs at least 1 partition; give a higher number")
     if copies > brokers:
         raise TopicsRefused(

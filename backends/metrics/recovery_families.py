@@ -81,6 +81,21 @@ GROUP_LAG: Final = _gauge(
     "group",
     watch="growth; absent: no recovery runs, or the broker does not answer",
 )
+OUTCOMES_PUBLISHED: Final = _counter(
+    "outcomes_published", "Outcome events that their target acknowledged.", "target"
+)
+OUTCOMES_FAILURES: Final = _counter(
+    "outcomes_failures",
+    "Batches of outcome events that their target did not take; they are tried again.",
+    "target",
+    watch="a steady rise: the topic or the webhook is away",
+)
+OUTCOMES_GIVEN_UP: Final = _counter(
+    "outcomes_given_up",
+    "Outcome events deleted unpublished, since they are older than `outcomes.keep_days`.",
+    "target",
+    watch="any rise: the business never gets them",
+)
 
 FAMILIES: Final = tuple(one for one in list(vars().values()) if isinstance(one, families.Family))
 """All of the above, in their order."""

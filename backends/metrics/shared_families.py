@@ -69,6 +69,20 @@ OVERDUE_SECONDS: Final = gauge(
     by=_SENDERS,
     watch="above 120: no recovery takes it",
 )
+OUTCOMES_WAITING: Final = gauge(
+    "outcomes_waiting",
+    "Outcome events that are not published, in the oldest 10,000 batches. One process of the fleet shows it.",
+    "target",
+    by=_SENDERS,
+    watch="growth",
+)
+OUTCOMES_OLDEST_SECONDS: Final = gauge(
+    "outcomes_oldest_seconds",
+    "Age of the oldest outcome event that is not published. One process of the fleet shows it.",
+    "target",
+    by=_SENDERS,
+    watch="above 60",
+)
 TRACE_DROPPED: Final = counter(
     "trace_dropped",
     "Trace events lost.",

@@ -48,6 +48,7 @@ def check(context: typer.Context, file: _FILE = None, as_json: _JSON = False) ->
     settings = settings_of(context)
     from channels.accounts.lane_accounts import check_accounts, strangers
     from policy.loading import PolicyError, cautions_in, file_of, load
+    from policy.outcome_checks import check_outcomes
 
     path = file or file_of(settings)
     policy: Policy | None
@@ -56,7 +57,7 @@ def check(context: typer.Context, file: _FILE = None, as_json: _JSON = False) ->
         warnings = cautions_in(path)
         problems = []
         if path is not None:
-            problems = check_accounts(settings, read, path)
+            problems = check_accounts(settings, read, path) + check_outcomes(settings, read, path)
             warnings += strangers(settings, read, path)
         policy = None if problems else read
     except PolicyError as exc:

@@ -166,12 +166,14 @@ def _unconfirmed(plan: PolicyPlan) -> str:
 
 
 def _plan(settings: Settings, ledger: SqlLedger, file: Path, expected: int | None) -> PolicyPlan:
+    from backends.settings import SettingsError
     from channels.accounts.lane_accounts import lane_accounts
     from idempotency.open_counts import waiting
     from message.vocabulary import LANES
     from policy.active import in_force
     from policy.diff import changes, effects, refusals
     from policy.loading import cautions_in, load, read
+    from policy.outcome_checks import missing_settings
     from policy.resets import dropped_tables, resets
     from policy.versions import Overtaken, Versions, overtaken
 
@@ -179,6 +181,8 @@ def _plan(settings: Settings, ledger: SqlLedger, file: Path, expected: int | Non
     for lane in LANES:
         if policy.of(lane).account_names:
             lane_accounts(lane, settings.accounts, policy.of(lane))
+    if lacking := missing_settings(settings.outcomes, policy.announced):
+        raise SettingsError(lacking)
     versions = Versions(ledger.database)
     now = in_force(settings, versions)
     if expected is not None and now.number != expected:

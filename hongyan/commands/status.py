@@ -77,6 +77,7 @@ def read_status(
         lanes=states,
         lines=_lines(ledger, states, limit),
         alerts=[one for one in alerts if every or one.lane in lanes],
+        outcomes=fleet.outcomes_waiting(),
     )
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 app = typer.Typer(name="topics", help="The topics in Kafka.", no_args_is_help=True)
 
 APPLY = explained(
-    "Create the missing topics of lanes, dead letters and trace, and report those that differ. "
+    "Create the missing topics of lanes, dead letters, trace and outcomes, and report those that differ. "
     "Changes and deletes nothing. Exits 1 if a topic falls short of what was asked for.",
     "hongyan topics apply",
     "hongyan topics apply --lane 'sms.*' --partitions 24 --dry-run",
@@ -46,6 +46,9 @@ def apply(
     ] = 3,
     trace_partitions: Annotated[
         int, typer.Option(min=1, metavar="N", help="Partitions of the trace's topic.")
+    ] = 6,
+    outcome_partitions: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Partitions of the outcomes' topic.")
     ] = 6,
     replication: Annotated[
         int | None,
@@ -80,6 +83,7 @@ def apply(
         partitions=partitions,
         dead_partitions=dead_partitions,
         trace_partitions=trace_partitions,
+        outcome_partitions=outcome_partitions,
         replication=replication,
         min_isr=min_isr,
         uncompressed=uncompressed,

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from idempotency.alerts.book import AlertShown
     from idempotency.fleet.held_lines import HeldLine, LinesOfLane
     from idempotency.fleet.status import LaneStatus, Process
+    from idempotency.outcomes.outbox import OutcomesWaiting
     from policy.versions import Version
 
 _MOST_KEY: Final = 48
@@ -43,6 +44,8 @@ class ShownStatus(NamedTuple):
     lanes: Sequence[LaneStatus]
     lines: Sequence[LinesOfLane]
     alerts: Sequence[AlertShown]
+    outcomes: Sequence[OutcomesWaiting]
+    """Outcome events that are not published."""
 
 
 def as_builtins(status: ShownStatus) -> dict[str, Any]:
@@ -66,6 +69,7 @@ def as_builtins(status: ShownStatus) -> dict[str, Any]:
             for one in status.lines
         ],
         "alerts": [msgspec.to_builtins(alert) for alert in status.alerts],
+        "outcomes_waiting": [one._asdict() for one in status.outcomes],
     }
 
 
@@ -75,6 +79,7 @@ def show(status: ShownStatus) -> None:
     _processes(status)
     _live(status)
     _lanes(status)
+    _outcomes(status)
     _alerts(status)
     _lines(status)
 
@@ -174,6 +179,14 @@ def _lanes(status: ShownStatus) -> None:
     ]
     titles = ("LANE", "DUE", "LATER", "NEXT", "BEHIND", "BACK", "DOUBT", "FLIGHT", "PARKED")
     _table(titles, rows, wrapped=titles)
+
+
+def _outcomes(status: ShownStatus) -> None:
+    for one in status.outcomes:
+        age = _age(one.oldest_ms)
+        out().print(
+            f"\n{one.ends:,} outcome events wait for the {one.target}, the oldest for {age}"
+        )
 
 
 def _alerts(status: ShownStatus) -> None:

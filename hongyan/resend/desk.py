@@ -45,6 +45,7 @@ class ResendDesk:
         self.ledger: SqlLedger = open_ledger(settings)
         stack.callback(self.ledger.close)
         policy = in_force(settings, Versions(self.ledger.database)).policy
+        self.ledger.announced.follow(policy.announced)
         recorder = open_recorder(settings)
         stack.callback(recorder.close)
         shared = open_marks(settings, self.ledger.identity(), stack)

@@ -22,6 +22,8 @@ from idempotency.claims.rows import ClaimBatch, ClaimRow, ExistingRow, OutcomeRo
 from idempotency.claims.store import MS_PER_DAY, ClaimResult, ClaimStore, RerouteRow, TakeoverRow
 from idempotency.error_mapping import connected
 from idempotency.lines import ASLEEP_AT, Execute, Line, PostgresLines
+from idempotency.outcomes.lanes import AnnouncedLanes
+from idempotency.outcomes.statements import pg_announced, returned
 from idempotency.payload_cipher import PayloadCipher
 
 _BYTES = frozenset({"receiver", "digest", "payload"})
@@ -106,14 +108,16 @@ entered AS (
            CASE WHEN waits AND state = 'IN_FLIGHT' THEN 'behind' ELSE reason END,
            ordering_key, resend_of, topic, payload, account, call_key, call_digest,
            CASE WHEN state = 'IN_FLIGHT' AND NOT waits THEN ms END
-      FROM fresh CROSS JOIN clock
-)
+      FROM fresh CROSS JOIN clock{entered}
+){announced}
 SELECT ms, (SELECT string_agg(key, ',') FROM input
              WHERE (key IN (SELECT delivery_key FROM won)) IS NOT TRUE),
            (SELECT string_agg(key, ',') FROM fresh WHERE waits AND state = 'IN_FLIGHT'),
            (SELECT string_agg(key, ',') FROM fresh WHERE recalled){counted}
   FROM clock"""
-_claim = partial(_CLAIM.format, settled="", fresh=_FRESH, asleep=ASLEEP_AT, counted="")
+_claim = partial(
+    _CLAIM.format, settled="", fresh=_FRESH, asleep=ASLEEP_AT, counted="", entered="", announced=""
+)
 CLAIM: Final = _claim()
 # Without the indentation: psycopg parses a statement of more than 4,096 characters anew each time.
 CLAIM_IN_LINE: Final = " ".join(_claim(fresh=_FRESH_IN_LINE).split())
@@ -167,9 +171,29 @@ UPDATE deliveries AS d
  WHERE d.delivery_key = ANY (ARRAY[s.key]) AND d.day = s.day AND d.token = s.token
    AND d.state || '' = 'IN_FLIGHT'"""
 
+_RETURNING: Final = f"\n    RETURNING {returned()}"
+_ENTERED: Final = f"SELECT {returned()} FROM entered"  # noqa: S608 - ours
+_BOTH: Final = f"SELECT * FROM settled UNION ALL {_ENTERED}"  # noqa: S608 - ours
+_announcing = partial(_claim, entered=_RETURNING, announced=f",\n{pg_announced(_ENTERED)}")
+_CLAIM_NUMBERED, _CLAIM_ORDER = numbered(_announcing())
+_LINE_NUMBERED, _LINE_ORDER = numbered(_announcing(fresh=_FRESH_IN_LINE))
+SETTLE_ANNOUNCED: Final = f"""
+WITH settled AS ({SETTLE}
+RETURNING {returned("d")}),
+{pg_announced("SELECT * FROM settled")}
+SELECT count(*) FROM settled"""  # noqa: S608 - ours
+
 _SETTLED: Final = f" settled AS ({SETTLE.replace('%(', '%(settled_')}\nRETURNING d.day),"
 SETTLE_AND_CLAIM: Final = _claim(settled=_SETTLED, counted=", (SELECT count(*) FROM settled)")
 _NUMBERED, _ORDER = numbered(SETTLE_AND_CLAIM)
+_BOTH_NUMBERED, _BOTH_ORDER = numbered(
+    _claim(
+        settled=_SETTLED.replace("RETURNING d.day", f"RETURNING {returned('d')}"),
+        counted=", (SELECT count(*) FROM settled)",
+        entered=_RETURNING,
+        announced=f",\n{pg_announced(_BOTH)}",
+    )
+)
 
 REROUTE: Final = """
 UPDATE deliveries AS d
@@ -197,37 +221,47 @@ SELECT d.delivery_key, d.state, d.token, d.attempt, d.day, d.body_digest, d.reas
 class PostgresBatches(ClaimStore):
     """Claims and settles; `epochs` holds the epoch of each worker registered by this process."""
 
-    def __init__(self, database: Database, sealer: PayloadCipher, epochs: dict[str, int]) -> None:
-        super().__init__(sealer)
+    def __init__(
+        self,
+        database: Database,
+        sealer: PayloadCipher,
+        epochs: dict[str, int],
+        announced: AnnouncedLanes,
+    ) -> None:
+        super().__init__(sealer, announced)
         self._database = database
         self._epochs = epochs
         self._lines = PostgresLines()
 
-    def _enter(self, batch: ClaimBatch, owner: str, ordered: bool) -> ClaimResult:
-        parameters = self._entering(batch, owner)
+    def _enter(
+        self, batch: ClaimBatch, owner: str, ordered: bool, *, announces: bool
+    ) -> ClaimResult:
+        parameters = self._entering(batch, owner, announces=announces)
         lines = _lines_entered(batch.rows) if ordered else set()
         with connected(self._database) as connection:
             if not lines:
-                row = connection.execute(CLAIM, parameters, prepare=True).fetchone()
+                row = _claim_row(connection, parameters, in_line=False, announces=announces)
             else:
                 with connection.transaction():
                     self._lines.lock(prepared(connection), lines)
-                    row = connection.execute(CLAIM_IN_LINE, parameters, prepare=True).fetchone()
+                    row = _claim_row(connection, parameters, in_line=True, announces=announces)
         return _entered(row)
 
     def _change_and_enter(
-        self, changes: Sequence[OutcomeRow], batch: ClaimBatch, owner: str
+        self, changes: Sequence[OutcomeRow], batch: ClaimBatch, owner: str, *, announces: bool
     ) -> tuple[int, ClaimResult]:
-        parameters = self._entering(batch, owner)
+        parameters = self._entering(batch, owner, announces=announces)
         for name, column in columns(OutcomeRow._fields, changes).items():
             parameters[f"settled_{name}"] = column
+        statement, order = (_BOTH_NUMBERED, _BOTH_ORDER) if announces else (_NUMBERED, _ORDER)
         with connected(self._database) as connection:
-            row = fetched(connection, _NUMBERED, [parameters[name] for name in _ORDER])
+            row = fetched(connection, statement, [parameters[name] for name in order])
         return row[-1], _entered(row[:-1])
 
-    def _entering(self, batch: ClaimBatch, owner: str) -> dict[str, Any]:
+    def _entering(self, batch: ClaimBatch, owner: str, *, announces: bool) -> dict[str, Any]:
         parameters = columns(ClaimRow._fields, batch.rows) | shared_columns(batch.shared)
-        return parameters | {"owner": owner, "epoch": self._epochs.get(owner)}
+        parameters |= {"owner": owner, "epoch": self._epochs.get(owner)}
+        return parameters | self._announced.arrays() if announces else parameters
 
     def _take_or_look(self, wanted: Sequence[TakeoverRow], owner: str) -> list[ExistingRow]:
         parameters = columns(TakeoverRow._fields, wanted)
@@ -235,19 +269,28 @@ class PostgresBatches(ClaimStore):
         with connected(self._database) as connection:
             return _standings(connection.execute(TAKE, parameters, prepare=True))
 
-    def _change(self, changes: Sequence[OutcomeRow]) -> int:
-        parameters = columns(OutcomeRow._fields, changes)
+    def _change(self, changes: Sequence[OutcomeRow], *, announces: bool) -> int:
         with connected(self._database) as connection:
-            return int(connection.execute(SETTLE, parameters, prepare=True).rowcount)
+            return self._settled(connection, changes, announces=announces)
 
-    def _change_in_lines(self, changes: Sequence[OutcomeRow], lines: Iterable[Line]) -> int:
-        parameters = columns(OutcomeRow._fields, changes)
+    def _change_in_lines(
+        self, changes: Sequence[OutcomeRow], lines: Iterable[Line], *, announces: bool
+    ) -> int:
         with connected(self._database) as connection, connection.transaction():
             execute = prepared(connection)
             self._lines.lock(execute, lines)
-            changed = int(execute(SETTLE, parameters).rowcount)
+            changed = self._settled(connection, changes, announces=announces)
             self._lines.wake(execute, lines, 0)
         return changed
+
+    def _settled(self, connection: Any, changes: Sequence[OutcomeRow], *, announces: bool) -> int:
+        """Writes the outcomes in one statement, with their batches if it announces. Returns how many."""
+        parameters = columns(OutcomeRow._fields, changes)
+        if not announces:
+            return int(connection.execute(SETTLE, parameters, prepare=True).rowcount)
+        parameters |= self._announced.arrays()
+        (count,) = connection.execute(SETTLE_ANNOUNCED, parameters, prepare=True).fetchone()
+        return int(count)
 
     def _route(self, rows: Sequence[RerouteRow]) -> dict[str, int]:
         with connected(self._database) as connection:
@@ -275,6 +318,18 @@ def shared_columns(shared: dict[tuple[str, bytes], bytes]) -> dict[str, str | By
         "shared_digest": byte_array([digest for _message_id, digest in shared]),
         "shared_payload": byte_array(shared.values()),
     }
+
+
+def _claim_row(
+    connection: Any, parameters: dict[str, Any], *, in_line: bool, announces: bool
+) -> Any:
+    """Returns the one row of a claim statement."""
+    if not announces:
+        statement = CLAIM_IN_LINE if in_line else CLAIM
+        return connection.execute(statement, parameters, prepare=True).fetchone()
+    statement = _LINE_NUMBERED if in_line else _CLAIM_NUMBERED
+    order = _LINE_ORDER if in_line else _CLAIM_ORDER
+    return fetched(connection, statement, [parameters[name] for name in order])
 
 
 def _entered(row: Sequence[Any]) -> ClaimResult:

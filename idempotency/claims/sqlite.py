@@ -14,6 +14,8 @@ from idempotency.claims.rows import BEHIND, RECALLED, ClaimBatch, ClaimRow, Exis
 from idempotency.claims.store import MS_PER_DAY, ClaimResult, ClaimStore, RerouteRow, TakeoverRow
 from idempotency.error_mapping import connected
 from idempotency.lines import ASLEEP_AT, Line, SqliteLines
+from idempotency.outcomes.lanes import AnnouncedLanes
+from idempotency.outcomes.statements import announcer
 from idempotency.payload_cipher import PayloadCipher
 from message.states import State
 
@@ -85,14 +87,18 @@ class SqliteBatches(ClaimStore):
         sealer: PayloadCipher,
         epochs: dict[str, int],
         now: Callable[[], int],
+        announced: AnnouncedLanes,
     ) -> None:
-        super().__init__(sealer)
+        super().__init__(sealer, announced)
+        self._announce = announcer(database, announced)
         self._database = database
         self._epochs = epochs
         self._now = now
         self._lines = SqliteLines()
 
-    def _enter(self, batch: ClaimBatch, owner: str, ordered: bool) -> ClaimResult:
+    def _enter(
+        self, batch: ClaimBatch, owner: str, ordered: bool, *, announces: bool
+    ) -> ClaimResult:
         with self._writing() as connection:
             now = self._now()
             day = now // MS_PER_DAY
@@ -106,6 +112,9 @@ class SqliteBatches(ClaimStore):
             if batch.shared:
                 kept = [(*name, payload, day) for name, payload in batch.shared.items()]
                 connection.executemany(KEEP, kept)
+            if announces:
+                entered = (row.key for row in rows if row.key not in known)
+                self._announce(connection.execute, entered, now)
         return ClaimResult(day, list(known), behind, [key for key in recalled if key not in known])
 
     def _take_or_look(self, wanted: Sequence[TakeoverRow], owner: str) -> list[ExistingRow]:
@@ -115,19 +124,34 @@ class SqliteBatches(ClaimStore):
             connection.executemany(TAKE, taken)
             return _look(connection, (w.key for w in wanted))
 
-    def _change(self, changes: Sequence[OutcomeRow]) -> int:
+    def _change(self, changes: Sequence[OutcomeRow], *, announces: bool) -> int:
         with self._writing() as connection:
-            now = self._now()
-            rows = [_changed(change, now) for change in changes]
-            return int(connection.executemany(SETTLE, rows).rowcount)
+            return self._settled(connection, changes, self._now(), announces=announces)
 
-    def _change_in_lines(self, changes: Sequence[OutcomeRow], lines: Iterable[Line]) -> int:
+    def _change_in_lines(
+        self, changes: Sequence[OutcomeRow], lines: Iterable[Line], *, announces: bool
+    ) -> int:
         with self._writing() as connection:
             now = self._now()
-            rows = [_changed(change, now) for change in changes]
-            changed = int(connection.executemany(SETTLE, rows).rowcount)
+            changed = self._settled(connection, changes, now, announces=announces)
             self._lines.wake(connection.execute, lines, now)
         return changed
+
+    def _settled(
+        self, connection: Any, changes: Sequence[OutcomeRow], now: int, *, announces: bool
+    ) -> int:
+        """Writes the outcomes, with their batches if it announces. Returns how many."""
+        rows = [_changed(change, now) for change in changes]
+        if not announces:
+            return int(connection.executemany(SETTLE, rows).rowcount)
+        # `executemany` counts in sum: one statement each tells which rows were still ours.
+        written = [
+            change.key
+            for change, row in zip(changes, rows, strict=True)
+            if connection.execute(SETTLE, row).rowcount
+        ]
+        self._announce(connection.execute, written, now)
+        return len(written)
 
     def _route(self, rows: Sequence[RerouteRow]) -> dict[str, int]:
         found: dict[str, int] = {}

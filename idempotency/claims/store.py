@@ -17,6 +17,7 @@ from idempotency.claims.rows import (
 )
 from idempotency.ledger import Claim, Claimed, LedgerUnavailable, Settlement
 from idempotency.lines import Line, line_ended
+from idempotency.outcomes.lanes import AnnouncedLanes
 from idempotency.payload_cipher import PayloadCipher, body_digest
 from message.delivery import Delivery
 from message.states import Event, State, after
@@ -60,14 +61,18 @@ class RerouteRow(NamedTuple):
 class ClaimStore(ABC):
     """Answers in the order asked, names each key once, and reads back rows that existed."""
 
-    def __init__(self, sealer: PayloadCipher) -> None:
+    def __init__(self, sealer: PayloadCipher, announced: AnnouncedLanes) -> None:
         self._sealer = sealer
+        self._announced = announced
 
     @abstractmethod
-    def _enter(self, batch: ClaimBatch, owner: str, ordered: bool) -> ClaimResult:
+    def _enter(
+        self, batch: ClaimBatch, owner: str, ordered: bool, *, announces: bool
+    ) -> ClaimResult:
         """Inserts the rows whose keys are new, durably, in one statement.
 
-        The rows of one line are in their order in the batch.
+        The rows of one line are in their order in the batch. `announces`: the same transaction writes the
+        ends of lanes that are announced; so in the methods below.
         """
 
     @abstractmethod
@@ -75,11 +80,13 @@ class ClaimStore(ABC):
         """Takes the rows that were given back unstarted. Returns all rows as they are then."""
 
     @abstractmethod
-    def _change(self, changes: Sequence[OutcomeRow]) -> int:
+    def _change(self, changes: Sequence[OutcomeRow], *, announces: bool) -> int:
         """Writes outcomes to rows still IN_FLIGHT under their token, in one statement. Returns how many."""
 
     @abstractmethod
-    def _change_in_lines(self, changes: Sequence[OutcomeRow], lines: Iterable[Line]) -> int:
+    def _change_in_lines(
+        self, changes: Sequence[OutcomeRow], lines: Iterable[Line], *, announces: bool
+    ) -> int:
         """As `_change`; wakes the heads of these lines in the same transaction."""
 
     @abstractmethod
@@ -92,15 +99,19 @@ class ClaimStore(ABC):
         each of these rows."""
 
     def _change_and_enter(
-        self, changes: Sequence[OutcomeRow], batch: ClaimBatch, owner: str
+        self, changes: Sequence[OutcomeRow], batch: ClaimBatch, owner: str, *, announces: bool
     ) -> tuple[int, ClaimResult]:
         """`_change`, then `_enter`, in one statement where the database can."""
-        return self._change(changes), self._enter(batch, owner, False)
+        changed = self._change(changes, announces=announces)
+        return changed, self._enter(batch, owner, False, announces=announces)
 
     def claim(self, claims: Sequence[Claim], owner: str, *, ordered: bool = False) -> list[Claimed]:
         if not claims:
             return []
-        return self._claimed(claims, owner, lambda batch: self._enter(batch, owner, ordered))
+        announces = self._announces(claims)
+        return self._claimed(
+            claims, owner, lambda batch: self._enter(batch, owner, ordered, announces=announces)
+        )
 
     def settle_and_claim(
         self,
@@ -113,11 +124,12 @@ class ClaimStore(ABC):
         if not settlements or not claims or ends_lines:
             return self.settle(settlements, ordered), self.claim(claims, owner)
         changes = [change(settlement) for settlement in settlements]
+        announces = self._announces(settlements) or self._announces(claims)
         changed = 0
 
         def enter(batch: ClaimBatch) -> ClaimResult:
             nonlocal changed
-            changed, entered = self._change_and_enter(changes, batch, owner)
+            changed, entered = self._change_and_enter(changes, batch, owner, announces=announces)
             return entered
 
         claimed = self._claimed(claims, owner, enter)
@@ -151,14 +163,22 @@ class ClaimStore(ABC):
         if not settlements:
             return []
         changes = [change(settlement) for settlement in settlements]
+        announces = self._announces(settlements)
         lines = [line_ended(s, ordered) for s in settlements] if ordered else []
         if not any(lines):
-            return self._written(changes, self._change(changes))
+            return self._written(changes, self._change(changes, announces=announces))
         apart = [c for c, line in zip(changes, lines, strict=True) if line is None]
-        changed = self._change(apart) if apart else 0
+        changed = self._change(apart, announces=announces) if apart else 0
         in_lines = [c for c, line in zip(changes, lines, strict=True) if line is not None]
-        changed += self._change_in_lines(in_lines, [line for line in lines if line is not None])
+        ended = [line for line in lines if line is not None]
+        changed += self._change_in_lines(in_lines, ended, announces=announces)
         return self._written(changes, changed)
+
+    def _announces(self, items: Sequence[Claim] | Sequence[Settlement]) -> bool:
+        """Returns whether a delivery's lane is announced; without such lanes the statements stay as short
+        as they are."""
+        announced = self._announced
+        return bool(announced) and announced.any_of(item.delivery.lane for item in items)
 
     def _written(self, changes: Sequence[OutcomeRow], changed: int) -> list[bool]:
         """Returns for each change if its row has it; `changed` of them were written just now."""

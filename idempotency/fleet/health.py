@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from sqlalchemy import text
 
+from idempotency.outcomes.outbox import OutcomesWaiting, outcomes_waiting
 from idempotency.transactions import LedgerPart
 
 HEARTBEAT_LOST: Final = "heartbeat_lost"
@@ -75,6 +76,11 @@ class FleetHealth(LedgerPart):
         with self._begin() as (connection, now):
             found = connection.execute(_DOUBTS, {"bound": _BOUND}).all()
         return {row.lane: now - row.oldest for row in found if now - row.oldest >= age_ms}
+
+    def outcomes_waiting(self) -> list[OutcomesWaiting]:
+        """Returns the outcome events that are not published, by target."""
+        with self._begin() as (connection, now):
+            return outcomes_waiting(connection, now)
 
     def overdue(self, lanes: Sequence[str]) -> list[Overdue]:
         """Returns the waits of each lane's oldest rows that recovery should have taken. Rows that a worker

@@ -14,6 +14,7 @@ from backends.sql.database import Database
 from idempotency.error_mapping import errors
 from idempotency.fleet.snapshots import ProcessSnapshot, decoded
 from idempotency.lines import ASLEEP_AT
+from idempotency.outcomes.outbox import OutcomesWaiting, outcomes_waiting
 from idempotency.recovery.selection import ENDED
 from idempotency.recovery.statements import BACKLOG_OF_DOUBT
 from idempotency.transactions import Clock, LedgerPart
@@ -138,6 +139,11 @@ class FleetStatus(LedgerPart):
             )
             for row in found
         ]
+
+    def outcomes_waiting(self) -> list[OutcomesWaiting]:
+        """Returns the outcome events that are not published, by target."""
+        with self._begin() as (connection, now):
+            return outcomes_waiting(connection, now)
 
     def lanes(self, lanes: Sequence[str]) -> list[LaneStatus]:
         """Returns the backlog of each of these lanes."""

@@ -15,6 +15,7 @@ from idempotency.bounds import NEXT_VERSION, next_version
 from idempotency.claims.postgres import columns
 from idempotency.error_mapping import connected
 from idempotency.lines import PostgresLines, SqliteLines
+from idempotency.outcomes.lanes import AnnouncedLanes
 from idempotency.payload_cipher import PayloadCipher
 from idempotency.receipts.rules import CandidateRow, StoredReceipt
 from idempotency.receipts.store import Closing, ReceiptMove, Receipts
@@ -110,8 +111,10 @@ RETURNING applied"""
 class PostgresReceipts(Receipts):
     """Columns travel as arrays, one statement a batch."""
 
-    def __init__(self, database: Database, sealer: PayloadCipher) -> None:
-        super().__init__(database, sealer, PostgresLines())
+    def __init__(
+        self, database: Database, sealer: PayloadCipher, announced: AnnouncedLanes
+    ) -> None:
+        super().__init__(database, sealer, PostgresLines(), announced)
 
     def forget(self, keep_ms: int) -> tuple[int, int]:
         with connected(self._database) as connection:
@@ -151,8 +154,14 @@ class PostgresReceipts(Receipts):
 class SqliteReceipts(Receipts):
     """One writer at a time; `now` is the clock."""
 
-    def __init__(self, database: Database, sealer: PayloadCipher, now: Callable[[], int]) -> None:
-        super().__init__(database, sealer, SqliteLines())
+    def __init__(
+        self,
+        database: Database,
+        sealer: PayloadCipher,
+        announced: AnnouncedLanes,
+        now: Callable[[], int],
+    ) -> None:
+        super().__init__(database, sealer, SqliteLines(), announced)
         self._now = now
 
     def forget(self, keep_ms: int) -> tuple[int, int]:
@@ -200,8 +209,8 @@ def open_receipts(
     """Returns the receipts in the database of an opened ledger; `now_ms` is SQLite's clock."""
     sealer = PayloadCipher(settings.database.payload_key)
     if ledger.database.is_postgres:
-        return PostgresReceipts(ledger.database, sealer)
-    return SqliteReceipts(ledger.database, sealer, now_ms)
+        return PostgresReceipts(ledger.database, sealer, ledger.announced)
+    return SqliteReceipts(ledger.database, sealer, ledger.announced, now_ms)
 
 
 def _closed(row: Closing, now: int) -> tuple[Any, ...]:

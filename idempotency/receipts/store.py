@@ -10,6 +10,8 @@ from typing import Any, Final, NamedTuple
 from backends.sql.database import Database
 from idempotency.error_mapping import connected
 from idempotency.lines import Line, Lines
+from idempotency.outcomes.lanes import AnnouncedLanes
+from idempotency.outcomes.statements import announcer
 from idempotency.payload_cipher import PayloadCipher
 from idempotency.receipts.rules import (
     CandidateRow,
@@ -67,7 +69,10 @@ class Pass(NamedTuple):
 class Receipts(ABC):
     """The receipts of one database. Every method raises LedgerError and nothing else of the database's."""
 
-    def __init__(self, database: Database, sealer: PayloadCipher, lines: Lines) -> None:
+    def __init__(
+        self, database: Database, sealer: PayloadCipher, lines: Lines, announced: AnnouncedLanes
+    ) -> None:
+        self._announce = announcer(database, announced)
         self._database = database
         self._sealer = sealer
         self._lines = lines
@@ -88,6 +93,7 @@ class Receipts(ABC):
             self._lines.lock(connection.execute, lines)
             moved = self._move(connection, moves(verdicts))
             self._lines.wake(connection.execute, lines, now)
+            self._announce(connection.execute, moved, now)
             ended = [v for v in verdicts if v.applied and (not v.moves or _key(v) in moved)]
             self._close(connection, _closings(verdicts, ended, now))
         return Pass(ended, len(due) - len(ended), len(due) == BATCH)

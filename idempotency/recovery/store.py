@@ -18,6 +18,8 @@ from idempotency.bounds import counted, is_usable
 from idempotency.claims.rows import GIVEN_BACK, clean
 from idempotency.fleet.duties import Duties
 from idempotency.lines import PAGE, Line, Lines, PostgresLines, SqliteLines
+from idempotency.outcomes.lanes import AnnouncedLanes
+from idempotency.outcomes.statements import announcer
 from idempotency.payload_cipher import PayloadCipher, PayloadUnreadable
 from idempotency.recovery import statements as sql
 from idempotency.recovery.contract import (
@@ -73,9 +75,15 @@ class SqlRecovering(Duties):
     """
 
     def __init__(
-        self, database: Database, sealer: PayloadCipher, epochs: dict[str, int], clock: Clock
+        self,
+        database: Database,
+        sealer: PayloadCipher,
+        epochs: dict[str, int],
+        clock: Clock,
+        announced: AnnouncedLanes,
     ) -> None:
         super().__init__(database, clock)
+        self._announce = announcer(database, announced)
         self._sealer = sealer
         self._epochs = epochs
         self._sql = sql.for_postgres() if database.is_postgres else sql.for_sqlite()
@@ -176,6 +184,7 @@ class SqlRecovering(Duties):
             rows = [_end(end) for end in ends]
             written = self._written(connection, self._sql.end, rows, now=now)
             self._lines.wake(connection.exec_driver_sql, lines, now)
+            self._announce(connection.exec_driver_sql, written, now)
         return [_ended(end) for end in ends if end.row.delivery_key in written]
 
     def keep(self, calls: Sequence[RecordedCall]) -> list[bool]:
@@ -241,6 +250,7 @@ class SqlRecovering(Duties):
             rows = [_moved(move, target) for move, target in pairs]
             written = self._written(connection, self._sql.move, rows, now=now)
             self._lines.wake(connection.exec_driver_sql, lines, now)
+            self._announce(connection.exec_driver_sql, written, now)
             missed = [(m, target) for m, target in pairs if m.key not in written]
             # An earlier try whose reply was lost.
             written |= self._standing(connection, missed) if missed else set()

@@ -42,6 +42,7 @@ def open_recalling(settings: Settings, stack: ExitStack, wait: Callable[[], bool
     ledger = open_ledger(settings)
     stack.callback(ledger.close)
     policy = in_force(settings, Versions(ledger.database)).policy
+    ledger.announced.follow(policy.announced)
     shared = open_marks(settings, ledger.identity(), stack)
     marks = GateMarks(policy, shared, clock=Clock())
     accounts = load_accounts(settings.accounts)

@@ -15,11 +15,16 @@ from typing import Final, Protocol
 import structlog
 
 from backends.metrics.readings import Reading
-from backends.metrics.shared_families import OVERDUE_SECONDS
+from backends.metrics.shared_families import (
+    OUTCOMES_OLDEST_SECONDS,
+    OUTCOMES_WAITING,
+    OVERDUE_SECONDS,
+)
 from backends.settings import AlertSettings
 from idempotency.fleet.controls import LanePause
 from idempotency.fleet.health import HEARTBEAT_LOST, Lost, Overdue
 from idempotency.ledger import LedgerError
+from idempotency.outcomes.outbox import OutcomesWaiting
 from sending.alerts.notifier import Alert, AlertNotifier
 
 log = structlog.get_logger(__name__)
@@ -30,6 +35,7 @@ CLEAR_S: Final = 30.0
 before an alert counts as over or a process as lost: after an outage every time in it is old."""
 OVERDUE_EVERY_S: Final = 10.0
 _MS: Final = 1_000
+_ONE: Final = "shown by one process of the fleet."
 
 
 class Asked(Protocol):
@@ -45,6 +51,10 @@ class Asked(Protocol):
 
     def overdue(self, lanes: Sequence[str]) -> list[Overdue]:
         """Returns, for each lane, the time for which its oldest row waits for recovery."""
+        ...
+
+    def outcomes_waiting(self) -> list[OutcomesWaiting]:
+        """Returns the outcome events that are not published, by target."""
         ...
 
 
@@ -99,6 +109,8 @@ class FleetAlerts:
         self._overdue_at = float("-inf")
         self._overdue: tuple[float, Sequence[Overdue]] = (float("-inf"), ())
         """End of validity, and measurements; `look` replaces it as a whole."""
+        self._outcomes: Sequence[OutcomesWaiting] = ()
+        """Measured with `_overdue`; `look` replaces it as a whole."""
         self._going_on: set[tuple[str, str]] = set()
         """Lasting alerts that the last look found."""
 
@@ -126,6 +138,10 @@ class FleetAlerts:
         for one in overdue:
             for what, ms in (("due", one.due_ms), ("doubt", one.doubt_ms)):
                 yield Reading(OVERDUE_SECONDS, {"lane": one.lane, "about": what}, ms / _MS)
+        for waiting in self._outcomes:
+            target = {"target": waiting.target}
+            yield Reading(OUTCOMES_WAITING, target, waiting.ends)
+            yield Reading(OUTCOMES_OLDEST_SECONDS, target, waiting.oldest_ms / _MS)
 
     def _look(self) -> None:
         settled = self._monotonic() - self._answers_since >= CLEAR_S
@@ -133,8 +149,9 @@ class FleetAlerts:
             for lost in self._asked.lost(int(self._settings.window_s * _MS)):
                 self._desk.raise_(_of_lost(lost), after=lost.heartbeat_at)
         paused = self._pauses.pauses()
-        late = self._late(frozenset(pause.lane for pause in paused))
-        self._raise_lasting([*self._doubts(), *late, *self._paused(paused)])
+        self._measure(frozenset(pause.lane for pause in paused))
+        lasting = (self._doubts(), self._late(), self._paused(paused), self._unpublished())
+        self._raise_lasting([alert for alerts in lasting for alert in alerts])
         self._desk.flush()
         self._desk.upkeep(CLEAR_S if settled else 0.0)
 
@@ -159,19 +176,32 @@ class FleetAlerts:
                 text = f"the lane has been paused for {(now - pause.paused_at) / _MS:,.0f} s"
                 yield Alert("lane_paused", pause.lane, "", text)
 
-    def _late(self, paused: frozenset[str]) -> Iterable[Alert]:
-        """Yields the lanes that no recovery serves. Due rows of a paused lane wait on purpose."""
-        limit_ms = int(self._settings.overdue_s * _MS)
-        if not limit_ms:
-            return
+    def _measure(self, paused: frozenset[str]) -> None:
+        """Asks the ledger for the waits, every few looks. Due rows of a paused lane wait on purpose."""
         now = self._monotonic()
         if now - self._overdue_at >= OVERDUE_EVERY_S:
             self._overdue_at = now
+            self._outcomes = self._asked.outcomes_waiting()
             measured = [
                 one._replace(due_ms=0) if one.lane in paused else one
                 for one in self._asked.overdue(self._lanes)
             ]
             self._overdue = now + 3 * OVERDUE_EVERY_S, measured
+
+    def _unpublished(self) -> Iterable[Alert]:
+        limit_ms = int(self._settings.outcomes_s * _MS)
+        for one in self._outcomes:
+            if limit_ms and one.oldest_ms >= limit_ms:
+                text = (
+                    f"{one.ends:,} outcome events wait for the {one.target},"
+                    f" the oldest for {one.oldest_ms / _MS:,.0f} s; deliveries go on"
+                )
+                yield Alert("outcomes_late", "", one.target, text)
+
+    def _late(self) -> Iterable[Alert]:
+        limit_ms = int(self._settings.overdue_s * _MS)
+        if not limit_ms:
+            return
         for one in self._overdue[1]:
             if one.due_ms >= limit_ms:
                 yield _of_late(one.lane, "due", "to be sent again", one.due_ms)

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from simulator import Record
+from tests.chaos.announced import Announced
 from tests.chaos.history import Move
 from tests.chaos.plan import Fault
 from tests.harness.books import Row
@@ -102,6 +103,10 @@ class Books:
     """The topic whose keys keep their order."""
     moves: Sequence[Move] = ()
     """What rows went through, in order."""
+    announced: Collection[str] = ()
+    """Lanes whose ends are announced."""
+    events: Sequence[Announced] = ()
+    """Records of the topic of outcomes."""
     dead: Collection[str] = ()
     """Origins of the dead letters, as `topic/partition/offset`."""
     planned: Sequence[Fault] = ()

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from simulator import KeyReport, report_of
-from tests.chaos import doubles, doubt, ends, order, pauses
+from tests.chaos import announced, doubles, doubt, ends, order, pauses
+from tests.chaos.announced import Announcements
 from tests.chaos.books import Books, Hit, LifeBook, Limits
 from tests.chaos.doubles import Double
 from tests.chaos.doubt import Doubt
@@ -51,6 +52,8 @@ class Judgement:
     troubles: list[Trouble] = field(default_factory=list)
     """Deliveries that had to recover, the slowest last."""
     silences: list[Silence] = field(default_factory=list)
+    outcomes: Announcements = field(default_factory=lambda: Announcements(0, 0))
+    """Records of the topic of outcomes."""
     took_s: list[float] = field(default_factory=list)
     """From the making of each notification to the settling of each of its deliveries, sorted."""
     problems: list[str] = field(default_factory=list)
@@ -81,6 +84,7 @@ def judge(books: Books) -> Judgement:
     found.doubts, strays = doubt.in_doubt(moves, books.lives, books.hits, limits)
     found.troubles = ends.troubles(moves, rows, books.hits)
     found.took_s = took_s(sent, rows)
+    found.outcomes = announced.count(books.events)
     found.silences = silences(rows.values(), books.hits)
     found.problems += [
         *books.troubles,
@@ -96,6 +100,7 @@ def judge(books: Books) -> Judgement:
         *ends.without_effect(books),
         *pauses.sent_in_pause(books),
         *ends.not_drained(books),
+        *announced.problems(books.events, rows, moves, books.announced),
         *_of_silences(found.silences, books),
         *(problem for life in books.lives for problem in of_life(life, limits)),
     ]

@@ -7,7 +7,9 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
-EXPECTED = frozenset({"ledger_away", "lease_lapsed", "dead_letters_held", "outcomes_left", "alert"})
+EXPECTED = frozenset(
+    {"ledger_away", "lease_lapsed", "dead_letters_held", "outcomes_held", "outcomes_left", "alert"}
+)
 """Errors that an outage of a server brings with it, and what a person has to know."""
 _TRACEBACK = "Traceback (most recent call last)"
 _ALARMING = (_TRACEBACK, "ERROR ", "CRITICAL ")

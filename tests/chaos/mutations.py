@@ -24,6 +24,7 @@ from tests.chaos.mutation import Misplaced, Mutation, section_of
 from tests.chaos.mutations_control import CONTROL
 from tests.chaos.mutations_faults import FAULTS
 from tests.chaos.mutations_http2 import HTTP2
+from tests.chaos.mutations_outcomes import OUTCOMES
 from tests.chaos.mutations_recovery import RECOVERY
 from tests.chaos.mutations_resolvers import RESOLVERS
 
@@ -790,6 +791,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     *FAULTS,
     *RECOVERY,
     *CONTROL,
+    *OUTCOMES,
     *RESOLVERS,
     *HTTP2,
 )

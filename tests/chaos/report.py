@@ -51,6 +51,8 @@ def report(
         "in_doubt_most_by_one_fault": max((doubt.left for doubt in found.doubts), default=0),
         "in_doubt_bound": books.limits.in_doubt,
         "parked": found.states["PARKED"],
+        "outcome_events": found.outcomes.events,
+        "outcome_repeats": found.outcomes.repeats,
         "states": dict(found.states),
         "not_sent": dict(found.reasons),
         "order": found.order._asdict(),

@@ -20,7 +20,7 @@ from confluent_kafka import KafkaException
 
 from deploy.local.stack import Stack
 from simulator import Lists, spawn
-from tests.chaos import history
+from tests.chaos import announced, history
 from tests.chaos.books import Books, Hit, Limits
 from tests.chaos.bursts import MAIN
 from tests.chaos.pack import packs
@@ -56,6 +56,7 @@ _LANE: dict[str, object] = {
     "timeout_ms": TIMEOUT_MS,
     "retry": {"attempts": 20, "base_ms": 200, "cap_ms": 2_000},
     "breaker": {"open_ms": 300, "max_open_ms": 2_000},
+    "outcomes": "topic",
 }
 _UNASKED = {"ttl_ms": TTL_MS, "accounts": {MAIN: 2, "mute": 1}}
 _POLICY: dict[str, dict[str, object]] = {
@@ -224,6 +225,7 @@ class Chaos:
         try:
             await_(ended, _SETTLE_S, "every delivery has ended")
             await_(self._all_read, _SETTLE_S, "the group has read everything")
+            await_(self._all_announced, _SETTLE_S, "every outcome event is published")
         except (TimedOut, psycopg.Error, KafkaException) as exc:
             self.troubles.append(str(exc)[:2_000])
 
@@ -234,6 +236,11 @@ class Chaos:
             for record in self._fleet.sent
             for place in (record.place,)
         )
+
+    def _all_announced(self) -> bool:
+        self._go_round()
+        (row,) = self._fleet.books.query("SELECT count(*) AS n FROM outcome_batches")
+        return not row.n
 
     def _committed(self) -> dict[Place, Committed]:
         """What the group committed, asked by a fresh client: an admin client that lived through a
@@ -260,6 +267,8 @@ class Chaos:
             limits=LIMITS,
             ordered=fleet.wire.topic(ORDERED),
             moves=moves,
+            announced=LANES,
+            events=announced.read(self._fresh_wire().outcomes()),
             dead={letter.origin for letter in self._fresh_wire().dead_letters()},
             planned=self._plan.faults,
             troubles=self.troubles,
@@ -282,6 +291,7 @@ def chaos_on(stack: Stack, plan: Plan, folder: Path, say: Say, show: Show) -> It
         provider = held.enter_context(spawn(folder, lists=Lists(status_query=True)))
         database = urlsplit(ground.database_url)
         proxy = held.enter_context(Proxy(database.hostname or "127.0.0.1", database.port or 5432))
+        (folder / "hash_key").write_text("of receivers, in chaos and nowhere else\n")
         accounts = {
             MAIN: webhook(f"{provider.url}/send"),
             "mute": webhook(f"{provider.url}{MUTE}"),
@@ -294,7 +304,7 @@ def chaos_on(stack: Stack, plan: Plan, folder: Path, say: Say, show: Show) -> It
                 partitions=_PARTITIONS,
                 policy=_POLICY,
                 accounts=accounts,
-                settings={"recovery": _RECOVERY},
+                settings={"recovery": _RECOVERY, "outcomes": {"hash_key_file": "hash_key"}},
                 lease_s=LEASE_S,
                 provider=provider,
             )

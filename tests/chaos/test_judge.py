@@ -9,6 +9,7 @@ import pytest
 
 from simulator import Record
 from tests.chaos import logs
+from tests.chaos.announced import Announced, read
 from tests.chaos.books import Books, Hit, LifeBook, Limits
 from tests.chaos.doubt import WAKING, Doubt
 from tests.chaos.history import Move
@@ -35,6 +36,10 @@ class Maker:
         self.moves: list[Move] = []
         self.dead: set[str] = set()
         self.planned: list[Fault] = []
+        self.silent: set[str] = set()
+        """Keys of deliveries without an event."""
+        self.events: list[Announced] = []
+        """Further records of the topic."""
         for number in range(10):
             self.deliver(number)
         self.hits = [hit(Kind.KILL, T0 + 5_500, worker="w1", life=0)]
@@ -79,6 +84,11 @@ class Maker:
         self.move(3, "RETRY", "IN_FLIGHT", T0 + 3_200, owner="r1")
         self.change(3, updated_at=T0 + 3_300)
 
+    def announced(self) -> list[Announced]:
+        """One event for each row as it is now, and the further ones."""
+        rows = [row for key, row in self.rows.items() if key not in self.silent]
+        return [*(event(row.delivery_key, row.state) for row in rows), *self.events]
+
     def books(self, troubles: tuple[str, ...] = ()) -> Books:
         return Books(
             sent=self.sent,
@@ -90,6 +100,8 @@ class Maker:
             limits=LIMITS,
             ordered=TOPIC,
             moves=self.moves,
+            announced={"webhook.notice"},
+            events=self.announced(),
             dead=self.dead,
             planned=self.planned,
             troubles=troubles,
@@ -116,6 +128,12 @@ def row(
         next_at=None,
         expires_at=created_at + 60_000,
     )
+
+
+def event(key: str, state: str, version: int = 2, **fields: object) -> Announced:
+    told = {"event_id": f"{key}-{state}-{version}", "delivery_key": key, "state": state}
+    (one,) = read([msgspec.json.encode({**told, "ended_at": version, **fields})])
+    return one
 
 
 def record(
@@ -623,3 +641,51 @@ def test_what_was_tried_again_once_redis_was_back_says_nothing_of_its_absence() 
     made.outlasting(Kind.REDIS_AWAY)
     made.hits[-1].until_ms = T0 + 3_100
     only(made.judge(), "struck nothing")
+
+
+# -- outcome events --
+
+
+def test_an_end_that_nobody_announced_is_seen() -> None:
+    books = Maker()
+    books.silent.add(books.key(3))
+    assert books.judge().problems == [
+        f"{books.key(3)}: ended as SENT 1 times, and the topic has 0 events of it"
+    ]
+
+
+def test_each_of_two_ends_of_one_delivery_needs_an_event() -> None:
+    books = Maker()
+    for at in (1, 2):
+        books.move(3, "IN_FLIGHT", "PARKED", T0 + 3_000 + at)
+        books.move(3, "PARKED", "RETRY", T0 + 3_100 + at)
+    books.events.append(event(books.key(3), "PARKED", 2))
+    assert f"{books.key(3)}: ended as PARKED 2 times, and the topic has 1 events of it" in (
+        books.judge().problems
+    )
+    books.events.append(event(books.key(3), "PARKED", 4))
+    assert not [p for p in books.judge().problems if "ended as" in p]
+
+
+def test_an_announced_end_that_never_was_is_seen() -> None:
+    books = Maker()
+    books.events.append(event(books.key(3), "REJECTED"))
+    assert books.judge().problems == [f"{books.key(3)}: announced as REJECTED, which it never was"]
+
+
+def test_a_repeat_is_allowed_under_its_own_id_alone() -> None:
+    books = Maker()
+    books.events.append(event(books.key(3), "SENT"))
+    found = books.judge()
+    assert not found.problems
+    assert (found.outcomes.events, found.outcomes.repeats) == (10, 1)
+    books.events.append(event(books.key(3), "SENT", event_id="another"))
+    (problem,) = books.judge().problems
+    assert "one event has two ids" in problem
+
+
+def test_two_different_events_under_one_id_are_seen() -> None:
+    books = Maker()
+    books.events.append(event(books.key(3), "SENT", attempt=9))
+    (problem,) = books.judge().problems
+    assert "share the event id" in problem

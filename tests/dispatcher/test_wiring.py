@@ -55,6 +55,7 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltWorker]:
         metrics = Metrics()
         parts = OpenedBackends(
             ledger=ledger,
+            announced=ledger.announced,
             prefilter=open_prefilter(settings, ledger.identity()),
             recorder=recorder,
             transport=TransportRouter(),

@@ -160,7 +160,12 @@ class Fleet:
         kafka = KafkaSettings(
             bootstrap=self.ground.bootstrap, topic_prefix=self.ground.topic_prefix
         )
-        wish = Wish(partitions=self._partitions, dead_partitions=1, trace_partitions=1)
+        wish = Wish(
+            partitions=self._partitions,
+            dead_partitions=1,
+            trace_partitions=1,
+            outcome_partitions=2,
+        )
         reports = apply(kafka, lanes, wish)
         assert {r.status for r in reports} <= {"created", "exists"}, reports
         names = [report.name for report in reports]

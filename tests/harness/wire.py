@@ -21,7 +21,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from dispatcher.kafka.offset_metadata import OffsetRange
 from dispatcher.kafka.offset_metadata import decode as decode_runs
 from message.envelope import Notification, encode
-from message.vocabulary import dead_letter_topic, lane_named, trace_topic
+from message.vocabulary import dead_letter_topic, lane_named, outcome_topic, trace_topic
 from tests.harness.notifications import LANE, keys_of
 from tests.harness.waiting import await_
 
@@ -303,6 +303,10 @@ class Wire:
     def trace(self) -> list[bytes]:
         """The values of the trace topic."""
         return [m.value() for m in self.read(trace_topic(self.prefix))]
+
+    def outcomes(self) -> list[bytes]:
+        """The values of the topic of outcomes."""
+        return [m.value() for m in self.read(outcome_topic(self.prefix))]
 
     def read(self, topic: str) -> list[Any]:
         """Every message of a topic, up to its end as of now."""

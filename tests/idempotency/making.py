@@ -58,6 +58,11 @@ class World:
         with database.connection() as connection:
             return [tuple(row) for row in connection.execute(query).fetchall()]
 
+    def rows_changed(self, statement: str) -> None:
+        """Runs a statement without rows on either database."""
+        with self._opened[0].database.connection() as connection:
+            connection.execute(statement)
+
     def states(self) -> dict[str, str]:
         return dict(self.rows("SELECT delivery_key, state FROM hongyan_deliveries"))
 

@@ -1,0 +1,100 @@
+"""Outcome events posted to the business: JSON, signed as Standard Webhooks says, several in one post.
+
+    POST <outcomes.webhook>   Content-Type: application/json
+    webhook-id                follows from the events: a repeat of the same post has the same one
+    webhook-timestamp, webhook-signature   see channels/providers/webhook/signature.py
+
+Certificates are verified, redirects not followed. Any 2xx is a success.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from time import time
+from typing import Any, Final
+
+import httpx
+import msgspec
+import structlog
+
+from backends.settings import OutcomeSettings, SettingsError
+from channels.channel import Failure
+from channels.endpoints import HTTP, BadEndpoint, endpoint_url
+from channels.engine import Sender
+from channels.http_client.failures import BadRequest
+from channels.providers.webhook.signature import signed_fields, signing_key
+from channels.secret import Secret
+from message.keys import KEY_LENGTH
+from message.outcome_event import OutcomePost
+from recovery.outcomes.events import ReadyEvent, in_posts
+
+log = structlog.get_logger(__name__)
+_encoder = msgspec.json.Encoder()
+_PREFIX: Final = "outcomes-"
+
+
+class OutcomeHook:
+    """One thread calls `publish`."""
+
+    def __init__(
+        self, settings: OutcomeSettings, sender: Sender, now: Callable[[], float] = time
+    ) -> None:
+        """Raises SettingsError for a webhook that is no address, or a secret of another form."""
+        try:
+            self._url = endpoint_url(settings.webhook, HTTP)
+        except BadEndpoint as exc:
+            raise SettingsError(f"outcomes.webhook: {exc}") from exc
+        try:
+            secrets = settings.webhook_secret.split()
+            self._keys = [signing_key(Secret(one)) for one in secrets]
+        except ValueError as exc:
+            raise SettingsError(f"outcomes.webhook_secret: {exc}") from exc
+        self._extensions: dict[str, Any] = {"timeout": {"total": settings.timeout_s}}
+        if settings.ca_file:
+            self._extensions["ca_file"] = settings.ca_file
+        self._sender = sender
+        self._now = now
+        self._cause = ""
+        """The last error, as it was logged."""
+
+    def publish(self, events: Sequence[ReadyEvent]) -> set[int]:
+        """Returns the batches of which every event was taken. After a failure it posts nothing more."""
+        posted = 0
+        error = None
+        for part in in_posts(events):
+            error = self._post(part)
+            if error is not None:
+                break
+            posted += len(part)
+        self._note(error or "")
+        return {one.batch for one in events[:posted]} - {one.batch for one in events[posted:]}
+
+    def _post(self, part: Sequence[ReadyEvent]) -> str | None:
+        """Posts once. Returns the error, or None if it arrived."""
+        body = _encoder.encode(OutcomePost(events=[one.event for one in part]))
+        names = "".join(one.event.event_id for one in part)
+        post_id = _PREFIX + sha256(names.encode()).hexdigest()[:KEY_LENGTH]
+        signed = signed_fields(self._keys, post_id.encode(), int(self._now()), body)
+        fields = [(b"content-type", b"application/json"), (b"user-agent", b"hongyan"), *signed]
+        request = httpx.Request(
+            "POST", self._url, headers=fields, content=body, extensions=dict(self._extensions)
+        )
+        try:
+            answer = self._sender.send(request)
+        except BadRequest as exc:
+            return str(exc)
+        if isinstance(answer, Failure):
+            return f"{answer.code}: {answer.detail}".rstrip(": ")
+        return None if answer.is_success else f"the webhook answered {answer.status_code}"
+
+    def _note(self, cause: str) -> None:
+        """Logs a new cause of failures once, and their end."""
+        if cause and cause != self._cause:
+            log.error("outcomes_held", target="webhook", cause=cause, what=_REMEDY)
+        elif self._cause and not cause:
+            log.info("outcomes_go_on", target="webhook")
+        self._cause = cause
+
+
+_REMEDY: Final = "deliveries go on; events wait in the ledger until outcomes.webhook takes them"

@@ -1,0 +1,125 @@
+"""The verifier of the package `standardwebhooks` judges the posts of outcome events."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from typing import Any
+
+import httpx
+import pytest
+from standardwebhooks.webhooks import Webhook, WebhookVerificationError
+
+from backends.settings import OutcomeSettings, SettingsError
+from channels.channel import Failure, Phase
+from idempotency.outcomes.outbox import OutcomeBatch
+from idempotency.outcomes.statements import EndedRow
+from message.outcome_event import receiver_hash
+from recovery.outcomes.events import POST_EVENTS, ReadyEvent, ready_events
+from recovery.outcomes.webhook import OutcomeHook
+
+OLD, NEW, OTHER = ("whsec_" + b64encode(bytes([n]) * 32).decode() for n in (1, 2, 3))
+PHONE = "+8613800000001"
+HASH_KEY = b"k" * 32
+
+
+class Business:
+    """Answers posts, and keeps them."""
+
+    def __init__(self, *answers: int | Failure) -> None:
+        self.posts: list[httpx.Request] = []
+        self._answers = list(answers)
+
+    def send(self, request: httpx.Request) -> httpx.Response | Failure:
+        self.posts.append(request)
+        answer = self._answers.pop(0) if self._answers else 200
+        return answer if isinstance(answer, Failure) else httpx.Response(answer)
+
+    def events(self, number: int = -1) -> list[dict[str, Any]]:
+        return list(json.loads(self.posts[number].read())["events"])
+
+
+def hook(business: Business, secret: str = OLD) -> OutcomeHook:
+    settings = OutcomeSettings(webhook="https://shop.example/outcomes", webhook_secret=secret)
+    return OutcomeHook(settings, business)
+
+
+def events(*sizes: int) -> list[ReadyEvent]:
+    """Batches numbered from 1, with so many events each."""
+    batches = [
+        OutcomeBatch(number, 0, [_end(f"{number:016}{n:016}") for n in range(size)])
+        for number, size in enumerate(sizes, 1)
+    ]
+    return ready_events(batches, HASH_KEY, lambda end: bytes.fromhex(end.receiver).decode())
+
+
+def _end(key: str) -> EndedRow:
+    return EndedRow(
+        *(key, "01J", "订单-1", None, "sms.notice", "UNDELIVERED", "MK:0012", "p-1", "main"),
+        *(1, 3, 1_790_000_000_000, 1_790_000_001_000, None, PHONE.encode().hex()),
+    )
+
+
+def test_a_post_is_verified_and_read() -> None:
+    business = Business()
+    assert hook(business).publish(events(2)) == {1}
+    post = business.posts[0]
+    read = Webhook(OLD).verify(post.read(), dict(post.headers))
+    assert read["type"] == "hongyan.outcomes"
+    assert PHONE not in post.read().decode()
+    first, second = read["events"]
+    assert first["event_id"] != second["event_id"]
+    assert first["receiver_hash"] == receiver_hash(HASH_KEY, "sms", PHONE)
+    assert (first["state"], first["reason"], first["provider_code"]) == (
+        *("UNDELIVERED", None),
+        "MK:0012",
+    )
+    assert first["biz_id"] == "订单-1"
+
+
+def test_while_secrets_are_exchanged_either_verifies() -> None:
+    business = Business()
+    hook(business, f"{OLD} {NEW}").publish(events(1))
+    post = business.posts[0]
+    for secret in (OLD, NEW):
+        Webhook(secret).verify(post.read(), dict(post.headers))
+    with pytest.raises(WebhookVerificationError):
+        Webhook(OTHER).verify(post.read(), dict(post.headers))
+
+
+def test_a_repeated_post_has_the_same_id_and_the_same_events() -> None:
+    business = Business(503, Failure(Phase.NOT_WRITTEN, "connect"), 204)
+    posting = hook(business)
+    assert [posting.publish(events(1)) for _ in range(3)] == [set(), set(), {1}]
+    assert len({post.headers["webhook-id"] for post in business.posts}) == 1
+    assert business.events(0) == business.events(1) == business.events(2)
+
+
+def test_a_batch_counts_as_taken_only_when_all_its_posts_were() -> None:
+    business = Business(200, 500)
+    assert hook(business).publish(events(1, POST_EVENTS, 1)) == {1}
+    assert [len(business.events(n)) for n in (0, 1)] == [POST_EVENTS, 2]
+
+
+def test_after_a_failure_nothing_more_is_posted() -> None:
+    business = Business(500)
+    assert hook(business).publish(events(POST_EVENTS, POST_EVENTS, POST_EVENTS)) == set()
+    assert len(business.posts) == 1
+
+
+@pytest.mark.parametrize("status", [301, 404, 410, 429])
+def test_any_answer_but_2xx_is_tried_again(status: int) -> None:
+    assert hook(Business(status)).publish(events(1)) == set()
+
+
+@pytest.mark.parametrize(
+    ("webhook", "secret", "text"),
+    [
+        ("shop.example", OLD, "outcomes.webhook: must be a full"),
+        ("https://shop.example/", "geheim", "outcomes.webhook_secret: a signing secret is whsec_"),
+    ],
+)
+def test_settings_of_the_wrong_form_are_refused(webhook: str, secret: str, text: str) -> None:
+    with pytest.raises(SettingsError, match=text) as refused:
+        OutcomeHook(OutcomeSettings(webhook=webhook, webhook_secret=secret), Business())
+    assert "geheim" not in str(refused.value)
