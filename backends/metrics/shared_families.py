@@ -71,7 +71,8 @@ OVERDUE_SECONDS: Final = gauge(
 )
 OUTCOMES_WAITING: Final = gauge(
     "outcomes_waiting",
-    "Outcome events that are not published, in the oldest 10,000 batches. One process of the fleet shows it.",
+    "Outcome events that are not published, in the oldest 10,000 batches. One process of the fleet shows"
+    " it.",
     "target",
     by=_SENDERS,
     watch="growth",

@@ -183,9 +183,9 @@ def _lanes(status: ShownStatus) -> None:
 
 def _outcomes(status: ShownStatus) -> None:
     for one in status.outcomes:
-        age = _age(one.oldest_ms)
+        oldest = age(one.oldest_ms)
         out().print(
-            f"\n{one.ends:,} outcome events wait for the {one.target}, the oldest for {age}"
+            f"\n{one.ends:,} outcome events wait for the {one.target}, the oldest for {oldest}"
         )
 
 

@@ -35,7 +35,6 @@ CLEAR_S: Final = 30.0
 before an alert counts as over or a process as lost: after an outage every time in it is old."""
 OVERDUE_EVERY_S: Final = 10.0
 _MS: Final = 1_000
-_ONE: Final = "shown by one process of the fleet."
 
 
 class Asked(Protocol):
@@ -182,10 +181,8 @@ class FleetAlerts:
         if now - self._overdue_at >= OVERDUE_EVERY_S:
             self._overdue_at = now
             self._outcomes = self._asked.outcomes_waiting()
-            measured = [
-                one._replace(due_ms=0) if one.lane in paused else one
-                for one in self._asked.overdue(self._lanes)
-            ]
+            found = self._asked.overdue(self._lanes) if self._settings.overdue_s else ()
+            measured = [one._replace(due_ms=0) if one.lane in paused else one for one in found]
             self._overdue = now + 3 * OVERDUE_EVERY_S, measured
 
     def _unpublished(self) -> Iterable[Alert]:
@@ -200,8 +197,6 @@ class FleetAlerts:
 
     def _late(self) -> Iterable[Alert]:
         limit_ms = int(self._settings.overdue_s * _MS)
-        if not limit_ms:
-            return
         for one in self._overdue[1]:
             if one.due_ms >= limit_ms:
                 yield _of_late(one.lane, "due", "to be sent again", one.due_ms)

@@ -30,6 +30,7 @@ LASTING: Final = frozenset(
         "lag",
         "dead_letters_held",
         "breaker_open",
+        "outcomes_late",
         "unknown_age",
         "recovery_overdue",
         "lane_paused",

@@ -91,6 +91,17 @@ def test_lanes_are_chosen_by_pattern(ledger: SqlLedger, hongyan: Run) -> None:
     assert hongyan("status", "--lane", "smoke.*").code == 2
 
 
+def test_outcome_events_that_wait_are_shown(ledger: SqlLedger, hongyan: Run) -> None:
+    assert "outcome events" not in hongyan("status").out
+    ledger.announced.follow({"sms.notice": "webhook"})
+    ledger.register(worker("w1"))
+    for item in claimed(ledger, delivery(), delivery()):
+        settle(ledger, item, Event.ACCEPTED)
+    assert "2 outcome events wait for the webhook, the oldest for" in hongyan("status").out
+    (waiting,) = hongyan("status", "--json").json["outcomes_waiting"]
+    assert (waiting["target"], waiting["ends"]) == ("webhook", 2)
+
+
 def test_a_head_under_way_at_a_lost_process_says_so(ledger: SqlLedger, hongyan: Run) -> None:
     ledger.register(worker("w1"))
     head_and_followers(ledger, "k", 1)

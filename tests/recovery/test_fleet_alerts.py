@@ -528,3 +528,34 @@ def _until(condition: Callable[[], bool]) -> None:
     from tests.recovery.ground import until
 
     until(condition)
+
+
+# -- outcome events --
+
+
+def test_outcome_events_that_nobody_publishes_are_an_alert_until_they_are_gone(
+    world: World, hook: Hook
+) -> None:
+    ledger = world.open()
+    ledger.announced.follow({"sms.notice": "topic"})
+    ledger.register(worker())
+    (item,) = claimed(ledger, delivery())
+    assert settle(ledger, item, Event.ACCEPTED)
+    one = Process(ledger, "w1", hook)
+    advance(world, 59, one)
+    one.look()
+    assert hook.said() == []
+    advance(world, 11, one)
+    one.look()
+    assert hook.said() == [("outcomes_late", "firing", 1)]
+    assert "1 outcome events wait for the topic, the oldest for 70 s" in hook.heard[0]["text"]
+    oldest = [
+        value for name, _, labels, value in one.fleet.gauges() if labels == {"target": "topic"}
+    ]
+    assert oldest == [1, 70.0]
+    (batch,) = ledger.outbox().due("topic", 10)
+    ledger.outbox().remove([batch.id])
+    for _ in range(5):
+        advance(world, 11, one)
+        one.look()
+    assert [state for _, state, _ in hook.said()] == ["firing", "cleared"]

@@ -31,13 +31,14 @@ def test_one_broker_keeps_one_copy() -> None:
     assert {t.replication for t in planned(Wish(), 1).values()} == {1}
 
 
-def test_the_topics_are_those_of_the_lanes_the_dead_letters_and_the_trace() -> None:
+def test_the_topics_are_those_of_the_lanes_dead_letters_trace_and_outcomes() -> None:
     assert list(planned(Wish(), 1)) == [
         "hongyan.dispatch.sms.notice",
         "hongyan.dead",
         "hongyan.trace",
+        "hongyan.outcomes",
     ]
-    assert len(plan("hongyan", LANES, Wish(), 1)) == 32
+    assert len(plan("hongyan", LANES, Wish(), 1)) == 33
 
 
 def test_a_topic_takes_the_largest_envelope_and_the_dead_letters_take_more() -> None:

@@ -110,9 +110,9 @@ class Producer:
         if self._full:
             raise BufferError
         error = self._error_of(key)
-        if error == "raised":
+        if isinstance(error, str) and error == "raised":
             raise kafka.KafkaException(kafka.KafkaError(kafka.KafkaError.MSG_SIZE_TOO_LARGE))
-        if error != "lost":
+        if not isinstance(error, str):
             self._reports.append(lambda: on_delivery(error, None))
 
     def poll(self, _timeout_s: float) -> None:
