@@ -7,6 +7,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from message.states import SETTLED
 from simulator import Record
 from tests.chaos import logs
 from tests.chaos.announced import Announced, read
@@ -85,9 +86,11 @@ class Maker:
         self.change(3, updated_at=T0 + 3_300)
 
     def announced(self) -> list[Announced]:
-        """One event for each row as it is now, and the further ones."""
-        rows = [row for key, row in self.rows.items() if key not in self.silent]
-        return [*(event(row.delivery_key, row.state) for row in rows), *self.events]
+        """One event for each end that the ledger or the history has, and the further ones."""
+        ends = {(key, row.state) for key, row in self.rows.items()}
+        ends |= {(move.delivery_key, move.state) for move in self.moves}
+        told = sorted(one for one in ends if one[0] not in self.silent and one[1] in SETTLED)
+        return [*(event(key, state) for key, state in told), *self.events]
 
     def books(self, troubles: tuple[str, ...] = ()) -> Books:
         return Books(

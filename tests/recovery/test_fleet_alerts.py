@@ -538,9 +538,10 @@ def test_outcome_events_that_nobody_publishes_are_an_alert_until_they_are_gone(
 ) -> None:
     ledger = world.open()
     ledger.announced.follow({"sms.notice": "topic"})
-    ledger.register(worker())
+    lease = ledger.register(worker())
     (item,) = claimed(ledger, delivery())
     assert settle(ledger, item, Event.ACCEPTED)
+    ledger.retire(lease)
     one = Process(ledger, "w1", hook)
     advance(world, 59, one)
     one.look()
