@@ -28,6 +28,7 @@ from hongyan.commands import (
     receipts,
     recovery,
     resend,
+    schema,
     send,
     simulator,
     status,
@@ -38,6 +39,7 @@ from hongyan.commands import (
     workers,
 )
 from hongyan.errors import judged
+from hongyan.flags import OptionalValues
 from hongyan.terminal import PROBLEMS, USAGE, Options, complain, explained, placed, serves
 from hongyan.usage.command_line import PanelGroup, current_name, misuse
 from hongyan.usage.extras import guard, sentence_for
@@ -75,10 +77,11 @@ _COMMANDS = (
     (recovery.recovery, recovery.HELP, "Send again, resolve, expire."),
     (resend.resend, resend.HELP, "Have deliveries sent again."),
     (recall.recall, recall.HELP, "Cancel or take back what was ordered."),
+    (schema.schema, schema.HELP, "Print the JSON Schema of the envelope."),
 )
 """Each command, its help, and its line in the list of commands."""
 for _command, _help, _line in _COMMANDS:
-    app.command(_command.__name__, help=_help, short_help=_line)(_command)
+    app.command(_command.__name__, cls=OptionalValues, help=_help, short_help=_line)(_command)
 app.add_typer(deliveries.app)
 app.add_typer(lanes.app)
 app.add_typer(workers.app)

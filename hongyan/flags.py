@@ -3,11 +3,44 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator
+from itertools import pairwise
+from typing import Any, Final
+
+from typer.core import TyperCommand
 
 from backends.durations import milliseconds
 from hongyan.errors import WrongUsage
+
+_LONGEST_S: Final = 86_400
+
+
+class OptionalValues(TyperCommand):
+    """A command whose options with a metavar in brackets may be given without a value, which is then an
+    empty text."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Reads the command line."""
+        bare = {
+            name for one in self.params if (one.metavar or "").startswith("[") for name in one.opts
+        }
+        return super().parse_args(ctx, [*_with_values(args, bare)])
+
+
+def _with_values(args: list[str], bare: Collection[str]) -> Iterator[str]:
+    for arg, after in pairwise([*args, "--"]):
+        yield f"{arg}=" if arg in bare and after.startswith("-") else arg
+
+
+def seconds(flag: str, text: str) -> float:
+    """Returns `30`, `0.5`, `30s` or `5m` in seconds. Raises WrongUsage."""
+    try:
+        found = float(text)
+    except ValueError:
+        return duration_ms(flag, text) / 1_000
+    if not 0 < found <= _LONGEST_S:
+        raise WrongUsage(f"{flag} {text!r}: give seconds above 0, and a day at most")
+    return found
 
 
 def duration_ms(flag: str, text: str) -> int:

@@ -7,6 +7,7 @@ the field as a path (`$.receivers[3]`), and the mistake in one sentence.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -21,10 +22,13 @@ MAX_RECEIVER: Final = 256
 MAX_AHEAD_MS: Final = 600_000
 """A creation time further ahead than this is a broken clock, not a schedule."""
 _MAX_TIME_MS = 253_402_300_799_999  # the end of the year 9999
+CONTROL: Final = "[\x00-\x1f\x7f-\x9f\u2028\u2029]"
+"""Pattern of the characters that no id, receiver or key may hold; with the characters themselves, since
+dialects of patterns differ in escapes."""
 
 _BOM = b"\xef\xbb\xbf"
 _PRINTABLE_ASCII = re.compile(rf"[\x20-\x7e]{{1,{MAX_ID}}}")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_CONTROL = re.compile(CONTROL)
 
 EpochMs = Annotated[int, msgspec.Meta(ge=0, le=_MAX_TIME_MS)]
 
@@ -137,6 +141,18 @@ def check_arrival(notification: Notification, lane: Lane, now_ms: int) -> None:
             "created_ahead",
             "$.created_at",
             f"created {ahead} s ahead of our clock; check the sender's clock",
+        )
+
+
+def check_account(notification: Notification, lane: Lane, known: Collection[str]) -> None:
+    """Checks that the account it names is among the lane's, which are `known`. Raises EnvelopeError."""
+    account = notification.account
+    if account is not None and account not in known:
+        names = ", ".join(sorted(known))
+        raise EnvelopeError(
+            "unknown_account",
+            "$.account",
+            f"no such account serves lane {lane.name}; there are {names}",
         )
 
 

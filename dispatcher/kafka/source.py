@@ -25,7 +25,7 @@ from dispatcher.kafka.unreadable import REASON as UNREADABLE_REASON
 from dispatcher.kafka.unreadable import UnreadableBatches
 from dispatcher.metrics import Metrics
 from dispatcher.pipeline.work import Assignment, KafkaRecord, PartitionState
-from message.envelope import EnvelopeError, Notification, check_arrival, decode
+from message.envelope import EnvelopeError, Notification, check_account, check_arrival, decode
 from message.foreign_text import shown
 from message.vocabulary import Lane, lane_of_topic
 from sending.runtime.clock import Clock
@@ -300,16 +300,10 @@ class Source:
         return KafkaRecord(assignment, offset, notification, payload, now, traceparent)
 
     def _check_account(self, notification: Notification, lane: Lane) -> None:
-        account, known = notification.account, self._accounts[lane]
+        known = self._accounts[lane]
         if not known:
             raise EnvelopeError("unknown_lane", "$", f"lane {lane.name} has no account configured")
-        if account is not None and account not in known:
-            names = ", ".join(sorted(known))
-            raise EnvelopeError(
-                "unknown_account",
-                "$.account",
-                f"no such account serves lane {lane.name}; there are {names}",
-            )
+        check_account(notification, lane, known)
 
     def _hand_on(self, records: Mapping[Lane, list[KafkaRecord]]) -> None:
         for lane, batch in records.items():

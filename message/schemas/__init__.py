@@ -1,0 +1,1 @@
+"""Published forms of the vocabulary: parts, envelope, outcome, asyncapi. `hongyan schema` exports them."""
