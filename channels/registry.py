@@ -31,6 +31,7 @@ _PART: Final = 10
 """One part in so many of a provider's limit may go at once, the rest evenly."""
 _EVEN: Final = 0.9
 """Share that goes evenly of a limit too small for such a part."""
+_PLACEHOLDER: Final = "placeholder"
 _FIELD = re.compile(r"(?:required|unknown) field `(.+?)`")
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -111,6 +112,19 @@ def reach_of(name: str, table: Mapping[str, Any]) -> Reach:
         return channel.reach
     given = {key: table[key] for key in table if key == _GROUP}
     return _reach(name, channel.reach, _converted(name, given, _Robot).group)
+
+
+def account_without_secrets(name: str, table: Mapping[str, Any]) -> Account | None:
+    """Returns the account with a placeholder for each secret that is not given, so that its adapter can be
+    asked what it refuses; None if it cannot be made without them, or is faulty."""
+    known = PROVIDERS.get(str(table.get("provider", "")))
+    if known is None:
+        return None
+    needed = {f.encode_name for f in fields(known.options) if f.type is Secret and f.required}
+    try:
+        return _account(name, dict.fromkeys(needed - table.keys(), _PLACEHOLDER) | dict(table))
+    except AccountError:
+        return None
 
 
 def _account(name: str, table: Mapping[str, Any]) -> Account:

@@ -14,9 +14,12 @@ import msgspec
 from backends.kafka import clients as kafka
 from backends.settings import KafkaSettings
 from message import envelope
+from message.delivery import Rendered
 from message.envelope import EnvelopeError, Notification
 from message.ids import new_id
+from message.keys import delivery_key, normalise_receiver
 from policy.templates.templates import TemplateError, Templates
+from tracing.masks import mask
 
 _FULL_WAIT_S: Final = 0.2
 _decoder = msgspec.json.Decoder(dict[str, Any])
@@ -38,6 +41,14 @@ class BadLine(msgspec.Struct, frozen=True):
     detail: str
 
 
+class AddressedDelivery(msgspec.Struct, frozen=True):
+    """The name of one delivery."""
+
+    delivery_key: str
+    receiver: str
+    """Masked."""
+
+
 class EnqueuedNotification(msgspec.Struct, frozen=True):
     """One acknowledged notification and its place in Kafka."""
 
@@ -45,6 +56,9 @@ class EnqueuedNotification(msgspec.Struct, frozen=True):
     topic: str
     partition: int
     offset: int
+    lane: str = ""
+    deliveries: list[AddressedDelivery] = []
+    """Filled for the notifications that a sender keeps."""
 
 
 class Failed(msgspec.Struct, frozen=True):
@@ -63,6 +77,9 @@ class EnqueueOutcome(msgspec.Struct):
     failed: list[Failed] = []
     bad: list[BadLine] = []
     in_doubt: int = 0
+    notifications: list[EnqueuedNotification] = []
+    """The first acknowledged ones, as many as the sender keeps."""
+    warnings: list[str] = []
 
     @property
     def ok(self) -> bool:
@@ -70,41 +87,30 @@ class EnqueueOutcome(msgspec.Struct):
         return not (self.failed or self.bad or self.in_doubt)
 
 
-Check = Callable[[Notification], None]
-"""Raises EnvelopeError for a notification that cannot be sent (hongyan/reach_check.py)."""
+Render = Callable[[Notification], Rendered | None]
+"""Fills the notification's template in. Raises EnvelopeError (hongyan/submission/template_check.py)."""
+Check = Callable[[Notification, Rendered | None], None]
+"""Raises EnvelopeError for a notification that cannot be sent (hongyan/submission/receiver_check.py)."""
 
 
 def prepared(
     fields: dict[str, Any],
     now_ms: int,
-    templates: Templates | None = None,
+    render: Render | None = None,
     check: Check | None = None,
 ) -> Ready:
-    """Fills in missing v, id and created_at, and checks the rest. Keeps unknown fields.
-
-    Renders a template that `templates` has; any other is left to the worker. Raises EnvelopeError.
-    """
+    """Fills in missing v, id and created_at, and checks the rest. Keeps unknown fields. Raises
+    EnvelopeError."""
     filled = {"v": envelope.VERSION, "id": new_id(), "created_at": now_ms, **fields}
     try:
         value = msgspec.json.encode(filled)
     except (msgspec.MsgspecError, UnicodeEncodeError, TypeError) as exc:
         raise EnvelopeError("not_json", "$", f"cannot be written as JSON: {exc}") from exc
     notification = envelope.decode(value)
+    rendered = render(notification) if render is not None else None
     if check is not None:
-        check(notification)
-    if templates is not None:
-        _try_template(notification, templates)
+        check(notification, rendered)
     return Ready(notification, value)
-
-
-def _try_template(notification: Notification, templates: Templates) -> None:
-    named = notification.template
-    if named is None or templates.get(named.id) is None:
-        return
-    try:
-        templates.render(notification)
-    except TemplateError as exc:
-        raise EnvelopeError(exc.code, "$.template", exc.detail) from exc
 
 
 def typed(fields: dict[str, Any], templates: Templates) -> dict[str, Any]:
@@ -124,7 +130,7 @@ def read_lines(
     lines: Iterable[bytes],
     bad: list[BadLine],
     now_ms: int | None = None,
-    templates: Templates | None = None,
+    render: Render | None = None,
     check: Check | None = None,
 ) -> Iterator[Ready]:
     """Yields the good lines, checked. Adds the bad ones to `bad` by number; skips empty lines."""
@@ -133,9 +139,19 @@ def read_lines(
             continue
         try:
             at = time.time_ns() // 1_000_000 if now_ms is None else now_ms
-            yield prepared(_fields(line), at, templates, check)
+            yield prepared(_fields(line), at, render, check)
         except EnvelopeError as exc:
             bad.append(BadLine(number, exc.code, exc.path, exc.detail))
+
+
+def _deliveries(notification: Notification) -> list[AddressedDelivery]:
+    """Returns the names of its deliveries, one for each distinct receiver."""
+    channel = notification.channel
+    receivers = dict.fromkeys(normalise_receiver(channel, one) for one in notification.receivers)
+    return [
+        AddressedDelivery(delivery_key(notification.id, channel, one), mask(channel, one))
+        for one in receivers
+    ]
 
 
 def _fields(line: bytes) -> dict[str, Any]:
@@ -150,9 +166,10 @@ def _fields(line: bytes) -> dict[str, Any]:
 class NotificationSender:
     """Produces notifications and counts their outcomes. For one thread."""
 
-    def __init__(self, settings: KafkaSettings, outcome: EnqueueOutcome) -> None:
-        """Raises KafkaUnavailable, SettingsError."""
+    def __init__(self, settings: KafkaSettings, outcome: EnqueueOutcome, keep: float = 0) -> None:
+        """Keeps the first `keep` notifications in the outcome. Raises KafkaUnavailable, SettingsError."""
         self.outcome = outcome
+        self._keep = keep
         self._prefix = settings.topic_prefix
         self._producer = kafka.producer(settings, client_id="hongyan-send")
         self._topics = kafka.existing_topics(settings)
@@ -180,10 +197,7 @@ class NotificationSender:
             if error is not None:
                 self._fail(message_id, topic, error.str())
             else:
-                self.outcome.sent += 1
-                self.outcome.last = EnqueuedNotification(
-                    message_id, topic, message.partition() or 0, message.offset() or 0
-                )
+                self._note(notification, message)
 
         try:
             self._producer.produce(
@@ -198,6 +212,21 @@ class NotificationSender:
         except kafka.KafkaException as exc:
             self._fail(message_id, topic, exc.args[0].str())
         return True
+
+    def _note(self, notification: Notification, message: kafka.Message) -> None:
+        outcome = self.outcome
+        kept = len(outcome.notifications) < self._keep
+        outcome.sent += 1
+        outcome.last = EnqueuedNotification(
+            notification.id,
+            message.topic() or "",
+            message.partition() or 0,
+            message.offset() or 0,
+            notification.lane.name,
+            _deliveries(notification) if kept else [],
+        )
+        if kept:
+            outcome.notifications.append(outcome.last)
 
     def _fail(self, message_id: str, topic: str, cause: str) -> None:
         self.outcome.failed.append(Failed(message_id, topic, cause))

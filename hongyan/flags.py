@@ -33,11 +33,11 @@ def _with_values(args: list[str], bare: Collection[str]) -> Iterator[str]:
 
 
 def seconds(flag: str, text: str) -> float:
-    """Returns `30`, `0.5`, `30s` or `5m` in seconds. Raises WrongUsage."""
+    """Returns a duration, or a bare number of seconds, in seconds. Raises WrongUsage."""
     try:
-        found = float(text)
-    except ValueError:
-        return duration_ms(flag, text) / 1_000
+        found = milliseconds(text, bare="s") / 1_000
+    except ValueError as exc:
+        raise WrongUsage(f"{flag} {text!r}: {exc}") from exc
     if not 0 < found <= _LONGEST_S:
         raise WrongUsage(f"{flag} {text!r}: give seconds above 0, and a day at most")
     return found

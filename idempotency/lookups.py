@@ -62,6 +62,9 @@ _COLUMNS = ", ".join(FoundRow.__struct_fields__)  # a later version's view may h
 _BY_MESSAGE = text(_ROWS.format(columns=_COLUMNS, column="message_id"))
 _BY_BIZ = text(_ROWS.format(columns=_COLUMNS, column="biz_id"))
 _BY_KEY = text(_ROWS.format(columns=_COLUMNS, column="delivery_key"))
+_BY_KEYS = text(
+    f"SELECT {_COLUMNS} FROM hongyan_deliveries WHERE delivery_key IN :keys"  # noqa: S608
+).bindparams(bindparam("keys", expanding=True))
 _COUNTS = text("SELECT lane, state, count(*) FROM hongyan_deliveries GROUP BY lane, state")
 _KEPT = text("""
 SELECT d.message_id, d.receiver, coalesce(d.payload, p.payload) AS payload
@@ -97,6 +100,12 @@ class Queries:
     def by_key(self, delivery_key: str) -> FoundRow | None:
         """Returns one delivery; None for an unknown key."""
         return next(iter(self._rows(_BY_KEY, delivery_key)), None)
+
+    def by_keys(self, keys: Sequence[str]) -> list[FoundRow]:
+        """Returns the deliveries of these keys, LIMIT at most, in one query and no order."""
+        with errors(), self._database.begin() as connection:
+            found = connection.execute(_BY_KEYS, {"keys": list(keys[:LIMIT])}).mappings().all()
+        return [FoundRow(**row) for row in found]
 
     def by_biz(self, biz_id: str) -> list[FoundRow]:
         """Returns the deliveries of every notification with this business id, oldest first."""

@@ -2,49 +2,51 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
 from backends.durations import LONGEST_S
 from hongyan.errors import WrongUsage
 from hongyan.flags import body_fields, lane_fields, optional, pairs
-from hongyan.terminal import (
-    DONE,
-    PROBLEMS,
-    complain,
-    err,
-    explained,
-    out,
-    print_json,
-    settings_of,
-)
+from hongyan.flags import seconds as seconds_of
+from hongyan.terminal import DONE, PROBLEMS, explained, print_json, settings_of
 from hongyan.usage.durations import seconds
 
 if TYPE_CHECKING:
     from backends.settings import Settings
-    from hongyan.enqueue import BadLine, Check, EnqueueOutcome, NotificationSender, Ready
+    from hongyan.enqueue import (
+        Check,
+        EnqueueOutcome,
+        NotificationSender,
+        Ready,
+        Render,
+    )
+    from message.delivery import Rendered
+    from message.envelope import Notification
     from policy.templates.templates import Templates
 
 HELP = explained(
     "Hand notifications to Kafka and wait for its acknowledgement: one from flags, or every line of a "
     "file. A bad line is reported by its number and not sent; the good ones go. Missing id and "
-    "created_at are filled in. A template of templates.toml is tried with its parameters first. A person "
-    "or a group (group:NAME) that no account of hongyan.toml reaches gets nothing. Exits 1 when anything "
-    "was not sent.",
+    "created_at are filled in. Receivers, content, template and account are checked as a worker checks "
+    "them, with the accounts of hongyan.toml and with templates.toml. With --wait it also waits until each "
+    "delivery has ended. Exits 1 when anything was not sent or, with --wait, did not arrive.",
     "hongyan send --lane sms.notice --to +8613800000001 --template SMS_1",
     'hongyan send --lane push.notice --to u1 --content \'{"text":"hi"}\' --biz-id o-1',
     'hongyan send --lane wecom.notice --to group:ops --content \'{"text":"disk full"}\'',
+    "hongyan send --lane sms.notice --to +8613800000001 --template SMS_1 --wait 30",
     "hongyan send --file examples/notifications.jsonl",
     "generate | hongyan send --file - --json",
     "hongyan send --file new.jsonl --check",
 )
-_SHOWN = 20
+_WAIT_S: Final = 60.0
+_KEPT: Final = 1_000
+"""Notifications that `--json` names; with `--wait` it names all."""
 
 
 def send(
@@ -83,6 +85,14 @@ def send(
     ] = None,
     resend_of: Annotated[str | None, typer.Option(metavar="ID", help="Id of the original.")] = None,
     attribute: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE")] = None,
+    wait: Annotated[
+        str | None,
+        typer.Option(
+            "--wait",
+            metavar="[SECONDS]",
+            help="Wait until each delivery has ended; 60 s by default.",
+        ),
+    ] = None,
     timeout: Annotated[
         float, typer.Option(parser=seconds(0.1), metavar="TIME", help="Wait for acknowledgements.")
     ] = 30.0,
@@ -90,42 +100,105 @@ def send(
 ) -> None:
     settings = settings_of(context)
     _check_source(file, lane)
+    wait_s = None if wait is None else seconds_of("--wait", wait) if wait else _WAIT_S
+    if check and wait_s is not None:
+        raise WrongUsage("--wait goes with a send, and --check sends nothing")
     fields: dict[str, Any] = {}
     if file is None:
-        fields = optional(
-            id=message_id,
-            biz_id=biz_id,
-            receivers=to,
-            account=account,
-            ttl_ms=int(ttl * 1_000) if ttl else None,
-            ordering_key=ordering_key,
-            resend_of=resend_of,
-            attributes=pairs("--attribute", attribute),
-        )
+        ttl_ms, attributes = int(ttl * 1_000) if ttl else None, pairs("--attribute", attribute)
+        fields = optional(id=message_id, biz_id=biz_id, receivers=to, account=account)
+        fields |= optional(ttl_ms=ttl_ms, ordering_key=ordering_key, resend_of=resend_of)
+        fields |= optional(attributes=attributes)
         fields |= lane_fields(lane or "") | body_fields(template, param, content)
-    outcome = _outcome(settings, file, fields, None if check else timeout)
-    _report(outcome, check=check, as_json=as_json)
-    raise typer.Exit(DONE if outcome.ok else PROBLEMS)
+    order = _Order(settings, file, fields, check, timeout, wait_s)
+    arrived = _sent(order, as_json=as_json) if wait_s is None else _awaited(order, as_json=as_json)
+    raise typer.Exit(DONE if arrived else PROBLEMS)
 
 
-def _outcome(
-    settings: Settings, file: Path | None, fields: dict[str, Any], timeout_s: float | None
-) -> EnqueueOutcome:
-    """Sends the notifications of the file, or of the fields. `timeout_s` None: only checks them."""
+class _Order(NamedTuple):
+    """One call of the command."""
+
+    settings: Settings
+    file: Path | None
+    fields: dict[str, Any]
+    """The notification of the flags, where there is no file."""
+    check: bool
+    timeout_s: float
+    wait_s: float | None
+
+
+def _sent(order: _Order, *, as_json: bool) -> bool:
+    """Sends or checks, and prints it. Returns whether all was good."""
+    from hongyan.submission.output import show_sent
+
+    outcome = _outcome(order, [])
+    if as_json:
+        print_json(outcome)
+    else:
+        show_sent(outcome, check=order.check)
+    return outcome.ok
+
+
+def _awaited(order: _Order, *, as_json: bool) -> bool:
+    """Sends, waits for the ends, and prints both. Returns whether all arrived."""
+    import msgspec
+
+    from hongyan.database import existing
+    from hongyan.policy_source import policy_in_force
+    from hongyan.submission.outcome_wait import LedgerNeeded, OutcomeWait
+    from hongyan.submission.output import show_ends, show_sent
+    from idempotency.lookups import Queries
+
+    timeout_s = order.wait_s or _WAIT_S
+    with closing(existing(order.settings)) as database:
+        queries = Queries(database)
+        queries.by_keys([""])  # raises before anything is sent
+        outcome = _outcome(order, [LedgerNeeded(policy_in_force(order.settings))])
+        if not as_json:
+            show_sent(outcome, check=False)
+        keys = [one.delivery_key for sent in outcome.notifications for one in sent.deliveries]
+        wait = OutcomeWait(queries.by_keys, keys)
+        wait.run(timeout_s)
+    ends = wait.ends(outcome.notifications)
+    if as_json:
+        deliveries = [msgspec.to_builtins(end) | {"arrived": end.arrived} for end in ends]
+        print_json(msgspec.to_builtins(outcome) | {"deliveries": deliveries})
+    else:
+        show_ends(ends, timeout_s, wait.failure)
+    return outcome.ok and all(end.arrived for end in ends)
+
+
+def _outcome(order: _Order, checks: list[Check]) -> EnqueueOutcome:
+    """Sends the notifications of the file, or of the fields; only checks them for `--check`."""
     from hongyan.enqueue import EnqueueOutcome, NotificationSender
-    from hongyan.reach_check import ReachCheck
+    from hongyan.submission.notification_file import checked_lines
+    from hongyan.submission.receiver_check import ReceiverCheck
+    from hongyan.submission.template_check import TemplateCheck
     from policy.templates.loading import load_for
 
-    templates, reach, outcome = load_for(settings), ReachCheck(settings.accounts), EnqueueOutcome()
-    if file is not None:
-        ready = _with_progress(file, outcome.bad, templates, reach)
+    settings = order.settings
+    templates, outcome = load_for(settings), EnqueueOutcome()
+    render = TemplateCheck(templates)
+    check = _all([*checks, ReceiverCheck(settings.accounts)])
+    if order.file is not None:
+        ready = checked_lines(order.file, outcome.bad, render, check)
     else:
-        ready = _one(fields, templates, reach)
-    if timeout_s is None:
+        ready = _one(order.fields, templates, render, check)
+    if order.check:
         outcome.sent = sum(1 for _ in ready)
     else:
-        _send(NotificationSender(settings.kafka, outcome), ready, timeout_s)
+        keep = _KEPT if order.wait_s is None else float("inf")
+        _send(NotificationSender(settings.kafka, outcome, keep), ready, order.timeout_s)
+    outcome.warnings += render.warnings
     return outcome
+
+
+def _all(checks: list[Check]) -> Check:
+    def check(notification: Notification, rendered: Rendered | None) -> None:
+        for one in checks:
+            one(notification, rendered)
+
+    return check
 
 
 def _check_source(file: Path | None, lane: str | None) -> None:
@@ -136,12 +209,14 @@ def _check_source(file: Path | None, lane: str | None) -> None:
         raise WrongUsage(f"{file}: no such file; give one of JSON lines, or - for standard input")
 
 
-def _one(fields: dict[str, Any], templates: Templates, reach: Check) -> Iterator[Ready]:
+def _one(
+    fields: dict[str, Any], templates: Templates, render: Render, check: Check
+) -> Iterator[Ready]:
     """The notification that the flags describe."""
     from hongyan.enqueue import prepared, typed
 
     now_ms = time.time_ns() // 1_000_000
-    return iter([prepared(typed(fields, templates), now_ms, templates, reach)])
+    return iter([prepared(typed(fields, templates), now_ms, render, check)])
 
 
 def _send(sender: NotificationSender, ready: Iterable[Ready], timeout_s: float) -> None:
@@ -150,79 +225,3 @@ def _send(sender: NotificationSender, ready: Iterable[Ready], timeout_s: float) 
             sender.send(one)
     finally:  # after an interrupt, too: wait for the acknowledgements and count them
         sender.finish(timeout_s)
-
-
-def _with_progress(
-    file: Path, bad: list[BadLine], templates: Templates, reach: Check
-) -> Iterator[Ready]:
-    """Yields the file's good lines, with a progress bar on a terminal."""
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
-
-    from hongyan.enqueue import read_lines
-
-    bar = Progress(
-        TextColumn("sending"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TextColumn("{task.fields[lines]:,} lines"),
-        console=err(),
-        transient=True,
-        disable=not sys.stderr.isatty(),
-    )
-    with _opened(file) as source, bar:
-        size = None if source is sys.stdin.buffer else file.stat().st_size
-        task = bar.add_task("", total=size, lines=0)
-
-        def lines() -> Iterator[bytes]:
-            for number, line in enumerate(source, 1):
-                bar.update(task, advance=len(line), lines=number)
-                yield line
-
-        yield from read_lines(lines(), bad, templates=templates, check=reach)
-
-
-@contextmanager
-def _opened(file: Path) -> Iterator[BinaryIO]:
-    if str(file) == "-":
-        yield sys.stdin.buffer
-        return
-    try:
-        source = file.open("rb")
-    except OSError as exc:
-        raise WrongUsage(f"{file}: {exc.strerror}; give a file of JSON lines") from exc
-    with source:
-        yield source
-
-
-def _report(outcome: EnqueueOutcome, *, check: bool, as_json: bool) -> None:
-    if as_json:
-        print_json(outcome)
-        return
-    _show_problems(outcome)
-    if check:
-        out().print(f"{outcome.sent:,} good, {len(outcome.bad):,} bad; nothing was sent")
-    elif outcome.sent == 1 and outcome.last is not None:
-        last = outcome.last
-        out().print(f"sent [bold]{last.id}[/]  {last.topic}/{last.partition}/{last.offset}")
-    else:
-        out().print(f"{outcome.sent:,} sent")
-
-
-def _show_problems(outcome: EnqueueOutcome) -> None:
-    for bad in outcome.bad[:_SHOWN]:
-        err().print(f"line {bad.line}: {bad.path}: {bad.detail}", markup=False)
-    for failed in outcome.failed[:_SHOWN]:
-        err().print(f"{failed.id} to {failed.topic}: {failed.cause}", markup=False)
-    if outcome.bad:
-        complain(f"{_lines(len(outcome.bad))} bad and not sent")
-    if outcome.failed:
-        complain(f"{len(outcome.failed):,} not taken by Kafka")
-    if outcome.in_doubt:
-        complain(
-            f"{outcome.in_doubt:,} not acknowledged in time: they may be in Kafka or not; sending "
-            "them again under the same ids doubles nothing"
-        )
-
-
-def _lines(count: int) -> str:
-    return "1 line is" if count == 1 else f"{count:,} lines are"

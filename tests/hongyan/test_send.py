@@ -10,6 +10,7 @@ from backends.kafka import clients
 from backends.settings import KafkaSettings
 from hongyan.enqueue import BadLine, read_lines
 from message.envelope import decode
+from message.keys import delivery_key
 from tests.hongyan.conftest import Run
 
 GOOD = {"channel": "sms", "kind": "notice", "receivers": ["+8613800000001"], "content": {"t": 1}}
@@ -187,3 +188,60 @@ def test_a_receiver_that_no_account_reaches_is_told_before_it_is_sent(
     code, said = check(hongyan, "--lane", "wecom.notice", "--to", "li", "--account", "ops-robot")
     assert code != 0
     assert "(ops-robot reaches group:ops)" in said
+
+
+SMS = """
+[accounts.main]
+provider = "aliyun_sms"
+access_key_id = "id"
+sign_name = "鸿雁"
+"""
+TEMPLATES = """
+[templates.login-code]
+channel = "sms"
+template_id = "SMS_123"
+params = { code = "{{ code }}" }
+variables = { code = "string" }
+"""
+
+
+def test_a_wrong_number_is_refused_before_the_send(hongyan: Run, kafka: str, folder: Path) -> None:
+    with (folder / "hongyan.toml").open("a") as file:
+        file.write(SMS)
+    flags = ("send", "--lane", "sms.notice", "--template", "SMS_1", "--to", "+8613800000002")
+    assert hongyan(*flags, "--check").code == 0
+    said = hongyan(*flags, "--to", "138")
+    assert said.code == 2
+    assert "$.receivers[1]: give the receiver in E.164, such as +" in said.err
+    line = {**GOOD, "template": {"id": "SMS_1"}, "content": None, "receivers": ["138"]}
+    (folder / "in.jsonl").write_text(json.dumps(line))
+    said = hongyan("send", "--file", "in.jsonl", "--json")
+    assert said.code == 1
+    assert [(b["code"], b["path"]) for b in said.json["bad"]] == [("bad_number", "$.receivers[0]")]
+    assert hongyan(*flags, "--account", "other").code == 2
+
+
+def test_a_template_is_tried_before_the_send(hongyan: Run, folder: Path) -> None:
+    (folder / "templates.toml").write_text(TEMPLATES)
+    flags = ("send", "--check", "--lane", "sms.notice", "--to", "+8613800000001", "--template")
+    assert hongyan(*flags, "login-code", "--param", "code=4711").err == ""
+    assert "code: is missing" in hongyan(*flags, "login-code").err
+    said = hongyan(*flags, "login-cod", "--param", "code=4711")
+    assert said.code == 0
+    assert said.err.startswith("warning: there is no template 'login-cod' (did you mean")
+    told = hongyan(*flags, "login-cod", "--json")
+    assert "did you mean 'login-code'" in told.json["warnings"][0]
+    mail = ("send", "--check", "--lane", "email.notice", "--to", "a@example.com")
+    assert hongyan(*mail, "--template", "order-paid").code == 2
+
+
+def test_the_ids_of_a_send_are_printed_with_the_delivery_keys(hongyan: Run, kafka: str) -> None:
+    flags = ("send", "--lane", "push.notice", "--to", "token-1", "--to", "token-2", "--id", "m[7]")
+    said = hongyan(*flags, "--content", '{"text":"hi"}')
+    assert said.code == 0
+    keys = [delivery_key("m[7]", "push", receiver) for receiver in ("token-1", "token-2")]
+    lines = said.out.splitlines()
+    assert lines[0].startswith("sent m[7]  hongyan.dispatch.push.notice/")
+    assert lines[1:] == [f"  → to***-1  {keys[0]}", f"  → to***-2  {keys[1]}"]
+    told = hongyan(*flags, "--content", "{}", "--json").json
+    assert [one["delivery_key"] for one in told["notifications"][0]["deliveries"]] == keys
