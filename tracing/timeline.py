@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
 from sqlalchemy import bindparam, text
 
 from backends.sql.database import Database
+from message.envelope import MAX_RECEIVERS
 from tracing.events import Stage, TraceEvent
 from tracing.rows import events_in
 
 MAX_MESSAGES: Final = 50
-"""A biz_id may have many messages; the newest so many are shown."""
+"""A biz_id may have many messages; the newest so many are shown unless more are asked for."""
 
 _COLUMNS: Final = (
     "delivery_key, message_id, biz_id, lane, state, reason, attempt, owner, provider_id,"
@@ -27,7 +29,11 @@ SELECT resend_of, message_id FROM hongyan_deliveries
 _OWNER_DEAD: Final = "owner_dead"
 _OPEN: Final = frozenset({"IN_FLIGHT", "UNKNOWN"})
 _BEGINNINGS: Final = frozenset({"claimed", "expired", "behind"})
-_BY: Final = ("message_id", "delivery_key", "biz_id")
+_BIZ: Final = "biz_id"
+_BY: Final = ("message_id", "delivery_key", _BIZ)
+_MESSAGES: Final = """
+SELECT count(DISTINCT message_id) AS messages FROM hongyan_deliveries
+ WHERE biz_id = :name AND created_at >= :since"""
 _ORDER: Final = {stage: place for place, stage in enumerate(Stage)}
 
 
@@ -92,37 +98,46 @@ class Story(msgspec.Struct, kw_only=True):
     """Messages that are copies of this one, oldest first."""
 
 
-def find(database: Database, name: str) -> list[Story]:
+def find(
+    database: Database, name: str, *, since: int = 0, limit: int = MAX_MESSAGES
+) -> list[Story]:
     """Returns the stories of a message id, a delivery key, a biz_id, or a record's place in Kafka.
 
-    Empty where neither the ledger nor the trace knows the name. Raises SqlError.
+    Of a biz_id: the newest `limit` messages made since then (epoch milliseconds). Empty where neither the
+    ledger nor the trace knows the name. Raises SqlError.
     """
-    rows = _rows(database, name)
+    rows = _rows(database, name, since, limit)
     messages = list(dict.fromkeys(row.message_id for row in rows)) or [name]
     if rows and rows[0].delivery_key == name:
-        rows = _by(database, "message_id", rows[0].message_id)
+        rows = _by(database, "message_id", rows[0].message_id, 0, 1)
     events = _events(database, messages)
     copies = _copies(database, messages)
     stories = [_story(message, rows, events, copies.get(message, [])) for message in messages]
     return [story for story in stories if story.deliveries]
 
 
-def _rows(database: Database, name: str) -> list[LedgerRow]:
+def messages_of(database: Database, biz_id: str, since: int = 0) -> int:
+    """Returns how many messages with this biz_id the ledger has since then. Raises SqlError."""
+    (row,) = _all(database, _MESSAGES, {"name": biz_id, "since": since})
+    return int(row["messages"])
+
+
+def _rows(database: Database, name: str, since: int, limit: int) -> list[LedgerRow]:
     """Returns the ledger's rows of a message id, else of a delivery key, else of a biz_id."""
     for column in _BY:
-        if rows := _by(database, column, name):
+        if rows := _by(database, column, name, since if column == _BIZ else 0, limit):
             return rows
     return []
 
 
-def _by(database: Database, column: str, name: str) -> list[LedgerRow]:
+def _by(database: Database, column: str, name: str, since: int, limit: int) -> list[LedgerRow]:
     query = (
         f"SELECT {_COLUMNS} FROM hongyan_deliveries WHERE {column} = :name"  # noqa: S608 - ours
-        " ORDER BY created_at DESC, delivery_key LIMIT :limit"
+        " AND created_at >= :since ORDER BY created_at DESC, delivery_key LIMIT :limit"
     )
-    found = _all(database, query, {"name": name, "limit": MAX_MESSAGES * 1_000})
-    rows = [msgspec.convert(dict(row), LedgerRow) for row in found]
-    newest = list(dict.fromkeys(row.message_id for row in rows))[:MAX_MESSAGES]
+    values = {"name": name, "since": since, "limit": limit * MAX_RECEIVERS}
+    rows = [msgspec.convert(dict(row), LedgerRow) for row in _all(database, query, values)]
+    newest = set(islice(dict.fromkeys(row.message_id for row in rows), limit))
     return [row for row in rows if row.message_id in newest]
 
 

@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import re
+import time
+from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hongyan.terminal import PROBLEMS, complain, explained, out, print_json, settings_of
+from hongyan.flags import duration_ms
+from hongyan.terminal import PROBLEMS, complain, err, explained, out, print_json, settings_of
 
 if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
     from backends.settings import Settings
+    from backends.sql.database import Database
     from tracing.timeline import DeliveryStory, Moment, Story
 
 HELP = explained(
     "Show what became of a message, receiver by receiver: by its id, a delivery key, your own "
-    "biz_id, or a record's place in Kafka. Exits 1 when nothing is known of it.",
+    "biz_id, or a record's place in Kafka. Of a biz_id the newest messages come first, 50 at most; --since "
+    "and --limit choose others. Exits 1 when nothing is known of it.",
     "hongyan trace 0192f3c47b1a7cc0a1b2c3d4e5f60718",
     "hongyan trace order-1001",
+    "hongyan trace customer-42 --since 24h --limit 10 --brief",
     "hongyan trace hongyan.dispatch.sms.notice/3/1745 --json",
 )
 _STYLES = {
@@ -67,6 +73,17 @@ _PLACE = re.compile(r"(?P<topic>[^/]+)/(?P<partition>\d{1,9})/(?P<offset>\d{1,18
 def trace(
     context: typer.Context,
     name: Annotated[str, typer.Argument(metavar="ID", help="Id, delivery key, biz_id or place.")],
+    since: Annotated[
+        str,
+        typer.Option("--since", metavar="AGO", help="Of a biz_id: made 90m, 6h, 7d ago or later."),
+    ] = "",
+    limit: Annotated[
+        int,
+        typer.Option("--limit", "-n", min=1, metavar="N", help="Of a biz_id: N messages at most."),
+    ] = 50,
+    brief: Annotated[
+        bool, typer.Option("--brief", help="One line for each delivery.", metavar="")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.", metavar="")] = False,
 ) -> None:
     settings = settings_of(context)
@@ -74,20 +91,39 @@ def trace(
     from tracing.timeline import find
 
     database = existing(settings)
-    stories = find(database, name)
+    since_ms = time.time_ns() // 1_000_000 - duration_ms("--since", since) if since else 0
+    stories = find(database, name, since=since_ms, limit=limit)
     if not stories and (place := place_of(name)):
         stories = find(database, _id_at(settings, place))
     if as_json:
         print_json(stories)
     for story in [] if as_json else stories:
-        show(story)
+        show(story, brief=brief)
     if not stories:
-        complain(f"nothing is known of {name!r}; a message shows up once a worker has read it")
+        later = f" since {since}" if since else ""
+        complain(
+            f"nothing is known of {name!r}{later}; a message shows up once a worker has read it"
+        )
         raise typer.Exit(PROBLEMS)
+    _note_left_out(database, name, since_ms, stories)
 
 
-def show(story: Story) -> None:
-    """Prints one message's story."""
+def _note_left_out(database: Database, name: str, since: int, stories: Sequence[Story]) -> None:
+    """Prints a remark if the biz_id has more messages than are shown."""
+    from tracing.timeline import messages_of
+
+    if stories[0].biz_id != name or stories[0].message_id == name:
+        return
+    messages = messages_of(database, name, since)
+    if messages > len(stories):
+        err().print(
+            f"the newest {len(stories):,} of {messages:,} messages are shown: give --limit, or narrow"
+            " it by --since"
+        )
+
+
+def show(story: Story, *, brief: bool = False) -> None:
+    """Prints one message's story; `brief` leaves its moments out."""
     from rich.padding import Padding
     from rich.text import Text
 
@@ -99,6 +135,8 @@ def show(story: Story) -> None:
         out().print(Text(f"  copied as {copy}"))
     for delivery in story.deliveries:
         out().print(Padding(_headline(delivery), (0, 0, 0, 2), expand=False))
+        if brief:
+            continue
         table = _table(delivery.moments, _policy_of(delivery))
         out().print(Padding(table, (0, 0, 0, 4), expand=False))
         out().print()
