@@ -215,8 +215,9 @@ def upgrade(settings: Settings) -> tuple[str, str]:
     with errors():
         before = schema.upgrade(database.url)
         ensure_partitions(database)
+        now = schema.current(database)
     database.close()
-    return before, schema.head()
+    return before, now
 
 
 def _configured(settings: Settings) -> tuple[Database, PayloadCipher]:
@@ -235,11 +236,17 @@ def _check(database: Database) -> None:
     try:
         with errors():
             found, wanted = schema.current(database), schema.head()
+            oldest = "" if found == wanted else schema.oldest_program(database)
     except LedgerUnavailable as exc:
         if reason := refusal(database.url):
             raise LedgerRefused(f"database.url: the database refuses us: {reason}") from exc
         raise
-    if found != wanted:
+    if schema.is_newer(found) and not schema.runs_on(found, oldest):
+        raise LedgerOutdated(
+            f"the database is of version {found}, and this program ({wanted}) is too old for it: start one"
+            f" of version {oldest or found} or newer"
+        )
+    if not schema.runs_on(found, oldest):
         raise LedgerOutdated(f"{OUTDATED} (it has {found or 'none'}, this program wants {wanted})")
 
 

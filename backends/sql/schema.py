@@ -2,6 +2,9 @@
 
 Two processes may upgrade at once: the second waits for a lock (PostgreSQL's advisory one, SQLite's write
 lock), and then finds nothing to do. A migration happens whole or not at all.
+
+A program also runs on a newer schema whose migrations only added to its own. So the database keeps
+`OLDEST_PROGRAM` beside its version, for programs that were made before (docs/upgrade.md).
 """
 
 from __future__ import annotations
@@ -13,12 +16,18 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection
+from sqlalchemy import Connection, inspect
 from sqlalchemy.engine import URL
 
 from backends.sql.database import Database
 
 VERSION_TABLE: Final = "hongyan_schema"
+OLDEST_PROGRAM: Final = "0016"
+"""Version of the oldest program that runs on this schema. A migration that makes a statement of an older
+program fail, because it removes or renames something, sets it to its own number."""
+_OLDEST_OF: Final = f"SELECT oldest_program FROM {VERSION_TABLE}"  # noqa: S608 (constants alone)
+_ADD_OLDEST: Final = f"ALTER TABLE {VERSION_TABLE} ADD COLUMN oldest_program TEXT"
+_SET_OLDEST: Final = f"UPDATE {VERSION_TABLE} SET oldest_program = '{OLDEST_PROGRAM}'"  # noqa: S608
 _LOCK: Final = 0x686F6E6779616E  # "hongyan"
 _SCRIPTS = Path(__file__).parent / "migrations"
 _WAIT_MS: Final = 600_000
@@ -41,15 +50,31 @@ def _upgrade(connection: Connection, is_postgres: bool) -> str:
         connection.exec_driver_sql(f"SET LOCAL statement_timeout = {_WAIT_MS}")
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
     before = _version(connection)
-    if before != head():
+    if before != head() and not is_newer(before):
         command.upgrade(_config(connection), "head")
+    if not is_newer(before):
+        _keep_oldest(connection)
     return before
+
+
+def runs_on(found: str, oldest: str) -> bool:
+    """Returns whether this program runs on a database of version `found` that names `oldest`."""
+    return found == head() or (is_newer(found) and "" < oldest <= head())
 
 
 def current(database: Database) -> str:
     """Returns the version of the database, "" for none. Raises SqlAway."""
     with database.errors(), database.engine.connect() as connection:
         return _version(connection)
+
+
+def oldest_program(database: Database) -> str:
+    """Returns the oldest program that runs on the database, "" if it names none. Raises SqlAway."""
+    with database.errors(), database.engine.connect() as connection:
+        if not _has_oldest(connection):
+            return ""
+        found = connection.exec_driver_sql(_OLDEST_OF).scalar()
+        return str(found or "")
 
 
 def head() -> str:
@@ -60,6 +85,24 @@ def head() -> str:
 def _version(connection: Connection) -> str:
     context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
     return context.get_current_revision() or ""
+
+
+def is_newer(found: str) -> bool:
+    """Returns whether the version is of a newer program. Versions are four digits, in order."""
+    return found > head()
+
+
+def _has_oldest(connection: Connection) -> bool:
+    inspector = inspect(connection)
+    if not inspector.has_table(VERSION_TABLE):
+        return False
+    return "oldest_program" in {one["name"] for one in inspector.get_columns(VERSION_TABLE)}
+
+
+def _keep_oldest(connection: Connection) -> None:
+    if not _has_oldest(connection):
+        connection.exec_driver_sql(_ADD_OLDEST)
+    connection.exec_driver_sql(_SET_OLDEST)
 
 
 def _config(connection: Connection | None = None) -> Config:
