@@ -33,6 +33,7 @@ _FOUND: dict[str, Callable[[], object]] = {
     "npm": lambda: shutil.which("npm"),
     "redis-server": lambda: shutil.which("redis-server"),
     "postgresql": postgres_programs,
+    "systemd": lambda: shutil.which("systemd-analyze"),
 }
 _PACKAGES = {"java": "default-jre-headless"}  # where the package has another name
 

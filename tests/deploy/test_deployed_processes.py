@@ -1,0 +1,181 @@
+"""compose.yaml, the Kubernetes demo and the systemd units come up as they are.
+
+Each process runs here with exactly the command, environment, files and secrets that its file gives it, and
+answers exactly its probe. tests/deploy/deployment.py lists the replacements.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from deploy.local.stack import Stack
+from tests.deploy.deployment import Deployment, EndedEarly, deployment
+from tests.deploy.launches import Launch, of_compose, of_overlay, of_units
+from tests.harness.databases import connected
+from tests.harness.waiting import await_
+
+_ACCOUNTS = re.compile(r"^\[(receipts\.)?accounts\.\w+\]\n(?:(?!\[).*\n)*", re.MULTILINE)
+_SMS = ["--to", "+8613800000001", "--template", "SMS_154950909", "--param", "code=4711"]
+_PRODUCTION = {"aliyun-access-key-secret": "a", "aliyun-receipts": "b", "mail-password": "c"}
+_UNITS = {"aliyun": "a", "aliyun-receipts": "b"}
+
+
+def _address(url: str) -> str:
+    """Returns what follows the login in a URL."""
+    return url.rpartition("@")[2] or url.rpartition("//")[2]
+
+
+def servers(stack: Stack, database: str, redis_url: str) -> dict[str, str]:
+    """Returns the stack's addresses by those of the files."""
+    brokers = ("kafka-1:9092,kafka-2:9092,kafka-3:9092", "kafka-bootstrap:9092", "kafka:9092")
+    return {
+        **dict.fromkeys(brokers, stack.bootstrap),
+        "postgres:5432/hongyan": _address(database),
+        "redis:6379/0": redis_url.removeprefix("redis://"),
+    }
+
+
+@pytest.fixture
+def fleet(
+    stack: Stack, database: str, redis_url: str, topic_prefix: str, tmp_path: Path
+) -> Iterator[Deployment]:
+    with deployment(tmp_path, servers(stack, database, redis_url), topic_prefix) as opened:
+        yield opened
+
+
+@pytest.fixture
+def migrated(
+    stack: Stack, ledger_database: str, redis_url: str, topic_prefix: str, tmp_path: Path
+) -> Iterator[Deployment]:
+    """A deployment on an upgraded ledger."""
+    with deployment(tmp_path, servers(stack, ledger_database, redis_url), topic_prefix) as opened:
+        yield opened
+
+
+def states(database: str, message_id: str) -> set[str]:
+    """Returns the states of a notification's deliveries."""
+    query = "SELECT state FROM hongyan_deliveries WHERE message_id = %s"
+    with connected(database) as connection:
+        return {row[0] for row in connection.execute(query, (message_id,))}
+
+
+def compose() -> tuple[list[Launch], list[Launch]]:
+    """Returns the processes of compose.yaml that run once, in order, and those that serve."""
+    ours = of_compose()
+    once = [ours.pop("migrate"), ours.pop("topics")]
+    return once, list(ours.values())
+
+
+def demo() -> tuple[list[Launch], list[Launch]]:
+    """Returns the same of the Kubernetes demo."""
+    ours = of_overlay("demo")
+    once = [launch for name, launch in ours.items() if name.startswith("hongyan-migrate")]
+    return once, [launch for launch in ours.values() if launch.ready]
+
+
+@pytest.mark.parametrize("source", [compose, demo])
+def test_every_process_is_ready_with_exactly_its_configuration(
+    source: Callable[[], tuple[list[Launch], list[Launch]]], fleet: Deployment, database: str
+) -> None:
+    once, serving = source()
+    assert {launch.name for launch in serving} == {"simulator", "worker", "recovery", "receipts"}
+    simulator = fleet.start(next(one for one in serving if one.name == "simulator"))
+    assert len([fleet.run(launch) for launch in once]) == 2
+    others = [fleet.start(launch) for launch in serving if launch.name != "simulator"]
+    for process in (simulator, *others):
+        process.wait_ready()
+
+    worker = next(one for one in others if one.launch.name == "worker")
+    send = ["hongyan", "send", "--lane", "sms.notice", "--id", "first", *_SMS]
+    assert worker.run_beside(send) == 0, worker.tail()
+    await_(
+        lambda: states(database, "first") & {"DELIVERED", "UNDELIVERED"},
+        what=lambda: f"a receipt for the message\n{worker.tail()}",
+    )
+    for process in (one for one in others if one.launch.healthcheck):
+        assert process.run_beside(process.launch.healthcheck) == 0, process.tail()
+    assert [process.stop() for process in (*others, simulator)] == [0, 0, 0, 0]
+
+
+def test_the_pods_wait_until_the_migration_is_done(fleet: Deployment, topic_prefix: str) -> None:
+    pods = of_overlay("demo")
+    waiting = fleet.start(pods["hongyan-recovery-0/wait-for-migrate"])
+    await_(lambda: "hongyan db upgrade" in waiting.tail(), what="the reason in the log")
+    with pytest.raises(subprocess.TimeoutExpired):
+        waiting.wait(0.1)
+    fleet.run(pods["hongyan-migrate-0/tables"])
+    assert waiting.wait(30) == 0, waiting.tail()
+
+
+def without_accounts(launch: Launch) -> Launch:
+    """Returns the launch without any account in hongyan.toml."""
+    files = {
+        path: _ACCOUNTS.sub("", text) if path.endswith("/hongyan.toml") else text
+        for path, text in launch.files.items()
+    }
+    assert files != launch.files
+    return replace(launch, files=files)
+
+
+def without_key(launch: Launch) -> Launch:
+    """Returns the launch without the secret of its provider."""
+    files = {path: text for path, text in launch.files.items() if not path.endswith("/provider")}
+    assert len(files) == len(launch.files) - 1
+    return replace(launch, files=files)
+
+
+def test_a_process_without_its_account_or_key_is_never_ready(migrated: Deployment) -> None:
+    serving = [launch for launch in compose()[1] if launch.name != "simulator"]
+    started = [(migrated.start(without_accounts(one)), "account") for one in serving]
+    started += [(migrated.start(without_key(one)), "provider") for one in serving]
+    for process, word in started:
+        with pytest.raises(EndedEarly, match="ended with 2"):
+            process.wait_ready()
+        assert word in process.tail()
+
+
+def settings_of(launch: Launch, root: Path) -> Mapping[str, object]:
+    """Returns the accounts of a launch as its process reads them, and the names of those with receipts."""
+    from backends.settings import load
+    from channels.registry import load_accounts
+    from receipts.sources import load_sources
+
+    def here(text: str) -> str:
+        for folder in ("/etc/hongyan", "/run"):
+            text = text.replace(folder, f"{root}{folder}")
+        return text
+
+    for path, text in launch.files.items():
+        file = Path(here(path))
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(here(text))
+    settings = load(environ={name: here(one) for name, one in launch.environment.items()})
+    return {**load_accounts(settings.accounts), "receipts": sorted(load_sources(settings))}
+
+
+@pytest.mark.parametrize("name", ["hongyan-worker", "hongyan-recovery", "hongyan-receipts"])
+def test_a_unit_reads_its_accounts_from_its_credentials(name: str, tmp_path: Path) -> None:
+    paths = {f"/etc/hongyan/secrets/{key}": text for key, text in _UNITS.items()}
+    paths |= dict.fromkeys(["/etc/hongyan/secrets/database-url"], "postgresql://postgres:5432/h")
+    paths |= dict.fromkeys(["/etc/hongyan/secrets/redis-url"], "redis://redis:6379/0")
+    found = settings_of(of_units(paths)[name], tmp_path)
+    assert set(found) == {"aliyun", "receipts"}
+    assert found["receipts"] == ["aliyun"]
+
+
+def test_production_reads_every_secret_that_it_names(tmp_path: Path) -> None:
+    secrets = {"database-url": "postgresql://db/h", "redis-url": "redis://r/0", **_PRODUCTION}
+    pods = of_overlay("production", secrets)
+    for number, launch in enumerate(one for one in pods.values() if one.ready):
+        found = settings_of(launch, tmp_path / str(number))
+        assert set(found) == {"aliyun", "mail", "receipts"}
+    missing = dict(list(secrets.items())[:-1])
+    broken = of_overlay("production", missing)["hongyan-worker-0/worker"]
+    with pytest.raises(ValueError, match="mail-password"):
+        settings_of(broken, tmp_path / "broken")
