@@ -68,11 +68,15 @@ class DeployedProcess:
         return self._process.wait(timeout)
 
     def wait_ready(self) -> None:
-        """Waits until its probe succeeds. Raises EndedEarly, TimedOut.
-
-        A machine with nothing else to do needs a few seconds (docs/deploy.md); the suite shares its cores.
-        """
+        """Waits until its probe succeeds, for longer than the 30 s of an idle machine, since the suite shares
+        its cores. Raises EndedEarly, TimedOut."""
         await_(self._is_ready, DEADLINE_S, lambda: f"{self.launch.name} is ready\n{self.tail()}")
+
+    def has_complained(self) -> bool:
+        """Returns whether it wrote that the database needs an upgrade. Raises EndedEarly if it gave up."""
+        if self._process.poll() is not None:
+            raise EndedEarly(f"{self.launch.name} ended with {self._process.poll()}\n{self.tail()}")
+        return "hongyan db upgrade" in self.tail()
 
     def stop(self) -> int:
         """Returns the exit code after SIGTERM. Raises TimeoutExpired after the launch's grace period."""
